@@ -1,0 +1,1 @@
+"""The protocol as plain data and pure functions: position, plan, audit, manifest. Imports nothing but errors."""

@@ -1,0 +1,90 @@
+"""The audit between staging and deciding: does what was staged account for every record that was read?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from frazil.batch.facts import ClusterFacts, Range, Staged, TopicPartition
+from frazil.batch.plan import RunPlan
+from frazil.errors import Terminal
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """How many dead letters a batch may have; see the pipeline file."""
+
+    max_rate: float
+    min_records: int
+    max_count: int | None
+
+
+def audit(ranges: tuple[Range, ...], staged: Staged, destination: str, dead_letters: str, tolerance: Tolerance) -> None:
+    """Check a batch before it is decided.
+
+    Raises:
+        Terminal: The numbers don't add up, or there are more dead letters than the pipeline tolerates.
+    """
+    problems = [*_partition_problems(ranges, staged), *_row_problems(staged, destination, dead_letters)]
+    if problems:
+        raise Terminal(
+            "the audit failed, nothing was published:\n" + "\n".join(f"  {problem}" for problem in problems),
+            next_step="this is a fault of Frazil or of its reader, not of the data: please report these numbers",
+        )
+    _check_tolerance(staged, tolerance)
+
+
+def _partition_problems(ranges: tuple[Range, ...], staged: Staged) -> list[str]:
+    spans: dict[TopicPartition, int] = {}
+    for r in ranges:
+        spans[r.topic, r.partition] = spans.get((r.topic, r.partition), 0) + r.span
+    problems = []
+    for key, counts in staged.counts.items():
+        where = f"topic {key[0]}, partition {key[1]}"
+        outcomes = counts.written + counts.dead + counts.filtered
+        if counts.read != outcomes:
+            problems.append(f"{where}: {counts.read} records read, {outcomes} outcomes")
+        if counts.read > spans.get(key, 0):
+            problems.append(f"{where}: {counts.read} records read from {spans.get(key, 0)} offsets")
+    return problems
+
+
+def _row_problems(staged: Staged, destination: str, dead_letters: str) -> list[str]:
+    total = staged.total
+    expected = {destination: total.written, dead_letters: total.dead}
+    return [
+        f"table {table}: {rows} records, {staged.rows(table)} rows in its files"
+        for table, rows in expected.items()
+        if staged.rows(table) != rows
+    ] + [f"table {table} was not asked for and has files" for table in staged.files.keys() - expected.keys()]
+
+
+def _check_tolerance(staged: Staged, tolerance: Tolerance) -> None:
+    total = staged.total
+    rate = total.dead / total.read if total.read else 0.0
+    by_rate = total.read >= tolerance.min_records and rate > tolerance.max_rate
+    by_count = tolerance.max_count is not None and total.dead > tolerance.max_count
+    if not by_rate and not by_count:
+        return
+    allowed = f"at most {tolerance.max_rate:.1%}" if by_rate else f"at most {tolerance.max_count}"
+    codes = ", ".join(f"{code} {count}" for code, count in sorted(staged.dead_codes.items(), key=lambda item: -item[1]))
+    raise Terminal(
+        f"too many dead letters, nothing was published: {total.dead} of {total.read} records ({rate:.1%}), {allowed} are tolerated ({codes})",
+        next_step="mend the producer or the pipeline's columns, or raise dead_letters.tolerance in the pipeline file",
+    )
+
+
+def check_identity(plan: RunPlan, facts: ClusterFacts) -> None:
+    """Check that what was staged came from the cluster and the topics that were planned.
+
+    Raises:
+        Terminal: The cluster is another one, or a topic was recreated between plan and stage.
+    """
+    if facts.cluster_id != plan.cluster:
+        raise Terminal(f"the Kafka cluster changed from {plan.cluster} to {facts.cluster_id} since the plan; nothing was published")
+    for name, planned in plan.topics.items():
+        found = facts.topics[name].id
+        if found != planned.id:
+            raise Terminal(
+                f"topic {name} was recreated since the plan (topic id {planned.id}, found {found}); nothing was published",
+                next_step="its offsets start anew; give the new topic a pipeline of its own",
+            )

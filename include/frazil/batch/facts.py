@@ -1,0 +1,153 @@
+"""What the broker said at one moment, and what staging found: plain data between the edges and the decisions."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFacts:
+    """Offsets of one partition: the first readable one, the last stable one (exclusive) and the high watermark."""
+
+    log_start: int
+    stable_end: int
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """One topic: its Kafka topic id (None where the broker gives none) and its partitions, in order."""
+
+    id: str | None
+    partitions: tuple[PartitionFacts, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """What a cluster said: its id and the topics asked for."""
+
+    cluster_id: str
+    topics: Mapping[str, TopicFacts]
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Offsets `start` <= o < `end` of one partition."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def span(self) -> int:
+        """Number of offsets, gaps included."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What became of the records of one or more ranges: read = written + dead + filtered."""
+
+    read: int = 0
+    written: int = 0
+    dead: int = 0
+    filtered: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            self.read + other.read, self.written + other.written, self.dead + other.dead, self.filtered + other.filtered
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """One data file that nobody can see yet.
+
+    Attributes:
+        path: Where it lies.
+        rows: Rows in it.
+        size: Bytes.
+        facts: The Iceberg data-file entry, as JSON text written and read by `frazil.iceberg.data_files` only.
+    """
+
+    path: str
+    rows: int
+    size: int
+    facts: str
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Everything staging brings back: counts per partition, dead letters per code, files per table."""
+
+    counts: Mapping[TopicPartition, Counts] = field(default_factory=dict)
+    dead_codes: Mapping[str, int] = field(default_factory=dict)
+    files: Mapping[str, tuple[StagedFile, ...]] = field(default_factory=dict)
+
+    @property
+    def total(self) -> Counts:
+        """Counts over all partitions."""
+        return sum(self.counts.values(), Counts())
+
+    def rows(self, table: str) -> int:
+        """Rows staged for a table."""
+        return sum(file.rows for file in self.files.get(table, ()))
+
+    def to_json(self) -> str:
+        """Text form, for the way from an executor to the driver."""
+        body = {
+            "counts": [[topic, partition, *dataclasses.astuple(c)] for (topic, partition), c in self.counts.items()],
+            "dead_codes": dict(self.dead_codes),
+            "files": {table: [dataclasses.astuple(file) for file in files] for table, files in self.files.items()},
+        }
+        return json.dumps(body, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Staged:
+        """Read the text form."""
+        body = json.loads(text)
+        return cls(
+            {(topic, partition): Counts(*numbers) for topic, partition, *numbers in body["counts"]},
+            body["dead_codes"],
+            {table: tuple(StagedFile(*file) for file in files) for table, files in body["files"].items()},
+        )
+
+    @classmethod
+    def merged(cls, parts: Iterable[Staged]) -> Staged:
+        """All parts together."""
+        whole = cls()
+        for part in parts:
+            whole = whole.merge(part)
+        return whole
+
+    def merge(self, other: Staged) -> Staged:
+        """Both together."""
+        return Staged(
+            {k: self.counts.get(k, Counts()) + other.counts.get(k, Counts()) for k in {*self.counts, *other.counts}},
+            {k: self.dead_codes.get(k, 0) + other.dead_codes.get(k, 0) for k in {*self.dead_codes, *other.dead_codes}},
+            {k: (*self.files.get(k, ()), *other.files.get(k, ())) for k in {*self.files, *other.files}},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What files were staged for: the table's UUID, its partition spec, and the type of every column by field id."""
+
+    uuid: str
+    spec_id: int
+    fields: Mapping[int, str]
+
+    def mismatch(self, found: Fit) -> str | None:
+        """Why files staged for this don't fit the table as found, or None. A column added meanwhile is harmless."""
+        if found.uuid != self.uuid:
+            return f"it was replaced: files were staged for {self.uuid}, found {found.uuid}"
+        if found.spec_id != self.spec_id:
+            return f"its partition spec changed from {self.spec_id} to {found.spec_id} since files were staged"
+        changed = [f"{n}: {of} -> {found.fields.get(n, 'gone')}" for n, of in self.fields.items() if found.fields.get(n) != of]
+        return f"columns changed since files were staged: {', '.join(changed)}" if changed else None

@@ -1,0 +1,132 @@
+"""The manifest: written before the deciding commit, it says what every table gets, so that anybody can finish it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from frazil.batch.facts import Counts, Fit, StagedFile
+from frazil.batch.position import BatchMark, Position
+from frazil.errors import Terminal
+
+MANIFEST_VERSION = 1
+"""Version of the manifest's JSON."""
+
+Role = Literal["destination", "dead_letters"]
+Kind = Literal["start", "ingest"]
+
+
+@dataclass(frozen=True, slots=True)
+class TablePart:
+    """What one table gets: appended files, what they were staged for, and the batch they must come after."""
+
+    table: str
+    role: Role
+    fit: Fit
+    after: BatchMark | None
+    files: tuple[StagedFile, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows of all files."""
+        return sum(file.rows for file in self.files)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One batch, ready to be decided.
+
+    Attributes:
+        pipeline: Name of the pipeline.
+        kind: `start` writes the start position of a first run, `ingest` lands records.
+        batch: Batch id, unique per attempt.
+        run: Id of the run.
+        position: The position after the batch; its `n` is the batch number.
+        closing: What the closing table gets; its commit decides.
+        followers: What the other tables get, in this order.
+        ledger: Name of the ledger, which gets its rows last.
+        ledger_after: The batch the ledger must hold as done before.
+        counts: What became of the records.
+        dead_codes: Dead letters per reason code.
+        planned_at: When the ends were fixed, ISO 8601 UTC.
+        started_at: When staging began.
+        written_at: When this manifest was written.
+        phases: Seconds per phase so far.
+        version: Frazil version.
+        config: Hash of the resolved pipeline, without secrets.
+        complete_through: Everything Kafka had accepted by this instant is in once the batch is; or None.
+    """
+
+    pipeline: str
+    kind: Kind
+    batch: str
+    run: str
+    position: Position
+    closing: TablePart
+    followers: tuple[TablePart, ...]
+    ledger: str
+    ledger_after: BatchMark | None
+    counts: Counts
+    dead_codes: Mapping[str, int]
+    planned_at: str
+    started_at: str
+    written_at: str
+    phases: Mapping[str, float]
+    version: str
+    config: str
+    complete_through: str | None
+
+    @property
+    def mark(self) -> BatchMark:
+        """What every table of the batch holds once it has its part."""
+        return BatchMark(self.position.n, self.batch, self.position.epoch)
+
+    @property
+    def parts(self) -> tuple[TablePart, ...]:
+        """Closing table and followers."""
+        return (self.closing, *self.followers)
+
+    def to_json(self) -> str:
+        """The text of the file."""
+        body = dataclasses.asdict(self) | {"v": MANIFEST_VERSION, "position": self.position.to_json()}
+        return json.dumps(body, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Manifest:
+        """Read the text of the file.
+
+        Raises:
+            Terminal: It is no manifest of this version.
+        """
+        try:
+            body = json.loads(text)
+            version = body.pop("v")
+            if version != MANIFEST_VERSION:
+                raise Terminal(f"a manifest of version {version} was found, this Frazil reads version {MANIFEST_VERSION}")
+            body["position"] = Position.from_json(body["position"])
+            body["closing"] = _part(body["closing"])
+            body["followers"] = tuple(_part(part) for part in body["followers"])
+            body["ledger_after"] = _mark(body["ledger_after"])
+            body["counts"] = Counts(**body["counts"])
+            return cls(**body)
+        except (ValueError, KeyError, TypeError) as error:
+            raise Terminal(f"this is not a manifest: {text[:200]!r} ({error})") from error
+
+
+def _part(body: dict[str, Any]) -> TablePart:
+    fit = body["fit"]
+    fields = {int(number): of for number, of in fit["fields"].items()}
+    files = tuple(StagedFile(**file) for file in body["files"])
+    return TablePart(body["table"], body["role"], Fit(fit["uuid"], fit["spec_id"], fields), _mark(body["after"]), files)
+
+
+def _mark(body: dict[str, Any] | None) -> BatchMark | None:
+    return None if body is None else BatchMark(**body)

@@ -1,0 +1,116 @@
+"""The position: the next offset to read of every topic partition, as it stands in a snapshot summary.
+
+Written form, one JSON object under the summary key ``kafka.offsets.<pipeline>``::
+
+    {"v":1,"n":7,"epoch":0,"cluster":"<id>","topics":{"orders":{"id":"<topic uuid>","from":[0,5],"next":[10,9]}}}
+
+``from`` and ``next`` hold one offset per partition, in the order of the partitions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from frazil.errors import Terminal
+
+VERSION = 1
+"""Version of the written form."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPosition:
+    """One topic: its Kafka topic id (None where the broker gives none), and per partition where the last batch began
+    and the next offset to read."""
+
+    id: str | None
+    start: tuple[int, ...]
+    next: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a pipeline stands after its batch `n`.
+
+    Attributes:
+        n: Number of deciding commits so far; 0 is the commit that wrote the start position.
+        epoch: Counts resets.
+        cluster: Kafka cluster id.
+        topics: Topic name -> where it stands.
+    """
+
+    n: int
+    epoch: int
+    cluster: str
+    topics: Mapping[str, TopicPosition] = field(default_factory=lambda: {})
+
+    def next_offset(self, topic: str, partition: int) -> int | None:
+        """Next offset to read, or None if the position does not know the partition yet."""
+        known = self.topics.get(topic)
+        return known.next[partition] if known is not None and partition < len(known.next) else None
+
+    def to_json(self) -> str:
+        """The written form."""
+        topics = {name: {"id": t.id, "from": t.start, "next": t.next} for name, t in sorted(self.topics.items())}
+        body = {"v": VERSION, "n": self.n, "epoch": self.epoch, "cluster": self.cluster, "topics": topics}
+        return json.dumps(body, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Position:
+        """Read the written form.
+
+        Raises:
+            Terminal: The text is not a position, or of a version this Frazil does not know.
+        """
+        try:
+            body = json.loads(text)
+            if body["v"] != VERSION:
+                raise Terminal(
+                    f"a position of version {body['v']} was found, this Frazil reads version {VERSION}",
+                    next_step="run the Frazil version that wrote it, or a newer one",
+                )
+            topics = {
+                name: TopicPosition(t["id"], _offsets(t["from"]), _offsets(t["next"])) for name, t in body["topics"].items()
+            }
+            position = cls(int(body["n"]), int(body["epoch"]), str(body["cluster"]), topics)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Terminal(
+                f"this is not a position: {text[:200]!r} ({type(error).__name__}: {error})",
+                next_step="was the snapshot property edited by hand? Restore it from the ledger: frazil history PIPELINE",
+            ) from error
+        if any(len(t.start) != len(t.next) for t in topics.values()):
+            raise Terminal(f"this is not a position: 'from' and 'next' differ in length: {text[:200]!r}")
+        return position
+
+
+def _offsets(values: list[int]) -> tuple[int, ...]:
+    if any(not isinstance(value, int) or isinstance(value, bool) or value < 0 for value in values):
+        raise ValueError(f"offsets must be integers of 0 or more, found {values}")
+    return tuple(values)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchMark:
+    """Which batch a table holds last. Written under ``frazil.batch.<pipeline>`` in summaries and properties."""
+
+    n: int
+    batch: str
+    epoch: int
+
+    def to_json(self) -> str:
+        """The written form."""
+        return json.dumps({"n": self.n, "batch": self.batch, "epoch": self.epoch}, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> BatchMark:
+        """Read the written form.
+
+        Raises:
+            Terminal: The text is not a mark.
+        """
+        try:
+            body = json.loads(text)
+            return cls(int(body["n"]), str(body["batch"]), int(body["epoch"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise Terminal(f"this is not a batch mark: {text[:200]!r}") from error

@@ -1,0 +1,64 @@
+"""What can go wrong, grouped by what the caller may do about it.
+
+::
+
+    FrazilError
+    ├── Retryable        try again later: nothing was decided, nothing is lost
+    ├── Terminal         a person must act: the message says what to do
+    └── OutcomeUnknown   read the table again, then decide: the commit may or may not have landed
+
+Foreign exceptions (Kafka, PyIceberg, Spark, sqlite …) are mapped to one of these once, at the edge where they
+appear. The process exit code carries the class to whoever started it, Airflow first: a task that ended with
+`Terminal` is not retried.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+EXIT_FAILED = 1
+"""The command worked and what it was asked to check did not hold (a mismatch, an invalid file)."""
+
+EXIT_PARENT_LOST = 70
+"""The process that started a job is gone, so the job ended itself."""
+
+
+class FrazilError(Exception):
+    """Root of every error that Frazil raises on purpose.
+
+    Args:
+        message: What happened, with its coordinates: topic, partition, offsets, batch, expected, found.
+        next_step: What the reader can do now, ideally a command. Shown on a line of its own.
+    """
+
+    exit_code: ClassVar[int] = EXIT_FAILED
+    label: ClassVar[str] = "error"
+
+    def __init__(self, message: str, *, next_step: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.next_step = next_step
+
+    def __str__(self) -> str:
+        return self.message if self.next_step is None else f"{self.message}\n  next: {self.next_step}"
+
+
+class Retryable(FrazilError):
+    """Something outside is not available now: broker, catalog, registry. Nothing was decided."""
+
+    exit_code = 75  # EX_TEMPFAIL of sysexits.h
+    label = "try again later"
+
+
+class Terminal(FrazilError):
+    """Trying again can't help: a configuration, a permission, a refused position. A person must act."""
+
+    exit_code = 78  # EX_CONFIG of sysexits.h
+    label = "needs a person"
+
+
+class OutcomeUnknown(FrazilError):
+    """A commit was sent and no answer says whether it landed. The next plan reads the table and knows."""
+
+    exit_code = 76  # EX_PROTOCOL of sysexits.h
+    label = "outcome unknown"

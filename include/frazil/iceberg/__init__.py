@@ -1,0 +1,1 @@
+"""The edge to Iceberg, and the only room that imports PyIceberg: catalog, tables, data files, positioned commits."""

@@ -1,0 +1,161 @@
+"""Writes Iceberg data files that nobody can see yet, and turns their facts into text and back.
+
+Rests on private names of PyIceberg 0.12 (`_dataframe_to_data_files`, the layout of `DataFile`): they are used in this
+module and in `frazil.iceberg.commit` only, and a contract test pins them.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.conversions import from_json, to_json
+from pyiceberg.io.pyarrow import PyArrowFileIO, _dataframe_to_data_files
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.typedef import Record
+
+from frazil.batch.facts import StagedFile
+from frazil.iceberg.faults import translated
+
+FLUSH_BYTES = 128 * 2**20
+"""Decoded rows a task holds in memory per table before it writes a file: the bound of a task's memory."""
+
+_COUNTS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
+_BOUNDS = ("lower_bounds", "upper_bounds")
+
+
+@dataclass(frozen=True)
+class StagingTable:
+    """A table as a task needs it to write files: a snapshot of its metadata, and access to its storage."""
+
+    name: str
+    metadata: str
+    io: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return f"StagingTable({self.name!r})"
+
+
+class DataFileWriter:
+    """Writes rows of one table into data files of bounded size.
+
+    Args:
+        target: The table.
+        flush_bytes: Arrow bytes held before they are written.
+    """
+
+    def __init__(self, target: StagingTable, flush_bytes: int = FLUSH_BYTES) -> None:
+        self.name = target.name
+        self._metadata = TableMetadataUtil.parse_raw(target.metadata)
+        self._io = PyArrowFileIO(dict(target.io))
+        self._flush_bytes = flush_bytes
+        self._counter = itertools.count()
+        self._uuid = uuid.uuid4()
+        self._held: list[pa.RecordBatch] = []
+        self._held_bytes = 0
+        self._files: list[StagedFile] = []
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Take rows; columns are matched to the table's by name.
+
+        Raises:
+            Retryable: The storage can't be written now.
+            Terminal: It refuses.
+        """
+        if rows.num_rows == 0:
+            return
+        self._held.append(rows)
+        self._held_bytes += rows.nbytes
+        if self._held_bytes >= self._flush_bytes:
+            self._flush()
+
+    def close(self) -> tuple[StagedFile, ...]:
+        """Write what is held and tell all files."""
+        self._flush()
+        return tuple(self._files)
+
+    def _flush(self) -> None:
+        if not self._held:
+            return
+        table = pa.Table.from_batches(self._held)
+        self._held, self._held_bytes = [], 0
+        with translated(f"writing data files of table {self.name}"):
+            for file in _dataframe_to_data_files(self._metadata, table, self._io, self._uuid, self._counter):
+                self._files.append(staged_file(file, self._metadata))
+
+
+def staged_file(file: DataFile, metadata: TableMetadata) -> StagedFile:
+    """The facts of a data file as text, in the JSON spelling of the table specification where it has one."""
+    spec = metadata.spec()  # files are always written under the current spec
+    types = [field.field_type for field in spec.partition_type(metadata.schema()).fields]
+    partition = [None if value is None else to_json(of, value) for of, value in zip(types, file.partition, strict=True)]  # type: ignore[arg-type]
+    body: dict[str, Any] = {
+        "path": file.file_path,
+        "format": file.file_format.value,
+        "spec": spec.spec_id,
+        "partition": partition,
+        "records": file.record_count,
+        "bytes": file.file_size_in_bytes,
+        "split_offsets": file.split_offsets,
+        "sort_order": file.sort_order_id,
+    }
+    body |= {name: _items(getattr(file, name)) for name in _COUNTS}
+    body |= {name: _items(getattr(file, name), lambda value: base64.b64encode(value).decode()) for name in _BOUNDS}
+    return StagedFile(file.file_path, file.record_count, file.file_size_in_bytes, json.dumps(body, separators=(",", ":")))
+
+
+def _items(values: Mapping[int, Any] | None, encode: Any = lambda value: value) -> list[list[Any]] | None:
+    return None if values is None else [[key, encode(value)] for key, value in values.items()]
+
+
+def data_file(staged: StagedFile, metadata: TableMetadata) -> DataFile:
+    """The Iceberg entry of a staged file."""
+    body = json.loads(staged.facts)
+    spec = metadata.specs()[body["spec"]]
+    types = [field.field_type for field in spec.partition_type(metadata.schema()).fields]
+    partition = [None if value is None else from_json(of, value) for of, value in zip(types, body["partition"], strict=True)]  # type: ignore[arg-type]
+    maps: dict[str, dict[int, Any] | None] = {name: _map(body[name]) for name in _COUNTS}
+    maps |= {name: _map(body[name], base64.b64decode) for name in _BOUNDS}
+    entry = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=body["path"],
+        file_format=FileFormat(body["format"]),
+        partition=Record(*partition),
+        record_count=body["records"],
+        file_size_in_bytes=body["bytes"],
+        split_offsets=body["split_offsets"],
+        sort_order_id=body["sort_order"],
+        equality_ids=None,
+        key_metadata=None,
+        **maps,
+    )
+    entry.spec_id = body["spec"]
+    return entry
+
+
+def _map(items: list[list[Any]] | None, decode: Any = lambda value: value) -> dict[int, Any] | None:
+    return None if items is None else {int(key): decode(value) for key, value in items}
+
+
+def field_types(metadata: TableMetadata) -> dict[int, str]:
+    """Field id -> type of every column: what the files of a moment were written for."""
+    return {field.field_id: str(field.field_type) for field in metadata.schema().fields}
+
+
+def write_rows(target: StagingTable, rows: pa.Table) -> tuple[StagedFile, ...]:
+    """Write rows into data files of a table at once."""
+    writer = DataFileWriter(target)
+    for batch in _batches(rows):
+        writer.write(batch)
+    return writer.close()
+
+
+def _batches(rows: pa.Table) -> Iterator[pa.RecordBatch]:
+    yield from rows.to_batches()

@@ -1,0 +1,111 @@
+"""The ledger and the dead-letter table: their shapes, and reading the ledger back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.expressions import And, BooleanExpression, EqualTo
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+)
+
+from frazil.iceberg.catalog import Lake
+from frazil.iceberg.faults import translated
+
+UNPARTITIONED = PartitionSpec()
+
+TABLE_PROPERTIES = {
+    "format-version": "2",
+    "write.parquet.compression-codec": "zstd",
+    # A commit a minute writes 1,440 metadata files a day; the snapshots keep what matters.
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "50",
+    # Foreign expiry jobs keep at least these, so that the position stays in the ancestry of main.
+    "history.expire.min-snapshots-to-keep": "20",
+}
+"""Properties of every table Frazil creates: chosen for frequent commits."""
+
+
+def _schema(fields: list[tuple[str, IcebergType, bool, str]]) -> Schema:
+    return Schema(*(NestedField(n, name, of, required=req, doc=doc) for n, (name, of, req, doc) in enumerate(fields, 1)))
+
+
+LEDGER_SCHEMA = _schema(
+    [
+        ("pipeline", StringType(), True, "Pipeline name"),
+        ("n", LongType(), True, "Batch number"),
+        ("epoch", IntegerType(), True, "Epoch of the position"),
+        ("batch", StringType(), True, "Batch id"),
+        ("run", StringType(), True, "Id of the run that planned the batch"),
+        ("kind", StringType(), True, "start | ingest"),
+        ("table", StringType(), True, "Table this row is about"),
+        ("role", StringType(), True, "destination | dead_letters"),
+        ("snapshot_id", LongType(), False, "Snapshot in which the batch became visible; null if the batch had nothing for the table"),
+        ("rows", LongType(), True, "Rows the batch put into the table"),
+        ("files", LongType(), True, "Data files"),
+        ("bytes", LongType(), True, "Bytes of the data files"),
+        ("records_read", LongType(), True, "Records read from Kafka"),
+        ("records_written", LongType(), True, "Records that became rows"),
+        ("records_dead", LongType(), True, "Records that became dead letters"),
+        ("records_filtered", LongType(), True, "Records left out on purpose"),
+        ("dead_codes", StringType(), True, "Dead letters per reason code, as JSON"),
+        ("position", StringType(), True, "Position after the batch, as JSON"),
+        ("planned_at", TimestamptzType(), True, "When the ends were fixed"),
+        ("started_at", TimestamptzType(), True, "When staging began"),
+        ("decided_at", TimestamptzType(), True, "When the position moved"),
+        ("recorded_at", TimestamptzType(), True, "When this row was written"),
+        ("phases", StringType(), True, "Seconds per phase, as JSON"),
+        ("version", StringType(), True, "Frazil version"),
+        ("config", StringType(), True, "Hash of the resolved pipeline, without secrets"),
+    ]
+)
+
+DEAD_LETTER_SCHEMA = Schema(
+    NestedField(1, "code", StringType(), required=True, doc="Reason code"),
+    NestedField(2, "stage", StringType(), required=True, doc="decode | convert | route"),
+    NestedField(3, "message", StringType(), required=True, doc="What was expected and what was found"),
+    NestedField(4, "path", StringType(), required=False, doc="Field path in the value"),
+    NestedField(5, "key", BinaryType(), required=False, doc="Key, as it came"),
+    NestedField(6, "value", BinaryType(), required=False, doc="Value, as it came"),
+    NestedField(
+        7,
+        "headers",
+        ListType(12, StructType(NestedField(13, "key", StringType(), required=False), NestedField(14, "value", BinaryType(), required=False)), False),
+        required=False,
+        doc="Headers, as they came",
+    ),
+    NestedField(8, "topic", StringType(), required=True, doc="Kafka topic"),
+    NestedField(9, "partition", IntegerType(), required=True, doc="Kafka partition"),
+    NestedField(10, "offset", LongType(), required=True, doc="Kafka offset"),
+    NestedField(11, "timestamp", TimestamptzType(), required=False, doc="Kafka timestamp"),
+    NestedField(15, "_frazil_batch", LongType(), required=False, doc="Number of the batch that kept it"),
+)
+
+
+def ledger_rows(rows: list[dict[str, Any]]) -> pa.Table:
+    """Rows of the ledger as Arrow."""
+    return pa.Table.from_pylist(rows, schema_to_pyarrow(LEDGER_SCHEMA, include_field_ids=False))
+
+
+def read_ledger(lake: Lake, table: str, pipeline: str, run: str | None = None) -> list[dict[str, Any]]:
+    """Rows of one pipeline, of one run if given, by batch number and table. Empty if there is no ledger yet."""
+    found = lake.find_table(table)
+    if found is None:
+        return []
+    of_pipeline: BooleanExpression = EqualTo("pipeline", pipeline)
+    where = of_pipeline if run is None else And(of_pipeline, EqualTo("run", run))
+    with translated(f"reading ledger {table}"):
+        rows: list[dict[str, Any]] = found.scan(row_filter=where).to_arrow().to_pylist()
+    return sorted(rows, key=lambda row: (row["n"], row["role"] != "destination", row["table"]))

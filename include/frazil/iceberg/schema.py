@@ -1,0 +1,172 @@
+"""From declared columns to an Iceberg schema and partition spec, and from a table back to Arrow."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    Transform,
+    TruncateTransform,
+    YearTransform,
+)
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+from frazil.errors import Terminal
+from frazil.pipeline import model
+from frazil.pipeline.types import ColumnType, ListOf, MapOf, Primitive, StructOf
+
+_PLAIN: dict[str, IcebergType] = {
+    "boolean": BooleanType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "float": FloatType(),
+    "double": DoubleType(),
+    "date": DateType(),
+    "time": TimeType(),
+    "timestamp": TimestampType(),
+    "timestamptz": TimestamptzType(),
+    "string": StringType(),
+    "uuid": UUIDType(),
+    "binary": BinaryType(),
+}
+_FIRST_PARTITION_FIELD_ID = 1000
+"""The table specification reserves ids below 1000 for columns."""
+
+
+def iceberg_type(of: ColumnType, ids: Iterator[int]) -> IcebergType:
+    """The Iceberg type of a declared type; nested fields take their ids from `ids`."""
+    match of:
+        case Primitive("decimal", (precision, scale)):
+            return DecimalType(precision, scale)
+        case Primitive("fixed", (length,)):
+            return FixedType(length)
+        case Primitive(name):
+            return _PLAIN[name]
+        case ListOf(element):
+            return ListType(next(ids), iceberg_type(element, ids), element_required=False)
+        case MapOf(key, value):
+            return MapType(next(ids), iceberg_type(key, ids), next(ids), iceberg_type(value, ids), value_required=False)
+        case StructOf(fields):
+            return StructType(*(NestedField(next(ids), name, iceberg_type(inner, ids), required=False) for name, inner in fields))
+
+
+def declared_schema(destination: model.Destination) -> Schema:
+    """Schema of a new table: the declared columns, then the Kafka columns and the batch number."""
+    ids = itertools.count(1)
+    fields = [
+        NestedField(next(ids), name, iceberg_type(column.parsed, ids), required=column.required, doc=column.doc)
+        for name, column in destination.columns.items()
+    ]
+    if kafka := destination.kafka_columns:
+        added: list[tuple[str, IcebergType, str]] = [
+            (kafka.topic, StringType(), "Kafka topic of the record"),
+            (kafka.partition, IntegerType(), "Kafka partition of the record"),
+            (kafka.offset, LongType(), "Kafka offset of the record"),
+            (kafka.timestamp, TimestamptzType(), "Kafka timestamp of the record"),
+            (kafka.batch, LongType(), "Number of the batch that landed the record"),
+        ]
+        fields += [NestedField(next(ids), name, of, required=False, doc=doc) for name, of, doc in added]
+    return Schema(*fields)
+
+
+def declared_spec(destination: model.Destination, schema: Schema) -> PartitionSpec:
+    """Partition spec of a new table."""
+    fields = []
+    for number, field in enumerate(destination.partition_fields):
+        transform = _transform(field)
+        source = schema.find_field(field.column)
+        if not transform.can_transform(source.field_type):
+            raise Terminal(f"table {destination.table}: {destination.partition_by[number]} can't partition a column of type {source.field_type}")
+        name = field.column if field.transform == "identity" else f"{field.column}_{field.transform}"
+        fields.append(PartitionField(source.field_id, _FIRST_PARTITION_FIELD_ID + number, transform, name))
+    return PartitionSpec(*fields)
+
+
+def _transform(field: model.PartitionField) -> Transform[object, object]:
+    sized: dict[str, type[BucketTransform[object]] | type[TruncateTransform[object]]] = {"bucket": BucketTransform, "truncate": TruncateTransform}
+    if field.transform in sized and field.size is not None:
+        return sized[field.transform](field.size)
+    plain: dict[str, type[Transform[object, object]]] = {
+        "identity": IdentityTransform,
+        "year": YearTransform,
+        "month": MonthTransform,
+        "day": DayTransform,
+        "hour": HourTransform,
+    }
+    return plain[field.transform]()
+
+
+def check_destination(table: Table, destination: model.Destination) -> None:
+    """Refuse a table that exists and can't take the declared columns.
+
+    Raises:
+        Terminal: A column is missing, has another type, or is required although the pipeline does not fill it.
+    """
+    found = {field.name: field for field in table.schema().fields}
+    declared = {field.name: field for field in declared_schema(destination).fields}
+    problems = [
+        f"column {name}: declared {field.field_type}, the table has {found[name].field_type if name in found else 'no such column'}"
+        for name, field in declared.items()
+        if name not in found or _shape(found[name].field_type) != _shape(field.field_type)
+    ]
+    problems += [
+        f"column {name}: the table requires a value, the pipeline declares it as optional"
+        for name, field in found.items()
+        if field.required and not (name in declared and declared[name].required)
+    ]
+    if problems:
+        raise Terminal(
+            f"table {destination.table} does not fit its pipeline:\n" + "\n".join(f"  {p}" for p in problems),
+            next_step="change the columns of the pipeline file, or alter the table",
+        )
+
+
+def _shape(of: IcebergType) -> object:
+    """A type without field ids."""
+    match of:
+        case ListType():
+            return ("list", _shape(of.element_type))
+        case MapType():
+            return ("map", _shape(of.key_type), _shape(of.value_type))
+        case StructType():
+            return ("struct", *((f.name, _shape(f.field_type)) for f in of.fields))
+    return str(of)
+
+
+def arrow_columns(table: Table, destination: model.Destination) -> pa.Schema:
+    """The declared columns with the Arrow types of the table, in the declared order; required ones are not nullable."""
+    arrow = schema_to_pyarrow(table.schema(), include_field_ids=False)
+    return pa.schema(
+        [arrow.field(name).with_nullable(not column.required) for name, column in destination.columns.items()]
+    )

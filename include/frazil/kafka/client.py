@@ -1,0 +1,163 @@
+"""Clients of librdkafka with explicit time limits, and nothing printed to the terminal by the library itself.
+
+Property names: https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.failure import translate
+
+REQUEST_SECONDS: Final = 8.0
+"""Bounds one question to a cluster, looking for a reachable broker included. An answer takes milliseconds, a broker
+that just changed its leaders some seconds; whoever waits at a terminal should hear within 15 s that nobody is there."""
+
+STALL_SECONDS: Final = 12.0
+"""Bounds the time without any progress while records flow: twice what a leader change takes, and below the 15 s
+after which silence looks like a hang. It restarts with every record, so it does not limit the size of a transfer."""
+
+_TIMEOUTS: Final[dict[str, Any]] = {
+    # One request on an open connection. Below STALL_SECONDS, so that a frozen broker costs a reconnect, not the transfer.
+    "socket.timeout.ms": 10_000,
+    # One TCP and TLS set-up. An address that swallows packets leaves time for a second one within REQUEST_SECONDS.
+    "socket.connection.setup.timeout.ms": 3_000,
+    # Longest pause between two attempts to connect (default 10 s): a broker that is back is found at once.
+    "reconnect.backoff.max.ms": 1_000,
+}
+
+_QUIET: Final[dict[str, Any]] = {
+    # Brokers drop idle connections by design; a line in the log for each would only teach people to ignore it.
+    "log.connection.close": False,
+    "client.id": "frazil",
+}
+
+_CONSUMER: Final[dict[str, Any]] = {
+    # Required by the client even where partitions are assigned and nothing is ever committed to the group.
+    "group.id": "frazil",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    # An offset that is not there is an error with coordinates; another offset in its place would lose or repeat records.
+    "auto.offset.reset": "error",
+    "isolation.level": "read_committed",
+    # The only sign that a range which ends in transaction markers or aborted records has been read to its end.
+    "enable.partition.eof": True,
+    "check.crcs": True,
+    # How long a broker holds a fetch at the end of the log (default 500 ms): bounds what each tail of markers costs.
+    "fetch.wait.max.ms": 50,
+}
+
+_PRODUCER: Final[dict[str, Any]] = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "compression.type": "lz4",
+    # Batches fill up within a few milliseconds at any rate worth batching for, and nobody notices the wait at others.
+    "linger.ms": 10,
+    # Records waiting in this process; beyond them the sender waits for the broker. About 10 MB of small records.
+    "queue.buffering.max.messages": 50_000,
+    # The last resort for a single record. STALL_SECONDS without any acknowledgement ends the transfer long before.
+    "message.timeout.ms": 60_000,
+}
+
+_LOG: Final = logging.getLogger(__name__)
+# Without any handler, logging's last resort would print warnings to stderr; with this one the application decides.
+_LOG.addHandler(logging.NullHandler())
+
+Client = TypeVar("Client", AdminClient, Consumer, Producer)
+
+
+_Answer = TypeVar("_Answer")
+
+
+class Complaints:
+    """What a client reported on the side, such as refused connections: the reason behind a later time-out."""
+
+    def __init__(self) -> None:
+        self._latest: dict[int, KafkaError] = {}
+
+    def __call__(self, error: KafkaError) -> None:
+        """Take one report: the `error_cb` of librdkafka. It repeats itself, so the latest per code is kept."""
+        self._latest[error.code()] = error
+
+    def __iter__(self) -> Iterator[KafkaError]:
+        return iter(tuple(self._latest.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Admin:
+    """An admin client whose answers are results or errors of Frazil."""
+
+    cluster: Cluster
+    client: AdminClient
+    complaints: Complaints = field(default_factory=Complaints)
+
+    def answer(
+        self, future: Future[_Answer], *, topic: str | None = None, partition: int | None = None
+    ) -> _Answer:
+        """Wait for an answer.
+
+        Args:
+            future: What the client returned for a request with a time limit.
+            topic: Topic that was asked about, for the message.
+            partition: Partition that was asked about, for the message.
+
+        Raises:
+            FrazilError: see `frazil.kafka.failure.translate`. Its cause is the KafkaException.
+        """
+        try:
+            return future.result()
+        except KafkaException as e:
+            self.client.poll(0)  # serves the complaints
+            raise translate(e, self.cluster, self.complaints, topic=topic, partition=partition) from e
+
+
+@contextmanager
+def admin(cluster: Cluster) -> Iterator[Admin]:
+    """Open an admin client for some questions.
+
+    Raises:
+        Terminal: the cluster's properties are not valid.
+    """
+    complaints = Complaints()
+    with _build(AdminClient, cluster, complaints, {}) as client:
+        yield Admin(cluster, client, complaints)
+
+
+def consumer(cluster: Cluster, complaints: Complaints) -> Consumer:
+    """A consumer for assigned partitions: committed records only, no group, no automatic offset.
+
+    Raises:
+        Terminal: the cluster's properties are not valid.
+    """
+    return _build(Consumer, cluster, complaints, _CONSUMER)
+
+
+def producer(cluster: Cluster, complaints: Complaints) -> Producer:
+    """An idempotent producer that waits for all in-sync replicas.
+
+    Raises:
+        Terminal: the cluster's properties are not valid.
+    """
+    return _build(Producer, cluster, complaints, _PRODUCER)
+
+
+def _build(
+    make: Callable[[dict[str, Any]], Client],
+    cluster: Cluster,
+    complaints: Complaints,
+    required: dict[str, Any],
+) -> Client:
+    hooks = {"error_cb": complaints, "logger": _LOG}
+    try:
+        return make({**_TIMEOUTS, **_QUIET, **cluster.properties, **required, **hooks})
+    except KafkaException as e:
+        raise translate(e, cluster, complaints) from e

@@ -1,0 +1,46 @@
+"""A Kafka cluster by name: how to reach it, without ever showing its secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+MASK = "***"
+_SECRET_MARKS = ("password", "secret", "token", "jaas", "key")
+"""Parts of librdkafka (and Java client) property names whose values open a door: `sasl.password`,
+`sasl.oauthbearer.client.secret`, `ssl.key.pem`, `ssl.keystore.password`, `sasl.jaas.config`, …"""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Cluster:
+    """A Kafka cluster.
+
+    Attributes:
+        name: Its name in the settings file.
+        properties: Properties of librdkafka, `bootstrap.servers` among them.
+    """
+
+    name: str
+    properties: Mapping[str, str]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Who is asked first: `host:port`, several with commas."""
+        return self.properties.get("bootstrap.servers", "")
+
+    def redact(self, text: str) -> str:
+        """`text` without any value of a secret property, for messages that a client library wrote."""
+        for key, value in self.properties.items():
+            if value and is_secret(key):
+                text = text.replace(value, MASK)
+        return text
+
+    def __repr__(self) -> str:
+        shown = {key: MASK if is_secret(key) else value for key, value in self.properties.items()}
+        return f"Cluster(name={self.name!r}, properties={shown!r})"
+
+
+def is_secret(key: str) -> bool:
+    """Return whether the value of a property must not be shown."""
+    lowered = key.lower()
+    return any(mark in lowered for mark in _SECRET_MARKS)

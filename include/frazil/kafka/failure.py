@@ -1,0 +1,195 @@
+"""What a Kafka error means for the caller: the one place where errors of librdkafka become errors of Frazil."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException
+
+from frazil.errors import FrazilError, Retryable, Terminal
+from frazil.kafka.cluster import Cluster
+
+_AUTHENTICATION: Final = frozenset(
+    {
+        KafkaError._AUTHENTICATION,
+        KafkaError._SSL,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+        KafkaError.ILLEGAL_SASL_STATE,
+    }
+)
+_AUTHORISATION: Final = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+_UNKNOWN_TOPIC: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+    }
+)
+_OUT_OF_RANGE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
+_UNREACHABLE: Final = frozenset(
+    {
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+    }
+)
+_REFUSED: Final = frozenset(
+    {
+        KafkaError._INVALID_ARG,
+        KafkaError._INVALID_TYPE,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.TOPIC_ALREADY_EXISTS,
+        KafkaError.INVALID_PARTITIONS,
+        KafkaError.INVALID_REPLICATION_FACTOR,
+        KafkaError.INVALID_CONFIG,
+        KafkaError.INVALID_REQUEST,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.INVALID_RECORD,
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.UNSUPPORTED_VERSION,
+        KafkaError._UNSUPPORTED_FEATURE,
+    }
+)
+_MOVING: Final = frozenset(
+    {
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.FENCED_LEADER_EPOCH,
+        # What librdkafka reports for a partition whose leader it can't find yet ("No leaders found").
+        KafkaError._NOENT,
+    }
+)
+
+
+def is_moving(error: KafkaException) -> bool:
+    """Return whether a partition has no leader at this moment, as right after its creation or during a failover."""
+    return _kafka_error(error).code() in _MOVING
+
+
+def is_unknown_topic(error: KafkaException) -> bool:
+    """Return whether the cluster doesn't have the topic."""
+    return _kafka_error(error).code() in _UNKNOWN_TOPIC
+
+
+def is_existing_topic(error: KafkaException) -> bool:
+    """Return whether a topic could not be created because it is there already."""
+    return _kafka_error(error).code() == KafkaError.TOPIC_ALREADY_EXISTS
+
+
+def translate(
+    error: KafkaException | KafkaError,
+    cluster: Cluster,
+    complaints: Iterable[KafkaError] = (),
+    *,
+    topic: str | None = None,
+    partition: int | None = None,
+) -> FrazilError:
+    """Say what an error of the Kafka client means and what to do about it.
+
+    Args:
+        error: What the operation ended with.
+        cluster: Which cluster was asked.
+        complaints: What the client reported on the side: a time-out's reason is found there.
+        topic: Which topic was asked for, if one was.
+        partition: Which partition of it, if one was.
+
+    Returns:
+        `Terminal` where a person must act (settings, credentials, permissions, a missing topic, offsets that are
+        gone), `Retryable` for everything else: reading and planning again does no harm.
+    """
+    cause = _root_cause(_kafka_error(error), tuple(complaints))
+    if cause.code() in _UNREACHABLE:
+        return unreachable(cluster, complaints)
+    if cause.code() in _UNKNOWN_TOPIC and topic is not None:
+        return unknown_topic(cluster, topic, partition)
+    said = cluster.redact(f"{cause.str()} ({cause.name()})")
+    return _by_code(cause, cluster, _where(cluster, topic, partition), said)
+
+
+def _by_code(cause: KafkaError, cluster: Cluster, where: str, said: str) -> FrazilError:
+    if cause.code() in _AUTHENTICATION:
+        return Terminal(
+            f"{where} did not accept these credentials, asked at {cluster.bootstrap_servers}: {said}",
+            next_step=f"check the security properties in clusters.{cluster.name}.properties of the settings",
+        )
+    if cause.code() in _AUTHORISATION:
+        return Terminal(
+            f"not allowed at {where}: {said}",
+            next_step="have the cluster's owner grant it: Describe and Read to ingest, Write to produce, Create to create",
+        )
+    if cause.code() in _OUT_OF_RANGE:
+        return Terminal(
+            f"{where} doesn't have the requested offset: {said}",
+            next_step="compare the position of the pipeline with what the topic still holds",
+        )
+    if cause.code() in _REFUSED or cause.fatal():
+        return Terminal(
+            f"{where} refused: {said}",
+            next_step=f"check clusters.{cluster.name} of the settings and what was asked for",
+        )
+    return Retryable(f"{where} failed: {said}", next_step="try again; if it stays, look at the broker's log")
+
+
+def unreachable(cluster: Cluster, complaints: Iterable[KafkaError] = ()) -> Retryable:
+    """Nobody answers at the cluster's addresses."""
+    return Retryable(
+        f"no broker of Kafka cluster {cluster.name!r} answered in time, asked at {cluster.bootstrap_servers}"
+        f"{reasons(cluster, complaints)}",
+        next_step="start the embedded broker with `frazil up --only kafka`, "
+        f"or check clusters.{cluster.name}.bootstrap_servers of the settings",
+    )
+
+
+def reasons(cluster: Cluster, complaints: Iterable[KafkaError]) -> str:
+    """What connections failed with, to be put behind a message; empty if nothing was reported."""
+    said = sorted(c.str() for c in complaints if c.code() in {KafkaError._TRANSPORT, KafkaError._RESOLVE})
+    return f": {cluster.redact('; '.join(said))}" if said else ""
+
+
+def unknown_topic(cluster: Cluster, topic: str, partition: int | None = None) -> Terminal:
+    """The cluster answered that it doesn't have the topic, or not this partition of it."""
+    missing = f"topic {topic!r}" if partition is None else f"topic {topic!r} with a partition {partition}"
+    return Terminal(
+        f"Kafka cluster {cluster.name!r} at {cluster.bootstrap_servers} has no {missing}",
+        next_step="correct the name, or create the topic: "
+        f"kafka-topics.sh --bootstrap-server {cluster.bootstrap_servers} --create --topic {topic} --partitions N",
+    )
+
+
+def _kafka_error(error: KafkaException | KafkaError) -> KafkaError:
+    if isinstance(error, KafkaError):
+        return error
+    inner: KafkaError = error.args[0]
+    return inner
+
+
+def _root_cause(error: KafkaError, complaints: tuple[KafkaError, ...]) -> KafkaError:
+    """Refused credentials reach the caller as a time-out only; the reason arrives on the side."""
+    if error.code() not in _UNREACHABLE:
+        return error
+    return next((c for c in complaints if c.code() in _AUTHENTICATION), error)
+
+
+def _where(cluster: Cluster, topic: str | None, partition: int | None) -> str:
+    parts = [f"Kafka cluster {cluster.name!r}"]
+    if topic is not None:
+        parts.append(f"topic {topic!r}")
+    if partition is not None:
+        parts.append(f"partition {partition}")
+    return ", ".join(parts)

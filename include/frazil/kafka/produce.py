@@ -1,0 +1,152 @@
+"""Send records to a topic, each of them acknowledged by all in-sync replicas."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from frazil.errors import FrazilError, OutcomeUnknown, Terminal
+from frazil.kafka.client import STALL_SECONDS, Complaints, admin, producer
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.failure import reasons, translate
+from frazil.kafka.observe import describe
+from frazil.kafka.record import OutgoingRecord
+
+_SERVE_EVERY_RECORDS: Final = 500
+"""How often acknowledgements are taken while records are sent as fast as possible: a poll for each would cost more
+than the sending."""
+
+_POLL_SECONDS: Final = 0.1
+"""How long to wait for acknowledgements before looking at the time limit and the progress again."""
+
+_OUTCOME_UNKNOWN: Final = frozenset(
+    {
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError._TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError._PURGE_INFLIGHT,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """What was sent.
+
+    Attributes:
+        count: Acknowledged records.
+        offsets: Partition -> first and last acknowledged offset.
+        seconds: From the first record to the last acknowledgement.
+    """
+
+    count: int
+    offsets: Mapping[int, tuple[int, int]]
+    seconds: float
+
+
+def produce(
+    cluster: Cluster,
+    topic: str,
+    records: Iterable[OutgoingRecord],
+    rate: float | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Produced:
+    """Send records and wait until every one is acknowledged. A record lands once, however often the client retries.
+
+    Args:
+        cluster: Where.
+        topic: An existing topic. Records with equal keys go to the same partition, in order.
+        records: What to send; taken one by one, so they may be endless or larger than memory.
+        rate: Records per second, exact over the whole time; None for as fast as possible.
+        progress: Called with the number of acknowledged records, a few times per second and at the end.
+
+    Raises:
+        Terminal: the topic is missing, a record is refused (too large), or permissions or settings don't fit.
+        Retryable: no broker answers; nothing was sent.
+        OutcomeUnknown: records were sent and not acknowledged; the message says how many.
+    """
+    with admin(cluster) as asked:
+        describe(asked, [topic])
+    complaints = Complaints()
+    sending = _Sending(cluster, topic, producer(cluster, complaints), complaints, progress)
+    try:
+        sending.send(records, rate)
+        sending.confirm()
+    finally:
+        # After success nothing is left; after a failure nothing may arrive later behind the caller's back.
+        sending.client.purge()
+    return Produced(sending.acknowledged, sending.offsets, time.monotonic() - sending.began)
+
+
+@dataclass(slots=True)
+class _Sending:
+    """One stream of records on its way through a producer."""
+
+    cluster: Cluster
+    topic: str
+    client: Producer
+    complaints: Complaints
+    progress: Callable[[int], None] | None
+    sent: int = 0
+    acknowledged: int = 0
+    offsets: dict[int, tuple[int, int]] = field(default_factory=dict)
+    failed: KafkaError | None = None
+    began: float = field(default_factory=time.monotonic)
+    moved: float = field(default_factory=time.monotonic)
+
+    def send(self, records: Iterable[OutgoingRecord], rate: float | None) -> None:
+        """Hand every record to the producer, at its time."""
+        for record in records:
+            if rate is not None:
+                self._wait_until(self.began + self.sent / rate)
+            elif self.sent % _SERVE_EVERY_RECORDS == 0:
+                self._serve(0)
+            self._send(record)
+
+    def confirm(self) -> None:
+        """Wait for the acknowledgements that are missing."""
+        while self.acknowledged < self.sent:
+            self._serve(_POLL_SECONDS)
+
+    def _wait_until(self, due: float) -> None:
+        self._serve(0)
+        while (remaining := due - time.monotonic()) > 0:
+            self._serve(min(remaining, _POLL_SECONDS))
+
+    def _send(self, record: OutgoingRecord) -> None:
+        while not self._accepted(record):
+            self._serve(_POLL_SECONDS)  # back-pressure: the queue is full until the broker acknowledges
+        self.sent += 1
+
+    def _accepted(self, record: OutgoingRecord) -> bool:
+        try:
+            self.client.produce(
+                self.topic,
+                value=record.value,
+                key=record.key,
+                headers=list(record.headers),
+                timestamp=record.timestamp_ms or 0,
+                on_delivery=self._delivered,
+            )
+        except BufferError:
+            return False
+        except KafkaException as e:
+            raise self._refused(e) from e
+        return True
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.failed = self.failed or error
+            return
+        self.acknowledged += 1
+        partition, offset = message.partition(), message.offset()
+        if partition is not None and offset is not None:
+            first, last = self.offsets.get(partition, (offset, offset))
+            self.offsets[partition] = (min(first, offset), max(last, offset))

@@ -1,0 +1,116 @@
+"""Create and delete topics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import NewTopic, TopicDescription
+from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+from frazil.errors import Retryable, Terminal
+from frazil.kafka.client import REQUEST_SECONDS, Admin, admin
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.failure import is_existing_topic, is_unknown_topic
+from frazil.kafka.observe import describe
+
+_BROKER_DEFAULT: Final = -1
+"""Replication factor as the brokers are configured (KIP-464)."""
+
+_SPREAD_SECONDS: Final = 6.0
+"""Bounds the time from the controller's yes until brokers know the change, usually some milliseconds. With the
+one request that may start just before it ends, REQUEST_SECONDS long at most, the caller hears within 15 s."""
+
+_SPREAD_WAIT_SECONDS: Final = 0.05
+
+_NO_CONFIG: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def create_topic(cluster: Cluster, name: str, partitions: int, config: Mapping[str, str] = _NO_CONFIG) -> bool:
+    """Make sure that a topic exists, and that every partition has a leader.
+
+    Args:
+        cluster: Where.
+        name: Name of the topic.
+        partitions: How many partitions it has.
+        config: Configuration of a topic that is created; not compared with one that exists.
+
+    Returns:
+        True if it was created, False if it was there.
+
+    Raises:
+        Terminal: it exists with another number of partitions, or the cluster refuses it.
+        Retryable: no broker answers.
+    """
+    with admin(cluster) as asked:
+        created = _create(asked, NewTopic(name, partitions, _BROKER_DEFAULT, config=dict(config)))
+        found = _partitions(_until(asked, name, _is_led))
+    if found != partitions:
+        raise Terminal(
+            f"topic {name!r} of Kafka cluster {cluster.name!r} exists with another number of partitions: "
+            f"expected {partitions}, found {found}",
+            next_step=f"go on with {found} partitions, or choose another topic",
+        )
+    return created
+
+
+def delete_topic(cluster: Cluster, name: str) -> None:
+    """Delete a topic and wait until the cluster doesn't know it any more.
+
+    Raises:
+        Terminal: there is no such topic, or it must not be deleted.
+        Retryable: no broker answers.
+    """
+    with admin(cluster) as asked:
+        futures = asked.client.delete_topics([name], request_timeout=REQUEST_SECONDS)
+        asked.answer(futures[name], topic=name)
+        _until(asked, name, lambda description: description is None)
+
+
+def _create(asked: Admin, topic: NewTopic) -> bool:
+    future = asked.client.create_topics([topic], request_timeout=REQUEST_SECONDS)[topic.topic]
+    try:
+        asked.answer(future, topic=topic.topic)
+    except Terminal as e:
+        if isinstance(e.__cause__, KafkaException) and is_existing_topic(e.__cause__):
+            return False
+        raise
+    return True
+
+
+def _until(
+    asked: Admin, name: str, holds: Callable[[TopicDescription | None], bool]
+) -> TopicDescription | None:
+    """Wait for a state of a topic: the controller decides, the brokers that are asked learn it a moment later."""
+    retrying = Retrying(
+        retry=retry_if_result(lambda description: not holds(description)),
+        stop=stop_after_delay(_SPREAD_SECONDS),
+        wait=wait_fixed(_SPREAD_WAIT_SECONDS),
+    )
+    try:
+        return retrying(_description, asked, name)
+    except RetryError as e:
+        raise Retryable(
+            f"the brokers of Kafka cluster {asked.cluster.name!r} still don't know the change of topic {name!r} "
+            f"after {_SPREAD_SECONDS:.0f} s",
+            next_step="look at the brokers: one of them may be down",
+        ) from e
+
+
+def _description(asked: Admin, name: str) -> TopicDescription | None:
+    try:
+        return describe(asked, [name])[name]
+    except Terminal as e:
+        if isinstance(e.__cause__, KafkaException) and is_unknown_topic(e.__cause__):
+            return None
+        raise
+
+
+def _is_led(description: TopicDescription | None) -> bool:
+    return description is not None and all(p.leader is not None for p in description.partitions)
+
+
+def _partitions(description: TopicDescription | None) -> int:
+    return 0 if description is None else len(description.partitions)

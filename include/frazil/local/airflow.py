@@ -1,0 +1,199 @@
+"""Airflow as separate processes: API server first, then scheduler, DAG processor and triggerer."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from frazil.errors import Retryable, Terminal
+from frazil.local import port
+from frazil.local.airflow_settings import (
+    Secrets,
+    credentials,
+    database_url,
+    ensure_secrets,
+    environment,
+)
+from frazil.local.home import PORT_VARIABLES, Home, interpreter_bin
+from frazil.local.java import ensure_java
+from frazil.local.process import Processes, Spec
+from frazil.local.waiting import until
+
+if TYPE_CHECKING:
+    from frazil.local.airflow_api import AirflowApi
+
+API_SERVER = "airflow-api-server"
+MIGRATE = "airflow-migrate"
+WORKERS: Mapping[str, tuple[str, ...]] = {
+    # Their log servers would listen on every interface; with one disk nobody needs them.
+    "airflow-scheduler": ("scheduler", "--skip-serve-logs"),
+    "airflow-dag-processor": ("dag-processor",),
+    "airflow-triggerer": ("triggerer", "--skip-serve-logs"),
+}
+"""The processes that need the API server, with their `airflow` arguments."""
+
+NAMES = (API_SERVER, *WORKERS)
+"""The components in the order they start."""
+
+POOLS: Mapping[str, int] = {"frazil_spark": 1}
+"""Pools and their slots. One Spark job at a time is what the demo's two cores carry."""
+
+GRACE_SECONDS = 10.0
+"""7 s were measured for the API server. The scheduler would wait for its running tasks, however
+long: they are ended with their session after this time, and the next run carries on."""
+
+_START_SECONDS = 120.0
+"""Bounds the wait for health: 20 s were measured with two idle cores."""
+
+_MIGRATE_SECONDS = 180.0
+"""Bounds `airflow db migrate`, 6 s with two idle cores."""
+
+_EVERY_SECONDS = 0.25
+
+
+def start(
+    home: Home, processes: Processes, report: Callable[[str], None], *, dags_paused: bool = True
+) -> None:
+    """Start what does not run of Airflow, in order, and wait until every component is healthy.
+
+    Args:
+        home: The stack.
+        processes: The home's processes.
+        report: Receives progress lines.
+        dags_paused: Whether a DAG seen for the first time waits to be unpaused. Taken by components
+            that start now.
+
+    Raises:
+        Terminal: Airflow is not installed, its port is taken, or there is no fitting Java.
+        Retryable: A component ended or did not become healthy; the end of its log is quoted,
+            without secrets.
+    """
+    if find_spec("airflow") is None:
+        raise Terminal("Airflow is not installed", next_step="pip install 'frazil[airflow]'")
+    made = ensure_secrets(home)
+    if any(processes.running(name) is None for name in NAMES):
+        _start_missing(home, processes, made, report, dags_paused=dags_paused)
+    with api(home) as client:
+        _wait(lambda: _are_healthy(client, processes), processes, NAMES, made)
+        for name, slots in POOLS.items():
+            client.ensure_pool(name, slots)
+
+
+def stop(processes: Processes) -> None:
+    """Stop Airflow: what uses the API server first. Does nothing for components that do not run."""
+    processes.stop(*((name, GRACE_SECONDS) for name in (MIGRATE, *WORKERS)))
+    processes.stop((API_SERVER, GRACE_SECONDS))
+
+
+def api(home: Home) -> AirflowApi:
+    """Return a client with the home's login.
+
+    Raises:
+        Terminal: Airflow was never started in this home.
+    """
+    from frazil.local.airflow_api import AirflowApi  # noqa: PLC0415, needs the extra
+
+    login = credentials(home)
+    return AirflowApi(home.airflow_url, login.user, login.password)
+
+
+def _start_missing(
+    home: Home,
+    processes: Processes,
+    made: Secrets,
+    report: Callable[[str], None],
+    *,
+    dags_paused: bool,
+) -> None:
+    env = environment(home, ensure_java(report), made, dags_paused=dags_paused)
+    if processes.running(API_SERVER) is None:
+        processes.stop((API_SERVER, GRACE_SECONDS))  # what a crash may have left of its session
+        port.require_free(home.ports.airflow, PORT_VARIABLES["airflow"], "Airflow")
+        _migrate(home, processes, env, made, report)
+        report("airflow: starting the API server")
+        processes.start(_spec(API_SERVER, ("api-server",), env, home.airflow_url))
+    with api(home) as client:
+        # A scheduler that is up before the API server answers fails the tasks it starts.
+        _wait(client.answers, processes, (API_SERVER,), made)
+    for name, arguments in WORKERS.items():
+        if processes.running(name) is None:
+            processes.stop((name, GRACE_SECONDS))
+            report(f"airflow: starting the {arguments[0]}")
+            processes.start(_spec(name, arguments, env))
+
+
+def _spec(name: str, arguments: tuple[str, ...], env: Mapping[str, str], url: str = "") -> Spec:
+    return Spec(name, [str(interpreter_bin() / "airflow"), *arguments], env, url, GRACE_SECONDS)
+
+
+def _migrate(
+    home: Home,
+    processes: Processes,
+    env: Mapping[str, str],
+    made: Secrets,
+    report: Callable[[str], None],
+) -> None:
+    """Bring the metadata database to this Airflow's version.
+
+    A new database is made under another name: a kill half-way would leave one that can't be
+    migrated.
+    """
+    database, marker = home.airflow / "airflow.db", home.airflow / "migrated"
+    installed = version("apache-airflow-core")
+    if marker.is_file() and database.is_file() and marker.read_text(encoding="utf-8") == installed:
+        return
+    report("airflow: preparing the metadata database")
+    target = database if marker.is_file() else database.with_name("airflow.db.new")
+    if target != database:
+        target.unlink(missing_ok=True)
+    own = {**env, "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database_url(target)}
+    status = processes.finish(_spec(MIGRATE, ("db", "migrate"), own), _MIGRATE_SECONDS)
+    if status != 0:
+        quoted = _quoted(processes, MIGRATE, made)
+        raise Retryable(f"airflow: `airflow db migrate` ended with {status}:\n{quoted}")
+    shutil.move(target, database)
+    marker.write_text(installed, encoding="utf-8")
+
+
+def _are_healthy(client: AirflowApi, processes: Processes) -> bool:
+    """Return whether every component reports health by a heartbeat of its present process."""
+    try:
+        health = client.health()
+    except Retryable:
+        return False
+    for name in WORKERS:
+        found, record = (
+            health.get(name.removeprefix("airflow-").replace("-", "_")),
+            processes.record(name),
+        )
+        if found is None or record is None or not found.is_healthy or found.heartbeat is None:
+            return False
+        if found.heartbeat < record.since:
+            return False
+    return True
+
+
+def _wait(
+    condition: Callable[[], bool], processes: Processes, names: tuple[str, ...], made: Secrets
+) -> None:
+    def ended() -> list[str]:
+        return [name for name in names if processes.running(name) is None]
+
+    if until(lambda: bool(ended()) or condition(), _START_SECONDS, _EVERY_SECONDS) and not ended():
+        return
+    for name in ended():
+        raise Retryable(
+            f"{name} ended while starting; its log ends with\n{_quoted(processes, name, made)}",
+            next_step=f"read {processes.log(name)}, then `frazil up`",
+        )
+    logs = ", ".join(str(processes.log(name)) for name in names)
+    raise Retryable(
+        f"Airflow is not healthy after {_START_SECONDS:.0f} s", next_step=f"read {logs}"
+    )
+
+
+def _quoted(processes: Processes, name: str, made: Secrets) -> str:
+    return processes.last_lines(name, made.values())

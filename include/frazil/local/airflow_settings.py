@@ -1,0 +1,183 @@
+"""What the embedded Airflow is told: its environment, and secrets made once per home."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from frazil.errors import Terminal
+from frazil.local.files import PRIVATE_FILE, private_folder, write_atomically
+from frazil.local.home import (
+    HOME_VARIABLE,
+    JARS_VARIABLE,
+    LOOPBACK,
+    Home,
+    inherited_environment,
+    interpreter_bin,
+)
+from frazil.local.java import Java
+
+SPARK_CONNECTION = {
+    "conn_type": "spark",
+    "host": "local[2]",
+    "extra": {"deploy-mode": "client", "spark-binary": "spark-submit"},
+}
+"""Airflow connection `frazil_spark`: jobs run in one local JVM with two task threads."""
+
+REFRESH_SECONDS = 5
+"""How often the DAG files are looked at. Airflow's defaults (300 and 30) suit a cluster, not a
+person who waits."""
+
+HEARTBEAT_TIMEOUT_SECONDS = 60
+"""When a task without heartbeat counts as lost. Airflow's default of 300 is several commit
+intervals."""
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """Random per home, stored with mode 600, never shown but the password by `credentials`."""
+
+    jwt: str = field(repr=False)
+    fernet: str = field(repr=False)
+    api: str = field(repr=False)
+    password: str = field(repr=False)
+
+    def values(self) -> tuple[str, ...]:
+        """Return all of them, to blot them out of quoted logs."""
+        return (self.jwt, self.fernet, self.api, self.password)
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """The Airflow login."""
+
+    user: str
+    password: str = field(repr=False)
+
+
+def credentials(home: Home) -> Credentials:
+    """Return the login of the home's Airflow.
+
+    Raises:
+        Terminal: It was never started in this home.
+    """
+    return Credentials(home.airflow_user, _read_secrets(_secrets_file(home)).password)
+
+
+def ensure_secrets(home: Home) -> Secrets:
+    """Return the home's secrets, made on the first call, and write the login for Airflow."""
+    private_folder(home.airflow)
+    if not _secrets_file(home).exists():
+        write_atomically(_secrets_file(home), json.dumps(asdict(_new_secrets())), mode=PRIVATE_FILE)
+    made = _read_secrets(_secrets_file(home))
+    write_atomically(
+        _passwords_file(home), json.dumps({home.airflow_user: made.password}), mode=PRIVATE_FILE
+    )
+    return made
+
+
+def environment(home: Home, java: Java, made: Secrets, *, dags_paused: bool) -> dict[str, str]:
+    """Return the whole environment of every Airflow process.
+
+    Args:
+        home: The stack.
+        java: Java for Spark jobs.
+        made: The home's secrets.
+        dags_paused: Whether a DAG seen for the first time waits to be unpaused.
+    """
+    inherited = inherited_environment()
+    own = {
+        HOME_VARIABLE: str(home.root),
+        JARS_VARIABLE: str(home.jars),
+        "AIRFLOW_HOME": str(home.airflow),
+        "AIRFLOW_CONN_FRAZIL_SPARK": json.dumps(SPARK_CONNECTION),
+        "JAVA_HOME": str(java.home),
+        "PATH": _joined(interpreter_bin(), inherited.get("PATH", os.defpath)),
+        "PYTHONPATH": _joined(
+            home.project / "include", home.project / "plugins", inherited.get("PYTHONPATH", "")
+        ),
+        # A proxy set for the outside must not be asked for the loopback interface.
+        "NO_PROXY": ",".join(filter(None, [LOOPBACK, "localhost", inherited.get("NO_PROXY", "")])),
+    }
+    return {
+        **inherited,
+        **own,
+        **_configuration(home, dags_paused=dags_paused),
+        **_secret_configuration(made),
+    }
+
+
+def database_url(path: Path) -> str:
+    """Return the SQLAlchemy address of an SQLite file."""
+    return f"sqlite:///{path}"
+
+
+def _configuration(home: Home, *, dags_paused: bool) -> Mapping[str, str]:
+    return {
+        "AIRFLOW__CORE__DAGS_FOLDER": str(home.project / "dags"),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(home.project / "plugins"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+        "AIRFLOW__CORE__PARALLELISM": "4",
+        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": str(dags_paused),
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{home.airflow_user}:admin",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(_passwords_file(home)),
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{home.airflow_url}/execution/",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database_url(home.airflow / "airflow.db"),
+        "AIRFLOW__API__HOST": LOOPBACK,
+        "AIRFLOW__API__PORT": str(home.ports.airflow),
+        "AIRFLOW__API__BASE_URL": home.airflow_url,
+        "AIRFLOW__API__WORKERS": "1",
+        "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": str(REFRESH_SECONDS),
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": str(REFRESH_SECONDS),
+        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": str(HEARTBEAT_TIMEOUT_SECONDS),
+        "AIRFLOW__LOGGING__COLORED_CONSOLE_LOG": "False",
+        "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+    }
+
+
+def _secret_configuration(made: Secrets) -> Mapping[str, str]:
+    return {
+        "AIRFLOW__API_AUTH__JWT_SECRET": made.jwt,
+        "AIRFLOW__CORE__FERNET_KEY": made.fernet,
+        "AIRFLOW__API__SECRET_KEY": made.api,
+    }
+
+
+def _new_secrets() -> Secrets:
+    fernet = base64.urlsafe_b64encode(
+        os.urandom(32)
+    ).decode()  # a Fernet key is 32 bytes in this form
+    return Secrets(
+        secrets.token_urlsafe(48), fernet, secrets.token_urlsafe(48), secrets.token_urlsafe(12)
+    )
+
+
+def _read_secrets(path: Path) -> Secrets:
+    try:
+        return Secrets(**json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError as e:
+        raise Terminal(
+            f"no Airflow login: {path} does not exist", next_step="`frazil up` makes one"
+        ) from e
+    except (ValueError, TypeError) as e:
+        raise Terminal(
+            f"{path} can't be read", next_step="stop the stack, remove the file, `frazil up`"
+        ) from e
+
+
+def _secrets_file(home: Home) -> Path:
+    return home.airflow / "secrets.json"
+
+
+def _passwords_file(home: Home) -> Path:
+    return home.airflow / "passwords.json"
+
+
+def _joined(*parts: Path | str) -> str:
+    return os.pathsep.join(str(part) for part in parts if str(part))

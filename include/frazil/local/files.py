@@ -1,0 +1,56 @@
+"""Write state files so that a kill leaves the old content or the new; one writer at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PRIVATE_FILE = 0o600
+PRIVATE_FOLDER = 0o700
+
+
+def write_atomically(path: Path, text: str, *, mode: int = 0o644) -> None:
+    """Replace a file in one step.
+
+    Args:
+        path: File to write; its folder is created.
+        text: Whole content, stored as UTF-8.
+        mode: Permission bits, in force before any content is in the file.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(
+        dir=path.parent, prefix=f".{path.name}."
+    )  # created with mode 600
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        os.fchmod(file.fileno(), mode)
+        file.write(text)
+    Path(name).replace(path)
+
+
+def private_folder(path: Path) -> Path:
+    """Create a folder that only its owner can enter: its files may hold secrets."""
+    path.mkdir(parents=True, exist_ok=True, mode=PRIVATE_FOLDER)
+    path.chmod(PRIVATE_FOLDER)
+    return path
+
+
+@contextmanager
+def exclusive(path: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Hold a lock among processes while the block runs; a killed holder releases it.
+
+    Args:
+        path: Lock file. It stays: removing it would let two holders in.
+        on_wait: Called once if somebody else holds the lock now.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_wait()
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,184 @@
+"""Where the embedded stack keeps its state, and its ports; the one reader of the environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from frazil.errors import Terminal
+from frazil.local.files import write_atomically
+
+LOOPBACK = "127.0.0.1"
+"""Every port of the stack is bound here, never to an outside interface."""
+
+HOME_VARIABLE = "FRAZIL_HOME"
+JARS_VARIABLE = "FRAZIL_JARS"
+USER_VARIABLE = "FRAZIL_AIRFLOW_USER"
+DEFAULT_USER = "admin"
+LAST_PORT = 65535
+PORT_VARIABLES: Mapping[str, str] = {
+    "kafka": "FRAZIL_KAFKA_PORT",
+    "controller": "FRAZIL_KAFKA_CONTROLLER_PORT",
+    "airflow": "FRAZIL_AIRFLOW_PORT",
+}
+"""The environment variable that moves each port, by the name of the port in `Ports`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """TCP ports on the loopback interface. The defaults lie next to, not on, the usual ones."""
+
+    kafka: int = 19092
+    controller: int = 19093
+    airflow: int = 18080
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """One stack: its state folder, the project whose DAGs it runs, its jars, its ports.
+
+    Attributes:
+        root: State folder, absolute. Removing it while the stack is down forgets everything.
+        project: Folder that holds dags/, plugins/ and include/.
+        jars: Folder of the artifact sets. Several homes may share it.
+        ports: Ports in force.
+        airflow_user: Name of the one Airflow login.
+    """
+
+    root: Path
+    project: Path
+    jars: Path
+    ports: Ports = Ports()
+    airflow_user: str = DEFAULT_USER
+
+    @classmethod
+    def resolve(cls, environ: Mapping[str, str] | None = None) -> Home:
+        """Find the home: environment variable, else what the last `up` recorded, else the default.
+
+        Args:
+            environ: Variables to read; the process environment when None.
+
+        Raises:
+            Terminal: A port variable or the recorded state is not usable.
+        """
+        env = os.environ if environ is None else environ
+        project = project_root()
+        root = Path(env.get(HOME_VARIABLE) or project / ".frazil").expanduser().absolute()
+        jars = Path(env.get(JARS_VARIABLE) or root / "jars").expanduser().absolute()
+        recorded = _recorded(root / "stack.json")
+        user = env.get(USER_VARIABLE) or recorded.get("airflow_user") or DEFAULT_USER
+        return cls(root, project, jars, _ports(env, recorded.get("ports", {})), user)
+
+    @property
+    def logs(self) -> Path:
+        """One file per process of the stack."""
+        return self.root / "logs"
+
+    @property
+    def run(self) -> Path:
+        """Process records and the lock that serialises `up` and `down`."""
+        return self.root / "run"
+
+    @property
+    def kafka(self) -> Path:
+        """Broker configuration and data."""
+        return self.root / "kafka"
+
+    @property
+    def airflow(self) -> Path:
+        """AIRFLOW_HOME: metadata database, task logs, secrets."""
+        return self.root / "airflow"
+
+    @property
+    def warehouse(self) -> Path:
+        """Data and metadata files of the Iceberg tables."""
+        return self.root / "warehouse"
+
+    @property
+    def catalog(self) -> Path:
+        """SQLite file of the Iceberg catalog."""
+        return self.root / "catalog.db"
+
+    @property
+    def stack(self) -> Path:
+        """What the last `up` used, for commands in other shells."""
+        return self.root / "stack.json"
+
+    @property
+    def airflow_url(self) -> str:
+        """Address of Airflow's UI and REST API."""
+        return f"http://{LOOPBACK}:{self.ports.airflow}"
+
+    def record(self) -> None:
+        """Write the ports in force to `stack`: shells without the variables find them there."""
+        state = {"ports": asdict(self.ports), "airflow_user": self.airflow_user}
+        write_atomically(self.stack, json.dumps(state, indent=2) + "\n")
+
+
+def bootstrap_servers(home: Home) -> str:
+    """Kafka's `bootstrap.servers` of the stack's broker."""
+    return f"{LOOPBACK}:{home.ports.kafka}"
+
+
+def project_root() -> Path:
+    """Return the checkout this package lies in, else the current folder (an installed wheel)."""
+    checkout = Path(__file__).resolve().parents[3]
+    return checkout if (checkout / "pyproject.toml").is_file() else Path.cwd()
+
+
+def inherited_environment() -> dict[str, str]:
+    """Return the environment for a child, without settings meant for another Airflow.
+
+    A variable such as the metadata database of somebody's production Airflow must not reach the
+    embedded one. Connections and Airflow variables (`AIRFLOW_CONN_*`, `AIRFLOW_VAR_*`) stay: they
+    are the user's way to pass them.
+    """
+    return {key: value for key, value in os.environ.items() if not key.startswith("AIRFLOW__")}
+
+
+def with_ports(home: Home, **ports: int) -> Home:
+    """Return the same home on other ports, for example free ones in a test."""
+    return replace(home, ports=replace(home.ports, **ports))
+
+
+def _recorded(path: Path) -> dict[str, Any]:
+    try:
+        state = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError as e:
+        raise Terminal(
+            f"{path}: not JSON: {e}", next_step=f"remove {path}, then `frazil up`"
+        ) from e
+    if not isinstance(state, dict):
+        raise Terminal(f"{path}: expected an object", next_step=f"remove {path}, then `frazil up`")
+    return state
+
+
+def _ports(env: Mapping[str, str], recorded: Mapping[str, int]) -> Ports:
+    chosen = {name: _port(env.get(variable), variable) for name, variable in PORT_VARIABLES.items()}
+    given = {name: port for name, port in chosen.items() if port is not None}
+    known = {name: port for name, port in recorded.items() if name in PORT_VARIABLES}
+    return Ports(**{**known, **given})
+
+
+def _port(text: str | None, variable: str) -> int | None:
+    if not text:
+        return None
+    if not text.isdecimal() or not 0 < int(text) <= LAST_PORT:
+        raise Terminal(
+            f"{variable}={text!r} is not a TCP port",
+            next_step=f"set {variable} to 1..{LAST_PORT} or unset it",
+        )
+    return int(text)
+
+
+def interpreter_bin() -> Path:
+    """Return the folder of this interpreter's commands, such as `airflow` and `spark-submit`."""
+    # Not resolved: the python of a virtual environment is a link out of it.
+    return Path(sys.executable).absolute().parent

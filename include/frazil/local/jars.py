@@ -1,0 +1,206 @@
+"""Fetch the pinned jars with Ivy and check every one against the lock file.
+
+`python -m frazil.local.jars lock` resolves the declared sets anew and rewrites the lock file: a
+maintainer's command after a version was changed here. `python -m frazil.local.jars fetch` fetches
+all sets into the home.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from frazil.errors import FrazilError, Terminal
+from frazil.local.files import exclusive, write_atomically
+from frazil.local.home import Home
+from frazil.local.ivy import Request, retrieve
+from frazil.local.jar_lock import (
+    LOCK_FILE,
+    Artifact,
+    Lock,
+    first_mismatch,
+    has_sizes,
+    read_lock,
+    render_lock,
+    sha256,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactSet:
+    """Jars that share one class path.
+
+    Attributes:
+        coordinates: What is asked for, `organisation:module:revision` each.
+        transitive: Whether their runtime dependencies belong to the set too.
+    """
+
+    coordinates: tuple[str, ...]
+    transitive: bool
+
+
+SETS = {
+    "broker": ArtifactSet(
+        (
+            "org.apache.kafka:kafka_2.13:4.1.1",
+            # The broker logs through SLF4J 1.7 and brings no binding that writes anything.
+            "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3",
+        ),
+        transitive=True,
+    ),
+    # Listed jar by jar: PySpark brings the rest, and the published metadata of the Kafka source
+    # asks for a token provider of Spark's own version, which not every registry holds. Kafka's
+    # client differs from the broker's.
+    "spark": ArtifactSet(
+        (
+            "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+            "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3",
+            "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+            "org.apache.kafka:kafka-clients:3.9.1",
+            "org.apache.commons:commons-pool2:2.12.1",
+            "org.xerial:sqlite-jdbc:3.50.3.0",
+        ),
+        transitive=False,
+    ),
+}
+
+_MARKER = ".complete"
+"""Written into a set's folder before the folder gets its name: holds the digest of the lock's
+entries."""
+
+
+def fetch(home: Home, *names: str, report: Callable[[str], None] = lambda _: None) -> None:
+    """Bring artifact sets into `home.jars/<set>/`; a few milliseconds when they are there.
+
+    Killed half-way it leaves nothing that looks complete, and the next call goes on with what was
+    downloaded.
+
+    Args:
+        home: The home whose jars folder is filled.
+        names: Names of `SETS`; all of them when none is given.
+        report: Receives a line before a download.
+
+    Raises:
+        Retryable: A download failed.
+        Terminal: A jar is not the locked one; file, expected and found checksum are named. Or no
+            fitting Java.
+    """
+    lock = read_lock()
+    wanted = names or tuple(SETS)
+    if not _missing(home, lock, wanted):
+        return
+    with exclusive(
+        home.jars / ".lock", lambda: report("jars: another process is fetching, waiting")
+    ):
+        missing = _missing(home, lock, wanted)  # the other process may have brought them
+        if missing:
+            report(f"jars: fetching {', '.join(missing)}")
+            _download(home, lock, missing)
+
+
+def jar_paths(home: Home, name: str) -> list[Path]:
+    """Return the files of a set, sorted by name, whether or not they were fetched."""
+    return sorted(home.jars / name / artifact.file for artifact in read_lock().artifacts(name))
+
+
+def write_lock(home: Home, path: Path) -> Lock:
+    """Resolve the declared sets anew and write their files and checksums to `path`.
+
+    Raises:
+        Retryable: A download failed.
+    """
+    staging = _emptied(home.jars / ".staging")
+    requests = [Request(name, s.coordinates, s.transitive) for name, s in SETS.items()]
+    retrieve(requests, staging, home.jars / ".ivy", home.logs / "ivy.log")
+    lock = Lock({name: _pin(staging / name) for name in SETS})
+    write_atomically(path, render_lock(lock))
+    shutil.rmtree(staging)
+    return lock
+
+
+def _missing(home: Home, lock: Lock, names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in names if not _is_complete(home.jars / name, lock, name))
+
+
+def _is_complete(folder: Path, lock: Lock, name: str) -> bool:
+    marker = folder / _MARKER
+    return (
+        marker.is_file()
+        and marker.read_text(encoding="utf-8") == lock.digest(name)
+        and has_sizes(folder, lock.artifacts(name))
+    )
+
+
+def _download(home: Home, lock: Lock, names: tuple[str, ...]) -> None:
+    staging, cache = _emptied(home.jars / ".staging"), home.jars / ".ivy"
+    requests = [
+        Request(name, tuple(a.coordinates for a in lock.artifacts(name)), transitive=False)
+        for name in names
+    ]
+    retrieve(requests, staging, cache, home.logs / "ivy.log")
+    for name in names:
+        _publish(staging / name, home.jars / name, lock, name, cache)
+    shutil.rmtree(staging)
+    shutil.rmtree(cache)
+
+
+def _publish(staged: Path, folder: Path, lock: Lock, name: str, cache: Path) -> None:
+    flat = _emptied(staged.with_name(f"{name}.flat"))
+    for jar in staged.rglob("*.jar"):
+        jar.rename(flat / jar.name)
+    mismatch = first_mismatch(flat, lock.artifacts(name))
+    if mismatch is not None:
+        shutil.rmtree(cache)  # or the next try would be given the same file
+        raise Terminal(
+            mismatch,
+            next_step=f"try again; if it stays, what is served is not what {LOCK_FILE} pins",
+        )
+    (flat / _MARKER).write_text(lock.digest(name), encoding="utf-8")
+    shutil.rmtree(folder, ignore_errors=True)
+    flat.rename(folder)
+
+
+def _pin(folder: Path) -> tuple[Artifact, ...]:
+    return tuple(sorted(_artifact(jar, jar.relative_to(folder)) for jar in folder.rglob("*.jar")))
+
+
+def _artifact(jar: Path, place: Path) -> Artifact:
+    """Read the coordinates from the retrieve pattern's folders."""
+    return Artifact(":".join(place.parts[:3]), jar.name, jar.stat().st_size, sha256(jar))
+
+
+def _emptied(folder: Path) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def _main(arguments: list[str]) -> int:
+    home = Home.resolve()
+    if arguments == ["lock"]:
+        lock = write_lock(home, Path(__file__).with_name(LOCK_FILE))
+        _say(
+            f"{LOCK_FILE}: "
+            + ", ".join(f"{name} {len(jars)} jars" for name, jars in lock.sets.items())
+        )
+        return 0
+    if arguments == ["fetch"]:
+        fetch(home, report=_say)
+        return 0
+    _say("usage: python -m frazil.local.jars lock|fetch")
+    return 2
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)  # noqa: T201, a command's progress
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(_main(sys.argv[1:]))
+    except FrazilError as e:
+        _say(f"{e.label}: {e}")
+        sys.exit(e.exit_code)

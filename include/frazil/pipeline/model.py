@@ -1,0 +1,223 @@
+"""The pipeline file as a model: which topics, how to decode, where to, what to do with bad records, how often."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from frazil.pipeline.interval import Interval, parse_interval
+from frazil.pipeline.types import ColumnType, parse_type
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
+_TABLE = re.compile(r"[^.\s]+(\.[^.\s]+)+")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_PARTITION_FIELD = re.compile(r"(?P<column>[^()\s,]+)|(?P<transform>year|month|day|hour)\((?P<of>[^(),\s]+)\)"
+                              r"|(?P<sized>bucket|truncate)\((?P<size>\d+),\s*(?P<sized_of>[^(),\s]+)\)")
+
+
+def _matching(pattern: re.Pattern[str], what: str) -> AfterValidator:
+    def check(value: str) -> str:
+        if not pattern.fullmatch(value):
+            raise ValueError(f"{value!r} is not {what}")
+        return value
+
+    return AfterValidator(check)
+
+
+PipelineName = Annotated[str, _matching(_NAME, "a pipeline name: lower-case letters, digits and '_', a letter first")]
+TableName = Annotated[str, _matching(_TABLE, "a table name with its namespace, such as 'rpc.pizzas'")]
+TopicName = Annotated[str, _matching(_TOPIC, "a topic name: letters, digits, '.', '_' and '-'")]
+
+
+class Model(BaseModel):
+    """Base of every model: frozen, and unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Source(Model):
+    """Where records come from."""
+
+    cluster: str = Field("local", description="Name of a Kafka cluster in the settings file.")
+    topics: tuple[TopicName, ...] = Field(min_length=1, description="Topics to read, by exact name.")
+
+    @field_validator("topics")
+    @classmethod
+    def _once(cls, topics: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(topics)) < len(topics):
+            raise ValueError("a topic is named twice")
+        return topics
+
+
+class Value(Model):
+    """How the value of a record is decoded."""
+
+    format: Literal["json"] = Field("json", description="`json`: one JSON object per record, read into the declared columns.")
+    null_value: Literal["filter", "dead_letter"] = Field(
+        "filter", description="A record without a value (a tombstone) is counted and left out, or becomes a dead letter."
+    )
+
+
+class Column(Model):
+    """One column of a destination."""
+
+    type: str = Field(description="Type in Iceberg's spelling: long, decimal(10,2), list<string>, struct<a: int> …")
+    required: bool = Field(False, description="A record without a value for it is a dead letter.")
+    doc: str | None = Field(None, description="Comment stored with the column.")
+
+    @field_validator("type")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        return str(parse_type(value))
+
+    @property
+    def parsed(self) -> ColumnType:
+        """The type as plain data."""
+        return parse_type(self.type)
+
+
+class KafkaColumns(Model):
+    """Names of the columns that tell where a row came from; replay and verify need them."""
+
+    topic: str = "_kafka_topic"
+    partition: str = "_kafka_partition"
+    offset: str = "_kafka_offset"
+    timestamp: str = "_kafka_timestamp"
+    batch: str = "_frazil_batch"
+
+
+class PartitionField(Model):
+    """One field of a partition spec: a column, or a transform of one."""
+
+    column: str
+    transform: Literal["identity", "year", "month", "day", "hour", "bucket", "truncate"] = "identity"
+    size: int | None = None
+
+
+def parse_partition_field(text: str) -> PartitionField:
+    """Parse Iceberg's transform syntax: ``document``, ``day(created_at)``, ``bucket(16, id)``, ``truncate(4, name)``.
+
+    Raises:
+        ValueError: The text is none of these.
+    """
+    match = _PARTITION_FIELD.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is no partition field; examples: document, day(created_at), bucket(16, id)")
+    if match["column"]:
+        return PartitionField(column=match["column"])
+    if match["transform"]:
+        return PartitionField(column=match["of"], transform=match["transform"])  # type: ignore[arg-type]
+    return PartitionField(column=match["sized_of"], transform=match["sized"], size=int(match["size"]))  # type: ignore[arg-type]
+
+
+class Destination(Model):
+    """A table and the columns that records are written into."""
+
+    table: TableName = Field(description="Namespace and name, such as `rpc.pizzas`. Created if it is missing.")
+    columns: dict[str, Column] = Field(min_length=1, description="Column name -> type, or a mapping with type, required, doc.")
+    partition_by: tuple[str, ...] = Field((), description="Partition fields in Iceberg's syntax: `document`, `day(created_at)`, `bucket(16, id)`.")
+    kafka_columns: KafkaColumns | Literal[False] = Field(
+        default_factory=KafkaColumns, description="Names of the columns for topic, partition, offset, timestamp and batch; `false` leaves them out."
+    )
+    properties: dict[str, str] = Field(default_factory=dict, description="Table properties set when the table is created.")
+
+    @field_validator("columns", mode="before")
+    @classmethod
+    def _short_form(cls, columns: object) -> object:
+        if not isinstance(columns, dict):
+            return columns
+        return {name: {"type": of} if isinstance(of, str) else of for name, of in columns.items()}
+
+    @property
+    def partition_fields(self) -> tuple[PartitionField, ...]:
+        """`partition_by` as plain data."""
+        return tuple(parse_partition_field(text) for text in self.partition_by)
+
+    @property
+    def added_columns(self) -> tuple[str, ...]:
+        """Names of the Kafka columns in their order in the table, or none."""
+        k = self.kafka_columns
+        return (k.topic, k.partition, k.offset, k.timestamp, k.batch) if k else ()
+
+    @model_validator(mode="after")
+    def _fits(self) -> Destination:
+        names = {*self.columns, *self.added_columns}
+        if len(names) < len(self.columns) + len(self.added_columns):
+            raise ValueError(f"a column has the name of a Kafka column ({', '.join(self.added_columns)}); rename it under kafka_columns")
+        for field in self.partition_fields:
+            if field.column not in names:
+                raise ValueError(f"partition_by names {field.column!r}, which is no column of {self.table}")
+        return self
+
+
+class Tolerance(Model):
+    """How many dead letters a batch may have before nothing of it is published."""
+
+    max_rate: float = Field(0.1, ge=0, le=1, description="Largest share of dead letters in a batch.")
+    min_records: int = Field(1000, ge=0, description="Batches smaller than this are not judged by their rate.")
+    max_count: int | None = Field(None, ge=0, description="Largest number of dead letters in a batch, whatever its size.")
+
+
+class DeadLetters(Model):
+    """Where records go that can't be decoded, converted or routed."""
+
+    table: TableName | None = Field(None, description="Default: `<namespace>.<pipeline>__dead_letters`.")
+    tolerance: Tolerance = Field(default_factory=Tolerance, description="Above it the run fails and publishes nothing.")
+
+
+class Limits(Model):
+    """Bounds of one batch; a run with more is cut into several."""
+
+    max_records: int = Field(5_000_000, gt=0, description="Records (offsets) of one batch.")
+    records_per_task: int = Field(500_000, gt=0, description="Longer partition ranges are split over tasks.")
+
+
+class Pipeline(Model):
+    """One pipeline file."""
+
+    name: PipelineName = Field(description="Name of the pipeline: of its DAG, its ledger and its position.")
+    description: str = Field("", description="Shown in the Airflow UI.")
+    owner: str = Field("frazil", description="Who is asked when it fails: a team, a person, a mail address.")
+    interval: str = Field("5m", description="Time between batches: a duration (a minute or more) or a cron expression, in UTC.")
+    start: Literal["earliest", "latest"] = Field("earliest", description="Where the very first run begins. Never used again.")
+    source: Source
+    value: Value = Field(default_factory=Value)
+    catalog: str = Field("lake", description="Name of a catalog in the settings file.")
+    destinations: tuple[Destination, ...] = Field(min_length=1, max_length=1, description="The tables to write. One for now.")
+    dead_letters: DeadLetters = Field(default_factory=DeadLetters)
+    limits: Limits = Field(default_factory=Limits)
+    engine: str = Field("spark", description="Name of an engine in the settings file, or `inline`: this process, for tiny topics and tests.")
+
+    @field_validator("interval")
+    @classmethod
+    def _interval(cls, value: str) -> str:
+        parse_interval(value)
+        return value
+
+    @property
+    def every(self) -> Interval:
+        """`interval` as plain data."""
+        return parse_interval(self.interval)
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the resolved pipeline: tells whether two batches ran under the same file. It holds no secrets."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:12]
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of the first destination; ledger and dead letters live beside it."""
+        return self.destinations[0].table.rpartition(".")[0]
+
+    @property
+    def ledger_table(self) -> str:
+        """Name of the ledger."""
+        return f"{self.namespace}.{self.name}__ledger"
+
+    @property
+    def dead_letters_table(self) -> str:
+        """Name of the dead-letter table."""
+        return self.dead_letters.table or f"{self.namespace}.{self.name}__dead_letters"

@@ -1,0 +1,113 @@
+"""One project as a command sees it: its folders, settings and pipelines, and the doors to Kafka and the lake."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from frazil.errors import Terminal
+from frazil.local.home import Home, bootstrap_servers
+from frazil.pipeline.load import Pipelines, References, load_pipelines, load_settings
+from frazil.pipeline.model import Pipeline
+from frazil.pipeline.settings import EngineSettings, Settings
+
+if TYPE_CHECKING:
+    from frazil.iceberg.catalog import Lake
+    from frazil.kafka.cluster import Cluster
+
+T = TypeVar("T")
+
+SETTINGS_VARIABLE = "FRAZIL_SETTINGS"
+PIPELINES_VARIABLE = "FRAZIL_PIPELINES"
+
+
+@dataclass(frozen=True)
+class Project:
+    """Settings and pipelines in force.
+
+    Attributes:
+        root: The checkout: dags/, plugins/, include/, spark_jobs/.
+        home: State of the embedded stack.
+        settings: The settings file.
+        settings_file: Where it was read from.
+        pipelines_folder: Where the pipeline files are.
+        pipelines: The pipeline files, the broken ones apart.
+    """
+
+    root: Path
+    home: Home
+    settings: Settings
+    settings_file: Path
+    pipelines_folder: Path
+    pipelines: Pipelines
+
+    @classmethod
+    def load(cls, env: Mapping[str, str] | None = None) -> Project:
+        """Read settings and pipelines: FRAZIL_HOME, FRAZIL_SETTINGS and FRAZIL_PIPELINES choose other places.
+
+        Raises:
+            ConfigError: The settings file is broken. Broken pipeline files are kept in `pipelines.broken`.
+        """
+        env = os.environ if env is None else env
+        home = Home.resolve(env)
+        settings_file = Path(env.get(SETTINGS_VARIABLE) or home.project / "include" / "settings.yaml").absolute()
+        folder = Path(env.get(PIPELINES_VARIABLE) or home.project / "include" / "pipelines").absolute()
+        references = References(env, {"home": str(home.root), "kafka": bootstrap_servers(home)})
+        settings = load_settings(settings_file, references)
+        return cls(home.project, home, settings, settings_file, folder, load_pipelines(folder, references))
+
+    def pipeline(self, name: str) -> Pipeline:
+        """The pipeline of that name.
+
+        Raises:
+            Terminal: There is none, or its file is broken.
+        """
+        return self.pipelines.get(name)
+
+    def cluster(self, name: str) -> Cluster:
+        """The Kafka cluster of that name in the settings file.
+
+        Raises:
+            Terminal: There is none.
+        """
+        from frazil.kafka.cluster import Cluster
+
+        found = _named(self.settings.clusters, name, "clusters", self.settings_file)
+        return Cluster(name, {"bootstrap.servers": found.bootstrap_servers, **found.properties})
+
+    def lake(self, name: str) -> Lake:
+        """The Iceberg catalog of that name in the settings file.
+
+        Raises:
+            Terminal: There is none.
+        """
+        from frazil.iceberg.catalog import Lake
+
+        found = _named(self.settings.catalogs, name, "catalogs", self.settings_file)
+        return Lake(name, found.uri, found.warehouse, found.properties)
+
+    def engine(self, name: str) -> EngineSettings:
+        """The engine of that name in the settings file.
+
+        Raises:
+            Terminal: There is none.
+        """
+        return _named(self.settings.engines, name, "engines", self.settings_file)
+
+    def environment(self) -> dict[str, str]:
+        """Variables that make a child process see this very project."""
+        return {
+            "FRAZIL_HOME": str(self.home.root),
+            "FRAZIL_JARS": str(self.home.jars),
+            SETTINGS_VARIABLE: str(self.settings_file),
+            PIPELINES_VARIABLE: str(self.pipelines_folder),
+        }
+
+
+def _named(entries: Mapping[str, T], name: str, kind: str, file: Path) -> T:
+    if name not in entries:
+        raise Terminal(f"{file}: {kind}.{name} is not there", next_step=f"known under {kind}: {', '.join(sorted(entries))}")
+    return entries[name]

@@ -1,0 +1,101 @@
+"""Which values the block parser may see at all.
+
+pyarrow.json takes NaN, Infinity and text for a decimal, and it has no limit on nesting; the exact
+decoder does not. Those are excluded by proof: the search below can't miss one (it may exclude good
+values, which costs time and nothing else). The rest of the search is a guess that keeps the block
+parser from failing: a whole block fails with one bad value, so values that look bad (cut off, a
+text where a number is due) are better decoded apart from the start.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.records.json_exact import MAX_DEPTH
+
+_NO_NUMBER: Final = r"[:,\[]\s*-?(?:NaN|Inf(?:inity)?)\s*[,\]}]"
+"""A value of JSON stands behind one of these three and before one of those three."""
+
+_NO_FIELDS: Final = r"^\s*\{\s*\}$"
+"""Nothing to put a comma behind: see BlockDecoder."""
+
+_BACKSLASH: Final = r"\\"
+"""Without it every field name stands in the bytes as it is, so that a search by name can't miss
+one."""
+
+_GUESSED_NAMES: Final = 100
+"""Guesses cost a little for each name; in wider tables they are left out."""
+
+
+class Screen:
+    """Tells plain values from those that only the exact decoder may see.
+
+    Args:
+        fields: The fields of the value, nested ones inside, as they are named in JSON.
+    """
+
+    def __init__(self, fields: list[pa.Field]) -> None:
+        named = list(_walk(fields))
+        decimals = [name for name, data_type in named if pa.types.is_decimal(data_type)]
+        proofs = [_BACKSLASH, _named(decimals, '"')] if decimals else []
+        self._pattern: Final = "|".join([_NO_NUMBER, _NO_FIELDS, *proofs, *_guesses(named)])
+
+    def plain(self, texts: pa.StringArray) -> pa.BooleanArray:
+        """Return which values may be parsed as a block: of texts without blanks at the end."""
+        closed = pc.ends_with(texts, "}")
+        strange = pc.match_substring_regex(texts, self._pattern)
+        return pc.fill_null(pc.and_not(pc.and_(closed, _shallow(texts)), strange), fill_value=False)
+
+
+def _shallow(texts: pa.StringArray) -> pa.BooleanArray:
+    short = pc.less_equal(pc.binary_length(texts), MAX_DEPTH)
+    if pc.all(short).as_py() in {True, None}:
+        return short
+    brackets = pc.add(pc.count_substring(texts, "{"), pc.count_substring(texts, "["))
+    return pc.less_equal(brackets, MAX_DEPTH)
+
+
+def _walk(fields: list[pa.Field]) -> Iterator[tuple[str, pa.DataType]]:
+    for field in fields:
+        yield field.name, field.type
+        inner = field.type
+        while pa.types.is_list(inner) or pa.types.is_large_list(inner):
+            inner = inner.value_type
+        if pa.types.is_struct(inner):
+            yield from _walk(list(inner))
+
+
+def _named(names: list[str], value: str) -> str:
+    return f'"(?:{"|".join(re.escape(name) for name in names)})"\\s*:\\s*{value}'
+
+
+def _guesses(named: list[tuple[str, pa.DataType]]) -> Iterator[str]:
+    """Return patterns of values with a wrong beginning, one per kind of value."""
+    # A name used twice may have two kinds.
+    uses = Counter(name for name, _ in named)
+    groups: dict[str, list[str]] = {}
+    for name, data_type in named:
+        if uses[name] == 1 and len(uses) <= _GUESSED_NAMES:
+            groups.setdefault(_wrong_start(data_type), []).append(name)
+    for start, names in groups.items():
+        yield _named(names, start)
+
+
+def _wrong_start(data_type: pa.DataType) -> str:
+    if pa.types.is_integer(data_type):
+        return r"(?:[^-0-9n\s]|-?[0-9]+[.eE]|-?[0-9]{20})"
+    if pa.types.is_floating(data_type) or pa.types.is_decimal(data_type):
+        return r"[^-0-9n\s]"
+    if pa.types.is_boolean(data_type):
+        return r"[^tfn\s]"
+    if pa.types.is_struct(data_type):
+        return r"[^{n\s]"
+    if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
+        return r"[^\[n\s]"
+    return r'[^"n\s]'

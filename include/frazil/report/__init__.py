@@ -1,0 +1,1 @@
+"""Reads back what happened: history, dead letters, queries."""

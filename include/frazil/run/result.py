@@ -1,0 +1,79 @@
+"""What a run did, as the ledger tells it: the same answer to the command line, to Airflow and to a later reader."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from frazil.iceberg.ledger import read_ledger
+from frazil.pipeline.model import Pipeline
+from frazil.project import Project
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """One run.
+
+    Attributes:
+        pipeline: Name of the pipeline.
+        run: Id of the run.
+        batches: Batches it published.
+        read: Records read.
+        written: Records that became rows.
+        dead: Records that became dead letters.
+        filtered: Records left out on purpose.
+        dead_codes: Dead letters per reason code.
+        position: Topic -> next offset per partition, after the run.
+        snapshots: Snapshots of the destination, one per batch.
+        seconds: From the plan to the last row of the ledger, 0 without a batch.
+    """
+
+    pipeline: str
+    run: str
+    batches: int
+    read: int
+    written: int
+    dead: int
+    filtered: int
+    dead_codes: Mapping[str, int]
+    position: Mapping[str, list[int]]
+    snapshots: tuple[int, ...]
+    seconds: float
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+
+def run_result(project: Project, pipeline: Pipeline, run_id: str) -> RunResult:
+    """What a run did so far, from the ledger's rows that carry its id.
+
+    Raises:
+        Retryable: The catalog can't be read now.
+    """
+    ledger = read_ledger(project.lake(pipeline.catalog), pipeline.ledger_table, pipeline.name)
+    latest = ledger[-1]["position"] if ledger else '{"topics":{}}'
+    rows = [r for r in ledger if r["run"] == run_id and r["kind"] != "start" and r["role"] == "destination"]
+    codes: dict[str, int] = {}
+    for row in rows:
+        for code, count in json.loads(row["dead_codes"]).items():
+            codes[code] = codes.get(code, 0) + count
+    return RunResult(
+        pipeline=pipeline.name,
+        run=run_id,
+        batches=len(rows),
+        read=_sum(rows, "records_read"),
+        written=_sum(rows, "records_written"),
+        dead=_sum(rows, "records_dead"),
+        filtered=_sum(rows, "records_filtered"),
+        dead_codes=codes,
+        position={topic: body["next"] for topic, body in json.loads(latest)["topics"].items()},
+        snapshots=tuple(row["snapshot_id"] for row in rows if row["snapshot_id"] is not None),
+        seconds=round((rows[-1]["recorded_at"] - rows[0]["planned_at"]).total_seconds(), 3) if rows else 0.0,
+    )
+
+
+def _sum(rows: list[dict[str, Any]], column: str) -> int:
+    return sum(row[column] for row in rows)

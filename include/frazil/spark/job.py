@@ -1,0 +1,70 @@
+"""The ingest job: what spark-submit runs. Arguments in, exit code out."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+import time
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from frazil.batch.plan import RunPlan
+from frazil.errors import EXIT_PARENT_LOST, FrazilError, Retryable
+from frazil.project import Project
+from frazil.run.ingest import ingest
+from frazil.spark.stage import SparkStage
+from frazil.spark.submit import REPORT_PREFIX
+
+_PARENT_CHECK_SECONDS = 0.5
+"""How soon a driver without a parent ends. A killed task leaves the Python driver behind; it must not go on committing."""
+
+
+def end_with_parent() -> None:
+    """End this process once the one that started it is gone."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_PARENT_CHECK_SECONDS)
+        os._exit(EXIT_PARENT_LOST)  # no print: stdout is a pipe to the dead parent
+
+    threading.Thread(target=watch, daemon=True, name="parent-watch").start()
+
+
+def main(argv: list[str]) -> int:
+    """Run the batches of a plan.
+
+    Returns:
+        0, or the exit code of the error's class; its message is the last reported line.
+    """
+    end_with_parent()
+    parser = argparse.ArgumentParser(prog="ingest")
+    parser.add_argument("--pipeline", required=True, help="name of the pipeline")
+    parser.add_argument("--plan", required=True, help="plan JSON, as printed by `frazil plan PIPELINE --json`")
+    arguments = parser.parse_args(argv)
+    spark = SparkSession.builder.getOrCreate()
+    try:
+        _ingest(spark, arguments.pipeline, arguments.plan)
+    except FrazilError as error:
+        say(f"{error.label}: {' '.join(str(error).split())}")
+        return error.exit_code
+    except PySparkException as error:
+        say(f"{Retryable.label}: Spark failed: {' '.join(str(error).split())[:2000]}")
+        return Retryable.exit_code
+    finally:
+        spark.stop()
+    return 0
+
+
+def _ingest(spark: SparkSession, pipeline: str, plan: str) -> None:
+    project = Project.load()
+    ingest(project, project.pipeline(pipeline), RunPlan.from_json(plan), SparkStage(spark), say)
+
+
+def say(line: str) -> None:
+    """Report one line to whoever watches the job."""
+    sys.stdout.write(f"{REPORT_PREFIX}{line}\n")
+    sys.stdout.flush()

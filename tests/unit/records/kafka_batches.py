@@ -1,0 +1,58 @@
+"""Kafka batches and specs for the tests of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from frazil.records.decode import Decoder
+from frazil.records.kafka import KAFKA_SCHEMA
+from frazil.records.outcome import Outcomes
+from frazil.records.spec import RecordSpec
+
+BATCH_NUMBER = 7
+
+
+def kafka_batch(
+    values: Sequence[bytes | None], sources: Sequence[tuple[str, int]] | None = None
+) -> pa.RecordBatch:
+    """Return records with these values, from `sources` (topic, partition), at offsets 100, 101 …"""
+    size = len(values)
+    origins = sources or [("orders", 0)] * size
+    columns = {
+        "topic": [topic for topic, _ in origins],
+        "partition": [partition for _, partition in origins],
+        "offset": list(range(100, 100 + size)),
+        "timestamp": list(range(size)),
+        "timestamp_type": [0] * size,
+        "key": [b"key-%d" % index for index in range(size)],
+        "value": list(values),
+        "headers": [[{"key": "trace", "value": b"\xff"}]] * size,
+    }
+    arrays = [pa.array(columns[field.name], field.type) for field in KAFKA_SCHEMA]
+    return pa.RecordBatch.from_arrays(arrays, schema=KAFKA_SCHEMA)
+
+
+def decode_both(spec: RecordSpec, batch: pa.RecordBatch) -> Outcomes:
+    """Decode with and without blocks, hold both outcomes equal, return one."""
+    exact = Decoder(spec, BATCH_NUMBER, blocks=False).decode(batch)
+    block = Decoder(spec, BATCH_NUMBER).decode(batch)
+    assert block.rows.equals(exact.rows), f"{block.rows.to_pylist()} != {exact.rows.to_pylist()}"
+    assert block.dead.equals(exact.dead), f"{block.dead.to_pylist()} != {exact.dead.to_pylist()}"
+    assert block.counts == exact.counts
+    for outcomes in (block, exact):
+        outcomes.rows.validate(full=True)
+        outcomes.dead.validate(full=True)
+        assert outcomes.rows.schema.equals(spec.row_schema, check_metadata=True)
+        assert all(counts.is_complete for counts in outcomes.counts.values())
+    return exact
+
+
+def outcome_of(data_type: pa.DataType, json_value: str, *, nullable: bool = True) -> object:
+    """Return what `{"x": json_value}` becomes in a column of a type: its value, or its code."""
+    spec = RecordSpec(pa.schema([pa.field("x", data_type, nullable=nullable)]))
+    outcomes = decode_both(spec, kafka_batch([f'{{"x": {json_value}}}'.encode()]))
+    if outcomes.dead.num_rows:
+        return outcomes.dead.column("code")[0].as_py()
+    return outcomes.rows.column("x")[0].as_py()
