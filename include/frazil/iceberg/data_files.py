@@ -10,7 +10,7 @@ import base64
 import itertools
 import json
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyiceberg.conversions import from_json, to_json
 from pyiceberg.io.pyarrow import PyArrowFileIO, _dataframe_to_data_files
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.typedef import Record
 
@@ -94,8 +95,8 @@ class DataFileWriter:
 def staged_file(file: DataFile, metadata: TableMetadata) -> StagedFile:
     """The facts of a data file as text, in the JSON spelling of the table specification where it has one."""
     spec = metadata.spec()  # files are always written under the current spec
-    types = [field.field_type for field in spec.partition_type(metadata.schema()).fields]
-    partition = [None if value is None else to_json(of, value) for of, value in zip(types, file.partition, strict=True)]  # type: ignore[arg-type]
+    types = _partition_types(spec, metadata)
+    partition = [_optional(to_json, of, file.partition[at]) for at, of in enumerate(types)]
     body: dict[str, Any] = {
         "path": file.file_path,
         "format": file.file_format.value,
@@ -111,6 +112,14 @@ def staged_file(file: DataFile, metadata: TableMetadata) -> StagedFile:
     return StagedFile(file.file_path, file.record_count, file.file_size_in_bytes, json.dumps(body, separators=(",", ":")))
 
 
+def _partition_types(spec: PartitionSpec, metadata: TableMetadata) -> list[Any]:
+    return [field.field_type for field in spec.partition_type(metadata.schema()).fields]
+
+
+def _optional(convert: Callable[[Any, Any], Any], of: Any, value: Any) -> Any:
+    return None if value is None else convert(of, value)
+
+
 def _items(values: Mapping[int, Any] | None, encode: Any = lambda value: value) -> list[list[Any]] | None:
     return None if values is None else [[key, encode(value)] for key, value in values.items()]
 
@@ -119,9 +128,9 @@ def data_file(staged: StagedFile, metadata: TableMetadata) -> DataFile:
     """The Iceberg entry of a staged file."""
     body = json.loads(staged.facts)
     spec = metadata.specs()[body["spec"]]
-    types = [field.field_type for field in spec.partition_type(metadata.schema()).fields]
-    partition = [None if value is None else from_json(of, value) for of, value in zip(types, body["partition"], strict=True)]  # type: ignore[arg-type]
-    maps: dict[str, dict[int, Any] | None] = {name: _map(body[name]) for name in _COUNTS}
+    types = _partition_types(spec, metadata)
+    partition = [_optional(from_json, of, value) for of, value in zip(types, body["partition"], strict=True)]
+    maps: dict[str, Any] = {name: _map(body[name]) for name in _COUNTS}
     maps |= {name: _map(body[name], base64.b64decode) for name in _BOUNDS}
     entry = DataFile.from_args(
         content=DataFileContent.DATA,
@@ -152,10 +161,6 @@ def field_types(metadata: TableMetadata) -> dict[int, str]:
 def write_rows(target: StagingTable, rows: pa.Table) -> tuple[StagedFile, ...]:
     """Write rows into data files of a table at once."""
     writer = DataFileWriter(target)
-    for batch in _batches(rows):
+    for batch in rows.to_batches():
         writer.write(batch)
     return writer.close()
-
-
-def _batches(rows: pa.Table) -> Iterator[pa.RecordBatch]:
-    yield from rows.to_batches()

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.transforms import (
-    BucketTransform,
-    DayTransform,
-    HourTransform,
-    IdentityTransform,
-    MonthTransform,
-    Transform,
-    TruncateTransform,
-    YearTransform,
-)
+from pyiceberg.transforms import Transform, parse_transform
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -113,18 +105,8 @@ def declared_spec(destination: model.Destination, schema: Schema) -> PartitionSp
     return PartitionSpec(*fields)
 
 
-def _transform(field: model.PartitionField) -> Transform[object, object]:
-    sized: dict[str, type[BucketTransform[object]] | type[TruncateTransform[object]]] = {"bucket": BucketTransform, "truncate": TruncateTransform}
-    if field.transform in sized and field.size is not None:
-        return sized[field.transform](field.size)
-    plain: dict[str, type[Transform[object, object]]] = {
-        "identity": IdentityTransform,
-        "year": YearTransform,
-        "month": MonthTransform,
-        "day": DayTransform,
-        "hour": HourTransform,
-    }
-    return plain[field.transform]()
+def _transform(field: model.PartitionField) -> Transform[Any, Any]:
+    return parse_transform(field.transform if field.size is None else f"{field.transform}[{field.size}]")
 
 
 def check_destination(table: Table, destination: model.Destination) -> None:

@@ -1,4 +1,4 @@
-"""Clients of librdkafka with explicit time limits, and nothing printed to the terminal by the library itself.
+"""Clients of librdkafka with explicit time limits, that print nothing by themselves.
 
 Property names: https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md
 """
@@ -6,10 +6,11 @@ Property names: https://github.com/confluentinc/librdkafka/blob/master/CONFIGURA
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
@@ -19,73 +20,86 @@ from frazil.kafka.cluster import Cluster
 from frazil.kafka.failure import translate
 
 REQUEST_SECONDS: Final = 8.0
-"""Bounds one question to a cluster, looking for a reachable broker included. An answer takes milliseconds, a broker
-that just changed its leaders some seconds; whoever waits at a terminal should hear within 15 s that nobody is there."""
+"""Bounds one question to a cluster, looking for a reachable broker included. An answer takes
+milliseconds, a broker that just changed its leaders some seconds; whoever waits at a terminal
+should hear within 15 s that nobody is there."""
 
 STALL_SECONDS: Final = 12.0
-"""Bounds the time without any progress while records flow: twice what a leader change takes, and below the 15 s
-after which silence looks like a hang. It restarts with every record, so it does not limit the size of a transfer."""
+"""Bounds the time without any progress while records flow: twice what a leader change takes, and
+below the 15 s after which silence looks like a hang. It restarts with every record, so it does not
+limit the size of a transfer."""
 
-_TIMEOUTS: Final[dict[str, Any]] = {
-    # One request on an open connection. Below STALL_SECONDS, so that a frozen broker costs a reconnect, not the transfer.
+_NONE: Final[Mapping[str, Any]] = MappingProxyType({})
+
+_DEFAULTS: Final[dict[str, Any]] = {
+    # One request on an open connection. Below STALL_SECONDS, so that a frozen broker costs a
+    # reconnect, not the transfer.
     "socket.timeout.ms": 10_000,
-    # One TCP and TLS set-up. An address that swallows packets leaves time for a second one within REQUEST_SECONDS.
+    # One TCP and TLS set-up. An address that swallows packets leaves time for a second one within
+    # REQUEST_SECONDS.
     "socket.connection.setup.timeout.ms": 3_000,
-    # Longest pause between two attempts to connect (default 10 s): a broker that is back is found at once.
+    # Longest pause between two attempts to connect (default 10 s): a broker that is back is found
+    # at once.
     "reconnect.backoff.max.ms": 1_000,
-}
-
-_QUIET: Final[dict[str, Any]] = {
-    # Brokers drop idle connections by design; a line in the log for each would only teach people to ignore it.
+    # Brokers drop idle connections by design; a line in the log for each would only teach people to
+    # ignore it.
     "log.connection.close": False,
     "client.id": "frazil",
 }
 
 _CONSUMER: Final[dict[str, Any]] = {
-    # Required by the client even where partitions are assigned and nothing is ever committed to the group.
+    # Required by the client even where partitions are assigned and nothing is ever committed to the
+    # group.
     "group.id": "frazil",
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
-    # An offset that is not there is an error with coordinates; another offset in its place would lose or repeat records.
+    # An offset that is not there is an error with coordinates; another offset in its place would
+    # lose or repeat records.
     "auto.offset.reset": "error",
     "isolation.level": "read_committed",
-    # The only sign that a range which ends in transaction markers or aborted records has been read to its end.
+    # The only sign that a range which ends in transaction markers or aborted records has been read
+    # to its end.
     "enable.partition.eof": True,
     "check.crcs": True,
-    # How long a broker holds a fetch at the end of the log (default 500 ms): bounds what each tail of markers costs.
+    # How long a broker holds a fetch at the end of the log (default 500 ms): bounds what each tail
+    # of markers costs.
     "fetch.wait.max.ms": 50,
 }
 
-_PRODUCER: Final[dict[str, Any]] = {
-    "enable.idempotence": True,
-    "acks": "all",
+_PRODUCER: Final[dict[str, Any]] = {"enable.idempotence": True, "acks": "all"}
+
+_PRODUCER_DEFAULTS: Final[dict[str, Any]] = {
     "compression.type": "lz4",
-    # Batches fill up within a few milliseconds at any rate worth batching for, and nobody notices the wait at others.
+    # Where Kafka's own Java client puts a key, so that both agree on a key's partition.
+    "partitioner": "murmur2_random",
+    # Batches fill up within a few milliseconds at any rate worth batching for, and nobody notices
+    # the wait at others.
     "linger.ms": 10,
-    # Records waiting in this process; beyond them the sender waits for the broker. About 10 MB of small records.
+    # Records waiting in this process; beyond them the sender waits for the broker. About 10 MB of
+    # small records.
     "queue.buffering.max.messages": 50_000,
-    # The last resort for a single record. STALL_SECONDS without any acknowledgement ends the transfer long before.
+    # The last resort for a single record. STALL_SECONDS without any acknowledgement ends the
+    # transfer long before.
     "message.timeout.ms": 60_000,
 }
 
 _LOG: Final = logging.getLogger(__name__)
-# Without any handler, logging's last resort would print warnings to stderr; with this one the application decides.
+# Without any handler, logging's last resort would print warnings to stderr; with this one the
+# application decides.
 _LOG.addHandler(logging.NullHandler())
 
-Client = TypeVar("Client", AdminClient, Consumer, Producer)
-
-
+_Client = TypeVar("_Client", AdminClient, Consumer, Producer)
 _Answer = TypeVar("_Answer")
 
 
 class Complaints:
-    """What a client reported on the side, such as refused connections: the reason behind a later time-out."""
+    """What a client reported on the side: why connections failed, the reason behind a time-out."""
 
     def __init__(self) -> None:
         self._latest: dict[int, KafkaError] = {}
 
     def __call__(self, error: KafkaError) -> None:
-        """Take one report: the `error_cb` of librdkafka. It repeats itself, so the latest per code is kept."""
+        """Take a report of librdkafka, which repeats itself: the latest per code is kept."""
         self._latest[error.code()] = error
 
     def __iter__(self) -> Iterator[KafkaError]:
@@ -117,7 +131,9 @@ class Admin:
             return future.result()
         except KafkaException as e:
             self.client.poll(0)  # serves the complaints
-            raise translate(e, self.cluster, self.complaints, topic=topic, partition=partition) from e
+            raise translate(
+                e, self.cluster, self.complaints, topic=topic, partition=partition
+            ) from e
 
 
 @contextmanager
@@ -128,7 +144,7 @@ def admin(cluster: Cluster) -> Iterator[Admin]:
         Terminal: the cluster's properties are not valid.
     """
     complaints = Complaints()
-    with _build(AdminClient, cluster, complaints, {}) as client:
+    with _build(AdminClient, cluster, complaints) as client:
         yield Admin(cluster, client, complaints)
 
 
@@ -138,7 +154,7 @@ def consumer(cluster: Cluster, complaints: Complaints) -> Consumer:
     Raises:
         Terminal: the cluster's properties are not valid.
     """
-    return _build(Consumer, cluster, complaints, _CONSUMER)
+    return _build(Consumer, cluster, complaints, required=_CONSUMER)
 
 
 def producer(cluster: Cluster, complaints: Complaints) -> Producer:
@@ -147,17 +163,20 @@ def producer(cluster: Cluster, complaints: Complaints) -> Producer:
     Raises:
         Terminal: the cluster's properties are not valid.
     """
-    return _build(Producer, cluster, complaints, _PRODUCER)
+    return _build(Producer, cluster, complaints, _PRODUCER_DEFAULTS, _PRODUCER)
 
 
 def _build(
-    make: Callable[[dict[str, Any]], Client],
+    make: Callable[[dict[str, Any]], _Client],
     cluster: Cluster,
     complaints: Complaints,
-    required: dict[str, Any],
-) -> Client:
+    defaults: Mapping[str, Any] = _NONE,
+    required: Mapping[str, Any] = _NONE,
+) -> _Client:
+    """Make a client: the settings may change defaults, not what correctness rests on."""
     hooks = {"error_cb": complaints, "logger": _LOG}
+    properties = {**_DEFAULTS, **defaults, **cluster.properties, **required, **hooks}
     try:
-        return make({**_TIMEOUTS, **_QUIET, **cluster.properties, **required, **hooks})
+        return make(properties)
     except KafkaException as e:
         raise translate(e, cluster, complaints) from e

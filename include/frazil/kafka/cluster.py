@@ -29,11 +29,14 @@ class Cluster:
         return self.properties.get("bootstrap.servers", "")
 
     def redact(self, text: str) -> str:
-        """`text` without any value of a secret property, for messages that a client library wrote."""
+        """`text` without the values of secret properties, for messages that a client wrote."""
         for key, value in self.properties.items():
             if value and is_secret(key):
                 text = text.replace(value, MASK)
         return text
+
+    def __str__(self) -> str:
+        return f"Kafka cluster {self.name!r} ({self.bootstrap_servers})"
 
     def __repr__(self) -> str:
         shown = {key: MASK if is_secret(key) else value for key, value in self.properties.items()}

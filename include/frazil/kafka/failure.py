@@ -1,4 +1,4 @@
-"""What a Kafka error means for the caller: the one place where errors of librdkafka become errors of Frazil."""
+"""What a Kafka error means for the caller: here errors of librdkafka become errors of Frazil."""
 
 from __future__ import annotations
 
@@ -71,14 +71,15 @@ _MOVING: Final = frozenset(
         KafkaError.OFFSET_NOT_AVAILABLE,
         KafkaError.UNKNOWN_LEADER_EPOCH,
         KafkaError.FENCED_LEADER_EPOCH,
-        # What librdkafka reports for a partition whose leader it can't find yet ("No leaders found").
+        # What librdkafka reports for a partition whose leader it can't find yet ("No leaders
+        # found").
         KafkaError._NOENT,
     }
 )
 
 
 def is_moving(error: KafkaException) -> bool:
-    """Return whether a partition has no leader at this moment, as right after its creation or during a failover."""
+    """Return whether a partition has no leader now, as right after creation or in a failover."""
     return _kafka_error(error).code() in _MOVING
 
 
@@ -110,8 +111,9 @@ def translate(
         partition: Which partition of it, if one was.
 
     Returns:
-        `Terminal` where a person must act (settings, credentials, permissions, a missing topic, offsets that are
-        gone), `Retryable` for everything else: reading and planning again does no harm.
+        `Terminal` where a person must act (settings, credentials, permissions, a missing topic,
+        offsets that are gone), `Retryable` for everything else: reading and planning again does no
+        harm.
     """
     cause = _root_cause(_kafka_error(error), tuple(complaints))
     if cause.code() in _UNREACHABLE:
@@ -125,13 +127,13 @@ def translate(
 def _by_code(cause: KafkaError, cluster: Cluster, where: str, said: str) -> FrazilError:
     if cause.code() in _AUTHENTICATION:
         return Terminal(
-            f"{where} did not accept these credentials, asked at {cluster.bootstrap_servers}: {said}",
-            next_step=f"check the security properties in clusters.{cluster.name}.properties of the settings",
+            f"{where} did not accept the credentials: {said}",
+            next_step=f"check clusters.{cluster.name}.properties of the settings",
         )
     if cause.code() in _AUTHORISATION:
         return Terminal(
             f"not allowed at {where}: {said}",
-            next_step="have the cluster's owner grant it: Describe and Read to ingest, Write to produce, Create to create",
+            next_step="have it granted: Describe and Read to ingest, Write to produce",
         )
     if cause.code() in _OUT_OF_RANGE:
         return Terminal(
@@ -143,14 +145,15 @@ def _by_code(cause: KafkaError, cluster: Cluster, where: str, said: str) -> Fraz
             f"{where} refused: {said}",
             next_step=f"check clusters.{cluster.name} of the settings and what was asked for",
         )
-    return Retryable(f"{where} failed: {said}", next_step="try again; if it stays, look at the broker's log")
+    return Retryable(
+        f"{where} failed: {said}", next_step="try again; if it stays, look at the broker's log"
+    )
 
 
 def unreachable(cluster: Cluster, complaints: Iterable[KafkaError] = ()) -> Retryable:
     """Nobody answers at the cluster's addresses."""
     return Retryable(
-        f"no broker of Kafka cluster {cluster.name!r} answered in time, asked at {cluster.bootstrap_servers}"
-        f"{reasons(cluster, complaints)}",
+        f"no broker of {cluster} answered in time{reasons(cluster, complaints)}",
         next_step="start the embedded broker with `frazil up --only kafka`, "
         f"or check clusters.{cluster.name}.bootstrap_servers of the settings",
     )
@@ -158,17 +161,21 @@ def unreachable(cluster: Cluster, complaints: Iterable[KafkaError] = ()) -> Retr
 
 def reasons(cluster: Cluster, complaints: Iterable[KafkaError]) -> str:
     """What connections failed with, to be put behind a message; empty if nothing was reported."""
-    said = sorted(c.str() for c in complaints if c.code() in {KafkaError._TRANSPORT, KafkaError._RESOLVE})
+    said = sorted(
+        c.str() for c in complaints if c.code() in {KafkaError._TRANSPORT, KafkaError._RESOLVE}
+    )
     return f": {cluster.redact('; '.join(said))}" if said else ""
 
 
 def unknown_topic(cluster: Cluster, topic: str, partition: int | None = None) -> Terminal:
     """The cluster answered that it doesn't have the topic, or not this partition of it."""
-    missing = f"topic {topic!r}" if partition is None else f"topic {topic!r} with a partition {partition}"
+    missing = (
+        f"topic {topic!r}" if partition is None else f"topic {topic!r} with a partition {partition}"
+    )
     return Terminal(
-        f"Kafka cluster {cluster.name!r} at {cluster.bootstrap_servers} has no {missing}",
-        next_step="correct the name, or create the topic: "
-        f"kafka-topics.sh --bootstrap-server {cluster.bootstrap_servers} --create --topic {topic} --partitions N",
+        f"{cluster} has no {missing}",
+        next_step="correct the name, or create the topic: kafka-topics.sh --create "
+        f"--bootstrap-server {cluster.bootstrap_servers} --topic {topic} --partitions N",
     )
 
 
@@ -187,7 +194,7 @@ def _root_cause(error: KafkaError, complaints: tuple[KafkaError, ...]) -> KafkaE
 
 
 def _where(cluster: Cluster, topic: str | None, partition: int | None) -> str:
-    parts = [f"Kafka cluster {cluster.name!r}"]
+    parts = [str(cluster)]
     if topic is not None:
         parts.append(f"topic {topic!r}")
     if partition is not None:

@@ -1,4 +1,4 @@
-"""Ask a cluster for its facts: ids, log starts, stable ends and high watermarks of whole topics in a few round trips."""
+"""Ask a cluster for its facts: ids and offsets of whole topics, in a few round trips."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _NO_TOPIC_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 """Kafka's written form of the zero UUID: what brokers older than topic ids (before 2.8) answer."""
 
 _FAILOVER_SECONDS: Final = 5.0
-"""Bounds waiting for partitions to get a leader, usually well below a second. With the one request that may start
-just before it ends, REQUEST_SECONDS long at most, the caller hears within 15 s."""
+"""Bounds waiting for partitions to get a leader, usually well below a second. With the one request
+that may start just before it ends, REQUEST_SECONDS long at most, the caller hears within 15 s."""
 
 _FAILOVER_WAIT_SECONDS: Final = 0.1
 
@@ -31,9 +31,10 @@ def observe(cluster: Cluster, topics: Sequence[str]) -> ClusterFacts:
     """Read the facts that a plan is made from.
 
     Returns:
-        Ids and offsets. `stable_end` is the last stable offset: what can be read of committed transactions ends there.
-        Partitions stand in the order of their numbers. Log start <= stable end <= high watermark always holds, also
-        when records arrive or expire between the questions.
+        Ids and offsets. `stable_end` is the last stable offset: what can be read of committed
+        transactions ends there. Partitions stand in the order of their numbers. Log start <= stable
+        end <= high watermark always holds, also when records arrive or expire between the
+        questions.
 
     Raises:
         Retryable: no broker answers, or a partition stays without a leader.
@@ -45,7 +46,9 @@ def observe(cluster: Cluster, topics: Sequence[str]) -> ClusterFacts:
         described = describe(asked, tuple(dict.fromkeys(topics)))
         cluster_id: str = asked.answer(cluster_facts).cluster_id
         offsets = _offsets_when_led(asked, described)
-    return ClusterFacts(cluster_id, {name: _topic_facts(d, offsets) for name, d in described.items()})
+    return ClusterFacts(
+        cluster_id, {name: _topic_facts(d, offsets) for name, d in described.items()}
+    )
 
 
 def describe(asked: Admin, topics: Sequence[str]) -> dict[str, TopicDescription]:
@@ -56,7 +59,9 @@ def describe(asked: Admin, topics: Sequence[str]) -> dict[str, TopicDescription]
     """
     if not topics:
         return {}
-    futures = asked.client.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_SECONDS)
+    futures = asked.client.describe_topics(
+        TopicCollection(list(topics)), request_timeout=REQUEST_SECONDS
+    )
     return {name: asked.answer(future, topic=name) for name, future in futures.items()}
 
 
@@ -66,7 +71,7 @@ def is_leaderless(error: BaseException) -> bool:
 
 
 def while_leaderless() -> Retrying:
-    """Ask again while a partition has no leader, as right after its creation or during a failover."""
+    """Ask again while a partition has no leader, as right after creation or in a failover."""
     return Retrying(
         retry=retry_if_exception(is_leaderless),
         stop=stop_after_delay(_FAILOVER_SECONDS),
@@ -101,12 +106,14 @@ def _list_offsets(
     asked: Admin, keys: Sequence[_Key], spec: OffsetSpec, isolation: IsolationLevel
 ) -> dict[_Key, Future[ListOffsetsResultInfo]]:
     request = {TopicPartition(topic, partition): spec for topic, partition in keys}
-    futures = asked.client.list_offsets(request, isolation_level=isolation, request_timeout=REQUEST_SECONDS)
+    futures = asked.client.list_offsets(
+        request, isolation_level=isolation, request_timeout=REQUEST_SECONDS
+    )
     return {(tp.topic, tp.partition): future for tp, future in futures.items()}
 
 
 def _ordered(log_start: int, stable_end: int, high_watermark: int) -> PartitionFacts:
-    """Facts in the order that held when the last of them was read: each of the three only ever grows."""
+    """Facts in their order, which holds whenever they are read together: each only ever grows."""
     stable_end = max(log_start, stable_end)
     return PartitionFacts(log_start, stable_end, max(stable_end, high_watermark))
 
@@ -117,5 +124,6 @@ def _topic_facts(
     topic_id = str(description.topic_id)
     numbers = sorted(p.id for p in description.partitions)
     return TopicFacts(
-        None if topic_id == _NO_TOPIC_ID else topic_id, tuple(offsets[description.name, n] for n in numbers)
+        None if topic_id == _NO_TOPIC_ID else topic_id,
+        tuple(offsets[description.name, n] for n in numbers),
     )

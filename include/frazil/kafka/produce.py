@@ -9,7 +9,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from frazil.errors import FrazilError, OutcomeUnknown, Terminal
+from frazil.errors import FrazilError, OutcomeUnknown
 from frazil.kafka.client import STALL_SECONDS, Complaints, admin, producer
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.failure import reasons, translate
@@ -17,8 +17,8 @@ from frazil.kafka.observe import describe
 from frazil.kafka.record import OutgoingRecord
 
 _SERVE_EVERY_RECORDS: Final = 500
-"""How often acknowledgements are taken while records are sent as fast as possible: a poll for each would cost more
-than the sending."""
+"""How often acknowledgements are taken while records are sent as fast as possible: a poll for each
+would cost more than the sending."""
 
 _POLL_SECONDS: Final = 0.1
 """How long to wait for acknowledgements before looking at the time limit and the progress again."""
@@ -58,17 +58,20 @@ def produce(
     rate: float | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Produced:
-    """Send records and wait until every one is acknowledged. A record lands once, however often the client retries.
+    """Send records and wait until every one is acknowledged. A record lands once, however often the
+    client retries.
 
     Args:
         cluster: Where.
         topic: An existing topic. Records with equal keys go to the same partition, in order.
         records: What to send; taken one by one, so they may be endless or larger than memory.
         rate: Records per second, exact over the whole time; None for as fast as possible.
-        progress: Called with the number of acknowledged records, a few times per second and at the end.
+        progress: Called with the number of acknowledged records, a few times per second and at the
+            end.
 
     Raises:
-        Terminal: the topic is missing, a record is refused (too large), or permissions or settings don't fit.
+        Terminal: the topic is missing, a record is refused (too large), or permissions or settings
+            don't fit.
         Retryable: no broker answers; nothing was sent.
         OutcomeUnknown: records were sent and not acknowledged; the message says how many.
     """
@@ -80,7 +83,8 @@ def produce(
         sending.send(records, rate)
         sending.confirm()
     finally:
-        # After success nothing is left; after a failure nothing may arrive later behind the caller's back.
+        # After success nothing is left; after a failure nothing may arrive later behind the
+        # caller's back.
         sending.client.purge()
     return Produced(sending.acknowledged, sending.offsets, time.monotonic() - sending.began)
 
@@ -122,7 +126,9 @@ class _Sending:
 
     def _send(self, record: OutgoingRecord) -> None:
         while not self._accepted(record):
-            self._serve(_POLL_SECONDS)  # back-pressure: the queue is full until the broker acknowledges
+            self._serve(
+                _POLL_SECONDS
+            )  # back-pressure: the queue is full until the broker acknowledges
         self.sent += 1
 
     def _accepted(self, record: OutgoingRecord) -> bool:
@@ -150,3 +156,45 @@ class _Sending:
         if partition is not None and offset is not None:
             first, last = self.offsets.get(partition, (offset, offset))
             self.offsets[partition] = (min(first, offset), max(last, offset))
+
+    def _serve(self, seconds: float) -> None:
+        """Take acknowledgements for so long; raise when one is a failure or they stay away."""
+        before = self.acknowledged
+        self.client.poll(seconds)
+        now = time.monotonic()
+        if self.failed is not None:
+            raise self._failure(self.failed)
+        if self.acknowledged != before:
+            self._report()
+        if self.acknowledged != before or self.acknowledged == self.sent:
+            self.moved = now
+        elif now - self.moved > STALL_SECONDS:
+            raise self._unconfirmed(f"no acknowledgement for {STALL_SECONDS:.0f} s")
+
+    def _report(self) -> None:
+        if self.progress is not None:
+            self.progress(self.acknowledged)
+
+    def _failure(self, error: KafkaError) -> FrazilError:
+        if error.code() in _OUTCOME_UNKNOWN:
+            return self._unconfirmed(error.str())
+        cause = translate(error, self.cluster, self.complaints, topic=self.topic)
+        return type(cause)(f"{cause.message}; {self._counts()}", next_step=cause.next_step)
+
+    def _unconfirmed(self, why: str) -> OutcomeUnknown:
+        return OutcomeUnknown(
+            f"{self.cluster}, topic {self.topic!r}: {self._counts()}, the others may or may not "
+            f"have arrived: {why}{reasons(self.cluster, self.complaints)}",
+            next_step="check the broker, then compare the topic's end offsets with what was sent",
+        )
+
+    def _refused(self, error: KafkaException) -> FrazilError:
+        cause = translate(error, self.cluster, self.complaints, topic=self.topic)
+        return type(cause)(
+            f"{cause.message}; record {self.sent} of the input (from 0) was not sent; "
+            f"{self._counts()}",
+            next_step=cause.next_step,
+        )
+
+    def _counts(self) -> str:
+        return f"{self.acknowledged} of {self.sent} sent records acknowledged"

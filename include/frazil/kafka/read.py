@@ -1,4 +1,4 @@
-"""Read an exact range of offsets of one partition, as Arrow batches in the shape of `KAFKA_SCHEMA`."""
+"""Read an exact range of offsets of one partition, as Arrow batches of `KAFKA_SCHEMA`."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ def read_range(
 ) -> Iterator[pa.RecordBatch]:
     """Read the committed records with offsets `start` <= o < `end` of one partition, in order.
 
-    Offsets may have gaps: transaction markers, aborted records, what compaction removed. The range has been read when
-    Kafka hands out something at or beyond `end`, a record or the end of the partition, not when record `end - 1` is seen.
+    Offsets may have gaps: transaction markers, aborted records, what compaction removed. The range
+    has been read when Kafka hands out something at or beyond `end`, a record or the end of the
+    partition, not when record `end - 1` is seen.
 
     Args:
         cluster: Where.
@@ -41,7 +42,8 @@ def read_range(
         Batches with the schema `frazil.records.kafka.KAFKA_SCHEMA`, never empty.
 
     Raises:
-        Terminal: the partition doesn't hold the whole range, or topic, credentials or permissions don't fit.
+        Terminal: the partition doesn't hold the whole range, or topic, credentials or permissions
+            don't fit.
         Retryable: the broker doesn't answer, or nothing arrives for `STALL_SECONDS`.
     """
     wanted = Range(topic, partition, start, end)
@@ -73,7 +75,9 @@ class _Reading:
         asked = TopicPartition(self.wanted.topic, self.wanted.partition)
         try:
             # With isolation level read_committed, the upper one is the last stable offset.
-            log_start, stable_end = self.client.get_watermark_offsets(asked, timeout=REQUEST_SECONDS)
+            log_start, stable_end = self.client.get_watermark_offsets(
+                asked, timeout=REQUEST_SECONDS
+            )
         except KafkaException as e:
             self.client.poll(0)  # serves the complaints
             raise self._translate(e) from e
@@ -86,7 +90,9 @@ class _Reading:
         pending: list[Message] = []
         while reached < end:
             arrived = self._next(min(batch_records - len(pending), end - reached), reached)
-            pending += (m for m in arrived if m.error() is None and self.wanted.start <= _offset(m) < end)
+            pending += (
+                m for m in arrived if m.error() is None and self.wanted.start <= _offset(m) < end
+            )
             reached = max(reached, self._reached(arrived))
             if pending and (len(pending) >= batch_records or reached >= end):
                 yield pending
@@ -98,7 +104,8 @@ class _Reading:
         while (first := self.client.poll(_POLL_SECONDS)) is None:
             if time.monotonic() >= deadline:
                 raise self._stalled(reached)
-        # `consume` alone would wait for a full list; after the first message, what is here already is enough.
+        # `consume` alone would wait for a full list; after the first message, what is here already
+        # is enough.
         return [first, *(self.client.consume(most - 1, 0) if most > 1 else ())]
 
     def _reached(self, messages: Sequence[Message]) -> int:
@@ -108,31 +115,34 @@ class _Reading:
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
                 raise self._translate(error)
         last = messages[-1]
-        # The end of the partition carries the offset of the next record: markers before it are counted.
+        # The end of the partition carries the offset of the next record: markers before it are
+        # counted.
         return _offset(last) if last.error() is not None else _offset(last) + 1
 
     def _translate(self, error: KafkaException | KafkaError) -> FrazilError:
         wanted = self.wanted
-        return translate(error, self.cluster, self.complaints, topic=wanted.topic, partition=wanted.partition)
+        return translate(
+            error, self.cluster, self.complaints, topic=wanted.topic, partition=wanted.partition
+        )
 
     def _out_of_range(self, log_start: int, stable_end: int) -> Terminal:
         wanted = self.wanted
         return Terminal(
-            f"{self._name()} doesn't hold the whole range: expected offsets {wanted.start} to {wanted.end} "
-            f"(exclusive), found {log_start} to {stable_end} (last stable offset)",
-            next_step="offsets below were deleted (retention, delete-records), offsets beyond are not committed or "
-            "belong to an earlier topic of this name: compare the topic id with the position's, then reset",
+            f"{self._name()} doesn't hold the whole range: expected offsets {wanted.start} to "
+            f"{wanted.end} (exclusive), found {log_start} to {stable_end} (last stable offset)",
+            next_step="offsets below were deleted (retention, delete-records), offsets beyond are "
+            "not committed or of an earlier topic of this name: compare the topic ids, then reset",
         )
 
     def _stalled(self, reached: int) -> Retryable:
         return Retryable(
-            f"{self._name()}: nothing arrived for {STALL_SECONDS:.0f} s at offset {reached} of {self.wanted.start} "
-            f"to {self.wanted.end}, asked at {self.cluster.bootstrap_servers}{reasons(self.cluster, self.complaints)}",
+            f"{self._name()}: nothing arrived for {STALL_SECONDS:.0f} s at offset {reached} of "
+            f"{self.wanted.start} to {self.wanted.end}{reasons(self.cluster, self.complaints)}",
             next_step="try again; if it stays, look at the broker that leads the partition",
         )
 
     def _name(self) -> str:
-        return f"topic {self.wanted.topic!r}, partition {self.wanted.partition}, Kafka cluster {self.cluster.name!r}"
+        return f"{self.cluster}, topic {self.wanted.topic!r}, partition {self.wanted.partition}"
 
 
 def _offset(message: Message) -> int:

@@ -15,7 +15,8 @@ class OutgoingRecord:
         key: Bytes of the key; None for a record without key.
         value: Bytes of the value; None for a tombstone, which is not the same as empty.
         headers: Name and bytes of each header, in order; names may repeat.
-        timestamp_ms: Create time in milliseconds since 1970 UTC; None for the time of sending.
+        timestamp_ms: Create time in milliseconds since 1970 UTC, above 0; None for the time of
+            sending.
         kind: Why a generator broke this record on purpose; None for a sound one. Never sent.
     """
 

@@ -20,15 +20,18 @@ _BROKER_DEFAULT: Final = -1
 """Replication factor as the brokers are configured (KIP-464)."""
 
 _SPREAD_SECONDS: Final = 6.0
-"""Bounds the time from the controller's yes until brokers know the change, usually some milliseconds. With the
-one request that may start just before it ends, REQUEST_SECONDS long at most, the caller hears within 15 s."""
+"""Bounds the time from the controller's yes until brokers know the change, usually some
+milliseconds. With the one request that may start just before it ends, REQUEST_SECONDS long at most,
+the caller hears within 15 s."""
 
 _SPREAD_WAIT_SECONDS: Final = 0.05
 
 _NO_CONFIG: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-def create_topic(cluster: Cluster, name: str, partitions: int, config: Mapping[str, str] = _NO_CONFIG) -> bool:
+def create_topic(
+    cluster: Cluster, name: str, partitions: int, config: Mapping[str, str] = _NO_CONFIG
+) -> bool:
     """Make sure that a topic exists, and that every partition has a leader.
 
     Args:
@@ -49,7 +52,7 @@ def create_topic(cluster: Cluster, name: str, partitions: int, config: Mapping[s
         found = _partitions(_until(asked, name, _is_led))
     if found != partitions:
         raise Terminal(
-            f"topic {name!r} of Kafka cluster {cluster.name!r} exists with another number of partitions: "
+            f"{cluster}, topic {name!r} exists with another number of partitions: "
             f"expected {partitions}, found {found}",
             next_step=f"go on with {found} partitions, or choose another topic",
         )
@@ -83,7 +86,7 @@ def _create(asked: Admin, topic: NewTopic) -> bool:
 def _until(
     asked: Admin, name: str, holds: Callable[[TopicDescription | None], bool]
 ) -> TopicDescription | None:
-    """Wait for a state of a topic: the controller decides, the brokers that are asked learn it a moment later."""
+    """Wait for a state of a topic: brokers learn a moment later what the controller decided."""
     retrying = Retrying(
         retry=retry_if_result(lambda description: not holds(description)),
         stop=stop_after_delay(_SPREAD_SECONDS),
@@ -93,8 +96,8 @@ def _until(
         return retrying(_description, asked, name)
     except RetryError as e:
         raise Retryable(
-            f"the brokers of Kafka cluster {asked.cluster.name!r} still don't know the change of topic {name!r} "
-            f"after {_SPREAD_SECONDS:.0f} s",
+            f"{asked.cluster}: its brokers still don't know the change of topic {name!r} after "
+            f" {_SPREAD_SECONDS:.0f} s",
             next_step="look at the brokers: one of them may be down",
         ) from e
 

@@ -170,7 +170,7 @@ def _ports(env: Mapping[str, str], recorded: Mapping[str, int]) -> Ports:
 def _port(text: str | None, variable: str) -> int | None:
     if not text:
         return None
-    if not text.isdecimal() or not 0 < int(text) <= LAST_PORT:
+    if not (text.isascii() and text.isdecimal()) or not 0 < int(text) <= LAST_PORT:
         raise Terminal(
             f"{variable}={text!r} is not a TCP port",
             next_step=f"set {variable} to 1..{LAST_PORT} or unset it",

@@ -88,17 +88,13 @@ def fetch(home: Home, *names: str, report: Callable[[str], None] = lambda _: Non
         Terminal: A jar is not the locked one; file, expected and found checksum are named. Or no
             fitting Java.
     """
-    lock = read_lock()
-    wanted = names or tuple(SETS)
-    if not _missing(home, lock, wanted):
+    if not missing(home, *names):
         return
-    with exclusive(
-        home.jars / ".lock", lambda: report("jars: another process is fetching, waiting")
-    ):
-        missing = _missing(home, lock, wanted)  # the other process may have brought them
-        if missing:
-            report(f"jars: fetching {', '.join(missing)}")
-            _download(home, lock, missing)
+    with exclusive(home.jars / ".lock", lambda: report("jars: waiting for another download")):
+        absent = missing(home, *names)  # the other process may have brought them
+        if absent:
+            report(f"jars: fetching {', '.join(absent)}")
+            _download(home, read_lock(), absent)
 
 
 def jar_paths(home: Home, name: str) -> list[Path]:
@@ -121,8 +117,34 @@ def write_lock(home: Home, path: Path) -> Lock:
     return lock
 
 
-def _missing(home: Home, lock: Lock, names: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(name for name in names if not _is_complete(home.jars / name, lock, name))
+def missing(home: Home, *names: str) -> tuple[str, ...]:
+    """Return which of these sets (all when none is given) are not complete; a few milliseconds."""
+    lock = read_lock()
+    return tuple(name for name in names or SETS if not _is_complete(home.jars / name, lock, name))
+
+
+def publish(staged: Path, folder: Path, lock: Lock, name: str) -> None:
+    """Check retrieved jars against the lock and make them a complete set in one step.
+
+    Args:
+        staged: Folder below which the jars lie.
+        folder: The set's folder; what it held is replaced.
+        lock: The lock to check against.
+        name: Name of the set.
+
+    Raises:
+        Terminal: A jar is missing or not the locked one; nothing was published.
+    """
+    flat = _emptied(staged.with_name(f"{name}.flat"))
+    for jar in staged.rglob("*.jar"):
+        jar.rename(flat / jar.name)
+    mismatch = first_mismatch(flat, lock.artifacts(name))
+    if mismatch is not None:
+        hint = f"try again; if it stays, what is served is not what {LOCK_FILE} pins"
+        raise Terminal(mismatch, next_step=hint)
+    (flat / _MARKER).write_text(lock.digest(name), encoding="utf-8")
+    shutil.rmtree(folder, ignore_errors=True)
+    flat.rename(folder)
 
 
 def _is_complete(folder: Path, lock: Lock, name: str) -> bool:
@@ -136,31 +158,19 @@ def _is_complete(folder: Path, lock: Lock, name: str) -> bool:
 
 def _download(home: Home, lock: Lock, names: tuple[str, ...]) -> None:
     staging, cache = _emptied(home.jars / ".staging"), home.jars / ".ivy"
-    requests = [
-        Request(name, tuple(a.coordinates for a in lock.artifacts(name)), transitive=False)
-        for name in names
-    ]
-    retrieve(requests, staging, cache, home.logs / "ivy.log")
-    for name in names:
-        _publish(staging / name, home.jars / name, lock, name, cache)
+    retrieve([_locked(lock, name) for name in names], staging, cache, home.logs / "ivy.log")
+    try:
+        for name in names:
+            publish(staging / name, home.jars / name, lock, name)
+    finally:
+        shutil.rmtree(cache)  # done with it; or it holds a wrong file, which the next try would get
     shutil.rmtree(staging)
-    shutil.rmtree(cache)
 
 
-def _publish(staged: Path, folder: Path, lock: Lock, name: str, cache: Path) -> None:
-    flat = _emptied(staged.with_name(f"{name}.flat"))
-    for jar in staged.rglob("*.jar"):
-        jar.rename(flat / jar.name)
-    mismatch = first_mismatch(flat, lock.artifacts(name))
-    if mismatch is not None:
-        shutil.rmtree(cache)  # or the next try would be given the same file
-        raise Terminal(
-            mismatch,
-            next_step=f"try again; if it stays, what is served is not what {LOCK_FILE} pins",
-        )
-    (flat / _MARKER).write_text(lock.digest(name), encoding="utf-8")
-    shutil.rmtree(folder, ignore_errors=True)
-    flat.rename(folder)
+def _locked(lock: Lock, name: str) -> Request:
+    """Ask for the locked jars one by one: what their metadata asks for now does not matter."""
+    coordinates = tuple(artifact.coordinates for artifact in lock.artifacts(name))
+    return Request(name, coordinates, transitive=False)
 
 
 def _pin(folder: Path) -> tuple[Artifact, ...]:

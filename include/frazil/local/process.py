@@ -30,6 +30,8 @@ _FOLLOWERS_SECONDS = 5.0
 _KILL_SECONDS = 10.0
 """Bounds the wait after SIGKILL; only a process inside a hanging system call outlives it."""
 
+_JAVA_FRAMES = ("\tat ", "\t... ")
+
 # The child records itself before it becomes the command: whoever is killed, and whenever, no
 # process runs unrecorded.
 _SELF_RECORDING = (
@@ -175,14 +177,23 @@ class Processes:
             self._file(name).unlink(missing_ok=True)
 
     def last_lines(self, name: str, secrets: Sequence[str] = (), count: int = 20) -> str:
-        """Return the end of a component's log, for a message; `secrets` are blotted out."""
+        """Return the end of a component's log, for a message.
+
+        Frames of Java stack traces are left out: they would push the reason out of sight.
+
+        Args:
+            name: Component.
+            secrets: Texts to blot out.
+            count: How many lines at most.
+        """
         try:
             text = self.log(name).read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
             return f"(there is no {self.log(name)})"
         for secret in secrets:
             text = text.replace(secret, "***")
-        return "\n".join(text.splitlines()[-count:]) or f"({self.log(name)} is empty)"
+        said = [line for line in text.splitlines() if not line.startswith(_JAVA_FRAMES)]
+        return "\n".join(said[-count:]) or f"({self.log(name)} is empty)"
 
     def _file(self, name: str) -> Path:
         return self.run / f"{name}.pid"

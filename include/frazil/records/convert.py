@@ -63,7 +63,7 @@ def to_int(bits: int, value: JsonValue) -> int:
 
 def _whole(bits: int, value: Number) -> int:
     exact = scaled(value)
-    if exact.magnitude > _INT_TEXT:
+    if exact.magnitude > len(str(1 << (bits - 1))):
         raise _out_of_range(f"int{bits}", value)
     if exact.exponent < 0:
         raise Rejection(
@@ -88,7 +88,7 @@ def to_float32(value: JsonValue) -> float:
         raise wrong_type("float32", value)
     number = float(value)
     try:
-        struct.pack("f", number)
+        struct.pack("<f", number)
     except OverflowError as e:
         raise _out_of_range("float32", value) from e
     if isinf(number):

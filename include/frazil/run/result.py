@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from frazil.batch.position import Position
 from frazil.iceberg.ledger import read_ledger
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
+from frazil.run.tables import open_tables, standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +55,8 @@ def run_result(project: Project, pipeline: Pipeline, run_id: str) -> RunResult:
     Raises:
         Retryable: The catalog can't be read now.
     """
-    ledger = read_ledger(project.lake(pipeline.catalog), pipeline.ledger_table, pipeline.name)
-    latest = ledger[-1]["position"] if ledger else '{"topics":{}}'
-    rows = [r for r in ledger if r["run"] == run_id and r["kind"] != "start" and r["role"] == "destination"]
+    ledger = read_ledger(project.lake(pipeline.catalog), pipeline.ledger_table, pipeline.name, run_id)
+    rows = [row for row in ledger if row["kind"] != "start" and row["role"] == "destination"]
     codes: dict[str, int] = {}
     for row in rows:
         for code, count in json.loads(row["dead_codes"]).items():
@@ -69,10 +70,20 @@ def run_result(project: Project, pipeline: Pipeline, run_id: str) -> RunResult:
         dead=_sum(rows, "records_dead"),
         filtered=_sum(rows, "records_filtered"),
         dead_codes=codes,
-        position={topic: body["next"] for topic, body in json.loads(latest)["topics"].items()},
+        position=_position(project, pipeline, rows),
         snapshots=tuple(row["snapshot_id"] for row in rows if row["snapshot_id"] is not None),
         seconds=round((rows[-1]["recorded_at"] - rows[0]["planned_at"]).total_seconds(), 3) if rows else 0.0,
     )
+
+
+def _position(project: Project, pipeline: Pipeline, rows: list[dict[str, Any]]) -> dict[str, list[int]]:
+    """After the run's last batch; without a batch, where the pipeline stands."""
+    if rows:
+        position = Position.from_json(rows[-1]["position"])
+    else:
+        found = standing(pipeline, open_tables(project.lake(pipeline.catalog), pipeline)).position
+        position = found or Position(0, 0, "")
+    return {topic: list(at.next) for topic, at in position.topics.items()}
 
 
 def _sum(rows: list[dict[str, Any]], column: str) -> int:

@@ -108,12 +108,26 @@ def standing(pipeline: Pipeline, tables: Tables) -> Standing:
             f"pipeline {name}: table {destination} holds no position, but the ledger or the dead letters were written by this pipeline",
             next_step=f"was {destination} dropped and made anew? Restore it, or give the pipeline a new name to start from the beginning",
         )
-    return Standing(
+    now = Standing(
         Position.from_json(position.value) if position else None,
         _mark(mark),
         mark.summary.get(MANIFEST_KEY) if mark else None,
         _mark(done),
         _mark(dead),
+    )
+    _refuse_rollback(pipeline, now)
+    return now
+
+
+def _refuse_rollback(pipeline: Pipeline, now: Standing) -> None:
+    """The ledger follows the closing table: it can be one batch behind, never ahead or beside."""
+    if now.done is None or now.mark is None or now.done == now.mark or now.done.n == now.mark.n - 1:
+        return
+    table = pipeline.destinations[0].table
+    raise Terminal(
+        f"pipeline {pipeline.name}: the ledger knows batch {now.done.n} ({now.done.batch}) as finished, table {table} holds"
+        f" batch {now.mark.n} ({now.mark.batch}): one of them was rolled back or replaced",
+        next_step=f"bring {table} and {pipeline.ledger_table} back to the same batch; frazil history {pipeline.name} shows the snapshots",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
@@ -40,7 +40,7 @@ class SparkStage:
         """Stage one batch; one task per range of the split, each writing its own files."""
         records = read_ranges(self._spark, order)
 
-        def stage_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        def stage_task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
             staged = stage_records(order, batches)
             yield pa.RecordBatch.from_pydict({"staged": [staged.to_json()]})
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.unit.records.kafka_batches import decode_both, kafka_batch
 
-from frazil.records.json_block import block_decoder
+from frazil.records.json_block import SMALL, block_decoder
 from frazil.records.spec import RecordSpec
 
 NUMBERS = RecordSpec(
@@ -155,7 +155,9 @@ def test_good_values_do_take_the_block_path() -> None:
     values[700] = b'{"a":9223372036854775808}'
     decoder = block_decoder(RecordSpec(NUMBERS.columns))
     assert decoder is not None
-    assert len(decoder.decode(pa.array(values, pa.binary())).positions) == 995
+    decided = set(decoder.decode(pa.array(values, pa.binary())).positions.to_pylist())
+    assert len(decided) > 1000 - 5 - 2 * SMALL
+    assert decided.isdisjoint({500, 501, 502, 503, 700})
 
 
 def test_each_spec_of_this_file_has_a_block_path() -> None:

@@ -1,0 +1,66 @@
+# Verbs of the project; `make help` lists them. Setup logic is in .ci/setup, so that this file stays a table of contents.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory --no-builtin-rules
+
+BIN := .venv/bin
+CODE := include plugins dags spark_jobs docs docker tests
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url
+ARGS ?=
+
+export PYTHONPATH := include:plugins:.$(if $(PYTHONPATH),:$(PYTHONPATH))
+
+.PHONY: help setup system demo up down test test-fast check fmt docs lock wheel clean
+
+help: ## Show these verbs
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST) | $(if $(NO_COLOR),sed 's/\x1b\[[0-9;]*m//g',cat)
+
+setup: ## Make .venv from the lock file and fetch the jars; skips what is done
+	@.ci/setup
+
+system: ## Install system packages (Java, Chromium, Python) as root on Debian or Ubuntu
+	@.ci/system
+
+demo: setup ## Run everything once: Kafka, Airflow, Spark, an Iceberg table (DEMO_EXIT=1 stops by itself)
+	@$(BIN)/frazil demo
+
+up: setup ## Start the embedded stack: Kafka and Airflow
+	@$(BIN)/frazil up
+
+down: setup ## Stop the embedded stack
+	@$(BIN)/frazil down
+
+test: setup ## Run all tests, the quick ones first (ARGS="-k offsets" passes options to pytest)
+	@$(BIN)/python -m pytest $(ARGS)
+
+test-fast: setup ## Run the tests that need neither Java nor a network, in seconds
+	@$(BIN)/python -m pytest tests/unit $(ARGS)
+
+check: setup ## Judge style, types, imports between rooms and generated pages; changes nothing
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python docs/generate.py --check
+
+fmt: setup ## Mend what a program can mend: format, imports, simple findings
+	$(BIN)/ruff check --fix-only $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+docs: setup ## Write the generated pages under docs/ anew
+	$(BIN)/python docs/generate.py
+
+lock: setup ## Resolve all pins anew: packages, image, tools, jars
+	$(COMPILE) pyproject.toml --all-extras --output-file requirements.txt
+	$(COMPILE) .ci/bootstrap.in --output-file .ci/bootstrap.txt
+	$(COMPILE) docker/requirements.in --constraint requirements.txt --output-file docker/requirements.txt
+	$(BIN)/python -m frazil.local.jars lock
+
+wheel: setup ## Build the wheel into dist/
+	$(BIN)/uv build --quiet --wheel --no-build-isolation --python $(BIN)/python
+	@ls dist/*.whl
+
+clean: ## Stop the stack and remove everything that was made: .venv, .frazil, caches
+	@if [ -x $(BIN)/frazil ]; then $(BIN)/frazil down; fi
+	rm -rf .venv .frazil build dist include/frazil.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

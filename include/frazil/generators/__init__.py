@@ -1,0 +1,53 @@
+"""Made-up but plausible records for demos, tests and measurements, and the lines of a file.
+
+Generators are seeded: the same arguments give the same bytes. A chosen share of the records is
+broken on purpose and says how (`OutgoingRecord.kind`), so that a reader of the topic can be checked
+against exact numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from frazil.generators.lines import lines
+from frazil.generators.payments import payments
+from frazil.generators.pizzas import pizzas
+from frazil.kafka.record import OutgoingRecord
+
+__all__ = ["DEMO_BROKEN_PER_THOUSAND", "GENERATORS", "Generator", "lines", "payments", "pizzas"]
+
+DEMO_BROKEN_PER_THOUSAND: Final = 3
+"""Broken records per thousand in the demo and `frazil produce --generate`: enough to see dead
+letters from the first minute, far below the tolerated rate."""
+
+
+class Generator(Protocol):
+    """Makes exactly `count` records."""
+
+    def __call__(
+        self,
+        count: int,
+        *,
+        seed: int | None = None,
+        broken_per_thousand: int = 0,
+        now: datetime | None = None,
+    ) -> Iterator[OutgoingRecord]:
+        """Yield the records.
+
+        Args:
+            count: How many, broken ones included.
+            seed: Equal seeds (with equal `now`) give equal records; None for other ones each time.
+            broken_per_thousand: How many of every thousand are broken, at places that the seed
+                decides.
+            now: The latest time in the records; None for the present.
+        """
+        ...
+
+
+GENERATORS: Final[Mapping[str, Generator]] = MappingProxyType(
+    {"pizzas": pizzas, "payments": payments}
+)
+"""By the name that `frazil produce --generate` takes."""

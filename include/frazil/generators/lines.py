@@ -1,0 +1,27 @@
+"""The lines of a file as records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from frazil.errors import Terminal
+from frazil.kafka.record import OutgoingRecord
+
+
+def lines(path: Path) -> Iterator[OutgoingRecord]:
+    """Yield one record without key per line: its bytes as they are, without the newline. An empty
+    line is a record too.
+
+    Raises:
+        Terminal: the file can't be read.
+    """
+    try:
+        with path.open("rb") as file:
+            for line in file:
+                yield OutgoingRecord(None, line.removesuffix(b"\n"))
+    except OSError as e:
+        raise Terminal(
+            f"can't read {path}: {e.strerror}",
+            next_step="give a readable file with one record per line",
+        ) from e

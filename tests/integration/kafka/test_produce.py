@@ -1,0 +1,100 @@
+"""Producing: every record acknowledged, exactly once, at the asked rate."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from frazil.errors import Terminal
+from frazil.generators import pizzas
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.observe import observe
+from frazil.kafka.produce import produce
+from frazil.kafka.read import read_range
+from frazil.kafka.record import OutgoingRecord
+
+Topic = Callable[..., str]
+
+
+def test_records_are_lost_or_doubled(cluster: Cluster, topic: Topic) -> None:
+    """As many land as were made, though they do not fit into the client's queue at once."""
+    name = topic(partitions=3)
+    seen: list[int] = []
+
+    done = produce(cluster, name, pizzas(120_000, seed=1), progress=seen.append)
+
+    ends = [partition.high_watermark for partition in observe(cluster, [name]).topics[name].partitions]
+    assert done.count == sum(ends) == 120_000
+    assert done.offsets == {number: (0, end - 1) for number, end in enumerate(ends)}
+    assert seen == sorted(set(seen))
+    assert seen[-1] == 120_000
+
+
+def test_equal_keys_part_or_overtake(cluster: Cluster, topic: Topic) -> None:
+    """Records of one key share a partition and keep their order."""
+    name = topic(partitions=4)
+    keys = [b"%d" % (n % 10) for n in range(1_000)]
+    produce(cluster, name, [OutgoingRecord(k, b"%d" % n) for n, k in enumerate(keys)])
+
+    homes: dict[bytes, set[int]] = {}
+    for number, facts in enumerate(observe(cluster, [name]).topics[name].partitions):
+        values = []
+        for batch in read_range(cluster, name, number, 0, facts.stable_end):
+            values += [int(value) for value in batch["value"].to_pylist()]
+            for key in batch["key"].to_pylist():
+                homes.setdefault(key, set()).add(number)
+        assert values == sorted(values)
+
+    assert homes.keys() == set(keys)
+    assert {len(partitions) for partitions in homes.values()} == {1}
+
+
+def test_rate_drifts(cluster: Cluster, topic: Topic) -> None:
+    """Record n is not taken before n / rate seconds, and the whole does not fall behind."""
+    taken: list[float] = []
+
+    def clocked() -> Iterator[OutgoingRecord]:
+        for _ in range(200):
+            yield OutgoingRecord(None, b"v")
+            taken.append(time.monotonic())
+
+    done = produce(cluster, topic(), clocked(), rate=400)
+
+    # Each stamp is the moment after a record was sent; the first is sent at once.
+    early = [n for n, at in enumerate(taken) if at - taken[0] < n / 400 - 0.05]
+    assert early == []
+    assert done.count == 200
+    assert 199 / 400 <= done.seconds < 3
+
+
+def test_refused_record_passes_for_sent(cluster: Cluster, topic: Topic) -> None:
+    """A record above the size limit fails the transfer and says which one it is."""
+    records = [OutgoingRecord(None, b"small"), OutgoingRecord(None, bytes(3_000_000))]
+
+    with pytest.raises(Terminal, match=r"record 1 of the input"):
+        produce(cluster, topic(), records)
+
+
+def test_broker_refusal_passes_for_sent(cluster: Cluster, topic: Topic) -> None:
+    """A record that only the broker refuses fails the transfer with topic and counts."""
+    name = topic(config={"max.message.bytes": "500"})
+
+    with pytest.raises(Terminal, match=f"{name}.* 0 of 1 sent records acknowledged"):
+        produce(cluster, name, [OutgoingRecord(None, bytes(range(256)) * 8)])
+
+
+def test_no_records_hang(cluster: Cluster, topic: Topic) -> None:
+    """An empty input is done at once."""
+    assert produce(cluster, topic(), []).count == 0
+
+
+def test_missing_topic_swallows_records(cluster: Cluster) -> None:
+    """Nothing is taken from the input when the topic isn't there."""
+    untouched = iter([OutgoingRecord(None, b"v")])
+
+    with pytest.raises(Terminal, match="has no topic 'not-there'"):
+        produce(cluster, "not-there", untouched)
+
+    assert next(untouched).value == b"v"

@@ -1,0 +1,178 @@
+"""Ranged reads of a real broker: exactly the records of the range, whatever lies between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from frazil.errors import Terminal
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.observe import observe
+from frazil.kafka.produce import produce
+from frazil.kafka.read import read_range
+from frazil.kafka.record import OutgoingRecord
+from frazil.records.kafka import KAFKA_SCHEMA
+
+Topic = Callable[..., str]
+
+
+def read(cluster: Cluster, topic: str, start: int, end: int, **options: int) -> list[dict[str, Any]]:
+    """Rows of partition 0."""
+    batches = list(read_range(cluster, topic, 0, start, end, **options))
+    assert all(batch.num_rows > 0 for batch in batches)
+    return pa.Table.from_batches(batches, KAFKA_SCHEMA).to_pylist()
+
+
+def numbered(count: int, first: int = 0) -> list[bytes]:
+    """Values that tell where they stand."""
+    return [b"%d" % number for number in range(first, first + count)]
+
+
+def fill(cluster: Cluster, topic: str, count: int) -> None:
+    """Write numbered values without keys to a topic with one partition."""
+    produce(cluster, topic, (OutgoingRecord(None, value) for value in numbered(count)))
+
+
+def test_bytes_change_on_the_way(cluster: Cluster, topic: Topic) -> None:
+    """Keys, values, headers and times come back as sent; null and empty stay two things."""
+    name = topic()
+    binary = bytes(range(256))
+    sent = [
+        OutgoingRecord(b"k", b"v", (("h", b"1"), ("h", None), ("é", b"")), 1_663_027_200_123),
+        OutgoingRecord(None, None, (), 1),
+        OutgoingRecord(b"", b"", (("binary", binary),), 1_700_000_000_000),
+        OutgoingRecord(binary, binary, (), 1_700_000_000_001),
+    ]
+    for record in sent:  # one by one: without keys alike, their order is the order of the calls
+        produce(cluster, name, [record])
+
+    rows = read(cluster, name, 0, 4)
+
+    assert [(r["topic"], r["partition"], r["offset"]) for r in rows] == [
+        (name, 0, offset) for offset in range(4)
+    ]
+    assert [(r["key"], r["value"]) for r in rows] == [(r.key, r.value) for r in sent]
+    assert [r["headers"] for r in rows] == [
+        [{"key": key, "value": value} for key, value in record.headers] or None for record in sent
+    ]
+    assert [int(r["timestamp"].timestamp() * 1_000) for r in rows] == [r.timestamp_ms for r in sent]
+    assert {r["timestamp_type"] for r in rows} == {0}
+
+
+def test_log_append_time_is_taken_for_create_time(cluster: Cluster, topic: Topic) -> None:
+    """A topic that stamps records itself says so in the type, and the producer's time is gone."""
+    name = topic(config={"message.timestamp.type": "LogAppendTime"})
+    produce(cluster, name, [OutgoingRecord(None, b"v", (), 1_000)])
+
+    (row,) = read(cluster, name, 0, 1)
+
+    assert row["timestamp_type"] == 1
+    assert row["timestamp"].year > 1970
+
+
+def test_neighbours_of_the_range_leak_in(cluster: Cluster, topic: Topic) -> None:
+    """A range in the middle of one Kafka batch gives its own offsets and nothing around them."""
+    name = topic()
+    fill(cluster, name, 100)
+
+    rows = read(cluster, name, 37, 61)
+
+    assert [row["offset"] for row in rows] == list(range(37, 61))
+    assert [row["value"] for row in rows] == numbered(24, 37)
+
+
+@pytest.mark.parametrize("offset", [0, 3, 5])
+def test_an_empty_range_reads_or_waits(cluster: Cluster, topic: Topic, offset: int) -> None:
+    """Start equal to end gives nothing, at the ends of the log too."""
+    name = topic()
+    fill(cluster, name, 5)
+
+    assert read(cluster, name, offset, offset) == []
+
+
+def test_long_range_ends_early_or_in_huge_batches(cluster: Cluster, topic: Topic) -> None:
+    """Every record once and in order, in batches of at most the asked size."""
+    name = topic()
+    fill(cluster, name, 30_000)
+
+    batches = list(read_range(cluster, name, 0, 0, 30_000, batch_records=7_000))
+
+    offsets = [offset for batch in batches for offset in batch["offset"].to_pylist()]
+    assert offsets == list(range(30_000))
+    assert max(batch.num_rows for batch in batches) <= 7_000
+
+
+def test_markers_and_aborted_records_hang_or_leak(
+    cluster: Cluster, topic: Topic, transactions: Callable[[str], Any]
+) -> None:
+    """Aborted records stay out, and a range that ends in markers or aborted records ends."""
+    name = topic()
+    writer = transactions(name)
+    writer.commit(numbered(3))  # 0 1 2, marker 3
+    writer.abort(numbered(4, 100))  # 4 to 7, marker 8
+    writer.commit(numbered(2, 3))  # 9 10, marker 11
+    writer.abort(numbered(5, 200))  # 12 to 16, marker 17
+    expected = {0: b"0", 1: b"1", 2: b"2", 9: b"3", 10: b"4"}
+
+    for start in range(19):
+        for end in range(start, 19):
+            rows = read(cluster, name, start, end)
+            found = {row["offset"]: row["value"] for row in rows}
+            assert found == {o: v for o, v in expected.items() if start <= o < end}, (start, end)
+
+
+def test_compaction_gaps_end_a_range_early(cluster: Cluster, topic: Topic) -> None:
+    """Deleted offsets before the start refuse the range; those inside the log do not."""
+    name = topic()
+    fill(cluster, name, 20)
+    delete_before(cluster, name, 12)
+
+    with pytest.raises(Terminal) as refused:
+        read(cluster, name, 11, 20)
+
+    message = str(refused.value)
+    assert all(part in message for part in (name, "partition 0", "11", "20", "12", "'local'"))
+    assert [row["offset"] for row in read(cluster, name, 12, 20)] == list(range(12, 20))
+
+
+def test_end_beyond_the_log_waits_for_ever(cluster: Cluster, topic: Topic) -> None:
+    """Offsets that Kafka never gave are refused: the topic is not the one of the position."""
+    name = topic()
+    fill(cluster, name, 3)
+
+    with pytest.raises(Terminal, match=r"expected offsets 0 to 4 .* found 0 to 3"):
+        read(cluster, name, 0, 4)
+
+
+def test_open_transaction_is_read(
+    cluster: Cluster, topic: Topic, transactions: Callable[[str], Any]
+) -> None:
+    """The stable end is the last that can be asked for while a transaction is open."""
+    name = topic()
+    writer = transactions(name)
+    writer.commit(numbered(2))
+    writer.open(numbered(2))
+    (facts,) = observe(cluster, [name]).topics[name].partitions
+
+    assert (facts.stable_end, facts.high_watermark) == (3, 5)
+    assert [row["value"] for row in read(cluster, name, 0, 3)] == numbered(2)
+    with pytest.raises(Terminal, match="last stable offset"):
+        read(cluster, name, 0, 5)
+
+
+def test_missing_topic_looks_like_a_silent_broker(cluster: Cluster) -> None:
+    """A topic or partition that isn't there is said at once."""
+    with pytest.raises(Terminal, match="has no topic 'not-there'"):
+        read(cluster, "not-there", 0, 1)
+
+
+def delete_before(cluster: Cluster, topic: str, offset: int) -> None:
+    """Have the broker forget the records of partition 0 before an offset."""
+    with AdminClient(dict(cluster.properties)) as client:
+        for future in client.delete_records([TopicPartition(topic, 0, offset)]).values():
+            future.result(30)

@@ -1,0 +1,50 @@
+"""Nobody at the address: said within 15 seconds, by whom was asked and what to do, and nothing on stderr."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from frazil.errors import Retryable, Terminal
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.observe import observe
+from frazil.kafka.produce import produce
+from frazil.kafka.read import read_range
+from frazil.kafka.record import OutgoingRecord
+from frazil.kafka.topics import create_topic
+
+OPERATIONS: dict[str, Callable[[Cluster], object]] = {
+    "observe": lambda cluster: observe(cluster, ["orders"]),
+    "read": lambda cluster: list(read_range(cluster, "orders", 0, 0, 1)),
+    "produce": lambda cluster: produce(cluster, "orders", [OutgoingRecord(None, b"v")]),
+    "create": lambda cluster: create_topic(cluster, "orders", 1),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_unreachable_broker_hangs(
+    nobody: Cluster, operation: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Every operation names the servers asked, the reason and the next step, in time and once."""
+    began = time.monotonic()
+
+    with pytest.raises(Retryable) as failure:
+        OPERATIONS[operation](nobody)
+
+    assert time.monotonic() - began < 15
+    assert nobody.bootstrap_servers in failure.value.message
+    assert "Connection refused" in failure.value.message
+    assert "frazil up --only kafka" in (failure.value.next_step or "")
+    assert "clusters.prod.bootstrap_servers" in (failure.value.next_step or "")
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_bad_property_looks_like_an_outage(operation: str) -> None:
+    """A property that the client does not know is named, and not retried."""
+    broken = Cluster("prod", {"bootstrap.servers": "127.0.0.1:1", "bootstrap.sservers": "x"})
+
+    with pytest.raises(Terminal, match="bootstrap.sservers"):
+        OPERATIONS[operation](broken)

@@ -1,0 +1,120 @@
+"""How the client takes what a server may answer, from a small real server."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from frazil.errors import FrazilError, Retryable, Terminal
+from frazil.local.airflow_api import AirflowApi
+
+Answer = tuple[int, object]
+
+
+class Script(ThreadingHTTPServer):
+    """A server that gives prepared answers, one per request, and remembers what it was asked."""
+
+    daemon_threads = True
+    answers: list[Answer]
+    asked: list[str]
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answer from the script."""
+
+    server: Script
+
+    def do_GET(self) -> None:
+        """Give the next answer; its status decides nothing but itself."""
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.server.asked.append(f"{self.path} {self.headers.get('Authorization')}")
+        status, content = self.server.answers.pop(0)
+        body = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_GET  # noqa: N815, the server looks for this name
+
+    def log_message(self, *_: object) -> None:
+        """Keep the test output clean."""
+
+
+@pytest.fixture
+def script() -> Iterator[Script]:
+    with Script(("127.0.0.1", 0), Handler) as server:
+        server.answers, server.asked = [], []
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def api(script: Script) -> Iterator[AirflowApi]:
+    with AirflowApi(f"http://127.0.0.1:{script.server_port}", "ops", "s3cret") as client:
+        yield client
+
+
+def test_an_expired_token_is_replaced_once(script: Script, api: AirflowApi) -> None:
+    """Tokens last a day, demos and test sessions may last longer."""
+    pools = {"pools": [{"name": "a", "slots": 1}], "total_entries": 1}
+    script.answers = [
+        (201, {"access_token": "old"}),
+        (401, {"detail": "expired"}),
+        (201, {"access_token": "new"}),
+        (200, pools),
+    ]
+
+    assert api.pools() == {"a": 1}
+    assert script.asked[-1].endswith("Bearer new")
+
+
+def test_a_wrong_password_needs_a_person(script: Script, api: AirflowApi) -> None:
+    """Trying the same password again can't help, and the message must not show it."""
+    script.answers = [(401, {"detail": "Invalid credentials"})]
+
+    with pytest.raises(Terminal, match="401 to POST /auth/token: Invalid credentials") as raised:
+        api.pools()
+
+    assert "s3cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (403, Terminal),
+        (404, Terminal),
+        (409, Terminal),
+        (422, Terminal),
+        (429, Retryable),
+        (500, Retryable),
+        (503, Retryable),
+    ],
+)
+def test_the_status_says_whether_another_try_can_help(
+    script: Script, api: AirflowApi, status: int, kind: type[FrazilError]
+) -> None:
+    """A caller retries by class; the server's own words are kept."""
+    script.answers = [(201, {"access_token": "t"}), (status, {"detail": "because"})]
+
+    with pytest.raises(kind, match=f"answered {status} to GET /api/v2/pools: because"):
+        api.pools()
+
+
+def test_every_page_is_read(script: Script, api: AirflowApi) -> None:
+    """A list cut at the server's page size would hide a pool or an import error."""
+    script.answers = [
+        (201, {"access_token": "t"}),
+        (200, {"pools": [{"name": "a", "slots": 1}], "total_entries": 2}),
+        (200, {"pools": [{"name": "b", "slots": 2}], "total_entries": 2}),
+    ]
+
+    assert api.pools() == {"a": 1, "b": 2}
+    assert "offset=1" in script.asked[-1]

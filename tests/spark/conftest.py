@@ -1,0 +1,38 @@
+"""One small Spark session for all tests of this tier."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from frazil.local.home import Home
+from frazil.local.jars import jar_paths
+from frazil.local.java import ensure_java
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Two local cores, a fixed small heap, and the Kafka reader's jars."""
+    home = Home.resolve()
+    os.environ["JAVA_HOME"] = str(ensure_java().home)
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(home.project / "include"), os.environ.get("PYTHONPATH", "")])
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("frazil-tests")
+        .config("spark.jars", ",".join(str(path) for path in jar_paths(home, "spark")))
+        .config("spark.driver.memory", "768m")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
