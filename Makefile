@@ -41,7 +41,7 @@ check: setup ## Judge style, types, imports between rooms and generated pages; c
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/python docs/generate.py --check
 
 fmt: setup ## Mend what a program can mend: format, imports, simple findings

@@ -1,38 +1,59 @@
-"""What more than one tier needs: a real broker, started once and only if a test asks for it."""
+"""What more than one tier needs: one real broker, started only if a test asks for it, and fresh topics."""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from uuid import uuid4
 
 import pytest
 
 from frazil.kafka.cluster import Cluster
+from frazil.kafka.topics import create_topic
 from frazil.local import broker as local_broker
 from frazil.local.home import Home, bootstrap_servers, with_ports
 from frazil.local.process import Processes
 
+TopicFactory = Callable[..., str]
 
-def free_port() -> int:
-    """A port of the loopback interface that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+
+def free_ports(count: int) -> list[int]:
+    """Different ports of the loopback interface on which nobody listens now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
 
 
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
-    """A broker of its own on free ports, with the project's jars."""
-    resolved = Home.resolve()
-    home = with_ports(replace(resolved, root=tmp_path_factory.mktemp("broker")), kafka=free_port(), controller=free_port())
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """`host:port` of a broker in a home of its own; the jars are the project's."""
+    kafka, controller = free_ports(2)
+    root = tmp_path_factory.mktemp("broker")
+    home = with_ports(replace(Home.resolve(), root=root), kafka=kafka, controller=controller)
     processes = Processes(home.run, home.logs, home.root)
-    local_broker.start(home, processes, lambda _: None)
-    yield home
-    local_broker.stop(processes)
+    try:
+        local_broker.start(home, processes, print)
+        yield bootstrap_servers(home)
+    finally:
+        local_broker.stop(processes)
 
 
-@pytest.fixture(scope="session")
-def cluster(broker: Home) -> Cluster:
-    """The door to the broker."""
-    return Cluster("local", {"bootstrap.servers": bootstrap_servers(broker)})
+@pytest.fixture
+def cluster(broker: str) -> Cluster:
+    """The broker as a cluster named `local`."""
+    return Cluster("local", {"bootstrap.servers": broker})
+
+
+@pytest.fixture
+def topic(cluster: Cluster) -> TopicFactory:
+    """Make topics that no other test knows: `topic(partitions=1, config={...})` returns the name."""
+
+    def make(partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
+        name = f"t-{uuid4().hex}"
+        assert create_topic(cluster, name, partitions, config or {})
+        return name
+
+    return make

@@ -109,5 +109,7 @@ class Project:
 
 def _named(entries: Mapping[str, T], name: str, kind: str, file: Path) -> T:
     if name not in entries:
-        raise Terminal(f"{file}: {kind}.{name} is not there", next_step=f"known under {kind}: {', '.join(sorted(entries))}")
+        raise Terminal(
+            f"{file}: {kind}.{name} is not there", next_step=f"known under {kind}: {', '.join(sorted(entries))}"
+        )
     return entries[name]

@@ -30,7 +30,12 @@ from frazil.spark.stage import SparkStage
 DESTINATION = Destination.model_validate(
     {
         "table": "shop.orders",
-        "columns": {"id": {"type": "long", "required": True}, "name": "string", "at": "timestamptz", "price": "decimal(10,2)"},
+        "columns": {
+            "id": {"type": "long", "required": True},
+            "name": "string",
+            "at": "timestamptz",
+            "price": "decimal(10,2)",
+        },
         "partition_by": ["name", "day(at)"],
     }
 )
@@ -41,7 +46,10 @@ def order(tmp_path: Path, cluster: Cluster) -> StageOrder:
     """An order over two partitions of a fresh topic, with good, bad and null values."""
     topic = f"orders-{uuid.uuid4().hex[:8]}"
     create_topic(cluster, topic, 2)
-    good = [json.dumps({"id": n, "name": f"n{n % 3}", "at": f"2026-01-0{1 + n % 2} 00:00:00", "price": n / 4}) for n in range(600)]
+    good = [
+        json.dumps({"id": n, "name": f"n{n % 3}", "at": f"2026-01-0{1 + n % 2} 00:00:00", "price": n / 4})
+        for n in range(600)
+    ]
     values = [*(value.encode() for value in good), b"broken", b"", None, b'{"id": 1.5}']
     produce(cluster, topic, [OutgoingRecord(key=b"k" if i % 2 else None, value=v) for i, v in enumerate(values)])
     lake = Lake("lake", f"sqlite:///{tmp_path}/catalog.db", f"file://{tmp_path}/warehouse", {})
@@ -51,9 +59,20 @@ def order(tmp_path: Path, cluster: Cluster) -> StageOrder:
     from frazil.kafka.observe import observe
 
     facts = observe(cluster, [topic]).topics[topic].partitions
-    ranges = tuple(Range(topic, number, 0, partition.stable_end) for number, partition in enumerate(facts) if partition.stable_end)
+    ranges = tuple(
+        Range(topic, number, 0, partition.stable_end) for number, partition in enumerate(facts) if partition.stable_end
+    )
     spec = RecordSpec(columns=arrow_columns(table, DESTINATION))
-    return StageOrder("orders", 7, cluster, ranges, 100, spec, staging_table("shop.orders", table), staging_table("shop.letters", letters))
+    return StageOrder(
+        "orders",
+        7,
+        cluster,
+        ranges,
+        100,
+        spec,
+        staging_table("shop.orders", table),
+        staging_table("shop.letters", letters),
+    )
 
 
 def contents(staged: Staged, table: str) -> list[str]:

@@ -80,7 +80,9 @@ def check_identity(plan: RunPlan, facts: ClusterFacts) -> None:
         Terminal: The cluster is another one, or a topic was recreated between plan and stage.
     """
     if facts.cluster_id != plan.cluster:
-        raise Terminal(f"the Kafka cluster changed from {plan.cluster} to {facts.cluster_id} since the plan; nothing was published")
+        raise Terminal(
+            f"the Kafka cluster changed from {plan.cluster} to {facts.cluster_id} since the plan; nothing was published"
+        )
     for name, planned in plan.topics.items():
         found = facts.topics[name].id
         if found != planned.id:

@@ -149,5 +149,7 @@ class Fit:
             return f"it was replaced: files were staged for {self.uuid}, found {found.uuid}"
         if found.spec_id != self.spec_id:
             return f"its partition spec changed from {self.spec_id} to {found.spec_id} since files were staged"
-        changed = [f"{n}: {of} -> {found.fields.get(n, 'gone')}" for n, of in self.fields.items() if found.fields.get(n) != of]
+        changed = [
+            f"{n}: {of} -> {found.fields.get(n, 'gone')}" for n, of in self.fields.items() if found.fields.get(n) != of
+        ]
         return f"columns changed since files were staged: {', '.join(changed)}" if changed else None

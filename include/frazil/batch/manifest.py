@@ -110,14 +110,16 @@ class Manifest:
             body = json.loads(text)
             version = body.pop("v")
             if version != MANIFEST_VERSION:
-                raise Terminal(f"a manifest of version {version} was found, this Frazil reads version {MANIFEST_VERSION}")
+                raise Terminal(
+                    f"a manifest of version {version} was found, this Frazil reads version {MANIFEST_VERSION}"
+                )
             body["position"] = Position.from_json(body["position"])
             body["closing"] = _part(body["closing"])
             body["followers"] = tuple(_part(part) for part in body["followers"])
             body["ledger_after"] = _mark(body["ledger_after"])
             body["counts"] = Counts(**body["counts"])
             return cls(**body)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Terminal(f"this is not a manifest: {text[:200]!r} ({error})") from error
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from frazil.batch.facts import ClusterFacts, Range, TopicFacts
-from frazil.batch.position import Position, TopicPosition
+from frazil.batch.position import Position, TopicPosition, whole_numbers
 from frazil.errors import Terminal
 
 PLAN_VERSION = 1
@@ -18,7 +18,8 @@ PLAN_VERSION = 1
 @dataclass(frozen=True, slots=True)
 class PlannedTopic:
     """One topic of a plan, one offset per partition: where to begin (the position, or the log start of a partition
-    that the position does not know yet) and the fixed end."""
+    that the position does not know yet) and the fixed end.
+    """
 
     id: str | None
     begin: tuple[int, ...]
@@ -63,7 +64,7 @@ class RunPlan:
 
     def to_json(self) -> str:
         """The plan JSON that travels from the plan task to the ingest task."""
-        body = dataclasses.asdict(self) | {"v": PLAN_VERSION}
+        body = asdict(self) | {"v": PLAN_VERSION}
         return json.dumps(body, separators=(",", ":"))
 
     @classmethod
@@ -78,10 +79,16 @@ class RunPlan:
             version = body.pop("v")
             if version != PLAN_VERSION:
                 raise Terminal(f"a plan of version {version} was handed over, this Frazil reads version {PLAN_VERSION}")
-            topics = {n: PlannedTopic(t["id"], tuple(t["begin"]), tuple(t["end"])) for n, t in body.pop("topics").items()}
-            return cls(topics=topics, **body)
+            return cls(topics={name: _planned(topic) for name, topic in body.pop("topics").items()}, **body)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Terminal(f"this is not a plan: {text[:200]!r} ({error})") from error
+
+
+def _planned(body: Mapping[str, Any]) -> PlannedTopic:
+    begin, end = whole_numbers(body["begin"]), whole_numbers(body["end"])
+    if len(begin) != len(end):
+        raise ValueError(f"'begin' and 'end' differ in length: {begin} and {end}")
+    return PlannedTopic(body["id"], begin, end)
 
 
 def start_position(facts: ClusterFacts, start: str) -> Position:
@@ -169,13 +176,28 @@ def reaches_high_watermarks(facts: ClusterFacts) -> bool:
 
 def cut(ranges: tuple[Range, ...], max_records: int) -> tuple[tuple[Range, ...], ...]:
     """Cut a run into batches of at most `max_records` offsets, in order: every partition advances in every batch in
-    proportion to what it has left, so that all partitions reach the end together."""
-    total = sum(r.span for r in ranges)
-    count = -(-total // max_records) if total else 0
+    proportion to what it has left, so that all partitions reach the end together.
+    """
     batches = []
-    for at in range(count):
-        batches.append(tuple(part for r in ranges if (part := _share(r, at, count)).span))
+    left = tuple(r for r in ranges if r.span)
+    while left:
+        total = sum(r.span for r in left)
+        shares = _shares(left, -(-total // -(-total // max_records)))
+        batches.append(tuple(replace(r, end=r.start + share) for r, share in zip(left, shares, strict=True) if share))
+        left = tuple(replace(r, start=r.start + share) for r, share in zip(left, shares, strict=True) if share < r.span)
     return tuple(batches)
+
+
+def _shares(ranges: tuple[Range, ...], size: int) -> list[int]:
+    """How many of `size` offsets each range gives, in proportion to its span; what rounding down leaves over goes to
+    the largest fractions, so that a batch is never empty and never larger than asked.
+    """
+    total = sum(r.span for r in ranges)
+    shares = [r.span * size // total for r in ranges]
+    by_fraction = sorted(range(len(ranges)), key=lambda at: ranges[at].span * size % total, reverse=True)
+    for at in by_fraction[: size - sum(shares)]:
+        shares[at] += 1
+    return shares
 
 
 def _share(r: Range, at: int, count: int) -> Range:
@@ -207,9 +229,9 @@ def advance(position: Position, ranges: tuple[Range, ...], plan: RunPlan) -> Pos
         if known is not None:
             start += known.next[len(start) :]
         following = [_end(ends.get((name, number)), at) for number, at in enumerate(start)]
-        topics[name] = TopicPosition(known.id if known else planned.id, tuple(start), tuple(following))
+        topics[name] = TopicPosition((known and known.id) or planned.id, tuple(start), tuple(following))
     for name in position.topics.keys() - plan.topics.keys():
-        topics[name] = dataclasses.replace(position.topics[name], start=position.topics[name].next)
+        topics[name] = replace(position.topics[name], start=position.topics[name].next)
     return Position(position.n + 1, position.epoch, position.cluster, topics)
 
 

@@ -2,7 +2,13 @@
 
 Written form, one JSON object under the summary key ``kafka.offsets.<pipeline>``::
 
-    {"v":1,"n":7,"epoch":0,"cluster":"<id>","topics":{"orders":{"id":"<topic uuid>","from":[0,5],"next":[10,9]}}}
+    {
+        "v": 1,
+        "n": 7,
+        "epoch": 0,
+        "cluster": "<id>",
+        "topics": {"orders": {"id": "<topic uuid>", "from": [0, 5], "next": [10, 9]}},
+    }
 
 ``from`` and ``next`` hold one offset per partition, in the order of the partitions.
 """
@@ -12,6 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from frazil.errors import Terminal
 
@@ -22,7 +29,8 @@ VERSION = 1
 @dataclass(frozen=True, slots=True)
 class TopicPosition:
     """One topic: its Kafka topic id (None where the broker gives none), and per partition where the last batch began
-    and the next offset to read."""
+    and the next offset to read.
+    """
 
     id: str | None
     start: tuple[int, ...]
@@ -43,7 +51,7 @@ class Position:
     n: int
     epoch: int
     cluster: str
-    topics: Mapping[str, TopicPosition] = field(default_factory=lambda: {})
+    topics: Mapping[str, TopicPosition] = field(default_factory=dict)
 
     def next_offset(self, topic: str, partition: int) -> int | None:
         """Next offset to read, or None if the position does not know the partition yet."""
@@ -71,9 +79,11 @@ class Position:
                     next_step="run the Frazil version that wrote it, or a newer one",
                 )
             topics = {
-                name: TopicPosition(t["id"], _offsets(t["from"]), _offsets(t["next"])) for name, t in body["topics"].items()
+                name: TopicPosition(t["id"], whole_numbers(t["from"]), whole_numbers(t["next"]))
+                for name, t in body["topics"].items()
             }
-            position = cls(int(body["n"]), int(body["epoch"]), str(body["cluster"]), topics)
+            n, epoch = whole_numbers([body["n"], body["epoch"]])
+            position = cls(n, epoch, str(body["cluster"]), topics)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Terminal(
                 f"this is not a position: {text[:200]!r} ({type(error).__name__}: {error})",
@@ -84,9 +94,14 @@ class Position:
         return position
 
 
-def _offsets(values: list[int]) -> tuple[int, ...]:
+def whole_numbers(values: list[Any]) -> tuple[int, ...]:
+    """The values, checked: offsets and numbers of batches as they come out of JSON.
+
+    Raises:
+        ValueError: One of them is no integer of 0 or more.
+    """
     if any(not isinstance(value, int) or isinstance(value, bool) or value < 0 for value in values):
-        raise ValueError(f"offsets must be integers of 0 or more, found {values}")
+        raise ValueError(f"expected integers of 0 or more, found {values}")
     return tuple(values)
 
 
@@ -111,6 +126,7 @@ class BatchMark:
         """
         try:
             body = json.loads(text)
-            return cls(int(body["n"]), str(body["batch"]), int(body["epoch"]))
+            n, epoch = whole_numbers([body["n"], body["epoch"]])
+            return cls(n, str(body["batch"]), epoch)
         except (ValueError, KeyError, TypeError) as error:
             raise Terminal(f"this is not a batch mark: {text[:200]!r}") from error

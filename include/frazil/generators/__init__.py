@@ -47,7 +47,5 @@ class Generator(Protocol):
         ...
 
 
-GENERATORS: Final[Mapping[str, Generator]] = MappingProxyType(
-    {"pizzas": pizzas, "payments": payments}
-)
+GENERATORS: Final[Mapping[str, Generator]] = MappingProxyType({"pizzas": pizzas, "payments": payments})
 """By the name that `frazil produce --generate` takes."""

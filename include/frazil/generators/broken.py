@@ -23,9 +23,7 @@ def breakages(random: Random, per_thousand: int, kinds: Sequence[str]) -> Iterat
         ValueError: `per_thousand` is not between 0 and 1000.
     """
     if not 0 <= per_thousand <= _BLOCK:
-        raise ValueError(
-            f"broken records per thousand: expected 0 to {_BLOCK}, found {per_thousand}"
-        )
+        raise ValueError(f"broken records per thousand: expected 0 to {_BLOCK}, found {per_thousand}")
     turns = cycle(kinds)
     while True:
         places = set(random.sample(range(_BLOCK), per_thousand))

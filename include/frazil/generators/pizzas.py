@@ -54,9 +54,7 @@ def pizzas(
     random = Random(seed)
     how = breakages(random, broken_per_thousand, KINDS)
     latest = now or datetime.now(UTC)
-    return islice(
-        (_record(random, order, next(how)) for order in _order_lines(random, latest)), count
-    )
+    return islice((_record(random, order, next(how)) for order in _order_lines(random, latest)), count)
 
 
 def _order_lines(random: Random, latest: datetime) -> Iterator[tuple[str, int, str]]:

@@ -67,7 +67,8 @@ class Lake:
         table = self.find_table(name)
         if table is None:
             raise Terminal(
-                f"there is no table {name} in catalog {self.name}", next_step=f"its tables: {', '.join(self.tables()) or 'none yet'}"
+                f"there is no table {name} in catalog {self.name}",
+                next_step=f"its tables: {', '.join(self.tables()) or 'none yet'}",
             )
         return table
 

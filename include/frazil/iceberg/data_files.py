@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.conversions import from_json, to_json
+from pyiceberg.conversions import from_bytes, to_bytes
 from pyiceberg.io.pyarrow import PyArrowFileIO, _dataframe_to_data_files
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionSpec
@@ -93,10 +93,12 @@ class DataFileWriter:
 
 
 def staged_file(file: DataFile, metadata: TableMetadata) -> StagedFile:
-    """The facts of a data file as text, in the JSON spelling of the table specification where it has one."""
+    """The facts of a data file as text. Bounds and partition values are spelled as the table specification's single
+    values in binary (appendix D): the way back gives exactly what manifests hold, a day as its number.
+    """
     spec = metadata.spec()  # files are always written under the current spec
     types = _partition_types(spec, metadata)
-    partition = [_optional(to_json, of, file.partition[at]) for at, of in enumerate(types)]
+    partition = [_optional(_encoded, of, file.partition[at]) for at, of in enumerate(types)]
     body: dict[str, Any] = {
         "path": file.file_path,
         "format": file.file_format.value,
@@ -108,8 +110,10 @@ def staged_file(file: DataFile, metadata: TableMetadata) -> StagedFile:
         "sort_order": file.sort_order_id,
     }
     body |= {name: _items(getattr(file, name)) for name in _COUNTS}
-    body |= {name: _items(getattr(file, name), lambda value: base64.b64encode(value).decode()) for name in _BOUNDS}
-    return StagedFile(file.file_path, file.record_count, file.file_size_in_bytes, json.dumps(body, separators=(",", ":")))
+    body |= {name: _items(getattr(file, name), _text) for name in _BOUNDS}
+    return StagedFile(
+        file.file_path, file.record_count, file.file_size_in_bytes, json.dumps(body, separators=(",", ":"))
+    )
 
 
 def _partition_types(spec: PartitionSpec, metadata: TableMetadata) -> list[Any]:
@@ -118,6 +122,18 @@ def _partition_types(spec: PartitionSpec, metadata: TableMetadata) -> list[Any]:
 
 def _optional(convert: Callable[[Any, Any], Any], of: Any, value: Any) -> Any:
     return None if value is None else convert(of, value)
+
+
+def _encoded(of: Any, value: Any) -> str:
+    return _text(to_bytes(of, value))
+
+
+def _decoded(of: Any, text: str) -> Any:
+    return from_bytes(of, base64.b64decode(text))
+
+
+def _text(value: bytes) -> str:
+    return base64.b64encode(value).decode()
 
 
 def _items(values: Mapping[int, Any] | None, encode: Any = lambda value: value) -> list[list[Any]] | None:
@@ -129,7 +145,7 @@ def data_file(staged: StagedFile, metadata: TableMetadata) -> DataFile:
     body = json.loads(staged.facts)
     spec = metadata.specs()[body["spec"]]
     types = _partition_types(spec, metadata)
-    partition = [_optional(from_json, of, value) for of, value in zip(types, body["partition"], strict=True)]
+    partition = [_optional(_decoded, of, value) for of, value in zip(types, body["partition"], strict=True)]
     maps: dict[str, Any] = {name: _map(body[name]) for name in _COUNTS}
     maps |= {name: _map(body[name], base64.b64decode) for name in _BOUNDS}
     entry = DataFile.from_args(

@@ -65,11 +65,18 @@ def as_frazil(error: BaseException, doing: str) -> FrazilError:
     if isinstance(error, CommitStateUnknownException):
         return OutcomeUnknown(f"{doing}: the catalog did not say whether the commit landed ({found})")
     if isinstance(error, NoSuchTableError):
-        return Terminal(f"{doing}: there is no such table in the catalog ({found})", next_step="frazil history PIPELINE shows what was written where")
+        return Terminal(
+            f"{doing}: there is no such table in the catalog ({found})",
+            next_step="frazil history PIPELINE shows what was written where",
+        )
     if isinstance(error, PermissionError):
-        return Terminal(f"{doing}: permission denied ({found})", next_step="give this user write access to the warehouse")
+        return Terminal(
+            f"{doing}: permission denied ({found})", next_step="give this user write access to the warehouse"
+        )
     if isinstance(error, _REFUSED):
-        return Terminal(f"{doing}: the catalog refused ({found})", next_step="check the catalog's entry in the settings file")
+        return Terminal(
+            f"{doing}: the catalog refused ({found})", next_step="check the catalog's entry in the settings file"
+        )
     if isinstance(error, _UNAVAILABLE):
         return Retryable(f"{doing}: the catalog or the storage is not available now ({found})")
     return Terminal(f"{doing}: {found}")

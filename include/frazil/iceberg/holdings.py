@@ -1,8 +1,9 @@
 """What a table holds of a pipeline: a value in the snapshot summaries of main, mirrored in a table property.
 
-The ancestry of main decides. The property decides only where expiry took our snapshot: it is gone from the metadata,
-and the oldest snapshot that can be reached names a parent that is gone too. A rollback is told apart from expiry:
-there our snapshot is still listed but main does not descend from it, or main has a head without a past.
+The ancestry of main decides, and the property must agree with it: both move in one commit. The property decides only
+where expiry took our snapshot: it is gone from the metadata, and the oldest snapshot that can be reached names a parent
+that is gone too. A rollback is told apart from expiry: there the property names a snapshot that main does not descend
+from although it is still listed, or main carries an older one, or main has a head without a past.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ def held(metadata: TableMetadata, key: str, table: str) -> Held | None:
     while head is not None:
         summary = _summary(head)
         if key in summary:
+            _refuse_rolled_back(metadata, key, table, head.snapshot_id)
             return Held(summary[key], head.snapshot_id, summary)
         oldest = head
         head = by_id.get(head.parent_snapshot_id) if head.parent_snapshot_id is not None else None
@@ -82,17 +84,36 @@ def _summary(snapshot: Snapshot) -> Mapping[str, str]:
     return snapshot.summary.additional_properties if snapshot.summary is not None else {}
 
 
+def _refuse_rolled_back(metadata: TableMetadata, key: str, table: str, newest: int) -> None:
+    text = metadata.properties.get(key)
+    if text is None:
+        return
+    _, snapshot_id = _read_mirror(text, key, table)
+    if snapshot_id != newest:
+        raise Terminal(
+            f"table {table} was rolled back: its property {key} names snapshot {snapshot_id}, the newest snapshot of main"
+            f" that carries the key is {newest}",
+            next_step=f"restore main to a snapshot that descends from {snapshot_id}",
+        )
+
+
+def _read_mirror(text: str, key: str, table: str) -> tuple[str, int]:
+    try:
+        body = json.loads(text)
+        return str(body["value"]), int(body["snapshot"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise Terminal(
+            f"table {table}: property {key} is not readable: {text[:200]!r}", next_step="was it edited by hand?"
+        ) from error
+
+
 def _mirrored(
     metadata: TableMetadata, key: str, table: str, by_id: Mapping[int, Snapshot], oldest: Snapshot | None
 ) -> Held | None:
     text = metadata.properties.get(key)
     if text is None:
         return None
-    try:
-        body = json.loads(text)
-        value, snapshot_id = str(body["value"]), int(body["snapshot"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise Terminal(f"table {table}: property {key} is not readable: {text[:200]!r}", next_step="was it edited by hand?") from error
+    value, snapshot_id = _read_mirror(text, key, table)
     expired = snapshot_id not in by_id and oldest is not None and oldest.parent_snapshot_id is not None
     if expired:
         return Held(value, snapshot_id, {})

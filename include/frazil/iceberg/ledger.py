@@ -39,7 +39,9 @@ TABLE_PROPERTIES = {
 
 
 def _schema(fields: list[tuple[str, IcebergType, bool, str]]) -> Schema:
-    return Schema(*(NestedField(n, name, of, required=req, doc=doc) for n, (name, of, req, doc) in enumerate(fields, 1)))
+    return Schema(
+        *(NestedField(n, name, of, required=req, doc=doc) for n, (name, of, req, doc) in enumerate(fields, 1))
+    )
 
 
 LEDGER_SCHEMA = _schema(
@@ -52,7 +54,12 @@ LEDGER_SCHEMA = _schema(
         ("kind", StringType(), True, "start | ingest"),
         ("table", StringType(), True, "Table this row is about"),
         ("role", StringType(), True, "destination | dead_letters"),
-        ("snapshot_id", LongType(), False, "Snapshot in which the batch became visible; null if the batch had nothing for the table"),
+        (
+            "snapshot_id",
+            LongType(),
+            False,
+            "Snapshot in which the batch became visible; null if the batch had nothing for the table",
+        ),
         ("rows", LongType(), True, "Rows the batch put into the table"),
         ("files", LongType(), True, "Data files"),
         ("bytes", LongType(), True, "Bytes of the data files"),
@@ -82,7 +89,14 @@ DEAD_LETTER_SCHEMA = Schema(
     NestedField(
         7,
         "headers",
-        ListType(12, StructType(NestedField(13, "key", StringType(), required=False), NestedField(14, "value", BinaryType(), required=False)), False),
+        ListType(
+            12,
+            StructType(
+                NestedField(13, "key", StringType(), required=False),
+                NestedField(14, "value", BinaryType(), required=False),
+            ),
+            False,
+        ),
         required=False,
         doc="Headers, as they came",
     ),

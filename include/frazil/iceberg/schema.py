@@ -52,6 +52,9 @@ _PLAIN: dict[str, IcebergType] = {
     "uuid": UUIDType(),
     "binary": BinaryType(),
 }
+_UNWRITABLE = {("uuid", "identity"), ("time", "bucket"), ("binary", "truncate")}
+"""Allowed by the table specification, but PyIceberg 0.12 can't write them: better refused before anything is read."""
+
 _FIRST_PARTITION_FIELD_ID = 1000
 """The table specification reserves ids below 1000 for columns."""
 
@@ -70,7 +73,9 @@ def iceberg_type(of: ColumnType, ids: Iterator[int]) -> IcebergType:
         case MapOf(key, value):
             return MapType(next(ids), iceberg_type(key, ids), next(ids), iceberg_type(value, ids), value_required=False)
         case StructOf(fields):
-            return StructType(*(NestedField(next(ids), name, iceberg_type(inner, ids), required=False) for name, inner in fields))
+            return StructType(
+                *(NestedField(next(ids), name, iceberg_type(inner, ids), required=False) for name, inner in fields)
+            )
 
 
 def declared_schema(destination: model.Destination) -> Schema:
@@ -98,10 +103,11 @@ def declared_spec(destination: model.Destination, schema: Schema) -> PartitionSp
     for number, field in enumerate(destination.partition_fields):
         transform = _transform(field)
         source = schema.find_field(field.column)
-        if not transform.can_transform(source.field_type):
-            raise Terminal(f"table {destination.table}: {destination.partition_by[number]} can't partition a column of type {source.field_type}")
-        name = field.column if field.transform == "identity" else f"{field.column}_{field.transform}"
-        fields.append(PartitionField(source.field_id, _FIRST_PARTITION_FIELD_ID + number, transform, name))
+        if not transform.can_transform(source.field_type) or (str(source.field_type), field.transform) in _UNWRITABLE:
+            raise Terminal(
+                f"table {destination.table}: {destination.partition_by[number]} can't partition a column of type {source.field_type}"
+            )
+        fields.append(PartitionField(source.field_id, _FIRST_PARTITION_FIELD_ID + number, transform, field.name))
     return PartitionSpec(*fields)
 
 

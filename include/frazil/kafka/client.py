@@ -114,9 +114,7 @@ class Admin:
     client: AdminClient
     complaints: Complaints = field(default_factory=Complaints)
 
-    def answer(
-        self, future: Future[_Answer], *, topic: str | None = None, partition: int | None = None
-    ) -> _Answer:
+    def answer(self, future: Future[_Answer], *, topic: str | None = None, partition: int | None = None) -> _Answer:
         """Wait for an answer.
 
         Args:
@@ -131,9 +129,7 @@ class Admin:
             return future.result()
         except KafkaException as e:
             self.client.poll(0)  # serves the complaints
-            raise translate(
-                e, self.cluster, self.complaints, topic=topic, partition=partition
-            ) from e
+            raise translate(e, self.cluster, self.complaints, topic=topic, partition=partition) from e
 
 
 @contextmanager

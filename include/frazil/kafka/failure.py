@@ -145,9 +145,7 @@ def _by_code(cause: KafkaError, cluster: Cluster, where: str, said: str) -> Fraz
             f"{where} refused: {said}",
             next_step=f"check clusters.{cluster.name} of the settings and what was asked for",
         )
-    return Retryable(
-        f"{where} failed: {said}", next_step="try again; if it stays, look at the broker's log"
-    )
+    return Retryable(f"{where} failed: {said}", next_step="try again; if it stays, look at the broker's log")
 
 
 def unreachable(cluster: Cluster, complaints: Iterable[KafkaError] = ()) -> Retryable:
@@ -161,17 +159,13 @@ def unreachable(cluster: Cluster, complaints: Iterable[KafkaError] = ()) -> Retr
 
 def reasons(cluster: Cluster, complaints: Iterable[KafkaError]) -> str:
     """What connections failed with, to be put behind a message; empty if nothing was reported."""
-    said = sorted(
-        c.str() for c in complaints if c.code() in {KafkaError._TRANSPORT, KafkaError._RESOLVE}
-    )
+    said = sorted(c.str() for c in complaints if c.code() in {KafkaError._TRANSPORT, KafkaError._RESOLVE})
     return f": {cluster.redact('; '.join(said))}" if said else ""
 
 
 def unknown_topic(cluster: Cluster, topic: str, partition: int | None = None) -> Terminal:
     """The cluster answered that it doesn't have the topic, or not this partition of it."""
-    missing = (
-        f"topic {topic!r}" if partition is None else f"topic {topic!r} with a partition {partition}"
-    )
+    missing = f"topic {topic!r}" if partition is None else f"topic {topic!r} with a partition {partition}"
     return Terminal(
         f"{cluster} has no {missing}",
         next_step="correct the name, or create the topic: kafka-topics.sh --create "

@@ -31,9 +31,7 @@ def to_batch(topic: str, partition: int, messages: Sequence[Message]) -> pa.Reco
         pa.repeat(pa.scalar(topic, pa.string()), count),
         pa.repeat(pa.scalar(partition, pa.int32()), count),
         pa.array([message.offset() for message in messages], pa.int64()),
-        pa.array(
-            [_microseconds(kind, ms) for kind, ms in stamps], KAFKA_SCHEMA.field("timestamp").type
-        ),
+        pa.array([_microseconds(kind, ms) for kind, ms in stamps], KAFKA_SCHEMA.field("timestamp").type),
         pa.array([_timestamp_type(kind) for kind, _ in stamps], pa.int32()),
         pa.array([message.key() for message in messages], pa.binary()),
         pa.array([message.value() for message in messages], pa.binary()),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Final
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition, Uuid
 from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec, TopicDescription
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
@@ -17,6 +17,8 @@ from frazil.kafka.failure import is_moving
 
 _NO_TOPIC_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 """Kafka's written form of the zero UUID: what brokers older than topic ids (before 2.8) answer."""
+
+_URL_SAFE: Final = str.maketrans("+/", "-_")
 
 _FAILOVER_SECONDS: Final = 5.0
 """Bounds waiting for partitions to get a leader, usually well below a second. With the one request
@@ -46,9 +48,7 @@ def observe(cluster: Cluster, topics: Sequence[str]) -> ClusterFacts:
         described = describe(asked, tuple(dict.fromkeys(topics)))
         cluster_id: str = asked.answer(cluster_facts).cluster_id
         offsets = _offsets_when_led(asked, described)
-    return ClusterFacts(
-        cluster_id, {name: _topic_facts(d, offsets) for name, d in described.items()}
-    )
+    return ClusterFacts(cluster_id, {name: _topic_facts(d, offsets) for name, d in described.items()})
 
 
 def describe(asked: Admin, topics: Sequence[str]) -> dict[str, TopicDescription]:
@@ -59,9 +59,7 @@ def describe(asked: Admin, topics: Sequence[str]) -> dict[str, TopicDescription]
     """
     if not topics:
         return {}
-    futures = asked.client.describe_topics(
-        TopicCollection(list(topics)), request_timeout=REQUEST_SECONDS
-    )
+    futures = asked.client.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_SECONDS)
     return {name: asked.answer(future, topic=name) for name, future in futures.items()}
 
 
@@ -80,9 +78,7 @@ def while_leaderless() -> Retrying:
     )
 
 
-def _offsets_when_led(
-    asked: Admin, described: Mapping[str, TopicDescription]
-) -> dict[_Key, PartitionFacts]:
+def _offsets_when_led(asked: Admin, described: Mapping[str, TopicDescription]) -> dict[_Key, PartitionFacts]:
     keys = [(name, p.id) for name, description in described.items() for p in description.partitions]
     return while_leaderless()(_partition_facts, asked, keys) if keys else {}
 
@@ -106,9 +102,7 @@ def _list_offsets(
     asked: Admin, keys: Sequence[_Key], spec: OffsetSpec, isolation: IsolationLevel
 ) -> dict[_Key, Future[ListOffsetsResultInfo]]:
     request = {TopicPartition(topic, partition): spec for topic, partition in keys}
-    futures = asked.client.list_offsets(
-        request, isolation_level=isolation, request_timeout=REQUEST_SECONDS
-    )
+    futures = asked.client.list_offsets(request, isolation_level=isolation, request_timeout=REQUEST_SECONDS)
     return {(tp.topic, tp.partition): future for tp, future in futures.items()}
 
 
@@ -118,12 +112,16 @@ def _ordered(log_start: int, stable_end: int, high_watermark: int) -> PartitionF
     return PartitionFacts(log_start, stable_end, max(stable_end, high_watermark))
 
 
-def _topic_facts(
-    description: TopicDescription, offsets: Mapping[_Key, PartitionFacts]
-) -> TopicFacts:
-    topic_id = str(description.topic_id)
+def _topic_facts(description: TopicDescription, offsets: Mapping[_Key, PartitionFacts]) -> TopicFacts:
     numbers = sorted(p.id for p in description.partitions)
-    return TopicFacts(
-        None if topic_id == _NO_TOPIC_ID else topic_id,
-        tuple(offsets[description.name, n] for n in numbers),
-    )
+    partitions = tuple(offsets[description.name, number] for number in numbers)
+    return TopicFacts(topic_id(description.topic_id), partitions)
+
+
+def topic_id(uuid: Uuid) -> str | None:
+    """A topic id as Kafka's own tools write it, or None if the broker gave none.
+
+    librdkafka writes the plain base64 alphabet, Kafka the one for URLs.
+    """
+    text = str(uuid).translate(_URL_SAFE)
+    return None if text == _NO_TOPIC_ID else text

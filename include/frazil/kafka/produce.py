@@ -66,8 +66,7 @@ def produce(
         topic: An existing topic. Records with equal keys go to the same partition, in order.
         records: What to send; taken one by one, so they may be endless or larger than memory.
         rate: Records per second, exact over the whole time; None for as fast as possible.
-        progress: Called with the number of acknowledged records, a few times per second and at the
-            end.
+        progress: Called with the number of acknowledged records whenever it has grown.
 
     Raises:
         Terminal: the topic is missing, a record is refused (too large), or permissions or settings
@@ -126,9 +125,7 @@ class _Sending:
 
     def _send(self, record: OutgoingRecord) -> None:
         while not self._accepted(record):
-            self._serve(
-                _POLL_SECONDS
-            )  # back-pressure: the queue is full until the broker acknowledges
+            self._serve(_POLL_SECONDS)  # back-pressure: the queue is full until the broker acknowledges
         self.sent += 1
 
     def _accepted(self, record: OutgoingRecord) -> bool:
@@ -191,8 +188,7 @@ class _Sending:
     def _refused(self, error: KafkaException) -> FrazilError:
         cause = translate(error, self.cluster, self.complaints, topic=self.topic)
         return type(cause)(
-            f"{cause.message}; record {self.sent} of the input (from 0) was not sent; "
-            f"{self._counts()}",
+            f"{cause.message}; record {self.sent} of the input (from 0) was not sent; {self._counts()}",
             next_step=cause.next_step,
         )
 

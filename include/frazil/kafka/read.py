@@ -75,9 +75,7 @@ class _Reading:
         asked = TopicPartition(self.wanted.topic, self.wanted.partition)
         try:
             # With isolation level read_committed, the upper one is the last stable offset.
-            log_start, stable_end = self.client.get_watermark_offsets(
-                asked, timeout=REQUEST_SECONDS
-            )
+            log_start, stable_end = self.client.get_watermark_offsets(asked, timeout=REQUEST_SECONDS)
         except KafkaException as e:
             self.client.poll(0)  # serves the complaints
             raise self._translate(e) from e
@@ -90,9 +88,7 @@ class _Reading:
         pending: list[Message] = []
         while reached < end:
             arrived = self._next(min(batch_records - len(pending), end - reached), reached)
-            pending += (
-                m for m in arrived if m.error() is None and self.wanted.start <= _offset(m) < end
-            )
+            pending += (m for m in arrived if m.error() is None and self.wanted.start <= _offset(m) < end)
             reached = max(reached, self._reached(arrived))
             if pending and (len(pending) >= batch_records or reached >= end):
                 yield pending
@@ -121,9 +117,7 @@ class _Reading:
 
     def _translate(self, error: KafkaException | KafkaError) -> FrazilError:
         wanted = self.wanted
-        return translate(
-            error, self.cluster, self.complaints, topic=wanted.topic, partition=wanted.partition
-        )
+        return translate(error, self.cluster, self.complaints, topic=wanted.topic, partition=wanted.partition)
 
     def _out_of_range(self, log_start: int, stable_end: int) -> Terminal:
         wanted = self.wanted

@@ -29,9 +29,7 @@ _SPREAD_WAIT_SECONDS: Final = 0.05
 _NO_CONFIG: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-def create_topic(
-    cluster: Cluster, name: str, partitions: int, config: Mapping[str, str] = _NO_CONFIG
-) -> bool:
+def create_topic(cluster: Cluster, name: str, partitions: int, config: Mapping[str, str] = _NO_CONFIG) -> bool:
     """Make sure that a topic exists, and that every partition has a leader.
 
     Args:
@@ -52,8 +50,7 @@ def create_topic(
         found = _partitions(_until(asked, name, _is_led))
     if found != partitions:
         raise Terminal(
-            f"{cluster}, topic {name!r} exists with another number of partitions: "
-            f"expected {partitions}, found {found}",
+            f"{cluster}, topic {name!r} exists with another number of partitions: expected {partitions}, found {found}",
             next_step=f"go on with {found} partitions, or choose another topic",
         )
     return created
@@ -83,9 +80,7 @@ def _create(asked: Admin, topic: NewTopic) -> bool:
     return True
 
 
-def _until(
-    asked: Admin, name: str, holds: Callable[[TopicDescription | None], bool]
-) -> TopicDescription | None:
+def _until(asked: Admin, name: str, holds: Callable[[TopicDescription | None], bool]) -> TopicDescription | None:
     """Wait for a state of a topic: brokers learn a moment later what the controller decided."""
     retrying = Retrying(
         retry=retry_if_result(lambda description: not holds(description)),

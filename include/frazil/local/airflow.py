@@ -54,9 +54,7 @@ _MIGRATE_SECONDS = 180.0
 _EVERY_SECONDS = 0.25
 
 
-def start(
-    home: Home, processes: Processes, report: Callable[[str], None], *, dags_paused: bool = True
-) -> None:
+def start(home: Home, processes: Processes, report: Callable[[str], None], *, dags_paused: bool = True) -> None:
     """Start what does not run of Airflow, in order, and wait until every component is healthy.
 
     Args:
@@ -94,7 +92,7 @@ def api(home: Home) -> AirflowApi:
     Raises:
         Terminal: Airflow was never started in this home.
     """
-    from frazil.local.airflow_api import AirflowApi  # noqa: PLC0415, needs the extra
+    from frazil.local.airflow_api import AirflowApi  # comes with the `airflow` extra
 
     login = credentials(home)
     return AirflowApi(home.airflow_url, login.user, login.password)
@@ -176,9 +174,7 @@ def _are_healthy(client: AirflowApi, processes: Processes) -> bool:
     return True
 
 
-def _wait(
-    condition: Callable[[], bool], processes: Processes, names: tuple[str, ...], made: Secrets
-) -> None:
+def _wait(condition: Callable[[], bool], processes: Processes, names: tuple[str, ...], made: Secrets) -> None:
     def ended() -> list[str]:
         return [name for name in names if processes.running(name) is None]
 
@@ -190,9 +186,7 @@ def _wait(
             next_step=f"read {processes.log(name)}, then `frazil up`",
         )
     logs = ", ".join(str(processes.log(name)) for name in names)
-    raise Retryable(
-        f"Airflow is not healthy after {_START_SECONDS:.0f} s", next_step=f"read {logs}"
-    )
+    raise Retryable(f"Airflow is not healthy after {_START_SECONDS:.0f} s", next_step=f"read {logs}")
 
 
 def _quoted(processes: Processes, name: str, made: Secrets) -> str:

@@ -141,21 +141,16 @@ class AirflowApi:
             return seen[-1].has_finished
 
         if not until(finished, timeout_seconds, _POLL_SECONDS):
-            raise Retryable(
-                f"run {run_id} of {dag_id} is still {seen[-1].state} after {timeout_seconds:.0f} s"
-            )
+            raise Retryable(f"run {run_id} of {dag_id} is still {seen[-1].state} after {timeout_seconds:.0f} s")
         return seen[-1]
 
     def task_instances(self, dag_id: str, run_id: str) -> list[TaskInstance]:
         """Return the tasks of a run."""
         return [
-            task_instance(row)
-            for row in self._pages(f"{_run_path(dag_id, run_id)}/taskInstances", "task_instances")
+            task_instance(row) for row in self._pages(f"{_run_path(dag_id, run_id)}/taskInstances", "task_instances")
         ]
 
-    def log(
-        self, dag_id: str, run_id: str, task_id: str, *, try_number: int = 1, map_index: int = -1
-    ) -> str:
+    def log(self, dag_id: str, run_id: str, task_id: str, *, try_number: int = 1, map_index: int = -1) -> str:
         """Return a task's log as text, one event per line."""
         path = f"{_run_path(dag_id, run_id)}/taskInstances/{_part(task_id)}/logs/{try_number}"
         answer = self._request("GET", path, params={"map_index": map_index, "full_content": True})
@@ -177,9 +172,7 @@ class AirflowApi:
     def ensure_pool(self, name: str, slots: int, description: str = "") -> None:
         """Create a pool or resize it: a task whose pool does not exist waits for ever."""
         if name not in self.pools():
-            self._request(
-                "POST", "/pools", json={"name": name, "slots": slots, "description": description}
-            )
+            self._request("POST", "/pools", json={"name": name, "slots": slots, "description": description})
         elif self.pools()[name] != slots:
             body = {
                 "pool": name,
@@ -192,9 +185,7 @@ class AirflowApi:
     def _pages(self, path: str, key: str, **params: str) -> list[Mapping[str, Any]]:
         rows: list[Mapping[str, Any]] = []
         while True:
-            page = self._request(
-                "GET", path, params={**params, "limit": _PAGE, "offset": len(rows)}
-            )
+            page = self._request("GET", path, params={**params, "limit": _PAGE, "offset": len(rows)})
             rows += page[key]
             if not page[key] or len(rows) >= page["total_entries"]:
                 return rows
@@ -231,9 +222,7 @@ class AirflowApi:
         if answer.is_success:
             return answer.json() if answer.content else None
         request = f"{answer.request.method} {answer.request.url.path}"
-        message = (
-            f"Airflow at {self._url} answered {answer.status_code} to {request}: {_detail(answer)}"
-        )
+        message = f"Airflow at {self._url} answered {answer.status_code} to {request}: {_detail(answer)}"
         if answer.is_server_error or answer.status_code == httpx.codes.TOO_MANY_REQUESTS:
             raise Retryable(message)
         raise Terminal(message)

@@ -65,11 +65,7 @@ def _time(text: str | None) -> datetime | None:
 def component_health(row: Mapping[str, Any], name: str) -> Health | None:
     """Read one component of a health answer; None when it never ran."""
     status = row.get("status")
-    return (
-        None
-        if status is None
-        else Health(status == "healthy", _time(row.get(f"latest_{name}_heartbeat")))
-    )
+    return None if status is None else Health(status == "healthy", _time(row.get(f"latest_{name}_heartbeat")))
 
 
 def dag_run(row: Mapping[str, Any]) -> DagRun:

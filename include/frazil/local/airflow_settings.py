@@ -75,9 +75,7 @@ def ensure_secrets(home: Home) -> Secrets:
     if not _secrets_file(home).exists():
         write_atomically(_secrets_file(home), json.dumps(asdict(_new_secrets())), mode=PRIVATE_FILE)
     made = _read_secrets(_secrets_file(home))
-    write_atomically(
-        _passwords_file(home), json.dumps({home.airflow_user: made.password}), mode=PRIVATE_FILE
-    )
+    write_atomically(_passwords_file(home), json.dumps({home.airflow_user: made.password}), mode=PRIVATE_FILE)
     return made
 
 
@@ -98,9 +96,7 @@ def environment(home: Home, java: Java, made: Secrets, *, dags_paused: bool) -> 
         "AIRFLOW_CONN_FRAZIL_SPARK": json.dumps(SPARK_CONNECTION),
         "JAVA_HOME": str(java.home),
         "PATH": _joined(interpreter_bin(), inherited.get("PATH", os.defpath)),
-        "PYTHONPATH": _joined(
-            home.project / "include", home.project / "plugins", inherited.get("PYTHONPATH", "")
-        ),
+        "PYTHONPATH": _joined(home.project / "include", home.project / "plugins", inherited.get("PYTHONPATH", "")),
         # A proxy set for the outside must not be asked for the loopback interface.
         "NO_PROXY": ",".join(filter(None, [LOOPBACK, "localhost", inherited.get("NO_PROXY", "")])),
     }
@@ -150,25 +146,17 @@ def _secret_configuration(made: Secrets) -> Mapping[str, str]:
 
 
 def _new_secrets() -> Secrets:
-    fernet = base64.urlsafe_b64encode(
-        os.urandom(32)
-    ).decode()  # a Fernet key is 32 bytes in this form
-    return Secrets(
-        secrets.token_urlsafe(48), fernet, secrets.token_urlsafe(48), secrets.token_urlsafe(12)
-    )
+    fernet = base64.urlsafe_b64encode(os.urandom(32)).decode()  # a Fernet key is 32 bytes in this form
+    return Secrets(secrets.token_urlsafe(48), fernet, secrets.token_urlsafe(48), secrets.token_urlsafe(12))
 
 
 def _read_secrets(path: Path) -> Secrets:
     try:
         return Secrets(**json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError as e:
-        raise Terminal(
-            f"no Airflow login: {path} does not exist", next_step="`frazil up` makes one"
-        ) from e
+        raise Terminal(f"no Airflow login: {path} does not exist", next_step="`frazil up` makes one") from e
     except (ValueError, TypeError) as e:
-        raise Terminal(
-            f"{path} can't be read", next_step="stop the stack, remove the file, `frazil up`"
-        ) from e
+        raise Terminal(f"{path} can't be read", next_step="stop the stack, remove the file, `frazil up`") from e
 
 
 def _secrets_file(home: Home) -> Path:

@@ -83,8 +83,8 @@ def start(
     if processes.running(NAME) is None:
         fetch(home, "broker", report=report)
         processes.stop((NAME, GRACE_SECONDS))  # what a crash may have left of its session
-        for name in ("kafka", "controller"):
-            port.require_free(getattr(home.ports, name), PORT_VARIABLES[name], f"the Kafka {name}")
+        port.require_free(home.ports.kafka, PORT_VARIABLES["kafka"], "the Kafka broker")
+        port.require_free(home.ports.controller, PORT_VARIABLES["controller"], "the Kafka controller")
         _start(home, processes, ensure_java(report))
     _wait(home, processes, ready)
 
@@ -119,9 +119,7 @@ def server_properties(home: Home) -> Mapping[str, str]:
         "group.initial.rebalance.delay.ms": "0",
         # A stack that was down for a fortnight must still hold what no pipeline has read.
         "log.retention.ms": "-1",
-        "log.cleaner.dedupe.buffer.size": str(
-            16 * 1024 * 1024
-        ),  # the default is a quarter of the heap
+        "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),  # the default is a quarter of the heap
         "num.network.threads": "2",
         "num.io.threads": "4",
     }
@@ -145,9 +143,7 @@ def _start(home: Home, processes: Processes, java: Java) -> None:
 
 def _write_config(home: Home) -> Path:
     path = home.kafka / "server.properties"
-    write_atomically(
-        path, "".join(f"{key}={value}\n" for key, value in server_properties(home).items())
-    )
+    write_atomically(path, "".join(f"{key}={value}\n" for key, value in server_properties(home).items()))
     write_atomically(home.kafka / "log4j2.properties", _LOG4J)
     return path
 
@@ -164,9 +160,7 @@ def _format(home: Home, processes: Processes, java: Java, config: Path) -> None:
     command = [*_java_command(home, java), *tool, "--ignore-formatted"]
     status = processes.finish(Spec(FORMAT, command, _environment(java)), _FORMAT_SECONDS)
     if status != 0:
-        raise Retryable(
-            f"kafka: formatting {home.kafka} ended with {status}:\n{processes.last_lines(FORMAT)}"
-        )
+        raise Retryable(f"kafka: formatting {home.kafka} ended with {status}:\n{processes.last_lines(FORMAT)}")
 
 
 def _environment(java: Java) -> dict[str, str]:

@@ -22,9 +22,7 @@ def write_atomically(path: Path, text: str, *, mode: int = 0o644) -> None:
         mode: Permission bits, in force before any content is in the file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(
-        dir=path.parent, prefix=f".{path.name}."
-    )  # created with mode 600
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # created with mode 600
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         os.fchmod(file.fileno(), mode)
         file.write(text)

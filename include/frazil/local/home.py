@@ -152,9 +152,7 @@ def _recorded(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except ValueError as e:
-        raise Terminal(
-            f"{path}: not JSON: {e}", next_step=f"remove {path}, then `frazil up`"
-        ) from e
+        raise Terminal(f"{path}: not JSON: {e}", next_step=f"remove {path}, then `frazil up`") from e
     if not isinstance(state, dict):
         raise Terminal(f"{path}: expected an object", next_step=f"remove {path}, then `frazil up`")
     return state

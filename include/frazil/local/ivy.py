@@ -69,9 +69,7 @@ def retrieve(requests: Sequence[Request], target: Path, cache: Path, log: Path) 
 def ivy_module(requests: Sequence[Request]) -> str:
     """Return the ivy.xml that asks for these artifacts, one configuration per request."""
     confs = "".join(f"<conf name={quoteattr(request.name)}/>" for request in requests)
-    dependencies = "".join(
-        _dependency(c, request) for request in requests for c in request.coordinates
-    )
+    dependencies = "".join(_dependency(c, request) for request in requests for c in request.coordinates)
     return (
         '<ivy-module version="2.0"><info organisation="frazil" module="local"/>'
         f"<configurations>{confs}</configurations>"
@@ -120,9 +118,7 @@ def _run(command: list[str], output: int, log: Path) -> None:
             timeout=_SECONDS,
         )
     except subprocess.TimeoutExpired as e:
-        raise Retryable(
-            f"Ivy took over {_SECONDS} s; its output is in {log}", next_step="run it again"
-        ) from e
+        raise Retryable(f"Ivy took over {_SECONDS} s; its output is in {log}", next_step="run it again") from e
     if done.returncode != 0:
         last = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:])
         raise Retryable(

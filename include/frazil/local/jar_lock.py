@@ -46,16 +46,12 @@ class Lock:
             Terminal: There is no such set.
         """
         if name not in self.sets:
-            raise Terminal(
-                f"no artifact set {name!r} in {LOCK_FILE}; it has {', '.join(sorted(self.sets))}"
-            )
+            raise Terminal(f"no artifact set {name!r} in {LOCK_FILE}; it has {', '.join(sorted(self.sets))}")
         return self.sets[name]
 
     def digest(self, name: str) -> str:
         """Return the SHA-256 of one set's entries; other sets may change without it."""
-        return hashlib.sha256(
-            _dump([asdict(artifact) for artifact in self.artifacts(name)]).encode()
-        ).hexdigest()
+        return hashlib.sha256(_dump([asdict(artifact) for artifact in self.artifacts(name)]).encode()).hexdigest()
 
 
 def read_lock() -> Lock:
@@ -73,23 +69,15 @@ def parse_lock(text: str) -> Lock:
         content = json.loads(text)
         if content["format"] != FORMAT:
             raise Terminal(f"{LOCK_FILE}: expected format {FORMAT}, found {content['format']!r}")
-        sets = {
-            name: tuple(Artifact(**entry) for entry in entries)
-            for name, entries in content["sets"].items()
-        }
+        sets = {name: tuple(Artifact(**entry) for entry in entries) for name, entries in content["sets"].items()}
     except (ValueError, KeyError, TypeError, AttributeError) as e:
-        raise Terminal(
-            f"{LOCK_FILE} can't be read: {e!r}", next_step="restore it from version control"
-        ) from e
+        raise Terminal(f"{LOCK_FILE} can't be read: {e!r}", next_step="restore it from version control") from e
     return Lock(sets)
 
 
 def render_lock(lock: Lock) -> str:
     """Return the lock's JSON text: sorted, one value per line, for small diffs."""
-    sets = {
-        name: [asdict(a) for a in sorted(artifacts)]
-        for name, artifacts in sorted(lock.sets.items())
-    }
+    sets = {name: [asdict(a) for a in sorted(artifacts)] for name, artifacts in sorted(lock.sets.items())}
     return _dump({"format": FORMAT, "sets": sets}) + "\n"
 
 
@@ -99,9 +87,7 @@ def first_mismatch(folder: Path, artifacts: Iterable[Artifact]) -> str | None:
         path = folder / artifact.file
         found = sha256(path) if path.is_file() else "no such file"
         if found != artifact.sha256:
-            return (
-                f"{path} ({artifact.coordinates}): expected sha256 {artifact.sha256}, found {found}"
-            )
+            return f"{path} ({artifact.coordinates}): expected sha256 {artifact.sha256}, found {found}"
     return None
 
 

@@ -192,10 +192,7 @@ def _main(arguments: list[str]) -> int:
     home = Home.resolve()
     if arguments == ["lock"]:
         lock = write_lock(home, Path(__file__).with_name(LOCK_FILE))
-        _say(
-            f"{LOCK_FILE}: "
-            + ", ".join(f"{name} {len(jars)} jars" for name, jars in lock.sets.items())
-        )
+        _say(f"{LOCK_FILE}: " + ", ".join(f"{name} {len(jars)} jars" for name, jars in lock.sets.items()))
         return 0
     if arguments == ["fetch"]:
         fetch(home, report=_say)

@@ -19,9 +19,7 @@ OLDEST, NEWEST = 17, 21
 PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless")
 """Debian and Ubuntu packages in the order tried: no release offers both everywhere."""
 
-INSTALL_HINT = (
-    f"install a Java {OLDEST} or {NEWEST} runtime and set JAVA_HOME, or put its java on PATH"
-)
+INSTALL_HINT = f"install a Java {OLDEST} or {NEWEST} runtime and set JAVA_HOME, or put its java on PATH"
 
 _VERSION_SECONDS = 30
 """Bounds `java -version` (0.1 s when idle); beyond it the runtime is broken."""
@@ -55,9 +53,7 @@ def ensure_java(report: Callable[[str], None] = lambda _: None) -> Java:
     if found is not None:
         return found
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        raise Terminal(
-            f"no Java {OLDEST} to {NEWEST} found{_unfit_found()}", next_step=INSTALL_HINT
-        )
+        raise Terminal(f"no Java {OLDEST} to {NEWEST} found{_unfit_found()}", next_step=INSTALL_HINT)
     report("java: installing with apt-get")
     _install()
     found = find_java()
@@ -66,18 +62,14 @@ def ensure_java(report: Callable[[str], None] = lambda _: None) -> Java:
     return found
 
 
-def find_java(
-    environ: Mapping[str, str] | None = None, installed: Path = Path("/usr/lib/jvm")
-) -> Java | None:
+def find_java(environ: Mapping[str, str] | None = None, installed: Path = Path("/usr/lib/jvm")) -> Java | None:
     """Return the first fitting Java of JAVA_HOME, PATH and the system's folder, or None.
 
     Args:
         environ: Variables to read JAVA_HOME and PATH from; the process environment when None.
         installed: Folder in which the system's packages put their runtimes.
     """
-    return next(
-        (java for java in _found(environ, installed) if OLDEST <= java.major <= NEWEST), None
-    )
+    return next((java for java in _found(environ, installed) if OLDEST <= java.major <= NEWEST), None)
 
 
 def parse_major(text: str) -> int | None:
@@ -98,9 +90,7 @@ def _found(environ: Mapping[str, str] | None, installed: Path) -> Iterator[Java]
     on_path = shutil.which("java", path=env.get("PATH", ""))
     linked = [Path(on_path).resolve().parent.parent] if on_path else []
     yield from _inspected([*named, *linked])
-    yield from sorted(
-        _inspected(installed.glob("*")), key=lambda java: (java.major, str(java.home))
-    )
+    yield from sorted(_inspected(installed.glob("*")), key=lambda java: (java.major, str(java.home)))
 
 
 def _inspected(homes: Iterable[Path]) -> Iterator[Java]:
@@ -116,9 +106,7 @@ def _major(home: Path) -> int | None:
         return parse_major(release.read_text(encoding="utf-8", errors="replace"))
     command = [str(home / "bin" / "java"), "-version"]
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=_VERSION_SECONDS
-        )
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_VERSION_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return None  # not a working java: the search goes on
     return parse_major(done.stderr + done.stdout)
@@ -139,10 +127,7 @@ def _install() -> None:
 
 def _is_offered(package: str) -> bool:
     command = ["apt-cache", "show", "--no-all-versions", package]
-    return (
-        subprocess.run(command, capture_output=True, check=False, timeout=_APT_SECONDS).returncode
-        == 0
-    )
+    return subprocess.run(command, capture_output=True, check=False, timeout=_APT_SECONDS).returncode == 0
 
 
 def _apt(*arguments: str) -> None:
@@ -165,6 +150,4 @@ def _apt(*arguments: str) -> None:
             next_step=INSTALL_HINT,
         ) from e
     except subprocess.TimeoutExpired as e:
-        raise Retryable(
-            f"`{' '.join(command)}` took over {_APT_SECONDS} s", next_step=INSTALL_HINT
-        ) from e
+        raise Retryable(f"`{' '.join(command)}` took over {_APT_SECONDS} s", next_step=INSTALL_HINT) from e

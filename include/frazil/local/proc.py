@@ -9,9 +9,9 @@ from pathlib import Path
 from frazil.errors import Terminal
 
 _PROC = Path("/proc")
-_STATE, _SESSION, _START_TICKS = 0, 3, 19
+_STATE, _SESSION, _THREADS, _START_TICKS = 0, 3, 17, 19
 """Positions in /proc/PID/stat after the command's closing parenthesis (proc_pid_stat(5): fields
-3, 6 and 22)."""
+3, 6, 20 and 22)."""
 
 ENDED_STATES = "ZX"
 """Zombie and dead: the process has ended and only waits to be reaped."""
@@ -24,6 +24,7 @@ class Stat:
     Attributes:
         pid: Process id.
         state: One letter.
+        threads: Number of threads that have not ended.
         session: Id of its session: the pid of the process that opened it.
         start_ticks: Start time in clock ticks since boot. With the pid it names one process for
             ever (of one boot).
@@ -31,13 +32,14 @@ class Stat:
 
     pid: int
     state: str
+    threads: int
     session: int
     start_ticks: int
 
     @property
     def has_ended(self) -> bool:
-        """Whether only its entry is left."""
-        return self.state in ENDED_STATES
+        """Whether only its entry is left. A JVM's first thread may end while others still hold its ports."""
+        return self.state in ENDED_STATES and self.threads <= 1
 
 
 def parse_stat(text: str) -> Stat:
@@ -45,7 +47,7 @@ def parse_stat(text: str) -> Stat:
     # The command's name stands in parentheses and may itself hold spaces and parentheses.
     pid, _, rest = text.partition(" ")
     fields = rest.rpartition(")")[2].split()
-    return Stat(int(pid), fields[_STATE], int(fields[_SESSION]), int(fields[_START_TICKS]))
+    return Stat(int(pid), fields[_STATE], int(fields[_THREADS]), int(fields[_SESSION]), int(fields[_START_TICKS]))
 
 
 def stat_of(pid: int) -> Stat | None:

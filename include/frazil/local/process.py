@@ -131,9 +131,7 @@ class Processes:
         try:
             return child.wait(timeout_seconds)
         except subprocess.TimeoutExpired as e:
-            raise Retryable(
-                f"{spec.name}: took over {timeout_seconds:.0f} s\n{self.last_lines(spec.name)}"
-            ) from e
+            raise Retryable(f"{spec.name}: took over {timeout_seconds:.0f} s\n{self.last_lines(spec.name)}") from e
         finally:
             self.stop((spec.name, spec.grace_seconds))
 
@@ -163,11 +161,7 @@ class Processes:
         Raises:
             Retryable: A process survived SIGKILL.
         """
-        known = [
-            (name, grace, found)
-            for name, grace in specs
-            if (found := self.record(name)) is not None
-        ]
+        known = [(name, grace, found) for name, grace in specs if (found := self.record(name)) is not None]
         for _, _, found in known:
             if _is_alive(found):
                 _signal(found.pid, signal.SIGTERM)

@@ -112,9 +112,7 @@ def up(
             began = time.monotonic()
             if part == "kafka":
                 broker.start(home, processes, report)
-                report(
-                    f"kafka: ready at {bootstrap_servers(home)} ({time.monotonic() - began:.1f} s)"
-                )
+                report(f"kafka: ready at {bootstrap_servers(home)} ({time.monotonic() - began:.1f} s)")
             else:
                 airflow.start(home, processes, report, dags_paused=dags_paused)
                 report(f"airflow: ready at {home.airflow_url} ({time.monotonic() - began:.1f} s)")
@@ -142,9 +140,7 @@ def status(home: Home) -> Status:
 
 
 def _alone(home: Home, report: Callable[[str], None]) -> AbstractContextManager[None]:
-    return exclusive(
-        home.run / "stack.lock", lambda: report("waiting for another `frazil up` or `frazil down`")
-    )
+    return exclusive(home.run / "stack.lock", lambda: report("waiting for another `frazil up` or `frazil down`"))
 
 
 def _refuse_moved_ports(home: Home, processes: Processes) -> None:

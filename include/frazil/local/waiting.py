@@ -10,9 +10,7 @@ _EVERY_SECONDS = 0.05
 cores."""
 
 
-def until(
-    condition: Callable[[], bool], timeout_seconds: float, every_seconds: float = _EVERY_SECONDS
-) -> bool:
+def until(condition: Callable[[], bool], timeout_seconds: float, every_seconds: float = _EVERY_SECONDS) -> bool:
     """Return True as soon as the condition holds, False when it did not within the time."""
     deadline = time.monotonic() + timeout_seconds
     while not condition():

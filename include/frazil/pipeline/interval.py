@@ -11,8 +11,11 @@ SHORTEST = timedelta(minutes=1)
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _DURATION = re.compile(r"(\d+)\s*([smhd])")
-_CRON_FIELD = re.compile(r"[\d*/,\-A-Za-z#L?]+")
-_CRON_FIELDS = 5
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_CRON_FIELDS = ((0, 59, ()), (0, 23, ()), (1, 31, ("l",)), (1, 12, _MONTHS), (0, 7, _WEEKDAYS))
+"""Lowest number, highest number and names of minute, hour, day of the month, month and day of the week."""
+_CRON_PART = re.compile(r"(?:\*|(?P<first>\w+)(?:-(?P<last>\w+))?)(?:/[1-9]\d*|#[1-5])?")
 _CRON_MACROS = ("@hourly", "@daily", "@weekly", "@monthly", "@yearly")
 
 
@@ -32,11 +35,21 @@ def parse_interval(text: str) -> Interval:
     """
     text = text.strip()
     if match := _DURATION.fullmatch(text):
-        every = timedelta(**{_UNITS[match[2]]: int(match[1])})
+        try:
+            every = timedelta(**{_UNITS[match[2]]: int(match[1])})
+        except OverflowError as error:
+            raise ValueError(f"{text!r} is too long an interval") from error
         if every < SHORTEST:
             raise ValueError(f"{text!r} is shorter than a minute, the shortest interval")
         return Interval(every=every)
     fields = text.split()
-    if text in _CRON_MACROS or (len(fields) == _CRON_FIELDS and all(map(_CRON_FIELD.fullmatch, fields))):
+    if text in _CRON_MACROS or (len(fields) == len(_CRON_FIELDS) and all(map(_is_cron, fields, _CRON_FIELDS))):
         return Interval(cron=text)
     raise ValueError(f"{text!r} is neither a duration such as '5m' nor a cron expression such as '*/5 * * * *'")
+
+
+def _is_cron(field: str, known: tuple[int, int, tuple[str, ...]]) -> bool:
+    lowest, highest, names = known
+    parts = [_CRON_PART.fullmatch(part) for part in field.lower().split(",")]
+    words = [word for part in parts if part for word in part.group("first", "last") if word]
+    return all(parts) and all(word in names or (word.isdecimal() and lowest <= int(word) <= highest) for word in words)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -40,7 +41,7 @@ class ConfigError(Terminal):
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """What ``${env:NAME}`` and ``${local:NAME}`` may stand for."""
+    """What ``${env:NAME}`` and ``${local:NAME}`` may stand for; ``:-`` gives a default for unset or empty, as in shells."""
 
     env: Mapping[str, str]
     local: Mapping[str, str]
@@ -55,7 +56,7 @@ class References:
         known = {"env": self.env, "local": self.local}.get(kind)
         if known is None:
             raise KeyError(f"{match[0]}: unknown kind {kind!r}; known: env, local")
-        if name in known:
+        if name in known and (known[name] or default is None):
             return known[name]
         if default is not None:
             return default
@@ -135,20 +136,33 @@ def _load(path: Path, model: type[M], references: References) -> M:
     try:
         return model.model_validate(resolved)
     except ValidationError as error:
-        raise ConfigError(path, [_problem(model, details) for details in error.errors()]) from error
+        raise ConfigError(path, _problems(model, error)) from error
+
+
+_MERGE = "tag:yaml.org,2002:merge"
+"""The key ``<<``, which takes the keys of another mapping over."""
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """YAML without the silent last-one-wins of repeated keys."""
+    """YAML without the silent last-one-wins of repeated keys, and with a line number for every complaint."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 - PyYAML's signature
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            # What PyYAML lets out for a date such as 2024-13-45, or `!!int five`.
+            raise yaml.MarkedYAMLError(problem=f"unreadable value: {error}", problem_mark=node.start_mark) from error
 
 
 def _mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-    keys = [loader.construct_object(key) for key, _ in node.value]
-    for at, key in enumerate(keys):
-        if key in keys[:at]:
-            mark = node.value[at][0].start_mark
-            raise yaml.MarkedYAMLError(problem=f"key {key!r} is written twice", problem_mark=mark)
-    return dict(loader.construct_pairs(node, deep=True))
+    written: list[Any] = []
+    for key, _ in node.value:
+        if key.tag == _MERGE:
+            continue
+        written.append(loader.construct_object(key, deep=True))
+        if written[-1] in written[:-1]:
+            raise yaml.MarkedYAMLError(problem=f"key {written[-1]!r} is written twice", problem_mark=key.start_mark)
+    return loader.construct_mapping(node, deep=True)
 
 
 _StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
@@ -167,7 +181,9 @@ def _read_yaml(path: Path) -> object:
     except yaml.YAMLError as error:
         raise ConfigError(path, [f"not YAML: {error}"]) from error
     if not isinstance(raw, dict):
-        raise ConfigError(path, ["expected keys and values, found " + ("an empty file" if raw is None else type(raw).__name__)])
+        raise ConfigError(
+            path, ["expected keys and values, found " + ("an empty file" if raw is None else type(raw).__name__)]
+        )
     return raw
 
 
@@ -190,33 +206,70 @@ def _substitute(node: object, references: References, at: tuple[str, ...], probl
     return _REFERENCE.sub(replace, node)
 
 
+def _problems(model: type[BaseModel], error: ValidationError) -> list[str]:
+    """One line per complaint of pydantic, without the echoes: a tuple that lost its broken items is also called too
+    short, and the other branch of a union complains as well.
+    """
+    found = error.errors()
+    outer = {details["loc"][:depth] for details in found for depth in range(len(details["loc"]))}
+    return [
+        _problem(model, details)
+        for details in found
+        if not (details["type"] == "too_short" and details["loc"] in outer)
+        and not (details["type"] == "literal_error" and str(details["loc"][-1]).startswith("literal["))
+    ]
+
+
 def _problem(model: type[BaseModel], details: Any) -> str:
-    """One line for one complaint of pydantic, with the nearest known key where a key is unknown."""
-    path = ".".join(str(part) for part in details["loc"])
     if details["type"] == "extra_forbidden":
-        known = list(_keys_at(model, details["loc"][:-1]))
-        near = get_close_matches(str(details["loc"][-1]), known, 1)
-        return f"{path}: unknown key" + (f", did you mean {near[0]!r}?" if near else f"; known keys: {', '.join(known)}")
-    message = details["msg"].removeprefix("Value error, ")
+        *above, key = details["loc"]
+        place = _Place.at(model, above)
+        near = get_close_matches(str(key), place.keys, 1)
+        known = f", did you mean {near[0]!r}?" if near else f"; known keys: {', '.join(place.keys)}"
+        return f"{'.'.join((*place.path, str(key)))}: unknown key{known}"
+    place = _Place.at(model, details["loc"])
+    where, message = ".".join(place.path) or "file", details["msg"].removeprefix("Value error, ")
     if details["type"] == "missing":
-        message = "is required and missing"
-    found = "" if isinstance(details["input"], dict | list) or details["type"] in ("missing", "value_error") else f", found {details['input']!r}"
-    return f"{path or 'file'}: {message}{found}"
+        return f"{where}: is required and missing"
+    hidden = place.secret or details["type"] == "value_error" or isinstance(details["input"], dict | list)
+    return f"{where}: {message}" + ("" if hidden else f", found {details['input']!r}")
 
 
-def _keys_at(model: type[BaseModel], loc: tuple[str | int, ...]) -> Iterator[str]:
-    """Keys the model knows at a place of the file."""
-    here: set[type[BaseModel]] = {model}
-    for part in loc:
-        fields = [m.model_fields[part] for m in here if isinstance(part, str) and part in m.model_fields]
-        if fields:
-            here = {m for field in fields for m in _models_in(field.annotation)}
-    for found in here:
-        yield from found.model_fields
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A place of a file, seen through the model: its key path, the keys known there, and whether it may hold secrets."""
+
+    path: tuple[str, ...]
+    keys: tuple[str, ...]
+    secret: bool
+
+    @classmethod
+    def at(cls, model: type[BaseModel], loc: Sequence[str | int]) -> _Place:
+        here: list[Any] = [model]
+        path: list[str] = []
+        secret = False
+        for part in loc:
+            if part in {of.__name__ for of in here if _is_model(of)}:
+                continue  # pydantic names the branch of a union, which is no key of the file
+            path.append(str(part))
+            secret |= any(not of.model_fields[part].repr for of in here if _is_model(of) and part in of.model_fields)
+            here = [inner for of in here for inner in _inside(of, part)]
+        keys = tuple(key for of in here if _is_model(of) for key in of.model_fields)
+        return cls(tuple(path), keys, secret)
 
 
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for inner in getattr(annotation, "__args__", ()):
-        yield from _models_in(inner)
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _inside(annotation: Any, part: str | int) -> Iterator[Any]:
+    """The annotations that hold for one key, or one item, of an annotation."""
+    if _is_model(annotation):
+        field = annotation.model_fields.get(part)
+        yield from _branches(field.annotation) if field else ()
+    elif get_origin(annotation) in (dict, tuple):
+        yield from _branches(get_args(annotation)[get_origin(annotation) is dict])
+
+
+def _branches(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)

@@ -14,8 +14,10 @@ from frazil.pipeline.types import ColumnType, parse_type
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
 _TABLE = re.compile(r"[^.\s]+(\.[^.\s]+)+")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_PARTITION_FIELD = re.compile(r"(?P<column>[^()\s,]+)|(?P<transform>year|month|day|hour)\((?P<of>[^(),\s]+)\)"
-                              r"|(?P<sized>bucket|truncate)\((?P<size>\d+),\s*(?P<sized_of>[^(),\s]+)\)")
+_PARTITION_FIELD = re.compile(
+    r"(?P<column>[^()\s,]+)|(?P<transform>year|month|day|hour)\((?P<of>[^(),\s]+)\)"
+    r"|(?P<sized>bucket|truncate)\((?P<size>[1-9]\d*),\s*(?P<sized_of>[^(),\s]+)\)"
+)
 
 
 def _matching(pattern: re.Pattern[str], what: str) -> AfterValidator:
@@ -33,9 +35,9 @@ TopicName = Annotated[str, _matching(_TOPIC, "a topic name: letters, digits, '.'
 
 
 class Model(BaseModel):
-    """Base of every model: frozen, and unknown keys are errors."""
+    """Base of every model: frozen, unknown keys are errors, and tracebacks show no values, which may be secrets."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 class Source(Model):
@@ -55,9 +57,12 @@ class Source(Model):
 class Value(Model):
     """How the value of a record is decoded."""
 
-    format: Literal["json"] = Field("json", description="`json`: one JSON object per record, read into the declared columns.")
+    format: Literal["json"] = Field(
+        "json", description="`json`: one JSON object per record, read into the declared columns."
+    )
     null_value: Literal["filter", "dead_letter"] = Field(
-        "filter", description="A record without a value (a tombstone) is counted and left out, or becomes a dead letter."
+        "filter",
+        description="A record without a value (a tombstone) is counted and left out, or becomes a dead letter.",
     )
 
 
@@ -96,6 +101,11 @@ class PartitionField(Model):
     transform: Literal["identity", "year", "month", "day", "hour", "bucket", "truncate"] = "identity"
     size: int | None = None
 
+    @property
+    def name(self) -> str:
+        """Name of the field in the partition spec."""
+        return self.column if self.transform == "identity" else f"{self.column}_{self.transform}"
+
 
 def parse_partition_field(text: str) -> PartitionField:
     """Parse Iceberg's transform syntax: ``document``, ``day(created_at)``, ``bucket(16, id)``, ``truncate(4, name)``.
@@ -117,12 +127,19 @@ class Destination(Model):
     """A table and the columns that records are written into."""
 
     table: TableName = Field(description="Namespace and name, such as `rpc.pizzas`. Created if it is missing.")
-    columns: dict[str, Column] = Field(min_length=1, description="Column name -> type, or a mapping with type, required, doc.")
-    partition_by: tuple[str, ...] = Field((), description="Partition fields in Iceberg's syntax: `document`, `day(created_at)`, `bucket(16, id)`.")
-    kafka_columns: KafkaColumns | Literal[False] = Field(
-        default_factory=KafkaColumns, description="Names of the columns for topic, partition, offset, timestamp and batch; `false` leaves them out."
+    columns: dict[str, Column] = Field(
+        min_length=1, description="Column name -> type, or a mapping with type, required, doc."
     )
-    properties: dict[str, str] = Field(default_factory=dict, description="Table properties set when the table is created.")
+    partition_by: tuple[str, ...] = Field(
+        (), description="Partition fields in Iceberg's syntax: `document`, `day(created_at)`, `bucket(16, id)`."
+    )
+    kafka_columns: KafkaColumns | Literal[False] = Field(
+        default_factory=KafkaColumns,
+        description="Names of the columns for topic, partition, offset, timestamp and batch; `false` leaves them out.",
+    )
+    properties: dict[str, str] = Field(
+        default_factory=dict, description="Table properties set when the table is created."
+    )
 
     @field_validator("columns", mode="before")
     @classmethod
@@ -146,7 +163,12 @@ class Destination(Model):
     def _fits(self) -> Destination:
         names = {*self.columns, *self.added_columns}
         if len(names) < len(self.columns) + len(self.added_columns):
-            raise ValueError(f"a column has the name of a Kafka column ({', '.join(self.added_columns)}); rename it under kafka_columns")
+            raise ValueError(
+                f"a column has the name of a Kafka column ({', '.join(self.added_columns)}); rename it under kafka_columns"
+            )
+        fields = [field.name for field in self.partition_fields]
+        if len(set(fields)) < len(fields):
+            raise ValueError(f"partition_by names a field twice: {', '.join(self.partition_by)}")
         for field in self.partition_fields:
             if field.column not in names:
                 raise ValueError(f"partition_by names {field.column!r}, which is no column of {self.table}")
@@ -158,7 +180,9 @@ class Tolerance(Model):
 
     max_rate: float = Field(0.1, ge=0, le=1, description="Largest share of dead letters in a batch.")
     min_records: int = Field(1000, ge=0, description="Batches smaller than this are not judged by their rate.")
-    max_count: int | None = Field(None, ge=0, description="Largest number of dead letters in a batch, whatever its size.")
+    max_count: int | None = Field(
+        None, ge=0, description="Largest number of dead letters in a batch, whatever its size."
+    )
 
 
 class DeadLetters(Model):
@@ -181,21 +205,39 @@ class Pipeline(Model):
     name: PipelineName = Field(description="Name of the pipeline: of its DAG, its ledger and its position.")
     description: str = Field("", description="Shown in the Airflow UI.")
     owner: str = Field("frazil", description="Who is asked when it fails: a team, a person, a mail address.")
-    interval: str = Field("5m", description="Time between batches: a duration (a minute or more) or a cron expression, in UTC.")
-    start: Literal["earliest", "latest"] = Field("earliest", description="Where the very first run begins. Never used again.")
+    interval: str = Field(
+        "5m", description="Time between batches: a duration (a minute or more) or a cron expression, in UTC."
+    )
+    start: Literal["earliest", "latest"] = Field(
+        "earliest", description="Where the very first run begins. Never used again."
+    )
     source: Source
     value: Value = Field(default_factory=Value)
     catalog: str = Field("lake", description="Name of a catalog in the settings file.")
-    destinations: tuple[Destination, ...] = Field(min_length=1, max_length=1, description="The tables to write. One for now.")
+    destinations: tuple[Destination, ...] = Field(
+        min_length=1, max_length=1, description="The tables to write. One for now."
+    )
     dead_letters: DeadLetters = Field(default_factory=DeadLetters)
     limits: Limits = Field(default_factory=Limits)
-    engine: str = Field("spark", description="Name of an engine in the settings file, or `inline`: this process, for tiny topics and tests.")
+    engine: str = Field(
+        "spark",
+        description="Name of an engine in the settings file, or `inline`: this process, for tiny topics and tests.",
+    )
 
     @field_validator("interval")
     @classmethod
     def _interval(cls, value: str) -> str:
         parse_interval(value)
         return value
+
+    @model_validator(mode="after")
+    def _tables_differ(self) -> Pipeline:
+        if len({self.destinations[0].table, self.dead_letters_table, self.ledger_table}) < 3:  # noqa: PLR2004
+            raise ValueError(
+                f"destination {self.destinations[0].table}, dead letters {self.dead_letters_table} and"
+                f" ledger {self.ledger_table} must be three tables"
+            )
+        return self
 
     @property
     def every(self) -> Interval:

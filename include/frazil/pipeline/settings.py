@@ -13,7 +13,9 @@ class ClusterSettings(Model):
     """A Kafka cluster, in the properties of librdkafka."""
 
     bootstrap_servers: str = Field(description="host:port, several with commas.")
-    properties: dict[str, str] = Field(default_factory=dict, description="Further librdkafka properties, such as security.protocol.", repr=False)
+    properties: dict[str, str] = Field(
+        default_factory=dict, description="Further librdkafka properties, such as security.protocol.", repr=False
+    )
 
 
 class CatalogSettings(Model):
@@ -22,17 +24,21 @@ class CatalogSettings(Model):
     type: Literal["jdbc"] = Field("jdbc", description="`jdbc`: the tables of a SQL database (SQLite on one machine).")
     uri: str = Field(description="Database, such as sqlite:////var/lib/frazil/catalog.db", repr=False)
     warehouse: str = Field(description="Where table data is stored, such as file:///var/lib/frazil/warehouse")
-    properties: dict[str, str] = Field(default_factory=dict, description="Further catalog and file-io properties.", repr=False)
+    properties: dict[str, str] = Field(
+        default_factory=dict, description="Further catalog and file-io properties.", repr=False
+    )
 
 
 class EngineSettings(Model):
     """How Spark is started for a batch."""
 
-    master: str = Field("local[2]", description="Spark master of `frazil run`; under Airflow the connection's host decides.")
+    master: str = Field(
+        "local[2]", description="Spark master of `frazil run`; under Airflow the connection's host decides."
+    )
     connection: str = Field("frazil_spark", description="Airflow connection of the Spark master.")
     driver_memory: str = Field("1g", description="Heap of the driver.")
     pool: str = Field("frazil_spark", description="Airflow pool that bounds how many ingest tasks run at once.")
-    conf: dict[str, str] = Field(default_factory=dict, description="Further Spark configuration.")
+    conf: dict[str, str] = Field(default_factory=dict, description="Further Spark configuration.", repr=False)
 
 
 class Settings(Model):

@@ -82,7 +82,10 @@ def parse_type(text: str) -> ColumnType:
         ValueError: The text is no type; the message names the part, and the nearest known name if there is one.
     """
     parser = _TypeParser(text)
-    parsed = parser.type()
+    try:
+        parsed = parser.type()
+    except RecursionError as error:
+        raise ValueError(f"{text[:40]!r}… is not a type: too deeply nested") from error
     parser.end()
     return parsed
 
@@ -105,7 +108,9 @@ class _TypeParser:
     def take(self, expected: str | None = None) -> str:
         token = self.peek()
         if not token or (expected is not None and token != expected):
-            raise ValueError(f"{self.text!r} is not a type: expected {expected or 'more'!r}, found {token or 'its end'!r}")
+            raise ValueError(
+                f"{self.text!r} is not a type: expected {expected or 'more'!r}, found {token or 'its end'!r}"
+            )
         self.at += 1
         return token
 
@@ -124,7 +129,7 @@ class _TypeParser:
         if name == "decimal":
             return self.decimal()
         if name == "fixed":
-            return Primitive(name, self.numbers("[", "]", 1))
+            return self.fixed()
         if name not in PRIMITIVES:
             raise ValueError(self.unknown(name))
         return Primitive(name)
@@ -152,26 +157,44 @@ class _TypeParser:
 
     def field(self) -> tuple[str, ColumnType]:
         name = self.take()
+        if not name.isidentifier():
+            raise ValueError(f"{self.text!r} is not a type: expected the name of a field, found {name!r}")
         self.take(":")
         return name, self.type()
 
     def numbers(self, opening: str, closing: str, count: int) -> tuple[int, ...]:
         self.take(opening)
-        found = [int(self.take())]
+        found = [self.number()]
         for _ in range(count - 1):
             self.take(",")
-            found.append(int(self.take()))
+            found.append(self.number())
         self.take(closing)
         return tuple(found)
+
+    def number(self) -> int:
+        token = self.take()
+        if not token.isdecimal():
+            raise ValueError(f"{self.text!r} is not a type: expected a number, found {token!r}")
+        return int(token)
 
     def decimal(self) -> Primitive:
         precision, scale = self.numbers("(", ")", 2)
         if not 1 <= precision <= MAX_DECIMAL_PRECISION or scale > precision:
-            raise ValueError(f"decimal({precision},{scale}): precision is 1 to {MAX_DECIMAL_PRECISION}, scale at most the precision")
+            raise ValueError(
+                f"decimal({precision},{scale}): precision is 1 to {MAX_DECIMAL_PRECISION}, scale at most the precision"
+            )
         return Primitive("decimal", (precision, scale))
+
+    def fixed(self) -> Primitive:
+        (length,) = self.numbers("[", "]", 1)
+        if length == 0:
+            raise ValueError(f"{self.text!r} is not a type: a fixed has at least one byte")
+        return Primitive("fixed", (length,))
 
     @staticmethod
     def unknown(name: str) -> str:
         known = [*PRIMITIVES, "decimal", "fixed", "list", "map", "struct"]
-        near = get_close_matches({"bigint": "long", "integer": "int", "bool": "boolean", "text": "string"}.get(name, name), known, 1)
+        near = get_close_matches(
+            {"bigint": "long", "integer": "int", "bool": "boolean", "text": "string"}.get(name, name), known, 1
+        )
         return f"unknown type {name!r}" + (f", did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}")

@@ -63,11 +63,7 @@ def _bytes_carrier(data_type: pa.DataType) -> Carrier | None:
         return Carrier(pa.string(), partial(_each, to_bytes, data_type))
     if pa.types.is_fixed_size_binary(data_type):
         width = data_type.byte_width
-        read = (
-            to_uuid_or_fixed
-            if width == pa.uuid().storage_type.byte_width
-            else partial(to_fixed, width)
-        )
+        read = to_uuid_or_fixed if width == pa.uuid().storage_type.byte_width else partial(to_fixed, width)
         return Carrier(pa.string(), partial(_each, read, data_type))
     return None
 
@@ -84,9 +80,7 @@ def _int32(array: pa.Array) -> Settled:
 
 
 def _decimals(array: pa.Array) -> Settled:
-    array.validate(
-        full=True
-    )  # pyarrow.json checks the scale and not the precision; a failure fails the block
+    array.validate(full=True)  # pyarrow.json checks the scale and not the precision; a failure fails the block
     return array, None
 
 
@@ -164,17 +158,12 @@ def _struct_carrier(data_type: pa.StructType) -> Carrier | None:
     names = [field.name for field in data_type]
     if len(set(names)) < len(names):
         return None
-    read = pa.struct(
-        [pa.field(name, found.type) for name, found in zip(names, carriers, strict=True)]
-    )
+    read = pa.struct([pa.field(name, found.type) for name, found in zip(names, carriers, strict=True)])
     return Carrier(read, partial(_settle_struct, data_type, carriers))
 
 
 def _settle_struct(data_type: pa.StructType, carriers: list[Carrier], array: pa.Array) -> Settled:
-    settled = [
-        settle_field(field, *pair)
-        for field, *pair in zip(data_type, carriers, array.flatten(), strict=True)
-    ]
+    settled = [settle_field(field, *pair) for field, *pair in zip(data_type, carriers, array.flatten(), strict=True)]
     # A null struct has null children: that is no doubt about the children.
     doubt = any_of([child_doubt for _, child_doubt in settled])
     if doubt is not None:
@@ -197,9 +186,7 @@ def _list_carrier(data_type: pa.ListType | pa.LargeListType) -> Carrier | None:
     return Carrier(pa.list_(inner.type), partial(_settle_list, data_type, inner)) if inner else None
 
 
-def _settle_list(
-    data_type: pa.ListType | pa.LargeListType, inner: Carrier, array: pa.Array
-) -> Settled:
+def _settle_list(data_type: pa.ListType | pa.LargeListType, inner: Carrier, array: pa.Array) -> Settled:
     values, doubt = settle_field(data_type.value_field, inner, array.values)
     kind = pa.LargeListArray if pa.types.is_large_list(data_type) else pa.ListArray
     offsets = array.offsets.cast(pa.int64()) if kind is pa.LargeListArray else array.offsets

@@ -66,9 +66,7 @@ def _whole(bits: int, value: Number) -> int:
     if exact.magnitude > len(str(1 << (bits - 1))):
         raise _out_of_range(f"int{bits}", value)
     if exact.exponent < 0:
-        raise Rejection(
-            DeadCode.LOSSY_CAST, f"expected int{bits}, found {describe(value)}, which is no integer"
-        )
+        raise Rejection(DeadCode.LOSSY_CAST, f"expected int{bits}, found {describe(value)}, which is no integer")
     return exact.integer()
 
 
@@ -136,9 +134,7 @@ def check_characters(text: str) -> None:
         text.encode()
     except UnicodeEncodeError as e:
         half = f"\\u{ord(text[e.start]):04x}"
-        raise Rejection(
-            DeadCode.LONE_SURROGATE, f"expected text, found half a surrogate pair: {half}"
-        ) from e
+        raise Rejection(DeadCode.LONE_SURROGATE, f"expected text, found half a surrogate pair: {half}") from e
 
 
 def from_text(expected: str, read: Callable[[str], object], value: JsonValue) -> object:
@@ -153,27 +149,21 @@ def to_bytes(text: str) -> bytes:
     try:
         return base64.b64decode(text.encode("ascii"), validate=True)
     except (binascii.Error, UnicodeEncodeError) as e:
-        raise Rejection(
-            DeadCode.INVALID_TEXT, f"expected base64, found {describe(text)}: {_plain(e)}"
-        ) from e
+        raise Rejection(DeadCode.INVALID_TEXT, f"expected base64, found {describe(text)}: {_plain(e)}") from e
 
 
 def to_fixed(width: int, text: str) -> bytes:
     """Return exactly `width` bytes of base64 text."""
     found = to_bytes(text)
     if len(found) != width:
-        raise Rejection(
-            DeadCode.INVALID_TEXT, f"expected {width} bytes as base64, found {len(found)} bytes"
-        )
+        raise Rejection(DeadCode.INVALID_TEXT, f"expected {width} bytes as base64, found {len(found)} bytes")
     return found
 
 
 def to_uuid(text: str) -> bytes:
     """Return the 16 bytes of a uuid's text (RFC 9562 section 4)."""
     if _UUID.fullmatch(text) is None:
-        raise Rejection(
-            DeadCode.INVALID_TEXT, f"expected a uuid as 8-4-4-4-12 digits, found {describe(text)}"
-        )
+        raise Rejection(DeadCode.INVALID_TEXT, f"expected a uuid as 8-4-4-4-12 digits, found {describe(text)}")
     return bytes.fromhex(text.replace("-", ""))
 
 

@@ -44,32 +44,20 @@ class DeadCode(StrEnum):
     EMPTY_VALUE = (
         "EMPTY_VALUE",
         Stage.DECODE,
-        (
-            "The value is there and has no bytes. Nothing is not a JSON document, and it is not "
-            "a tombstone either."
-        ),
+        ("The value is there and has no bytes. Nothing is not a JSON document, and it is not a tombstone either."),
         "Mend the producer: null for a tombstone, `{}` for an object without fields.",
     )
     INVALID_UTF8 = (
         "INVALID_UTF8",
         Stage.DECODE,
-        (
-            "The value is not UTF-8, which RFC 8259 asks of JSON that is exchanged. Guessing an "
-            "encoding corrupts text."
-        ),
+        ("The value is not UTF-8, which RFC 8259 asks of JSON that is exchanged. Guessing an encoding corrupts text."),
         "Mend the producer's encoding; the message names the first bad byte.",
     )
     INVALID_JSON = (
         "INVALID_JSON",
         Stage.DECODE,
-        (
-            "The value is not exactly one JSON document of RFC 8259: cut off, garbled, or "
-            "followed by something else."
-        ),
-        (
-            "Look at the position in the message; a cut value often means a size limit in the "
-            "producer."
-        ),
+        ("The value is not exactly one JSON document of RFC 8259: cut off, garbled, or followed by something else."),
+        ("Look at the position in the message; a cut value often means a size limit in the producer."),
     )
     NOT_AN_OBJECT = (
         "NOT_AN_OBJECT",
@@ -95,10 +83,7 @@ class DeadCode(StrEnum):
     WRONG_TYPE = (
         "WRONG_TYPE",
         Stage.CONVERT,
-        (
-            "The field holds another kind of JSON value than the column takes. Text is never "
-            "cast to a number or back."
-        ),
+        ("The field holds another kind of JSON value than the column takes. Text is never cast to a number or back."),
         "Mend the producer or declare the column with the type that is sent.",
     )
     OUT_OF_RANGE = (
@@ -110,31 +95,19 @@ class DeadCode(StrEnum):
     LOSSY_CAST = (
         "LOSSY_CAST",
         Stage.CONVERT,
-        (
-            "The value has digits that the column can't hold: 1.5 into an integer, nanoseconds "
-            "into microseconds."
-        ),
-        (
-            "Declare a type that holds them (decimal with more scale, float64), or round in the "
-            "producer."
-        ),
+        ("The value has digits that the column can't hold: 1.5 into an integer, nanoseconds into microseconds."),
+        ("Declare a type that holds them (decimal with more scale, float64), or round in the producer."),
     )
     INVALID_TIME = (
         "INVALID_TIME",
         Stage.CONVERT,
-        (
-            "The text is not a date, a time or a timestamp in a form Frazil reads, or names a "
-            "day that does not exist."
-        ),
+        ("The text is not a date, a time or a timestamp in a form Frazil reads, or names a day that does not exist."),
         "Send `YYYY-MM-DD`, `HH:MM:SS` or RFC 3339, or declare the column as string.",
     )
     INVALID_TEXT = (
         "INVALID_TEXT",
         Stage.CONVERT,
-        (
-            "The text is not in the form its type needs: base64 for binary and fixed, 8-4-4-4-12 "
-            "digits for a uuid."
-        ),
+        ("The text is not in the form its type needs: base64 for binary and fixed, 8-4-4-4-12 digits for a uuid."),
         "Mend the producer or declare the column as string.",
     )
     MISSING_REQUIRED = (
@@ -165,7 +138,7 @@ class Reason:
         return Reason(self.code, self.message, f"{step}{joint}{self.path}")
 
 
-class Rejection(Exception):  # noqa: N818 - the verdict on one record; the program has no error
+class Rejection(Exception):
     """Carries a reason to where the record is known. Never leaves this room."""
 
     def __init__(self, code: DeadCode, message: str, path: str = "") -> None:
@@ -184,10 +157,7 @@ DEAD_SCHEMA: Final = pa.schema(
         pa.field("stage", pa.string(), nullable=False),
         pa.field("message", pa.string(), nullable=False),
         pa.field("path", pa.string()),
-        *(
-            KAFKA_SCHEMA.field(name)
-            for name in ("key", "value", "headers", "topic", "partition", "offset")
-        ),
+        *(KAFKA_SCHEMA.field(name) for name in ("key", "value", "headers", "topic", "partition", "offset")),
         KAFKA_SCHEMA.field("timestamp"),
     ]
 )

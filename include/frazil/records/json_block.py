@@ -156,9 +156,7 @@ class BlockDecoder:
             pa.ArrowInvalid: some text is not JSON, or does not fit the types.
             _NotPlainError: some text is not one object.
         """
-        marked = pc.binary_replace_slice(
-            texts.cast(pa.binary()), start=-1, stop=_END, replacement=self._tail
-        )
+        marked = pc.binary_replace_slice(texts.cast(pa.binary()), start=-1, stop=_END, replacement=self._tail)
         stream = _bytes_of(marked)
         options = pa.json.ReadOptions(use_threads=False, block_size=stream.size + 1)
         table = pa.json.read_json(pa.BufferReader(stream), options, self._options)
@@ -215,9 +213,5 @@ def _split(low: int, high: int, failed: int | None) -> list[tuple[int, int]]:
     if high - low <= SMALL:
         return []
     middle = (low + high) // 2
-    parts = (
-        [(low, middle), (middle, high)]
-        if failed is None
-        else [(low, low + failed), (low + failed + 1, high)]
-    )
+    parts = [(low, middle), (middle, high)] if failed is None else [(low, low + failed), (low + failed + 1, high)]
     return [part for part in reversed(parts) if part[0] < part[1]]

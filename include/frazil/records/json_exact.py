@@ -31,14 +31,10 @@ _NOT_BRACKETS: Final = re.compile(r"[^\[\]{}]+")
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise Rejection(
-        DeadCode.INVALID_JSON, f"expected a JSON value, found {name}, which JSON does not have"
-    )
+    raise Rejection(DeadCode.INVALID_JSON, f"expected a JSON value, found {name}, which JSON does not have")
 
 
-_DECODER: Final = json.JSONDecoder(
-    parse_int=Number, parse_float=Number, parse_constant=_refuse_constant
-)
+_DECODER: Final = json.JSONDecoder(parse_int=Number, parse_float=Number, parse_constant=_refuse_constant)
 
 
 def parse_object(raw: bytes) -> dict[str, JsonValue]:
@@ -53,9 +49,7 @@ def parse_object(raw: bytes) -> dict[str, JsonValue]:
     _check_depth(text)
     document = _parse(text)
     if not isinstance(document, dict):
-        raise Rejection(
-            DeadCode.NOT_AN_OBJECT, f"expected a JSON object, found {describe(document)}"
-        )
+        raise Rejection(DeadCode.NOT_AN_OBJECT, f"expected a JSON object, found {describe(document)}")
     return document
 
 
@@ -83,9 +77,7 @@ def _check_depth(text: str) -> None:
     if text.count("{") + text.count("[") <= MAX_DEPTH:
         return
     if (depth := nesting(text)) > MAX_DEPTH:
-        raise Rejection(
-            DeadCode.TOO_DEEP, f"expected at most {MAX_DEPTH} nested levels, found {depth}"
-        )
+        raise Rejection(DeadCode.TOO_DEEP, f"expected at most {MAX_DEPTH} nested levels, found {depth}")
 
 
 def nesting(text: str) -> int:

@@ -1,10 +1,13 @@
 """Which values the block parser may see at all.
 
-pyarrow.json takes NaN, Infinity and text for a decimal, and it has no limit on nesting; the exact
-decoder does not. Those are excluded by proof: the search below can't miss one (it may exclude good
-values, which costs time and nothing else). The rest of the search is a guess that keeps the block
-parser from failing: a whole block fails with one bad value, so values that look bad (cut off, a
-text where a number is due) are better decoded apart from the start.
+pyarrow.json takes NaN, Infinity and text for a decimal, has no limit on nesting, and lands wrong
+decimals in silence: 0 for 0.89E-725, other digits for numbers that overflow 128 bits. The exact
+decoder does none of this. Such values are excluded by proof: the search below can't miss one (it
+may exclude good values, which costs time and nothing else).
+
+The rest of the search is a guess that keeps the block parser from failing: a whole block fails with
+one bad value, so values that look bad (cut off, a text where a number is due) are better decoded
+apart from the start.
 """
 
 from __future__ import annotations
@@ -26,8 +29,7 @@ _NO_FIELDS: Final = r"^\s*\{\s*\}$"
 """Nothing to put a comma behind: see BlockDecoder."""
 
 _BACKSLASH: Final = r"\\"
-"""Without it every field name stands in the bytes as it is, so that a search by name can't miss
-one."""
+"""Without it a field's name stands in the bytes as it is: a search by name can't miss it."""
 
 _GUESSED_NAMES: Final = 100
 """Guesses cost a little for each name; in wider tables they are left out."""
@@ -42,9 +44,7 @@ class Screen:
 
     def __init__(self, fields: list[pa.Field]) -> None:
         named = list(_walk(fields))
-        decimals = [name for name, data_type in named if pa.types.is_decimal(data_type)]
-        proofs = [_BACKSLASH, _named(decimals, '"')] if decimals else []
-        self._pattern: Final = "|".join([_NO_NUMBER, _NO_FIELDS, *proofs, *_guesses(named)])
+        self._pattern: Final = "|".join([_NO_NUMBER, _NO_FIELDS, *_decimal_proofs(named), *_guesses(named)])
 
     def plain(self, texts: pa.StringArray) -> pa.BooleanArray:
         """Return which values may be parsed as a block: of texts without blanks at the end."""
@@ -73,6 +73,22 @@ def _walk(fields: list[pa.Field]) -> Iterator[tuple[str, pa.DataType]]:
 
 def _named(names: list[str], value: str) -> str:
     return f'"(?:{"|".join(re.escape(name) for name in names)})"\\s*:\\s*{value}'
+
+
+def _decimal_proofs(named: list[tuple[str, pa.DataType]]) -> list[str]:
+    """Return patterns of every value of a decimal field but plain digits that surely fit."""
+    types = [data_type for _, data_type in named if pa.types.is_decimal(data_type)]
+    proofs = [
+        _named([name for name, data_type in named if data_type == wanted], _no_plain(wanted))
+        for wanted in dict.fromkeys(types)
+    ]
+    return [_BACKSLASH, *proofs] if proofs else []
+
+
+def _no_plain(decimal: pa.Decimal128Type) -> str:
+    whole = max(1, decimal.precision - decimal.scale)  # JSON writes a zero before the point
+    too_long = rf"-?[0-9]{{{whole + 1}}}|-?[0-9]+\.[0-9]{{{decimal.scale + 1}}}"
+    return rf'(?:"|{too_long}|-?[0-9.]+[eE])'
 
 
 def _guesses(named: list[tuple[str, pa.DataType]]) -> Iterator[str]:

@@ -99,9 +99,7 @@ class RecordSpec:
             "columns are declared twice",
             [name for name, times in Counter(names).items() if times > 1],
         )
-        _refuse(
-            "defaults name unknown columns", sorted(set(self.defaults) - set(self.columns.names))
-        )
+        _refuse("defaults name unknown columns", sorted(set(self.defaults) - set(self.columns.names)))
         _refuse("sources name unknown columns", sorted(set(self.sources) - set(self.columns.names)))
         _refuse(
             "sources have no field for columns",
@@ -132,6 +130,4 @@ class RecordSpec:
 
 def _refuse(what: str, names: Iterable[str]) -> None:
     if listed := ", ".join(names):
-        raise Terminal(
-            f"record shape: {what}: {listed}", next_step="correct the columns of the pipeline file"
-        )
+        raise Terminal(f"record shape: {what}: {listed}", next_step="correct the columns of the pipeline file")

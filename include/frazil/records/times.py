@@ -76,9 +76,7 @@ def utc_micros(text: str) -> int:
     wall, offset = _timestamp(text)
     instant = wall - offset
     if not _FIRST <= instant < _END:
-        raise Rejection(
-            DeadCode.OUT_OF_RANGE, f'expected years 0001 to 9999 in UTC, found text "{text}"'
-        )
+        raise Rejection(DeadCode.OUT_OF_RANGE, f'expected years 0001 to 9999 in UTC, found text "{text}"')
     return instant
 
 
@@ -87,9 +85,7 @@ def _timestamp(text: str) -> tuple[int, int]:
     if match is None:
         raise _invalid("a timestamp as YYYY-MM-DD HH:MM:SS[.ffffff][zone]", text)
     year, month, day, hour, minute, second, fraction, zone = match.groups(default="0")
-    wall = _days(year, month, day, text=text) * DAY + _micros(
-        hour, minute, second, fraction, text=text
-    )
+    wall = _days(year, month, day, text=text) * DAY + _micros(hour, minute, second, fraction, text=text)
     return wall, _offset(zone)
 
 

@@ -44,6 +44,16 @@ class _Run:
     clock: Clock
 
 
+@dataclass(frozen=True)
+class _Work:
+    """What one batch did before it was decided: the position it leads to, its files, its times."""
+
+    following: Position
+    staged: Staged
+    started_at: str
+    phases: dict[str, float]
+
+
 def ingest(
     project: Project, pipeline: Pipeline, plan: RunPlan, stage: Stage, report: Report, clock: Clock = utc_now
 ) -> int:
@@ -83,7 +93,9 @@ def ingest(
             refused += 1
             report(f"batch {now.position.n + 1} refused, planning again: {refusal.message}")
             if refused > REFUSALS:
-                raise Retryable(f"pipeline {pipeline.name}: {refused} batches were refused: {refusal.message}") from refusal
+                raise Retryable(
+                    f"pipeline {pipeline.name}: {refused} batches were refused: {refusal.message}"
+                ) from refusal
             continue
         published, refused = published + 1, 0
 
@@ -104,7 +116,7 @@ def _run_batch(run: _Run, tables: Tables, now: Standing, position: Position, ran
         delete_files(tables.destination, [file.path for files in staged.files.values() for file in files])
         raise
     phases = {"stage": round(staged_in, 3), "audit": round(time.monotonic() - began - staged_in, 3)}
-    manifest = _manifest(run, tables, now, following, staged, started_at, phases)
+    manifest = _manifest(run, tables, now, _Work(following, staged, started_at, phases))
     path = manifest_path(tables, run.pipeline, following.n, manifest.batch)
     write_text(tables.destination, path, manifest.to_json())
     snapshot = decide(lake, manifest, path, before=position)
@@ -150,37 +162,39 @@ def _audit(run: _Run, ranges: tuple[Range, ...], staged: Staged) -> None:
     batch_audit.check_identity(run.plan, facts)
 
 
-def _manifest(
-    run: _Run,
-    tables: Tables,
-    now: Standing,
-    following: Position,
-    staged: Staged,
-    started_at: str,
-    phases: dict[str, float],
-) -> Manifest:
+def _manifest(run: _Run, tables: Tables, now: Standing, work: _Work) -> Manifest:
     pipeline = run.pipeline
     destination, letters = pipeline.destinations[0].table, pipeline.dead_letters_table
-    dead = TablePart(letters, "dead_letters", fit_of(tables.dead_letters.metadata), now.dead_letters, staged.files.get(letters, ()))
+    dead = TablePart(
+        letters,
+        "dead_letters",
+        fit_of(tables.dead_letters.metadata),
+        now.dead_letters,
+        work.staged.files.get(letters, ()),
+    )
     return Manifest(
         pipeline=pipeline.name,
         kind="ingest",
         batch=str(uuid.uuid4()),
         run=run.plan.run,
-        position=following,
+        position=work.following,
         closing=TablePart(
-            destination, "destination", fit_of(tables.destination.metadata), now.mark, staged.files.get(destination, ())
+            destination,
+            "destination",
+            fit_of(tables.destination.metadata),
+            now.mark,
+            work.staged.files.get(destination, ()),
         ),
         followers=(dead,) if dead.files else (),
         ledger=pipeline.ledger_table,
         ledger_after=now.done,
-        counts=staged.total,
-        dead_codes=staged.dead_codes,
+        counts=work.staged.total,
+        dead_codes=work.staged.dead_codes,
         planned_at=run.plan.planned_at,
-        started_at=started_at,
+        started_at=work.started_at,
         written_at=run.clock().isoformat(timespec="milliseconds"),
-        phases=phases,
+        phases=work.phases,
         version=__version__,
         config=pipeline.fingerprint,
-        complete_through=run.plan.planned_at if run.plan.complete and not remaining(run.plan, following) else None,
+        complete_through=run.plan.planned_at if run.plan.complete and not remaining(run.plan, work.following) else None,
     )

@@ -107,7 +107,9 @@ def _begin(lake: Lake, pipeline: Pipeline, facts: ClusterFacts, run_id: str, ask
         batch=str(uuid.uuid4()),
         run=run_id,
         position=start_position(facts, pipeline.start),
-        closing=TablePart(pipeline.destinations[0].table, "destination", fit_of(tables.destination.metadata), now.mark, ()),
+        closing=TablePart(
+            pipeline.destinations[0].table, "destination", fit_of(tables.destination.metadata), now.mark, ()
+        ),
         followers=(),
         ledger=pipeline.ledger_table,
         ledger_after=now.done,

@@ -83,5 +83,3 @@ def _counted(outcomes: Outcomes) -> Staged:
         for code, count in of.dead.items():
             codes[code.value] = codes.get(code.value, 0) + count
     return Staged(counts, codes)
-
-

@@ -50,16 +50,18 @@ class SparkStage:
 
 def read_ranges(spark: SparkSession, order: StageOrder) -> DataFrame:
     """The records of the ranges, in the columns of `frazil.records.kafka.KAFKA_SCHEMA`."""
-    options = dict(_READER) | {
-        f"kafka.{key}": value for key, value in order.cluster.properties.items()
-    } | {
-        "assign": json.dumps(_assignment(order.ranges)),
-        "startingOffsets": json.dumps(_offsets(order.ranges, "start")),
-        "endingOffsets": json.dumps(_offsets(order.ranges, "end")),
-        "maxRecordsPerPartition": str(order.records_per_task),
-        "minPartitions": str(len(split(order.ranges, order.records_per_task))),
-        "groupIdPrefix": f"frazil-{order.pipeline}",
-    }
+    options = (
+        dict(_READER)
+        | {f"kafka.{key}": value for key, value in order.cluster.properties.items()}
+        | {
+            "assign": json.dumps(_assignment(order.ranges)),
+            "startingOffsets": json.dumps(_offsets(order.ranges, "start")),
+            "endingOffsets": json.dumps(_offsets(order.ranges, "end")),
+            "maxRecordsPerPartition": str(order.records_per_task),
+            "minPartitions": str(len(split(order.ranges, order.records_per_task))),
+            "groupIdPrefix": f"frazil-{order.pipeline}",
+        }
+    )
     records = spark.read.format("kafka").options(**options).load()
     return records.selectExpr(
         "topic",

@@ -104,7 +104,7 @@ def run_spark(project: Project, pipeline: Pipeline, plan: RunPlan, report: Calla
     command += ["--driver-memory", job.driver_memory, "--jars", ",".join(job.jars)]
     command += [part for key, value in job.conf.items() for part in ("--conf", f"{key}={value}")]
     command += [str(job.application), "--pipeline", pipeline.name, "--plan", plan.to_json()]
-    log = project.home.logs / f"spark-{pipeline.name}.log"
+    log = project.home.logs / f"spark-{pipeline.name}-{plan.run}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     lines: list[str] = []
     with (
@@ -137,4 +137,7 @@ def _failure(code: int, lines: list[str], log: Path) -> FrazilError:
     if code in _ERROR_CLASSES and said:
         return _ERROR_CLASSES[code](said[-1], next_step=f"the whole log: {log}")
     kind = Retryable if code == EXIT_PARENT_LOST or code < 0 else _ERROR_CLASSES.get(code, Retryable)
-    return kind(f"the Spark job ended with exit code {code}; its last lines:\n" + "\n".join(lines), next_step=f"the whole log: {log}")
+    return kind(
+        f"the Spark job ended with exit code {code}; its last lines:\n" + "\n".join(lines),
+        next_step=f"the whole log: {log}",
+    )

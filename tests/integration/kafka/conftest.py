@@ -1,16 +1,23 @@
-"""A raw transactional producer, and a cluster where nobody is."""
+"""A raw transactional producer, a broker to mistreat, and a cluster where nobody is."""
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer
 
 from frazil.kafka.cluster import Cluster
+from frazil.local import broker as local_broker
+from frazil.local.home import Home, bootstrap_servers, with_ports
+from frazil.local.process import Processes
 
 _FLUSH_SECONDS = 30
 
@@ -51,8 +58,41 @@ def transactions(cluster: Cluster) -> Iterator[Callable[[str], Transactions]]:
 
 @pytest.fixture
 def nobody() -> Iterator[Cluster]:
-    """A cluster at a port that is taken, so that nobody else may get it, and where nobody listens."""
+    """A cluster at a port that is bound, so that nobody else gets it, and where nobody listens."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         port = bound.getsockname()[1]
         yield Cluster("prod", {"bootstrap.servers": f"127.0.0.1:{port}"})
+
+
+@dataclass(frozen=True)
+class Patient:
+    """A broker of its own for a test that mistreats it."""
+
+    cluster: Cluster
+    pid: int
+
+    def freeze(self) -> None:
+        """Stop it where it stands: connections stay, answers don't come."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        os.kill(self.pid, signal.SIGCONT)
+
+
+@pytest.fixture
+def patient(tmp_path: Path) -> Iterator[Patient]:
+    """A broker of its own, thawed and stopped at the end."""
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+        kafka, controller = one.getsockname()[1], two.getsockname()[1]
+    home = with_ports(replace(Home.resolve(), root=tmp_path / "home"), kafka=kafka, controller=controller)
+    processes = Processes(home.run, home.logs, home.root)
+    with ExitStack() as cleanup:
+        cleanup.callback(local_broker.stop, processes)
+        local_broker.start(home, processes, print)
+        record = processes.running(local_broker.NAME)
+        assert record is not None
+        made = Patient(Cluster("local", {"bootstrap.servers": bootstrap_servers(home)}), record.pid)
+        cleanup.callback(made.thaw)
+        yield made

@@ -54,9 +54,7 @@ def test_partitions_are_mixed_up(cluster: Cluster, topic: Topic) -> None:
     assert facts.topics[names[1]].partitions == (PartitionFacts(0, 0, 0),)
 
 
-def test_end_includes_an_open_transaction(
-    cluster: Cluster, topic: Topic, transactions: Callable[[str], Any]
-) -> None:
+def test_end_includes_an_open_transaction(cluster: Cluster, topic: Topic, transactions: Callable[[str], Any]) -> None:
     """The stable end stays before the first open transaction while the high watermark moves on."""
     name = topic()
     writer = transactions(name)

@@ -35,9 +35,7 @@ def test_other_partition_count_is_accepted(cluster: Cluster) -> None:
     ("name", "partitions", "config"),
     [("white space", 1, {}), ("zero", 0, {}), ("config", 1, {"no.such.option": "1"})],
 )
-def test_impossible_topic_is_retried(
-    cluster: Cluster, name: str, partitions: int, config: dict[str, str]
-) -> None:
+def test_impossible_topic_is_retried(cluster: Cluster, name: str, partitions: int, config: dict[str, str]) -> None:
     """What the broker refuses by rule needs a person."""
     with pytest.raises(Terminal, match=name):
         create_topic(cluster, name, partitions, config)

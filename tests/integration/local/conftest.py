@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
+from random import SystemRandom
 
 import pytest
 
 from frazil.local import stack
 from frazil.local.home import Home, Ports
 from frazil.local.jars import fetch
+from frazil.local.port import is_free
 from frazil.local.process import Processes
+
+BELOW_EPHEMERAL = range(20_000, 32_000)
+"""Ports that the kernel gives to no outgoing connection: a client that keeps calling a killed broker would, sooner or
+later, be given that broker's own port for its end of the connection, and the restart would find it taken."""
 
 
 def free_ports(count: int) -> list[int]:
     """Return different ports on which nobody listens now."""
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+    tried = SystemRandom().sample(BELOW_EPHEMERAL, 100)  # not the seeded one: sessions side by side would agree
+    return list(islice(filter(is_free, tried), count))
 
 
 @pytest.fixture(scope="session")

@@ -64,9 +64,7 @@ def follow_a_run(api: AirflowApi) -> None:
     ended = api.wait("endless", "a+b:c", 90)
 
     assert (ended.state, ended.run_type) == ("success", "manual")
-    assert [(t.task_id, t.state) for t in api.task_instances("endless", "a+b:c")] == [
-        ("wait", "success")
-    ]
+    assert [(t.task_id, t.state) for t in api.task_instances("endless", "a+b:c")] == [("wait", "success")]
     assert api.log("endless", "a+b:c", "wait") != ""
     api.note("endless", "a+b:c", "x" * 2000)
     assert api.run("endless", "a+b:c").note == "x" * 1000
@@ -100,9 +98,7 @@ def restart_a_killed_component(home: Home, processes: Processes) -> None:
 
 
 @pytest.mark.timeout(400)
-def test_airflow_starts_works_and_leaves_nothing(
-    home: Home, processes: Processes, survivors: Survivors
-) -> None:
+def test_airflow_starts_works_and_leaves_nothing(home: Home, processes: Processes, survivors: Survivors) -> None:
     """One start (30 s) carries the checks; the stop comes while a task and its child run."""
     (home.project / "dags" / "endless.py").write_text(ENDLESS)
     (home.project / "dags" / "broken.py").write_text(BROKEN)

@@ -66,9 +66,7 @@ def test_a_record_goes_in_and_comes_out(home: Home, processes: Processes) -> Non
     assert first_value(home, "orders") == b"pizza"
 
 
-def test_nothing_is_left_after_the_stop(
-    home: Home, processes: Processes, survivors: Survivors
-) -> None:
+def test_nothing_is_left_after_the_stop(home: Home, processes: Processes, survivors: Survivors) -> None:
     """A forgotten broker keeps its port and 500 MB."""
     broker.start(home, processes, silent)
     assert survivors() != []

@@ -50,15 +50,19 @@ class Shop:
 
     @property
     def pipeline(self) -> Pipeline:
+        """The pipeline as its file says now."""
         return self.project.pipeline("orders")
 
     def produce(self, values: Iterable[bytes | None]) -> None:
+        """Send values without keys."""
         produce(self.cluster, self.topic, (OutgoingRecord(key=None, value=value) for value in values))
 
     def produce_orders(self, ids: Iterable[int]) -> None:
+        """Send good orders of these ids."""
         self.produce(json.dumps({"id": number, "name": f"order {number}"}).encode() for number in ids)
 
     def run(self, stage: Stage = stage_inline, report: Callable[[str], None] = lambda _: None) -> RunResult:
+        """One run: plan, then batches to the plan\'s ends, in this process."""
         run_id = str(uuid.uuid4())
         planned = plan_run(self.project, self.pipeline, run_id)
         if planned.plan is not None:
@@ -66,19 +70,24 @@ class Shop:
         return run_result(self.project, self.pipeline, run_id)
 
     def rows(self, table: str = "shop.orders") -> list[dict[str, Any]]:
+        """All rows of a table, in one order."""
         found = self.project.lake("lake").load_table(table).scan().to_arrow().to_pylist()
         return sorted(found, key=lambda row: tuple(str(value) for value in row.values()))
 
     def ids(self) -> list[int]:
+        """Ids of all landed orders, sorted."""
         return sorted(row["id"] for row in self.rows())
 
     def snapshots(self, table: str = "shop.orders") -> int:
+        """How many snapshots a table has."""
         return len(self.project.lake("lake").load_table(table).metadata.snapshots)
 
     def history(self) -> list[BatchHistory]:
+        """Batches that landed records."""
         return [batch for batch in history(self.project, self.pipeline) if batch.kind == "ingest"]
 
     def with_pipeline(self, text: str) -> Shop:
+        """The same shop under another pipeline file."""
         (self.project.pipelines_folder / "orders.yaml").write_text(textwrap.dedent(text))
         return Shop(Project.load(environment(self.project)), self.cluster, self.topic)
 

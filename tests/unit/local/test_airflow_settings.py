@@ -79,9 +79,7 @@ def test_every_address_is_on_the_loopback_interface(home: Home) -> None:
     assert env["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == "http://127.0.0.1:25001/execution/"
 
 
-def test_a_proxy_is_not_asked_for_the_loopback_interface(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_proxy_is_not_asked_for_the_loopback_interface(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks reach the API server over HTTP and would send their tokens to the proxy."""
     monkeypatch.setenv("NO_PROXY", "intranet")
 

@@ -64,9 +64,7 @@ def test_a_damaged_state_file_is_named(environ: dict[str, str], content: str) ->
         Home.resolve(environ)
 
 
-def test_a_relative_home_does_not_move_with_the_working_folder(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_relative_home_does_not_move_with_the_working_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Processes of the stack run in other folders and must mean the same home."""
     monkeypatch.chdir(tmp_path)
 

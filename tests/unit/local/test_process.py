@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from frazil.errors import Retryable
-from frazil.local.proc import parse_stat, session_members, stat_of
+from frazil.local.proc import Stat, parse_stat, session_members, stat_of
 from frazil.local.process import Processes, Spec
 from frazil.local.waiting import until
 
@@ -48,7 +48,7 @@ def written_pid(path: Path) -> int:
 
 
 def test_a_process_runs_until_it_is_stopped(processes: Processes) -> None:
-    """It is found running, by its own pid, and after the stop neither process nor record is left."""
+    """It is found by its own pid, and after the stop neither process nor record is left."""
     started = processes.start(spec(*SLEEP))
 
     assert processes.running("it") == started
@@ -68,10 +68,8 @@ def test_a_process_that_ended_by_itself_is_not_running(processes: Processes) -> 
     assert processes.record("it") is not None
 
 
-def test_children_in_their_own_group_die_with_their_component(
-    processes: Processes, tmp_path: Path
-) -> None:
-    """Airflow's tasks open process groups of their own: ending the component's group misses them."""
+def test_children_in_their_own_group_die_with_their_component(processes: Processes, tmp_path: Path) -> None:
+    """Airflow's tasks open process groups of their own: ending the component's misses them."""
     processes.start(shell(f"set -m; sleep 600 & echo $! > {tmp_path}/child; wait"))
     child = written_pid(tmp_path / "child")
 
@@ -80,10 +78,8 @@ def test_children_in_their_own_group_die_with_their_component(
     assert is_gone(child)
 
 
-def test_orphans_of_a_killed_component_die_at_the_stop(
-    processes: Processes, tmp_path: Path
-) -> None:
-    """After `kill -9` of a scheduler its workers live on, with nobody but the record to name them."""
+def test_orphans_of_a_killed_component_die_at_the_stop(processes: Processes, tmp_path: Path) -> None:
+    """After `kill -9` of a scheduler its workers live on, and only the record names them."""
     leader = processes.start(shell(f"sleep 600 & echo $! > {tmp_path}/child; wait"))
     child = written_pid(tmp_path / "child")
     os.kill(leader.pid, signal.SIGKILL)
@@ -118,14 +114,12 @@ def stranger() -> Iterator[subprocess.Popen[bytes]]:
 
 def write_record(processes: Processes, boot: str, pid: int, start_ticks: int) -> None:
     processes.run.mkdir()
-    fields = ["S", "1", str(pid), str(pid), *(["0"] * 15), str(start_ticks)]
+    fields = ["S", "1", str(pid), str(pid), *(["0"] * 13), "1", "0", str(start_ticks)]
     (processes.run / "it.pid").write_text(f"{boot}\n{pid} (sh) {' '.join(fields)}\n\n")
 
 
-def test_a_reused_pid_is_never_killed(
-    processes: Processes, stranger: subprocess.Popen[bytes]
-) -> None:
-    """After a crash the pid of a component may belong to anybody: the start time tells them apart."""
+def test_a_reused_pid_is_never_killed(processes: Processes, stranger: subprocess.Popen[bytes]) -> None:
+    """After a crash a component's pid may be anybody's: the start time tells them apart."""
     known = stat_of(stranger.pid)
     assert known is not None
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -137,9 +131,7 @@ def test_a_reused_pid_is_never_killed(
     assert stranger.poll() is None
 
 
-def test_a_record_of_another_boot_kills_nobody(
-    processes: Processes, stranger: subprocess.Popen[bytes]
-) -> None:
+def test_a_record_of_another_boot_kills_nobody(processes: Processes, stranger: subprocess.Popen[bytes]) -> None:
     """After a restart of the machine even pid and start time may coincide."""
     known = stat_of(stranger.pid)
     assert known is not None
@@ -211,10 +203,16 @@ def test_logs_and_records_are_for_their_owner_only(processes: Processes) -> None
 
 def test_a_command_name_with_parentheses_is_read_past() -> None:
     """The kernel prints a command's name as it is: splitting at blanks reads the wrong fields."""
-    line = "42 (a) S (b c) R 1 42 40 " + " ".join(["0"] * 15) + " 777 0"
+    line = "42 (a) S (b c) R 1 42 40 " + " ".join(["0"] * 13) + " 2 0 777 0"
 
     found = parse_stat(line)
 
     assert (found.pid, found.state, found.session, found.start_ticks) == (42, "R", 40, 777)
-    assert not found.has_ended
-    assert replace(found, state="Z").has_ended
+
+
+def test_a_jvm_whose_first_thread_ended_has_not_ended() -> None:
+    """After `kill -9` the others still hold its ports for a moment: a restart would find them taken."""
+    dying = Stat(pid=42, state="Z", threads=2, session=42, start_ticks=7)
+
+    assert not dying.has_ended
+    assert replace(dying, threads=1).has_ended

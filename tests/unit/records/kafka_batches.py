@@ -14,9 +14,7 @@ from frazil.records.spec import RecordSpec
 BATCH_NUMBER = 7
 
 
-def kafka_batch(
-    values: Sequence[bytes | None], sources: Sequence[tuple[str, int]] | None = None
-) -> pa.RecordBatch:
+def kafka_batch(values: Sequence[bytes | None], sources: Sequence[tuple[str, int]] | None = None) -> pa.RecordBatch:
     """Return records with these values, from `sources` (topic, partition), at offsets 100, 101 …"""
     size = len(values)
     origins = sources or [("orders", 0)] * size

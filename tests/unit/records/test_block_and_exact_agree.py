@@ -7,10 +7,10 @@ import json
 import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.unit.records.kafka_batches import decode_both, kafka_batch
 
 from frazil.records.json_block import SMALL, block_decoder
 from frazil.records.spec import RecordSpec
+from tests.unit.records.kafka_batches import decode_both, kafka_batch
 
 NUMBERS = RecordSpec(
     pa.schema(
@@ -86,9 +86,7 @@ def _containers(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     member = st.tuples(KEYS, BLANKS, values).map(lambda part: f"{part[0]}{part[1]}:{part[2]}")
     lists = st.lists(st.tuples(BLANKS, values), max_size=3)
     objects = st.lists(st.tuples(BLANKS, member), max_size=4)
-    return lists.map(lambda items: _joined(items, "[]")) | objects.map(
-        lambda items: _joined(items, "{}")
-    )
+    return lists.map(lambda items: _joined(items, "[]")) | objects.map(lambda items: _joined(items, "{}"))
 
 
 VALUES = st.recursive(SCALARS, _containers, max_leaves=8)
@@ -97,7 +95,20 @@ OBJECTS = st.lists(st.tuples(BLANKS, MEMBERS), max_size=7).map(lambda items: _jo
 DOCUMENTS = st.tuples(BLANKS, OBJECTS | OBJECTS | OBJECTS | VALUES, BLANKS).map("".join)
 RAW = DOCUMENTS.map(lambda text: text.encode("utf-8", "surrogatepass"))
 
-FRAGMENTS = [b"", b"\n", b"\0", b"\xff", b"}", b"{", b'"', b"\\", b",", b"]", b"}{", b"\xef\xbb\xbf"]
+FRAGMENTS = [
+    b"",
+    b"\n",
+    b"\0",
+    b"\xff",
+    b"}",
+    b"{",
+    b'"',
+    b"\\",
+    b",",
+    b"]",
+    b"}{",
+    b"\xef\xbb\xbf",
+]
 
 
 @st.composite
@@ -114,16 +125,12 @@ BATCHES = st.lists(st.none() | GOOD | GOOD | RAW | RAW | _broken(), max_size=24)
 TORN = st.tuples(RAW, st.floats(0, 1)).map(
     lambda part: [part[0][: int(part[1] * len(part[0]))], part[0][int(part[1] * len(part[0])) :]]
 )
-relaxed = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+relaxed = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @relaxed
 @given(st.sampled_from(SPECS), BATCHES)
-def test_any_values_have_the_same_outcome_as_block_and_one_by_one(
-    spec: RecordSpec, values: list[bytes | None]
-) -> None:
+def test_any_values_have_the_same_outcome_as_block_and_one_by_one(spec: RecordSpec, values: list[bytes | None]) -> None:
     """Rows, dead letters with their messages, and counts are equal whatever a producer sends."""
     decode_both(spec, kafka_batch(values))
 

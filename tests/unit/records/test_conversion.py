@@ -8,11 +8,11 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
-from tests.unit.records.kafka_batches import outcome_of
 
 from frazil.errors import Terminal
 from frazil.records.decode import Decoder
 from frazil.records.spec import RecordSpec
+from tests.unit.records.kafka_batches import outcome_of
 
 I32, I64, F32, F64 = pa.int32(), pa.int64(), pa.float32(), pa.float64()
 D10_2, D38 = pa.decimal128(10, 2), pa.decimal128(38, 0)
@@ -75,12 +75,25 @@ NUMBERS = [
     (D10_2, "1e2", Decimal("100.00")),
     (D10_2, "1.234", "LOSSY_CAST"),
     (D10_2, "123456789.1", "OUT_OF_RANGE"),
+    (D10_2, "0.89E-725", "LOSSY_CAST"),
+    (D10_2, f"0.{'0' * 725}89", "LOSSY_CAST"),
+    (D10_2, f"1.{'0' * 725}", Decimal("1.00")),
     (D10_2, "0e-99", Decimal("0.00")),
     (D10_2, '"1.5"', "WRONG_TYPE"),
     (D10_2, r'"\u0031.5"', "WRONG_TYPE"),
     (pa.decimal128(2, 2), "0.01", Decimal("0.01")),
     (pa.decimal128(2, 2), "1", "OUT_OF_RANGE"),
-    (D38, "12345678901234567890123456789012345678", Decimal("12345678901234567890123456789012345678")),
+    (
+        D38,
+        "12345678901234567890123456789012345678",
+        Decimal(12345678901234567890123456789012345678),
+    ),
+    (pa.decimal128(38, 10), "379352722942883154594186998727", "OUT_OF_RANGE"),
+    (
+        pa.decimal128(38, 10),
+        "-3793527229428831545941869987.5",
+        Decimal("-3793527229428831545941869987.5"),
+    ),
     (D38, "1E+37", Decimal(10) ** 37),
     (D38, "1E+38", "OUT_OF_RANGE"),
     (D38, NINES, "OUT_OF_RANGE"),
@@ -201,9 +214,7 @@ def _case_id(part: object) -> str:
     [*NUMBERS, *TEXTS, *DATES_AND_TIMES, *NESTED],
     ids=_case_id,
 )
-def test_value_becomes_its_exact_value_or_a_reason(
-    data_type: pa.DataType, json_value: str, expected: object
-) -> None:
+def test_value_becomes_its_exact_value_or_a_reason(data_type: pa.DataType, json_value: str, expected: object) -> None:
     """No value is cast, rounded or cut in silence, on either path."""
     found = outcome_of(data_type, json_value)
     assert found == expected

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from tests.unit.records.kafka_batches import decode_both, kafka_batch
 
 from frazil.records.dead import DeadCode
 from frazil.records.json_exact import MAX_DEPTH, nesting
 from frazil.records.spec import RecordSpec
+from tests.unit.records.kafka_batches import decode_both, kafka_batch
 
 SPEC = RecordSpec(pa.schema([pa.field("a", pa.int64()), pa.field("s", pa.string())]))
 MEGABYTES = 10 << 20

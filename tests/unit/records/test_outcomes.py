@@ -7,14 +7,14 @@ import random
 
 import pyarrow as pa
 import pytest
-from tests.unit.records.kafka_batches import BATCH_NUMBER, decode_both, kafka_batch
 
 from frazil.errors import Terminal
 from frazil.records.dead import DEAD_SCHEMA, DeadCode, Stage
 from frazil.records.decode import Decoder
 from frazil.records.kafka import KAFKA_SCHEMA
-from frazil.records.outcome import FilterReason, PartitionCounts, add_counts
+from frazil.records.outcome import FilterReason, PartitionCounts, TopicPartition, add_counts
 from frazil.records.spec import KafkaColumns, RecordSpec
+from tests.unit.records.kafka_batches import BATCH_NUMBER, decode_both, kafka_batch
 
 A = pa.schema([pa.field("a", pa.int32(), nullable=False)])
 
@@ -54,9 +54,7 @@ def test_dead_letter_keeps_the_whole_record() -> None:
         (b'{"a":"\\ud800"}', "a", 'found text "\\ud800"'),
     ],
 )
-def test_message_says_where_what_was_expected_and_what_was_found(
-    value: bytes, path: str, said: str
-) -> None:
+def test_message_says_where_what_was_expected_and_what_was_found(value: bytes, path: str, said: str) -> None:
     """Whoever reads the dead letter can mend the producer without decoding its bytes."""
     inner = pa.struct([pa.field("m", pa.map_(pa.string(), pa.int32()))])
     spec = RecordSpec(A.append(pa.field("n", pa.list_(inner))))
@@ -78,9 +76,7 @@ def test_tombstones_are_dead_letters_where_the_pipeline_says_so() -> None:
     """The other policy keeps them, with a null value."""
     spec = RecordSpec(A, tombstone="dead_letter")
     outcomes = decode_both(spec, kafka_batch([b'{"a":1}', None]))
-    assert outcomes.dead.select(["code", "value"]).to_pylist() == [
-        {"code": "NULL_VALUE", "value": None}
-    ]
+    assert outcomes.dead.select(["code", "value"]).to_pylist() == [{"code": "NULL_VALUE", "value": None}]
 
 
 def test_rows_and_letters_stay_in_the_order_of_offsets() -> None:
@@ -100,12 +96,8 @@ def test_outcomes_are_counted_per_partition_of_each_topic() -> None:
     sources = [("t", 0), ("t", 0), ("t", 1), ("u", 0), ("u", 0), ("u", 0), ("t", 1)]
     assert decode_both(RecordSpec(A), kafka_batch(values, sources)).counts == {
         ("t", 0): PartitionCounts(2, 1, {DeadCode.EMPTY_VALUE: 1}),
-        ("t", 1): PartitionCounts(
-            2, 0, {DeadCode.NOT_AN_OBJECT: 1}, {FilterReason.TOMBSTONE: 1}
-        ),
-        ("u", 0): PartitionCounts(
-            3, 1, {DeadCode.MISSING_REQUIRED: 1, DeadCode.EMPTY_VALUE: 1}
-        ),
+        ("t", 1): PartitionCounts(2, 0, {DeadCode.NOT_AN_OBJECT: 1}, {FilterReason.TOMBSTONE: 1}),
+        ("u", 0): PartitionCounts(3, 1, {DeadCode.MISSING_REQUIRED: 1, DeadCode.EMPTY_VALUE: 1}),
     }
 
 
@@ -114,9 +106,9 @@ def test_counts_of_batches_add_up() -> None:
     one = decode_both(RecordSpec(A), kafka_batch([b'{"a":1}', b"", None])).counts
     two = decode_both(RecordSpec(A), kafka_batch([b"", b""], [("orders", 0), ("z", 9)])).counts
     total = add_counts(one, two)
-    assert total[("orders", 0)].dead == {DeadCode.EMPTY_VALUE: 2}
-    assert total[("orders", 0)].read == 4
-    assert total[("z", 9)] == PartitionCounts(1, 0, {DeadCode.EMPTY_VALUE: 1})
+    assert total[TopicPartition("orders", 0)].dead == {DeadCode.EMPTY_VALUE: 2}
+    assert total[TopicPartition("orders", 0)].read == 4
+    assert total[TopicPartition("z", 9)] == PartitionCounts(1, 0, {DeadCode.EMPTY_VALUE: 1})
 
 
 def test_empty_batch_has_empty_outcomes_of_the_right_shape() -> None:
@@ -160,13 +152,9 @@ def test_field_metadata_of_the_table_survives() -> None:
         (True, None, b"{}", None),
     ],
 )
-def test_default_stands_for_a_missing_field(
-    *, nullable: bool, default: object, value: bytes, expected: object
-) -> None:
+def test_default_stands_for_a_missing_field(*, nullable: bool, default: object, value: bytes, expected: object) -> None:
     """Null is a value of its own in an optional column, and nothing in a required one."""
-    spec = RecordSpec(
-        pa.schema([pa.field("a", pa.int32(), nullable=nullable)]), defaults={"a": default}
-    )
+    spec = RecordSpec(pa.schema([pa.field("a", pa.int32(), nullable=nullable)]), defaults={"a": default})
     assert decode_both(spec, kafka_batch([value])).rows.column("a").to_pylist() == [expected]
 
 

@@ -1,0 +1,1 @@
+"""The command `frazil`. Importing a command is cheap: it loads heavy libraries when it runs."""

@@ -1,0 +1,145 @@
+"""The command `frazil`: its sub-commands, and what becomes of errors.
+
+An error of Frazil ends the command with its message, its next step and the exit code of its class, without a stack
+trace; `--debug` shows the trace as well.
+"""
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+
+from frazil import __version__
+from frazil.cli import console, demo, history, produce, run, sql, stack, validate
+from frazil.errors import EXIT_FAILED, FrazilError
+
+EXIT_INTERRUPTED = 130
+"""Ended by Ctrl-C, as shells say it: 128 and the number of the signal."""
+
+_DEBUG = "--debug"
+
+app = typer.Typer(
+    name="frazil",
+    help="Kafka topics become Iceberg tables: bounded batches with the offsets inside the snapshot.",
+    epilog="Begin with [cyan]frazil up --only kafka[/cyan], then [cyan]frazil run pizzas[/cyan]. "
+    "FRAZIL_HOME, FRAZIL_SETTINGS and FRAZIL_PIPELINES choose other places.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_COMMANDS: tuple[tuple[Callable[..., Any], tuple[str, ...]], ...] = (
+    (stack.up, ("frazil up", "frazil up --only kafka")),
+    (stack.down, ("frazil down",)),
+    (stack.status, ("frazil status", "frazil status --json")),
+    (
+        produce.produce,
+        (
+            "frazil produce completed-pizzas --generate pizzas --count 100000",
+            "frazil produce payments --file lines.json",
+        ),
+    ),
+    (validate.validate, ("frazil validate", "frazil validate include/pipelines/pizzas.yaml")),
+    (run.plan, ("frazil plan pizzas", "frazil plan pizzas --json")),
+    (run.run, ("frazil run pizzas", "frazil run pizzas --json")),
+    (history.history, ("frazil history pizzas", "frazil history pizzas --json")),
+    (
+        sql.sql,
+        (
+            'frazil sql "SELECT store_id, count(*) FROM rpc.pizzas GROUP BY ALL"',
+            'frazil sql "FROM rpc.pizzas.snapshots"',
+        ),
+    ),
+    (demo.demo, ("frazil demo", "DEMO_EXIT=1 frazil demo --records 5000")),
+)
+"""Every sub-command with the examples that end its help."""
+
+
+def _show_version(value: bool) -> None:  # noqa: FBT001 - the shape of an option's callback
+    if value:
+        typer.echo(f"frazil {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _globals(
+    *,
+    debug: Annotated[bool, typer.Option(_DEBUG, help="Show stack traces.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+for _command, _examples in _COMMANDS:
+    app.command(epilog="\n\n".join(f"Example: [cyan]{line}[/cyan]" for line in _examples))(_command)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: Arguments without the program's name; those of this process when None.
+
+    Returns:
+        The exit code: 0, that of the error's class (see `frazil.errors`), 2 for a wrong use, 130 for Ctrl-C.
+    """
+    arguments, debug = _debug_first(sys.argv[1:] if argv is None else argv)
+    _end_in_order()
+    try:
+        typer.main.get_command(app)(arguments, prog_name="frazil")
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else EXIT_FAILED
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except FrazilError as error:
+        return _failed(error.label, error.message, error.next_step, error.exit_code, debug=debug)
+    except Exception as error:  # noqa: BLE001 - the outermost edge: whatever is left ends in one line
+        said = f"{type(error).__name__}: {error}"
+        return _failed(
+            "unexpected error", said, "run it again with --debug and report what it shows", EXIT_FAILED, debug=debug
+        )
+    return 0
+
+
+def _debug_first(argv: Sequence[str]) -> tuple[list[str], bool]:
+    """`--debug` may stand anywhere before `--`: whoever needs it adds it to the end of the line that failed."""
+    end = argv.index("--") if "--" in argv else len(argv)
+    debug = _DEBUG in argv[:end]
+    rest = [part for part in argv[:end] if part != _DEBUG]
+    return [*([_DEBUG] if debug else []), *rest, *argv[end:]], debug
+
+
+def _end_in_order() -> None:
+    """Let SIGTERM and a closed terminal unwind the command, so that it stops what it started."""
+
+    def end(number: int, _: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, end)
+
+
+def _failed(label: str, message: str, next_step: str | None, code: int, *, debug: bool) -> int:
+    if debug:
+        traceback.print_exc()
+    console.show_failure(label, message, next_step)
+    _drop_closed_pipe()
+    return code
+
+
+def _drop_closed_pipe() -> None:
+    """After `frazil … | head`: without this, Python complains at exit that it could not flush."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,91 @@
+"""Where commands write: reports to stdout, progress and failures to stderr. What is piped is plain text."""
+
+import json
+import math
+import os
+import sys
+from collections.abc import Mapping
+from datetime import date, time
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.text import Text
+
+PIPED_WIDTH = 120
+"""Columns of a table that goes to a file or a pipe; COLUMNS says otherwise."""
+
+
+def out() -> Console:
+    """The console for reports."""
+    return _console(sys.stdout)
+
+
+def err() -> Console:
+    """The console for progress and failures."""
+    return _console(sys.stderr)
+
+
+def _console(stream: TextIO) -> Console:
+    width = None if stream.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH
+    # Made when it is used, not kept: the streams may have been redirected meanwhile. A file is never coloured, whatever
+    # FORCE_COLOR says: control codes in a log help nobody.
+    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False, force_terminal=stream.isatty())
+
+
+def say(line: str = "") -> None:
+    """Print one line of a report, as it is and never wrapped."""
+    out().print(line, soft_wrap=True)
+
+
+def headline(text: str) -> None:
+    """Print the heading of a part of a report."""
+    console = out()
+    console.print()
+    console.print(Text(text, style="bold"))
+
+
+def show_failure(label: str, message: str, next_step: str | None) -> None:
+    """Print what went wrong and what to do now."""
+    console = err()
+    console.print(Text.assemble((f"{label}: ", "bold red"), message), soft_wrap=True)
+    if next_step is not None:
+        console.print(Text.assemble(("  next: ", "bold"), next_step), soft_wrap=True)
+
+
+def print_json(value: object) -> None:
+    """Print one line of JSON. Times are ISO 8601, decimals text, bytes UTF-8 text or base64."""
+    sys.stdout.write(f"{json.dumps(plain(value), ensure_ascii=False, separators=(',', ':'))}\n")
+    sys.stdout.flush()
+
+
+def plain(value: Any) -> Any:
+    """A value in JSON's terms."""
+    match value:
+        case Mapping():
+            return {str(key): plain(of) for key, of in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [plain(of) for of in value]
+        case bool() | int() | None:
+            return value
+        case float() if math.isfinite(value):
+            return value
+    return _text(value)
+
+
+def _text(value: object) -> str:
+    match value:
+        case bytes():
+            return text_of(value)
+        case date() | time():
+            return value.isoformat()
+    return str(value)
+
+
+def text_of(value: bytes) -> str:
+    """Bytes as the text they are, or in base64 with that word before it."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        from base64 import b64encode
+
+        return f"base64:{b64encode(value).decode()}"

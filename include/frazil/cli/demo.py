@@ -1,0 +1,69 @@
+"""`frazil demo`: the whole way of a record, from the topic through Airflow and Spark into the table."""
+
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from frazil.cli import console
+from frazil.errors import EXIT_FAILED, FrazilError
+
+if TYPE_CHECKING:
+    from frazil.local.home import Home
+
+PIPELINE = "pizzas"
+_EXIT_VARIABLE = "DEMO_EXIT"
+
+
+def demo(
+    *,
+    records: Annotated[int, typer.Option(min=1, envvar="DEMO_RECORDS", help="Pizzas to produce.")] = 20_000,
+) -> None:
+    """Start Kafka and Airflow, produce pizza orders, land them in an Iceberg table, and count that none was lost.
+
+    In a terminal the stack stays up until Ctrl-C; otherwise, or with DEMO_EXIT=1, it stops by itself. Ends with 1 if
+    something failed or the counts differ. Only what the demo started is stopped; topics and tables stay.
+    """
+    from frazil.cli.demo_report import print_report
+    from frazil.cli.demo_run import land_pizzas
+    from frazil.cli.demo_stack import demo_stack
+    from frazil.cli.progress import Progress
+    from frazil.project import Project
+
+    project = Project.load()
+    pipeline = project.pipeline(PIPELINE)
+    try:
+        with demo_stack(project.home):
+            with Progress() as progress:
+                land_pizzas(project, pipeline, records, progress)
+            agrees = print_report(project, pipeline)
+            if agrees and _is_attended():
+                _stay(project.home)
+    except FrazilError as error:
+        raise FrazilError(f"the demo failed: {error.message}", next_step=error.next_step) from error
+    if not agrees:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _is_attended() -> bool:
+    """Whether somebody sits there to look around and to press Ctrl-C."""
+    wants_exit = os.environ.get(_EXIT_VARIABLE, "") not in ("", "0")
+    return sys.stdin.isatty() and sys.stdout.isatty() and not wants_exit
+
+
+def _stay(home: "Home") -> None:
+    from frazil.local.airflow_settings import credentials
+
+    login = credentials(home)
+    console.headline("The stack stays up, and the schedule lands what is produced every minute.")
+    console.say(f"  Airflow   {home.airflow_url}  login {login.user} / {login.password}")
+    console.say("  more      frazil produce completed-pizzas --generate pizzas --count 1000")
+    console.say(f'  look      frazil history {PIPELINE};  frazil sql "FROM rpc.pizzas LIMIT 5"')
+    console.say("  stop      Ctrl-C")
+    try:
+        while True:
+            signal.pause()
+    except KeyboardInterrupt:
+        console.say()

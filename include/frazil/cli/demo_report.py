@@ -1,0 +1,73 @@
+"""What a demo shows at its end: the table, its snapshots, the dead letters, and the count that must come out even."""
+
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+from rich.text import Text
+
+from frazil.cli import console
+from frazil.cli.history import batch_table
+from frazil.cli.sql import show_result
+from frazil.pipeline.model import Pipeline
+from frazil.project import Project
+from frazil.report.history import history
+from frazil.report.reconcile import reconcile
+from frazil.report.sql import query
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_SAMPLE_ROWS = 5
+_SAMPLE_WIDTH = 21
+"""Widest column of the sample; order ids have 39 digits."""
+
+
+def print_report(project: Project, pipeline: Pipeline) -> bool:
+    """Print what came out of the pipeline.
+
+    Returns:
+        Whether every produced record is accounted for.
+    """
+    table, letters = pipeline.destinations[0].table, pipeline.dead_letters_table
+    columns = ", ".join(pipeline.destinations[0].columns)
+    console.headline(f"Rows of {table}")
+    console.out().print(_sample(query(project, f"SELECT {columns} FROM {table} LIMIT {_SAMPLE_ROWS}")))  # noqa: S608 - names of the pipeline file
+    console.headline("The ten stores with most pizzas")
+    _ask(
+        project,
+        f"SELECT store_id, count(*) AS pizzas FROM {table} GROUP BY store_id ORDER BY pizzas DESC, store_id LIMIT 10",
+    )
+    console.headline(f"Snapshots of {table}")
+    console.out().print(batch_table(history(project, pipeline)))
+    console.headline(f"Dead letters in {letters}")
+    _ask(
+        project,
+        f"SELECT code, stage, count(*) AS records FROM {letters} GROUP BY code, stage ORDER BY records DESC, code",
+    )
+    return _print_reconciliation(project, pipeline)
+
+
+def _print_reconciliation(project: Project, pipeline: Pipeline) -> bool:
+    found = reconcile(project, pipeline)
+    agrees = found.difference == 0
+    console.headline("Reconciliation")
+    console.out().print(Text(str(found), style="green" if agrees else "bold red"), soft_wrap=True)
+    if not agrees:
+        console.say(
+            f"{abs(found.difference)} records {'are missing' if found.difference > 0 else 'are there too often'}"
+        )
+    return agrees
+
+
+def _ask(project: Project, question: str) -> None:
+    show_result(query(project, question))
+
+
+def _sample(rows: "pa.Table") -> Table:
+    """Long values are cut, never broken over lines: a sample is looked at, not copied."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in rows.column_names:
+        table.add_column(name, no_wrap=True, overflow="ellipsis", max_width=_SAMPLE_WIDTH)
+    for row in rows.to_pylist():
+        table.add_row(*(str(value) for value in row.values()))
+    return table

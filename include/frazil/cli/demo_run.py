@@ -1,0 +1,144 @@
+"""What a demo does with a running stack: produce, trigger the DAG, follow it, and let the schedule pick up the rest."""
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed
+
+from frazil.cli.produce import PARTITIONS, ensure_topic
+from frazil.cli.progress import Progress
+from frazil.errors import Retryable, Terminal
+from frazil.generators import DEMO_BROKEN_PER_THOUSAND, GENERATORS
+from frazil.kafka.produce import produce
+from frazil.local import airflow
+from frazil.local.airflow_api import AirflowApi
+from frazil.local.waiting import until
+from frazil.pipeline.model import Pipeline
+from frazil.project import Project
+from frazil.report.reconcile import Landing, landing
+
+_DAG_SECONDS = 60.0
+"""Bounds the wait for Airflow to read the DAG files, 5 to 10 s after its start."""
+
+_RUN_SECONDS = 300.0
+"""Bounds one DAG run: 20 s on two idle cores, and its task may be tried again."""
+
+_SCHEDULE_SECONDS = 150.0
+"""Bounds the wait for the schedule: a minute until it fires, then one run."""
+
+_EVERY_SECONDS = 1.0
+_ATTEMPTS = 5
+_SECOND_SHARE = 10
+"""The schedule gets a tenth of the records."""
+
+_LOG_LINES = 12
+
+T = TypeVar("T")
+
+
+def land_pizzas(project: Project, pipeline: Pipeline, records: int, progress: Progress) -> None:
+    """Produce records and wait until the DAG, triggered once and then on schedule, has landed them all.
+
+    Raises:
+        Terminal: A run failed, or its DAG is not there.
+        Retryable: Something did not happen in time.
+    """
+    dag = f"ingest__{pipeline.name}"
+    with airflow.api(project.home) as api:
+        _send(project, pipeline, records, progress)
+        _wait_for_dag(api, dag, progress)
+        _run_once(project, pipeline, api, dag, progress)
+        _send(project, pipeline, max(1, records // _SECOND_SHARE), progress)
+        if not _landed_by_schedule(project, pipeline, progress):
+            _run_once(project, pipeline, api, dag, progress)
+
+
+def _send(project: Project, pipeline: Pipeline, count: int, progress: Progress) -> None:
+    cluster, topic = project.cluster(pipeline.source.cluster), pipeline.source.topics[0]
+    if ensure_topic(cluster, topic, PARTITIONS):
+        progress.done(f"topic {topic}: created with {PARTITIONS} partitions")
+    pizzas = GENERATORS["pizzas"](count, broken_per_thousand=DEMO_BROKEN_PER_THOUSAND)
+    sent = produce(cluster, topic, pizzas, progress=lambda n: progress.counting(f"produced {n:,} of {count:,} records"))
+    progress.done(
+        f"topic {topic}: {sent.count:,} records produced in {sent.seconds:.1f} s,"
+        f" {DEMO_BROKEN_PER_THOUSAND} of every thousand broken on purpose"
+    )
+
+
+def _wait_for_dag(api: AirflowApi, dag: str, progress: Progress) -> None:
+    progress.doing(f"waiting for Airflow to read {dag}")
+    if not until(lambda: dag in _patiently(api.dag_ids), _DAG_SECONDS, _EVERY_SECONDS):
+        errors = [f"{error.filename}: {error.stack_trace.strip().splitlines()[-1]}" for error in api.import_errors()]
+        raise Terminal(
+            f"Airflow does not know {dag} after {_DAG_SECONDS:.0f} s",
+            next_step="; ".join(errors) or "see the DAG processor's log",
+        )
+
+
+def _run_once(project: Project, pipeline: Pipeline, api: AirflowApi, dag: str, progress: Progress) -> None:
+    """Trigger a run and follow it to its end. The schedule may run beside it: whoever comes second finds nothing to do."""
+    run_id = f"demo__{datetime.now(UTC).isoformat(timespec='seconds')}"
+    api.trigger(dag, run_id=run_id, note="triggered by `frazil demo`")
+    _patiently(lambda: api.unpause(dag))
+    progress.done(f"{dag}: run {run_id} triggered through the REST API")
+    began, last = time.monotonic(), ""
+
+    def finished() -> bool:
+        nonlocal last
+        tasks = _patiently(lambda: api.task_instances(dag, run_id))
+        last = _patiently(lambda: api.run(dag, run_id)).state
+        steps = ", ".join(f"{task.task_id} {task.state or 'waiting'}" for task in tasks)
+        progress.doing(f"{dag}: {last} ({steps}); {_told(landing(project, pipeline))}")
+        return last in ("success", "failed")
+
+    if not until(finished, _RUN_SECONDS, _EVERY_SECONDS):
+        raise Retryable(f"run {run_id} of {dag} is still {last} after {_RUN_SECONDS:.0f} s")
+    if last == "failed":
+        raise Terminal(
+            f"run {run_id} of {dag} failed\n{_last_log(api, dag, run_id)}",
+            next_step=f"look at it: {project.home.airflow_url}",
+        )
+    progress.done(f"{dag}: run succeeded after {time.monotonic() - began:.1f} s; {_told(landing(project, pipeline))}")
+
+
+def _landed_by_schedule(project: Project, pipeline: Pipeline, progress: Progress) -> bool:
+    began = time.monotonic()
+
+    def landed() -> bool:
+        now = landing(project, pipeline)
+        progress.doing(f"waiting for the schedule ({pipeline.interval}); {_told(now)}")
+        return now.is_complete
+
+    if not until(landed, _SCHEDULE_SECONDS, _EVERY_SECONDS):
+        progress.done(f"the schedule has not picked up everything after {_SCHEDULE_SECONDS:.0f} s")
+        return False
+    progress.done(
+        f"the schedule picked up the rest after {time.monotonic() - began:.1f} s; {_told(landing(project, pipeline))}"
+    )
+    return True
+
+
+def _told(now: Landing) -> str:
+    return f"{now.landed:,} of {now.produced:,} records landed"
+
+
+def _patiently(ask: Callable[[], T]) -> T:
+    """Ask Airflow again when it is too busy to answer; its metadata lies in one SQLite file."""
+    retrying = Retrying(
+        retry=retry_if_exception_type(Retryable),
+        stop=stop_after_attempt(_ATTEMPTS),
+        wait=wait_fixed(_EVERY_SECONDS),
+        reraise=True,
+    )
+    return retrying(ask)
+
+
+def _last_log(api: AirflowApi, dag: str, run_id: str) -> str:
+    failed = [task for task in api.task_instances(dag, run_id) if task.state == "failed"]
+    parts = []
+    for task in failed:
+        lines = api.log(dag, run_id, task.task_id, try_number=task.try_number).splitlines()
+        parts.append(f"the log of task {task.task_id} ends with\n" + "\n".join(lines[-_LOG_LINES:]))
+    return "\n".join(parts)

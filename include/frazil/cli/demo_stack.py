@@ -1,0 +1,58 @@
+"""The stack of a demo: what the demo started is stopped at its end, however it ends; what ran before stays."""
+
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from frazil.cli.progress import Progress
+from frazil.local import airflow, broker, stack
+from frazil.local.files import write_atomically
+from frazil.local.home import Home
+
+_UNDISTURBED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def demo_stack(home: Home) -> Iterator[None]:
+    """Bring the stack up for the time of a block.
+
+    Which parts are the demo's is written down first: a demo that was killed outright is cleaned up by the next.
+
+    Raises:
+        FrazilError: As `frazil.local.stack.up` and `down`.
+    """
+    record = home.run / "demo.json"
+    now = stack.status(home)
+    owned = [part for part in stack.PARTS if part in _recorded(record) or not now.is_running(part)]
+    write_atomically(record, json.dumps(owned))
+    try:
+        with Progress() as progress:
+            stack.up(home, report=progress.done)
+        yield
+    finally:
+        for number in _UNDISTURBED:
+            signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C must not leave half of the stack behind
+        with Progress() as progress:
+            progress.doing("stopping")
+            _stop(home, owned)
+            progress.done(f"stopped: {', '.join(owned) or 'nothing, all of it ran before'}")
+        record.unlink(missing_ok=True)
+
+
+def _recorded(record: Path) -> list[str]:
+    try:
+        return list(json.loads(record.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return []
+
+
+def _stop(home: Home, owned: list[stack.Part]) -> None:
+    processes = stack.processes_of(home)
+    if set(owned) == set(stack.PARTS):
+        stack.down(home)
+    elif "airflow" in owned:
+        airflow.stop(processes)
+    elif "kafka" in owned:
+        broker.stop(processes)

@@ -1,0 +1,136 @@
+"""`frazil produce`: send made-up records, or the lines of a file, to a topic."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from frazil.cli import console
+from frazil.cli.options import Json
+from frazil.cli.progress import Progress
+from frazil.errors import Terminal
+
+if TYPE_CHECKING:
+    from frazil.kafka.cluster import Cluster
+    from frazil.kafka.produce import Produced
+    from frazil.kafka.record import OutgoingRecord
+
+PARTITIONS = 6
+"""Partitions of a topic that is created for generated records."""
+
+
+def produce(  # noqa: PLR0913 - the options of a command
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to send to.", show_default=False)],
+    *,
+    generate: Annotated[
+        Literal["pizzas", "payments"] | None, typer.Option(help="Make up records of this kind.")
+    ] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="How many records to make up.")] = None,
+    broken_per_thousand: Annotated[
+        int, typer.Option(min=0, max=1000, help="How many of every thousand made-up records are broken on purpose.")
+    ] = 0,
+    seed: Annotated[
+        int | None, typer.Option(help="Equal seeds make up equal records.", show_default="another each time")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option(metavar="LINES", help="Send the lines of this file, one record each.")
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(min=0.001, help="Records per second.", show_default="as fast as possible")
+    ] = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Create the topic with so many if it is missing.",
+            show_default=f"{PARTITIONS} with --generate, else never",
+        ),
+    ] = None,
+    cluster: Annotated[str, typer.Option(help="Cluster of the settings file.")] = "local",
+    as_json: Json = False,
+) -> None:
+    """Send records to a topic; every one is acknowledged by all in-sync replicas, and lands once.
+
+    Give either [cyan]--generate[/cyan] with [cyan]--count[/cyan], or [cyan]--file[/cyan].
+    """
+    from frazil.project import Project
+
+    records = _records(generate, count, seed, broken_per_thousand, file)
+    target = Project.load().cluster(cluster)
+    with Progress() as progress:
+        if partitions is None and generate is not None:
+            partitions = PARTITIONS
+        created = partitions is not None and ensure_topic(target, topic, partitions)
+        if created:
+            progress.done(f"topic {topic}: created with {partitions} partitions")
+        sent = _send(target, topic, records, rate, count, progress)
+    if as_json:
+        console.print_json(
+            {
+                "topic": topic,
+                "created": created,
+                "count": sent.count,
+                "seconds": round(sent.seconds, 3),
+                "offsets": sent.offsets,
+            }
+        )
+    else:
+        console.say(f"{sent.count:,} records in {topic}, {len(sent.offsets)} partitions, {sent.seconds:.1f} s")
+
+
+def ensure_topic(cluster: "Cluster", topic: str, partitions: int) -> bool:
+    """Create a topic unless it is there, with however many partitions.
+
+    Returns:
+        Whether it was created.
+
+    Raises:
+        Terminal: The cluster refuses it.
+        Retryable: No broker answers.
+    """
+    from frazil.kafka.observe import observe
+    from frazil.kafka.topics import create_topic
+
+    try:
+        observe(cluster, [topic])
+    except Terminal:
+        # Missing, or refused for a reason that creating it meets again and names.
+        return create_topic(cluster, topic, partitions)
+    return False
+
+
+def _records(
+    generate: Literal["pizzas", "payments"] | None,
+    count: int | None,
+    seed: int | None,
+    broken_per_thousand: int,
+    file: Path | None,
+) -> "Iterator[OutgoingRecord]":
+    from frazil.generators import GENERATORS, lines
+
+    if (generate is None) == (file is None):
+        raise typer.BadParameter("give either --generate with --count, or --file", param_hint="--generate / --file")
+    if file is not None:
+        if count is not None:
+            raise typer.BadParameter("goes with --generate only; a file is sent whole", param_hint="--count")
+        return lines(file)
+    if count is None:
+        raise typer.BadParameter("say how many records to make up", param_hint="--count")
+    return GENERATORS[str(generate)](count, seed=seed, broken_per_thousand=broken_per_thousand)
+
+
+def _send(
+    cluster: "Cluster",
+    topic: str,
+    records: "Iterator[OutgoingRecord]",
+    rate: float | None,
+    count: int | None,
+    progress: Progress,
+) -> "Produced":
+    from frazil.kafka import produce
+
+    total = f" of {count:,}" if count is not None else ""
+    return produce.produce(
+        cluster, topic, records, rate, lambda done: progress.counting(f"{topic}: {done:,}{total} records acknowledged")
+    )

@@ -1,0 +1,66 @@
+"""`frazil up`, `down` and `status`: the embedded stack."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from frazil.cli import console
+from frazil.cli.options import Json
+from frazil.cli.progress import Progress
+from frazil.local.home import Home
+
+_STATE_STYLES = {"running": "green", "dead": "bold red", "stopped": "dim"}
+
+
+def up(
+    *,
+    only: Annotated[
+        Literal["kafka", "airflow"] | None, typer.Option(help="Start this part only. Both when it is left out.")
+    ] = None,
+) -> None:
+    """Start the embedded stack: a Kafka broker and Airflow, on the loopback interface.
+
+    What runs already is left alone. State, logs and jars lie in FRAZIL_HOME, by default [cyan].frazil[/cyan].
+    New DAGs wait in Airflow until they are unpaused.
+    """
+    from frazil.local import stack
+
+    home = Home.resolve()
+    with Progress() as progress:
+        stack.up(home, None if only is None else [only], progress.done)
+
+
+def down() -> None:
+    """Stop every process of the embedded stack. Topics and tables stay."""
+    from frazil.local import stack
+
+    with Progress() as progress:
+        stack.down(Home.resolve(), progress.done)
+
+
+def status(*, as_json: Json = False) -> None:
+    """Show which processes of the embedded stack run, and where it is reached."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from frazil.local import stack
+
+    found = stack.status(Home.resolve())
+    facts = found.to_json()
+    if as_json:
+        console.print_json(facts)
+        return
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in ("component", "state", "pid", "since (UTC)"):
+        table.add_column(column, no_wrap=True)
+    for component in found.components:
+        since = f"{component.since:%Y-%m-%d %H:%M:%S}" if component.since else ""
+        state = Text(component.state, style=_STATE_STYLES[component.state])
+        table.add_row(component.name, state, str(component.pid or ""), since)
+    console.out().print(table)
+    console.say()
+    console.say(f"kafka    {facts['bootstrap_servers']}")
+    console.say(f"airflow  {facts['airflow']['url']}")
+    console.say(
+        f"catalog  {facts['catalog']['name']}: {facts['catalog']['uri']}, tables in {facts['catalog']['warehouse']}"
+    )

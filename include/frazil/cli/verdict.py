@@ -1,0 +1,80 @@
+"""Whether settings and pipeline files can be used, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Literal
+
+from frazil.local.home import Home, bootstrap_servers
+from frazil.pipeline.load import ConfigError, References, load_pipeline, load_pipelines, load_settings
+from frazil.pipeline.model import Pipeline
+from frazil.pipeline.settings import Settings
+from frazil.project import PIPELINES_VARIABLE, SETTINGS_VARIABLE
+
+_INLINE = "inline"
+"""The engine that needs no entry in the settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was found in one file; no problems means that it can be used."""
+
+    file: str
+    kind: Literal["settings", "pipeline"]
+    problems: tuple[str, ...] = ()
+
+
+def judge(files: list[Path], env: Mapping[str, str]) -> list[Verdict]:
+    """Check files, or the whole project when there are none. Names of settings that pipelines use are checked too."""
+    home = Home.resolve(env)
+    references = References(env, {"home": str(home.root), "kafka": bootstrap_servers(home)})
+    settings_file = Path(env.get(SETTINGS_VARIABLE) or home.project / "include" / "settings.yaml").absolute()
+    settings, about_settings = _settings(settings_file, references)
+    if files:
+        chosen = [file for file in files if file != settings_file]
+        pipelines = [_pipeline(file, references, settings) for file in chosen]
+        return [*([about_settings] if settings_file in files else []), *pipelines]
+    folder = Path(env.get(PIPELINES_VARIABLE) or home.project / "include" / "pipelines").absolute()
+    return [about_settings, *_folder(folder, references, settings)]
+
+
+def _settings(file: Path, references: References) -> tuple[Settings | None, Verdict]:
+    try:
+        return load_settings(file, references), Verdict(str(file), "settings")
+    except ConfigError as error:
+        return None, Verdict(str(file), "settings", tuple(error.problems))
+
+
+def _pipeline(file: Path, references: References, settings: Settings | None) -> Verdict:
+    try:
+        pipeline = load_pipeline(file, references)
+    except ConfigError as error:
+        return Verdict(str(file), "pipeline", tuple(error.problems))
+    return Verdict(str(file), "pipeline", tuple(_unknown_names(pipeline, settings)))
+
+
+def _folder(folder: Path, references: References, settings: Settings | None) -> list[Verdict]:
+    """Every file on its own, then what only shows beside the others: a name that is taken."""
+    together = {str(error.file): tuple(error.problems) for error in load_pipelines(folder, references).broken}
+    files = sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")])
+    alone = [_pipeline(file, references, settings) for file in files]
+    return [Verdict(v.file, v.kind, v.problems or together.get(v.file, ())) for v in alone]
+
+
+def _unknown_names(pipeline: Pipeline, settings: Settings | None) -> Iterable[str]:
+    if settings is None:
+        return
+    yield from _unknown("source.cluster", pipeline.source.cluster, settings.clusters, "clusters")
+    yield from _unknown("catalog", pipeline.catalog, settings.catalogs, "catalogs")
+    yield from _unknown("engine", pipeline.engine, [*settings.engines, _INLINE], "engines")
+
+
+def _unknown(key: str, name: str, known: Iterable[str], kind: str) -> Iterable[str]:
+    names = sorted(known)
+    if name not in names:
+        near = get_close_matches(name, names, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"
+        yield f"{key}: the settings have no {name!r} under {kind}, {hint}"

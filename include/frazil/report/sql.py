@@ -1,0 +1,221 @@
+"""Small questions to Iceberg tables: DuckDB computes, PyIceberg reads what the question needs.
+
+The question is parsed before anything is read: only the tables it names are loaded, only the columns it mentions, and
+only as many rows as a plain LIMIT asks for. DuckDB itself reaches no file and no network.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from frazil.errors import Terminal
+from frazil.iceberg.faults import translated
+from frazil.project import Project
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+    from frazil.iceberg.catalog import Lake
+
+DEFAULT_CATALOG = "lake"
+
+METADATA_TABLES = ("snapshots", "history", "files", "partitions", "manifests", "refs", "entries")
+"""What stands behind a table under its name, by PyIceberg's names for them."""
+
+Path = tuple[str, ...]
+"""A table's name as written in the question, part by part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a parsed question reads.
+
+    Attributes:
+        tables: Names as written, in order of their first use.
+        words: Every name that could be a column, case-folded; None if every column is wanted.
+        limit: Rows that are enough, if one table is read without filter, order or grouping.
+        lists_tables: It is SHOW TABLES.
+    """
+
+    tables: tuple[Path, ...]
+    words: frozenset[str] | None
+    limit: int | None
+    lists_tables: bool
+
+
+def query(project: Project, sql: str, *, catalog: str | None = None) -> pa.Table:
+    """Answer one question.
+
+    Args:
+        project: Settings and doors.
+        sql: One SELECT (or DESCRIBE, SUMMARIZE, SHOW TABLES) in DuckDB's SQL. Tables are named `namespace.table`;
+            `namespace.table.snapshots` and the like read the table's metadata.
+        catalog: Name of a catalog in the settings; `lake`, or the only one, when None.
+
+    Raises:
+        Terminal: The question is not valid, is no question, or names a table that isn't there.
+        Retryable: The catalog or the storage can't be read now.
+    """
+    import duckdb
+
+    lake = project.lake(catalog or _default(project))
+    with _mapped(), duckdb.connect(":memory:") as connection:
+        question = parse(connection, sql)
+        if question.lists_tables:
+            return pa.table({"name": pa.array(lake.tables(), pa.string())})
+        for number, path in enumerate(question.tables):
+            _offer(connection, path, number, _read(lake, path, question))
+        # From here on the text of the question runs: it sees what was offered and nothing else.
+        connection.execute("SET python_enable_replacements = false; SET TimeZone = 'UTC'")
+        connection.execute("SET enable_external_access = false; SET lock_configuration = true")
+        return connection.sql(sql).to_arrow_table()
+
+
+def parse(connection: DuckDBPyConnection, sql: str) -> Question:
+    """Find out what a question reads.
+
+    Raises:
+        Terminal: It is not valid SQL, not a single statement, or would change something.
+    """
+    found = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchone()
+    tree: Mapping[str, Any] = json.loads(found[0]) if found else {"error": True, "error_message": "no answer"}
+    if tree["error"]:
+        raise Terminal(
+            f"this is no question to tables: {tree['error_message']}",
+            next_step="write one SELECT; tables are read only here",
+        )
+    if len(tree["statements"]) != 1:
+        raise Terminal(
+            f"expected one statement, found {len(tree['statements'])}", next_step="ask one question at a time"
+        )
+    root = tree["statements"][0]["node"]
+    nodes = list(_nodes(root))
+    ctes = {entry["key"].casefold() for node in nodes for entry in _entries(node)}
+    bases = [node for node in nodes if node.get("type") == "BASE_TABLE"]
+    tables = dict.fromkeys(path for path in map(_path, bases) if len(path) > 1 or path[0].casefold() not in ctes)
+    special = any(node.get("show_type") == "SHOW_SPECIAL" for node in nodes)
+    return Question(tuple(tables), _words(root, nodes, bases), _limit(root), special)
+
+
+def _nodes(tree: object) -> Iterator[Mapping[str, Any]]:
+    if isinstance(tree, dict):
+        yield tree
+        for value in tree.values():
+            yield from _nodes(value)
+    elif isinstance(tree, list):
+        for value in tree:
+            yield from _nodes(value)
+
+
+def _entries(node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    ctes = node.get("cte_map")
+    return list(ctes["map"]) if isinstance(ctes, dict) else []
+
+
+def _path(node: Mapping[str, Any]) -> Path:
+    return tuple(part for part in (node["catalog_name"], node["schema_name"], node["table_name"]) if part)
+
+
+def _words(root: object, nodes: list[Mapping[str, Any]], bases: list[Mapping[str, Any]]) -> frozenset[str] | None:
+    """Every string of the tree is a candidate: more columns than needed cost time, one too few would be wrong."""
+    whole_rows = {str(base[key]).casefold() for base in bases for key in ("alias", "table_name") if base[key]}
+    for node in nodes:
+        names = node.get("column_names") if node.get("class") == "COLUMN_REF" else None
+        if node.get("class") == "STAR" or node.get("ref_type") == "NATURAL" or "show_type" in node:
+            return None
+        if names and names[-1].casefold() in whole_rows:
+            return None
+    return frozenset(_strings(root))
+
+
+def _strings(tree: object) -> Iterator[str]:
+    if isinstance(tree, str):
+        yield tree.casefold()
+    elif isinstance(tree, dict | list):
+        for value in tree.values() if isinstance(tree, dict) else tree:
+            yield from _strings(value)
+
+
+def _limit(root: Mapping[str, Any]) -> int | None:
+    """The LIMIT of `SELECT columns FROM one_table LIMIT n`; nothing else leaves rows to be counted or compared."""
+    plain = root.get("type") == "SELECT_NODE" and root["from_table"]["type"] == "BASE_TABLE"
+    if not plain or not all(expression["class"] in ("STAR", "COLUMN_REF") for expression in root["select_list"]):
+        return None
+    if any(root.get(key) for key in ("where_clause", "group_expressions", "having", "qualify", "sample")):
+        return None
+    if root["from_table"].get("sample") or root["from_table"].get("at_clause") or len(root["modifiers"]) != 1:
+        return None
+    limit = root["modifiers"][0].get("limit") if root["modifiers"][0]["type"] == "LIMIT_MODIFIER" else None
+    if not isinstance(limit, dict) or root["modifiers"][0]["offset"] or limit.get("class") != "CONSTANT":
+        return None
+    value = limit.get("literal", {}).get("text") or limit.get("value", {}).get("value")
+    return int(value) if str(value).isdecimal() else None
+
+
+def _read(lake: Lake, path: Path, question: Question) -> pa.Table:
+    name, metadata = _resolve(lake, path)
+    table = lake.load_table(name)
+    with translated(f"reading table {name}"):
+        if metadata is not None:
+            inspected: pa.Table = getattr(table.inspect, metadata)()
+            return inspected
+        fields = [field.name for field in table.schema().fields]
+        wanted = [field for field in fields if question.words is None or field.casefold() in question.words]
+        # A count needs rows, not columns: any one column will do.
+        return table.scan(selected_fields=tuple(wanted or fields[:1]), limit=question.limit).to_arrow()
+
+
+def _resolve(lake: Lake, path: Path) -> tuple[str, str | None]:
+    """Name of the table that is meant, and of its metadata table if that is meant."""
+    names = lake.tables()
+    known = {table.casefold(): table for table in names}
+    for start in (0, 1) if path[0].casefold() == lake.name.casefold() else (0,):
+        parts = ".".join(path[start:]).casefold()
+        if parts in known:
+            return known[parts], None
+        table, _, metadata = parts.rpartition(".")
+        if table in known and metadata in METADATA_TABLES:
+            return known[table], metadata
+    wanted = ".".join(path)
+    near = get_close_matches(wanted, names, 1)
+    raise Terminal(
+        f"there is no table {wanted} in catalog {lake.name}" + (f", did you mean {near[0]}?" if near else ""),
+        next_step=f"its tables: {', '.join(names) or 'none yet'}; behind each: {', '.join(METADATA_TABLES)}",
+    )
+
+
+def _offer(connection: DuckDBPyConnection, path: Path, number: int, rows: pa.Table) -> None:
+    """Let DuckDB find `rows` under the name as it is written. The first of several parts is a database to DuckDB."""
+    connection.register(f"frazil_{number}", rows)
+    parts = [_quoted(part) for part in path]
+    if len(parts) > 1:
+        connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {parts[0]}")
+        parts = parts if len(parts) > 2 else [parts[0], "main", parts[1]]  # noqa: PLR2004 - database, schema, table
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {parts[0]}.{parts[1]}")
+    connection.execute(f"CREATE VIEW {'.'.join(parts)} AS FROM frazil_{number}")
+
+
+def _quoted(part: str) -> str:
+    return '"' + part.replace('"', '""') + '"'
+
+
+def _default(project: Project) -> str:
+    names = list(project.settings.catalogs)
+    return names[0] if len(names) == 1 else DEFAULT_CATALOG
+
+
+@contextmanager
+def _mapped() -> Iterator[None]:
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as error:
+        raise Terminal(f"the question can't be answered: {error}") from error

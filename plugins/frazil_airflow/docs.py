@@ -1,0 +1,69 @@
+"""The page of an ingest DAG: what its pipeline does and where to look, from the pipeline file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from frazil.pipeline.model import Column, Pipeline
+
+
+def doc_md(pipeline: Pipeline) -> str:
+    """Return the page as Markdown. The same file gives the same text: a difference would be a new DAG version."""
+    return "\n".join([*_head(pipeline), *_columns(pipeline), *_reading(pipeline)])
+
+
+def _head(pipeline: Pipeline) -> Iterator[str]:
+    destination = pipeline.destinations[0]
+    yield f"### {pipeline.name}"
+    yield ""
+    yield pipeline.description or "No description in the pipeline file."
+    yield ""
+    yield "| | |"
+    yield "|---|---|"
+    yield f"| Topics | {_code(pipeline.source.topics)} of cluster `{pipeline.source.cluster}` |"
+    yield f"| Table | `{destination.table}` in catalog `{pipeline.catalog}` |"
+    yield f"| Partitioned by | {_code(destination.partition_by) or 'nothing'} |"
+    yield f"| Interval | `{pipeline.interval}` (UTC) |"
+    yield f"| First run began at | {pipeline.start} |"
+    yield f"| Records per batch | at most {pipeline.limits.max_records:,} |"
+    yield f"| Engine | `{pipeline.engine}` |"
+    yield ""
+
+
+def _columns(pipeline: Pipeline) -> Iterator[str]:
+    destination = pipeline.destinations[0]
+    yield "| Column | Type | |"
+    yield "|---|---|---|"
+    for name, column in destination.columns.items():
+        yield f"| `{name}` | `{column.type}` | {_remark(column)} |"
+    if destination.added_columns:
+        yield ""
+        yield f"Every row tells where it came from: {_code(destination.added_columns)}."
+    yield ""
+
+
+def _remark(column: Column) -> str:
+    words = [*(["required"] if column.required else []), *([column.doc] if column.doc else [])]
+    return "; ".join(words).replace("|", r"\|").replace("\n", " ")
+
+
+def _code(words: Iterable[str]) -> str:
+    return ", ".join(f"`{word}`" for word in words)
+
+
+def _reading(pipeline: Pipeline) -> Iterator[str]:
+    tolerance = pipeline.dead_letters.tolerance
+    dead = pipeline.dead_letters_table
+    yield (
+        f"Records that can't be decoded or converted are kept whole in `{dead}`. A batch of"
+        f" {tolerance.min_records:,} records or more with over {tolerance.max_rate:.0%} of them is not published."
+    )
+    yield ""
+    yield "```"
+    yield f"frazil history {pipeline.name}"
+    yield f"frazil sql 'SELECT code, count(*) FROM {dead} GROUP BY code'"  # noqa: S608, text to read
+    yield f"frazil sql 'SELECT code, message, topic, partition, \"offset\" FROM {dead} LIMIT 20'"  # noqa: S608
+    yield "```"
+    yield ""
+    yield "`plan` fixes what is read, `ingest` lands it, `record` reports it. Nothing new: the last two are skipped."
+    yield "Clearing a run, or any other second try, plans again from what the tables say: no record lands twice."

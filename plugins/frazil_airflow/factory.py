@@ -1,0 +1,123 @@
+"""Pipelines become DAGs: plan -> ingest -> record."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.providers.standard.operators.python import PythonOperator, ShortCircuitOperator
+from airflow.sdk import DAG, BaseOperator
+
+from frazil.pipeline.model import Pipeline
+from frazil.project import Project
+from frazil_airflow import tasks
+from frazil_airflow.assets import table_asset
+from frazil_airflow.docs import doc_md
+from frazil_airflow.manual import params
+from frazil_airflow.operators import SparkIngestOperator
+from frazil_airflow.pipelines import INLINE, sound_pipelines
+from frazil_airflow.timetable import timetable
+
+START_DATE = datetime(2024, 1, 1, tzinfo=UTC)
+"""No run is older. Fixed, because a moving one would be a new DAG version at every parse; what is read is decided by
+the position, never by dates."""
+
+RETRIES = 2
+RETRY_DELAY = timedelta(seconds=30)
+"""Bridges a broker that restarts. A longer outage is left to the next scheduled run, which carries on by itself."""
+
+PLAN_TIMEOUT = timedelta(minutes=5)
+"""Bounds planning: 1-2 s, and some seconds more when it finishes a batch that a crash left."""
+
+INGEST_TIMEOUT = timedelta(hours=2)
+"""Bounds a job that hangs. A backlog that takes longer loses no work: finished batches stay, the next try goes on."""
+
+RECORD_TIMEOUT = timedelta(minutes=5)
+"""Bounds reading a few rows of the ledger."""
+
+RUN_TIMEOUT = timedelta(hours=6, minutes=30)
+"""Bounds a whole run with all tries, and the wait for a slot of the pool: another run may begin after it."""
+
+_PLAN_JSON = "{{ ti.xcom_pull(task_ids='plan') }}"
+
+
+def dag_id(pipeline: str) -> str:
+    """Return the id of a pipeline's DAG."""
+    return f"ingest__{pipeline}"
+
+
+def ingest_dags(project: Project, only: str | None = None) -> list[DAG]:
+    """Make the DAG of every pipeline that one can be made of. Airflow registers them while their file is parsed.
+
+    Args:
+        project: Settings and pipelines.
+        only: Id of the one DAG to make; None for all.
+    """
+    return [ingest_dag(project, p) for p in sound_pipelines(project) if only in (None, dag_id(p.name))]
+
+
+def ingest_dag(project: Project, pipeline: Pipeline) -> DAG:
+    """Make the DAG of a pipeline."""
+    with DAG(
+        dag_id(pipeline.name),
+        description=pipeline.description or f"Lands {', '.join(pipeline.source.topics)}",
+        doc_md=doc_md(pipeline),
+        schedule=timetable(pipeline.every),
+        start_date=START_DATE,
+        catchup=False,
+        max_active_runs=1,
+        dagrun_timeout=RUN_TIMEOUT,
+        params=params(),
+        default_args={"owner": pipeline.owner, "retries": RETRIES, "retry_delay": RETRY_DELAY},
+        tags=["frazil", "ingest", pipeline.namespace],
+    ) as dag:
+        _plan_task(pipeline) >> _ingest_task(project, pipeline) >> _record_task(pipeline)
+    return dag
+
+
+def _plan_task(pipeline: Pipeline) -> BaseOperator:
+    return ShortCircuitOperator(
+        task_id="plan",
+        doc_md="Fixes what the run reads, without a JVM. Nothing new: the rest is skipped.",
+        python_callable=tasks.plan,
+        op_args=[pipeline.name],
+        execution_timeout=PLAN_TIMEOUT,
+    )
+
+
+def _ingest_task(project: Project, pipeline: Pipeline) -> BaseOperator:
+    shared: dict[str, Any] = {
+        "task_id": "ingest",
+        "execution_timeout": INGEST_TIMEOUT,
+        # Holds across scheduled, manual and backfill runs, which max_active_runs does not.
+        "max_active_tis_per_dag": 1,
+    }
+    if pipeline.engine == INLINE:
+        return PythonOperator(
+            python_callable=tasks.ingest_inline,
+            op_args=[pipeline.name, _PLAN_JSON],
+            doc_md="Runs the planned batches in this task's process.",
+            **shared,
+        )
+    engine = project.engine(pipeline.engine)
+    return SparkIngestOperator(
+        pipeline=pipeline.name,
+        plan_json=_PLAN_JSON,
+        asset_name=table_asset(pipeline).name,
+        conn_id=engine.connection,
+        driver_memory=engine.driver_memory,
+        pool=engine.pool,
+        doc_md="Runs the planned batches as a Spark job. Its exit code says whether another try can help.",
+        **shared,
+    )
+
+
+def _record_task(pipeline: Pipeline) -> BaseOperator:
+    return PythonOperator(
+        task_id="record",
+        doc_md="Reports the run: asset event, note, log.",
+        python_callable=tasks.record,
+        op_args=[pipeline.name, _PLAN_JSON],
+        outlets=[table_asset(pipeline)],
+        execution_timeout=RECORD_TIMEOUT,
+    )

@@ -1,0 +1,38 @@
+"""Errors of Frazil as task outcomes: what a person must mend is not retried, everything else is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from frazil.errors import Terminal
+
+_EXIT_CODE = re.compile(r"Error code is: (-?\d+)")
+"""How the Spark provider's hook tells the exit code of spark-submit; it offers no attribute."""
+
+
+@contextmanager
+def terminal_is_final() -> Iterator[None]:
+    """Fail the task without another try when a `Terminal` passes; retryable errors pass as they are.
+
+    Raises:
+        AirflowFailException: In place of a Terminal.
+    """
+    try:
+        yield
+    except Terminal as error:
+        raise AirflowFailException(str(error)) from error
+
+
+def exit_code(message: str) -> int | None:
+    """Return the exit code of spark-submit in a message of the Spark provider; None when it names none."""
+    found = _EXIT_CODE.search(message)
+    return int(found[1]) if found else None
+
+
+def job_lines(message: str, prefix: str) -> list[str]:
+    """Return the lines that the job itself wrote for people, of the output quoted in a message."""
+    return [line.removeprefix(prefix).strip() for line in message.splitlines() if line.startswith(prefix)]

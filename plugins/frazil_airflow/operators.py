@@ -1,0 +1,94 @@
+"""The operator that runs a planned batch as a Spark job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import Connection, Context
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
+
+from frazil.errors import Terminal
+from frazil.project import Project
+from frazil_airflow.failures import exit_code, job_lines, terminal_is_final
+from frazil_airflow.links import TableLink
+
+if TYPE_CHECKING:
+    from frazil.spark.submit import Submission
+
+
+class SparkIngestOperator(SparkSubmitOperator):
+    """Submit the ingest job of a pipeline, on the master of an Airflow connection.
+
+    What the job is started with (jars, configuration, environment) is found when the task runs, so neither the DAG nor
+    the rendered templates hold it.
+
+    Args:
+        pipeline: Name of the pipeline.
+        plan_json: The plan, a template that takes it from the plan task.
+        asset_name: Name of the table's asset, for the link on the task's page.
+        conn_id: Airflow connection of the Spark master.
+        kwargs: As for the provider's operator.
+    """
+
+    operator_extra_links = (TableLink(),)
+
+    def __init__(self, *, pipeline: str, plan_json: str, asset_name: str, conn_id: str, **kwargs: Any) -> None:
+        arguments = ["--pipeline", pipeline, "--plan", plan_json]
+        super().__init__(application_args=arguments, conn_id=conn_id, **kwargs)
+        self.pipeline = pipeline
+        self.asset_name = asset_name
+
+    def execute(self, context: Context) -> None:
+        """Run the job and wait for it.
+
+        Raises:
+            AirflowFailException: A person must act: the job said so, or it can't even be started.
+            AirflowException: The job failed otherwise. Another try reads the tables and carries on.
+        """
+        self._require_connection()
+        with terminal_is_final():
+            self.take(self.submission(context["run_id"]))
+        try:
+            super().execute(context)
+        except AirflowException as error:
+            if exit_code(str(error)) == Terminal.exit_code:
+                raise AirflowFailException(_said(str(error))) from error
+            raise
+
+    def submission(self, run_id: str) -> Submission:
+        """Return how the job is started.
+
+        Raises:
+            Terminal: There is no such pipeline, or jars or a Java are missing.
+        """
+        from frazil.spark.submit import submission
+
+        project = Project.load()
+        return submission(project, project.pipeline(self.pipeline), run_id)
+
+    def take(self, job: Submission) -> None:
+        """Fill in what the provider's operator submits."""
+        self.application = str(job.application)
+        self.name = job.name
+        self.jars = ",".join(job.jars)
+        self.conf = dict(job.conf)
+        self.env_vars = dict(job.env)
+
+    def _require_connection(self) -> None:
+        """The provider would take a missing connection for a YARN cluster."""
+        try:
+            Connection.get(self._conn_id)
+        except AirflowNotFoundException as error:
+            raise AirflowFailException(
+                f"there is no Airflow connection {self._conn_id!r} for the Spark master\n"
+                f"  next: airflow connections add {self._conn_id} --conn-type spark --conn-host 'local[2]'"
+            ) from error
+
+
+def _said(message: str) -> str:
+    """The job's last line for people, without the command line that the provider puts before it."""
+    from frazil.spark.submit import REPORT_PREFIX
+
+    lines = job_lines(message, REPORT_PREFIX)
+    return lines[-1] if lines else message

@@ -1,0 +1,98 @@
+"""Airflow's parser on the project's own dags/, in a home of its own. No Airflow process runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from airflow.dag_processing.dagbag import DagBag
+
+ROOT = Path(__file__).resolve().parents[2]
+DAGS = ROOT / "dags"
+
+_HOME = tempfile.TemporaryDirectory(prefix="frazil-airflow-")
+
+# Airflow reads these when it is first imported, which is when the test modules beside this file are.
+os.environ |= {
+    "AIRFLOW_HOME": _HOME.name,
+    "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
+    "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
+    "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+    "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{_HOME.name}/airflow.db",
+    "AIRFLOW__LOGGING__COLORED_CONSOLE_LOG": "False",
+}
+
+PIPELINE = """
+name: {name}
+owner: testers
+interval: {interval}
+engine: {engine}
+source: {{topics: [{name}-topic]}}
+destinations: [{{table: shop.{name}, columns: {{id: long}}}}]
+"""
+
+PROBE = """
+import json, sys
+import airflow.sdk
+from airflow.dag_processing.dagbag import DagBag
+bag = DagBag(sys.argv[1])
+print("PROBE " + json.dumps({"dags": sorted(bag.dags), "errors": bag.import_errors, "modules": sorted(sys.modules)}))
+"""
+
+
+@pytest.fixture
+def pipelines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty pipelines folder, in force for the test."""
+    folder = tmp_path / "pipelines"
+    folder.mkdir()
+    monkeypatch.setenv("FRAZIL_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("FRAZIL_PIPELINES", str(folder))
+    return folder
+
+
+@pytest.fixture
+def write_pipeline(pipelines: Path) -> Callable[..., Path]:
+    """Write a pipeline file: `write_pipeline("orders", interval="5m", engine="spark")`."""
+
+    def write(name: str, interval: str = "5m", engine: str = "spark") -> Path:
+        path = pipelines / f"{name}.yaml"
+        path.write_text(PIPELINE.format(name=name, interval=f'"{interval}"', engine=engine))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def parse() -> Callable[[], DagBag]:
+    """Parse dags/ as the DAG processor does."""
+
+    def parsed() -> DagBag:
+        from airflow.dag_processing.dagbag import DagBag
+
+        return DagBag(DAGS)
+
+    return parsed
+
+
+@pytest.fixture
+def probe() -> Callable[[Mapping[str, str]], dict[str, Any]]:
+    """Parse dags/ in a fresh interpreter; tells its DAGs, import errors and imported modules."""
+
+    def probed(env: Mapping[str, str]) -> dict[str, Any]:
+        paths = {"PYTHONPATH": os.pathsep.join([str(ROOT / "include"), str(ROOT / "plugins")])}
+        command = [sys.executable, "-c", PROBE, str(DAGS)]
+        done = subprocess.run(command, env=os.environ | paths | env, capture_output=True, text=True, check=True)
+        line = next(line for line in done.stdout.splitlines() if line.startswith("PROBE "))
+        found: dict[str, Any] = json.loads(line.removeprefix("PROBE "))
+        return found
+
+    return probed

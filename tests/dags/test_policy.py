@@ -1,0 +1,105 @@
+"""What holds for every DAG of the project, whichever pipeline files it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from airflow.sdk import CronDataIntervalTimetable, DeltaDataIntervalTimetable
+
+from frazil.pipeline.model import Pipeline
+from frazil.project import Project
+
+pytestmark = pytest.mark.dags
+
+EXAMPLES = {"ingest__payments": "payments", "ingest__pizzas": "pizzas"}
+
+
+@pytest.fixture
+def dags(parse, monkeypatch: pytest.MonkeyPatch):
+    """The DAGs of the project as it is delivered, whatever the developer's own environment says."""
+    for variable in ("FRAZIL_HOME", "FRAZIL_PIPELINES", "FRAZIL_SETTINGS"):
+        monkeypatch.delenv(variable, raising=False)
+    bag = parse()
+    assert bag.import_errors == {}
+    return bag.dags
+
+
+@pytest.fixture
+def pipeline(dags) -> Callable[[str], Pipeline]:
+    return lambda dag_id: Project.load().pipeline(EXAMPLES[dag_id])
+
+
+def test_no_pipeline_is_forgotten_and_none_appears_twice(dags):
+    """The delivered pipeline files make exactly these DAGs."""
+    assert sorted(dags) == sorted(EXAMPLES)
+
+
+@pytest.mark.parametrize("dag_id", EXAMPLES)
+def test_a_dag_says_who_is_asked_and_what_it_does(dags, pipeline, dag_id: str):
+    """Owner, tags, description and page come from the pipeline file."""
+    dag, of = dags[dag_id], pipeline(dag_id)
+
+    assert dag.owner == of.owner
+    assert dag.tags == {"frazil", "ingest", of.namespace}
+    assert dag.description == of.description
+    for word in (*of.source.topics, of.destinations[0].table, of.dead_letters_table, *of.destinations[0].columns):
+        assert f"`{word}`" in dag.doc_md or word in dag.doc_md
+
+
+@pytest.mark.parametrize("dag_id", EXAMPLES)
+def test_two_writers_of_a_table_never_run_at_once(dags, pipeline, dag_id: str):
+    """One run at a time, and one ingest task over all kinds of runs, in the pool of the settings."""
+    dag = dags[dag_id]
+    ingest = dag.get_task("ingest")
+
+    assert dag.max_active_runs == 1
+    assert ingest.max_active_tis_per_dag == 1
+    assert ingest.pool == Project.load().engine(pipeline(dag_id).engine).pool
+
+
+@pytest.mark.parametrize("dag_id", EXAMPLES)
+def test_nothing_hangs_for_ever_and_nothing_is_tried_without_end(dags, dag_id: str):
+    """Every timeout and retry is set, and a run may last as long as the tries of its longest task."""
+    dag = dags[dag_id]
+    longest = max(task.execution_timeout for task in dag.tasks)
+
+    for task in dag.tasks:
+        assert timedelta(minutes=1) <= task.execution_timeout <= timedelta(hours=2)
+        assert task.retries == 2
+        assert task.retry_delay == timedelta(seconds=30)
+    assert dag.dagrun_timeout >= 3 * longest
+
+
+@pytest.mark.parametrize("dag_id", EXAMPLES)
+def test_an_unpaused_dag_does_not_catch_up_the_past(dags, pipeline, dag_id: str):
+    """Catch-up is off, and the interval of the file becomes contiguous data intervals in UTC."""
+    dag = dags[dag_id]
+
+    assert dag.catchup is False
+    assert isinstance(dag.timetable, CronDataIntervalTimetable | DeltaDataIntervalTimetable)
+    assert dag.start_date.utcoffset() == timedelta(0)
+
+
+@pytest.mark.parametrize("dag_id", EXAMPLES)
+def test_plan_ingest_record_follow_each_other(dags, dag_id: str):
+    """A run is plan, then ingest, then record; only record, the last, announces new data."""
+    dag = dags[dag_id]
+
+    assert [task.task_id for task in dag.topological_sort()] == ["plan", "ingest", "record"]
+    assert dag.get_task("plan").downstream_task_ids == {"ingest"}
+    assert dag.get_task("ingest").downstream_task_ids == {"record"}
+    assert [task.task_id for task in dag.tasks if task.outlets] == ["record"]
+    (asset,) = dag.get_task("record").outlets
+    assert asset.uri.startswith("iceberg://lake/")
+
+
+@pytest.mark.parametrize("dag_id", EXAMPLES)
+def test_a_scheduled_run_needs_nobody_to_fill_in_the_form(dags, dag_id: str):
+    """Every field of the trigger form has a type and a default that fits it."""
+    params = dags[dag_id].params
+
+    assert set(params) == {"max_records"}
+    params.validate()
+    assert params["max_records"] is None

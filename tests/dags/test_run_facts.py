@@ -1,0 +1,149 @@
+"""What a person may ask of a run by hand, and what is said about a run afterwards: pure functions of the plugin."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from airflow.sdk import Connection
+from airflow.sdk.exceptions import AirflowFailException
+
+from frazil.batch.plan import PlannedTopic, RunPlan
+from frazil.errors import Retryable, Terminal
+from frazil.run.result import RunResult
+from frazil_airflow.facts import facts_of, sentence, with_facts
+from frazil_airflow.failures import exit_code, terminal_is_final
+from frazil_airflow.manual import limited
+from frazil_airflow.notes import address
+from frazil_airflow.timetable import cron_of
+
+pytestmark = pytest.mark.dags
+
+
+def plan_of(begin: tuple[int, ...], end: tuple[int, ...]) -> RunPlan:
+    topics = {"orders": PlannedTopic("id", begin, end)}
+    return RunPlan("orders", "manual__1", "2026-01-01T00:00:00.000+00:00", "cluster", topics, complete=True)
+
+
+def test_a_limited_run_takes_a_share_of_every_partition_and_does_not_claim_to_be_complete():
+    """Ends are drawn in, in proportion; the table is not complete through the plan's instant then."""
+    chosen = limited(plan_of((0, 100), (300, 200)), 100)
+
+    assert chosen.topics["orders"].end == (75, 125)
+    assert chosen.records == 100
+    assert chosen.complete is False
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 7])
+@pytest.mark.parametrize("most", [1, 2, 3, 10])
+def test_a_limited_run_always_reads_something(partitions: int, most: int):
+    """A limit below the number of partitions must not make a run that reads nothing and starts Spark for it."""
+    chosen = limited(plan_of((0,) * partitions, (3,) * partitions), most)
+
+    assert 0 < chosen.records <= max(most, partitions)
+
+
+def test_a_limit_beyond_the_end_changes_nothing():
+    """Neither without a limit nor with one that is not reached."""
+    plan = plan_of((0,), (10,))
+
+    assert limited(plan, None) == plan
+    assert limited(plan, 10) == plan
+
+
+RESULT = RunResult(
+    pipeline="orders",
+    run="manual__1",
+    batches=1,
+    read=12,
+    written=9,
+    dead=2,
+    filtered=1,
+    dead_codes={"INVALID_JSON": 2},
+    position={"orders": [7, 5]},
+    snapshots=(7136527834682345123,),
+    seconds=4.25,
+)
+
+
+def test_snapshot_ids_keep_all_their_digits():
+    """Browsers and other readers of JSON round numbers beyond 53 bits: the id would name another snapshot."""
+    facts = facts_of(RESULT, plan_of((0,), (12,)))
+
+    assert facts["snapshot_ids"] == ["7136527834682345123"]
+    assert facts["complete_through"] == "2026-01-01T00:00:00.000+00:00"
+    assert (facts["rows"], facts["dead_letters"], facts["position"]) == (9, 2, {"orders": [7, 5]})
+
+
+def test_completeness_is_not_claimed_when_the_plan_could_not_see_the_end():
+    """Records of an open transaction were accepted before the plan's instant and are not in."""
+    assert facts_of(RESULT, replace(plan_of((0,), (12,)), complete=False))["complete_through"] is None
+
+
+def test_a_note_of_a_person_survives_ours():
+    """A second try replaces our line and nothing else."""
+    said = sentence(facts_of(RESULT, plan_of((0,), (12,))))
+
+    note = with_facts("asked for by Ana\nFrazil: old numbers", said)
+
+    assert note == (
+        "asked for by Ana\nFrazil: 9 rows, 2 dead letters (INVALID_JSON 2), 1 filtered in 1 batch, 4.2 s;"
+        " complete through 2026-01-01T00:00:00.000+00:00"
+    )
+
+
+def test_terminal_errors_end_a_task_for_good_and_others_do_not():
+    """The message stays, the next step in it."""
+    with pytest.raises(AirflowFailException, match="gone\n  next: look") as failure, terminal_is_final():
+        raise Terminal("gone", next_step="look")
+    assert isinstance(failure.value.__cause__, Terminal)
+
+    with pytest.raises(Retryable), terminal_is_final():
+        raise Retryable("away")
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ("Cannot execute: spark-submit x. Error code is: 78.\nLast", 78),
+        ("Error code is: -9.", -9),
+        ("no driver id", None),
+    ],
+)
+def test_the_exit_code_is_found_in_the_message_of_the_provider(message: str, code: int | None):
+    """Also that of a killed process; a message without one is no error class."""
+    assert exit_code(message) == code
+
+
+@pytest.mark.parametrize(
+    ("every", "cron"),
+    [
+        (timedelta(minutes=1), "* * * * *"),
+        (timedelta(minutes=5), "*/5 * * * *"),
+        (timedelta(minutes=60), "0 * * * *"),
+        (timedelta(hours=6), "0 */6 * * *"),
+        (timedelta(days=1), "0 0 * * *"),
+        (timedelta(minutes=7), None),
+        (timedelta(minutes=90), None),
+        (timedelta(hours=5), None),
+        (timedelta(days=2), None),
+        (timedelta(seconds=90), None),
+    ],
+)
+def test_a_duration_ticks_on_the_clock_only_where_it_divides_it(every: timedelta, cron: str | None):
+    """`*/7` would jump from :56 to :00."""
+    assert cron_of(every) == cron
+
+
+@pytest.mark.parametrize(
+    ("connection", "url"),
+    [
+        (Connection(conn_id="c", conn_type="http", host="https://airflow.example.com"), "https://airflow.example.com"),
+        (Connection(conn_id="c", conn_type="http", host="127.0.0.1", port=8080), "http://127.0.0.1:8080"),
+        (Connection(conn_id="c", conn_type="http", host="a", schema="https", port=443), "https://a:443"),
+    ],
+)
+def test_the_api_connection_may_be_written_in_the_usual_ways(connection: Connection, url: str):
+    """With the scheme in the host, or in the schema, with or without a port."""
+    assert address(connection) == url

@@ -1,0 +1,109 @@
+"""The ingest task: the spark-submit line it builds, and what it makes of the job's exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from frazil.spark.submit import Submission
+from frazil_airflow.operators import SparkIngestOperator
+
+pytestmark = pytest.mark.dags
+
+PLAN = '{"v":1,"pipeline":"orders"}'
+
+
+@pytest.fixture
+def ingest(monkeypatch: pytest.MonkeyPatch) -> SparkIngestOperator:
+    """The task with its plan rendered, on a master of two local threads."""
+    monkeypatch.setenv("AIRFLOW_CONN_FRAZIL_SPARK", '{"conn_type": "spark", "host": "local[2]"}')
+    return SparkIngestOperator(
+        task_id="ingest", pipeline="orders", plan_json=PLAN, asset_name="lake.shop.orders", conn_id="frazil_spark"
+    )
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Submission:
+    return Submission(
+        application=tmp_path / "ingest.py",
+        name="frazil orders manual__1",
+        jars=("/jars/a.jar", "/jars/b.jar"),
+        conf={"spark.ui.enabled": "false"},
+        env={"FRAZIL_HOME": str(tmp_path)},
+        driver_memory="1g",
+    )
+
+
+def test_spark_is_started_with_what_the_submission_says(ingest: SparkIngestOperator, job: Submission):
+    """Master from the connection, everything else from the submission, the plan as one argument."""
+    ingest.take(job)
+
+    command = ingest._get_hook()._build_spark_submit_command(ingest.application)
+
+    assert command[:3] == ["spark-submit", "--master", "local[2]"]
+    assert command[command.index("--conf") + 1] == "spark.ui.enabled=false"
+    assert command[command.index("--jars") + 1] == "/jars/a.jar,/jars/b.jar"
+    assert command[command.index("--name") + 1] == job.name
+    assert command[-5:] == [str(job.application), "--pipeline", "orders", "--plan", PLAN]
+    assert ingest._get_hook()._env["FRAZIL_HOME"] == job.env["FRAZIL_HOME"]
+
+
+@pytest.fixture
+def job_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ingest: SparkIngestOperator, job: Submission):
+    """Run the task against a `spark-submit` that writes a line and ends with the given exit code."""
+
+    def run(code: int) -> None:
+        program = tmp_path / "bin" / "spark-submit"
+        program.parent.mkdir()
+        program.write_text(
+            f"#!{sys.executable}\nprint('INFO noise')\nprint('frazil: said {code}')\nraise SystemExit({code})\n"
+        )
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+        monkeypatch.setattr(ingest, "submission", lambda run_id: job)
+        ingest.execute({"run_id": "manual__1"})
+
+    return run
+
+
+def test_what_a_person_must_mend_is_not_retried(job_ends):
+    """Exit code 78: the task fails for good, with the job's own last line instead of a command line."""
+    with pytest.raises(AirflowFailException) as failure:
+        job_ends(78)
+
+    assert str(failure.value) == "said 78"
+
+
+@pytest.mark.parametrize("code", [70, 75, 76, 1])
+def test_what_may_pass_by_itself_is_retried(job_ends, code: int):
+    """Kafka away, outcome unknown, parent lost, Spark broken: another try reads the tables and carries on."""
+    with pytest.raises(AirflowException, match=f"Error code is: {code}") as failure:
+        job_ends(code)
+
+    assert not isinstance(failure.value, AirflowFailException)
+
+
+def test_a_job_that_ends_well_is_a_success(job_ends):
+    """Exit code 0 raises nothing."""
+    job_ends(0)
+
+
+def test_a_missing_connection_is_named_instead_of_looking_for_a_yarn_cluster():
+    """The provider would take `--master yarn` without a word."""
+    ingest = SparkIngestOperator(
+        task_id="ingest", pipeline="orders", plan_json=PLAN, asset_name="lake.shop.orders", conn_id="nowhere"
+    )
+
+    with pytest.raises(AirflowFailException, match="no Airflow connection 'nowhere'"):
+        ingest.execute({"run_id": "manual__1"})
+
+
+def test_the_table_link_leads_to_the_events_of_the_table(ingest: SparkIngestOperator):
+    """The assets page of the UI, filtered by the asset's name."""
+    (link,) = ingest.operator_extra_links
+
+    assert link.get_link(ingest, ti_key=None) == "/assets?name_pattern=lake.shop.orders"

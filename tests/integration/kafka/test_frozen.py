@@ -1,0 +1,61 @@
+"""A broker that keeps its connections and stops answering in the middle of a transfer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pytest
+
+from frazil.errors import OutcomeUnknown, Retryable
+from frazil.kafka.produce import produce
+from frazil.kafka.read import read_range
+from frazil.kafka.record import OutgoingRecord
+from frazil.kafka.topics import create_topic
+
+NOISE = Random(1).randbytes(100_000)
+
+
+def noise(count: int, size: int) -> Iterator[OutgoingRecord]:
+    """Records that don't compress."""
+    span = len(NOISE) - size
+    return (OutgoingRecord(None, NOISE[n * 31 % span :][:size]) for n in range(count))
+
+
+def test_frozen_broker_hangs_a_reader(patient: Any) -> None:
+    """The read ends with the offset it reached, in time, and never as if the range were read."""
+    create_topic(patient.cluster, "t", 1)
+    count = 40_000  # 200 MB: three times what the client reads ahead
+    produce(patient.cluster, "t", noise(count, 5_000))
+    batches = read_range(patient.cluster, "t", 0, 0, count, batch_records=100)
+    rows = next(batches).num_rows
+
+    patient.freeze()
+    arrived = time.monotonic()
+    with pytest.raises(Retryable, match="topic 't', partition 0: nothing arrived") as failure:
+        for batch in batches:
+            rows += batch.num_rows
+            arrived = time.monotonic()
+
+    assert time.monotonic() - arrived < 15
+    assert 0 < rows < count
+    assert f"of 0 to {count}" in failure.value.message
+
+
+def test_frozen_broker_hangs_a_producer(patient: Any) -> None:
+    """The transfer ends in time as unknown, with the acknowledged count of that moment."""
+    create_topic(patient.cluster, "t", 1)
+    acknowledged: list[int] = []
+
+    def freeze(count: int) -> None:
+        patient.freeze()
+        acknowledged.append(count)
+
+    began = time.monotonic()
+    with pytest.raises(OutcomeUnknown, match="may or may not have arrived") as failure:
+        produce(patient.cluster, "t", noise(100_000, 100), rate=1_000, progress=freeze)
+
+    assert time.monotonic() - began < 20
+    assert f"{acknowledged[-1]} of " in failure.value.message

@@ -1,0 +1,84 @@
+"""What Kafka's errors mean: who must act, and on what."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from frazil.errors import FrazilError, Retryable, Terminal
+from frazil.kafka.cluster import MASK, Cluster
+from frazil.kafka.failure import translate
+
+CLUSTER = Cluster("prod", {"bootstrap.servers": "kafka:9092", "sasl.password": "hunter2"})
+
+CASES: list[tuple[int, type[FrazilError], str]] = [
+    (KafkaError._TIMED_OUT, Retryable, "answered in time"),
+    (KafkaError._TRANSPORT, Retryable, "answered in time"),
+    (KafkaError._ALL_BROKERS_DOWN, Retryable, "answered in time"),
+    (KafkaError._RESOLVE, Retryable, "answered in time"),
+    (KafkaError.UNKNOWN_TOPIC_OR_PART, Terminal, "has no topic 'orders' with a partition 3"),
+    (KafkaError._UNKNOWN_PARTITION, Terminal, "has no topic 'orders' with a partition 3"),
+    (KafkaError._AUTHENTICATION, Terminal, "credentials"),
+    (KafkaError.SASL_AUTHENTICATION_FAILED, Terminal, "credentials"),
+    (KafkaError.TOPIC_AUTHORIZATION_FAILED, Terminal, "not allowed at"),
+    (KafkaError.CLUSTER_AUTHORIZATION_FAILED, Terminal, "not allowed at"),
+    (KafkaError._AUTO_OFFSET_RESET, Terminal, "doesn't have the requested offset"),
+    (KafkaError.OFFSET_OUT_OF_RANGE, Terminal, "doesn't have the requested offset"),
+    (KafkaError._INVALID_ARG, Terminal, "refused"),
+    (KafkaError.MSG_SIZE_TOO_LARGE, Terminal, "refused"),
+    (KafkaError.TOPIC_EXCEPTION, Terminal, "refused"),
+    (KafkaError.LEADER_NOT_AVAILABLE, Retryable, "failed"),
+    (KafkaError.NOT_ENOUGH_REPLICAS, Retryable, "failed"),
+    (KafkaError._FAIL, Retryable, "failed"),
+]
+
+
+@pytest.mark.parametrize(("code", "kind", "says"), CASES)
+def test_error_gets_the_wrong_class(code: int, kind: type[FrazilError], says: str) -> None:
+    """Each code has its class, names the cluster and servers, and always says what to do."""
+    failure = translate(KafkaException(KafkaError(code)), CLUSTER, topic="orders", partition=3)
+
+    assert type(failure) is kind
+    assert says in failure.message
+    assert str(CLUSTER) in failure.message
+    assert failure.next_step
+
+
+def test_fatal_error_is_retried() -> None:
+    """An error after which the client can't go on needs a person, whatever its code."""
+    assert type(translate(KafkaError(KafkaError._FAIL, "x", fatal=True), CLUSTER)) is Terminal
+
+
+def test_wrong_password_looks_like_an_outage() -> None:
+    """The reason behind a time-out, reported on the side, decides: no retry with bad credentials."""
+    side = [
+        KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"),
+        KafkaError(KafkaError._AUTHENTICATION, "SASL authentication error: bad hunter2"),
+    ]
+
+    failure = translate(KafkaError(KafkaError._TIMED_OUT, "timed out"), CLUSTER, side)
+
+    assert type(failure) is Terminal
+    assert f"SASL authentication error: bad {MASK}" in failure.message
+
+
+def test_outage_hides_its_reason() -> None:
+    """What connections failed with is part of the message, other reports are not."""
+    side = [
+        KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"),
+        KafkaError(KafkaError._TRANSPORT, "kafka:9092: Connection refused"),
+    ]
+
+    failure = translate(KafkaError(KafkaError._TIMED_OUT, "timed out"), CLUSTER, side)
+
+    assert failure.message.endswith("answered in time: kafka:9092: Connection refused")
+    assert "clusters.prod.bootstrap_servers" in (failure.next_step or "")
+    assert "frazil up --only kafka" in (failure.next_step or "")
+
+
+def test_missing_topic_gives_no_way_out() -> None:
+    """The next step is a command with this cluster's servers and the topic."""
+    failure = translate(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), CLUSTER, topic="orders")
+
+    assert failure.message == f"{CLUSTER} has no topic 'orders'"
+    assert "--bootstrap-server kafka:9092 --topic orders" in (failure.next_step or "")

@@ -1,0 +1,76 @@
+"""Consumed messages as Arrow: nulls, times and headers in the shape that decoding expects."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from confluent_kafka import (
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    TIMESTAMP_NOT_AVAILABLE,
+    Message,
+)
+
+from frazil.kafka.messages import to_batch
+from frazil.records.kafka import KAFKA_SCHEMA
+
+
+def rows(*messages: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows of messages with the given parts and consecutive offsets."""
+    made = [
+        Message(topic="t", partition=3, offset=n, **{"timestamp": (TIMESTAMP_CREATE_TIME, 0), **parts})
+        for n, parts in enumerate(messages)
+    ]
+    batch = to_batch("t", 3, made)
+    assert batch.schema.equals(KAFKA_SCHEMA)
+    batch.validate(full=True)
+    return batch.to_pylist()
+
+
+def test_null_and_empty_become_one() -> None:
+    """No key or value is null, an empty one is empty."""
+    found = rows({"key": None, "value": b""}, {"key": b"", "value": None})
+
+    assert [(row["key"], row["value"]) for row in found] == [(None, b""), (b"", None)]
+    assert [(row["topic"], row["partition"], row["offset"]) for row in found] == [
+        ("t", 3, 0),
+        ("t", 3, 1),
+    ]
+
+
+def test_headers_lose_order_or_nulls() -> None:
+    """Headers keep order, repeated names and null values; a record without any has null."""
+    found = rows({"headers": [("b", b"1"), ("a", None), ("b", b"")]}, {"headers": None})
+
+    assert found[0]["headers"] == [
+        {"key": "b", "value": b"1"},
+        {"key": "a", "value": None},
+        {"key": "b", "value": b""},
+    ]
+    assert found[1]["headers"] is None
+
+
+def test_time_is_off_by_a_unit_or_type() -> None:
+    """Milliseconds become microseconds UTC, the type gets Kafka's number."""
+    ms = 1_663_027_200_123
+    found = rows(
+        {"timestamp": (TIMESTAMP_CREATE_TIME, ms)},
+        {"timestamp": (TIMESTAMP_LOG_APPEND_TIME, ms)},
+        {"timestamp": (TIMESTAMP_NOT_AVAILABLE, -1)},
+    )
+
+    at = datetime(2022, 9, 13, 0, 0, 0, 123_000, tzinfo=UTC)
+    assert [(row["timestamp"], row["timestamp_type"]) for row in found] == [
+        (at, 0),
+        (at, 1),
+        (None, None),
+    ]
+
+
+def test_broken_clock_stops_the_batch() -> None:
+    """A time beyond what microseconds can hold is null; its record and the others stay."""
+    found = rows({"timestamp": (TIMESTAMP_CREATE_TIME, 1_663_027_200_123_000_000)}, {"value": b"v"})
+
+    assert [row["timestamp"] for row in found] == [None, datetime(1970, 1, 1, tzinfo=UTC)]
+    assert found[1]["value"] == b"v"

@@ -1,0 +1,173 @@
+"""House rules that no linter knows: pins, sizes, pages that must agree with the code."""
+
+from __future__ import annotations
+
+import ast
+import re
+import runpy
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import frazil
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ("include", "plugins", "dags", "spark_jobs", "docs", "docker", "tests")
+MAX_FILE_LINES = 300
+MAX_FUNCTION_LINES = 50
+MAX_VERBS = 15
+MAX_MAP_LINES = 100
+
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def locked(file: Path) -> dict[str, set[str]]:
+    """Package -> versions pinned in a lock file; two versions where they differ by Python version."""
+    pins: dict[str, set[str]] = {}
+    for name, version in re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", file.read_text(encoding="utf-8"), re.MULTILINE):
+        pins.setdefault(canonicalize_name(name), set()).add(version)
+    return pins
+
+
+def declared() -> list[Requirement]:
+    """Every requirement of pyproject.toml, extras included."""
+    extras = PROJECT["project"]["optional-dependencies"].values()
+    return [Requirement(text) for group in (PROJECT["project"]["dependencies"], *extras) for text in group]
+
+
+def python_files() -> list[Path]:
+    return sorted(path for top in SOURCES for path in (ROOT / top).rglob("*.py"))
+
+
+def markdown_files() -> list[Path]:
+    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+@pytest.mark.parametrize("requirement", declared(), ids=lambda requirement: requirement.name)
+def test_lock_pins_what_pyproject_declares(requirement: Requirement) -> None:
+    """A dependency edited without `make lock` would be absent, or another version, on every other machine."""
+    versions = locked(ROOT / "requirements.txt").get(canonicalize_name(requirement.name), set())
+
+    assert versions, f"{requirement} is not in requirements.txt: run `make lock`"
+    assert all(version in requirement.specifier for version in versions), f"{requirement}: locked {versions}"
+
+
+@pytest.mark.parametrize("lock", ["requirements.txt", ".ci/bootstrap.txt", "docker/requirements.txt"])
+def test_every_pin_has_a_checksum(lock: str) -> None:
+    """A pin without a checksum accepts whatever is served under that version."""
+    text = (ROOT / lock).read_text(encoding="utf-8")
+    entries = re.split(r"^(?=[A-Za-z0-9._-]+==)", text, flags=re.MULTILINE)[1:]
+
+    assert entries
+    assert [entry.splitlines()[0] for entry in entries if "--hash=sha256:" not in entry] == []
+
+
+def test_pyspark_and_its_client_are_one_version() -> None:
+    """Both install into one folder: different versions leave a mixed tree that can't be imported."""
+    pins = locked(ROOT / "requirements.txt")
+
+    assert len(pins["pyspark"]) == 1
+    assert pins["pyspark"] == pins["pyspark-client"]
+
+
+def test_version_is_the_same_everywhere() -> None:
+    """The snapshot summary names the version that wrote it: it must be the one that was released."""
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    compose = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+
+    assert PROJECT["project"]["version"] == frazil.__version__
+    assert f"## {frazil.__version__}" in changelog
+    assert f"image: frazil:{frazil.__version__}\n" in compose
+
+
+def test_no_file_is_longer_than_the_house_allows() -> None:
+    """A file that grows past one screenful of ideas hides its second one."""
+    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in python_files()}
+
+    assert {str(path.relative_to(ROOT)): n for path, n in lengths.items() if n > MAX_FILE_LINES} == {}
+
+
+def functions(path: Path) -> Iterator[tuple[str, int]]:
+    """Name and length of each function, its docstring not counted."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            documented = ast.get_docstring(node, clean=False)
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            yield f"{path.relative_to(ROOT)}:{node.name}", length - (documented.count("\n") + 1 if documented else 0)
+
+
+def test_no_function_is_longer_than_the_house_allows() -> None:
+    """The tail is where mistakes live."""
+    long = {name: n for path in python_files() for name, n in functions(path) if n > MAX_FUNCTION_LINES}
+
+    assert long == {}
+
+
+def test_no_file_is_named_after_nothing() -> None:
+    """A file called after no concept collects everything."""
+    nothing = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "base"}
+
+    assert [str(path.relative_to(ROOT)) for path in python_files() if path.stem in nothing] == []
+
+
+def test_generated_pages_agree_with_the_models() -> None:
+    """A reference that lags behind the code is worse than none."""
+    generated = runpy.run_path(str(ROOT / "docs" / "generate.py"))["page"]()
+
+    assert (ROOT / "docs" / "pipeline-reference.md").read_text(encoding="utf-8") == generated, "run `make docs`"
+
+
+def test_every_key_of_a_file_is_explained() -> None:
+    """A key without a meaning in the reference sends its reader to the source."""
+    page = (ROOT / "docs" / "pipeline-reference.md").read_text(encoding="utf-8")
+
+    assert "| key | type | default | meaning |" in page
+    assert re.findall(r"^\| `(\w+)` .*\|\s*\|$", page, re.MULTILINE) == []
+
+
+@pytest.mark.parametrize("page", markdown_files(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    """A renamed file leaves dead links behind."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    targets = [target.partition("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in target]
+
+    assert [target for target in targets if target and not (page.parent / target).exists()] == []
+
+
+def test_the_map_names_every_room() -> None:
+    """A room that is missing on the map has no rule about what it may know."""
+    house = ROOT / "include" / "frazil"
+    rooms = {path.stem for path in house.iterdir() if path.is_dir() or path.suffix == ".py"} - {
+        "__init__",
+        "__pycache__",
+    }
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+    assert len(text.splitlines()) <= MAX_MAP_LINES
+    assert [room for room in sorted(rooms) if f"`{room}" not in text] == []
+
+
+def test_makefile_has_few_verbs_and_explains_each() -> None:
+    """`make help` is the table of contents: every verb is on it, and it fits on a screen."""
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    phony = re.search(r"^\.PHONY:(.*)$", text, re.MULTILINE)
+    explained = re.findall(r"^([a-z-]+):.*## \S", text, re.MULTILINE)
+
+    assert phony is not None
+    assert phony[1].split() == explained
+    assert len(explained) <= MAX_VERBS
+
+
+def test_the_readme_tells_only_verbs_that_exist() -> None:
+    """The first command a newcomer types must not be a typing error of ours."""
+    verbs = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    pages = "".join(page.read_text(encoding="utf-8") for page in markdown_files())
+    told = set(re.findall(r"(?:^|`)make ([a-z-]+)", pages, re.MULTILINE))
+
+    assert {"demo", "test"} <= told
+    assert told - verbs == set()
