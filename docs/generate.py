@@ -1,6 +1,6 @@
-"""Writes docs/pipeline-reference.md from the models of the pipeline and settings files.
+"""Writes the generated pages: keys of the pipeline and settings files, and codes of dead letters.
 
-`python docs/generate.py` writes the page; `--check` changes nothing and ends with 1 when the page is out of date.
+`python docs/generate.py` writes them; `--check` changes nothing and ends with 1 when one is out of date.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pydantic import BaseModel
 
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.settings import Settings
+from frazil.records.dead import DeadCode
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "pipeline-reference.md"
 
 INTRODUCTION = """\
 # Pipeline and settings files
@@ -30,12 +30,34 @@ may refer to the environment with `${env:NAME}` or `${env:NAME:-default}`; `${lo
 broker and the state folder of the embedded stack. An unknown key is an error. `frazil validate` checks all files.
 """
 
+DEAD_LETTERS = """\
+# Dead letters
+
+Generated from `frazil.records.dead` by `make docs`; `make check` fails when it is out of date.
+
+A record that can't become a row is kept whole in `<namespace>.<pipeline>__dead_letters`: key, value and headers as they
+came, topic, partition, offset and timestamp, the batch, and why: `code`, `stage`, `message`, and `path` for the field.
+"""
+
 Schema = Mapping[str, Any]
 """A JSON schema, as pydantic makes it."""
 
 
-def page() -> str:
-    """The whole page."""
+def pages() -> dict[Path, str]:
+    """Every generated page with what it should hold."""
+    docs = ROOT / "docs"
+    return {docs / "pipeline-reference.md": reference(), docs / "dead-letters.md": dead_letters()}
+
+
+def dead_letters() -> str:
+    """The page about reason codes."""
+    head = ["| code | stage | what is wrong | what to do |", "| --- | --- | --- | --- |"]
+    rows = [f"| `{code}` | {code.stage} | {escaped(code.meaning)} | {escaped(code.remedy)} |" for code in DeadCode]
+    return "\n".join([DEAD_LETTERS, *head, *rows, ""])
+
+
+def reference() -> str:
+    """The page about the keys of both files."""
     example = (ROOT / "include" / "pipelines" / "payments.yaml").read_text(encoding="utf-8")
     parts = [INTRODUCTION, "## The pipeline file\n", f"```yaml\n{example}```\n"]
     parts += sections("Pipeline", Pipeline)
@@ -125,14 +147,14 @@ def bounds(of: Schema) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the page, or judge it."""
-    wanted = page()
+    """Write the pages, or judge them."""
+    stale = [path for path, text in pages().items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
     if arguments == ["--check"]:
-        if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == wanted:
-            return 0
-        print(f"{PAGE.relative_to(ROOT)} is out of date: run `make docs`", file=sys.stderr)
-        return 1
-    PAGE.write_text(wanted, encoding="utf-8")
+        for path in stale:
+            print(f"{path.relative_to(ROOT)} is out of date: run `make docs`", file=sys.stderr)
+        return 1 if stale else 0
+    for path in stale:
+        path.write_text(pages()[path], encoding="utf-8")
     return 0
 
 

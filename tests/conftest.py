@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
+from random import SystemRandom
 from uuid import uuid4
 
 import pytest
@@ -13,22 +14,32 @@ from frazil.kafka.cluster import Cluster
 from frazil.kafka.topics import create_topic
 from frazil.local import broker as local_broker
 from frazil.local.home import Home, bootstrap_servers, with_ports
+from frazil.local.port import is_free
 from frazil.local.process import Processes
 
 TopicFactory = Callable[..., str]
 
 
-def free_ports(count: int) -> list[int]:
-    """Different ports of the loopback interface on which nobody listens now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+BELOW_EPHEMERAL = range(20_000, 32_000)
+"""Ports that the kernel gives to no outgoing connection: a client that keeps calling a killed broker would, sooner or
+later, be given that broker's own port for its end of the connection, and the restart would find it taken."""
+
+FreePorts = Callable[[int], list[int]]
 
 
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def free_ports() -> FreePorts:
+    """Find different ports of the loopback interface on which nobody listens: `free_ports(3)`."""
+
+    def find(count: int) -> list[int]:
+        tried = SystemRandom().sample(BELOW_EPHEMERAL, 100)  # not the seeded one: sessions side by side would agree
+        return list(islice(filter(is_free, tried), count))
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts) -> Iterator[str]:
     """`host:port` of a broker in a home of its own; the jars are the project's."""
     kafka, controller = free_ports(2)
     root = tmp_path_factory.mktemp("broker")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from croniter import croniter  # type: ignore[import-untyped]
+from croniter import croniter
 
 from frazil.errors import Terminal
 from frazil.pipeline.model import Pipeline
@@ -53,5 +53,5 @@ def _unknown_names(project: Project, pipeline: Pipeline) -> Iterator[str]:
 def _bad_interval(pipeline: Pipeline) -> Iterator[str]:
     """Airflow would find it only when it schedules the DAG."""
     cron = pipeline.every.cron
-    if cron is not None and not cron.startswith("@") and not croniter.is_valid(cron):
+    if cron is not None and not cron.startswith("@") and not croniter.is_valid(cron, strict=True):
         yield f"interval: {cron!r} is not a cron expression that can be scheduled"

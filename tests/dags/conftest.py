@@ -16,6 +16,9 @@ import pytest
 if TYPE_CHECKING:
     from airflow.dag_processing.dagbag import DagBag
 
+Parse = Callable[[], "DagBag"]
+WritePipeline = Callable[..., Path]
+
 ROOT = Path(__file__).resolve().parents[2]
 DAGS = ROOT / "dags"
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 import pytest
-from airflow.sdk import CronDataIntervalTimetable, DeltaDataIntervalTimetable
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import DAG, CronDataIntervalTimetable, DeltaDataIntervalTimetable
 
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
@@ -17,7 +18,7 @@ EXAMPLES = {"ingest__payments": "payments", "ingest__pizzas": "pizzas"}
 
 
 @pytest.fixture
-def dags(parse, monkeypatch: pytest.MonkeyPatch):
+def dags(parse: Callable[[], DagBag], monkeypatch: pytest.MonkeyPatch) -> Mapping[str, DAG]:
     """The DAGs of the project as it is delivered, whatever the developer's own environment says."""
     for variable in ("FRAZIL_HOME", "FRAZIL_PIPELINES", "FRAZIL_SETTINGS"):
         monkeypatch.delenv(variable, raising=False)
@@ -27,17 +28,19 @@ def dags(parse, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.fixture
-def pipeline(dags) -> Callable[[str], Pipeline]:
+def pipeline(dags: Mapping[str, DAG]) -> Callable[[str], Pipeline]:
     return lambda dag_id: Project.load().pipeline(EXAMPLES[dag_id])
 
 
-def test_no_pipeline_is_forgotten_and_none_appears_twice(dags):
+def test_no_pipeline_is_forgotten_and_none_appears_twice(dags: Mapping[str, DAG]):
     """The delivered pipeline files make exactly these DAGs."""
     assert sorted(dags) == sorted(EXAMPLES)
 
 
 @pytest.mark.parametrize("dag_id", EXAMPLES)
-def test_a_dag_says_who_is_asked_and_what_it_does(dags, pipeline, dag_id: str):
+def test_a_dag_says_who_is_asked_and_what_it_does(
+    dags: Mapping[str, DAG], pipeline: Callable[[str], Pipeline], dag_id: str
+):
     """Owner, tags, description and page come from the pipeline file."""
     dag, of = dags[dag_id], pipeline(dag_id)
 
@@ -45,11 +48,13 @@ def test_a_dag_says_who_is_asked_and_what_it_does(dags, pipeline, dag_id: str):
     assert dag.tags == {"frazil", "ingest", of.namespace}
     assert dag.description == of.description
     for word in (*of.source.topics, of.destinations[0].table, of.dead_letters_table, *of.destinations[0].columns):
-        assert f"`{word}`" in dag.doc_md or word in dag.doc_md
+        assert f"`{word}`" in dag.doc_md
 
 
 @pytest.mark.parametrize("dag_id", EXAMPLES)
-def test_two_writers_of_a_table_never_run_at_once(dags, pipeline, dag_id: str):
+def test_two_writers_of_a_table_never_run_at_once(
+    dags: Mapping[str, DAG], pipeline: Callable[[str], Pipeline], dag_id: str
+):
     """One run at a time, and one ingest task over all kinds of runs, in the pool of the settings."""
     dag = dags[dag_id]
     ingest = dag.get_task("ingest")
@@ -60,7 +65,7 @@ def test_two_writers_of_a_table_never_run_at_once(dags, pipeline, dag_id: str):
 
 
 @pytest.mark.parametrize("dag_id", EXAMPLES)
-def test_nothing_hangs_for_ever_and_nothing_is_tried_without_end(dags, dag_id: str):
+def test_nothing_hangs_for_ever_and_nothing_is_tried_without_end(dags: Mapping[str, DAG], dag_id: str):
     """Every timeout and retry is set, and a run may last as long as the tries of its longest task."""
     dag = dags[dag_id]
     longest = max(task.execution_timeout for task in dag.tasks)
@@ -73,7 +78,9 @@ def test_nothing_hangs_for_ever_and_nothing_is_tried_without_end(dags, dag_id: s
 
 
 @pytest.mark.parametrize("dag_id", EXAMPLES)
-def test_an_unpaused_dag_does_not_catch_up_the_past(dags, pipeline, dag_id: str):
+def test_an_unpaused_dag_does_not_catch_up_the_past(
+    dags: Mapping[str, DAG], pipeline: Callable[[str], Pipeline], dag_id: str
+):
     """Catch-up is off, and the interval of the file becomes contiguous data intervals in UTC."""
     dag = dags[dag_id]
 
@@ -83,7 +90,7 @@ def test_an_unpaused_dag_does_not_catch_up_the_past(dags, pipeline, dag_id: str)
 
 
 @pytest.mark.parametrize("dag_id", EXAMPLES)
-def test_plan_ingest_record_follow_each_other(dags, dag_id: str):
+def test_plan_ingest_record_follow_each_other(dags: Mapping[str, DAG], dag_id: str):
     """A run is plan, then ingest, then record; only record, the last, announces new data."""
     dag = dags[dag_id]
 
@@ -96,7 +103,7 @@ def test_plan_ingest_record_follow_each_other(dags, dag_id: str):
 
 
 @pytest.mark.parametrize("dag_id", EXAMPLES)
-def test_a_scheduled_run_needs_nobody_to_fill_in_the_form(dags, dag_id: str):
+def test_a_scheduled_run_needs_nobody_to_fill_in_the_form(dags: Mapping[str, DAG], dag_id: str):
     """Every field of the trigger form has a type and a default that fits it."""
     params = dags[dag_id].params
 

@@ -117,9 +117,10 @@ def test_no_file_is_named_after_nothing() -> None:
 
 def test_generated_pages_agree_with_the_models() -> None:
     """A reference that lags behind the code is worse than none."""
-    generated = runpy.run_path(str(ROOT / "docs" / "generate.py"))["page"]()
+    generated = runpy.run_path(str(ROOT / "docs" / "generate.py"))["pages"]()
 
-    assert (ROOT / "docs" / "pipeline-reference.md").read_text(encoding="utf-8") == generated, "run `make docs`"
+    assert len(generated) > 1
+    assert [path.name for path, text in generated.items() if path.read_text(encoding="utf-8") != text] == []
 
 
 def test_every_key_of_a_file_is_explained() -> None:

@@ -78,7 +78,7 @@ def _wait_for_dag(api: AirflowApi, dag: str, progress: Progress) -> None:
 
 
 def _run_once(project: Project, pipeline: Pipeline, api: AirflowApi, dag: str, progress: Progress) -> None:
-    """Trigger a run and follow it to its end. The schedule may run beside it: whoever comes second finds nothing to do."""
+    """Trigger a run and follow it. The schedule may run beside it: whoever comes second finds nothing to do."""
     run_id = f"demo__{datetime.now(UTC).isoformat(timespec='seconds')}"
     api.trigger(dag, run_id=run_id, note="triggered by `frazil demo`")
     _patiently(lambda: api.unpause(dag))

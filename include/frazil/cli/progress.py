@@ -2,14 +2,15 @@
 
 import time
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from rich.console import Console
-from rich.progress import Progress as RichProgress
-from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from frazil.cli import console
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress as Live
 
 _PLAIN_EVERY_SECONDS = 5.0
 """Between two plain lines about the same count: enough to see that it moves, few enough for a log."""
@@ -22,21 +23,11 @@ class Progress:
     """
 
     def __init__(self) -> None:
-        self._console: Console = console.err()
+        self._console = console.err()
         self._began = time.monotonic()
         self._said = ""
         self._said_at = self._began
-        self._live = (
-            RichProgress(
-                SpinnerColumn(),
-                TextColumn("{task.description}", markup=False),
-                TimeElapsedColumn(),
-                console=self._console,
-                transient=True,
-            )
-            if self._console.is_terminal
-            else None
-        )
+        self._live = _live(self._console) if self._console.is_terminal else None
 
     def __enter__(self) -> Self:
         if self._live is not None:
@@ -66,7 +57,7 @@ class Progress:
         elif time.monotonic() - self._said_at >= _PLAIN_EVERY_SECONDS:
             self._print(text)
 
-    def _move(self, live: RichProgress, text: str) -> None:
+    def _move(self, live: "Live", text: str) -> None:
         if not live.task_ids:
             live.add_task(text, total=None)
         live.update(live.task_ids[0], description=text)
@@ -80,3 +71,11 @@ class Progress:
         now = time.monotonic()
         self._said, self._said_at = line, now
         self._console.print(Text.assemble((f"{now - self._began:6.1f} s  ", "dim"), line), soft_wrap=True)
+
+
+def _live(on: "Console") -> "Live":
+    from rich.progress import Progress as Live
+    from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    text = TextColumn("{task.description}", markup=False)
+    return Live(SpinnerColumn(), text, TimeElapsedColumn(), console=on, transient=True)

@@ -10,8 +10,9 @@ from frazil.kafka.record import OutgoingRecord
 
 
 def lines(path: Path) -> Iterator[OutgoingRecord]:
-    """Yield one record without key per line: its bytes as they are, without the newline. An empty
-    line is a record too.
+    """Yield one record without key per line: its bytes as they are, without the newline.
+
+    An empty line is a record too.
 
     Raises:
         Terminal: the file can't be read.

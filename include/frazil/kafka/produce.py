@@ -58,8 +58,9 @@ def produce(
     rate: float | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Produced:
-    """Send records and wait until every one is acknowledged. A record lands once, however often the
-    client retries.
+    """Send records and wait until every one is acknowledged.
+
+    A record lands once, however often the client retries.
 
     Args:
         cluster: Where.

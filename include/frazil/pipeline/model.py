@@ -87,11 +87,11 @@ class Column(Model):
 class KafkaColumns(Model):
     """Names of the columns that tell where a row came from; replay and verify need them."""
 
-    topic: str = "_kafka_topic"
-    partition: str = "_kafka_partition"
-    offset: str = "_kafka_offset"
-    timestamp: str = "_kafka_timestamp"
-    batch: str = "_frazil_batch"
+    topic: str = Field("_kafka_topic", description="Topic of the record.")
+    partition: str = Field("_kafka_partition", description="Partition of the record.")
+    offset: str = Field("_kafka_offset", description="Offset of the record.")
+    timestamp: str = Field("_kafka_timestamp", description="Kafka timestamp of the record.")
+    batch: str = Field("_frazil_batch", description="Number of the batch that landed the record.")
 
 
 class PartitionField(Model):

@@ -42,12 +42,12 @@ def _write(value: JsonValue, parts: list[str]) -> None:
         parts.append(_scalar(value))
 
 
-def _scalar(value: bool | Number | str | None) -> str:
+def _scalar(value: JsonValue) -> str:
     if value is None:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(value) if isinstance(value, Number) else encode_basestring(value)
+    return str(value) if isinstance(value, Number) else encode_basestring(str(value))
 
 
 def kind(value: JsonValue) -> str:

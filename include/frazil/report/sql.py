@@ -87,9 +87,10 @@ def parse(connection: DuckDBPyConnection, sql: str) -> Question:
     found = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchone()
     tree: Mapping[str, Any] = json.loads(found[0]) if found else {"error": True, "error_message": "no answer"}
     if tree["error"]:
+        # DuckDB serialises questions only: anything that would change something is "not implemented".
+        said = "it would change something" if tree.get("error_type") == "not implemented" else tree["error_message"]
         raise Terminal(
-            f"this is no question to tables: {tree['error_message']}",
-            next_step="write one SELECT; tables are read only here",
+            f"this is no question to tables: {said}", next_step="write one SELECT; tables are only read here"
         )
     if len(tree["statements"]) != 1:
         raise Terminal(

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
-from random import SystemRandom
 
 import pytest
 
 from frazil.local import stack
 from frazil.local.home import Home, Ports
 from frazil.local.jars import fetch
-from frazil.local.port import is_free
 from frazil.local.process import Processes
-
-BELOW_EPHEMERAL = range(20_000, 32_000)
-"""Ports that the kernel gives to no outgoing connection: a client that keeps calling a killed broker would, sooner or
-later, be given that broker's own port for its end of the connection, and the restart would find it taken."""
-
-
-def free_ports(count: int) -> list[int]:
-    """Return different ports on which nobody listens now."""
-    tried = SystemRandom().sample(BELOW_EPHEMERAL, 100)  # not the seeded one: sessions side by side would agree
-    return list(islice(filter(is_free, tried), count))
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +23,7 @@ def shared_jars() -> Path:
 
 
 @pytest.fixture
-def home(tmp_path: Path, shared_jars: Path) -> Iterator[Home]:
+def home(tmp_path: Path, shared_jars: Path, free_ports: Callable[[int], list[int]]) -> Iterator[Home]:
     """Return an empty home on free ports; whatever the test started there is stopped."""
     made = replace(
         Home.resolve({"FRAZIL_HOME": str(tmp_path / "home")}),

@@ -62,7 +62,7 @@ class Shop:
         self.produce(json.dumps({"id": number, "name": f"order {number}"}).encode() for number in ids)
 
     def run(self, stage: Stage = stage_inline, report: Callable[[str], None] = lambda _: None) -> RunResult:
-        """One run: plan, then batches to the plan\'s ends, in this process."""
+        """One run: plan, then batches to the plan's ends, in this process."""
         run_id = str(uuid.uuid4())
         planned = plan_run(self.project, self.pipeline, run_id)
         if planned.plan is not None:

@@ -15,7 +15,7 @@ BATCH_NUMBER = 7
 
 
 def kafka_batch(values: Sequence[bytes | None], sources: Sequence[tuple[str, int]] | None = None) -> pa.RecordBatch:
-    """Return records with these values, from `sources` (topic, partition), at offsets 100, 101 …"""
+    """Return records with these values, from `sources` (topic, partition), at offsets from 100 on."""
     size = len(values)
     origins = sources or [("orders", 0)] * size
     columns = {

@@ -1,0 +1,201 @@
+"""The audit before a batch is decided, and what staging hands to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from frazil.batch.audit import Tolerance, audit, check_identity
+from frazil.batch.facts import ClusterFacts, Counts, Fit, Range, Staged, StagedFile
+from frazil.errors import Terminal
+from tests.unit.batch.kafka_facts import facts_of, plan_of, position_at
+
+RANGES = (Range("orders", 0, 0, 6), Range("orders", 1, 10, 14), Range("orders", 0, 6, 8))
+"""Partition 0 was split over two tasks: 8 offsets; partition 1 has 4."""
+
+EVERYTHING = Tolerance(max_rate=1, min_records=0, max_count=None)
+
+
+def files(rows: int) -> tuple[StagedFile, ...]:
+    return (StagedFile("a", rows - 1, 10, "{}"), StagedFile("b", 1, 10, "{}"))
+
+
+GOOD = Staged(
+    {("orders", 0): Counts(7, 5, 2, 0), ("orders", 1): Counts(4, 3, 0, 1)},
+    {"bad_json": 2},
+    {"rows": files(8), "letters": files(2)},
+)
+
+
+def staged(of_partition_0: Counts) -> Staged:
+    return replace(GOOD, counts={**GOOD.counts, ("orders", 0): of_partition_0})
+
+
+def test_sound_batch_is_refused() -> None:
+    """Gaps in the log (compaction, transaction markers) make fewer records than offsets: that is no fault."""
+    audit(RANGES, GOOD, "rows", "letters", EVERYTHING)
+    audit(RANGES, Staged(files={"rows": (), "letters": ()}), "rows", "letters", EVERYTHING)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (staged(Counts(7, 5, 1, 0)), r"orders, partition 0: 7 records read, 6 outcomes"),
+        (staged(Counts(7, 5, 2, 1)), r"orders, partition 0: 7 records read, 8 outcomes"),
+        (staged(Counts(9, 5, 2, 2)), r"orders, partition 0: 9 records read from 8 offsets"),
+        (
+            replace(GOOD, counts={**GOOD.counts, ("orders", 2): Counts(1, 0, 0, 1)}),
+            r"partition 2: 1 records read from 0 offsets",
+        ),
+        (replace(GOOD, files={"rows": files(7), "letters": files(2)}), r"table rows: 8 records, 7 rows"),
+        (replace(GOOD, files={"rows": files(9), "letters": files(2)}), r"table rows: 8 records, 9 rows"),
+        (replace(GOOD, files={"rows": files(8), "letters": files(3)}), r"table letters: 2 records, 3 rows"),
+        (replace(GOOD, files={"rows": files(8)}), r"table letters: 2 records, 0 rows"),
+        (replace(GOOD, files={**GOOD.files, "elsewhere": files(1)}), r"table elsewhere was not asked for"),
+    ],
+    ids=[
+        "lost",
+        "doubled",
+        "beyond",
+        "foreign partition",
+        "rows lost",
+        "rows doubled",
+        "letters",
+        "no letters",
+        "foreign table",
+    ],
+)
+def test_numbers_that_do_not_add_up_are_published(wrong: Staged, message: str) -> None:
+    """Each kind of mismatch stops the batch, with the numbers of both sides."""
+    with pytest.raises(Terminal, match=message):
+        audit(RANGES, wrong, "rows", "letters", EVERYTHING)
+
+
+def test_only_the_first_mismatch_is_told() -> None:
+    """All problems stand in one message: a person debugs once."""
+    wrong = replace(staged(Counts(9, 5, 2, 1)), files={"rows": files(1), "letters": files(2)})
+
+    with pytest.raises(Terminal) as caught:
+        audit(RANGES, wrong, "rows", "letters", EVERYTHING)
+
+    assert caught.value.message.count("\n") == 3
+
+
+def dead(count: int, of: int) -> tuple[tuple[Range, ...], Staged]:
+    letters = (StagedFile("l", count, 1, "{}"),)
+    rows = (StagedFile("r", of - count, 1, "{}"),)
+    whole = Staged(
+        {("t", 0): Counts(of, of - count, count, 0)}, {"bad_json": count}, {"rows": rows, "letters": letters}
+    )
+    return (Range("t", 0, 0, of),), whole
+
+
+@pytest.mark.parametrize(
+    ("count", "of", "tolerance"),
+    [
+        (100, 1000, Tolerance(0.1, 1000, None)),
+        (300, 1000, Tolerance(0.3, 1000, None)),
+        (999, 999, Tolerance(0.1, 1000, None)),
+        (5, 10, Tolerance(1, 0, 5)),
+        (0, 1000, Tolerance(0, 0, 0)),
+        (1000, 1000, Tolerance(1, 0, None)),
+    ],
+)
+def test_batch_exactly_at_the_limit_is_refused(count: int, of: int, tolerance: Tolerance) -> None:
+    """The limits are the largest values that pass; smaller batches are not judged by their rate."""
+    ranges, whole = dead(count, of)
+
+    audit(ranges, whole, "rows", "letters", tolerance)
+
+
+@pytest.mark.parametrize(
+    ("count", "of", "tolerance", "allowed"),
+    [
+        (101, 1000, Tolerance(0.1, 1000, None), "at most 10.0%"),
+        (1000, 1000, Tolerance(0.1, 1000, None), "at most 10.0%"),
+        (6, 10, Tolerance(1, 0, 5), "at most 5 "),
+        (6, 10, Tolerance(0.1, 1000, 5), "at most 5 "),
+        (1, 1000, Tolerance(0, 1000, None), "at most 0.0%"),
+        (1, 1, Tolerance(1, 0, 0), "at most 0 "),
+    ],
+)
+def test_batch_just_above_the_limit_is_published(count: int, of: int, tolerance: Tolerance, allowed: str) -> None:
+    """One letter more than tolerated and nothing is published; the message has counts, limit and codes."""
+    ranges, whole = dead(count, of)
+
+    with pytest.raises(Terminal, match=rf"{count} of {of} .*{allowed}.*bad_json {count}"):
+        audit(ranges, whole, "rows", "letters", tolerance)
+
+
+PLAN = plan_of(position_at(0), facts_of((0, 5, 5)))
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        (replace(facts_of((0, 5, 5)), cluster_id="other"), "from cluster-a to other"),
+        (facts_of((0, 5, 5), topic_id="id-2"), r"orders was recreated .*id-1, found id-2"),
+    ],
+)
+def test_topic_recreated_while_staging_is_published(facts: ClusterFacts, message: str) -> None:
+    """What was read came from another incarnation, or another cluster, than what was planned."""
+    check_identity(PLAN, facts_of((3, 9, 9)))
+
+    with pytest.raises(Terminal, match=message):
+        check_identity(PLAN, facts)
+
+
+counts = st.builds(Counts, *[st.integers(0, 1000)] * 4)
+keys = st.tuples(st.sampled_from(["orders", "a,b", "ü"]), st.integers(0, 3))
+staged_files = st.lists(
+    st.builds(StagedFile, st.text(max_size=5), st.integers(0, 9), st.integers(0, 9), st.text(max_size=5)), max_size=3
+)
+parts = st.builds(
+    Staged,
+    st.dictionaries(keys, counts, max_size=4),
+    st.dictionaries(st.sampled_from(["x", "y"]), st.integers(0, 9), max_size=2),
+    st.dictionaries(st.sampled_from(["rows", "letters"]), staged_files.map(tuple), max_size=2),
+)
+
+
+@given(parts)
+def test_staged_facts_change_on_their_way_from_an_executor(part: Staged) -> None:
+    """Partition numbers stay numbers and files keep their order."""
+    assert Staged.from_json(part.to_json()) == part
+
+
+@given(st.lists(parts, max_size=4))
+def test_merging_tasks_loses_counts_or_files(whole: list[Staged]) -> None:
+    """The sum over tasks is the batch, whichever partitions and tables each task had."""
+    merged = Staged.merged(whole)
+
+    assert merged.total == sum((part.total for part in whole), Counts())
+    assert sum(merged.dead_codes.values()) == sum(sum(part.dead_codes.values()) for part in whole)
+    for table in ("rows", "letters"):
+        assert merged.files.get(table, ()) == tuple(file for part in whole for file in part.files.get(table, ()))
+        assert merged.rows(table) == sum(part.rows(table) for part in whole)
+
+
+FIT = Fit("uuid-1", 0, {1: "long", 2: "string"})
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        (FIT, None),
+        (replace(FIT, fields={**FIT.fields, 3: "date"}), None),
+        (replace(FIT, uuid="uuid-2"), "replaced: files were staged for uuid-1, found uuid-2"),
+        (replace(FIT, spec_id=1), "spec changed from 0 to 1"),
+        (replace(FIT, fields={1: "long"}), "2: string -> gone"),
+        (replace(FIT, fields={1: "int", 2: "string"}), "1: long -> int"),
+    ],
+    ids=["the same", "column added", "table replaced", "spec changed", "column gone", "type changed"],
+)
+def test_files_are_published_into_a_table_they_do_not_fit(found: Fit, message: str | None) -> None:
+    """A column added meanwhile is harmless, everything else is named."""
+    mismatch = FIT.mismatch(found)
+
+    assert (mismatch is None) if message is None else (mismatch is not None and message in mismatch)

@@ -1,0 +1,47 @@
+"""How far a range has been read, told from what Kafka handed out."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import KafkaError, Message
+
+from frazil.batch.facts import Range
+from frazil.errors import Retryable, Terminal
+from frazil.kafka.client import Complaints
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.read import _Reading
+
+READING = _Reading(
+    Cluster("local", {"bootstrap.servers": "kafka:9092"}), cast("Any", None), Complaints(), Range("t", 3, 0, 10)
+)
+
+
+def message(offset: int, code: int | None = None) -> Message:
+    """A record, or what the client reports in its place."""
+    return Message(topic="t", partition=3, offset=offset, error=None if code is None else KafkaError(code))
+
+
+@pytest.mark.parametrize(
+    ("messages", "reached"),
+    [
+        ([message(4)], 5),
+        ([message(4), message(7)], 8),
+        ([message(4, KafkaError._PARTITION_EOF)], 4),
+        ([message(4), message(9, KafkaError._PARTITION_EOF)], 9),
+        ([message(5, KafkaError._PARTITION_EOF), message(5)], 6),
+    ],
+)
+def test_end_of_partition_counts_as_a_record(messages: list[Message], reached: int) -> None:
+    """The end of the partition says which offset comes next; a record says that the one after it does."""
+    assert READING._reached(messages) == reached
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [(KafkaError._AUTO_OFFSET_RESET, Terminal), (KafkaError._BAD_MSG, Retryable)]
+)
+def test_error_among_records_is_passed_over(code: int, kind: type[Exception]) -> None:
+    """An error ends the range with its coordinates, records behind it or not."""
+    with pytest.raises(kind, match=r"topic 't', partition 3"):
+        READING._reached([message(4), message(5, code), message(6)])
