@@ -5,7 +5,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory --no-builtin-rules
 
 BIN := .venv/bin
-CODE := include plugins dags spark_jobs docs docker tests
+CODE := include plugins dags spark_jobs docs docker tests conftest.py
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url
 ARGS ?=
 
@@ -14,7 +14,7 @@ export PYTHONPATH := include:plugins:.$(if $(PYTHONPATH),:$(PYTHONPATH))
 .PHONY: help setup system demo up down test test-fast check fmt docs lock wheel clean
 
 help: ## Show these verbs
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST) | $(if $(NO_COLOR),sed 's/\x1b\[[0-9;]*m//g',cat)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Make .venv from the lock file and fetch the jars; skips what is done
 	@.ci/setup

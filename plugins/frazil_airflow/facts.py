@@ -45,6 +45,6 @@ def sentence(facts: Mapping[str, Any]) -> str:
 
 
 def with_facts(note: str | None, said: str) -> str:
-    """Return the note of a run with our line at its end, in place of one we wrote before."""
-    kept = [line for line in (note or "").splitlines() if not line.startswith(_NOTE_MARK)]
-    return "\n".join([*kept, f"{_NOTE_MARK}{said}"])
+    """Return the note of a run, Markdown, with our paragraph at its end, in place of one we wrote before."""
+    kept = "\n".join(line for line in (note or "").splitlines() if not line.startswith(_NOTE_MARK)).strip()
+    return f"{kept}\n\n{_NOTE_MARK}{said}".strip()

@@ -85,12 +85,13 @@ def test_a_note_of_a_person_survives_ours():
     """A second try replaces our line and nothing else."""
     said = sentence(facts_of(RESULT, plan_of((0,), (12,))))
 
-    note = with_facts("asked for by Ana\nFrazil: old numbers", said)
+    note = with_facts("asked for by Ana\n\nFrazil: old numbers", said)
 
     assert note == (
-        "asked for by Ana\nFrazil: 9 rows, 2 dead letters (INVALID_JSON 2), 1 filtered in 1 batch, 4.2 s;"
+        "asked for by Ana\n\nFrazil: 9 rows, 2 dead letters (INVALID_JSON 2), 1 filtered in 1 batch, 4.2 s;"
         " complete through 2026-01-01T00:00:00.000+00:00"
     )
+    assert with_facts(None, said) == f"Frazil: {said}"
 
 
 def test_terminal_errors_end_a_task_for_good_and_others_do_not():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -174,23 +174,23 @@ def reaches_high_watermarks(facts: ClusterFacts) -> bool:
     return all(p.stable_end >= p.high_watermark for topic in facts.topics.values() for p in topic.partitions)
 
 
-def cut(ranges: tuple[Range, ...], max_records: int) -> tuple[tuple[Range, ...], ...]:
-    """Cut a run into batches of at most `max_records` offsets, in order: every partition advances in every batch in
-    proportion to what it has left, so that all partitions reach the end together.
+def cut(ranges: tuple[Range, ...], max_records: int) -> Iterator[tuple[Range, ...]]:
+    """Cut a run into batches of at most `max_records` offsets, in order, one at a time.
+
+    Every partition advances in every batch in proportion to what it has left, so that all reach the end together.
     """
-    batches = []
     left = tuple(r for r in ranges if r.span)
     while left:
         total = sum(r.span for r in left)
         shares = _shares(left, -(-total // -(-total // max_records)))
-        batches.append(tuple(replace(r, end=r.start + share) for r, share in zip(left, shares, strict=True) if share))
+        yield tuple(replace(r, end=r.start + share) for r, share in zip(left, shares, strict=True) if share)
         left = tuple(replace(r, start=r.start + share) for r, share in zip(left, shares, strict=True) if share < r.span)
-    return tuple(batches)
 
 
 def _shares(ranges: tuple[Range, ...], size: int) -> list[int]:
-    """How many of `size` offsets each range gives, in proportion to its span; what rounding down leaves over goes to
-    the largest fractions, so that a batch is never empty and never larger than asked.
+    """How many of `size` offsets each range gives, in proportion to its span.
+
+    What rounding down leaves over goes to the largest fractions: a batch is never empty and never larger than asked.
     """
     total = sum(r.span for r in ranges)
     shares = [r.span * size // total for r in ranges]

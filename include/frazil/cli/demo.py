@@ -35,8 +35,9 @@ def demo(
     project = Project.load()
     pipeline = project.pipeline(PIPELINE)
     try:
-        with demo_stack(project.home):
-            with Progress() as progress:
+        progress = Progress()
+        with demo_stack(project.home, progress):
+            with progress:
                 land_pizzas(project, pipeline, records, progress)
             agrees = print_report(project, pipeline)
             if agrees and _is_attended():

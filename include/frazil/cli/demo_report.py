@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from frazil.cli import console
-from frazil.cli.history import batch_table
+from frazil.cli.history import print_batches
 from frazil.cli.sql import show_result
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
@@ -39,7 +39,7 @@ def print_report(project: Project, pipeline: Pipeline) -> bool:
     console.headline("The ten stores with most pizzas")
     show_result(query(project, stores))
     console.headline(f"Snapshots of {table}")
-    console.out().print(batch_table(history(project, pipeline)))
+    print_batches(history(project, pipeline))
     console.headline(f"Dead letters in {letters}")
     show_result(query(project, reasons))
     return _print_reconciliation(project, pipeline)
@@ -58,10 +58,12 @@ def _print_reconciliation(project: Project, pipeline: Pipeline) -> bool:
 
 
 def _sample(rows: "pa.Table") -> Table:
-    """Long values are cut, never broken over lines: a sample is looked at, not copied."""
+    """Long values are cut, never broken over lines: a sample is looked at, not copied. Short columns stay whole."""
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in rows.column_names:
-        table.add_column(name, no_wrap=True, overflow="ellipsis", max_width=_SAMPLE_WIDTH)
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        longest = max(len(str(value)) for value in [name, *column.to_pylist()])
+        whole = longest if longest <= _SAMPLE_WIDTH else None
+        table.add_column(name, no_wrap=True, overflow="ellipsis", min_width=whole, max_width=_SAMPLE_WIDTH)
     for row in rows.to_pylist():
         table.add_row(*(str(value) for value in row.values()))
     return table

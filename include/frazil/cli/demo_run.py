@@ -22,10 +22,13 @@ from frazil.report.reconcile import Landing, landing
 _DAG_SECONDS = 60.0
 """Bounds the wait for Airflow to read the DAG files, 5 to 10 s after its start."""
 
+_FIRST_RUN_SECONDS = 75.0
+"""Bounds the wait for the schedule's first run, which comes within a minute. Without it, all goes on."""
+
 _RUN_SECONDS = 300.0
 """Bounds one DAG run: 20 s on two idle cores, and its task may be tried again."""
 
-_SCHEDULE_SECONDS = 150.0
+_SCHEDULE_SECONDS = 180.0
 """Bounds the wait for the schedule: a minute until it fires, then one run."""
 
 _EVERY_SECONDS = 1.0
@@ -42,29 +45,52 @@ def land_pizzas(project: Project, pipeline: Pipeline, records: int, progress: Pr
     """Produce records and wait until the DAG, triggered once and then on schedule, has landed them all.
 
     Raises:
-        Terminal: A run failed, or its DAG is not there.
+        Terminal: A run failed, its DAG is not there, or records that were acknowledged are not in the topic.
         Retryable: Something did not happen in time.
     """
     dag = f"ingest__{pipeline.name}"
+    cluster, topic = project.cluster(pipeline.source.cluster), pipeline.source.topics[0]
     with airflow.api(project.home) as api:
+        if ensure_topic(cluster, topic, PARTITIONS):
+            progress.done(f"topic {topic}: created with {PARTITIONS} partitions")
+        _start_schedule(api, dag, progress)
         _send(project, pipeline, records, progress)
-        _wait_for_dag(api, dag, progress)
         _run_once(project, pipeline, api, dag, progress)
         _send(project, pipeline, max(1, records // _SECOND_SHARE), progress)
         if not _landed_by_schedule(project, pipeline, progress):
             _run_once(project, pipeline, api, dag, progress)
 
 
+def _start_schedule(api: AirflowApi, dag: str, progress: Progress) -> None:
+    """Unpause the DAG and let the run pass that Airflow makes at once, for the interval that just ended.
+
+    Otherwise that run takes the records, and the triggered one waits behind it for nothing.
+    """
+    began = datetime.now(UTC)
+    _wait_for_dag(api, dag, progress)
+    _patiently(lambda: api.unpause(dag))
+    progress.doing(f"{dag}: unpaused, waiting for the schedule's first run")
+
+    def passed() -> bool:
+        runs = _patiently(lambda: api.runs(dag))
+        return all(run.has_finished for run in runs) and any(run.end_date and run.end_date > began for run in runs)
+
+    if until(passed, _FIRST_RUN_SECONDS, _EVERY_SECONDS):
+        progress.done(f"{dag}: the schedule's first run is over")
+
+
 def _send(project: Project, pipeline: Pipeline, count: int, progress: Progress) -> None:
     cluster, topic = project.cluster(pipeline.source.cluster), pipeline.source.topics[0]
-    if ensure_topic(cluster, topic, PARTITIONS):
-        progress.done(f"topic {topic}: created with {PARTITIONS} partitions")
+    before = landing(project, pipeline).produced
     pizzas = GENERATORS["pizzas"](count, broken_per_thousand=DEMO_BROKEN_PER_THOUSAND)
     sent = produce(cluster, topic, pizzas, progress=lambda n: progress.counting(f"produced {n:,} of {count:,} records"))
     progress.done(
         f"topic {topic}: {sent.count:,} records produced in {sent.seconds:.1f} s,"
         f" {DEMO_BROKEN_PER_THOUSAND} of every thousand broken on purpose"
     )
+    found = landing(project, pipeline).produced - before
+    if found < sent.count:
+        raise Terminal(f"topic {topic}: {sent.count} records were acknowledged, its offsets grew by {found}")
 
 
 def _wait_for_dag(api: AirflowApi, dag: str, progress: Progress) -> None:
@@ -81,7 +107,6 @@ def _run_once(project: Project, pipeline: Pipeline, api: AirflowApi, dag: str, p
     """Trigger a run and follow it. The schedule may run beside it: whoever comes second finds nothing to do."""
     run_id = f"demo__{datetime.now(UTC).isoformat(timespec='seconds')}"
     api.trigger(dag, run_id=run_id, note="triggered by `frazil demo`")
-    _patiently(lambda: api.unpause(dag))
     progress.done(f"{dag}: run {run_id} triggered through the REST API")
     began, last = time.monotonic(), ""
 

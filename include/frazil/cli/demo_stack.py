@@ -15,7 +15,7 @@ _UNDISTURBED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
-def demo_stack(home: Home) -> Iterator[None]:
+def demo_stack(home: Home, progress: Progress) -> Iterator[None]:
     """Bring the stack up for the time of a block.
 
     Which parts are the demo's is written down first: a demo that was killed outright is cleaned up by the next.
@@ -28,13 +28,13 @@ def demo_stack(home: Home) -> Iterator[None]:
     owned = [part for part in stack.PARTS if part in _recorded(record) or not now.is_running(part)]
     write_atomically(record, json.dumps(owned))
     try:
-        with Progress() as progress:
+        with progress:
             stack.up(home, report=progress.done)
         yield
     finally:
         for number in _UNDISTURBED:
             signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C must not leave half of the stack behind
-        with Progress() as progress:
+        with progress:
             progress.doing("stopping")
             _stop(home, owned)
             progress.done(f"stopped: {', '.join(owned) or 'nothing, all of it ran before'}")
@@ -52,7 +52,8 @@ def _stop(home: Home, owned: list[stack.Part]) -> None:
     processes = stack.processes_of(home)
     if set(owned) == set(stack.PARTS):
         stack.down(home)
-    elif "airflow" in owned:
+        return
+    if "airflow" in owned:
         airflow.stop(processes)
-    elif "kafka" in owned:
+    if "kafka" in owned:
         broker.stop(processes)

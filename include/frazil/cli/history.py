@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
     from frazil.report.history import BatchHistory
 
-_NUMBERS = ("read", "rows", "dead", "filtered", "seconds")
+_WIDE = 110
+"""Columns from which the offsets find room beside the counts of large batches."""
 
 
 def history(pipeline: PipelineName, *, as_json: Json = False) -> None:
@@ -30,27 +31,33 @@ def history(pipeline: PipelineName, *, as_json: Json = False) -> None:
     if not batches:
         console.say(f"{pipeline}: no batch yet")
         return
-    console.out().print(batch_table(batches))
+    print_batches(batches)
     for code, count in report.dead_letter_counts(project, chosen).items():
         console.say(f"dead letters {code}: {count:,}")
 
 
-def batch_table(batches: "Sequence[BatchHistory]") -> "Table":
-    """Batches as a table of 80 columns or more: what does not fit goes into further lines of the offsets."""
+def print_batches(batches: "Sequence[BatchHistory]") -> None:
+    """Print batches as a table; on a narrow page their offsets stand below it, so that nothing is cut."""
+    out = console.out()
+    is_wide = out.width >= _WIDE
+    out.print(_table(batches, with_offsets=is_wide))
+    if not is_wide:
+        for batch in batches:
+            out.print(f"batch {batch.n} offsets {' '.join(_offsets(batch))}")
+
+
+def _table(batches: "Sequence[BatchHistory]", *, with_offsets: bool) -> "Table":
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("n", justify="right", no_wrap=True)
-    table.add_column("committed", no_wrap=True)
-    table.add_column("snapshot", justify="right", no_wrap=True)
-    for name in _NUMBERS:
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("offsets from..next", overflow="fold")
+    for name in ("n", "committed", "snapshot", "read", "rows", "dead", "filtered", "seconds"):
+        table.add_column(name, justify="left" if name == "committed" else "right", no_wrap=True)
+    if with_offsets:
+        table.add_column("offsets from..next", overflow="fold")
     for batch in batches:
         outcome = [f"{count:,}" for count in (batch.read, batch.written, batch.dead, batch.filtered)]
-        when = f"{batch.committed_at:%m-%d %H:%M:%S}"
-        offsets = " ".join(_offsets(batch))
-        table.add_row(str(batch.n), when, str(batch.snapshot_id or ""), *outcome, f"{batch.seconds:.1f}", offsets)
+        row = [str(batch.n), f"{batch.committed_at:%m-%d %H:%M:%S}", str(batch.snapshot_id or ""), *outcome]
+        table.add_row(*row, f"{batch.seconds:.1f}", *([" ".join(_offsets(batch))] if with_offsets else []))
     return table
 
 

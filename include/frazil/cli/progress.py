@@ -16,10 +16,15 @@ _PLAIN_EVERY_SECONDS = 5.0
 """Between two plain lines about the same count: enough to see that it moves, few enough for a log."""
 
 
+_STILL_SECONDS = 20.0
+"""After this time without news a plain line says that the same is still going on."""
+
+
 class Progress:
     """What is done stays as a line with the seconds since the start; what is going on is shown below it.
 
-    Use it as a context manager. Its methods may be handed over as callbacks.
+    Use it as a context manager, more than once if a report comes in between; the seconds run on. Its methods may be
+    handed over as callbacks.
     """
 
     def __init__(self) -> None:
@@ -40,32 +45,27 @@ class Progress:
 
     def done(self, line: str) -> None:
         """Keep a line: something was reached."""
-        self._clear()
         self._print(line)
+        self._move("")
 
     def doing(self, text: str) -> None:
         """Say what is going on now; where nothing can move, a line if it is news."""
-        if self._live is not None:
-            self._move(self._live, text)
-        elif text != self._said:
+        self._move(text)
+        if self._live is None and (text != self._said or self._since_last() >= _STILL_SECONDS):
             self._print(text)
 
     def counting(self, text: str) -> None:
         """Like `doing` for a text whose number changes all the time."""
-        if self._live is not None:
-            self._move(self._live, text)
-        elif time.monotonic() - self._said_at >= _PLAIN_EVERY_SECONDS:
+        self._move(text)
+        if self._live is None and self._since_last() >= _PLAIN_EVERY_SECONDS:
             self._print(text)
 
-    def _move(self, live: "Live", text: str) -> None:
-        if not live.task_ids:
-            live.add_task(text, total=None)
-        live.update(live.task_ids[0], description=text)
-
-    def _clear(self) -> None:
+    def _move(self, text: str) -> None:
         if self._live is not None:
-            for task in self._live.task_ids:
-                self._live.remove_task(task)
+            self._live.update(self._live.task_ids[0], description=text)
+
+    def _since_last(self) -> float:
+        return time.monotonic() - self._said_at
 
     def _print(self, line: str) -> None:
         now = time.monotonic()
@@ -78,4 +78,6 @@ def _live(on: "Console") -> "Live":
     from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
     text = TextColumn("{task.description}", markup=False)
-    return Live(SpinnerColumn(), text, TimeElapsedColumn(), console=on, transient=True)
+    live = Live(SpinnerColumn(), TimeElapsedColumn(), text, console=on, transient=True)
+    live.add_task("", total=None)
+    return live

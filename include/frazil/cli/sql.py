@@ -50,7 +50,8 @@ def show_result(result: "pa.Table") -> None:
     else:
         _one_by_one(shown)
     more = result.num_rows - shown.num_rows
-    console.say(f"{result.num_rows:,} rows" + (f", the first {shown.num_rows:,} shown" if more else ""))
+    counted = "1 row" if result.num_rows == 1 else f"{result.num_rows:,} rows"
+    console.say(counted + (f", the first {shown.num_rows:,} shown" if more else ""))
 
 
 def _natural_width(out: "Console", table: "Table") -> int:
@@ -65,7 +66,7 @@ def _side_by_side(result: "pa.Table") -> "Table":
     for field in result.schema:
         number = of.is_integer(field.type) or of.is_floating(field.type) or of.is_decimal(field.type)
         table.add_column(field.name, justify="right" if number else "left", no_wrap=True)
-    columns = [[_cell(value) for value in column.to_pylist()] for column in result.columns]
+    columns = [[_cell(value) for value in column.to_pylist(maps_as_pydicts="lossy")] for column in result.columns]
     for row in zip(*columns, strict=True):
         table.add_row(*row)
     return table
@@ -95,5 +96,5 @@ def _rows(result: "pa.Table") -> list[dict[str, object]]:
     for name in result.column_names:
         twins = sum(name == other or other.startswith(f"{name}_") for other in names)
         names.append(f"{name}_{twins}" if name in names else name)
-    rows: list[dict[str, object]] = result.rename_columns(names).to_pylist()
+    rows: list[dict[str, object]] = result.rename_columns(names).to_pylist(maps_as_pydicts="lossy")
     return rows

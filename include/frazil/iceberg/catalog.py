@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from urllib.parse import urlparse
@@ -90,5 +90,10 @@ class Lake:
     def tables(self) -> list[str]:
         """Names of all tables, sorted."""
         with translated(f"listing catalog {self.name}"):
-            spaces = self._catalog.list_namespaces()
-            return sorted({".".join(table) for space in spaces for table in self._catalog.list_tables(space)})
+            names = {".".join(table) for space in self._namespaces() for table in self._catalog.list_tables(space)}
+        return sorted(names)
+
+    def _namespaces(self, within: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+        for namespace in self._catalog.list_namespaces(within):
+            yield namespace
+            yield from self._namespaces(namespace)

@@ -18,7 +18,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import SetPropertiesUpdate, UpdatesAndRequirements
-from pyiceberg.table.update.snapshot import _FastAppendFiles
+from pyiceberg.table.update.snapshot import _MergeAppendFiles
 
 from frazil.batch.facts import Fit, StagedFile
 from frazil.errors import FrazilError, OutcomeUnknown
@@ -90,7 +90,11 @@ def commit(lake: Lake, append: Append) -> int:
         try:
             return _attempt(table, append)
         except Refused:
-            raise
+            # A rival may have landed this very batch while we tried: rolling forward is anybody's work.
+            landed = append.landed(lake.load_table(append.table).metadata)
+            if landed is None:
+                raise
+            return landed
         except FOREIGN as error:
             _log.info("commit on %s was not confirmed, reading the table again: %s", append.table, error)
             failure = error
@@ -130,8 +134,12 @@ def _attempt(table: Table, append: Append) -> int:
     return producer.snapshot_id
 
 
-class _CheckedAppend(_FastAppendFiles):
-    """A fast append that validates itself against refreshed metadata and never deletes what it wrote."""
+class _CheckedAppend(_MergeAppendFiles):
+    """An append that validates itself against refreshed metadata and never deletes what it wrote.
+
+    It merges manifests where the table asks for it (`commit.manifest-merge.enabled`), as Frazil's own tables do: else
+    the list of manifests, and with it the cost of every commit and scan, would grow with each batch.
+    """
 
     def __init__(self, append: Append, transaction: Any) -> None:
         super().__init__(

@@ -28,6 +28,9 @@ from frazil.iceberg.faults import translated
 FLUSH_BYTES = 128 * 2**20
 """Decoded rows a task holds in memory per table before it writes a file: the bound of a task's memory."""
 
+_METRICS = "write.metadata.metrics."
+"""Prefix of the table properties that choose which statistics a data file carries."""
+
 _COUNTS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
 _BOUNDS = ("lower_bounds", "upper_bounds")
 
@@ -88,13 +91,28 @@ class DataFileWriter:
         table = pa.Table.from_batches(self._held)
         self._held, self._held_bytes = [], 0
         with translated(f"writing data files of table {self.name}"):
-            for file in _dataframe_to_data_files(self._metadata, table, self._io, self._uuid, self._counter):
-                self._files.append(staged_file(file, self._metadata))
+            try:
+                self._files += self._written(table, self._metadata)
+            except (UnicodeEncodeError, OverflowError):
+                # PyIceberg can't cut some texts to a bound (U+D7FF at the cut) nor see times beyond year 9999. Bounds
+                # only help readers skip files, so such rows are written without them. The first attempt is an orphan.
+                self._files += self._written(table, _without_bounds(self._metadata))
+
+    def _written(self, table: pa.Table, metadata: TableMetadata) -> list[StagedFile]:
+        files = _dataframe_to_data_files(metadata, table, self._io, self._uuid, self._counter)
+        return [staged_file(file, metadata) for file in files]
+
+
+def _without_bounds(metadata: TableMetadata) -> TableMetadata:
+    properties = {key: value for key, value in metadata.properties.items() if not key.startswith(_METRICS)}
+    return metadata.model_copy(update={"properties": properties | {f"{_METRICS}default": "counts"}})
 
 
 def staged_file(file: DataFile, metadata: TableMetadata) -> StagedFile:
-    """The facts of a data file as text. Bounds and partition values are spelled as the table specification's single
-    values in binary (appendix D): the way back gives exactly what manifests hold, a day as its number.
+    """The facts of a data file as text.
+
+    Bounds and partition values are spelled as the table specification's single values in binary (appendix D): the way
+    back gives exactly what manifests hold, a day as its number.
     """
     spec = metadata.spec()  # files are always written under the current spec
     types = _partition_types(spec, metadata)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pydantic import ValidationError
@@ -16,8 +18,11 @@ from pyiceberg.exceptions import (
     NoSuchNamespaceError,
     NoSuchTableError,
     NotInstalledError,
+    OAuthError,
+    RESTError,
     ServerError,
     ServiceUnavailableError,
+    TooManyRequestsError,
     UnauthorizedError,
     ValidationException,
 )
@@ -26,26 +31,38 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Terminal
 
 FOREIGN = (
-    AuthorizationExpiredError,
-    BadRequestError,
     CommitFailedException,
-    CommitStateUnknownException,
-    ForbiddenError,
     NoSuchNamespaceError,
     NoSuchTableError,
     NotInstalledError,
+    NotImplementedError,
     OSError,
+    RESTError,
     SQLAlchemyError,
-    ServerError,
     ValidationException,
     ValidationError,
     ValueError,
     pa.ArrowException,
 )
-"""What an operation on a table is known to raise. ValueError: PyIceberg uses it for states it does not expect."""
+"""What an operation on a table is known to raise. RESTError is the root of all answers of a REST catalog.
+ValueError: PyIceberg uses it for states it does not expect."""
 
-_REFUSED = (UnauthorizedError, ForbiddenError, AuthorizationExpiredError, BadRequestError, NotInstalledError)
-_UNAVAILABLE = (ServiceUnavailableError, ServerError, CommitFailedException, DBAPIError, OSError)
+_REFUSED = (
+    UnauthorizedError,
+    ForbiddenError,
+    AuthorizationExpiredError,
+    OAuthError,
+    BadRequestError,
+    NotInstalledError,
+)
+_UNAVAILABLE = (
+    ServiceUnavailableError,
+    TooManyRequestsError,
+    ServerError,
+    CommitFailedException,
+    DBAPIError,
+    OSError,
+)
 
 
 @contextmanager
@@ -64,19 +81,48 @@ def as_frazil(error: BaseException, doing: str) -> FrazilError:
     found = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
     if isinstance(error, CommitStateUnknownException):
         return OutcomeUnknown(f"{doing}: the catalog did not say whether the commit landed ({found})")
-    if isinstance(error, NoSuchTableError):
-        return Terminal(
-            f"{doing}: there is no such table in the catalog ({found})",
-            next_step="frazil history PIPELINE shows what was written where",
-        )
-    if isinstance(error, PermissionError):
-        return Terminal(
-            f"{doing}: permission denied ({found})", next_step="give this user write access to the warehouse"
-        )
-    if isinstance(error, _REFUSED):
-        return Terminal(
-            f"{doing}: the catalog refused ({found})", next_step="check the catalog's entry in the settings file"
-        )
-    if isinstance(error, _UNAVAILABLE):
-        return Retryable(f"{doing}: the catalog or the storage is not available now ({found})")
+    for meaning in _MEANINGS:
+        if meaning.fits(error):
+            return meaning.kind(f"{doing}: {meaning.what} ({found})", next_step=meaning.next_step)
     return Terminal(f"{doing}: {found}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Meaning:
+    """What some foreign errors mean for the caller."""
+
+    kind: type[Retryable | Terminal]
+    of: tuple[type[Exception], ...]
+    what: str
+    next_step: str | None = None
+    errno: int | None = None
+
+    def fits(self, error: BaseException) -> bool:
+        return isinstance(error, self.of) and (self.errno is None or getattr(error, "errno", None) == self.errno)
+
+
+_MEANINGS = (
+    _Meaning(
+        Terminal,
+        (NoSuchTableError,),
+        "there is no such table in the catalog",
+        "frazil history PIPELINE shows what was written where",
+    ),
+    _Meaning(
+        Terminal,
+        (FileNotFoundError,),
+        "a file is gone that must be there",
+        "was it deleted by hand or by an orphan removal? Restore it from a backup of the storage",
+    ),
+    _Meaning(
+        Terminal,
+        (OSError,),
+        "a partition value is too long for a file name",
+        "set table property write.object-storage.enabled=true, or partition by truncate(N, column)",
+        errno.ENAMETOOLONG,
+    ),
+    _Meaning(Terminal, (PermissionError,), "permission denied", "give this user write access to the warehouse"),
+    _Meaning(Terminal, _REFUSED, "the catalog refused", "check the catalog's entry in the settings file"),
+    _Meaning(Retryable, _UNAVAILABLE, "the catalog or the storage is not available now"),
+)
+"""The first that fits counts: special cases stand before the general ones."""

@@ -91,8 +91,8 @@ def _refuse_rolled_back(metadata: TableMetadata, key: str, table: str, newest: i
     _, snapshot_id = _read_mirror(text, key, table)
     if snapshot_id != newest:
         raise Terminal(
-            f"table {table} was rolled back: its property {key} names snapshot {snapshot_id}, the newest snapshot of main"
-            f" that carries the key is {newest}",
+            f"table {table} was rolled back: its property {key} names snapshot {snapshot_id},"
+            f" the newest snapshot of main that carries the key is {newest}",
             next_step=f"restore main to a snapshot that descends from {snapshot_id}",
         )
 

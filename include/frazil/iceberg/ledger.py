@@ -32,10 +32,17 @@ TABLE_PROPERTIES = {
     # A commit a minute writes 1,440 metadata files a day; the snapshots keep what matters.
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "50",
+    # A manifest per batch would make every scan slower with the table's age.
+    "commit.manifest-merge.enabled": "true",
     # Foreign expiry jobs keep at least these, so that the position stays in the ancestry of main.
     "history.expire.min-snapshots-to-keep": "20",
 }
 """Properties of every table Frazil creates: chosen for frequent commits."""
+
+
+PARTITIONED_LAYOUT = {"write.object-storage.enabled": "true", "write.object-storage.partitioned-paths": "false"}
+"""Further properties of partitioned tables: values stay out of paths, so a long text is no failed file name, and object
+stores see no hot prefixes."""
 
 
 def _schema(fields: list[tuple[str, IcebergType, bool, str]]) -> Schema:
@@ -95,7 +102,7 @@ DEAD_LETTER_SCHEMA = Schema(
                 NestedField(13, "key", StringType(), required=False),
                 NestedField(14, "value", BinaryType(), required=False),
             ),
-            False,
+            element_required=False,
         ),
         required=False,
         doc="Headers, as they came",
@@ -113,13 +120,17 @@ def ledger_rows(rows: list[dict[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema_to_pyarrow(LEDGER_SCHEMA, include_field_ids=False))
 
 
+def _equals(column: str, value: str) -> BooleanExpression:
+    return EqualTo(column, value)  # type: ignore[call-arg, arg-type]  # mypy sees the model's fields, not its __init__
+
+
 def read_ledger(lake: Lake, table: str, pipeline: str, run: str | None = None) -> list[dict[str, Any]]:
     """Rows of one pipeline, of one run if given, by batch number and table. Empty if there is no ledger yet."""
     found = lake.find_table(table)
     if found is None:
         return []
-    of_pipeline: BooleanExpression = EqualTo("pipeline", pipeline)
-    where = of_pipeline if run is None else And(of_pipeline, EqualTo("run", run))
+    of_pipeline = _equals("pipeline", pipeline)
+    where = of_pipeline if run is None else And(of_pipeline, _equals("run", run))
     with translated(f"reading ledger {table}"):
         rows: list[dict[str, Any]] = found.scan(row_filter=where).to_arrow().to_pylist()
     return sorted(rows, key=lambda row: (row["n"], row["role"] != "destination", row["table"]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -52,8 +52,18 @@ _PLAIN: dict[str, IcebergType] = {
     "uuid": UUIDType(),
     "binary": BinaryType(),
 }
-_UNWRITABLE = {("uuid", "identity"), ("time", "bucket"), ("binary", "truncate")}
-"""Allowed by the table specification, but PyIceberg 0.12 can't write them: better refused before anything is read."""
+_UNWRITABLE = {
+    ("uuid", "identity"),
+    ("time", "bucket"),
+    ("binary", "truncate"),
+    ("float", "identity"),
+    ("double", "identity"),
+}
+"""Allowed by the table specification, but PyIceberg 0.12 can't write them, or writes 0.0 and -0.0 twice: better refused
+before anything is read."""
+
+_WRITABLE_FORMAT_VERSION = 2
+"""PyIceberg 0.12 reads version 3 and does not write it."""
 
 _FIRST_PARTITION_FIELD_ID = 1000
 """The table specification reserves ids below 1000 for columns."""
@@ -128,6 +138,7 @@ def check_destination(table: Table, destination: model.Destination) -> None:
         for name, field in declared.items()
         if name not in found or _shape(found[name].field_type) != _shape(field.field_type)
     ]
+    problems += _writer_problems(table, declared.keys())
     problems += [
         f"column {name}: the table requires a value, the pipeline declares it as optional"
         for name, field in found.items()
@@ -138,6 +149,22 @@ def check_destination(table: Table, destination: model.Destination) -> None:
             f"table {destination.table} does not fit its pipeline:\n" + "\n".join(f"  {p}" for p in problems),
             next_step="change the columns of the pipeline file, or alter the table",
         )
+
+
+def _writer_problems(table: Table, filled: Collection[str]) -> Iterator[str]:
+    """What keeps PyIceberg from writing files for an existing table."""
+    if table.format_version > _WRITABLE_FORMAT_VERSION:
+        yield f"format version {table.format_version}: files can be written up to version {_WRITABLE_FORMAT_VERSION}"
+    file_format = table.properties.get("write.format.default", "parquet").lower()
+    if file_format != "parquet":
+        yield f"write.format.default is {file_format}: only Parquet can be written"
+    for field in table.spec().fields:
+        source = table.schema().find_field(field.source_id)
+        transform = str(field.transform).partition("[")[0]
+        if table.schema().find_column_name(field.source_id) not in filled:
+            yield f"partition field {field.name}: the pipeline does not fill its column {source.name}"
+        elif (str(source.field_type), transform) in _UNWRITABLE:
+            yield f"partition field {field.name}: {transform} of {source.field_type} can't be written"
 
 
 def _shape(of: IcebergType) -> object:

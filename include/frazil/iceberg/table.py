@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
@@ -11,9 +13,29 @@ from frazil.iceberg.faults import translated
 __all__ = ["Table", "TableMetadata", "delete_files", "metadata_path", "read_text", "staging_table", "write_text"]
 
 
+_NO_HISTORY: Mapping[str, object] = {
+    "current_snapshot_id": None,
+    "snapshots": [],
+    "snapshot_log": [],
+    "metadata_log": [],
+    "refs": {},
+    "statistics": [],
+    "partition_statistics": [],
+}
+"""A table's age must not travel to every task."""
+
+_CATALOG_ONLY = {"uri", "credential", "token"}
+"""Properties that open the catalog. Tasks write files, they never commit."""
+
+
 def staging_table(name: str, table: Table) -> StagingTable:
-    """What a task needs to write files of a table. Its `io` holds storage credentials: never log it."""
-    return StagingTable(name, table.metadata.model_dump_json(), dict(table.io.properties))
+    """What a task needs to write files of a table: its shape, not its history, and the way to its storage.
+
+    `io` holds storage credentials: never log it.
+    """
+    shape = table.metadata.model_copy(update=_NO_HISTORY)
+    io = {key: value for key, value in table.io.properties.items() if key not in _CATALOG_ONLY}
+    return StagingTable(name, shape.model_dump_json(), io)
 
 
 def metadata_path(table: Table, file_name: str) -> str:

@@ -41,7 +41,7 @@ class ConfigError(Terminal):
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """What ``${env:NAME}`` and ``${local:NAME}`` may stand for; ``:-`` gives a default for unset or empty, as in shells."""
+    """What ``${env:NAME}`` and ``${local:NAME}`` stand for; ``:-`` gives a default for unset or empty, as in shells."""
 
     env: Mapping[str, str]
     local: Mapping[str, str]
@@ -207,8 +207,9 @@ def _substitute(node: object, references: References, at: tuple[str, ...], probl
 
 
 def _problems(model: type[BaseModel], error: ValidationError) -> list[str]:
-    """One line per complaint of pydantic, without the echoes: a tuple that lost its broken items is also called too
-    short, and the other branch of a union complains as well.
+    """One line per complaint of pydantic, without its echoes.
+
+    A tuple that lost its broken items is also called too short, and the other branch of a union complains as well.
     """
     found = error.errors()
     outer = {details["loc"][:depth] for details in found for depth in range(len(details["loc"]))}
@@ -237,7 +238,7 @@ def _problem(model: type[BaseModel], details: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A place of a file, seen through the model: its key path, the keys known there, and whether it may hold secrets."""
+    """A place of a file, seen through the model: key path, keys known there, and whether it may hold secrets."""
 
     path: tuple[str, ...]
     keys: tuple[str, ...]

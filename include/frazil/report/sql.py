@@ -84,8 +84,8 @@ def parse(connection: DuckDBPyConnection, sql: str) -> Question:
     Raises:
         Terminal: It is not valid SQL, not a single statement, or would change something.
     """
-    found = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchone()
-    tree: Mapping[str, Any] = json.loads(found[0]) if found else {"error": True, "error_message": "no answer"}
+    [(text,)] = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
+    tree: Mapping[str, Any] = json.loads(text)
     if tree["error"]:
         # DuckDB serialises questions only: anything that would change something is "not implemented".
         said = "it would change something" if tree.get("error_type") == "not implemented" else tree["error_message"]
@@ -146,18 +146,27 @@ def _strings(tree: object) -> Iterator[str]:
 
 def _limit(root: Mapping[str, Any]) -> int | None:
     """The LIMIT of `SELECT columns FROM one_table LIMIT n`; nothing else leaves rows to be counted or compared."""
-    plain = root.get("type") == "SELECT_NODE" and root["from_table"]["type"] == "BASE_TABLE"
-    if not plain or not all(expression["class"] in ("STAR", "COLUMN_REF") for expression in root["select_list"]):
+    if not _is_plain(root) or len(root["modifiers"]) != 1:
         return None
-    if any(root.get(key) for key in ("where_clause", "group_expressions", "having", "qualify", "sample")):
-        return None
-    if root["from_table"].get("sample") or root["from_table"].get("at_clause") or len(root["modifiers"]) != 1:
-        return None
-    limit = root["modifiers"][0].get("limit") if root["modifiers"][0]["type"] == "LIMIT_MODIFIER" else None
-    if not isinstance(limit, dict) or root["modifiers"][0]["offset"] or limit.get("class") != "CONSTANT":
+    modifier = root["modifiers"][0]
+    counts_rows = modifier["type"] == "LIMIT_MODIFIER" and modifier.get("limit_type", "ROW_COUNT") == "ROW_COUNT"
+    limit = modifier["limit"] if counts_rows and not modifier["offset"] else None
+    if limit is None or limit["class"] != "CONSTANT":
         return None
     value = limit.get("literal", {}).get("text") or limit.get("value", {}).get("value")
     return int(value) if str(value).isdecimal() else None
+
+
+def _is_plain(root: Mapping[str, Any]) -> bool:
+    """Whether a question shows columns of one table, row by row and all of them alike."""
+    if root.get("type") != "SELECT_NODE" or root["from_table"]["type"] != "BASE_TABLE":
+        return False
+    source = root["from_table"]
+    if any(root.get(key) for key in ("where_clause", "group_expressions", "having", "qualify", "sample")):
+        return False
+    if source.get("sample") or source.get("at_clause"):
+        return False
+    return all(expression["class"] in ("STAR", "COLUMN_REF") for expression in root["select_list"])
 
 
 def _read(lake: Lake, path: Path, question: Question) -> pa.Table:

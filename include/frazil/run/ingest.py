@@ -14,6 +14,7 @@ from frazil.batch.manifest import Manifest, TablePart
 from frazil.batch.plan import RunPlan, advance, cut, remaining
 from frazil.batch.position import Position
 from frazil.errors import FrazilError, Retryable, Terminal
+from frazil.iceberg.catalog import Lake
 from frazil.iceberg.commit import Refused, fit_of
 from frazil.iceberg.schema import arrow_columns
 from frazil.iceberg.table import delete_files, staging_table, write_text
@@ -38,6 +39,7 @@ class _Run:
 
     project: Project
     pipeline: Pipeline
+    lake: Lake
     plan: RunPlan
     stage: Stage
     report: Report
@@ -77,8 +79,8 @@ def ingest(
     """
     if plan.pipeline != pipeline.name:
         raise Terminal(f"the plan is of pipeline {plan.pipeline}, not {pipeline.name}")
-    run = _Run(project, pipeline, plan, stage, report, clock)
     lake = project.lake(pipeline.catalog)
+    run = _Run(project, pipeline, lake, plan, stage, report, clock)
     published = refused = 0
     while True:
         tables, now = settled(lake, pipeline, clock)
@@ -88,7 +90,7 @@ def ingest(
         if not ranges:
             return published
         try:
-            _run_batch(run, tables, now, now.position, cut(ranges, pipeline.limits.max_records)[0])
+            _run_batch(run, tables, now, now.position, next(cut(ranges, pipeline.limits.max_records)))
         except Refused as refusal:
             refused += 1
             report(f"batch {now.position.n + 1} refused, planning again: {refusal.message}")
@@ -102,7 +104,6 @@ def ingest(
 
 def _run_batch(run: _Run, tables: Tables, now: Standing, position: Position, ranges: tuple[Range, ...]) -> None:
     following = advance(position, ranges, run.plan)
-    lake = run.project.lake(run.pipeline.catalog)
     started_at = run.clock().isoformat(timespec="milliseconds")
     run.report(f"batch {following.n}: staging {sum(r.span for r in ranges):,} offsets of {len(ranges)} partitions")
     began = time.monotonic()
@@ -112,17 +113,26 @@ def _run_batch(run: _Run, tables: Tables, now: Standing, position: Position, ran
     run.report(f"batch {following.n}: staged {total.written:,} rows, {total.dead:,} dead letters in {staged_in:.1f} s")
     try:
         _audit(run, ranges, staged)
-    except FrazilError:
-        delete_files(tables.destination, [file.path for files in staged.files.values() for file in files])
+    except FrazilError as failure:
+        _delete(run, tables, staged, failure)
         raise
     phases = {"stage": round(staged_in, 3), "audit": round(time.monotonic() - began - staged_in, 3)}
     manifest = _manifest(run, tables, now, _Work(following, staged, started_at, phases))
     path = manifest_path(tables, run.pipeline, following.n, manifest.batch)
     write_text(tables.destination, path, manifest.to_json())
-    snapshot = decide(lake, manifest, path, before=position)
+    snapshot = decide(run.lake, manifest, path, before=position)
     run.report(f"batch {following.n}: decided, snapshot {snapshot}")
-    roll_forward(lake, manifest, path, run.clock)
+    roll_forward(run.lake, manifest, path, run.clock)
     run.report(f"batch {following.n}: finished")
+
+
+def _delete(run: _Run, tables: Tables, staged: Staged, failure: FrazilError) -> None:
+    """Remove files that were never part of a commit request. The failure that led here is told whatever happens."""
+    try:
+        delete_files(tables.destination, [file.path for files in staged.files.values() for file in files])
+    except FrazilError as error:
+        run.report(f"staged files are left to orphan removal: {error.message}")
+        failure.add_note(f"staged files could not be deleted: {error.message}")
 
 
 def _order(run: _Run, tables: Tables, n: int, ranges: tuple[Range, ...]) -> StageOrder:

@@ -13,6 +13,7 @@ from frazil.batch.position import Position
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.commit import Refused, fit_of
+from frazil.iceberg.schema import check_destination
 from frazil.iceberg.table import metadata_path, read_text, write_text
 from frazil.kafka.observe import observe
 from frazil.pipeline.model import Pipeline
@@ -47,12 +48,14 @@ def plan_run(project: Project, pipeline: Pipeline, run_id: str, clock: Clock = u
         Terminal: The position does not fit the cluster or the topics, or the tables don't fit the pipeline.
     """
     lake = project.lake(pipeline.catalog)
-    asked_at = clock().isoformat(timespec="milliseconds")
-    facts = observe(project.cluster(pipeline.source.cluster), pipeline.source.topics)
+    cluster, names = project.cluster(pipeline.source.cluster), pipeline.source.topics
     _, now = settled(lake, pipeline, clock)
     if now.position is None:
-        now = _begin(lake, pipeline, facts, run_id, asked_at, clock)
+        now = _begin(lake, pipeline, observe(cluster, names), run_id, clock)
     position = _known(now)
+    # Asked after the position was read: offsets only grow, so what a rival lands meanwhile can't look like a lost log.
+    asked_at = clock().isoformat(timespec="milliseconds")
+    facts = observe(cluster, names)
     topics = plan_topics(position, facts)
     complete = reaches_high_watermarks(facts)
     plan = RunPlan(pipeline.name, run_id, asked_at, facts.cluster_id, topics, complete)
@@ -71,6 +74,8 @@ def settled(lake: Lake, pipeline: Pipeline, clock: Clock = utc_now) -> tuple[Tab
         tables = open_tables(lake, pipeline)
         now = standing(pipeline, tables)
         if not now.unfinished:
+            # Only now: an edited pipeline file must not keep a decided batch from being finished.
+            check_destination(tables.destination, pipeline.destinations[0])
             return tables, now
         _finish(lake, pipeline, tables, now, clock)
     raise Retryable(f"pipeline {pipeline.name}: batches of another run kept being unfinished over {ROUNDS} looks")
@@ -97,7 +102,7 @@ def _known(now: Standing) -> Position:
     return now.position
 
 
-def _begin(lake: Lake, pipeline: Pipeline, facts: ClusterFacts, run_id: str, asked_at: str, clock: Clock) -> Standing:
+def _begin(lake: Lake, pipeline: Pipeline, facts: ClusterFacts, run_id: str, clock: Clock) -> Standing:
     """The very first commit: the resolved start position, before any data."""
     tables, now = settled(lake, pipeline, clock)
     stamp = clock().isoformat(timespec="milliseconds")
@@ -115,7 +120,7 @@ def _begin(lake: Lake, pipeline: Pipeline, facts: ClusterFacts, run_id: str, ask
         ledger_after=now.done,
         counts=Counts(),
         dead_codes={},
-        planned_at=asked_at,
+        planned_at=stamp,
         started_at=stamp,
         written_at=stamp,
         phases={},

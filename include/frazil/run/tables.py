@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from frazil.batch.position import BatchMark, Position
-from frazil.errors import Terminal
+from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.holdings import BATCH_KEY, CLOSING_KEY, DONE_KEY, POSITION_KEY, Held, held
-from frazil.iceberg.ledger import DEAD_LETTER_SCHEMA, LEDGER_SCHEMA, TABLE_PROPERTIES, UNPARTITIONED
-from frazil.iceberg.schema import check_destination, declared_schema, declared_spec
+from frazil.iceberg.ledger import DEAD_LETTER_SCHEMA, LEDGER_SCHEMA, PARTITIONED_LAYOUT, TABLE_PROPERTIES, UNPARTITIONED
+from frazil.iceberg.schema import declared_schema, declared_spec
 from frazil.iceberg.table import Table
 from frazil.pipeline.model import Pipeline
 
@@ -55,25 +55,35 @@ def open_tables(lake: Lake, pipeline: Pipeline) -> Tables:
     """Load the tables of a pipeline; make those that are missing, if the pipeline never ran.
 
     Raises:
-        Terminal: A table is gone although the pipeline ran before, or the destination does not fit the pipeline file.
+        Terminal: A table is gone although the pipeline ran before, or the pipeline ran with another destination.
+        Retryable: The catalog can't be reached.
     """
     destination = pipeline.destinations[0]
-    names = (destination.table, pipeline.dead_letters_table, pipeline.ledger_table)
+    # Followers before the closing table: whatever a rival finishes meanwhile, the ledger is never seen ahead of it.
+    names = (pipeline.ledger_table, pipeline.dead_letters_table, destination.table)
     found = {name: lake.find_table(name) for name in names}
     missing = [name for name, table in found.items() if table is None]
     if missing:
+        # A rival may have made them while we looked.
+        found |= {name: lake.find_table(name) for name in missing}
+        missing = [name for name in missing if found[name] is None]
+    if missing:
+        _refuse_if_moved(lake, pipeline)
         _refuse_if_known(pipeline, {name: table for name, table in found.items() if table is not None}, missing)
         schema = declared_schema(destination)
+        spec = declared_spec(destination, schema)
+        layout = {} if spec.is_unpartitioned() else PARTITIONED_LAYOUT
         recipes = {
-            destination.table: (schema, declared_spec(destination, schema), TABLE_PROPERTIES | destination.properties),
+            destination.table: (schema, spec, TABLE_PROPERTIES | layout | destination.properties),
             pipeline.dead_letters_table: (DEAD_LETTER_SCHEMA, UNPARTITIONED, TABLE_PROPERTIES),
             pipeline.ledger_table: (LEDGER_SCHEMA, UNPARTITIONED, TABLE_PROPERTIES),
         }
         for name in missing:
             found[name] = lake.create_table(name, *recipes[name])
-    loaded = Tables(*(table for table in found.values() if table is not None))
-    check_destination(loaded.destination, destination)
-    return loaded
+    ledger, dead_letters, closing = (found[name] for name in names)
+    if ledger is None or dead_letters is None or closing is None:
+        raise Retryable(f"pipeline {pipeline.name}: a table vanished while the tables were opened")
+    return Tables(closing, dead_letters, ledger)
 
 
 def _refuse_if_known(pipeline: Pipeline, found: Mapping[str, Table], missing: list[str]) -> None:
@@ -82,6 +92,19 @@ def _refuse_if_known(pipeline: Pipeline, found: Mapping[str, Table], missing: li
             raise Terminal(
                 f"pipeline {pipeline.name}: table {', '.join(missing)} is gone, but {name} was written by this pipeline",
                 next_step="restore the table (the catalog may still have its last metadata file); a pipeline does not start anew by itself",
+            )
+
+
+def _refuse_if_moved(lake: Lake, pipeline: Pipeline) -> None:
+    """A pipeline whose destination was renamed or moved would begin anew there, and land everything twice."""
+    ledgers = [name for name in lake.tables() if name.rpartition(".")[2] == pipeline.ledger_table.rpartition(".")[2]]
+    for name in ledgers:
+        closing = lake.load_table(name).metadata.properties.get(CLOSING_KEY.format(pipeline.name))
+        if closing not in (None, pipeline.destinations[0].table):
+            raise Terminal(
+                f"pipeline {pipeline.name} keeps its position in table {closing}, the pipeline file now names"
+                f" {pipeline.destinations[0].table}",
+                next_step=f"name {closing} again, or give the pipeline a new name: its rows begin anew then",
             )
 
 

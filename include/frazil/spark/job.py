@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import time
+from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -43,11 +44,11 @@ def main(argv: list[str]) -> int:
     end_with_parent()
     parser = argparse.ArgumentParser(prog="ingest")
     parser.add_argument("--pipeline", required=True, help="name of the pipeline")
-    parser.add_argument("--plan", required=True, help="plan JSON, as printed by `frazil plan PIPELINE --json`")
+    parser.add_argument("--plan", required=True, help="plan JSON, or @FILE that holds it")
     arguments = parser.parse_args(argv)
     spark = SparkSession.builder.getOrCreate()
     try:
-        _ingest(spark, arguments.pipeline, arguments.plan)
+        _ingest(spark, arguments.pipeline, _plan(arguments.plan))
     except FrazilError as error:
         say(f"{error.label}: {' '.join(str(error).split())}")
         return error.exit_code
@@ -57,6 +58,10 @@ def main(argv: list[str]) -> int:
     finally:
         spark.stop()
     return 0
+
+
+def _plan(argument: str) -> str:
+    return Path(argument[1:]).read_text(encoding="utf-8") if argument.startswith("@") else argument
 
 
 def _ingest(spark: SparkSession, pipeline: str, plan: str) -> None:

@@ -10,15 +10,22 @@ import pyarrow as pa
 
 from frazil.batch.facts import Range, Staged
 from frazil.batch.plan import split
+from frazil.errors import Retryable, Terminal
+from frazil.kafka.cluster import Cluster
+from frazil.records.decode import Decoder
 from frazil.run.stage import StageOrder, stage_records
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_READER: Mapping[str, str] = {
+_EXACT: Mapping[str, str] = {
     "failOnDataLoss": "true",
     "includeHeaders": "true",
     "kafka.isolation.level": "read_committed",
+}
+"""What correctness rests on: no setting overrides it."""
+
+_TUNED: Mapping[str, str] = {
     # Spark asks for the log's bounds after every poll; Kafka's default of 500 records a poll halves the rate.
     "kafka.max.poll.records": "100000",
     "kafka.max.partition.fetch.bytes": str(16 * 2**20),
@@ -28,6 +35,10 @@ _READER: Mapping[str, str] = {
     # How long a poll may stay without records before the task fails. Default: spark.network.timeout, two minutes.
     "kafkaConsumer.pollTimeoutMs": "60000",
 }
+"""Starting points; properties of the cluster override them."""
+
+_OTHER_IN_JAVA = ("sasl.", "ssl.", "enable.ssl")
+"""Properties that librdkafka and the Java client name or read differently."""
 
 
 class SparkStage:
@@ -37,22 +48,44 @@ class SparkStage:
         self._spark = spark
 
     def __call__(self, order: StageOrder) -> Staged:
-        """Stage one batch; one task per range of the split, each writing its own files."""
-        records = read_ranges(self._spark, order)
+        """Stage one batch; one task per range of the split, each writing its own files.
+
+        Raises:
+            Retryable, Terminal: What the first failing task met, or what the record shape refuses.
+            pyspark.errors.PySparkException: Spark itself failed.
+        """
+        Decoder(order.spec, order.n)  # a shape that can't be met is refused here, not in every task
 
         def stage_task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-            staged = stage_records(order, batches)
-            yield pa.RecordBatch.from_pydict({"staged": [staged.to_json()]})
+            try:
+                told = {"staged": [stage_records(order, batches).to_json()], "failure": [None]}
+            except (Retryable, Terminal) as error:
+                told = {"staged": [None], "failure": [json.dumps([error.exit_code, error.message, error.next_step])]}
+            yield pa.RecordBatch.from_pydict(told, schema=_TOLD)
 
-        parts = records.mapInArrow(stage_task, "staged string").collect()
-        return Staged.merged(Staged.from_json(row.staged) for row in parts)
+        parts = read_ranges(self._spark, order).mapInArrow(stage_task, "staged string, failure string").collect()
+        for part in parts:
+            if part.failure is not None:
+                raise _failure(part.failure)
+        return Staged.merged(Staged.from_json(part.staged) for part in parts)
+
+
+_TOLD = pa.schema([pa.field("staged", pa.string()), pa.field("failure", pa.string())])
+"""What a task tells the driver: what it staged, or why it could not."""
+
+
+def _failure(text: str) -> Retryable | Terminal:
+    exit_code, message, next_step = json.loads(text)
+    kind = Terminal if exit_code == Terminal.exit_code else Retryable
+    return kind(message, next_step=next_step)
 
 
 def read_ranges(spark: SparkSession, order: StageOrder) -> DataFrame:
     """The records of the ranges, in the columns of `frazil.records.kafka.KAFKA_SCHEMA`."""
     options = (
-        dict(_READER)
-        | {f"kafka.{key}": value for key, value in order.cluster.properties.items()}
+        dict(_TUNED)
+        | {f"kafka.{key}": value for key, value in _java_properties(order.cluster).items()}
+        | dict(_EXACT)
         | {
             "assign": json.dumps(_assignment(order.ranges)),
             "startingOffsets": json.dumps(_offsets(order.ranges, "start")),
@@ -73,6 +106,22 @@ def read_ranges(spark: SparkSession, order: StageOrder) -> DataFrame:
         "value",
         "headers",
     )
+
+
+def _java_properties(cluster: Cluster) -> Mapping[str, str]:
+    """Properties of a cluster as Spark's Kafka client reads them.
+
+    Raises:
+        Terminal: One of them has another name or form in the Java client.
+    """
+    other = [key for key in cluster.properties if key.startswith(_OTHER_IN_JAVA)]
+    if other:
+        raise Terminal(
+            f"cluster {cluster.name}: the spark engine can't take {', '.join(other)}: Java's Kafka client names or reads"
+            " them differently",
+            next_step="use engine: inline for this pipeline, or a listener that needs no such property",
+        )
+    return cluster.properties
 
 
 def _assignment(ranges: tuple[Range, ...]) -> dict[str, list[int]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from frazil.batch.plan import RunPlan
 from frazil.errors import EXIT_PARENT_LOST, FrazilError, OutcomeUnknown, Retryable, Terminal
+from frazil.local.files import write_atomically
 from frazil.local.home import interpreter_bin
 from frazil.local.jars import jar_paths
 from frazil.local.java import ensure_java
@@ -58,6 +59,7 @@ def submission(project: Project, pipeline: Pipeline, run_id: str) -> Submission:
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        "spark.log.level": "WARN",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
         "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
@@ -103,10 +105,13 @@ def run_spark(project: Project, pipeline: Pipeline, plan: RunPlan, report: Calla
     command = [str(interpreter_bin() / "spark-submit"), "--master", master, "--name", job.name]
     command += ["--driver-memory", job.driver_memory, "--jars", ",".join(job.jars)]
     command += [part for key, value in job.conf.items() for part in ("--conf", f"{key}={value}")]
-    command += [str(job.application), "--pipeline", pipeline.name, "--plan", plan.to_json()]
+    plan_file = project.home.run / f"plan-{pipeline.name}-{plan.run}.json"  # thousands of partitions fit no argument
+    write_atomically(plan_file, plan.to_json())
+    command += [str(job.application), "--pipeline", pipeline.name, "--plan", f"@{plan_file}"]
     log = project.home.logs / f"spark-{pipeline.name}-{plan.run}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     lines: list[str] = []
+    said = ""
     with (
         log.open("w", encoding="utf-8") as kept,
         subprocess.Popen(
@@ -124,18 +129,19 @@ def run_spark(project: Project, pipeline: Pipeline, plan: RunPlan, report: Calla
                 kept.write(line)
                 lines = [*lines[-_LAST_LINES:], line.rstrip()]
                 if line.startswith(REPORT_PREFIX):
-                    report(line.removeprefix(REPORT_PREFIX).rstrip())
+                    said = line.removeprefix(REPORT_PREFIX).rstrip()
+                    report(said)
         except BaseException:
             child.terminate()
             raise
+    plan_file.unlink(missing_ok=True)
     if child.returncode:
-        raise _failure(child.returncode, lines, log)
+        raise _failure(child.returncode, said, lines, log)
 
 
-def _failure(code: int, lines: list[str], log: Path) -> FrazilError:
-    said = [line.removeprefix(REPORT_PREFIX) for line in lines if line.startswith(REPORT_PREFIX)]
+def _failure(code: int, said: str, lines: list[str], log: Path) -> FrazilError:
     if code in _ERROR_CLASSES and said:
-        return _ERROR_CLASSES[code](said[-1], next_step=f"the whole log: {log}")
+        return _ERROR_CLASSES[code](said, next_step=f"the whole log: {log}")
     kind = Retryable if code == EXIT_PARENT_LOST or code < 0 else _ERROR_CLASSES.get(code, Retryable)
     return kind(
         f"the Spark job ended with exit code {code}; its last lines:\n" + "\n".join(lines),

@@ -216,7 +216,7 @@ def test_renamed_destination_starts_from_the_beginning(shop: MakeShop) -> None:
     text = (orders.project.pipelines_folder / "orders.yaml").read_text()
     renamed = orders.with_pipeline(text.replace("shop.orders", "shop.orders2"))
 
-    with pytest.raises(Terminal, match=r"kept in table shop\.orders"):
+    with pytest.raises(Terminal, match=r"keeps its position in table shop\.orders,"):
         renamed.run()
 
 

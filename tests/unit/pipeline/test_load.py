@@ -1,17 +1,15 @@
-"""Pipeline and settings files: complaints name file, key path and the nearest key; secrets stay where they are."""
+"""Pipeline files: references, YAML and models; complaints name file, key path and the nearest key."""
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from frazil.errors import Terminal
-from frazil.pipeline.load import ConfigError, References, load_pipeline, load_pipelines, load_settings
+from frazil.pipeline.load import ConfigError, References, load_pipeline, load_pipelines
 from frazil.pipeline.model import Pipeline
-from frazil.pipeline.settings import Settings
 
 REFERENCES = References(env={"OWNER": "rpc", "EMPTY": "", "TRICKY": "${env:OWNER}"}, local={"kafka": "127.0.0.1:9092"})
 
@@ -21,21 +19,6 @@ source: {topics: [orders]}
 destinations:
   - table: shop.orders
     columns: {id: long, type: string, at: timestamptz}
-"""
-
-SETTINGS = """\
-clusters:
-  local:
-    bootstrap_servers: ${local:kafka}
-    properties: {sasl.username: me, sasl.password: hunter2}
-catalogs:
-  lake:
-    uri: postgresql://me:hunter2@db/lake
-    warehouse: s3://lake
-    properties: {s3.secret-access-key: hunter2}
-engines:
-  spark:
-    conf: {spark.hadoop.fs.s3a.secret.key: hunter2}
 """
 
 Load = Callable[[str], Pipeline]
@@ -160,15 +143,11 @@ def test_wrong_value_gets_through(complaints: Complaints, text: str, expected: s
 
 def test_all_mistakes_are_told_at_once(complaints: Complaints) -> None:
     """A file is mended in one go."""
-    found = complaints(
-        GOOD.replace("long", "lng").replace("topics: [orders]", "topics: [orders], clustr: a") + "start: x\n"
-    )
+    text = GOOD.replace("long", "lng").replace("[orders]", "[orders], clustr: a") + "start: x\n"
 
-    assert [problem.split(":")[0] for problem in found] == [
-        "start",
-        "source.clustr",
-        "destinations.0.columns.id.type",
-    ] or len(found) == 3
+    found = {problem.split(":")[0] for problem in complaints(text)}
+
+    assert found == {"start", "source.clustr", "destinations.0.columns.id.type"}
 
 
 @pytest.mark.parametrize(
@@ -317,45 +296,3 @@ def test_fingerprint_does_not_tell_pipelines_apart(load: Load) -> None:
     assert load(GOOD).fingerprint == load(GOOD + "# a comment\n").fingerprint
     assert load(GOOD).fingerprint == load(GOOD.replace("id: long", "id: {type: LONG}")).fingerprint
     assert load(GOOD).fingerprint != load(GOOD.replace("id: long", "id: int")).fingerprint
-
-
-def load_settings_text(tmp_path: Path, text: str) -> Settings:
-    path = tmp_path / "settings.yaml"
-    path.write_text(text)
-    return load_settings(path, REFERENCES)
-
-
-def test_secret_shows_in_the_repr_of_settings(tmp_path: Path) -> None:
-    """Passwords, keys and database addresses are in the settings, and in no text made of them."""
-    settings = load_settings_text(tmp_path, SETTINGS)
-
-    assert settings.clusters["local"].properties["sasl.password"] == "hunter2"
-    assert settings.clusters["local"].bootstrap_servers == "127.0.0.1:9092"
-    for text in (repr(settings), str(settings), f"{settings.catalogs}", f"{settings.engines['spark']!r}"):
-        assert "hunter2" not in text
-
-
-@pytest.mark.parametrize(
-    ("text", "place"),
-    [
-        (
-            SETTINGS.replace("sasl.password: hunter2", "sasl.password: 314159"),
-            "clusters.local.properties.sasl.password",
-        ),
-        (
-            SETTINGS.replace("s3.secret-access-key: hunter2", "s3.secret-access-key: 314159"),
-            "catalogs.lake.properties.s3",
-        ),
-        (SETTINGS.replace("secret.key: hunter2", "secret.key: 314159"), "engines.spark.conf.spark"),
-        (SETTINGS.replace("postgresql://me:hunter2@db/lake", "314159"), "catalogs.lake.uri"),
-        (SETTINGS.replace("{sasl.username: me, sasl.password: hunter2}", "314159"), "clusters.local.properties"),
-    ],
-)
-def test_secret_shows_in_a_complaint(tmp_path: Path, text: str, place: str) -> None:
-    """A password of digits only is a number to YAML: neither the complaint nor its traceback shows it."""
-    with pytest.raises(ConfigError) as caught:
-        load_settings_text(tmp_path, text)
-
-    (problem,) = caught.value.problems
-    assert problem.startswith(f"{place}")
-    assert "314159" not in "".join(traceback.format_exception(caught.value))

@@ -42,10 +42,9 @@ def test_garbage_ends_in_a_foreign_exception(text: str) -> None:
     """Any text is a type, or a ValueError that the loader turns into a complaint with file and key."""
     try:
         parsed = parse_type(text)
-    except ValueError as error:
-        assert str(error)
-    else:
-        assert parse_type(str(parsed)) == parsed
+    except ValueError:
+        return
+    assert parse_type(str(parsed)) == parsed
 
 
 @pytest.mark.parametrize(

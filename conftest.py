@@ -1,0 +1,43 @@
+"""Tiers of tests: a test belongs to the folder it lies in. Quick tiers run first, in random order within each."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from pathlib import Path
+
+import pytest
+
+TIERS = ("unit", "dags", "spark", "integration", "e2e")
+"""Folders under tests/, from the quickest to start to the slowest. Each is a marker too."""
+
+TESTS = Path(__file__).parent / "tests"
+
+
+def tier_of(path: Path) -> str:
+    """Folder under tests/ that a test file lies in.
+
+    Raises:
+        pytest.UsageError: It is no tier.
+    """
+    tier = path.relative_to(TESTS).parts[0]
+    if tier not in TIERS:
+        raise pytest.UsageError(f"{path}: tests lie in tests/{{{','.join(TIERS)}}}/")
+    return tier
+
+
+def pytest_configure() -> None:
+    # Ended from outside (a CI's time limit), the tests still stop the brokers and the Airflow they started.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Py4J says good-bye while the interpreter ends, to streams that pytest has closed by then.
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+
+
+@pytest.hookimpl(trylast=True)  # after the plugin that shuffles: the sort is stable, so each tier stays shuffled
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        tier = tier_of(item.path)
+        item.add_marker(tier)
+        if tier == "unit":
+            item.add_marker("disable_socket")
+    items.sort(key=lambda item: TIERS.index(tier_of(item.path)))

@@ -1,0 +1,114 @@
+"""One whole stack for the tests of this folder: broker and Airflow in a home of their own, with two pipelines."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from frazil.kafka.topics import create_topic
+from frazil.local import airflow, stack
+from frazil.local.airflow_rows import DagRun
+from frazil.local.airflow_settings import ensure_secrets
+from frazil.local.home import Home
+from frazil.local.jars import fetch
+from frazil.project import Project
+from tests.e2e.embedded import PAYMENTS, PIZZAS, TOPICS, Embedded
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
+    """The stack, up; afterwards down, with no process of it left."""
+    root = tmp_path_factory.mktemp("e2e")
+    env = _environment(root)
+    home = Home.resolve(env)
+    for purpose in ("broker", "spark"):
+        fetch(home, purpose)
+    env["AIRFLOW_CONN_FRAZIL_API"] = json.dumps(_api_connection(home))
+    try:
+        with pytest.MonkeyPatch.context() as patch:  # what Airflow inherits; other tests don't
+            for name, value in env.items():
+                patch.setenv(name, value)
+            stack.up(home, report=print)
+        with airflow.api(home) as api:
+            yield Embedded(Project.load(env), api)
+    finally:
+        stack.down(home)
+    assert processes_of(root) == []
+
+
+@pytest.fixture(scope="session")
+def idle_run(embedded: Embedded) -> DagRun:
+    """The run that the schedule makes when the DAG is unpaused, over an empty topic."""
+    create_topic(embedded.cluster, TOPICS[PIZZAS], 6)
+    return embedded.unpause(PIZZAS)
+
+
+@pytest.fixture(scope="session")
+def landed(embedded: Embedded, idle_run: DagRun) -> DagRun:
+    """A run started over REST that landed 3,000 pizzas by Spark, some of them broken."""
+    embedded.produce(PIZZAS, 3_000, seed=7, broken_per_thousand=6)
+    return embedded.run(PIZZAS, "e2e-first", note="asked for by a test")
+
+
+@pytest.fixture(scope="session")
+def inline(embedded: Embedded) -> str:
+    """The DAG of the pipeline that needs no Spark, switched on over an empty topic."""
+    create_topic(embedded.cluster, TOPICS[PAYMENTS], 2)
+    embedded.unpause(PAYMENTS)
+    return PAYMENTS
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Command lines of live processes with the folder in their command or environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
+            continue
+        try:
+            command, env = (entry / "cmdline").read_bytes(), (entry / "environ").read_bytes()
+        except OSError:  # it ended meanwhile
+            continue
+        if str(folder).encode() in command + env:
+            found.append(command.replace(b"\0", b" ").decode(errors="replace"))
+    return found
+
+
+def _environment(root: Path) -> dict[str, str]:
+    """A project of its own: home, ports, and the delivered pipelines on a schedule that stays out of the way."""
+    pipelines = root / "pipelines"
+    pipelines.mkdir()
+    for name, engine in (("pizzas", "spark"), ("payments", "inline")):
+        delivered = (ROOT / "include" / "pipelines" / f"{name}.yaml").read_text().splitlines()
+        kept = [line for line in delivered if not line.startswith(("interval:", "engine:"))]
+        (pipelines / f"{name}.yaml").write_text("\n".join([*kept, "interval: '@yearly'", f"engine: {engine}", ""]))
+    kafka, controller, web = (str(port) for port in _free_ports(3))
+    return {
+        "FRAZIL_HOME": str(root / "home"),
+        "FRAZIL_JARS": str(Home.resolve().jars),
+        "FRAZIL_PIPELINES": str(pipelines),
+        "FRAZIL_SETTINGS": str(ROOT / "include" / "settings.yaml"),
+        "FRAZIL_KAFKA_PORT": kafka,
+        "FRAZIL_KAFKA_CONTROLLER_PORT": controller,
+        "FRAZIL_AIRFLOW_PORT": web,
+    }
+
+
+def _api_connection(home: Home) -> dict[str, str]:
+    """The Airflow connection that lets tasks write the notes of their runs."""
+    password = ensure_secrets(home).password
+    return {"conn_type": "http", "host": home.airflow_url, "login": home.airflow_user, "password": password}
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports

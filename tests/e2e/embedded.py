@@ -1,0 +1,80 @@
+"""A running stack as the tests of this folder use it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from frazil.generators import GENERATORS
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.produce import produce
+from frazil.local.airflow_api import AirflowApi
+from frazil.local.airflow_rows import DagRun
+from frazil.local.waiting import until
+from frazil.project import Project
+
+PIZZAS = "ingest__pizzas"
+PAYMENTS = "ingest__payments"
+TOPICS = {PIZZAS: "completed-pizzas", PAYMENTS: "payments"}
+
+UNPAUSED_SECONDS = 90
+"""Bounds the wait until Airflow has read the DAGs, and until it has made the first run of one."""
+
+RUN_SECONDS = 240
+"""Bounds a run; about 30 s with two idle cores, most of it the start of Spark."""
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """A running stack, and doors to it."""
+
+    project: Project
+    api: AirflowApi
+
+    @property
+    def cluster(self) -> Cluster:
+        """The stack's Kafka."""
+        return self.project.cluster("local")
+
+    def produce(self, dag_id: str, count: int, seed: int, broken_per_thousand: int = 0) -> None:
+        """Send generated records to the topic of a DAG."""
+        generate = GENERATORS[dag_id.removeprefix("ingest__")]
+        records = generate(count, seed=seed, broken_per_thousand=broken_per_thousand)
+        assert produce(self.cluster, TOPICS[dag_id], records).count == count
+
+    def unpause(self, dag_id: str) -> DagRun:
+        """Switch the schedule on; its first run, for the last interval, comes at once."""
+        assert until(lambda: dag_id in self.api.dag_ids(), UNPAUSED_SECONDS, 0.5), self.api.import_errors()
+        self.api.unpause(dag_id)
+        assert until(lambda: bool(self.api.runs(dag_id)), UNPAUSED_SECONDS, 0.5)
+        return self.finished(dag_id, self.api.runs(dag_id)[0].run_id)
+
+    def run(self, dag_id: str, run_id: str, max_records: int | None = None, note: str | None = None) -> DagRun:
+        """Start a run over REST and wait until it succeeds."""
+        self.api.trigger(dag_id, run_id=run_id, conf={"max_records": max_records}, note=note)
+        return self.finished(dag_id, run_id)
+
+    def finished(self, dag_id: str, run_id: str) -> DagRun:
+        """Wait until a run succeeds; one that fails shows the logs of its failed tasks."""
+        done = self.api.wait(dag_id, run_id, RUN_SECONDS)
+        failed = [task_id for task_id, state in self.states(dag_id, run_id).items() if state == "failed"]
+        assert done.state == "success", "\n".join(self.api.log(dag_id, run_id, task_id) for task_id in failed)
+        return done
+
+    def states(self, dag_id: str, run_id: str) -> dict[str, str | None]:
+        """Task -> state, of a run."""
+        return {task.task_id: task.state for task in self.api.task_instances(dag_id, run_id)}
+
+    def event(self, run_id: str) -> dict[str, Any]:
+        """The one asset event of a run."""
+        events = self.api._request("GET", "/assets/events", params={"limit": 100})["asset_events"]
+        (event,) = (each for each in events if each["source_run_id"] == run_id)
+        return event
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """All rows of a table."""
+        return self.project.lake("lake").load_table(table).scan().to_arrow().to_pylist()
+
+    def snapshot_ids(self, table: str) -> list[int]:
+        """Every snapshot of a table."""
+        return [each.snapshot_id for each in self.project.lake("lake").load_table(table).metadata.snapshots]

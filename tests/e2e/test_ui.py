@@ -1,0 +1,106 @@
+"""What a person sees: Airflow's pages in a real browser, after a run that landed records."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from frazil.local.airflow_rows import DagRun
+from tests.e2e.embedded import Embedded
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+CHROMIUM = Path("/usr/bin/chromium")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+PICTURES = Path(__file__).resolve().parents[2] / ".frazil" / "test-output" / "e2e"
+PAGE_MS = 30_000
+"""Bounds one page; the single-page application takes 3-5 s on a busy machine."""
+
+
+@pytest.fixture
+def page(embedded: Embedded, request: pytest.FixtureRequest) -> Iterator[Page]:
+    """A browser page of somebody who logged in. What it shows at the end of the test is kept as a picture."""
+    if not CHROMIUM.exists():
+        pytest.skip(f"no browser: {CHROMIUM} does not exist (apt-get install chromium)")
+    from playwright.sync_api import sync_playwright
+
+    home = embedded.project.home
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        opened = browser.new_page(base_url=home.airflow_url, viewport={"width": 1440, "height": 1000})
+        opened.set_default_timeout(PAGE_MS)
+        log_in(opened, home.airflow_user, embedded.api._password)
+        yield opened
+        opened.screenshot(path=PICTURES / f"{request.node.name}.png", animations="disabled")
+        browser.close()
+
+
+def log_in(page: Page, user: str, password: str) -> None:
+    page.goto("/auth/login")
+    page.fill("input[name=username]", user)
+    page.fill("input[name=password]", password)
+    page.press("input[name=password]", "Enter")
+    page.wait_for_url(lambda url: "/auth/" not in url)
+    page.get_by_role("link", name="Assets").first.wait_for()
+
+
+def test_the_list_shows_the_pipeline_and_no_import_error(page: Page, embedded: Embedded, landed: DagRun):
+    """Its DAG, with its tags, and nothing that Airflow could not read."""
+    page.goto("/dags")
+
+    page.get_by_role("link", name="ingest__pizzas").first.wait_for()
+    page.get_by_text("ingest", exact=True).first.wait_for()
+    assert page.get_by_text("Dag Import Error").count() == 0
+
+
+def test_the_run_and_its_tasks_are_green(page: Page, landed: DagRun):
+    """A person who opens the run sees success and its tasks."""
+    page.goto(f"/dags/ingest__pizzas/runs/{landed.run_id}")
+
+    page.get_by_text("Success").first.wait_for()
+    for task in ("plan", "ingest", "record"):
+        page.get_by_role("link", name=task, exact=True).first.wait_for()
+
+
+def test_the_note_of_the_run_says_what_landed(page: Page, landed: DagRun):
+    """Ours stands below what the person wrote who started it."""
+    page.goto(f"/dags/ingest__pizzas/runs/{landed.run_id}")
+
+    page.get_by_role("button", name=re.compile("note", re.IGNORECASE)).first.click()
+    page.get_by_text("2,982 rows").first.wait_for()
+
+
+def test_the_page_of_the_dag_has_the_pipeline_as_documentation(page: Page, landed: DagRun):
+    """Topics, table, columns and how to look at dead letters, one click away."""
+    page.goto("/dags/ingest__pizzas")
+
+    page.get_by_role("button", name="Dag Docs").first.click()
+    page.get_by_text("rpc.pizzas__dead_letters").first.wait_for()
+    page.get_by_text("128-bit order number as decimal text").first.wait_for()
+
+
+def test_the_ingest_task_links_to_the_events_of_its_table(page: Page, landed: DagRun):
+    """The link, on the tab of details, leads to the assets page, filtered to the table."""
+    page.goto(f"/dags/ingest__pizzas/runs/{landed.run_id}/tasks/ingest/details")
+
+    page.get_by_role("link", name="Table", exact=True).first.wait_for()
+    address = page.get_by_role("link", name="Table", exact=True).first.get_attribute("href")
+    assert address == "/assets?name_pattern=lake.rpc.pizzas"
+    page.goto(address)
+    page.get_by_role("link", name="lake.rpc.pizzas").first.wait_for()

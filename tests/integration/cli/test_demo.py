@@ -1,0 +1,43 @@
+"""A demo that is ended early."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from frazil.local import stack
+from frazil.local.home import PORT_VARIABLES, Home, project_root
+
+_SECONDS = 120
+
+
+def test_a_demo_that_is_ended_early_leaves_no_process(tmp_path: Path, free_ports: Callable[[int], list[int]]) -> None:
+    """A closed terminal or an impatient CI system must not leave a broker and half an Airflow behind."""
+    env = os.environ | {
+        "PYTHONPATH": str(project_root() / "include"),
+        "FRAZIL_HOME": str(tmp_path / "home"),
+        "FRAZIL_JARS": str(Home.resolve().jars),
+    }
+    env |= {
+        name: str(port) for name, port in zip(PORT_VARIABLES.values(), free_ports(len(PORT_VARIABLES)), strict=True)
+    }
+    command = [sys.executable, "-m", "frazil.cli", "demo"]
+    with subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as demo:
+        said = ""
+        for line in demo.stderr or ():
+            said += line
+            if "starting the API server" in line:
+                demo.send_signal(signal.SIGTERM)
+        code = demo.wait(_SECONDS)
+
+    assert "kafka: ready" in said
+    assert "stopped: kafka, airflow" in said
+    assert code == 128 + signal.SIGTERM
+    assert {component.state for component in stack.status(Home.resolve(env)).components} == {"stopped"}
+    assert json.loads((tmp_path / "home" / "stack.json").read_text(encoding="utf-8"))["ports"]["kafka"] > 0
+    assert not (tmp_path / "home" / "run" / "demo.json").exists()

@@ -1,0 +1,89 @@
+"""Help: there, with an example, and at once."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import typer
+
+from frazil.cli.app import app
+from frazil.local.home import project_root
+
+Frazil = Callable[..., Any]
+
+COMMANDS = sorted(command.callback.__name__ for command in app.registered_commands if command.callback)
+
+HEAVY = {
+    "airflow",
+    "confluent_kafka",
+    "duckdb",
+    "httpx",
+    "pandas",
+    "pyarrow",
+    "pydantic",
+    "pyiceberg",
+    "pyspark",
+    "yaml",
+}
+
+
+def test_every_verb_of_the_issue_is_there() -> None:
+    """Renaming a command breaks scripts; this list is the promise."""
+    assert COMMANDS == ["demo", "down", "history", "plan", "produce", "run", "sql", "status", "up", "validate"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_help_ends_with_an_example_that_exists(frazil: Frazil, command: str) -> None:
+    """A reader copies the example; it must name this command and options that it has."""
+    ended = frazil(command, "--help")
+
+    examples = re.findall(r"^ *Example: (.*)$", ended.out, re.MULTILINE)
+    options = set(re.findall(r"--[a-z-]+", ended.out.split("Example:")[0]))
+    assert ended.code == 0
+    assert examples
+    assert all(f"frazil {command}" in example for example in examples)
+    assert {option for example in examples for option in re.findall(r" (--[a-z-]+)", example)} <= options
+
+
+@pytest.mark.parametrize("command", ["status", "produce", "validate", "plan", "run", "history", "sql"])
+def test_every_report_can_be_read_by_a_program(frazil: Frazil, command: str) -> None:
+    """A command that reports and has no --json would be parsed by regular expressions."""
+    assert "--json" in frazil(command, "--help").out
+
+
+def test_help_loads_nothing_heavy() -> None:
+    """`frazil --help` answers at once; Kafka, Arrow and Iceberg clients take seconds to load."""
+    listed = "import sys, frazil.cli.app as a; a.invoke(['--help']); print('MODULES', *sys.modules)"
+    env = os.environ | {"PYTHONPATH": str(project_root() / "include")}
+    done = subprocess.run([sys.executable, "-c", listed], env=env, capture_output=True, text=True, check=True)
+
+    loaded = set(done.stdout.partition("MODULES")[2].split())
+    assert "frazil.cli.app" in loaded
+    assert loaded & HEAVY == set()
+
+
+def test_the_version_is_the_packages(frazil: Frazil) -> None:
+    """Bug reports carry it."""
+    from frazil import __version__
+
+    assert frazil("--version").out == f"frazil {__version__}\n"
+
+
+def test_a_mistyped_command_gets_the_nearest(frazil: Frazil) -> None:
+    """`frazil histroy` says what was probably meant."""
+    ended = frazil("histroy", "pizzas")
+
+    assert ended.code == 2
+    assert "history" in ended.err
+
+
+def test_every_command_is_registered_once() -> None:
+    """Two commands of one name: the second would hide the first."""
+    assert len(set(COMMANDS)) == len(app.registered_commands)
+    assert isinstance(app, typer.Typer)

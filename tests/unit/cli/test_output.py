@@ -1,0 +1,151 @@
+"""What commands write where nobody watches: plain text, whole names, JSON that parses."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from frazil.cli import console
+from frazil.cli.history import print_batches
+from frazil.cli.progress import Progress
+from frazil.cli.sql import show_result
+from frazil.report.history import BatchHistory
+
+ESCAPE = "\x1b"
+
+
+def batch(partitions: int = 6, offset: int = 123_456_789) -> BatchHistory:
+    return BatchHistory(
+        n=1234,
+        kind="ingest",
+        batch="b",
+        run="r",
+        committed_at=datetime(2026, 11, 21, 4, 5, 6, tzinfo=UTC),
+        snapshot_id=8_485_882_011_554_631_131,
+        read=1_000_000,
+        written=999_000,
+        dead=1_000,
+        filtered=0,
+        dead_codes={},
+        seconds=12.34,
+        phases={},
+        position={"orders": {"from": [0] * partitions, "next": [offset] * partitions}},
+        files=1,
+        bytes=1,
+    )
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_snapshot_ids_and_offsets_are_never_broken_over_lines(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A snapshot id that is cut can't be used to travel to it."""
+    monkeypatch.setenv("COLUMNS", str(width))
+
+    print_batches([batch()])
+
+    text = capsys.readouterr().out
+    assert "8485882011554631131" in text
+    assert text.count("0..123456789") == 6
+    assert "…" not in text
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= width
+
+
+def test_piped_output_has_no_control_codes_whatever_the_environment_says(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """CI systems force colours; a log file keeps the codes for ever."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+    console.headline("title")
+    console.show_failure("needs a person", "message", "step")
+    with Progress() as progress:
+        progress.doing("starting")
+        progress.done("started")
+
+    written = capsys.readouterr()
+    assert "title" in written.out
+    assert "started" in written.err
+    assert ESCAPE not in written.out + written.err
+    assert "\r" not in written.out + written.err
+
+
+def test_piped_progress_says_news_only(capsys: pytest.CaptureFixture[str]) -> None:
+    """A wait of a minute is one line in a log, not sixty."""
+    with Progress() as progress:
+        for _ in range(60):
+            progress.doing("waiting for the schedule")
+        for count in range(1000):
+            progress.counting(f"{count} records")
+        progress.done("landed")
+
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split("s  ", 1)[1] for line in lines] == ["waiting for the schedule", "landed"]
+
+
+def test_json_is_one_line_whatever_a_row_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    """Dead letters hold bytes, tables hold decimals and times, columns hold NaN."""
+    row = {
+        "text": "a\nb",
+        "utf8": "café".encode(),
+        "bytes": b"\xff\x00",
+        "at": datetime(2026, 1, 2, tzinfo=UTC),
+        "day": date(2026, 1, 2),
+        "amount": Decimal("1.50"),
+        "nan": float("nan"),
+        "list": [(1, 2)],
+        "none": None,
+        "yes": True,
+    }
+
+    console.print_json([row])
+
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1
+    assert json.loads(out) == [
+        {
+            "text": "a\nb",
+            "utf8": "café",
+            "bytes": "base64:/wA=",
+            "at": "2026-01-02T00:00:00+00:00",
+            "day": "2026-01-02",
+            "amount": "1.50",
+            "nan": "nan",
+            "list": [[1, 2]],
+            "none": None,
+            "yes": True,
+        }
+    ]
+
+
+def test_a_result_too_wide_for_the_page_is_shown_record_by_record(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Columns squeezed to three letters each would show nothing."""
+    monkeypatch.setenv("COLUMNS", "80")
+    show_result(pa.table({"narrow": [1], "wide": ["x" * 100]}))
+
+    out = capsys.readouterr().out
+    assert "x" * 100 in out
+    assert "-- 1\nnarrow  1\n" in out
+
+
+def test_a_record_of_several_lines_stays_one_line_of_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    """Values of the demo are JSON over several lines."""
+    show_result(pa.table({"value": [b'{\n"a": 1}', None]}))
+
+    assert '{\\n"a": 1}' in capsys.readouterr().out
+
+
+def test_a_result_without_rows_still_names_its_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing found is an answer."""
+    show_result(pa.table({"code": pa.array([], pa.string())}))
+
+    out = capsys.readouterr().out
+    assert "code" in out
+    assert "0 rows" in out

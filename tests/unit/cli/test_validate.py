@@ -1,0 +1,122 @@
+"""`frazil validate`: a broken file is named with the key and the way out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from frazil.errors import Terminal
+
+Frazil = Callable[..., Any]
+
+
+def replace(file: Path, old: str, new: str) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert old in text
+    file.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def test_the_project_as_it_is_can_be_used(frazil: Frazil) -> None:
+    """The files that a newcomer starts from are valid."""
+    ended = frazil("validate")
+
+    assert ended.code == 0
+    assert "3 files, all usable" in ended.out
+
+
+def test_an_unknown_key_is_named_with_its_path_and_the_nearest_known_one(frazil: Frazil, place: Path) -> None:
+    """A slip deep in a file is found without reading the reference."""
+    replace(place / "pipelines" / "pizzas.yaml", "owner: rpc", "ownr: rpc")
+    replace(place / "pipelines" / "payments.yaml", "doc: A time", "dcc: A time")
+
+    ended = frazil("validate")
+
+    assert ended.code == Terminal.exit_code
+    assert "ownr: unknown key, did you mean 'owner'?" in ended.out
+    assert "destinations.0.columns.created_at.dcc: unknown key, did you mean 'doc'?" in ended.out
+    assert "3 files, 2 broken" in ended.out
+
+
+def test_a_missing_environment_variable_is_named(frazil: Frazil, place: Path) -> None:
+    """Also in the settings, and the pipelines are judged all the same."""
+    replace(place / "settings.yaml", "${local:kafka}", "${env:BROKERS_OF_NOBODY}")
+
+    ended = frazil("validate")
+
+    assert ended.code == Terminal.exit_code
+    assert "clusters.local.bootstrap_servers: environment variable BROKERS_OF_NOBODY is not set" in ended.out
+    assert ended.out.count("ok ") == 2
+
+
+def test_a_run_with_broken_settings_says_the_same(frazil: Frazil, place: Path) -> None:
+    """The message that validate gives is the one that every command gives."""
+    replace(place / "settings.yaml", "${local:kafka}", "${env:BROKERS_OF_NOBODY}")
+
+    ended = frazil("run", "pizzas")
+
+    assert ended.code == Terminal.exit_code
+    assert "environment variable BROKERS_OF_NOBODY is not set" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("catalog: lak", "catalog: the settings have no 'lak' under catalogs, did you mean 'lake'?"),
+        ("engine: flink", "engine: the settings have no 'flink' under engines, known: inline, spark"),
+    ],
+)
+def test_a_name_that_the_settings_lack_is_found_before_the_run(
+    frazil: Frazil, place: Path, line: str, said: str
+) -> None:
+    """A pipeline file can be valid by itself and still point nowhere."""
+    file = place / "pipelines" / "pizzas.yaml"
+    replace(file, "owner: rpc", f"owner: rpc\n{line}")
+
+    ended = frazil("validate", str(file))
+
+    assert ended.code == Terminal.exit_code
+    assert said in ended.out
+
+
+def test_only_the_files_asked_for_are_judged(frazil: Frazil, place: Path) -> None:
+    """An editor that checks one file is not told about the others."""
+    replace(place / "pipelines" / "pizzas.yaml", "owner: rpc", "ownr: rpc")
+
+    ended = frazil("validate", str(place / "pipelines" / "payments.yaml"), str(place / "settings.yaml"))
+
+    assert ended.code == 0
+    assert "2 files, all usable" in ended.out
+
+
+def test_a_name_taken_twice_is_found(frazil: Frazil, place: Path) -> None:
+    """Two files of one pipeline would fight for its position."""
+    text = (place / "pipelines" / "pizzas.yaml").read_text(encoding="utf-8")
+    (place / "pipelines" / "zz.yaml").write_text(text, encoding="utf-8")
+
+    ended = frazil("validate")
+
+    assert ended.code == Terminal.exit_code
+    assert "name: 'pizzas' is taken by" in ended.out
+
+
+def test_a_file_that_is_not_there_is_a_problem_not_a_crash(frazil: Frazil, place: Path) -> None:
+    """A typo in the file name reads like any other problem."""
+    ended = frazil("validate", str(place / "nothing.yaml"))
+
+    assert ended.code == Terminal.exit_code
+    assert "can't be read" in ended.out
+
+
+def test_programs_get_one_line_of_json(frazil: Frazil, place: Path) -> None:
+    """CI shows the problems beside the file."""
+    replace(place / "pipelines" / "pizzas.yaml", "owner: rpc", "ownr: rpc")
+
+    report = json.loads(frazil("validate", "--json").out)
+
+    assert report["ok"] is False
+    assert [file["kind"] for file in report["files"]] == ["settings", "pipeline", "pipeline"]
+    assert report["files"][2]["problems"] == ["ownr: unknown key, did you mean 'owner'?"]

@@ -1,0 +1,144 @@
+"""A table of orders, batches for it, rivals, and a catalog that loses answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.metadata import TableMetadata
+
+from frazil.batch.position import BatchMark
+from frazil.iceberg.catalog import Lake
+from frazil.iceberg.commit import Append, Refused, commit, fit_of
+from frazil.iceberg.data_files import write_rows
+from frazil.iceberg.holdings import BATCH_KEY, held, landed
+from frazil.iceberg.table import staging_table
+from frazil.pipeline.model import Destination
+
+TABLE = "shop.orders"
+KEY = BATCH_KEY.format("orders")
+ROWS = pa.schema([("id", pa.int32()), ("day", pa.string())])
+
+Step = Callable[[Callable[[], CommitTableResponse]], CommitTableResponse]
+
+
+def destination(**changes: Any) -> Destination:
+    """The declared table."""
+    return Destination.model_validate(
+        {"table": TABLE, "columns": {"id": "int", "day": "string"}, "partition_by": ["day"], "kafka_columns": False}
+        | changes
+    )
+
+
+class UnreliableCatalog(SqlCatalog):
+    """The real catalog. Its next commits go through the steps of `script`, one each; later ones go as ever."""
+
+    def __init__(self, name: str, **properties: str) -> None:
+        super().__init__(name, **properties)
+        self.script: list[Step] = []
+
+    def commit_table(self, table: Table, requirements: Any, updates: Any) -> CommitTableResponse:
+        """Commit as the script says."""
+
+        def really() -> CommitTableResponse:
+            return SqlCatalog.commit_table(self, table, requirements, updates)
+
+        return self.script.pop(0)(really) if self.script else really()
+
+
+def follow(lake: Lake, *steps: Step) -> None:
+    """Let the next commits go through these steps."""
+    catalog = lake._catalog
+    assert isinstance(catalog, UnreliableCatalog)
+    catalog.script = list(steps)
+
+
+def answer_lost(error: Exception, *then: Callable[[], object]) -> Step:
+    """The commit lands, other things happen, and the writer hears an error."""
+
+    def step(really: Callable[[], CommitTableResponse]) -> CommitTableResponse:
+        really()
+        for action in then:
+            action()
+        raise error
+
+    return step
+
+
+def never_arrived(error: Exception) -> Step:
+    """The commit does not land, and the writer hears an error."""
+
+    def step(_: Callable[[], CommitTableResponse]) -> CommitTableResponse:
+        raise error
+
+    return step
+
+
+def overtaken(*actions: Callable[[], object]) -> Step:
+    """Other things happen after the writer looked and before its commit arrives."""
+
+    def step(really: Callable[[], CommitTableResponse]) -> CommitTableResponse:
+        for action in actions:
+            action()
+        return really()
+
+    return step
+
+
+def mark(n: int, batch: str | None = None) -> BatchMark:
+    """The mark of batch `n`."""
+    return BatchMark(n, batch or f"batch-{n}", 0)
+
+
+def rows(*ids: int, day: str | None = "mon") -> pa.Table:
+    """Orders of one day."""
+    return pa.table([pa.array(ids, pa.int32()), pa.array([day] * len(ids), pa.string())], schema=ROWS)
+
+
+def batch(lake: Lake, of: BatchMark, after: BatchMark | None, data: pa.Table) -> Append:
+    """A staged batch, planned on a table that holds `after` last."""
+    table = lake.load_table(TABLE)
+
+    def check(metadata: TableMetadata) -> None:
+        found = held(metadata, KEY, TABLE)
+        last = BatchMark.from_json(found.value) if found else None
+        if last != after:
+            raise Refused(f"holds {last}, expected {after}")
+
+    return Append(
+        table=TABLE,
+        files=write_rows(staging_table(TABLE, table), data),
+        summary={KEY: of.to_json(), "frazil.rows.written": str(data.num_rows)},
+        mirrored=(KEY,),
+        fit=fit_of(table.metadata),
+        landed=lambda metadata: landed(metadata, KEY, of, TABLE),
+        check=check,
+    )
+
+
+def commit_batches(lake: Lake, *numbers: int) -> list[int]:
+    """Commit these batches in order, each with one order of its number. Ids of their snapshots."""
+    return [commit(lake, batch(lake, mark(n), mark(n - 1) if n > 1 else None, rows(n))) for n in numbers]
+
+
+def foreign_append(lake: Lake, *ids: int) -> Callable[[], None]:
+    """Another engine that appends, through a catalog of its own, when called."""
+
+    def append() -> None:
+        elsewhere(lake).load_table(TABLE).append(rows(*ids))
+
+    return append
+
+
+def elsewhere(lake: Lake) -> Lake:
+    """The same catalog, opened by somebody else."""
+    return Lake(lake.name, lake.uri, lake.warehouse, {})
+
+
+def ids(lake: Lake, where: str | None = None) -> list[int]:
+    """Every order in the table, read through its manifests and data files."""
+    scan = lake.load_table(TABLE).scan(**({"row_filter": where} if where else {}))
+    return sorted(scan.to_arrow()["id"].to_pylist())

@@ -1,0 +1,255 @@
+"""Catalog, schemas and ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType
+
+from frazil.errors import Retryable, Terminal
+from frazil.iceberg.catalog import Lake
+from frazil.iceberg.commit import Append, commit, fit_of
+from frazil.iceberg.data_files import write_rows
+from frazil.iceberg.ledger import LEDGER_SCHEMA, TABLE_PROPERTIES, UNPARTITIONED, ledger_rows, read_ledger
+from frazil.iceberg.schema import arrow_columns, check_destination, declared_schema, declared_spec
+from frazil.iceberg.table import staging_table
+from frazil.pipeline.model import Destination
+from tests.unit.iceberg.orders import TABLE, commit_batches, destination, elsewhere
+
+LEDGER = "shop.orders__ledger"
+
+
+def make(lake: Lake, declared: Destination, name: str = TABLE) -> None:
+    schema = declared_schema(declared)
+    lake.create_table(name, schema, declared_spec(declared, schema), TABLE_PROPERTIES)
+
+
+def test_second_creation_replaces_the_table(orders: Lake) -> None:
+    """Who comes second gets the table of who came first, with its rows."""
+    commit_batches(orders, 1)
+    first = orders.load_table(TABLE)
+
+    again = elsewhere(orders).create_table(TABLE, Schema(NestedField(1, "other", StringType())), UNPARTITIONED, {})
+
+    assert again.metadata.table_uuid == first.metadata.table_uuid
+    assert again.metadata.current_snapshot_id == first.metadata.current_snapshot_id
+
+
+@pytest.fixture
+def crowd(lake: Lake) -> Iterator[list[Lake]]:
+    """Four who open the same catalog."""
+    lakes = [elsewhere(lake) for _ in range(4)]
+    yield lakes
+    for each in lakes:
+        each._catalog.close()
+
+
+def test_creation_race_makes_two_tables(crowd: list[Lake]) -> None:
+    """All who create at the same moment hold the same table."""
+    schema = declared_schema(destination())
+    crowd[0].create_table("shop.other", schema, UNPARTITIONED, {})  # the namespace is there
+
+    with ThreadPoolExecutor(len(crowd)) as threads:
+        tables = list(threads.map(lambda lake: lake.create_table(TABLE, schema, UNPARTITIONED, {}), crowd))
+
+    assert len({table.metadata.table_uuid for table in tables}) == 1
+    assert len({table.metadata_location for table in tables}) == 1
+
+
+def test_missing_table_is_called_a_fault(lake: Lake) -> None:
+    """Looking for a table is no error, needing it is one that names what there is."""
+    assert lake.find_table(TABLE) is None
+    assert lake.tables() == []
+    with pytest.raises(Terminal, match=f"no table {TABLE} in catalog lake") as caught:
+        lake.load_table(TABLE)
+    assert "none yet" in str(caught.value)
+
+    make(lake, destination(), "shop.pizzas")
+    with pytest.raises(Terminal) as caught:
+        lake.load_table(TABLE)
+    assert "shop.pizzas" in str(caught.value)
+
+
+def test_tables_of_nested_namespaces_are_not_listed(lake: Lake) -> None:
+    """A namespace within a namespace is made and listed like any other."""
+    make(lake, destination(), "shop.eu.orders")
+    make(lake, destination(), "shop.orders")
+
+    assert lake.tables() == ["shop.eu.orders", "shop.orders"]
+
+
+def test_unreachable_catalog_looks_like_an_empty_one(tmp_path: Path) -> None:
+    """A database that can't be opened is trouble that may pass, not a missing table."""
+    (tmp_path / "catalog.db").mkdir()
+    lake = Lake("lake", f"sqlite:///{tmp_path}/catalog.db", f"file://{tmp_path}/w", {})
+
+    with pytest.raises(Retryable, match="opening catalog lake"):
+        lake.find_table(TABLE)
+
+
+def test_settings_with_a_password_show_it_in_the_error(tmp_path: Path) -> None:
+    """An address that can't be understood is the settings' fault, and is not repeated."""
+    with pytest.raises(Terminal, match="opening catalog lake") as caught:
+        Lake("lake", "nonsense hunter2", f"file://{tmp_path}/w", {}).tables()
+
+    assert "hunter2" not in str(caught.value)
+
+
+def test_declared_columns_get_the_wrong_place(lake: Lake) -> None:
+    """Order, ids, comments and nullability are the declared ones; Kafka columns come last."""
+    declared = Destination.model_validate(
+        {
+            "table": TABLE,
+            "columns": {
+                "id": {"type": "long", "required": True, "doc": "Number"},
+                "items": "list<struct<sku: string, price: decimal(10,2)>>",
+                "tags": "map<string, int>",
+            },
+            "partition_by": ["bucket(16, id)", "day(_kafka_timestamp)"],
+        }
+    )
+    make(lake, declared)
+    table = lake.load_table(TABLE)
+
+    assert [(f.name, f.required, f.doc) for f in table.schema().fields[:2]] == [
+        ("id", True, "Number"),
+        ("items", False, None),
+    ]
+    assert [f.name for f in table.schema().fields[3:]] == list(declared.added_columns)
+    assert [(f.name, str(f.transform)) for f in table.spec().fields] == [
+        ("id_bucket", "bucket[16]"),
+        ("_kafka_timestamp_day", "day"),
+    ]
+    assert arrow_columns(table, declared).names == ["id", "items", "tags"]
+    assert not arrow_columns(table, declared).field("id").nullable
+    check_destination(table, declared)
+
+
+@pytest.mark.parametrize(
+    ("columns", "partition"),
+    [
+        ({"v": "list<int>"}, "v"),
+        ({"v": "string"}, "day(v)"),
+        ({"v": "date"}, "hour(v)"),
+        ({"v": "double"}, "bucket(4, v)"),
+        ({"v": "boolean"}, "truncate(4, v)"),
+    ],
+)
+def test_transform_that_does_not_fit_its_column_makes_a_table(columns: dict[str, str], partition: str) -> None:
+    """Refused with the declared text and the column's type."""
+    declared = destination(columns=columns, partition_by=[partition])
+
+    with pytest.raises(Terminal, match="can't partition a column of type"):
+        declared_spec(declared, declared_schema(declared))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, None),
+        ({"columns": {"day": "string", "id": "int"}}, None),
+        ({"columns": {"id": {"type": "int", "required": True}, "day": "string"}}, None),
+        ({"columns": {"day": "string"}}, None),
+        (
+            {"columns": {"id": "int"}, "partition_by": []},
+            "partition field day: the pipeline does not fill its column day",
+        ),
+        ({"columns": {"id": "long", "day": "string"}}, "column id: declared long, the table has int"),
+        (
+            {"columns": {"id": "int", "day": "string", "no": "date"}},
+            "column no: declared date, the table has no such column",
+        ),
+        ({"kafka_columns": {}}, "column _kafka_topic: declared string, the table has no such column"),
+        ({"columns": {"id": "int", "day": "list<string>"}, "partition_by": []}, "column day: declared list<string>"),
+    ],
+    ids=[
+        "same",
+        "other order",
+        "stricter",
+        "fewer",
+        "partition column left out",
+        "wider",
+        "more",
+        "kafka columns",
+        "nested",
+    ],
+)
+def test_table_that_does_not_fit_is_written(orders: Lake, changes: dict[str, Any], message: str | None) -> None:
+    """A table that exists takes the declared columns, or each difference is named."""
+    table = orders.load_table(TABLE)
+
+    if message is None:
+        check_destination(table, destination(**changes))
+    else:
+        with pytest.raises(Terminal, match=message):
+            check_destination(table, destination(**changes))
+
+
+def test_column_that_the_table_requires_is_left_empty(lake: Lake) -> None:
+    """Required in the table and optional, or missing, in the pipeline: both are named at once."""
+    required = Schema(
+        NestedField(1, "id", IntegerType(), required=True),
+        NestedField(2, "day", StringType()),
+        NestedField(3, "shop", LongType(), required=True),
+    )
+    lake.create_table(TABLE, required, UNPARTITIONED, {})
+
+    with pytest.raises(Terminal, match="column id: the table requires a value") as caught:
+        check_destination(lake.load_table(TABLE), destination())
+    assert "column shop: the table requires a value" in str(caught.value)
+
+
+def test_nested_types_differ_by_their_ids_only(lake: Lake) -> None:
+    """Two structs with the same fields are the same type, whatever ids a table gave them; other fields are not."""
+    columns = {"a": "int", "s": "struct<x: int, y: map<string, list<long>>>"}
+    make(lake, destination(columns=columns, partition_by=[]))
+    table = lake.load_table(TABLE)
+
+    check_destination(table, destination(columns=dict(reversed(columns.items())), partition_by=[]))
+    with pytest.raises(Terminal, match="column s"):
+        check_destination(
+            table, destination(columns={"s": "struct<x: int, z: map<string, list<long>>>"}, partition_by=[])
+        )
+    with pytest.raises(Terminal, match="column s"):
+        check_destination(
+            table, destination(columns={"s": "struct<x: int, y: map<string, list<int>>>"}, partition_by=[])
+        )
+
+
+def ledger_row(n: int, pipeline: str = "orders", run: str = "run-1", **changes: Any) -> dict[str, Any]:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    values: dict[str, Any] = {"string": "x", "long": 0, "int": 0, "timestamptz": now}
+    row = {field.name: values[str(field.field_type)] for field in LEDGER_SCHEMA.fields}
+    return row | {"n": n, "pipeline": pipeline, "run": run, "role": "destination", "snapshot_id": None} | changes
+
+
+def write_ledger(lake: Lake, *rows: dict[str, Any]) -> None:
+    table = lake.load_table(LEDGER)
+    files = write_rows(staging_table(LEDGER, table), ledger_rows(list(rows)))
+    commit(lake, Append(LEDGER, files, {}, (), fit_of(table.metadata), lambda _: None, lambda _: None))
+
+
+def test_ledger_reads_differently_than_written(lake: Lake) -> None:
+    """Rows come back whole, by batch and with the destination first; other pipelines and runs stay out."""
+    assert read_ledger(lake, LEDGER, "orders") == []
+    lake.create_table(LEDGER, LEDGER_SCHEMA, UNPARTITIONED, TABLE_PROPERTIES)
+    assert read_ledger(lake, LEDGER, "orders") == []
+
+    letters = ledger_row(2, role="dead_letters", table="a")
+    write_ledger(lake, letters, ledger_row(2, snapshot_id=2**62), ledger_row(1, run="run-0"))
+    write_ledger(lake, ledger_row(1, pipeline="it's another", run="run-1"))
+
+    assert read_ledger(lake, LEDGER, "orders") == [
+        ledger_row(1, run="run-0"),
+        ledger_row(2, snapshot_id=2**62),
+        letters,
+    ]
+    assert read_ledger(lake, LEDGER, "orders", "run-1") == [ledger_row(2, snapshot_id=2**62), letters]
+    assert read_ledger(lake, LEDGER, "orders", "run-9") == []
+    assert [row["n"] for row in read_ledger(lake, LEDGER, "it's another")] == [1]

@@ -1,0 +1,86 @@
+"""The settings file: secrets stay where they are."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+import pytest
+
+from frazil.pipeline.load import ConfigError, References, load_settings
+from frazil.pipeline.settings import Settings
+
+SETTINGS = """\
+clusters:
+  local:
+    bootstrap_servers: ${local:kafka}
+    properties: {sasl.username: me, sasl.password: hunter2}
+catalogs:
+  lake:
+    uri: postgresql://me:hunter2@db/lake
+    warehouse: s3://lake
+    properties: {s3.secret-access-key: hunter2}
+engines:
+  spark:
+    conf: {spark.hadoop.fs.s3a.secret.key: hunter2}
+"""
+
+
+def load_settings_text(tmp_path: Path, text: str) -> Settings:
+    path = tmp_path / "settings.yaml"
+    path.write_text(text)
+    return load_settings(path, References(env={}, local={"kafka": "127.0.0.1:9092"}))
+
+
+def test_secret_shows_in_the_repr_of_settings(tmp_path: Path) -> None:
+    """Passwords, keys and database addresses are in the settings, and in no text made of them."""
+    settings = load_settings_text(tmp_path, SETTINGS)
+
+    assert settings.clusters["local"].properties["sasl.password"] == "hunter2"
+    assert settings.clusters["local"].bootstrap_servers == "127.0.0.1:9092"
+    for text in (repr(settings), str(settings), f"{settings.catalogs}", f"{settings.engines['spark']!r}"):
+        assert "hunter2" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (
+            SETTINGS.replace("sasl.password: hunter2", "sasl.password: 314159"),
+            "clusters.local.properties.sasl.password",
+        ),
+        (
+            SETTINGS.replace("s3.secret-access-key: hunter2", "s3.secret-access-key: 314159"),
+            "catalogs.lake.properties.s3",
+        ),
+        (SETTINGS.replace("secret.key: hunter2", "secret.key: 314159"), "engines.spark.conf.spark"),
+        (SETTINGS.replace("postgresql://me:hunter2@db/lake", "314159"), "catalogs.lake.uri"),
+        (SETTINGS.replace("{sasl.username: me, sasl.password: hunter2}", "314159"), "clusters.local.properties"),
+    ],
+)
+def test_secret_shows_in_a_complaint(tmp_path: Path, text: str, place: str) -> None:
+    """A password of digits only is a number to YAML: neither the complaint nor its traceback shows it."""
+    with pytest.raises(ConfigError) as caught:
+        load_settings_text(tmp_path, text)
+
+    (problem,) = caught.value.problems
+    assert problem.startswith(f"{place}")
+    assert "314159" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_settings_without_a_cluster_are_used(tmp_path: Path) -> None:
+    """A file without clusters or catalogs, or with an unknown key, is refused with its key paths."""
+    with pytest.raises(ConfigError) as caught:
+        load_settings_text(tmp_path, "clusters: {}\ncatalogs: {lake: {uri: x, warehouse: y, tpye: jdbc}}\n")
+
+    assert caught.value.problems == [
+        "clusters: Dictionary should have at least 1 item after validation, not 0",
+        "catalogs.lake.tpye: unknown key, did you mean 'type'?",
+    ]
+
+
+def test_project_without_engines_can_not_run(tmp_path: Path) -> None:
+    """Engines may be left out: there is always one called `spark`."""
+    settings = load_settings_text(tmp_path, SETTINGS[: SETTINGS.index("engines:")])
+
+    assert settings.engines["spark"].master == "local[2]"
