@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import subprocess
@@ -23,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DAGS = ROOT / "dags"
 
 _HOME = tempfile.TemporaryDirectory(prefix="frazil-airflow-")
+atexit.register(_HOME.cleanup)
 
 # Airflow reads these when it is first imported, which is when the test modules beside this file are.
 os.environ |= {

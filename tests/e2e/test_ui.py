@@ -66,7 +66,7 @@ def test_the_list_shows_the_pipeline_and_no_import_error(page: Page, embedded: E
 
     page.get_by_role("link", name="ingest__pizzas").first.wait_for()
     page.get_by_text("ingest", exact=True).first.wait_for()
-    assert page.get_by_text("Dag Import Error").count() == 0
+    assert embedded.api.import_errors() == []
 
 
 def test_the_run_and_its_tasks_are_green(page: Page, landed: DagRun):

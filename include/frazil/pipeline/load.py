@@ -111,8 +111,7 @@ class Pipelines:
 
 def load_pipelines(folder: Path, references: References) -> Pipelines:
     """Read every ``*.yaml`` and ``*.yml`` of a folder; one broken file does not hide the others."""
-    usable: dict[str, Pipeline] = {}
-    files: dict[str, Path] = {}
+    named: dict[str, list[tuple[Path, Pipeline]]] = {}
     broken: list[ConfigError] = []
     for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):
         try:
@@ -120,10 +119,14 @@ def load_pipelines(folder: Path, references: References) -> Pipelines:
         except ConfigError as error:
             broken.append(error)
             continue
-        if pipeline.name in usable:
-            broken.append(ConfigError(path, [f"name: {pipeline.name!r} is taken by {files[pipeline.name]}"]))
-            continue
-        usable[pipeline.name], files[pipeline.name] = pipeline, path
+        named.setdefault(pipeline.name, []).append((path, pipeline))
+    usable = {name: files[0][1] for name, files in named.items() if len(files) == 1}
+    for name, files in named.items():
+        if len(files) > 1:  # none of them runs: a copy must not take over the other's position
+            paths = ", ".join(str(path) for path, _ in files)
+            broken += [
+                ConfigError(path, [f"name: {name!r} is the name of several files: {paths}"]) for path, _ in files
+            ]
     return Pipelines(usable, tuple(broken))
 
 

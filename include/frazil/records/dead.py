@@ -39,7 +39,7 @@ class DeadCode(StrEnum):
         "NULL_VALUE",
         Stage.DECODE,
         "The record has no value (a tombstone) and the pipeline wants tombstones as dead letters.",
-        "Set `tombstone: filter` if such records mean nothing here.",
+        "Set `value.null_value: filter` if such records mean nothing here.",
     )
     EMPTY_VALUE = (
         "EMPTY_VALUE",
@@ -90,13 +90,13 @@ class DeadCode(StrEnum):
         "OUT_OF_RANGE",
         Stage.CONVERT,
         "The value is of the right kind and too big for the column's type.",
-        "Declare a wider type (int64, a larger decimal precision).",
+        "Declare a wider type (long, a larger decimal precision).",
     )
     LOSSY_CAST = (
         "LOSSY_CAST",
         Stage.CONVERT,
         ("The value has digits that the column can't hold: 1.5 into an integer, nanoseconds into microseconds."),
-        ("Declare a type that holds them (decimal with more scale, float64), or round in the producer."),
+        ("Declare a type that holds them (decimal with more scale, double), or round in the producer."),
     )
     INVALID_TIME = (
         "INVALID_TIME",

@@ -100,7 +100,7 @@ def test_a_name_taken_twice_is_found(frazil: Frazil, place: Path) -> None:
     ended = frazil("validate")
 
     assert ended.code == Terminal.exit_code
-    assert "name: 'pizzas' is taken by" in ended.out
+    assert "name: 'pizzas' is the name of several files" in ended.out
 
 
 def test_a_file_that_is_not_there_is_a_problem_not_a_crash(frazil: Frazil, place: Path) -> None:
