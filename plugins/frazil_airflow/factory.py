@@ -9,13 +9,14 @@ from airflow.providers.standard.operators.python import PythonOperator, ShortCir
 from airflow.sdk import DAG, BaseOperator
 
 from frazil.pipeline.model import Pipeline
+from frazil.pipeline.settings import INLINE_ENGINE
 from frazil.project import Project
 from frazil_airflow import tasks
 from frazil_airflow.assets import table_asset
 from frazil_airflow.docs import doc_md
 from frazil_airflow.manual import params
 from frazil_airflow.operators import SparkIngestOperator
-from frazil_airflow.pipelines import INLINE, sound_pipelines
+from frazil_airflow.pipelines import sound_pipelines
 from frazil_airflow.timetable import timetable
 
 START_DATE = datetime(2024, 1, 1, tzinfo=UTC)
@@ -92,7 +93,7 @@ def _ingest_task(project: Project, pipeline: Pipeline) -> BaseOperator:
         # Holds across scheduled, manual and backfill runs, which max_active_runs does not.
         "max_active_tis_per_dag": 1,
     }
-    if pipeline.engine == INLINE:
+    if pipeline.engine == INLINE_ENGINE:
         return PythonOperator(
             python_callable=tasks.ingest_inline,
             op_args=[pipeline.name, _PLAN_JSON],

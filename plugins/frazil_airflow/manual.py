@@ -18,21 +18,20 @@ def params() -> dict[str, Param]:
         type=["null", "integer"],
         minimum=1,
         title="Records at most",
-        description="Read about this many records in this run, for a careful first look. The next run goes on there."
+        description="Read no more records than this in this run, for a careful first look. The next run goes on there."
         " Empty: everything up to the end of the topics.",
     )
     return {MAX_RECORDS: limit}
 
 
 def limited(plan: RunPlan, max_records: int | None) -> RunPlan:
-    """Return the plan with its ends drawn in, so that it reads about `max_records` offsets.
+    """Return the plan with its ends drawn in, so that it reads at most `max_records` offsets.
 
     Every partition advances in proportion to what it has. What is cut off stays for the next run.
     """
     if max_records is None or plan.records <= max_records:
         return plan
-    first = next(part for part in cut(plan.ranges, max_records) if part)
-    ends = {(r.topic, r.partition): r.end for r in first}
+    ends = {(r.topic, r.partition): r.end for r in next(cut(plan.ranges, max_records))}
     topics = {name: _ending(name, topic, ends) for name, topic in plan.topics.items()}
     return replace(plan, topics=topics, complete=False)
 

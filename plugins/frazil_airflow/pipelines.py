@@ -8,10 +8,8 @@ from croniter import croniter
 
 from frazil.errors import Terminal
 from frazil.pipeline.model import Pipeline
+from frazil.pipeline.settings import unknown_names
 from frazil.project import Project
-
-INLINE = "inline"
-"""The engine that needs no entry in the settings: the task's own process."""
 
 
 def sound_pipelines(project: Project) -> list[Pipeline]:
@@ -35,19 +33,7 @@ def refuse_broken(project: Project) -> None:
 
 def problems(project: Project, pipeline: Pipeline) -> list[str]:
     """Return what keeps a readable pipeline from becoming a DAG, one line per key."""
-    return [*_unknown_names(project, pipeline), *_bad_interval(pipeline)]
-
-
-def _unknown_names(project: Project, pipeline: Pipeline) -> Iterator[str]:
-    settings = project.settings
-    named = (
-        ("source.cluster", pipeline.source.cluster, settings.clusters),
-        ("catalog", pipeline.catalog, settings.catalogs),
-        ("engine", pipeline.engine, [*settings.engines, INLINE]),
-    )
-    for key, name, known in named:
-        if name not in known:
-            yield f"{key}: {name!r} is not in {project.settings_file}, known: {', '.join(sorted(known))}"
+    return [*unknown_names(pipeline, project.settings), *_bad_interval(pipeline)]
 
 
 def _bad_interval(pipeline: Pipeline) -> Iterator[str]:

@@ -84,7 +84,7 @@ def test_a_name_that_the_settings_do_not_know_stops_one_pipeline_only(
     assert sorted(bag.dags) == ["ingest__orders"]
     error = only_error(bag, "broken_pipelines.py")
     assert "pipeline returns" in error
-    assert "engine: 'sparc' is not in" in error
+    assert "engine: the settings have no 'sparc'" in error
 
 
 def test_a_cron_expression_that_never_ticks_stops_one_pipeline_only(

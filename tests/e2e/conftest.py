@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from collections.abc import Iterator
@@ -13,7 +12,6 @@ import pytest
 from frazil.kafka.topics import create_topic
 from frazil.local import airflow, stack
 from frazil.local.airflow_rows import DagRun
-from frazil.local.airflow_settings import ensure_secrets
 from frazil.local.home import Home
 from frazil.local.jars import fetch
 from frazil.project import Project
@@ -30,7 +28,6 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
     home = Home.resolve(env)
     for purpose in ("broker", "spark"):
         fetch(home, purpose)
-    env["AIRFLOW_CONN_FRAZIL_API"] = json.dumps(_api_connection(home))
     try:
         with pytest.MonkeyPatch.context() as patch:  # what Airflow inherits; other tests don't
             for name, value in env.items():
@@ -98,12 +95,6 @@ def _environment(root: Path) -> dict[str, str]:
         "FRAZIL_KAFKA_CONTROLLER_PORT": controller,
         "FRAZIL_AIRFLOW_PORT": web,
     }
-
-
-def _api_connection(home: Home) -> dict[str, str]:
-    """The Airflow connection that lets tasks write the notes of their runs."""
-    password = ensure_secrets(home).password
-    return {"conn_type": "http", "host": home.airflow_url, "login": home.airflow_user, "password": password}
 
 
 def _free_ports(count: int) -> list[int]:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _SAMPLE_ROWS = 5
-_SAMPLE_WIDTH = 21
-"""Widest column of the sample; order ids have 39 digits."""
+_WHOLE = 20
+"""Values up to this length are never cut; order ids have 39 digits, toppings as much text."""
 
 
 def print_report(project: Project, pipeline: Pipeline) -> bool:
@@ -35,7 +35,8 @@ def print_report(project: Project, pipeline: Pipeline) -> bool:
     stores = f"SELECT store_id, count(*) AS pizzas FROM {table} GROUP BY store_id ORDER BY 2 DESC, 1 LIMIT 10"  # noqa: S608
     reasons = f"SELECT code, stage, count(*) AS records FROM {letters} GROUP BY ALL ORDER BY records DESC, code"  # noqa: S608
     console.headline(f"Rows of {table}")
-    console.out().print(_sample(query(project, sample)))
+    out = console.out()
+    out.print(_sample(query(project, sample), out.width))
     console.headline("The ten stores with most pizzas")
     show_result(query(project, stores))
     console.headline(f"Snapshots of {table}")
@@ -57,13 +58,19 @@ def _print_reconciliation(project: Project, pipeline: Pipeline) -> bool:
     return agrees
 
 
-def _sample(rows: "pa.Table") -> Table:
-    """Long values are cut, never broken over lines: a sample is looked at, not copied. Short columns stay whole."""
+def _sample(rows: "pa.Table", page: int) -> Table:
+    """A table that fits a page of so many columns: short values stay whole, the others share the room and are cut."""
+    cells = {
+        name: [str(value) for value in column.to_pylist()]
+        for name, column in zip(rows.column_names, rows.columns, strict=True)
+    }
+    widths = {name: max(map(len, [name, *values])) for name, values in cells.items()}
+    cut = [name for name, width in widths.items() if width > _WHOLE]
+    taken = sum(width for name, width in widths.items() if name not in cut) + 2 * len(widths)
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for name, column in zip(rows.column_names, rows.columns, strict=True):
-        longest = max(len(str(value)) for value in [name, *column.to_pylist()])
-        whole = longest if longest <= _SAMPLE_WIDTH else None
-        table.add_column(name, no_wrap=True, overflow="ellipsis", min_width=whole, max_width=_SAMPLE_WIDTH)
-    for row in rows.to_pylist():
-        table.add_row(*(str(value) for value in row.values()))
+    for name, width in widths.items():
+        room = max(len(name), (page - taken) // len(cut)) if name in cut else width
+        table.add_column(name, no_wrap=True, overflow="ellipsis", width=min(width, room))
+    for row in zip(*cells.values(), strict=True):
+        table.add_row(*row)
     return table

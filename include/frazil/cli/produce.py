@@ -20,34 +20,37 @@ PARTITIONS = 6
 """Partitions of a topic that is created for generated records."""
 
 
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to send to.", show_default=False)]
+Generate = Annotated[Literal["pizzas", "payments"] | None, typer.Option(help="Make up records of this kind.")]
+Count = Annotated[int | None, typer.Option(min=1, help="How many records to make up.")]
+Broken = Annotated[
+    int, typer.Option(min=0, max=1000, help="How many of every thousand made-up records are broken on purpose.")
+]
+Seed = Annotated[int | None, typer.Option(help="Equal seeds make up equal records.", show_default="another each time")]
+Lines = Annotated[Path | None, typer.Option(metavar="LINES", help="Send the lines of this file, one record each.")]
+Rate = Annotated[float | None, typer.Option(min=0.001, help="Records per second.", show_default="as fast as possible")]
+Partitions = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Create the topic with so many if it is missing.",
+        show_default=f"{PARTITIONS} with --generate, else never",
+    ),
+]
+ClusterName = Annotated[str, typer.Option(help="Cluster of the settings file.")]
+
+
 def produce(  # noqa: PLR0913 - the options of a command
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to send to.", show_default=False)],
+    topic: Topic,
     *,
-    generate: Annotated[
-        Literal["pizzas", "payments"] | None, typer.Option(help="Make up records of this kind.")
-    ] = None,
-    count: Annotated[int | None, typer.Option(min=1, help="How many records to make up.")] = None,
-    broken_per_thousand: Annotated[
-        int, typer.Option(min=0, max=1000, help="How many of every thousand made-up records are broken on purpose.")
-    ] = 0,
-    seed: Annotated[
-        int | None, typer.Option(help="Equal seeds make up equal records.", show_default="another each time")
-    ] = None,
-    file: Annotated[
-        Path | None, typer.Option(metavar="LINES", help="Send the lines of this file, one record each.")
-    ] = None,
-    rate: Annotated[
-        float | None, typer.Option(min=0.001, help="Records per second.", show_default="as fast as possible")
-    ] = None,
-    partitions: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Create the topic with so many if it is missing.",
-            show_default=f"{PARTITIONS} with --generate, else never",
-        ),
-    ] = None,
-    cluster: Annotated[str, typer.Option(help="Cluster of the settings file.")] = "local",
+    generate: Generate = None,
+    count: Count = None,
+    broken_per_thousand: Broken = 0,
+    seed: Seed = None,
+    file: Lines = None,
+    rate: Rate = None,
+    partitions: Partitions = None,
+    cluster: ClusterName = "local",
     as_json: Json = False,
 ) -> None:
     """Send records to a topic; every one is acknowledged by all in-sync replicas, and lands once.

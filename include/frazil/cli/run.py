@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from frazil.run.plan import Planned
     from frazil.run.result import RunResult
 
-_INLINE = "inline"
-
 
 def plan(pipeline: PipelineName, *, as_json: Json = False) -> None:
     """Show what the next run of a pipeline would read. No engine is started.
@@ -78,11 +76,12 @@ def new_run_id() -> str:
 
 
 def _carry_out(project: "Project", pipeline: "Pipeline", plan: "RunPlan", progress: Progress) -> "RunResult":
+    from frazil.pipeline.settings import INLINE_ENGINE
     from frazil.run.result import run_result
 
     progress.done(f"{pipeline.name}: {plan.records:,} offsets to read, engine {pipeline.engine}")
     progress.doing(f"{pipeline.name}: starting {pipeline.engine}")
-    if pipeline.engine == _INLINE:
+    if pipeline.engine == INLINE_ENGINE:
         from frazil.run.ingest import ingest
         from frazil.run.inline import stage_inline
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 
 from frazil.local.home import Home, bootstrap_servers
 from frazil.pipeline.load import ConfigError, References, load_pipeline, load_pipelines, load_settings
-from frazil.pipeline.model import Pipeline
-from frazil.pipeline.settings import Settings
+from frazil.pipeline.settings import Settings, unknown_names
 from frazil.project import PIPELINES_VARIABLE, SETTINGS_VARIABLE
-
-_INLINE = "inline"
-"""The engine that needs no entry in the settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +48,7 @@ def _pipeline(file: Path, references: References, settings: Settings | None) -> 
         pipeline = load_pipeline(file, references)
     except ConfigError as error:
         return Verdict(str(file), "pipeline", tuple(error.problems))
-    return Verdict(str(file), "pipeline", tuple(_unknown_names(pipeline, settings)))
+    return Verdict(str(file), "pipeline", tuple(unknown_names(pipeline, settings)) if settings else ())
 
 
 def _folder(folder: Path, references: References, settings: Settings | None) -> list[Verdict]:
@@ -62,19 +57,3 @@ def _folder(folder: Path, references: References, settings: Settings | None) -> 
     files = sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")])
     alone = [_pipeline(file, references, settings) for file in files]
     return [Verdict(v.file, v.kind, v.problems or together.get(v.file, ())) for v in alone]
-
-
-def _unknown_names(pipeline: Pipeline, settings: Settings | None) -> Iterable[str]:
-    if settings is None:
-        return
-    yield from _unknown("source.cluster", pipeline.source.cluster, settings.clusters, "clusters")
-    yield from _unknown("catalog", pipeline.catalog, settings.catalogs, "catalogs")
-    yield from _unknown("engine", pipeline.engine, [*settings.engines, _INLINE], "engines")
-
-
-def _unknown(key: str, name: str, known: Iterable[str], kind: str) -> Iterable[str]:
-    names = sorted(known)
-    if name not in names:
-        near = get_close_matches(name, names, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"
-        yield f"{key}: the settings have no {name!r} under {kind}, {hint}"

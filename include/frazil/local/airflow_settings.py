@@ -94,6 +94,7 @@ def environment(home: Home, java: Java, made: Secrets, *, dags_paused: bool) -> 
         JARS_VARIABLE: str(home.jars),
         "AIRFLOW_HOME": str(home.airflow),
         "AIRFLOW_CONN_FRAZIL_SPARK": json.dumps(SPARK_CONNECTION),
+        "AIRFLOW_CONN_FRAZIL_API": json.dumps(_api_connection(home, made)),
         "JAVA_HOME": str(java.home),
         "PATH": _joined(interpreter_bin(), inherited.get("PATH", os.defpath)),
         "PYTHONPATH": _joined(home.project / "include", home.project / "plugins", inherited.get("PYTHONPATH", "")),
@@ -106,6 +107,11 @@ def environment(home: Home, java: Java, made: Secrets, *, dags_paused: bool) -> 
         **_configuration(home, dags_paused=dags_paused),
         **_secret_configuration(made),
     }
+
+
+def _api_connection(home: Home, made: Secrets) -> Mapping[str, str]:
+    """The Airflow connection with which tasks write the notes of their runs: only the REST API can."""
+    return {"conn_type": "http", "host": home.airflow_url, "login": home.airflow_user, "password": made.password}
 
 
 def database_url(path: Path) -> str:

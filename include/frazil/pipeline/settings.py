@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+from difflib import get_close_matches
 from typing import Literal
 
 from pydantic import Field
 
-from frazil.pipeline.model import Model
+from frazil.pipeline.model import Model, Pipeline
 
 
 class ClusterSettings(Model):
@@ -47,3 +49,21 @@ class Settings(Model):
     clusters: dict[str, ClusterSettings] = Field(min_length=1)
     catalogs: dict[str, CatalogSettings] = Field(min_length=1)
     engines: dict[str, EngineSettings] = Field(default_factory=lambda: {"spark": EngineSettings()})
+
+
+INLINE_ENGINE = "inline"
+"""The engine that needs no entry in the settings: the process that runs the plan."""
+
+
+def unknown_names(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
+    """What a pipeline names that the settings don't know, one line per key, with the nearest known name."""
+    yield from _unknown("source.cluster", pipeline.source.cluster, settings.clusters, "clusters")
+    yield from _unknown("catalog", pipeline.catalog, settings.catalogs, "catalogs")
+    yield from _unknown("engine", pipeline.engine, [*settings.engines, INLINE_ENGINE], "engines")
+
+
+def _unknown(key: str, name: str, known: Collection[str], kind: str) -> Iterator[str]:
+    if name not in known:
+        near = get_close_matches(name, known, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(known))}"
+        yield f"{key}: the settings have no {name!r} under {kind}, {hint}"

@@ -44,7 +44,9 @@ def main(argv: list[str]) -> int:
     end_with_parent()
     parser = argparse.ArgumentParser(prog="ingest")
     parser.add_argument("--pipeline", required=True, help="name of the pipeline")
-    parser.add_argument("--plan", required=True, help="plan JSON, or @FILE that holds it")
+    parser.add_argument(
+        "--plan", required=True, help="plan JSON, the `plan` of `frazil plan PIPELINE --json`; or @FILE that holds it"
+    )
     arguments = parser.parse_args(argv)
     spark = SparkSession.builder.getOrCreate()
     try:

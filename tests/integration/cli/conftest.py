@@ -74,9 +74,9 @@ def make_place(root: Path, bootstrap_servers: str) -> Place:
 
 @pytest.fixture(scope="module")
 def landed(tmp_path_factory: pytest.TempPathFactory, broker: str) -> Place:
-    """A place with 500 payments landed, 5 more as dead letters. For tests that only read."""
+    """A place with 990 payments landed and 10 dead letters. For tests that only read."""
     place = make_place(tmp_path_factory.mktemp("landed"), broker)
-    generated = ("--generate", "payments", "--count", "505", "--broken-per-thousand", "10", "--seed", "7")
+    generated = ("--generate", "payments", "--count", "1000", "--broken-per-thousand", "10", "--seed", "7")
     for command in (("produce", place.topic, *generated), ("run", "orders")):
         assert place.frazil(*command).returncode == 0
     return place

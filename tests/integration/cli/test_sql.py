@@ -10,18 +10,18 @@ import pytest
 from frazil.errors import Terminal
 
 Place = Any
-"""A project whose table holds 500 rows: `landed.frazil(...)` runs the command in it. See conftest."""
+"""A project whose table holds 990 rows: `landed.frazil(...)` runs the command in it. See conftest."""
 
 
 @pytest.mark.parametrize(
     ("question", "answer"),
     [
-        ("SELECT count(*) AS n FROM shop.orders", 500),
+        ("SELECT count(*) AS n FROM shop.orders", 990),
         ("SELECT count(*) AS n FROM (SELECT id FROM shop.orders LIMIT 7)", 7),
-        ("SELECT count(DISTINCT ID) AS n FROM Shop.Orders", 500),
-        ("SELECT count(*) AS n FROM shop.orders a JOIN shop.orders b USING (id)", 500),
-        ("SELECT count(o) AS n FROM lake.shop.orders o", 500),
-        ("WITH o AS (FROM shop.orders) SELECT count(*) AS n FROM o WHERE amount IS NOT NULL", 500),
+        ("SELECT count(DISTINCT ID) AS n FROM Shop.Orders", 990),
+        ("SELECT count(*) AS n FROM shop.orders a JOIN shop.orders b USING (id)", 990),
+        ("SELECT count(o) AS n FROM lake.shop.orders o", 990),
+        ("WITH o AS (FROM shop.orders) SELECT count(*) AS n FROM o WHERE amount IS NOT NULL", 990),
         ('SELECT max(l.n) AS n FROM shop.orders.snapshots s JOIN "shop.orders__ledger" l USING (snapshot_id)', 1),
     ],
 )

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from frazil.cli import console
+from frazil.cli.demo_report import _sample
 from frazil.cli.history import print_batches
 from frazil.cli.progress import Progress
 from frazil.cli.sql import show_result
@@ -53,6 +54,23 @@ def test_snapshot_ids_and_offsets_are_never_broken_over_lines(
     assert text.count("0..123456789") == 6
     assert "…" not in text
     assert max(len(line.rstrip()) for line in text.splitlines()) <= width
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 200])
+def test_a_sample_fits_the_page_and_cuts_only_long_values(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Order ids have 39 digits; a date beside them must not lose its end."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    row = {"order_id": "7" * 39, "store_id": 100, "meats": "m" * 40, "date": "2026-11-21 05:02:33"}
+
+    console.out().print(_sample(pa.table({name: [value] for name, value in row.items()}), width))
+
+    header, cells = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert header == list(row)
+    assert cells[-2:] == ["2026-11-21", "05:02:33"]
+    assert cells[1] == "100"
+    assert ("…" in cells[0]) == (width < 120)
 
 
 def test_piped_output_has_no_control_codes_whatever_the_environment_says(
