@@ -17,18 +17,19 @@ from frazil.errors import EXIT_PARENT_LOST, FrazilError, Retryable
 from frazil.project import Project
 from frazil.run.ingest import ingest
 from frazil.spark.stage import SparkStage
-from frazil.spark.submit import REPORT_PREFIX
+from frazil.spark.submit import REPORT_PREFIX, SUBMITTER_VARIABLE
 
 _PARENT_CHECK_SECONDS = 0.5
 """How soon a driver without a parent ends. A killed task leaves the Python driver behind; it must not go on committing."""
 
 
 def end_with_parent() -> None:
-    """End this process once the one that started it is gone."""
+    """End this process once the JVM that started it is gone, or the `frazil run` that started the JVM."""
     parent = os.getppid()
+    submitter = os.environ.get(SUBMITTER_VARIABLE)
 
     def watch() -> None:
-        while os.getppid() == parent:
+        while os.getppid() == parent and (submitter is None or Path("/proc", submitter).exists()):
             time.sleep(_PARENT_CHECK_SECONDS)
         os._exit(EXIT_PARENT_LOST)  # no print: stdout is a pipe to the dead parent
 

@@ -20,6 +20,9 @@ from frazil.project import Project
 REPORT_PREFIX = "frazil: "
 """Begins every line of the job that is meant for people; the rest of its output is Spark's."""
 
+SUBMITTER_VARIABLE = "FRAZIL_SUBMITTER"
+"""Process id of the `frazil run` that waits for the job: killed, it can't stop the job any more, so the job looks."""
+
 _LAST_LINES = 15
 _ERROR_CLASSES: Mapping[int, type[FrazilError]] = {e.exit_code: e for e in (Retryable, Terminal, OutcomeUnknown)}
 
@@ -116,7 +119,7 @@ def run_spark(project: Project, pipeline: Pipeline, plan: RunPlan, report: Calla
         log.open("w", encoding="utf-8") as kept,
         subprocess.Popen(
             command,
-            env=os.environ | job.env,
+            env=os.environ | job.env | {SUBMITTER_VARIABLE: str(os.getpid())},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

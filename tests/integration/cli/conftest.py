@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pytest
 
-from frazil.local.home import project_root
+from frazil.local.home import Home, project_root
 
 _SECONDS = 120
 """Bounds one command; the slowest here takes 5 s on an idle machine."""
@@ -27,17 +27,23 @@ class Place:
     root: Path
     topic: str
 
-    def frazil(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-        """Run the command to its end; what it writes is piped."""
+    @property
+    def environment(self) -> dict[str, str]:
+        """What makes a process see this project."""
         own = {
             "PYTHONPATH": str(project_root() / "include"),
             "FRAZIL_HOME": str(self.root / "home"),
+            "FRAZIL_JARS": str(Home.resolve().jars),
             "FRAZIL_SETTINGS": str(self.root / "settings.yaml"),
             "FRAZIL_PIPELINES": str(self.root / "pipelines"),
         }
+        return os.environ | own
+
+    def frazil(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+        """Run the command to its end; what it writes is piped."""
         return subprocess.run(
             [sys.executable, "-m", "frazil.cli", *arguments],
-            env=os.environ | own | env,
+            env=self.environment | env,
             capture_output=True,
             text=True,
             check=False,

@@ -1,0 +1,58 @@
+"""`frazil run` is killed while Spark works for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
+
+from frazil.local.home import Home
+from frazil.local.jars import fetch
+
+Place = Any
+"""A project of its own: `place.frazil(...)` runs the command in it. See conftest."""
+
+ENDS_WITHIN_SECONDS = 30
+"""Bounds the wait for the job to notice; it looks twice a second, and Spark takes some seconds to shut down."""
+
+
+def jobs_of(folder: Path) -> list[str]:
+    """Live processes with the folder in their environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
+            continue
+        try:
+            environment = (entry / "environ").read_bytes()
+        except OSError:  # it ended meanwhile, or is another user's
+            continue
+        if str(folder).encode() in environment:
+            found.append(entry.name)
+    return found
+
+
+def test_killed_run_leaves_its_spark_job_and_a_hole(place: Place) -> None:
+    """The job ends with the run that started it, and the next run lands every record once."""
+    fetch(Home.resolve(), "spark")
+    place.frazil("produce", place.topic, "--generate", "payments", "--count", "3000")
+    command = [sys.executable, "-m", "frazil.cli", "run", "orders", "--engine", "spark"]
+    with subprocess.Popen(command, env=place.environment, stderr=subprocess.PIPE, text=True) as run:
+        for line in run.stderr or ():
+            if "staging" in line:
+                break
+        run.send_signal(signal.SIGKILL)
+
+    @retry(retry=retry_if_result(bool), stop=stop_after_delay(ENDS_WITHIN_SECONDS), wait=wait_fixed(0.2))
+    def remaining() -> list[str]:
+        return jobs_of(place.root / "home")
+
+    assert remaining() == []
+    assert place.frazil("run", "orders", "--json").returncode == 0
+    rows = place.frazil("sql", "SELECT count(*) AS n, count(DISTINCT id) AS d FROM shop.orders", "--json")
+    assert json.loads(rows.stdout) == [{"n": 3000, "d": 3000}]
