@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -9,6 +10,7 @@ from airflow.sdk import Connection, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
 from frazil.errors import Terminal
+from frazil.local.home import Home
 from frazil.project import Project
 from frazil_airflow.failures import exit_code, job_lines, terminal_is_final
 from frazil_airflow.links import TableLink
@@ -32,11 +34,12 @@ class SparkIngestOperator(SparkSubmitOperator):
     """
 
     operator_extra_links = (TableLink(),)
+    template_fields = (*SparkSubmitOperator.template_fields, "plan_json")
 
     def __init__(self, *, pipeline: str, plan_json: str, asset_name: str, conn_id: str, **kwargs: Any) -> None:
-        arguments = ["--pipeline", pipeline, "--plan", plan_json]
-        super().__init__(application_args=arguments, conn_id=conn_id, **kwargs)
+        super().__init__(conn_id=conn_id, **kwargs)
         self.pipeline = pipeline
+        self.plan_json = plan_json
         self.asset_name = asset_name
 
     def execute(self, context: Context) -> None:
@@ -49,12 +52,22 @@ class SparkIngestOperator(SparkSubmitOperator):
         self._require_connection()
         with terminal_is_final():
             self.take(self.submission(context["run_id"]))
+            plan_file = self.plan_file(context["run_id"])
+        self.application_args = ["--pipeline", self.pipeline, "--plan", f"@{plan_file}"]
         try:
             super().execute(context)
         except AirflowException as error:
             if exit_code(str(error)) == Terminal.exit_code:
                 raise AirflowFailException(_said(str(error))) from error
             raise
+        finally:
+            plan_file.unlink(missing_ok=True)
+
+    def plan_file(self, run_id: str) -> Path:
+        """Write the plan where the job reads it."""
+        from frazil.spark.submit import write_plan
+
+        return write_plan(Home.resolve(), self.pipeline, run_id, self.plan_json)
 
     def submission(self, run_id: str) -> Submission:
         """Return how the job is started.

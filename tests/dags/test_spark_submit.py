@@ -18,9 +18,10 @@ PLAN = '{"v":1,"pipeline":"orders"}'
 
 
 @pytest.fixture
-def ingest(monkeypatch: pytest.MonkeyPatch) -> SparkIngestOperator:
+def ingest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SparkIngestOperator:
     """The task with its plan rendered, on a master of two local threads."""
     monkeypatch.setenv("AIRFLOW_CONN_FRAZIL_SPARK", '{"conn_type": "spark", "host": "local[2]"}')
+    monkeypatch.setenv("FRAZIL_HOME", str(tmp_path))
     return SparkIngestOperator(
         task_id="ingest", pipeline="orders", plan_json=PLAN, asset_name="lake.shop.orders", conn_id="frazil_spark"
     )
@@ -39,7 +40,7 @@ def job(tmp_path: Path) -> Submission:
 
 
 def test_spark_is_started_with_what_the_submission_says(ingest: SparkIngestOperator, job: Submission):
-    """Master from the connection, everything else from the submission, the plan as one argument."""
+    """Master from the connection, everything else from the submission."""
     ingest.take(job)
 
     hook = ingest._get_hook()
@@ -49,7 +50,7 @@ def test_spark_is_started_with_what_the_submission_says(ingest: SparkIngestOpera
     assert command[command.index("--conf") + 1] == "spark.ui.enabled=false"
     assert command[command.index("--jars") + 1] == "/jars/a.jar,/jars/b.jar"
     assert command[command.index("--name") + 1] == job.name
-    assert command[-5:] == [str(job.application), "--pipeline", "orders", "--plan", PLAN]
+    assert command[-1] == str(job.application)
     assert hook._env["FRAZIL_HOME"] == job.env["FRAZIL_HOME"]
 
 
@@ -60,7 +61,10 @@ def job_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ingest: SparkInges
     def run(code: int) -> None:
         program = tmp_path / "bin" / "spark-submit"
         program.parent.mkdir()
-        program.write_text(f"#!/bin/sh\necho INFO noise\necho frazil: said {code}\nexit {code}\n")
+        program.write_text(
+            f'#!/bin/sh\necho "$@" >{tmp_path}/arguments\nfor last; do :; done\ncat "${{last#@}}" >{tmp_path}/plan\n'
+            f"echo INFO noise\necho frazil: said {code}\nexit {code}\n"
+        )
         program.chmod(0o755)
         monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
         monkeypatch.setattr(ingest, "submission", lambda _: job)
@@ -92,6 +96,16 @@ def test_what_may_pass_by_itself_is_retried(job_ends: Callable[[int], None], cod
 def test_a_job_that_ends_well_is_a_success(job_ends: Callable[[int], None]):
     """Exit code 0 raises nothing."""
     job_ends(0)
+
+
+def test_the_plan_of_many_partitions_fits_no_argument(job_ends: Callable[[int], None], tmp_path: Path):
+    """The job gets the plan as a file, which is gone afterwards."""
+    job_ends(0)
+
+    arguments = (tmp_path / "arguments").read_text().split()
+    assert arguments[-4:-1] == ["--pipeline", "orders", "--plan"]
+    assert (tmp_path / "plan").read_text() == PLAN
+    assert not Path(arguments[-1].removeprefix("@")).exists()
 
 
 def test_a_missing_connection_is_named_instead_of_looking_for_a_yarn_cluster():

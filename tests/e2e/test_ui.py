@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
-CHROMIUM = Path("/usr/bin/chromium")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -35,8 +36,8 @@ PAGE_MS = 30_000
 @pytest.fixture
 def page(embedded: Embedded, request: pytest.FixtureRequest) -> Iterator[Page]:
     """A browser page of somebody who logged in. What it shows at the end of the test is kept as a picture."""
-    if not CHROMIUM.exists():
-        pytest.skip(f"no browser: {CHROMIUM} does not exist (apt-get install chromium)")
+    if CHROMIUM is None:
+        pytest.skip("no browser: neither chromium nor chromium-browser is on PATH (apt-get install chromium)")
     from playwright.sync_api import sync_playwright
 
     home = embedded.project.home

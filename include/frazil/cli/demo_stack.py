@@ -44,7 +44,7 @@ def demo_stack(home: Home, progress: Progress) -> Iterator[None]:
 def _recorded(record: Path) -> list[str]:
     try:
         return list(json.loads(record.read_text(encoding="utf-8")))
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):  # none, or cut off by a kill: then nothing is known to be the demo's
         return []
 
 

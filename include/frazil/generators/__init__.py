@@ -20,7 +20,7 @@ from frazil.kafka.record import OutgoingRecord
 __all__ = ["DEMO_BROKEN_PER_THOUSAND", "GENERATORS", "Generator", "lines", "payments", "pizzas"]
 
 DEMO_BROKEN_PER_THOUSAND: Final = 3
-"""Broken records per thousand in the demo and `frazil produce --generate`: enough to see dead
+"""Broken records per thousand in the demo: enough to see dead
 letters from the first minute, far below the tolerated rate."""
 
 

@@ -32,6 +32,7 @@ from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Terminal
 
 FOREIGN = (
     CommitFailedException,
+    ImportError,
     NoSuchNamespaceError,
     NoSuchTableError,
     NotInstalledError,
@@ -120,6 +121,12 @@ _MEANINGS = (
         "a partition value is too long for a file name",
         "set table property write.object-storage.enabled=true, or partition by truncate(N, column)",
         errno.ENAMETOOLONG,
+    ),
+    _Meaning(
+        Terminal,
+        (ImportError,),
+        "a Python package is missing",
+        "install the driver that the catalog's uri or the warehouse needs",
     ),
     _Meaning(Terminal, (PermissionError,), "permission denied", "give this user write access to the warehouse"),
     _Meaning(Terminal, _REFUSED, "the catalog refused", "check the catalog's entry in the settings file"),

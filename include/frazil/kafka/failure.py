@@ -168,8 +168,8 @@ def unknown_topic(cluster: Cluster, topic: str, partition: int | None = None) ->
     missing = f"topic {topic!r}" if partition is None else f"topic {topic!r} with a partition {partition}"
     return Terminal(
         f"{cluster} has no {missing}",
-        next_step="correct the name, or create the topic: kafka-topics.sh --create "
-        f"--bootstrap-server {cluster.bootstrap_servers} --topic {topic} --partitions N",
+        next_step=f"correct the name, or create the topic: frazil produce {topic} --partitions N --file LINES, or "
+        f"kafka-topics.sh --create --bootstrap-server {cluster.bootstrap_servers} --topic {topic} --partitions N",
     )
 
 

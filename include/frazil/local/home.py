@@ -69,10 +69,10 @@ class Home:
         env = os.environ if environ is None else environ
         project = project_root()
         root = Path(env.get(HOME_VARIABLE) or project / ".frazil").expanduser().absolute()
-        jars = Path(env.get(JARS_VARIABLE) or root / "jars").expanduser().absolute()
+        jars = Path(env.get(JARS_VARIABLE) or project / ".frazil" / "jars").expanduser().absolute()
         recorded = _recorded(root / "stack.json")
         user = env.get(USER_VARIABLE) or recorded.get("airflow_user") or DEFAULT_USER
-        return cls(root, project, jars, _ports(env, recorded.get("ports", {})), user)
+        return cls(root, project, jars, _ports(env, recorded.get("ports", {}), root / "stack.json"), user)
 
     @property
     def logs(self) -> Path:
@@ -158,7 +158,9 @@ def _recorded(path: Path) -> dict[str, Any]:
     return state
 
 
-def _ports(env: Mapping[str, str], recorded: Mapping[str, int]) -> Ports:
+def _ports(env: Mapping[str, str], recorded: object, source: Path) -> Ports:
+    if not isinstance(recorded, dict) or not all(isinstance(port, int) for port in recorded.values()):
+        raise Terminal(f"{source}: expected numbers under ports", next_step=f"remove {source}, then `frazil up`")
     chosen = {name: _port(env.get(variable), variable) for name, variable in PORT_VARIABLES.items()}
     given = {name: port for name, port in chosen.items() if port is not None}
     known = {name: port for name, port in recorded.items() if name in PORT_VARIABLES}

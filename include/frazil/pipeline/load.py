@@ -111,6 +111,11 @@ class Pipelines:
 
 def load_pipelines(folder: Path, references: References) -> Pipelines:
     """Read every ``*.yaml`` and ``*.yml`` of a folder; one broken file does not hide the others."""
+    if not folder.is_dir():
+        raise Terminal(
+            f"the folder of pipeline files is not there: {folder}",
+            next_step="make it, or let FRAZIL_PIPELINES name the one that holds them",
+        )
     named: dict[str, list[tuple[Path, Pipeline]]] = {}
     broken: list[ConfigError] = []
     for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):

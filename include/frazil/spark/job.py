@@ -24,7 +24,7 @@ _PARENT_CHECK_SECONDS = 0.5
 
 
 def end_with_parent() -> None:
-    """End this process once the JVM that started it is gone, or the `frazil run` that started the JVM."""
+    """End this process once the JVM that started it is gone, or whoever started the JVM."""
     parent = os.getppid()
     submitter = os.environ.get(SUBMITTER_VARIABLE)
 
@@ -49,17 +49,14 @@ def main(argv: list[str]) -> int:
         "--plan", required=True, help="plan JSON, the `plan` of `frazil plan PIPELINE --json`; or @FILE that holds it"
     )
     arguments = parser.parse_args(argv)
-    spark = SparkSession.builder.getOrCreate()
     try:
-        _ingest(spark, arguments.pipeline, _plan(arguments.plan))
+        _ingest(arguments.pipeline, _plan(arguments.plan))
     except FrazilError as error:
         say(f"{error.label}: {' '.join(str(error).split())}")
         return error.exit_code
     except PySparkException as error:
         say(f"{Retryable.label}: Spark failed: {' '.join(str(error).split())[:2000]}")
         return Retryable.exit_code
-    finally:
-        spark.stop()
     return 0
 
 
@@ -67,9 +64,13 @@ def _plan(argument: str) -> str:
     return Path(argument[1:]).read_text(encoding="utf-8") if argument.startswith("@") else argument
 
 
-def _ingest(spark: SparkSession, pipeline: str, plan: str) -> None:
+def _ingest(pipeline: str, plan: str) -> None:
     project = Project.load()
-    ingest(project, project.pipeline(pipeline), RunPlan.from_json(plan), SparkStage(spark), say)
+    spark = SparkSession.builder.getOrCreate()
+    try:
+        ingest(project, project.pipeline(pipeline), RunPlan.from_json(plan), SparkStage(spark), say)
+    finally:
+        spark.stop()
 
 
 def say(line: str) -> None:

@@ -7,12 +7,13 @@ import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from frazil.batch.plan import RunPlan
-from frazil.errors import EXIT_PARENT_LOST, FrazilError, OutcomeUnknown, Retryable, Terminal
-from frazil.local.files import write_atomically
-from frazil.local.home import interpreter_bin
-from frazil.local.jars import jar_paths
+from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Terminal
+from frazil.local.files import private_folder, write_atomically
+from frazil.local.home import Home, interpreter_bin
+from frazil.local.jars import fetch, jar_paths
 from frazil.local.java import ensure_java
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
@@ -21,7 +22,10 @@ REPORT_PREFIX = "frazil: "
 """Begins every line of the job that is meant for people; the rest of its output is Spark's."""
 
 SUBMITTER_VARIABLE = "FRAZIL_SUBMITTER"
-"""Process id of the `frazil run` that waits for the job: killed, it can't stop the job any more, so the job looks."""
+"""Process id of whoever waits for the job: killed, it can't stop the job any more, so the job looks."""
+
+_GRACE_SECONDS = 10.0
+"""Bounds the wait for Spark to shut down after a Ctrl-C; it takes 1-3 s."""
 
 _LAST_LINES = 15
 _ERROR_CLASSES: Mapping[int, type[FrazilError]] = {e.exit_code: e for e in (Retryable, Terminal, OutcomeUnknown)}
@@ -55,6 +59,7 @@ def submission(project: Project, pipeline: Pipeline, run_id: str) -> Submission:
         Terminal: The settings have no such engine, the jars or a Java are missing.
     """
     engine = project.engine(pipeline.engine)
+    fetch(project.home, "spark")
     sources = os.pathsep.join([str(project.root / "include"), *filter(None, [os.environ.get("PYTHONPATH")])])
     python = str(interpreter_bin() / "python")
     conf = {
@@ -75,6 +80,7 @@ def submission(project: Project, pipeline: Pipeline, run_id: str) -> Submission:
         "PYSPARK_PYTHON": python,
         "PYSPARK_DRIVER_PYTHON": python,
         "JAVA_HOME": str(ensure_java().home),
+        SUBMITTER_VARIABLE: str(os.getpid()),
     }
     return Submission(
         application=project.root / "spark_jobs" / "ingest.py",
@@ -104,29 +110,44 @@ def run_spark(project: Project, pipeline: Pipeline, plan: RunPlan, report: Calla
         Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
     """
     job = submission(project, pipeline, plan.run)
+    log = private_folder(project.home.logs) / f"spark-{pipeline.name}-{quote(plan.run, safe=':+')}.log"
+    plan_file = write_plan(project.home, pipeline.name, plan.run, plan.to_json())
+    try:
+        ended = _watch(_command(project, pipeline, job, plan_file), job, log, report)
+    finally:
+        plan_file.unlink(missing_ok=True)
+    if ended.code:
+        raise _failure(ended, log)
+
+
+def write_plan(home: Home, pipeline: str, run_id: str, plan_json: str) -> Path:
+    """Write a plan to a file for the job: a plan of thousands of partitions fits no argument of a process."""
+    path = private_folder(home.root / "plans") / f"{pipeline}-{quote(run_id, safe=':+')}.json"
+    write_atomically(path, plan_json)
+    return path
+
+
+def _command(project: Project, pipeline: Pipeline, job: Submission, plan_file: Path) -> list[str]:
     master = project.engine(pipeline.engine).master
     command = [str(interpreter_bin() / "spark-submit"), "--master", master, "--name", job.name]
     command += ["--driver-memory", job.driver_memory, "--jars", ",".join(job.jars)]
     command += [part for key, value in job.conf.items() for part in ("--conf", f"{key}={value}")]
-    plan_file = project.home.run / f"plan-{pipeline.name}-{plan.run}.json"  # thousands of partitions fit no argument
-    write_atomically(plan_file, plan.to_json())
-    command += [str(job.application), "--pipeline", pipeline.name, "--plan", f"@{plan_file}"]
-    log = project.home.logs / f"spark-{pipeline.name}-{plan.run}.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
+    return [*command, str(job.application), "--pipeline", pipeline.name, "--plan", f"@{plan_file}"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """How a job ended: its exit code, its last line for people, and the end of its log."""
+
+    code: int
+    said: str
+    lines: list[str]
+
+
+def _watch(command: list[str], job: Submission, log: Path, report: Callable[[str], None]) -> _Ended:
     lines: list[str] = []
     said = ""
-    with (
-        log.open("w", encoding="utf-8") as kept,
-        subprocess.Popen(
-            command,
-            env=os.environ | job.env | {SUBMITTER_VARIABLE: str(os.getpid())},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        ) as child,
-    ):
+    with log.open("w", encoding="utf-8") as kept, _started(command, job) as child:
         try:
             for line in child.stdout or ():
                 kept.write(line)
@@ -135,18 +156,36 @@ def run_spark(project: Project, pipeline: Pipeline, plan: RunPlan, report: Calla
                     said = line.removeprefix(REPORT_PREFIX).rstrip()
                     report(said)
         except BaseException:
-            child.terminate()
+            _end(child)
             raise
-    plan_file.unlink(missing_ok=True)
-    if child.returncode:
-        raise _failure(child.returncode, said, lines, log)
+    return _Ended(child.returncode, said, lines)
 
 
-def _failure(code: int, said: str, lines: list[str], log: Path) -> FrazilError:
-    if code in _ERROR_CLASSES and said:
-        return _ERROR_CLASSES[code](said, next_step=f"the whole log: {log}")
-    kind = Retryable if code == EXIT_PARENT_LOST or code < 0 else _ERROR_CLASSES.get(code, Retryable)
+def _started(command: list[str], job: Submission) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command,
+        env=os.environ | job.env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    child.terminate()
+    try:
+        child.wait(_GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        child.kill()
+
+
+def _failure(ended: _Ended, log: Path) -> FrazilError:
+    kind = _ERROR_CLASSES.get(ended.code, Retryable)
+    if ended.code in _ERROR_CLASSES and ended.said:
+        return kind(ended.said, next_step=f"the whole log: {log}")
     return kind(
-        f"the Spark job ended with exit code {code}; its last lines:\n" + "\n".join(lines),
+        f"the Spark job ended with exit code {ended.code}; its last lines:\n" + "\n".join(ended.lines),
         next_step=f"the whole log: {log}",
     )

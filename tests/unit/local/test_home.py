@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from frazil.errors import Terminal
-from frazil.local.home import Home, Ports, bootstrap_servers, inherited_environment, with_ports
+from frazil.local.home import Home, Ports, bootstrap_servers, inherited_environment, project_root, with_ports
 
 
 @pytest.fixture
@@ -74,8 +74,9 @@ def test_a_relative_home_does_not_move_with_the_working_folder(monkeypatch: pyte
 
 
 def test_jars_can_be_shared_by_homes(environ: dict[str, str], tmp_path: Path) -> None:
-    """A test's own home must not download the jars again."""
-    assert Home.resolve(environ).jars == tmp_path / "home" / "jars"
+    """A second home must not download the jars again: they belong to the project, not to the home."""
+    assert Home.resolve(environ).root == tmp_path / "home"
+    assert Home.resolve(environ).jars == project_root() / ".frazil" / "jars"
     assert Home.resolve({**environ, "FRAZIL_JARS": "/elsewhere"}).jars == Path("/elsewhere")
 
 
@@ -88,3 +89,12 @@ def test_another_airflow_is_not_inherited(monkeypatch: pytest.MonkeyPatch) -> No
 
     assert "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN" not in env
     assert env["AIRFLOW_CONN_LAKE"] == "{}"
+
+
+def test_damaged_ports_become_a_stack_trace(environ: dict[str, str], tmp_path: Path) -> None:
+    """Recorded ports that are no numbers are named, with the file to remove."""
+    (tmp_path / "home").mkdir(exist_ok=True)
+    (tmp_path / "home" / "stack.json").write_text('{"ports": {"kafka": "19092"}}', encoding="utf-8")
+
+    with pytest.raises(Terminal, match="expected numbers under ports"):
+        Home.resolve(environ)

@@ -18,7 +18,7 @@ from frazil.local.jars import SETS, fetch, jar_paths, missing, publish
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
-    return Home.resolve({"FRAZIL_HOME": str(tmp_path / "home")})
+    return Home.resolve({"FRAZIL_HOME": str(tmp_path / "home"), "FRAZIL_JARS": str(tmp_path / "jars")})
 
 
 def lay_out(home: Home, name: str) -> None:
