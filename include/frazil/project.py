@@ -25,6 +25,28 @@ PIPELINES_VARIABLE = "FRAZIL_PIPELINES"
 
 
 @dataclass(frozen=True)
+class Places:
+    """Where settings and pipelines are read from, and what their references stand for."""
+
+    home: Home
+    settings_file: Path
+    pipelines_folder: Path
+    references: References
+
+    @classmethod
+    def resolve(cls, env: Mapping[str, str]) -> Places:
+        """Find them: FRAZIL_HOME, FRAZIL_SETTINGS and FRAZIL_PIPELINES choose other places than the project's own."""
+        home = Home.resolve(env)
+        include = home.project / "include"
+        return cls(
+            home,
+            Path(env.get(SETTINGS_VARIABLE) or include / "settings.yaml").absolute(),
+            Path(env.get(PIPELINES_VARIABLE) or include / "pipelines").absolute(),
+            References(env, {"home": str(home.root), "kafka": bootstrap_servers(home)}),
+        )
+
+
+@dataclass(frozen=True)
 class Project:
     """Settings and pipelines in force.
 
@@ -52,12 +74,11 @@ class Project:
             ConfigError: The settings file is broken. Broken pipeline files are kept in `pipelines.broken`.
         """
         env = os.environ if env is None else env
-        home = Home.resolve(env)
-        settings_file = Path(env.get(SETTINGS_VARIABLE) or home.project / "include" / "settings.yaml").absolute()
-        folder = Path(env.get(PIPELINES_VARIABLE) or home.project / "include" / "pipelines").absolute()
-        references = References(env, {"home": str(home.root), "kafka": bootstrap_servers(home)})
-        settings = load_settings(settings_file, references)
-        return cls(home.project, home, settings, settings_file, folder, load_pipelines(folder, references))
+        places = Places.resolve(env)
+        settings = load_settings(places.settings_file, places.references)
+        pipelines = load_pipelines(places.pipelines_folder, places.references)
+        home = places.home
+        return cls(home.project, home, settings, places.settings_file, places.pipelines_folder, pipelines)
 
     def pipeline(self, name: str) -> Pipeline:
         """The pipeline of that name.

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from frazil.local.home import Home, bootstrap_servers
 from frazil.pipeline.load import ConfigError, References, load_pipeline, load_pipelines, load_settings
 from frazil.pipeline.settings import Settings, unknown_names
-from frazil.project import PIPELINES_VARIABLE, SETTINGS_VARIABLE
+from frazil.project import Places
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +23,14 @@ class Verdict:
 
 def judge(files: list[Path], env: Mapping[str, str]) -> list[Verdict]:
     """Check files, or the whole project when there are none. Names of settings that pipelines use are checked too."""
-    home = Home.resolve(env)
-    references = References(env, {"home": str(home.root), "kafka": bootstrap_servers(home)})
-    settings_file = Path(env.get(SETTINGS_VARIABLE) or home.project / "include" / "settings.yaml").absolute()
+    places = Places.resolve(env)
+    references, settings_file = places.references, places.settings_file
     settings, about_settings = _settings(settings_file, references)
     if files:
         chosen = [file for file in files if file != settings_file]
         pipelines = [_pipeline(file, references, settings) for file in chosen]
         return [*([about_settings] if settings_file in files else []), *pipelines]
-    folder = Path(env.get(PIPELINES_VARIABLE) or home.project / "include" / "pipelines").absolute()
-    return [about_settings, *_folder(folder, references, settings)]
+    return [about_settings, *_folder(places.pipelines_folder, references, settings)]
 
 
 def _settings(file: Path, references: References) -> tuple[Settings | None, Verdict]:
