@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -100,21 +102,22 @@ class Processes:
         log = _fresh_log(private_folder(self.logs) / f"{spec.name}.log")
         record = self._file(spec.name)
         command = ["/bin/sh", "-c", _SELF_RECORDING, str(record), spec.url, *spec.command]
-        with os.fdopen(log, "wb") as output:
-            child = subprocess.Popen(
-                command,
-                env=dict(spec.env),
-                cwd=self.cwd,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
+        with _signals_held():
+            with os.fdopen(log, "wb") as output:
+                child = subprocess.Popen(
+                    command,
+                    env=dict(spec.env),
+                    cwd=self.cwd,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                )
+            _children[child.pid] = child
+            until(
+                lambda: self._is_recorded(spec.name, child.pid) or child.poll() is not None,
+                _RECORD_SECONDS,
             )
-        _children[child.pid] = child
-        until(
-            lambda: self._is_recorded(spec.name, child.pid) or child.poll() is not None,
-            _RECORD_SECONDS,
-        )
         found = self.record(spec.name)
         if found is None or found.pid != child.pid:
             quoted = self.last_lines(spec.name)
@@ -195,6 +198,26 @@ class Processes:
     def _is_recorded(self, name: str, pid: int) -> bool:
         found = self.record(name)
         return found is not None and found.pid == pid
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Keep signals until the block is done: between a start and its record nobody could find the process to stop it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrived: list[int] = []
+    before = {number: signal.signal(number, lambda n, _: arrived.append(n)) for number in _ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        for late in arrived:
+            signal.raise_signal(late)
+
+
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def _fresh_log(path: Path) -> int:
