@@ -8,10 +8,12 @@ BIN := .venv/bin
 CODE := include plugins dags spark_jobs docs docker tests conftest.py
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url
 ARGS ?=
+SEED ?= 1
+MINUTES ?= 5
 
 export PYTHONPATH := include:plugins:.$(if $(PYTHONPATH),:$(PYTHONPATH))
 
-.PHONY: help setup system demo up down test test-fast check fmt docs lock wheel clean
+.PHONY: help setup system demo up down test test-fast test-full chaos check fmt docs lock wheel clean
 
 help: ## Show these verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +38,12 @@ test: setup ## Run all tests, the quick ones first (ARGS="-k offsets" passes opt
 
 test-fast: setup ## Run the tests that need neither Java nor a network, in seconds
 	@$(BIN)/python -m pytest tests/unit $(ARGS)
+
+test-full: setup ## Run all tests in their long form too: every kill point under every circumstance
+	@$(BIN)/python -m pytest --full $(ARGS)
+
+chaos: setup ## Run a random schedule of faults and verify what it left (SEED=1 MINUTES=5)
+	@$(BIN)/python -m tests.chaos.random_schedule --seed $(SEED) --minutes $(MINUTES)
 
 check: setup ## Judge style, types, imports between rooms and generated pages; changes nothing
 	$(BIN)/ruff check $(CODE)

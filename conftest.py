@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-TIERS = ("unit", "dags", "spark", "integration", "e2e")
+TIERS = ("unit", "dags", "spark", "integration", "chaos", "e2e")
 """Folders under tests/, from the quickest to start to the slowest. Each is a marker too."""
 
 TESTS = Path(__file__).parent / "tests"
@@ -26,6 +26,10 @@ def tier_of(path: Path) -> str:
     return tier
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full", action="store_true", help="run the tests marked `full` too: minutes instead of seconds")
+
+
 def pytest_configure() -> None:
     # Ended from outside (a CI's time limit), the tests still stop the brokers and the Airflow they started.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -34,7 +38,11 @@ def pytest_configure() -> None:
 
 
 @pytest.hookimpl(trylast=True)  # after the plugin that shuffles: the sort is stable, so each tier stays shuffled
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--full"):
+        long = [item for item in items if item.get_closest_marker("full")]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
     for item in items:
         tier = tier_of(item.path)
         item.add_marker(tier)

@@ -1,10 +1,12 @@
-"""What more than one tier needs: one real broker, started only if a test asks for it, and fresh topics."""
+"""What more than one tier needs: one real broker and one real REST catalog, started only if a test asks, and fresh topics."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from random import SystemRandom
 from uuid import uuid4
 
@@ -16,6 +18,7 @@ from frazil.local import broker as local_broker
 from frazil.local.home import Home, bootstrap_servers, with_ports
 from frazil.local.port import is_free
 from frazil.local.process import Processes
+from tests.rest_catalog import RestServer, rest_catalog_server
 
 TopicFactory = Callable[..., str]
 
@@ -68,3 +71,25 @@ def topic(cluster: Cluster) -> TopicFactory:
         return name
 
     return make
+
+
+@pytest.fixture(scope="session")
+def rest_server(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts) -> Iterator[RestServer]:
+    """Iceberg's REST catalog server on the loopback interface."""
+    with rest_catalog_server(tmp_path_factory.mktemp("rest"), *free_ports(1)) as server:
+        yield server
+
+
+@pytest.fixture
+def rest_settings(rest_server: RestServer, tmp_path: Path) -> Callable[..., Path]:
+    """Write a settings file whose catalog `lake` is the REST server, emptied: `rest_settings(uri=..., properties={...})`."""
+    rest_server.empty()
+
+    def write(uri: str = rest_server.uri, properties: Mapping[str, str] | None = None) -> Path:
+        path = tmp_path / "settings.yaml"
+        lake = {"type": "rest", "uri": uri, "properties": dict(properties or {})}
+        clusters = {"local": {"bootstrap_servers": "${local:kafka}"}}
+        path.write_text(json.dumps({"clusters": clusters, "catalogs": {"lake": lake}}))
+        return path
+
+    return write

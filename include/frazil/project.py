@@ -108,7 +108,7 @@ class Project:
         from frazil.iceberg.catalog import Lake
 
         found = _named(self.settings.catalogs, name, "catalogs", self.settings_file)
-        return Lake(name, found.uri, found.warehouse, found.properties)
+        return Lake(name, found.uri, found.warehouse, found.properties, kind=found.type)
 
     def engine(self, name: str) -> EngineSettings:
         """The engine of that name in the settings file.

@@ -20,7 +20,7 @@ def _head(pipeline: Pipeline) -> Iterator[str]:
     yield ""
     yield "| | |"
     yield "|---|---|"
-    yield f"| Topics | {_code(pipeline.source.topics)} of cluster `{pipeline.source.cluster}` |"
+    yield f"| Topics | {_topics(pipeline)} of cluster `{pipeline.source.cluster}` |"
     yield f"| Table | `{destination.table}` in catalog `{pipeline.catalog}` |"
     yield f"| Partitioned by | {_code(destination.partition_by) or 'nothing'} |"
     yield f"| Interval | `{pipeline.interval}` (UTC) |"
@@ -28,6 +28,11 @@ def _head(pipeline: Pipeline) -> Iterator[str]:
     yield f"| Records per batch | at most {pipeline.limits.max_records:,} |"
     yield f"| Engine | `{pipeline.engine}` |"
     yield ""
+
+
+def _topics(pipeline: Pipeline) -> str:
+    pattern = pipeline.source.topics_pattern
+    return _code(pipeline.source.topics) if pattern is None else f"all that match `{pattern}`".replace("|", r"\|")
 
 
 def _columns(pipeline: Pipeline) -> Iterator[str]:
@@ -67,3 +72,7 @@ def _reading(pipeline: Pipeline) -> Iterator[str]:
     yield ""
     yield "`plan` fixes what is read, `ingest` lands it, `record` reports it. Nothing new: the last two are skipped."
     yield "Clearing a run, or any other second try, plans again from what the tables say: no record lands twice."
+    yield ""
+    yield "Started by hand: `ingest` goes on at the position, `replay` lands a range again in place of what it landed"
+    yield "before, `dry_run` only counts. A backfill catches up through its intervals; below the position it does nothing,"
+    yield 'unless its conf says `{"mode": "replay"}`.'

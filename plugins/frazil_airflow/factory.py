@@ -40,6 +40,7 @@ RUN_TIMEOUT = timedelta(hours=6, minutes=30)
 """Bounds a whole run with all tries, and the wait for a slot of the pool: another run may begin after it."""
 
 _PLAN_JSON = "{{ ti.xcom_pull(task_ids='plan') }}"
+_FOUND_JSON = "{{ ti.xcom_pull(task_ids='ingest') }}"
 
 
 def dag_id(pipeline: str) -> str:
@@ -61,7 +62,7 @@ def ingest_dag(project: Project, pipeline: Pipeline) -> DAG:
     """Make the DAG of a pipeline."""
     with DAG(
         dag_id(pipeline.name),
-        description=pipeline.description or f"Lands {', '.join(pipeline.source.topics)}",
+        description=pipeline.description or f"Lands {pipeline.source.described}",
         doc_md=doc_md(pipeline),
         schedule=timetable(pipeline.every),
         start_date=START_DATE,
@@ -118,7 +119,7 @@ def _record_task(pipeline: Pipeline) -> BaseOperator:
         task_id="record",
         doc_md="Reports the run: asset event, note, log.",
         python_callable=tasks.record,
-        op_args=[pipeline.name, _PLAN_JSON],
+        op_args=[pipeline.name, _PLAN_JSON, _FOUND_JSON],
         outlets=[table_asset(pipeline)],
         execution_timeout=RECORD_TIMEOUT,
     )

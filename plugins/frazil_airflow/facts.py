@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from frazil.batch.plan import RunPlan
 from frazil.run.result import RunResult
+
+if TYPE_CHECKING:
+    from frazil.run.dry_run import DryRun
 
 _NOTE_MARK = "Frazil: "
 """Begins our line of a note, so that another try replaces it and leaves the lines of people alone."""
@@ -20,6 +23,8 @@ def facts_of(result: RunResult, plan: RunPlan) -> dict[str, Any]:
     return {
         "pipeline": result.pipeline,
         "run": result.run,
+        "mode": plan.mode,
+        "reason": plan.reason,
         "batches": result.batches,
         "read": result.read,
         "rows": result.written,
@@ -36,12 +41,36 @@ def facts_of(result: RunResult, plan: RunPlan) -> dict[str, Any]:
 def sentence(facts: Mapping[str, Any]) -> str:
     """Return the facts as one line for people."""
     batches = f"{facts['batches']} batch" + ("" if facts["batches"] == 1 else "es")
-    dead = f"{facts['dead_letters']:,} dead letters"
-    if facts["dead_codes"]:
-        dead += " (" + ", ".join(f"{code} {count:,}" for code, count in sorted(facts["dead_codes"].items())) + ")"
-    said = f"{facts['rows']:,} rows, {dead}, {facts['filtered']:,} filtered in {batches}, {facts['seconds']:.1f} s"
+    dead = _dead(facts["dead_letters"], facts["dead_codes"])
+    mode = "" if facts["mode"] == "ingest" else f"{facts['mode']}, reason: {facts['reason'] or 'none given'}; "
+    said = (
+        f"{mode}{facts['rows']:,} rows, {dead}, {facts['filtered']:,} filtered in {batches}, {facts['seconds']:.1f} s"
+    )
     through = facts["complete_through"]
     return f"{said}; complete through {through}" if through else said
+
+
+def _dead(letters: int, codes: Mapping[str, int]) -> str:
+    by_code = ", ".join(f"{code} {count:,}" for code, count in sorted(codes.items()))
+    return f"{letters:,} dead letters ({by_code})" if codes else f"{letters:,} dead letters"
+
+
+def look_sentence(look: DryRun) -> str:
+    """Return what a dry run found as one line for people."""
+    counts = look.counts
+    said = (
+        f"dry run, nothing was landed; looked at {look.looked_at:,} of {look.offsets:,} offsets ({look.bytes:,} bytes):"
+        f" {counts.written:,} rows, {_dead(counts.dead, look.dead_codes)}, {counts.filtered:,} filtered,"
+        f" {look.seconds:.1f} s"
+    )
+    return f"{said}; a run would not publish this: {look.too_many_dead}" if look.too_many_dead else said
+
+
+def sample_lines(look: DryRun) -> Iterator[str]:
+    """Return a dead letter of each code, one line each: where its record is and what was wrong."""
+    for code, letter in look.samples.items():
+        place = f"topic {letter.topic}, partition {letter.partition}, offset {letter.offset}"
+        yield f"dead letter {code}, {place}: {letter.message}"
 
 
 def with_facts(note: str | None, said: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -42,32 +41,31 @@ class SparkIngestOperator(SparkSubmitOperator):
         self.plan_json = plan_json
         self.asset_name = asset_name
 
-    def execute(self, context: Context) -> None:
+    def execute(self, context: Context) -> str | None:  # type: ignore[override]  # the provider's returns nothing
         """Run the job and wait for it.
+
+        Returns:
+            Of a dry run what it found, as JSON; else None.
 
         Raises:
             AirflowFailException: A person must act: the job said so, or it can't even be started.
             AirflowException: The job failed otherwise. Another try reads the tables and carries on.
         """
+        from frazil.spark.submit import handed_over
+
         self._require_connection()
         with terminal_is_final():
             self.take(self.submission(context["run_id"]))
-            plan_file = self.plan_file(context["run_id"])
-        self.application_args = ["--pipeline", self.pipeline, "--plan", f"@{plan_file}"]
-        try:
-            super().execute(context)
-        except AirflowException as error:
-            if exit_code(str(error)) == Terminal.exit_code:
-                raise AirflowFailException(_said(str(error))) from error
-            raise
-        finally:
-            plan_file.unlink(missing_ok=True)
-
-    def plan_file(self, run_id: str) -> Path:
-        """Write the plan where the job reads it."""
-        from frazil.spark.submit import write_plan
-
-        return write_plan(Home.resolve(), self.pipeline, run_id, self.plan_json)
+            home = Home.resolve()
+        with handed_over(home, self.pipeline, context["run_id"], self.plan_json) as handover:
+            self.application_args = handover.arguments
+            try:
+                super().execute(context)
+            except AirflowException as error:
+                if exit_code(str(error)) == Terminal.exit_code:
+                    raise AirflowFailException(_said(str(error))) from error
+                raise
+            return handover.found()
 
     def submission(self, run_id: str) -> Submission:
         """Return how the job is started.

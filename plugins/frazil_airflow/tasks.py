@@ -7,62 +7,107 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk.exceptions import AirflowSkipException
 
 from frazil.batch.plan import RunPlan
+from frazil.batch.request import RunRequest
+from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil_airflow.assets import table_asset
 from frazil_airflow.failures import terminal_is_final
 from frazil_airflow.manual import MAX_RECORDS, limited
+from frazil_airflow.request import AirflowRun, request_of
+
+if TYPE_CHECKING:
+    from frazil.run.plan import Planned
 
 _log = logging.getLogger(__name__)
 
 
-def plan(pipeline: str, *, run_id: str, params: Mapping[str, Any]) -> str | None:
-    """Fix what the run reads, after finishing what a crash left.
+def plan(pipeline: str, *, dag_run: AirflowRun, params: Mapping[str, Any]) -> str | None:
+    """Fix what the run reads, after finishing what a crash left; a dry run finishes nothing.
 
     Returns:
-        The plan JSON, or None when there is nothing new: then Airflow skips the rest and the run succeeds.
+        The plan JSON, or None when there is nothing to read: then Airflow skips the rest and the run succeeds.
 
     Raises:
         AirflowFailException: A person must act; the message says what to do.
         Retryable: Kafka or the catalog is not available now.
     """
-    from frazil.run.plan import plan_run
-
     with terminal_is_final():
         project = Project.load()
-        planned = plan_run(project, project.pipeline(pipeline), run_id)
-    if planned.plan is None:
-        _log.info("nothing new; the table is complete through %s", planned.complete_through or "an unknown instant")
+        found = _planned(project, project.pipeline(pipeline), request_of(dag_run, params))
+    if found is None:
         return None
-    chosen = limited(planned.plan, params[MAX_RECORDS])
+    chosen = limited(found, params[MAX_RECORDS])
     _log.info("%s offsets of %s partitions to read", f"{chosen.records:,}", len(chosen.ranges))
     return chosen.to_json()
 
 
-def ingest_inline(pipeline: str, plan_json: str) -> None:
+def _planned(project: Project, pipeline: Pipeline, request: RunRequest) -> RunPlan | None:
+    from frazil.run.dry_run import plan_dry_run
+    from frazil.run.plan import plan_run
+
+    if request.mode == "dry_run":
+        looked_at = plan_dry_run(project, pipeline, request, _log.info)
+        if looked_at.ranges:
+            return looked_at
+        _log.info("nothing to look at: the range holds no offsets")
+        return None
+    planned = plan_run(project, pipeline, request, _log.info)
+    if planned.plan is None:
+        _log.info("%s", _nothing(request, planned))
+    return planned.plan
+
+
+def _nothing(request: RunRequest, planned: Planned) -> str:
+    if request.mode == "replay":
+        return "nothing to replay: the range holds no offsets below the position"
+    if request.end is not None:
+        return (
+            f"nothing to land: what came before {request.end} lies below the position, so it is landed already;"
+            ' mode replay lands a range again, in a backfill by --dag-run-conf \'{"mode": "replay"}\''
+        )
+    return f"nothing new; the table is complete through {planned.complete_through or 'an unknown instant'}"
+
+
+def ingest_inline(pipeline: str, plan_json: str) -> str | None:
     """Run the batches of a plan in this process: the `inline` engine.
+
+    Returns:
+        Of a dry run what it found, as JSON; else None.
 
     Raises:
         AirflowFailException: A person must act; the message says what to do.
         Retryable, OutcomeUnknown: Another try reads the tables and carries on.
     """
+    from frazil.run.dry_run import dry_run
     from frazil.run.ingest import ingest
     from frazil.run.inline import stage_inline
 
     with terminal_is_final():
         project = Project.load()
-        ingest(project, project.pipeline(pipeline), RunPlan.from_json(plan_json), stage_inline, _log.info)
+        known, planned = project.pipeline(pipeline), RunPlan.from_json(plan_json)
+        if planned.mode == "dry_run":
+            return dry_run(project, known, planned, stage_inline, _log.info).to_json()
+        ingest(project, known, planned, stage_inline, _log.info)
+        return None
 
 
-def record(pipeline: str, plan_json: str, *, dag_run: Any, outlet_events: Any) -> dict[str, Any]:
+def record(pipeline: str, plan_json: str, found: str, *, dag_run: Any, outlet_events: Any) -> dict[str, Any]:
     """Report what the run did: the extra of the table's asset event, the run's note, the log, and the return value.
 
+    Args:
+        pipeline: Name of the pipeline.
+        plan_json: The plan.
+        found: What a dry run found, as JSON.
+        dag_run: Airflow's run.
+        outlet_events: Airflow's events of the table.
+
     Raises:
-        AirflowSkipException: Another run landed these records meanwhile, so this one has no event.
+        AirflowSkipException: There is nothing to announce: a dry run, or another run landed these records meanwhile.
         AirflowFailException: A person must act; the message says what to do.
     """
     from frazil.run.result import run_result
@@ -73,6 +118,8 @@ def record(pipeline: str, plan_json: str, *, dag_run: Any, outlet_events: Any) -
         project = Project.load()
         known = project.pipeline(pipeline)
         planned = RunPlan.from_json(plan_json)
+        if planned.mode == "dry_run":
+            _record_look(found, dag_run)
         result = run_result(project, known, planned.run)
     if result.batches == 0:
         raise AirflowSkipException("another run landed the planned records")
@@ -81,3 +128,15 @@ def record(pipeline: str, plan_json: str, *, dag_run: Any, outlet_events: Any) -
     _log.info("%s", sentence(facts))
     write_note(dag_run.dag_id, dag_run.run_id, sentence(facts))
     return facts
+
+
+def _record_look(found: str, dag_run: Any) -> NoReturn:
+    from frazil.run.dry_run import DryRun
+    from frazil_airflow.facts import look_sentence, sample_lines
+    from frazil_airflow.notes import write_note
+
+    look = DryRun.from_json(found)
+    for line in (look_sentence(look), *look.remarks, *sample_lines(look)):
+        _log.info("%s", line)
+    write_note(dag_run.dag_id, dag_run.run_id, look_sentence(look))
+    raise AirflowSkipException(look_sentence(look))

@@ -107,6 +107,7 @@ def test_a_scheduled_run_needs_nobody_to_fill_in_the_form(dags: Mapping[str, DAG
     """Every field of the trigger form has a type and a default that fits it."""
     params = dags[dag_id].params
 
-    assert set(params) == {"max_records"}
+    assert list(params) == ["mode", "from", "to", "reason", "max_records"]
     params.validate()
-    assert params["max_records"] is None
+    assert params.pop("mode") == "ingest"
+    assert set(params.dump().values()) == {None}

@@ -9,10 +9,12 @@ import pytest
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowFailException
 
+from frazil.batch.facts import Counts, DeadSample
 from frazil.batch.plan import PlannedTopic, RunPlan
 from frazil.errors import Retryable, Terminal
+from frazil.run.dry_run import DryRun
 from frazil.run.result import RunResult
-from frazil_airflow.facts import facts_of, sentence, with_facts
+from frazil_airflow.facts import facts_of, look_sentence, sample_lines, sentence, with_facts
 from frazil_airflow.failures import exit_code, terminal_is_final
 from frazil_airflow.manual import limited
 from frazil_airflow.notes import address
@@ -92,6 +94,45 @@ def test_a_note_of_a_person_survives_ours():
         " complete through 2026-01-01T00:00:00.000+00:00"
     )
     assert with_facts(None, said) == f"Frazil: {said}"
+
+
+def test_a_replay_looks_like_any_other_run():
+    """Mode and reason stand in the event and begin the line of the note."""
+    plan = replace(plan_of((0,), (12,)), mode="replay", reason="wrong prices", complete=False)
+
+    facts = facts_of(RESULT, plan)
+
+    assert (facts["mode"], facts["reason"]) == ("replay", "wrong prices")
+    assert sentence(facts).startswith("replay, reason: wrong prices; 9 rows, 2 dead letters (INVALID_JSON 2), ")
+    assert sentence(facts_of(RESULT, replace(plan, reason=None))).startswith("replay, reason: none given; 9 rows")
+
+
+LOOK = DryRun(
+    pipeline="orders",
+    run="manual__1",
+    offsets=5_000,
+    looked_at=12,
+    bytes=2_048,
+    counts=Counts(12, 9, 2, 1),
+    dead_codes={"INVALID_JSON": 2},
+    samples={"INVALID_JSON": DeadSample("orders", 3, 17, "expected one JSON document")},
+    partitions=(),
+    too_many_dead=None,
+    remarks=(),
+    seconds=1.5,
+)
+
+
+def test_a_dry_run_reads_as_if_it_had_landed_something():
+    """The note says that it did not, what it looked at, and whether a run would publish."""
+    assert look_sentence(LOOK) == (
+        "dry run, nothing was landed; looked at 12 of 5,000 offsets (2,048 bytes): 9 rows, 2 dead letters"
+        " (INVALID_JSON 2), 1 filtered, 1.5 s"
+    )
+    assert look_sentence(replace(LOOK, too_many_dead="2 of 12")).endswith("; a run would not publish this: 2 of 12")
+    assert list(sample_lines(LOOK)) == [
+        "dead letter INVALID_JSON, topic orders, partition 3, offset 17: expected one JSON document"
+    ]
 
 
 def test_terminal_errors_end_a_task_for_good_and_others_do_not():

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from frazil.spark.submit import Submission
+from frazil.local.home import Home
+from frazil.spark.submit import Submission, handed_over
 from frazil_airflow.operators import SparkIngestOperator
 
 pytestmark = pytest.mark.dags
@@ -58,18 +59,19 @@ def test_spark_is_started_with_what_the_submission_says(ingest: SparkIngestOpera
 def job_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ingest: SparkIngestOperator, job: Submission):
     """Run the task against a `spark-submit` that writes a line and ends with the given exit code."""
 
-    def run(code: int) -> None:
+    def run(code: int, writes: str = "") -> str | None:
         program = tmp_path / "bin" / "spark-submit"
         program.parent.mkdir()
         program.write_text(
             f'#!/bin/sh\necho "$@" >{tmp_path}/arguments\nfor last; do :; done\ncat "${{last#@}}" >{tmp_path}/plan\n'
-            f"echo INFO noise\necho frazil: said {code}\nexit {code}\n"
+            f"echo INFO noise\necho frazil: said {code}\n"
+            f"[ -z '{writes}' ] || echo -n '{writes}' >$(echo \"$@\" | sed 's/.*--result //; s/ .*//')\nexit {code}\n"
         )
         program.chmod(0o755)
         monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
         monkeypatch.setattr(ingest, "submission", lambda _: job)
         try:
-            ingest.execute({"run_id": "manual__1"})
+            return ingest.execute({"run_id": "manual__1"})
         finally:
             ingest._hook._submit_sp.stdout.close()  # the provider leaves it to the end of the task's process
 
@@ -93,9 +95,9 @@ def test_what_may_pass_by_itself_is_retried(job_ends: Callable[[int], None], cod
     assert not isinstance(failure.value, AirflowFailException)
 
 
-def test_a_job_that_ends_well_is_a_success(job_ends: Callable[[int], None]):
-    """Exit code 0 raises nothing."""
-    job_ends(0)
+def test_a_job_that_ends_well_is_a_success(job_ends: Callable[[int], str | None]):
+    """Exit code 0 raises nothing, and nothing is handed on."""
+    assert job_ends(0) is None
 
 
 def test_the_plan_of_many_partitions_fits_no_argument(job_ends: Callable[[int], None], tmp_path: Path):
@@ -106,6 +108,28 @@ def test_the_plan_of_many_partitions_fits_no_argument(job_ends: Callable[[int], 
     assert arguments[-4:-1] == ["--pipeline", "orders", "--plan"]
     assert (tmp_path / "plan").read_text() == PLAN
     assert not Path(arguments[-1].removeprefix("@")).exists()
+
+
+def test_what_a_dry_run_found_reaches_the_next_task(
+    job_ends: Callable[..., str | None], tmp_path: Path, ingest: SparkIngestOperator
+):
+    """The job writes it to a file; the task returns it, and the file is gone. Without one it returns nothing."""
+    assert job_ends(0, writes='{"looked_at":3}') == '{"looked_at":3}'
+
+    result = Path((tmp_path / "arguments").read_text().split("--result ")[1].split()[0])
+    assert not result.exists()
+
+
+def test_a_result_of_a_killed_run_is_taken_for_that_of_its_retry(tmp_path: Path):
+    """A file that was left behind under the same id is removed before the job begins."""
+    home = Home.resolve({"FRAZIL_HOME": str(tmp_path)})
+    with handed_over(home, "orders", "manual__1", "{}") as handover:
+        handover.result.write_text("new")
+        assert handover.found() == "new"
+    handover.result.write_text("of a run that was killed")
+
+    with handed_over(home, "orders", "manual__1", "{}") as handover:
+        assert handover.found() is None
 
 
 def test_a_missing_connection_is_named_instead_of_looking_for_a_yarn_cluster():

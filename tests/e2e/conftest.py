@@ -62,6 +62,13 @@ def inline(embedded: Embedded) -> str:
     return PAYMENTS
 
 
+@pytest.fixture(scope="session")
+def paid(embedded: Embedded, inline: str) -> tuple[DagRun, DagRun]:
+    """Two runs of the inline engine that landed 60 payments: one limited by hand to 30, and one for the rest."""
+    embedded.produce(inline, 60, seed=8)
+    return embedded.run(inline, "e2e-limited", max_records=30), embedded.run(inline, "e2e-rest")
+
+
 def processes_of(folder: Path) -> list[str]:
     """Command lines of live processes with the folder in their command or environment."""
     found = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from frazil.errors import Retryable
 from frazil.generators import GENERATORS
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.produce import produce
@@ -49,10 +50,31 @@ class Embedded:
         assert until(lambda: bool(self.api.runs(dag_id)), UNPAUSED_SECONDS, 0.5)
         return self.finished(dag_id, self.api.runs(dag_id)[0].run_id)
 
-    def run(self, dag_id: str, run_id: str, max_records: int | None = None, note: str | None = None) -> DagRun:
-        """Start a run over REST and wait until it succeeds."""
-        self.api.trigger(dag_id, run_id=run_id, conf={"max_records": max_records}, note=note)
+    def run(self, dag_id: str, run_id: str, note: str | None = None, **conf: Any) -> DagRun:
+        """Start a run over REST with fields of the form filled in, and wait until it succeeds."""
+        self.api.trigger(dag_id, run_id=run_id, conf=conf, note=note)
         return self.finished(dag_id, run_id)
+
+    def backfill(self, dag_id: str, begin: str, end: str) -> list[DagRun]:
+        """Start a backfill over REST, also of intervals that have a run, and wait until its runs succeed."""
+        body = {
+            "dag_id": dag_id,
+            "from_date": begin,
+            "to_date": end,
+            "dag_run_conf": {},
+            "reprocess_behavior": "completed",
+        }
+
+        def created() -> bool:
+            try:
+                self.api._request("POST", "/backfills", json=body)
+            except Retryable:  # SQLite under Airflow: the database was locked
+                return False
+            return True
+
+        assert until(created, RUN_SECONDS, 1)
+        runs = [run.run_id for run in self.api.runs(dag_id) if run.run_type == "backfill"]
+        return [self.finished(dag_id, run_id) for run_id in runs]
 
     def finished(self, dag_id: str, run_id: str) -> DagRun:
         """Wait until a run succeeds; one that fails shows the logs of its failed tasks."""

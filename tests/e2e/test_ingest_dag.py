@@ -123,14 +123,9 @@ def test_a_run_says_in_airflow_what_it_did(embedded: Embedded, landed: DagRun):
     assert int(snapshot_id) in embedded.snapshot_ids(TABLE)
 
 
-def test_a_run_limited_by_hand_leaves_the_rest_to_the_next(embedded: Embedded, inline: str):
+def test_a_run_limited_by_hand_leaves_the_rest_to_the_next(embedded: Embedded, paid: tuple[DagRun, DagRun]):
     """Both together read everything once. The inline engine does it, in the task's process."""
-    embedded.produce(inline, 60, seed=8)
-
-    limited, rest = (
-        embedded.event(embedded.run(inline, run_id, most).run_id)["extra"]
-        for run_id, most in (("e2e-limited", 30), ("e2e-rest", None))
-    )
+    limited, rest = (embedded.event(run.run_id)["extra"] for run in paid)
 
     assert 0 < limited["read"] <= 30
     assert limited["complete_through"] is None

@@ -105,3 +105,15 @@ def test_the_ingest_task_links_to_the_events_of_its_table(page: Page, landed: Da
     assert address == "/assets?name_pattern=lake.rpc.pizzas"
     page.goto(address)
     page.get_by_role("link", name="lake.rpc.pizzas").first.wait_for()
+
+
+def test_the_trigger_form_says_what_can_be_asked_for(page: Page, landed: DagRun):
+    """Modes in words, fields in the order in which they are thought of, each with what it does."""
+    page.goto("/dags/ingest__pizzas")
+
+    page.get_by_role("button", name="Trigger").first.click()
+    page.get_by_text("Ingest: land what is new").first.wait_for()
+    dialog = page.get_by_role("dialog").last.inner_text()
+    titles = ("Mode", "From", "To", "Reason", "Records at most")
+    assert [dialog.count(f"\n{title}\n") for title in titles] == [1] * 5
+    assert sorted(titles, key=lambda title: dialog.index(f"\n{title}\n")) == list(titles)

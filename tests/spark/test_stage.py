@@ -25,7 +25,8 @@ from frazil.pipeline.model import Destination
 from frazil.records.spec import RecordSpec
 from frazil.run.inline import stage_inline
 from frazil.run.stage import StageOrder
-from frazil.spark.stage import SparkStage
+from frazil.spark import stage
+from frazil.spark.stage import SparkStage, read_ranges
 
 DESTINATION = Destination.model_validate(
     {
@@ -100,3 +101,16 @@ def test_part_of_a_range_is_read(spark: SparkSession, order: StageOrder) -> None
     staged = SparkStage(spark)(part)
 
     assert staged.total.read == 20
+
+
+def test_big_partition_keeps_one_core_busy(
+    spark: SparkSession, order: StageOrder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch from one partition is spread over the cores, once it is worth a task for each."""
+    one = dataclasses.replace(order, ranges=(dataclasses.replace(order.ranges[0], start=0, end=60),))
+    assert read_ranges(spark, one).rdd.getNumPartitions() == 1
+
+    monkeypatch.setattr(stage, "_SMALLEST_TASK", 10)
+
+    assert read_ranges(spark, one).rdd.getNumPartitions() == 2
+    assert SparkStage(spark)(one).total.read == 60

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from frazil.batch.facts import ClusterFacts, Range, Staged, TopicPartition
 from frazil.batch.plan import RunPlan
-from frazil.errors import Terminal
+from frazil.errors import Retryable, Terminal
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,12 @@ def audit(ranges: tuple[Range, ...], staged: Staged, destination: str, dead_lett
             "the audit failed, nothing was published:\n" + "\n".join(f"  {problem}" for problem in problems),
             next_step="this is a fault of Frazil or of its reader, not of the data: please report these numbers",
         )
-    _check_tolerance(staged, tolerance)
+    too_many = too_many_dead(staged, tolerance)
+    if too_many:
+        raise Terminal(
+            f"too many dead letters, nothing was published: {too_many}",
+            next_step="mend the producer or the pipeline's columns, or raise dead_letters.tolerance in the pipeline file",
+        )
 
 
 def _partition_problems(ranges: tuple[Range, ...], staged: Staged) -> list[str]:
@@ -58,23 +64,27 @@ def _row_problems(staged: Staged, destination: str, dead_letters: str) -> list[s
     ] + [f"table {table} was not asked for and has files" for table in staged.files.keys() - expected.keys()]
 
 
-def _check_tolerance(staged: Staged, tolerance: Tolerance) -> None:
+def too_many_dead(staged: Staged, tolerance: Tolerance) -> str | None:
+    """Why a batch with these counts is not published, or None: more dead letters than the pipeline tolerates."""
     total = staged.total
     rate = total.dead / total.read if total.read else 0.0
     by_rate = total.read >= tolerance.min_records and rate > tolerance.max_rate
     by_count = tolerance.max_count is not None and total.dead > tolerance.max_count
     if not by_rate and not by_count:
-        return
+        return None
     allowed = f"at most {tolerance.max_rate:.1%}" if by_rate else f"at most {tolerance.max_count}"
     codes = ", ".join(f"{code} {count}" for code, count in sorted(staged.dead_codes.items(), key=lambda item: -item[1]))
-    raise Terminal(
-        f"too many dead letters, nothing was published: {total.dead} of {total.read} records ({rate:.1%}), {allowed} are tolerated ({codes})",
-        next_step="mend the producer or the pipeline's columns, or raise dead_letters.tolerance in the pipeline file",
-    )
+    return f"{total.dead} of {total.read} records ({rate:.1%}), {allowed} are tolerated ({codes})"
 
 
-def check_identity(plan: RunPlan, facts: ClusterFacts) -> None:
+def check_identity(plan: RunPlan, facts: ClusterFacts, read: Collection[str], pipeline: str) -> None:
     """Check that what was staged came from the cluster and the topics that were planned.
+
+    Args:
+        plan: The run's plan.
+        facts: What the broker says after staging.
+        read: The topics that were staged.
+        pipeline: Name of the pipeline, for the message.
 
     Raises:
         Terminal: The cluster is another one, or a topic was recreated between plan and stage.
@@ -83,10 +93,17 @@ def check_identity(plan: RunPlan, facts: ClusterFacts) -> None:
         raise Terminal(
             f"the Kafka cluster changed from {plan.cluster} to {facts.cluster_id} since the plan; nothing was published"
         )
-    for name, planned in plan.topics.items():
-        found = facts.topics[name].id
-        if found != planned.id:
+    for name in sorted(read):
+        planned, found = plan.topics[name], facts.topics.get(name)
+        if found is None:
+            raise Retryable(
+                f"topic {name} vanished while it was read; nothing was published",
+                next_step="run again: the next plan looks at what is left of it",
+            )
+        if found.id != planned.id:
             raise Terminal(
-                f"topic {name} was recreated since the plan (topic id {planned.id}, found {found}); nothing was published",
-                next_step="its offsets start anew; give the new topic a pipeline of its own",
+                f"topic {name} was recreated since the plan (topic id {planned.id}, found {found.id});"
+                " nothing was published",
+                next_step="its offsets start anew; to read it from its beginning, beside the rows of the old one:"
+                f' frazil reset {pipeline} --to earliest --topic {name} --reason "topic was recreated"',
             )

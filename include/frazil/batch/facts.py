@@ -83,12 +83,27 @@ class StagedFile:
 
 
 @dataclass(frozen=True, slots=True)
+class DeadSample:
+    """One dead letter to look at: where its record is, and what was wrong with it."""
+
+    topic: str
+    partition: int
+    offset: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Staged:
-    """Everything staging brings back: counts per partition, dead letters per code, files per table."""
+    """Everything staging brings back: counts per partition, dead letters per code, files per table, bytes read.
+
+    Where records are only counted, also a sample of the dead letters of each code.
+    """
 
     counts: Mapping[TopicPartition, Counts] = field(default_factory=dict)
     dead_codes: Mapping[str, int] = field(default_factory=dict)
     files: Mapping[str, tuple[StagedFile, ...]] = field(default_factory=dict)
+    bytes: int = 0
+    samples: Mapping[str, DeadSample] = field(default_factory=dict)
 
     @property
     def total(self) -> Counts:
@@ -105,6 +120,8 @@ class Staged:
             "counts": [[topic, partition, *dataclasses.astuple(c)] for (topic, partition), c in self.counts.items()],
             "dead_codes": dict(self.dead_codes),
             "files": {table: [dataclasses.astuple(file) for file in files] for table, files in self.files.items()},
+            "bytes": self.bytes,
+            "samples": {code: dataclasses.astuple(sample) for code, sample in self.samples.items()},
         }
         return json.dumps(body, separators=(",", ":"))
 
@@ -116,6 +133,8 @@ class Staged:
             {(topic, partition): Counts(*numbers) for topic, partition, *numbers in body["counts"]},
             body["dead_codes"],
             {table: tuple(StagedFile(*file) for file in files) for table, files in body["files"].items()},
+            body["bytes"],
+            {code: DeadSample(*sample) for code, sample in body["samples"].items()},
         )
 
     @classmethod
@@ -132,6 +151,8 @@ class Staged:
             {k: self.counts.get(k, Counts()) + other.counts.get(k, Counts()) for k in {*self.counts, *other.counts}},
             {k: self.dead_codes.get(k, 0) + other.dead_codes.get(k, 0) for k in {*self.dead_codes, *other.dead_codes}},
             {k: (*self.files.get(k, ()), *other.files.get(k, ())) for k in {*self.files, *other.files}},
+            self.bytes + other.bytes,
+            {**other.samples, **self.samples},
         )
 
 

@@ -8,26 +8,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from frazil.batch.facts import Counts, Fit, StagedFile
+from frazil.batch.facts import Counts, Fit, Range, StagedFile
 from frazil.batch.position import BatchMark, Position
+from frazil.batch.removal import Removal
 from frazil.errors import Terminal
 
 MANIFEST_VERSION = 1
 """Version of the manifest's JSON."""
 
 Role = Literal["destination", "dead_letters"]
-Kind = Literal["start", "ingest"]
+Kind = Literal["start", "ingest", "replay", "reset", "rewind", "settle"]
 
 
 @dataclass(frozen=True, slots=True)
 class TablePart:
-    """What one table gets: appended files, what they were staged for, and the batch they must come after."""
+    """What one table gets: rows that go, files that come, what they were staged for, and the batch they come after."""
 
     table: str
     role: Role
     fit: Fit
     after: BatchMark | None
     files: tuple[StagedFile, ...]
+    removal: Removal | None = None
 
     @property
     def rows(self) -> int:
@@ -46,7 +48,9 @@ class Manifest:
 
     Attributes:
         pipeline: Name of the pipeline.
-        kind: `start` writes the start position of a first run, `ingest` lands records.
+        kind: `start` writes the start position of a first run, `ingest` lands records, `replay` lands a range again in
+            place of what it landed before, `reset` moves the position on demand, `rewind` does so after the closing
+            table was rolled back, `settle` gives a follower its part in another way.
         batch: Batch id, unique per attempt.
         run: Id of the run.
         position: The position after the batch; its `n` is the batch number.
@@ -63,6 +67,14 @@ class Manifest:
         version: Frazil version.
         config: Hash of the resolved pipeline, without secrets.
         complete_through: Everything Kafka had accepted by this instant is in once the batch is; or None.
+        ranges: What was read.
+        skipped: Offsets that retention had deleted before they were read, given up by the pipeline's policy.
+        bytes_read: Bytes of the keys and values read.
+        started_by: Who or what started the run.
+        reason: Why, as the person who asked for it said.
+        settles: Table that gets its part in another way; with `settle` only.
+        recovers: Paths of the manifests of earlier batches that the ledger gets the rows of, too, the oldest first.
+        abandoned: Rows of `settles` that are given up, at most; of the ledger: batches.
     """
 
     pipeline: str
@@ -83,6 +95,14 @@ class Manifest:
     version: str
     config: str
     complete_through: str | None
+    ranges: tuple[Range, ...] = ()
+    skipped: tuple[Range, ...] = ()
+    bytes_read: int = 0
+    started_by: str = ""
+    reason: str | None = None
+    settles: str | None = None
+    recovers: tuple[str, ...] = ()
+    abandoned: int = 0
 
     @property
     def mark(self) -> BatchMark:
@@ -118,6 +138,9 @@ class Manifest:
             body["followers"] = tuple(_part(part) for part in body["followers"])
             body["ledger_after"] = _mark(body["ledger_after"])
             body["counts"] = Counts(**body["counts"])
+            for name in ("ranges", "skipped"):
+                body[name] = tuple(Range(**r) for r in body.get(name, ()))
+            body["recovers"] = tuple(body.get("recovers", ()))
             return cls(**body)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Terminal(f"this is not a manifest: {text[:200]!r} ({error})") from error
@@ -127,7 +150,14 @@ def _part(body: dict[str, Any]) -> TablePart:
     fit = body["fit"]
     fields = {int(number): of for number, of in fit["fields"].items()}
     files = tuple(StagedFile(**file) for file in body["files"])
-    return TablePart(body["table"], body["role"], Fit(fit["uuid"], fit["spec_id"], fields), _mark(body["after"]), files)
+    return TablePart(
+        body["table"],
+        body["role"],
+        Fit(fit["uuid"], fit["spec_id"], fields),
+        _mark(body["after"]),
+        files,
+        Removal.from_body(body["removal"]) if body.get("removal") else None,
+    )
 
 
 def _mark(body: dict[str, Any] | None) -> BatchMark | None:

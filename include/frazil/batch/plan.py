@@ -1,24 +1,28 @@
-"""The plan of a run and of its batches: pure decisions from a position and what the broker said."""
+"""The plan of a run: pure decisions from a position and what the broker said."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
-from frazil.batch.facts import ClusterFacts, Range, TopicFacts
+from frazil.batch.facts import ClusterFacts, Range, TopicPartition
 from frazil.batch.position import Position, TopicPosition, whole_numbers
+from frazil.batch.request import Mode
 from frazil.errors import Terminal
 
-PLAN_VERSION = 1
+PLAN_VERSION = 2
 """Version of the plan JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedTopic:
-    """One topic of a plan, one offset per partition: where to begin (the position, or the log start of a partition
-    that the position does not know yet) and the fixed end.
+    """One topic of a plan, one offset per partition: where to begin and the fixed end.
+
+    It begins at the position, at the log start of a partition that the position does not know yet, or behind records
+    that are skipped because they are gone.
     """
 
     id: str | None
@@ -38,6 +42,10 @@ class RunPlan:
         topics: Topic -> what to read of it.
         complete: Whether the ends reach every partition's high watermark: then a batch that gets there holds
             everything that Kafka had accepted by `planned_at`.
+        epoch: Epoch of the position it was planned on. After a reset the plan is void.
+        mode: What the run is asked to do.
+        started_by: Who or what started it.
+        reason: Why, if somebody said so.
     """
 
     pipeline: str
@@ -46,16 +54,15 @@ class RunPlan:
     cluster: str
     topics: Mapping[str, PlannedTopic]
     complete: bool
+    epoch: int = 0
+    mode: Mode = "ingest"
+    started_by: str = ""
+    reason: str | None = None
 
     @property
     def ranges(self) -> tuple[Range, ...]:
         """What the run reads, empty ranges left out, by topic and partition."""
-        return tuple(
-            Range(name, number, begin, end)
-            for name, topic in sorted(self.topics.items())
-            for number, (begin, end) in enumerate(zip(topic.begin, topic.end, strict=True))
-            if begin < end
-        )
+        return tuple(r for r in _planned_ranges(self.topics) if r.span > 0)
 
     @property
     def records(self) -> int:
@@ -84,135 +91,101 @@ class RunPlan:
             raise Terminal(f"this is not a plan: {text[:200]!r} ({error})") from error
 
 
+def _planned_ranges(topics: Mapping[str, PlannedTopic]) -> Iterable[Range]:
+    for name, topic in sorted(topics.items()):
+        for number, (begin, end) in enumerate(zip(topic.begin, topic.end, strict=True)):
+            yield Range(name, number, begin, end)
+
+
 def _planned(body: Mapping[str, Any]) -> PlannedTopic:
     begin, end = whole_numbers(body["begin"]), whole_numbers(body["end"])
     if len(begin) != len(end):
-        raise ValueError(f"'begin' and 'end' differ in length: {begin} and {end}")
+        raise ValueError(f"'begin' and 'end' differ in length: {begin}, {end}")
     return PlannedTopic(body["id"], begin, end)
 
 
-def start_position(facts: ClusterFacts, start: str) -> Position:
-    """The position a first run writes: ``earliest`` is every log start, ``latest`` every stable end, resolved now."""
+def start_position(facts: ClusterFacts, offsets: Mapping[TopicPartition, int]) -> Position:
+    """The position that a first run writes.
+
+    Args:
+        facts: What the broker said.
+        offsets: Where to begin in every partition.
+
+    Raises:
+        Terminal: A partition has no offset: the start would be a guess.
+    """
+    missing = [
+        f"topic {name}, partition {n}"
+        for name, topic in facts.topics.items()
+        for n in range(len(topic.partitions))
+        if (name, n) not in offsets
+    ]
+    if missing:
+        raise Terminal(
+            f"the pipeline's start names no offset for {', '.join(missing)}",
+            next_step="name every partition under start.offsets, or use earliest, latest or a timestamp",
+        )
     topics = {}
     for name, topic in facts.topics.items():
-        offsets = tuple(p.log_start if start == "earliest" else p.stable_end for p in topic.partitions)
-        topics[name] = TopicPosition(topic.id, offsets, offsets)
+        at = tuple(offsets[name, n] for n in range(len(topic.partitions)))
+        topics[name] = TopicPosition(topic.id, at, at)
     return Position(0, 0, facts.cluster_id, topics)
 
 
-def plan_topics(position: Position, facts: ClusterFacts) -> dict[str, PlannedTopic]:
-    """What a run reads: from the position to the stable ends. Partitions that appeared begin at their log start.
+def plan_topics(
+    position: Position, facts: ClusterFacts, ends: Mapping[TopicPartition, int] | None = None
+) -> dict[str, PlannedTopic]:
+    """What a run reads: from the position to the stable ends.
 
-    Raises:
-        Terminal: Cluster, topic id, log start or log end don't fit the position.
+    Partitions that appeared begin at their log start; where retention deleted records that were not read, the plan
+    begins behind them. The position was checked before: see `frazil.batch.refusal`.
+
+    Args:
+        position: Where the pipeline stands.
+        facts: What the broker said.
+        ends: Where to end at the latest; None for the stable ends. An end below the position means nothing to read.
     """
-    check_position(position, facts)
     planned = {}
     for name, topic in facts.topics.items():
         begin = [_begin(position, name, number, p.log_start) for number, p in enumerate(topic.partitions)]
-        ends = [max(at, p.stable_end) for at, p in zip(begin, topic.partitions, strict=True)]
-        planned[name] = PlannedTopic(topic.id, tuple(begin), tuple(ends))
+        stable = [
+            p.stable_end if ends is None else min(p.stable_end, ends.get((name, number), 0))
+            for number, p in enumerate(topic.partitions)
+        ]
+        planned[name] = PlannedTopic(topic.id, tuple(begin), tuple(map(max, begin, stable)))
     return planned
 
 
-def _begin(position: Position, topic: str, partition: int, log_start: int) -> int:
+def give_up(position: Position, vanished: Iterable[str]) -> dict[str, PlannedTopic]:
+    """Topics that vanished with records unread: the plan begins and ends behind them."""
+    lost = {name: position.topics[name] for name in vanished}
+    return {name: PlannedTopic(t.id, t.known_end, t.known_end) for name, t in lost.items() if t.unread}
+
+
+def _begin(position: Position, topic: str, partition: int, at_least: int) -> int:
     known = position.next_offset(topic, partition)
-    return log_start if known is None else known
+    return at_least if known is None else max(known, at_least)
 
 
 def remaining(plan: RunPlan, position: Position) -> tuple[Range, ...]:
     """What is left of a run at a position: empty if the run, or a rival, already did it all."""
-    ranges = []
-    for r in plan.ranges:
-        begin = _begin(position, r.topic, r.partition, r.start)
-        if begin < r.end:
-            ranges.append(Range(r.topic, r.partition, begin, r.end))
-    return tuple(ranges)
+    left = (replace(r, start=_begin(position, r.topic, r.partition, r.start)) for r in plan.ranges)
+    return tuple(r for r in left if r.span > 0)
 
 
-def check_position(position: Position, facts: ClusterFacts) -> None:
-    """Refuse a position that does not belong to what the broker shows.
-
-    Raises:
-        Terminal: Another cluster, a recreated topic, records lost to retention, or offsets beyond the log's end.
-    """
-    if position.cluster != facts.cluster_id:
-        raise Terminal(
-            f"the position belongs to Kafka cluster {position.cluster}, the settings lead to cluster {facts.cluster_id}",
-            next_step="point the pipeline back to its cluster; a topic that moved to another cluster needs a new pipeline",
-        )
-    for name, topic in facts.topics.items():
-        if name in position.topics:
-            _check_topic(name, position.topics[name], topic)
+def skipped(plan: RunPlan, position: Position) -> tuple[Range, ...]:
+    """Offsets between a position and where the plan begins: records that are gone, to be given up on record."""
+    known = ((r, position.next_offset(r.topic, r.partition)) for r in _planned_ranges(plan.topics))
+    return tuple(Range(r.topic, r.partition, at, r.start) for r, at in known if at is not None and at < r.start)
 
 
-def _check_topic(name: str, known: TopicPosition, topic: TopicFacts) -> None:
-    if known.id is not None and topic.id is not None and known.id != topic.id:
-        raise Terminal(
-            f"topic {name} was recreated: the position belongs to topic id {known.id}, the broker shows {topic.id}",
-            next_step="its offsets start anew, so the stored ones mean nothing; give the new topic a pipeline of its own",
-        )
-    if len(topic.partitions) < len(known.next):
-        raise Terminal(f"topic {name} has {len(topic.partitions)} partitions, the position knows {len(known.next)}")
-    for number, (offset, partition) in enumerate(zip(known.next, topic.partitions, strict=False)):
-        if offset < partition.log_start:
-            raise Terminal(
-                f"topic {name}, partition {number}: records {offset} to {partition.log_start - 1} were deleted by retention"
-                f" before they were read (position {offset}, log start {partition.log_start})",
-                next_step="lengthen the topic's retention; Frazil does not skip lost records by itself",
-            )
-        if offset > partition.high_watermark:
-            raise Terminal(
-                f"topic {name}, partition {number}: the position is {offset}, the log ends at {partition.high_watermark};"
-                " the topic lost records or was recreated",
-                next_step="find out what happened to the topic before anything else is ingested",
-            )
-
-
-def reaches_high_watermarks(facts: ClusterFacts) -> bool:
-    """Whether the stable ends are the high watermarks, so no open transaction hides accepted records."""
-    return all(p.stable_end >= p.high_watermark for topic in facts.topics.values() for p in topic.partitions)
-
-
-def cut(ranges: tuple[Range, ...], max_records: int) -> Iterator[tuple[Range, ...]]:
-    """Cut a run into batches of at most `max_records` offsets, in order, one at a time.
-
-    Every partition advances in every batch in proportion to what it has left, so that all reach the end together.
-    """
-    left = tuple(r for r in ranges if r.span)
-    while left:
-        total = sum(r.span for r in left)
-        shares = _shares(left, -(-total // -(-total // max_records)))
-        yield tuple(replace(r, end=r.start + share) for r, share in zip(left, shares, strict=True) if share)
-        left = tuple(replace(r, start=r.start + share) for r, share in zip(left, shares, strict=True) if share < r.span)
-
-
-def _shares(ranges: tuple[Range, ...], size: int) -> list[int]:
-    """How many of `size` offsets each range gives, in proportion to its span.
-
-    What rounding down leaves over goes to the largest fractions: a batch is never empty and never larger than asked.
-    """
-    total = sum(r.span for r in ranges)
-    shares = [r.span * size // total for r in ranges]
-    by_fraction = sorted(range(len(ranges)), key=lambda at: ranges[at].span * size % total, reverse=True)
-    for at in by_fraction[: size - sum(shares)]:
-        shares[at] += 1
-    return shares
-
-
-def _share(r: Range, at: int, count: int) -> Range:
-    return Range(r.topic, r.partition, r.start + r.span * at // count, r.start + r.span * (at + 1) // count)
-
-
-def split(ranges: tuple[Range, ...], records_per_task: int, tasks: int = 1) -> tuple[Range, ...]:
-    """Split ranges for staging, so that none is longer than `records_per_task` and big ones spread over `tasks`."""
-    total = sum(r.span for r in ranges)
-    longest = max(1, min(records_per_task, -(-total // max(1, tasks))))
-    pieces = []
-    for r in ranges:
-        count = -(-r.span // longest)
-        pieces += [_share(r, at, count) for at in range(count)]
-    return tuple(pieces)
+def reaches_high_watermarks(planned: Mapping[str, PlannedTopic], facts: ClusterFacts) -> bool:
+    """Whether the planned ends are the high watermarks, so that nothing accepted is left out."""
+    return all(
+        end >= p.high_watermark
+        for name, topic in facts.topics.items()
+        for end, p in zip(planned[name].end, topic.partitions, strict=True)
+    )
 
 
 def advance(position: Position, ranges: tuple[Range, ...], plan: RunPlan) -> Position:
@@ -221,18 +194,18 @@ def advance(position: Position, ranges: tuple[Range, ...], plan: RunPlan) -> Pos
     Raises:
         Terminal: A range does not begin where the position stands.
     """
-    ends = {(r.topic, r.partition): r for r in ranges}
-    topics = dict(position.topics)
+    read = {(r.topic, r.partition): r for r in ranges}
+    topics = {name: replace(at, start=at.next) for name, at in position.topics.items()}
     for name, planned in plan.topics.items():
-        known = position.topics.get(name)
+        known = position.topics.get(name, TopicPosition(planned.id, (), ()))
         start = [_begin(position, name, number, begin) for number, begin in enumerate(planned.begin)]
-        if known is not None:
-            start += known.next[len(start) :]
-        following = [_end(ends.get((name, number)), at) for number, at in enumerate(start)]
-        topics[name] = TopicPosition((known and known.id) or planned.id, tuple(start), tuple(following))
-    for name in position.topics.keys() - plan.topics.keys():
-        topics[name] = replace(position.topics[name], start=position.topics[name].next)
-    return Position(position.n + 1, position.epoch, position.cluster, topics)
+        start += known.next[len(start) :]
+        following = tuple(_end(read.get((name, number)), at) for number, at in enumerate(start))
+        # A rival's run may know of more than this one.
+        end = tuple(max(of) for of in zip_longest(known.end, planned.end, fillvalue=0))
+        after = replace(known, id=known.id or planned.id, start=tuple(start), next=following, end=end)
+        topics[name] = after if after.unread else replace(after, end=())
+    return replace(position, n=position.n + 1, topics=topics)
 
 
 def _end(r: Range | None, at: int) -> int:

@@ -10,7 +10,9 @@ Written form, one JSON object under the summary key ``kafka.offsets.<pipeline>``
         "topics": {"orders": {"id": "<topic uuid>", "from": [0, 5], "next": [10, 9]}},
     }
 
-``from`` and ``next`` hold one offset per partition, in the order of the partitions.
+``from`` and ``next`` hold one offset per partition, in the order of the partitions. Where it matters a topic has also
+``since``, the batch that adopted this incarnation of it (default 0), and ``end``, the ends of the run it is in the
+middle of.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 from frazil.errors import Terminal
@@ -28,13 +31,31 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class TopicPosition:
-    """One topic: its Kafka topic id (None where the broker gives none), and per partition where the last batch began
-    and the next offset to read.
+    """One topic.
+
+    Attributes:
+        id: Its Kafka topic id; None where the broker gives none.
+        start: Per partition, where the last batch began.
+        next: Per partition, the next offset to read.
+        since: Number of the batch that began with this incarnation of the topic: 0, or that of a reset.
+        end: Per partition, the end that the run wanted to reach; empty once it is reached.
     """
 
     id: str | None
     start: tuple[int, ...]
     next: tuple[int, ...]
+    since: int = 0
+    end: tuple[int, ...] = ()
+
+    @property
+    def unread(self) -> tuple[int, ...]:
+        """Numbers of the partitions that are known to hold more than was read."""
+        return tuple(n for n, (at, end) in enumerate(zip(self.next, self.end, strict=False)) if at < end)
+
+    @property
+    def known_end(self) -> tuple[int, ...]:
+        """Per partition, one past the last record that is known to have been there, read or not."""
+        return tuple(max(of) for of in zip_longest(self.next, self.end, fillvalue=0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +81,7 @@ class Position:
 
     def to_json(self) -> str:
         """The written form."""
-        topics = {name: {"id": t.id, "from": t.start, "next": t.next} for name, t in sorted(self.topics.items())}
+        topics = {name: _written(t) for name, t in sorted(self.topics.items())}
         body = {"v": VERSION, "n": self.n, "epoch": self.epoch, "cluster": self.cluster, "topics": topics}
         return json.dumps(body, separators=(",", ":"))
 
@@ -78,10 +99,7 @@ class Position:
                     f"a position of version {body['v']} was found, this Frazil reads version {VERSION}",
                     next_step="run the Frazil version that wrote it, or a newer one",
                 )
-            topics = {
-                name: TopicPosition(t["id"], whole_numbers(t["from"]), whole_numbers(t["next"]))
-                for name, t in body["topics"].items()
-            }
+            topics = {name: _topic(t) for name, t in body["topics"].items()}
             n, epoch = whole_numbers([body["n"], body["epoch"]])
             position = cls(n, epoch, str(body["cluster"]), topics)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -94,13 +112,29 @@ class Position:
         return position
 
 
+def _written(topic: TopicPosition) -> dict[str, Any]:
+    body: dict[str, Any] = {"id": topic.id, "from": topic.start, "next": topic.next}
+    if topic.since:
+        body["since"] = topic.since
+    if topic.unread:
+        body["end"] = topic.end
+    return body
+
+
+def _topic(body: Mapping[str, Any]) -> TopicPosition:
+    (since,) = whole_numbers([body.get("since", 0)])
+    end = whole_numbers(body.get("end", []))
+    return TopicPosition(body["id"], whole_numbers(body["from"]), whole_numbers(body["next"]), since, end)
+
+
 def whole_numbers(values: list[Any]) -> tuple[int, ...]:
     """The values, checked: offsets and numbers of batches as they come out of JSON.
 
     Raises:
-        ValueError: One of them is no integer of 0 or more.
+        ValueError: They are no list, or one of them is no integer of 0 or more.
     """
-    if any(not isinstance(value, int) or isinstance(value, bool) or value < 0 for value in values):
+    is_list = isinstance(values, list)
+    if not is_list or any(not isinstance(value, int) or isinstance(value, bool) or value < 0 for value in values):
         raise ValueError(f"expected integers of 0 or more, found {values}")
     return tuple(values)
 

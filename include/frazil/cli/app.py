@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from frazil import __version__
-from frazil.cli import console, demo, history, produce, run, sql, stack, validate
+from frazil.cli import console, demo, history, lag, produce, replay, reset, run, settle, sql, stack, validate, verify
 from frazil.cli.lean_imports import leave_out
 from frazil.errors import EXIT_FAILED, FrazilError
 
@@ -49,8 +49,31 @@ _COMMANDS: tuple[tuple[Callable[..., Any], tuple[str, ...]], ...] = (
     ),
     (validate.validate, ("frazil validate", "frazil validate include/pipelines/pizzas.yaml")),
     (run.plan, ("frazil plan pizzas", "frazil plan pizzas --json")),
-    (run.run, ("frazil run pizzas", "frazil run pizzas --json")),
-    (history.history, ("frazil history pizzas", "frazil history pizzas --json")),
+    (run.run, ("frazil run pizzas", "frazil run pizzas --json", "frazil run pizzas --dry-run --from earliest")),
+    (history.history, ("frazil history pizzas", "frazil history pizzas --files", "frazil history pizzas --json")),
+    (lag.lag, ("frazil lag pizzas", "frazil lag pizzas --json")),
+    (verify.verify, ("frazil verify pizzas", "frazil verify pizzas --from 2026-05-01T10:00:00+00:00 --json")),
+    (
+        replay.replay,
+        (
+            'frazil replay pizzas --from 2026-05-01T10:00:00Z --to 2026-05-01T12:00:00Z --reason "menu was wrong"',
+            "frazil replay pizzas --from offsets.json --yes",
+        ),
+    ),
+    (
+        reset.reset,
+        (
+            'frazil reset pizzas --to earliest --reason "table was made anew" --dry-run',
+            'frazil reset pizzas --to offsets.json --topic completed-pizzas --reason "skip a poisoned stretch"',
+        ),
+    ),
+    (
+        settle.settle,
+        (
+            'frazil settle pizzas --table rpc.pizzas__dead_letters --restage --reason "table was dropped"',
+            'frazil settle pizzas --table rpc.pizzas__dead_letters --abandon --reason "letters were test data"',
+        ),
+    ),
     (
         sql.sql,
         (

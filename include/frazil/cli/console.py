@@ -6,13 +6,20 @@ import os
 import sys
 from collections.abc import Mapping
 from datetime import date, time
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
 from rich.text import Text
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 PIPED_WIDTH = 120
 """Columns of a table that goes to a file or a pipe; COLUMNS says otherwise."""
+
+
+_ENDLESS = 10_000
+"""Columns of a page on which every table fits."""
 
 
 def out() -> Console:
@@ -35,6 +42,13 @@ def _console(stream: TextIO) -> Console:
 def say(line: str = "") -> None:
     """Print one line of a report, as it is and never wrapped."""
     out().print(line, soft_wrap=True)
+
+
+def show_table(table: "Table") -> None:
+    """Print a table in its full width: a page that is too narrow wraps lines, it cuts nothing."""
+    console = out()
+    width = console.measure(table, options=console.options.update(width=_ENDLESS)).maximum
+    console.print(table, width=max(width, 1), crop=False)
 
 
 def headline(text: str) -> None:

@@ -1,7 +1,9 @@
-"""`frazil history`: the batches of a pipeline."""
+"""`frazil history`: the batches of a pipeline, and the files they left."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from frazil.cli import console
 from frazil.cli.options import Json, PipelineName
@@ -9,64 +11,180 @@ from frazil.cli.options import Json, PipelineName
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from frazil.report.history import BatchHistory
+    from frazil.pipeline.model import Pipeline
+    from frazil.project import Project
+    from frazil.report.files import FileHistory, Span
+    from frazil.report.history import BatchHistory, OffsetRange, Removed
 
 _WIDE = 110
-"""Columns from which the offsets find room beside the counts of large batches."""
+"""Columns from which kind and offsets find room beside the counts of large batches."""
 
 
-def history(pipeline: PipelineName, *, as_json: Json = False) -> None:
-    """Show the batches of a pipeline: snapshot, rows, offsets and duration of each, and the dead letters by reason."""
-    from dataclasses import asdict
+def history(
+    pipeline: PipelineName,
+    *,
+    files: Annotated[bool, typer.Option("--files", help="Show files instead: offsets and snapshot of each.")] = False,
+    phases: Annotated[bool, typer.Option("--phases", help="Show the seconds of each phase of every batch.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show the batches of a pipeline: snapshot, rows, offsets and duration of each, and the dead letters by reason.
 
+    Who started a batch stands below, with the reason of a replay or reset, and what was skipped or removed.
+    With --files the destinations' current files: Kafka offsets, snapshot, rows and batches, from their statistics.
+    """
     from frazil.project import Project
-    from frazil.report import history as report
 
     project = Project.load()
     chosen = project.pipeline(pipeline)
-    batches = report.history(project, chosen)
+    if files:
+        _show_files(project, chosen, as_json=as_json)
+    else:
+        _show_batches(project, chosen, phases=phases, as_json=as_json)
+
+
+def _show_batches(project: "Project", pipeline: "Pipeline", *, phases: bool, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from frazil.report import history as report
+
+    batches = report.history(project, pipeline)
     if as_json:
         console.print_json([asdict(batch) for batch in batches])
         return
     if not batches:
-        console.say(f"{pipeline}: no batch yet")
+        console.say(f"{pipeline.name}: no batch yet")
         return
-    print_batches(batches)
-    for code, count in report.dead_letter_counts(project, chosen).items():
+    print_batches(batches, phases=phases)
+    for code, count in report.dead_letter_counts(project, pipeline).items():
         console.say(f"dead letters {code}: {count:,}")
 
 
-def print_batches(batches: "Sequence[BatchHistory]") -> None:
-    """Print batches as a table; on a narrow page their offsets stand below it, so that nothing is cut."""
+def print_batches(batches: "Sequence[BatchHistory]", *, phases: bool = False) -> None:
+    """Print batches as a table, and below it what does not fit there; nothing is cut."""
     out = console.out()
     is_wide = out.width >= _WIDE
-    out.print(_table(batches, with_offsets=is_wide))
-    if not is_wide:
-        for batch in batches:
-            out.print(f"batch {batch.n} offsets {' '.join(_offsets(batch))}")
+    out.print(_table(batches, is_wide=is_wide))
+    below = [(batch, list(_below(batch, phases=phases, is_wide=is_wide))) for batch in batches]
+    if any(said for _, said in below):
+        out.print(_details([(batch, said) for batch, said in below if said]))
 
 
-def _table(batches: "Sequence[BatchHistory]", *, with_offsets: bool) -> "Table":
+def _table(batches: "Sequence[BatchHistory]", *, is_wide: bool) -> "Table":
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
     for name in ("n", "committed", "snapshot", "read", "rows", "dead", "filtered", "seconds"):
         table.add_column(name, justify="left" if name == "committed" else "right", no_wrap=True)
-    if with_offsets:
+    if is_wide:
+        table.add_column("kind", no_wrap=True)
         table.add_column("offsets from..next", overflow="fold")
     for batch in batches:
         outcome = [f"{count:,}" for count in (batch.read, batch.written, batch.dead, batch.filtered)]
         row = [str(batch.n), f"{batch.committed_at:%m-%d %H:%M:%S}", str(batch.snapshot_id or ""), *outcome]
-        table.add_row(*row, f"{batch.seconds:.1f}", *([" ".join(_offsets(batch))] if with_offsets else []))
+        table.add_row(*row, f"{batch.seconds:.1f}", *([batch.kind, " ".join(_offsets(batch))] if is_wide else []))
     return table
 
 
+def _details(below: "Sequence[tuple[BatchHistory, list[str]]]") -> "Table":
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("n", justify="right", no_wrap=True)
+    table.add_column("kind", no_wrap=True)
+    table.add_column("details", overflow="fold")
+    for batch, said in below:
+        for number, line in enumerate(said):
+            table.add_row("" if number else str(batch.n), "" if number else batch.kind, line)
+    return table
+
+
+def _below(batch: "BatchHistory", *, phases: bool, is_wide: bool) -> Iterator[str]:
+    """What is said of a batch below the table, line by line."""
+    if not is_wide and (offsets := _offsets(batch)):
+        yield f"offsets {' '.join(offsets)}"
+    if batch.started_by:
+        yield f"started by {batch.started_by}"
+    if batch.reason:
+        yield f"reason: {batch.reason}"
+    if batch.skipped:
+        yield f"skipped, deleted by retention: {' '.join(map(_range, batch.skipped))}"
+    for removed in batch.removed:
+        yield f"removed {_removed(removed)}"
+    if phases and batch.phases:
+        yield "seconds: " + ", ".join(f"{phase} {seconds:.2f}" for phase, seconds in batch.phases.items())
+    for table, snapshot in batch.snapshots.items() if phases else ():
+        yield f"snapshot {snapshot} of {table}"
+
+
 def _offsets(batch: "BatchHistory") -> list[str]:
-    """`partition:from..next` of every partition the batch read, with the topic's name where there are several."""
+    """`partition:from..next` of every partition the batch moved, with the topic's name where there are several."""
     several = len(batch.position) > 1
     return [
         f"{topic}/{number}:{begin}..{end}" if several else f"{number}:{begin}..{end}"
         for topic, at in batch.position.items()
         for number, (begin, end) in enumerate(zip(at["from"], at["next"], strict=True))
-        if begin < end or batch.kind == "start"
+        if begin < end or batch.kind not in ("ingest", "replay")
     ]
+
+
+def _range(offsets: "OffsetRange") -> str:
+    topic, partition, start, end = offsets
+    return f"{topic}/{partition}:{start}..{end}"
+
+
+def _removed(removed: "Removed") -> str:
+    partition = "*" if removed.partition is None else removed.partition
+    end = "" if removed.end is None else removed.end
+    since = f", of batch {removed.since} or later" if removed.since else ""
+    return f"{removed.topic}/{partition}:{removed.start}..{end} from {removed.table}{since}"
+
+
+def _show_files(project: "Project", pipeline: "Pipeline", *, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from rich.filesize import decimal
+
+    from frazil.report.files import files as report
+
+    found = report(project, pipeline)
+    if as_json:
+        console.print_json([asdict(file) for file in found])
+        return
+    for table in dict.fromkeys(file.table for file in found):
+        print_files(table, [file for file in found if file.table == table])
+    rows, size = sum(file.rows for file in found if file.content == "data"), sum(file.bytes for file in found)
+    console.say(f"{pipeline.name}: {len(found):,} files, {rows:,} rows, {decimal(size)}")
+
+
+def print_files(name: str, files: "Sequence[FileHistory]") -> None:
+    """Print the files of a destination, by number: their names stand below, for they are long."""
+    from os.path import commonprefix
+
+    from rich.filesize import decimal
+    from rich.table import Table
+
+    # Letter by letter: `commonpath` would take the empty parts of file:/// away.
+    folder = commonprefix([file.path for file in files]).rpartition("/")[0]  # noqa: RUF071
+    console.headline(name)
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
+    for column in ("file", "batch", "snapshot", "partition", "offsets", "rows", "size"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for number, file in enumerate(files, 1):
+        offsets = f"{file.offsets[0]}..{file.offsets[1]}" if file.offsets else ""
+        where = (_span(file.batches), str(file.snapshot_id or ""), _span(file.partitions), offsets)
+        table.add_row(str(number), *where, f"{file.rows:,}", decimal(file.bytes))
+    console.show_table(table)
+    console.say(f"in {folder}")
+    for number, file in enumerate(files, 1):
+        name = f"{number:>4} {file.path.removeprefix(f'{folder}/')}"
+        about = " ".join([*([] if file.content == "data" else [file.content]), *file.topics])
+        fits = len(f"{name} {about}") <= console.out().width
+        console.say(f"{name} {about}".rstrip() if fits else f"{name}\n     {about}")
+
+
+def _span(span: "Span | None") -> str:
+    """`3`, or `3-5`: both ends belong to it."""
+    if span is None:
+        return ""
+    lowest, highest = span
+    return str(lowest) if lowest == highest else f"{lowest}-{highest}"

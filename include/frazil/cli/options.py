@@ -1,8 +1,52 @@
 """Options and arguments that several commands take."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, overload
 
 import typer
 
+if TYPE_CHECKING:
+    from frazil.batch.target import Target
+
 Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead.")]
 PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="Name of a pipeline.", show_default=False)]
+
+Reason = Annotated[
+    str,
+    typer.Option(
+        "--reason", metavar="TEXT", help="Why, for the ledger and for whoever asks later.", show_default=False
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        "--engine", help="Engine of the settings file, or 'inline': this process.", show_default="the pipeline's own"
+    ),
+]
+
+PLACES = "earliest|latest|TIMESTAMP|FILE.json"
+"""How a place in topics is written in an option."""
+
+
+@overload
+def place(text: str) -> "Target": ...
+@overload
+def place(text: str | None) -> "Target | None": ...
+def place(text: str | None) -> "Target | None":
+    """The place in topics that an option names, None if it was not given.
+
+    Raises:
+        Terminal: The text is no such place, or the file can't be read.
+    """
+    from frazil.batch.target import parse_offsets, parse_target
+    from frazil.errors import Terminal
+
+    if text is None:
+        return None
+    if not text.endswith(".json"):
+        return parse_target(text)
+    try:
+        return parse_offsets(Path(text).read_text(encoding="utf-8"), text)
+    except OSError as error:
+        raise Terminal(f"the offsets can't be read: {error}") from error

@@ -1,16 +1,19 @@
 """`frazil plan` and `frazil run`: a pipeline without Airflow."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from frazil.cli import console
-from frazil.cli.options import Json, PipelineName
+from frazil.cli.dry_run import look
+from frazil.cli.options import PLACES, Json, PipelineName, place
 from frazil.cli.progress import Progress
 
 if TYPE_CHECKING:
     from frazil.batch.plan import RunPlan
+    from frazil.batch.request import RunRequest
     from frazil.pipeline.model import Pipeline
     from frazil.project import Project
     from frazil.run.plan import Planned
@@ -21,19 +24,20 @@ def plan(pipeline: PipelineName, *, as_json: Json = False) -> None:
     """Show what the next run of a pipeline would read. No engine is started.
 
     The first plan of a pipeline makes its tables and writes its start position; a plan after a crash finishes the batch
-    that was decided. With --json, [cyan]plan[/cyan] is null if there is nothing new.
+    that was decided. A look that changes nothing is [cyan]frazil run --dry-run[/cyan]. With --json,
+    [cyan]plan[/cyan] is null if there is nothing new.
     """
     from frazil.project import Project
     from frazil.run.plan import plan_run
 
     project = Project.load()
-    planned = plan_run(project, project.pipeline(pipeline), new_run_id())
+    planned = plan_run(project, project.pipeline(pipeline), by_hand(new_run_id()), console.say)
     if as_json:
         console.print_json(_planned_json(pipeline, planned))
     elif planned.plan is None:
         console.say(_nothing_new(pipeline, planned))
     else:
-        _show_plan(planned.plan)
+        show_plan(planned.plan)
 
 
 def run(
@@ -43,31 +47,54 @@ def run(
         str | None,
         typer.Option(help="Engine of the settings file, or 'inline': this process.", show_default="the pipeline's own"),
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only look: count what would be landed, commit and make nothing.")
+    ] = False,
+    from_: Annotated[
+        str | None,
+        typer.Option("--from", metavar=PLACES, help="Where a dry run begins.", show_default="the position"),
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar=PLACES, help="Where a dry run ends.", show_default="latest")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Run a pipeline once: plan it, then batches until the planned ends are reached.
 
     With nothing new it ends at once, without starting an engine. With --json, one line on stdout tells what was done.
+    A dry run of a large range looks at no more of it than one batch may have.
     """
     from frazil.project import Project
     from frazil.run.plan import plan_run
 
+    if not dry_run and (from_ or to):
+        raise typer.BadParameter(
+            "a run always goes on at the position: --from and --to are for --dry-run and for replays"
+        )
     project = Project.load()
     chosen = project.pipeline(pipeline)
     if engine is not None:
         chosen = chosen.model_copy(update={"engine": engine})
     run_id = new_run_id()
+    if dry_run:
+        look(
+            project,
+            chosen,
+            replace(by_hand(run_id), mode="dry_run", start=place(from_), end=place(to)),
+            as_json=as_json,
+        )
+        return
     with Progress() as progress:
-        planned = plan_run(project, chosen, run_id)
+        planned = plan_run(project, chosen, by_hand(run_id), progress.done)
         if planned.plan is None:
             progress.done(_nothing_new(pipeline, planned))
-            result = _empty_result(pipeline, run_id, planned)
+            result = empty_result(pipeline, run_id, planned)
         else:
-            result = _carry_out(project, chosen, planned.plan, progress)
+            result = carry_out(project, chosen, planned.plan, progress)
     if as_json:
         typer.echo(result.to_json())
     else:
-        _show_result(result)
+        show_result(result)
 
 
 def new_run_id() -> str:
@@ -75,7 +102,18 @@ def new_run_id() -> str:
     return f"cli__{datetime.now(UTC).isoformat(timespec='milliseconds')}"
 
 
-def _carry_out(project: "Project", pipeline: "Pipeline", plan: "RunPlan", progress: Progress) -> "RunResult":
+def by_hand(run_id: str) -> "RunRequest":
+    """The request of a run that was started at a terminal, with the name of who did it."""
+    import getpass
+    import socket
+
+    from frazil.batch.request import RunRequest
+
+    return RunRequest(run_id, started_by=f"cli:{getpass.getuser()}@{socket.gethostname()}")
+
+
+def carry_out(project: "Project", pipeline: "Pipeline", plan: "RunPlan", progress: Progress) -> "RunResult":
+    """Run a plan with the pipeline's engine, and tell what the ledger says of it."""
     from frazil.pipeline.settings import INLINE_ENGINE
     from frazil.run.result import run_result
 
@@ -98,7 +136,8 @@ def _nothing_new(pipeline: str, planned: "Planned") -> str:
     return f"{pipeline}: nothing new{through}"
 
 
-def _empty_result(pipeline: str, run_id: str, planned: "Planned") -> "RunResult":
+def empty_result(pipeline: str, run_id: str, planned: "Planned") -> "RunResult":
+    """What a run did that had nothing to read."""
     from frazil.run.result import RunResult
 
     position = {topic: list(at.next) for topic, at in planned.position.topics.items()}
@@ -129,7 +168,8 @@ def _planned_json(pipeline: str, planned: "Planned") -> dict[str, object]:
     }
 
 
-def _show_plan(plan: "RunPlan") -> None:
+def show_plan(plan: "RunPlan") -> None:
+    """Print what a run reads, by partition."""
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -142,7 +182,8 @@ def _show_plan(plan: "RunPlan") -> None:
     console.say(f"{plan.pipeline}: {plan.records:,} offsets to read")
 
 
-def _show_result(result: "RunResult") -> None:
+def show_result(result: "RunResult") -> None:
+    """Print what a run did, in a few lines."""
     console.say(
         f"{result.pipeline}: {result.batches} batches, {result.read:,} read = {result.written:,} written"
         f" + {result.dead:,} dead + {result.filtered:,} filtered, {result.seconds:.1f} s"

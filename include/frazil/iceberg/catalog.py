@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 from urllib.parse import urlparse
 
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -16,34 +17,38 @@ from pyiceberg.table import Table
 from frazil.errors import Terminal
 from frazil.iceberg.faults import translated
 
+Kind = Literal["jdbc", "rest"]
+
 
 class Lake:
     """One catalog and its tables.
 
     Args:
         name: Its name in the settings file. SQL catalogs use it as a key column, so Spark must use the same.
-        uri: SQLAlchemy URI of the catalog's database.
-        warehouse: Where new tables are stored.
+        uri: SQLAlchemy URI of the catalog's database, or the root of a REST catalog's API.
+        warehouse: Where new tables are stored; a REST catalog may know that itself.
         properties: Further catalog and file-io properties.
+        kind: `jdbc` for the tables of a SQL database, `rest` for a server.
     """
 
-    def __init__(self, name: str, uri: str, warehouse: str, properties: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, uri: str, warehouse: str | None, properties: Mapping[str, str], *, kind: Kind = "jdbc"
+    ) -> None:
         self.name = name
         self.uri = uri
         self.warehouse = warehouse
         self.properties = properties
+        self.kind = kind
 
     def __repr__(self) -> str:
         return f"Lake({self.name!r})"
 
     @cached_property
-    def _catalog(self) -> SqlCatalog:
-        if self.uri.startswith("sqlite:///"):
-            Path(self.uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
-        if urlparse(self.warehouse).scheme == "file":
-            Path(urlparse(self.warehouse).path).mkdir(parents=True, exist_ok=True)
+    def _catalog(self) -> Catalog:
+        place = {} if self.warehouse is None else {"warehouse": self.warehouse}
+        given = {**self.properties, "uri": self.uri, **place}
         with translated(f"opening catalog {self.name}"):
-            return SqlCatalog(self.name, uri=self.uri, warehouse=self.warehouse, **dict(self.properties))
+            return _rest(self.name, given) if self.kind == "rest" else _sql(self.name, given)
 
     def find_table(self, name: str) -> Table | None:
         """The table as it is now, or None if there is none.
@@ -97,3 +102,19 @@ class Lake:
         for namespace in self._catalog.list_namespaces(within):
             yield namespace
             yield from self._namespaces(namespace)
+
+
+def _sql(name: str, properties: Mapping[str, str]) -> Catalog:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    if properties["uri"].startswith("sqlite:///"):
+        Path(properties["uri"].removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+    if urlparse(properties.get("warehouse")).scheme == "file":
+        Path(urlparse(properties["warehouse"]).path).mkdir(parents=True, exist_ok=True)
+    return SqlCatalog(name, **properties)
+
+
+def _rest(name: str, properties: Mapping[str, str]) -> Catalog:
+    from frazil.iceberg.rest import BoundedRestCatalog
+
+    return BoundedRestCatalog(name, **properties)

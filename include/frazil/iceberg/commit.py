@@ -1,35 +1,51 @@
-"""The positioned commit: one append that lands only if the table still holds what the batch was planned on.
+"""The positioned commit: one change that lands only if the table still holds what the batch was planned on.
 
 PyIceberg's transaction asserts the branch head it was built on; on a conflict it refreshes, asks every producer to
-validate itself and rebuilds. `_CheckedAppend` uses that as a compare-and-set on what the table holds. The check runs
-on the loaded metadata before the first attempt and on the refreshed metadata before every retry. No exception proves
-that a commit did not land, so after any of them the table is read again and answers.
+validate itself and rebuilds. That is used as a compare-and-set on what the table holds. The check runs on the loaded
+metadata before the first attempt and on the refreshed metadata before every retry. A change that removes rows is never
+rebuilt on another head: it is computed anew, so that rows others brought or moved meanwhile are seen. No exception
+proves that a commit did not land, so after any of them the table is read again and answers.
 """
 
 from __future__ import annotations
 
 import logging
+import random
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Literal
 
-from pyiceberg.table import Table
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Operation
-from pyiceberg.table.update import SetPropertiesUpdate, UpdatesAndRequirements
-from pyiceberg.table.update.snapshot import _MergeAppendFiles
 
+from frazil import crash_points
 from frazil.batch.facts import Fit, StagedFile
+from frazil.batch.removal import Removal
+from frazil.crash_points import CrashPoint
 from frazil.errors import FrazilError, OutcomeUnknown
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.data_files import data_file, field_types
 from frazil.iceberg.faults import FOREIGN, as_frazil
 from frazil.iceberg.holdings import mirror
+from frazil.iceberg.producer import HeadMoved, Producer, SnapshotRequest, append_of, overwrite_of
+from frazil.iceberg.refs import head_of
+from frazil.iceberg.removal import Rewrite, Rewriter
 
 ATTEMPTS = 5
 """Transactions tried before giving up; each has PyIceberg's own retries (4) inside. Rivals that move the position end
 it at once, so only catalog faults and foreign appends that win again and again use this up."""
+
+FIRST_PAUSE_SECONDS = 0.2
+"""Before the second attempt; it doubles with each further one, so that all five take three seconds at most."""
+
+REMOVED_KEY = "frazil.rows.removed"
+"""Summary key of a snapshot that came with a removal: how many rows it took out."""
+
+Step = Literal["decide", "follow", "record"]
+"""Which commit of a batch: the deciding one, a follower's, the ledger's."""
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +65,7 @@ def fit_of(metadata: TableMetadata) -> Fit:
 
 
 @dataclass(frozen=True)
-class Append:
+class Change:
     """One commit on one table.
 
     Attributes:
@@ -58,8 +74,11 @@ class Append:
         summary: Snapshot properties.
         mirrored: Keys of `summary` that also become table properties.
         fit: What the files were staged for.
-        landed: Finds the snapshot in which this very append landed already, or None.
+        landed: Finds the snapshot in which this very change landed already, or None.
         check: Raises Refused if the table does not hold what was planned on.
+        step: Which commit of a batch it is.
+        properties: Further table properties that move in the same commit.
+        removal: Rows that go in the same commit; the new files' rows are not asked.
     """
 
     table: str
@@ -69,103 +88,123 @@ class Append:
     fit: Fit
     landed: Callable[[TableMetadata], int | None]
     check: Callable[[TableMetadata], None]
+    step: Step
     properties: Mapping[str, str] = field(default_factory=dict)
+    removal: Removal | None = None
 
 
-def commit(lake: Lake, append: Append) -> int:
-    """Land an append, once, and return the id of its snapshot.
+def commit(lake: Lake, change: Change) -> int:
+    """Land a change, once, and return the id of its snapshot.
 
     Raises:
         Refused: The table holds something else than planned, or the files don't fit it any more.
         OutcomeUnknown: The table can't be read to find out whether the commit landed.
         Retryable: Other writers won every time.
+        Terminal: Rows can't be removed from this table.
     """
+    rewriter = Rewriter(change.table, change.removal) if change.removal is not None else None
     failure: BaseException | None = None
-    for _ in range(ATTEMPTS):
-        table = _loaded(lake, append, failure)
-        landed = append.landed(table.metadata)
+    for number in range(ATTEMPTS):
+        pause(number, failure)
+        table = loaded(lake, change, failure)
+        landed = change.landed(table.metadata)
         if landed is not None:
             return landed
-        _validate(append, table.metadata)
+        validate(change, table.metadata)
         try:
-            return _attempt(table, append)
+            return _attempt(table, change, rewriter)
         except Refused:
             # A rival may have landed this very batch while we tried: rolling forward is anybody's work.
-            landed = append.landed(lake.load_table(append.table).metadata)
+            landed = change.landed(lake.load_table(change.table).metadata)
             if landed is None:
                 raise
             return landed
         except FOREIGN as error:
-            _log.info("commit on %s was not confirmed, reading the table again: %s", append.table, error)
+            _log.info("commit on %s was not confirmed, reading the table again: %s", change.table, error)
             failure = error
-    table = _loaded(lake, append, failure)
-    landed = append.landed(table.metadata)
-    if landed is not None:
-        return landed
-    raise as_frazil(failure or RuntimeError("no attempt"), f"committing to table {append.table}")
+    return landed_or_raise(lake, change, failure or RuntimeError("no attempt"))
 
 
-def _loaded(lake: Lake, append: Append, failure: BaseException | None) -> Table:
+def pause(number: int, failure: BaseException | None) -> None:
+    """Leave a catalog that is overloaded, or just fell over, some time before attempt `number`; none after a rival."""
+    if failure is not None and not isinstance(failure, CommitFailedException):
+        time.sleep(random.uniform(0.5, 1) * FIRST_PAUSE_SECONDS * 2 ** (number - 1))  # noqa: S311  # no secret
+
+
+def loaded(lake: Lake, change: Change, failure: BaseException | None) -> Table:
+    """The table as it is now, for another attempt if one failed already.
+
+    Raises:
+        OutcomeUnknown: An attempt failed, and the table can't be read.
+    """
     try:
-        return lake.load_table(append.table)
+        return lake.load_table(change.table)
     except FrazilError as error:
         if failure is None:
             raise
         raise OutcomeUnknown(
-            f"a commit to table {append.table} was sent and the table can't be read again: {error.message}",
+            f"a commit to table {change.table} was sent and the table can't be read again: {error.message}",
             next_step="run again: the next plan reads the table and carries on from what it holds",
         ) from failure
 
 
-def _validate(append: Append, metadata: TableMetadata) -> None:
-    mismatch = append.fit.mismatch(fit_of(metadata))
+def landed_or_raise(lake: Lake, change: Change, failure: BaseException) -> int:
+    """The answer after the last attempt: the table's own, else the failure's."""
+    landed = change.landed(loaded(lake, change, failure).metadata)
+    if landed is not None:
+        return landed
+    raise as_frazil(failure, f"committing to table {change.table}") from failure
+
+
+def validate(change: Change, metadata: TableMetadata) -> None:
+    """Hold a change against a table.
+
+    Raises:
+        Refused: Its files don't fit the table, or the table holds something else than planned.
+    """
+    mismatch = change.fit.mismatch(fit_of(metadata))
     if mismatch is not None:
-        raise Refused(f"table {append.table}: {mismatch}")
-    append.check(metadata)
+        raise Refused(f"table {change.table}: {mismatch}")
+    change.check(metadata)
 
 
-def _attempt(table: Table, append: Append) -> int:
+def moved_properties(change: Change, snapshot_id: int) -> dict[str, str]:
+    """Table properties that move together with the change's snapshot."""
+    return {key: mirror(change.summary[key], snapshot_id) for key in change.mirrored} | dict(change.properties)
+
+
+def _attempt(table: Table, change: Change, rewriter: Rewriter | None) -> int:
+    head = head_of(table.metadata)
+
+    def validate_again(metadata: TableMetadata) -> None:
+        crash_points.reached(CrashPoint(f"{change.step}.retrying"))
+        validate(change, metadata)
+        if rewriter is not None and head_of(metadata) != head:
+            raise HeadMoved(f"rows were removed from snapshot {head}, the head is {head_of(metadata)} now")
+
+    request = SnapshotRequest(change.summary, validate_again, lambda snapshot: moved_properties(change, snapshot))
     transaction = table.transaction()
-    producer = _CheckedAppend(append, transaction)
-    for staged in append.files:
-        producer.append_data_file(data_file(staged, table.metadata))
-    producer.commit()
+    producer = produced(transaction, table, change, request, rewriter)
+    crash_points.reached(CrashPoint(f"{change.step}.committing"))
     transaction.commit_transaction()
+    crash_points.reached(CrashPoint(f"{change.step}.committed"))
     return producer.snapshot_id
 
 
-class _CheckedAppend(_MergeAppendFiles):
-    """An append that validates itself against refreshed metadata and never deletes what it wrote.
-
-    It merges manifests where the table asks for it (`commit.manifest-merge.enabled`), as Frazil's own tables do: else
-    the list of manifests, and with it the cost of every commit and scan, would grow with each batch.
-    """
-
-    def __init__(self, append: Append, transaction: Any) -> None:
-        super().__init__(
-            operation=Operation.APPEND,
-            transaction=transaction,
-            io=transaction._table.io,
-            snapshot_properties=dict(append.summary),
-        )
-        self._append = append
-
-    def _validate_concurrency(self) -> None:
-        # The transaction's own view already contains this commit's pending properties; the table's does not.
-        _validate(self._append, self._transaction._table.metadata)
-
-    def _commit(self) -> UpdatesAndRequirements:
-        # Returned here, so that a rebuild after a conflict keeps properties and snapshot in one commit.
-        updates, requirements = super()._commit()
-        properties = {key: mirror(self._append.summary[key], self.snapshot_id) for key in self._append.mirrored}
-        properties |= self._append.properties
-        return (*updates, SetPropertiesUpdate(updates=properties)), requirements
-
-    def _cleanup_uncommitted(self) -> None:
-        """Delete nothing: a late answer to an earlier attempt must not find its manifests gone."""
-
-    def _clean_all_uncommitted(self) -> None:
-        """Delete nothing: after an error the commit may have landed all the same. Orphan removal takes leftovers."""
+def produced(
+    transaction: Transaction, table: Table, change: Change, request: SnapshotRequest, rewriter: Rewriter | None
+) -> Producer:
+    """The snapshot of a change, staged in a transaction on the head of the request's branch."""
+    rewrite = rewriter.rewrite(table, head_of(table.metadata, request.branch)) if rewriter is not None else Rewrite()
+    if rewriter is not None:
+        request = replace(request, summary={**request.summary, REMOVED_KEY: str(rewrite.rows)})
+    added = [data_file(staged, table.metadata) for staged in (*change.files, *rewrite.added)]
+    if rewriter is not None and rewrite.dropped:
+        producer = overwrite_of(transaction, request, added, rewrite.dropped, rewriter.found_by)
+    else:
+        producer = append_of(transaction, request, added)
+    producer.commit()
+    return producer
 
 
 def snapshot_time(table: Table, snapshot_id: int | None) -> datetime | None:

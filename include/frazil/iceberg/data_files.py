@@ -1,7 +1,7 @@
 """Writes Iceberg data files that nobody can see yet, and turns their facts into text and back.
 
-Rests on private names of PyIceberg 0.12 (`_dataframe_to_data_files`, the layout of `DataFile`): they are used in this
-module and in `frazil.iceberg.commit` only, and a contract test pins them.
+Rests on private names of PyIceberg 0.12 (`_dataframe_to_data_files`, the layout of `DataFile`); a contract test pins
+them. Others are used in `producer`, `refs` and `removal`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.typedef import Record
 
 from frazil.batch.facts import StagedFile
+from frazil.iceberg import nested_nulls as _nested_nulls  # noqa: F401  # mends PyIceberg's projection
 from frazil.iceberg.faults import translated
 
 FLUSH_BYTES = 128 * 2**20

@@ -1,4 +1,4 @@
-"""Maps what PyIceberg, its SQL catalog and its file system raise to Frazil's errors. Once, here."""
+"""Maps what PyIceberg, its SQL and REST catalogs and its file system raise to Frazil's errors. Once, here."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
     ValidationException,
 )
+from requests.exceptions import InvalidHeader, InvalidSchema, InvalidURL, MissingSchema
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Terminal
@@ -45,7 +46,8 @@ FOREIGN = (
     ValueError,
     pa.ArrowException,
 )
-"""What an operation on a table is known to raise. RESTError is the root of all answers of a REST catalog.
+"""What an operation on a table is known to raise. RESTError is the root of all answers of a REST catalog that are
+errors; what keeps an answer from coming, such as a broken connection or a time limit, is an OSError.
 ValueError: PyIceberg uses it for states it does not expect."""
 
 _REFUSED = (
@@ -56,6 +58,9 @@ _REFUSED = (
     BadRequestError,
     NotInstalledError,
 )
+_ECHOING = (InvalidURL, MissingSchema, InvalidSchema, InvalidHeader)
+"""Raised before anything is sent. Their messages repeat the address or the header: both may hold a secret."""
+
 _UNAVAILABLE = (
     ServiceUnavailableError,
     TooManyRequestsError,
@@ -79,7 +84,8 @@ def translated(doing: str) -> Iterator[None]:
 
 def as_frazil(error: BaseException, doing: str) -> FrazilError:
     """The Frazil error for a foreign one."""
-    found = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
+    said = "" if isinstance(error, _ECHOING) else str(error)
+    found = f"{type(error).__name__}: {said.splitlines()[0] if said else 'no message'}"
     if isinstance(error, CommitStateUnknownException):
         return OutcomeUnknown(f"{doing}: the catalog did not say whether the commit landed ({found})")
     for meaning in _MEANINGS:
@@ -129,7 +135,19 @@ _MEANINGS = (
         "install the driver that the catalog's uri or the warehouse needs",
     ),
     _Meaning(Terminal, (PermissionError,), "permission denied", "give this user write access to the warehouse"),
+    _Meaning(
+        Terminal,
+        _ECHOING,
+        "the catalog's address or one of its headers can't be used",
+        "check uri and properties of the catalog's entry in the settings file",
+    ),
     _Meaning(Terminal, _REFUSED, "the catalog refused", "check the catalog's entry in the settings file"),
     _Meaning(Retryable, _UNAVAILABLE, "the catalog or the storage is not available now"),
+    _Meaning(
+        Terminal,
+        (RESTError, ValidationError),
+        "the answer is none that a catalog gives",
+        "is the uri in the settings file the root of an Iceberg REST catalog?",
+    ),
 )
 """The first that fits counts: special cases stand before the general ones."""

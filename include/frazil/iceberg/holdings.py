@@ -1,7 +1,7 @@
 """What a table holds of a pipeline: a value in the snapshot summaries of main, mirrored in a table property.
 
 The ancestry of main decides, and the property must agree with it: both move in one commit. The property decides only
-where expiry took our snapshot: it is gone from the metadata, and the oldest snapshot that can be reached names a parent
+where expiry took our snapshot: it is gone from the metadata, and the oldest snapshot that can be reached was made on one
 that is gone too. A rollback is told apart from expiry: there the property names a snapshot that main does not descend
 from although it is still listed, or main carries an older one, or main has a head without a past.
 """
@@ -9,8 +9,8 @@ from although it is still listed, or main carries an older one, or main has a he
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
@@ -27,6 +27,9 @@ BATCH_KEY = "frazil.batch.{}"
 DONE_KEY = "frazil.done.{}"
 """Summary key and property of the ledger: the last finished batch, by pipeline."""
 
+TABLES_KEY = "frazil.tables.{}"
+"""Summary key and property of the ledger: the UUID of every table of a pipeline and the batch it was given last."""
+
 CLOSING_KEY = "frazil.closing.{}"
 """Property of the ledger: the pipeline's closing table, by pipeline. Written with batch 0, never changed."""
 
@@ -40,9 +43,75 @@ class Held:
     summary: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class RolledBack:
+    """A table that held more than the ancestry of main tells: main was moved back, or the table replaced.
+
+    Attributes:
+        held: What the ancestry still holds, or None.
+        newest: The value that the table held last, as its property says.
+        snapshot_id: The snapshot that brought it.
+        listed: Whether that snapshot is still in the metadata, so that main could be set to it again.
+        is_past_told: Whether the ancestry says all that main holds. Without `held`, main may still have batches' rows
+            where expiry took the beginning of the ancestry, or where newer content replaced main.
+    """
+
+    held: Held | None
+    newest: str
+    snapshot_id: int
+    listed: bool
+    is_past_told: bool = field(default=True, compare=False)
+
+
 def mirror(value: str, snapshot_id: int) -> str:
     """The property that mirrors a summary value."""
     return json.dumps({"snapshot": snapshot_id, "value": value}, separators=(",", ":"))
+
+
+def lookup(metadata: TableMetadata, key: str, table: str) -> Held | RolledBack | None:
+    """What `table` holds under `key`, what is left of it after a rollback, or None if it never held anything.
+
+    A rollback that is followed by others' commits and by an expiry of everything below them looks like expiry alone.
+
+    Raises:
+        Terminal: The property is not readable.
+    """
+    found, oldest = _in_ancestry(metadata, key)
+    text = metadata.properties.get(key)
+    if text is None:
+        return found
+    value, snapshot_id = _read_mirror(text, key, table)
+    if found is not None and found.snapshot_id == snapshot_id:
+        return found
+    ours = metadata.snapshot_by_id(snapshot_id)
+    cut_off = oldest is not None and _has_past(oldest)
+    if found is None and cut_off and ours is None:
+        return Held(value, snapshot_id, {})
+    is_past_told = found is not None or not (cut_off or _may_replace(oldest, ours))
+    return RolledBack(found, value, snapshot_id, ours is not None, is_past_told)
+
+
+def _may_replace(oldest: Snapshot | None, ours: Snapshot | None) -> bool:
+    """Whether the past of main may begin after our snapshot: REPLACE TABLE … AS SELECT makes one with our rows in it."""
+    if oldest is None:
+        return False
+    return ours is None or (oldest.sequence_number or 0, oldest.timestamp_ms) > (
+        ours.sequence_number or 0,
+        ours.timestamp_ms,
+    )
+
+
+def _has_past(snapshot: Snapshot) -> bool:
+    """Whether a snapshot was made on another one: it names it, or took files from it, or kept some of its files.
+
+    Iceberg's own expiry leaves the ids of parents in their children, PyIceberg's takes them out.
+    """
+    if snapshot.parent_snapshot_id is not None:
+        return True
+    added, kept, taken = (
+        int(_summary(snapshot).get(f"{which}-data-files", 0)) for which in ("added", "total", "deleted")
+    )
+    return taken > 0 or kept > added
 
 
 def held(metadata: TableMetadata, key: str, table: str) -> Held | None:
@@ -51,50 +120,64 @@ def held(metadata: TableMetadata, key: str, table: str) -> Held | None:
     Raises:
         Terminal: The table was rolled back or replaced, so what it holds can't be told.
     """
-    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
-    head = metadata.current_snapshot()
-    oldest = head
-    while head is not None:
-        summary = _summary(head)
-        if key in summary:
-            _refuse_rolled_back(metadata, key, table, head.snapshot_id)
-            return Held(summary[key], head.snapshot_id, summary)
-        oldest = head
-        head = by_id.get(head.parent_snapshot_id) if head.parent_snapshot_id is not None else None
-    return _mirrored(metadata, key, table, by_id, oldest)
+    found = lookup(metadata, key, table)
+    if isinstance(found, RolledBack):
+        raise _refusal(found, key, table)
+    return found
 
 
 def landed(metadata: TableMetadata, key: str, mark: BatchMark, table: str) -> int | None:
-    """Snapshot that brought exactly this batch, or None. Looks past younger batches, stops at older ones."""
-    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
-    head = metadata.current_snapshot()
-    while head is not None:
-        if (text := _summary(head).get(key)) is not None:
+    """Snapshot that brought exactly this batch, or None. Looks past younger batches, stops at older ones.
+
+    A batch that a rollback took back did not land: whether that matters is the reader's question, not this one's.
+    """
+    for snapshot in ancestry(metadata, metadata.current_snapshot_id):
+        if (text := _summary(snapshot).get(key)) is not None:
             found = BatchMark.from_json(text)
             if found == mark:
-                return head.snapshot_id
+                return snapshot.snapshot_id
             if found.n < mark.n:
                 return None
-        head = by_id.get(head.parent_snapshot_id) if head.parent_snapshot_id is not None else None
-    last = held(metadata, key, table)
-    return last.snapshot_id if last is not None and BatchMark.from_json(last.value) == mark else None
+    last = lookup(metadata, key, table)
+    return last.snapshot_id if isinstance(last, Held) and BatchMark.from_json(last.value) == mark else None
+
+
+def ancestry(metadata: TableMetadata, snapshot_id: int | None) -> Iterator[Snapshot]:
+    """A snapshot and its parents, newest first, as far as the metadata still lists them."""
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    snapshot = by_id.get(snapshot_id) if snapshot_id is not None else None
+    while snapshot is not None:
+        yield snapshot
+        snapshot = by_id.get(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id is not None else None
 
 
 def _summary(snapshot: Snapshot) -> Mapping[str, str]:
     return snapshot.summary.additional_properties if snapshot.summary is not None else {}
 
 
-def _refuse_rolled_back(metadata: TableMetadata, key: str, table: str, newest: int) -> None:
-    text = metadata.properties.get(key)
-    if text is None:
-        return
-    _, snapshot_id = _read_mirror(text, key, table)
-    if snapshot_id != newest:
-        raise Terminal(
-            f"table {table} was rolled back: its property {key} names snapshot {snapshot_id},"
-            f" the newest snapshot of main that carries the key is {newest}",
-            next_step=f"restore main to a snapshot that descends from {snapshot_id}",
+def _in_ancestry(metadata: TableMetadata, key: str) -> tuple[Held | None, Snapshot | None]:
+    """The newest value in the ancestry of main, and the snapshot where the search ended."""
+    oldest: Snapshot | None = None
+    for snapshot in ancestry(metadata, metadata.current_snapshot_id):
+        summary = _summary(snapshot)
+        if key in summary:
+            return Held(summary[key], snapshot.snapshot_id, summary), snapshot
+        oldest = snapshot
+    return None, oldest
+
+
+def _refusal(found: RolledBack, key: str, table: str) -> Terminal:
+    if found.held is not None:
+        return Terminal(
+            f"table {table} was rolled back: its property {key} names snapshot {found.snapshot_id},"
+            f" the newest snapshot of main that carries the key is {found.held.snapshot_id}",
+            next_step=f"restore main to a snapshot that descends from {found.snapshot_id}",
         )
+    return Terminal(
+        f"table {table} was rolled back or replaced: its property {key} names snapshot {found.snapshot_id},"
+        " which main does not descend from, and no snapshot of main carries the key",
+        next_step=f"restore main to a snapshot that carries {key}, for example {found.snapshot_id}",
+    )
 
 
 def _read_mirror(text: str, key: str, table: str) -> tuple[str, int]:
@@ -105,20 +188,3 @@ def _read_mirror(text: str, key: str, table: str) -> tuple[str, int]:
         raise Terminal(
             f"table {table}: property {key} is not readable: {text[:200]!r}", next_step="was it edited by hand?"
         ) from error
-
-
-def _mirrored(
-    metadata: TableMetadata, key: str, table: str, by_id: Mapping[int, Snapshot], oldest: Snapshot | None
-) -> Held | None:
-    text = metadata.properties.get(key)
-    if text is None:
-        return None
-    value, snapshot_id = _read_mirror(text, key, table)
-    expired = snapshot_id not in by_id and oldest is not None and oldest.parent_snapshot_id is not None
-    if expired:
-        return Held(value, snapshot_id, {})
-    raise Terminal(
-        f"table {table} was rolled back or replaced: its property {key} names snapshot {snapshot_id},"
-        " which main does not descend from, and no snapshot of main carries the key",
-        next_step=f"restore main to a snapshot that carries {key}, for example {snapshot_id}",
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ from pyiceberg.expressions import And, BooleanExpression, EqualTo
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyiceberg.types import (
     BinaryType,
     IcebergType,
@@ -58,7 +60,7 @@ LEDGER_SCHEMA = _schema(
         ("epoch", IntegerType(), True, "Epoch of the position"),
         ("batch", StringType(), True, "Batch id"),
         ("run", StringType(), True, "Id of the run that planned the batch"),
-        ("kind", StringType(), True, "start | ingest"),
+        ("kind", StringType(), True, "start | ingest | replay | reset | rewind | settle"),
         ("table", StringType(), True, "Table this row is about"),
         ("role", StringType(), True, "destination | dead_letters"),
         (
@@ -83,6 +85,19 @@ LEDGER_SCHEMA = _schema(
         ("phases", StringType(), True, "Seconds per phase, as JSON"),
         ("version", StringType(), True, "Frazil version"),
         ("config", StringType(), True, "Hash of the resolved pipeline, without secrets"),
+        ("ranges", StringType(), False, "What was read, as JSON: [[topic, partition, first offset, end], ...]"),
+        ("skipped", StringType(), False, "Offsets given up because they were gone, as JSON like ranges"),
+        (
+            "removed",
+            StringType(),
+            False,
+            "Rows taken out of the table, as JSON: [[topic, partition, start, end, since]]",
+        ),
+        ("bytes_read", LongType(), False, "Bytes of the keys and values read"),
+        ("table_uuid", StringType(), False, "UUID of the table"),
+        ("started_by", StringType(), False, "Who or what started the run"),
+        ("reason", StringType(), False, "Why, in the words of whoever asked"),
+        ("abandoned", LongType(), False, "Rows that a settle gave up, at most; for the ledger: batches"),
     ]
 )
 
@@ -115,6 +130,19 @@ DEAD_LETTER_SCHEMA = Schema(
 )
 
 
+def with_all_columns(ledger: Table) -> Table:
+    """The ledger, with the columns that an older Frazil did not have.
+
+    Raises:
+        Retryable: The catalog can't be reached, or others change the ledger at the same moment.
+    """
+    if {field.name for field in LEDGER_SCHEMA.fields} <= {field.name for field in ledger.schema().fields}:
+        return ledger
+    with translated("adding columns to the ledger"), ledger.update_schema() as update:
+        update.union_by_name(LEDGER_SCHEMA)
+    return ledger
+
+
 def ledger_rows(rows: list[dict[str, Any]]) -> pa.Table:
     """Rows of the ledger as Arrow."""
     return pa.Table.from_pylist(rows, schema_to_pyarrow(LEDGER_SCHEMA, include_field_ids=False))
@@ -134,3 +162,17 @@ def read_ledger(lake: Lake, table: str, pipeline: str, run: str | None = None) -
     with translated(f"reading ledger {table}"):
         rows: list[dict[str, Any]] = found.scan(row_filter=where).to_arrow().to_pylist()
     return sorted(rows, key=lambda row: (row["n"], row["role"] != "destination", row["table"]))
+
+
+def code_counts(lake: Lake, dead_letters: str) -> dict[str, int]:
+    """Dead letters of a table per reason code, the most frequent first. Empty if there is no such table yet.
+
+    Raises:
+        Retryable: The catalog or the storage can't be read now.
+    """
+    found = lake.find_table(dead_letters)
+    if found is None:
+        return {}
+    with translated(f"counting dead letters of {dead_letters}"):
+        counted = Counter(found.scan(selected_fields=("code",)).to_arrow()["code"].to_pylist())
+    return dict(sorted(counted.items(), key=lambda item: (-item[1], item[0])))

@@ -181,7 +181,16 @@ def _shape(of: IcebergType) -> object:
 
 def arrow_columns(table: Table, destination: model.Destination) -> pa.Schema:
     """The declared columns with the Arrow types of the table, in the declared order; required ones are not nullable."""
-    arrow = schema_to_pyarrow(table.schema(), include_field_ids=False)
+    return _arrow_columns(table.schema(), destination)
+
+
+def declared_columns(destination: model.Destination) -> pa.Schema:
+    """The declared columns as Arrow, as `arrow_columns` tells them once the table is there."""
+    return _arrow_columns(declared_schema(destination), destination)
+
+
+def _arrow_columns(schema: Schema, destination: model.Destination) -> pa.Schema:
+    arrow = schema_to_pyarrow(schema, include_field_ids=False)
     return pa.schema(
         [arrow.field(name).with_nullable(not column.required) for name, column in destination.columns.items()]
     )

@@ -24,8 +24,8 @@ _NO_HISTORY: Mapping[str, object] = {
 }
 """A table's age must not travel to every task."""
 
-_CATALOG_ONLY = {"uri", "credential", "token"}
-"""Properties that open the catalog. Tasks write files, they never commit."""
+_CATALOG_ONLY = ("uri", "credential", "token", "auth", "header.", "oauth2-", "scope", "audience", "resource")
+"""How the names of properties begin that open the catalog. Tasks write files, they never commit."""
 
 
 def staging_table(name: str, table: Table) -> StagingTable:
@@ -34,7 +34,7 @@ def staging_table(name: str, table: Table) -> StagingTable:
     `io` holds storage credentials: never log it.
     """
     shape = table.metadata.model_copy(update=_NO_HISTORY)
-    io = {key: value for key, value in table.io.properties.items() if key not in _CATALOG_ONLY}
+    io = {key: value for key, value in table.io.properties.items() if not key.startswith(_CATALOG_ONLY)}
     return StagingTable(name, shape.model_dump_json(), io)
 
 

@@ -51,6 +51,9 @@ _CONSUMER: Final[dict[str, Any]] = {
     # Required by the client even where partitions are assigned and nothing is ever committed to the
     # group.
     "group.id": "frazil",
+    # Bounds how long a commit waits for the group's coordinator (default 45 s).
+    "session.timeout.ms": int(REQUEST_SECONDS * 1_000),
+    "heartbeat.interval.ms": 2_000,
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     # An offset that is not there is an error with coordinates; another offset in its place would
@@ -144,13 +147,19 @@ def admin(cluster: Cluster) -> Iterator[Admin]:
         yield Admin(cluster, client, complaints)
 
 
-def consumer(cluster: Cluster, complaints: Complaints) -> Consumer:
-    """A consumer for assigned partitions: committed records only, no group, no automatic offset.
+def consumer(cluster: Cluster, complaints: Complaints, group: str | None = None) -> Consumer:
+    """A consumer for assigned partitions: committed records only, no member of a group, no automatic offset.
+
+    Args:
+        cluster: Where.
+        complaints: Takes what the client reports on the side.
+        group: Consumer group whose committed offsets it is for.
 
     Raises:
         Terminal: the cluster's properties are not valid.
     """
-    return _build(Consumer, cluster, complaints, required=_CONSUMER)
+    own = {} if group is None else {"group.id": group}
+    return _build(Consumer, cluster, complaints, required=_CONSUMER | own)
 
 
 def producer(cluster: Cluster, complaints: Complaints) -> Producer:

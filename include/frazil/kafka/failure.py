@@ -35,6 +35,15 @@ _UNKNOWN_TOPIC: Final = frozenset(
         KafkaError._UNKNOWN_PARTITION,
     }
 )
+_ACTIVE_GROUP: Final = frozenset(
+    {
+        # What a commit from outside gets while the group has members.
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.NON_EMPTY_GROUP,
+    }
+)
 _OUT_OF_RANGE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 _UNREACHABLE: Final = frozenset(
     {
@@ -44,6 +53,8 @@ _UNREACHABLE: Final = frozenset(
         KafkaError._TRANSPORT,
         KafkaError._ALL_BROKERS_DOWN,
         KafkaError._RESOLVE,
+        # Nobody told who coordinates a group.
+        KafkaError._WAIT_COORD,
     }
 )
 _REFUSED: Final = frozenset(
@@ -71,6 +82,10 @@ _MOVING: Final = frozenset(
         KafkaError.OFFSET_NOT_AVAILABLE,
         KafkaError.UNKNOWN_LEADER_EPOCH,
         KafkaError.FENCED_LEADER_EPOCH,
+        # The same of the coordinator of a group, as at the first use of a cluster's groups.
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
         # What librdkafka reports for a partition whose leader it can't find yet ("No leaders
         # found").
         KafkaError._NOENT,
@@ -79,7 +94,7 @@ _MOVING: Final = frozenset(
 
 
 def is_moving(error: KafkaException) -> bool:
-    """Return whether a partition has no leader now, as right after creation or in a failover."""
+    """Return whether a partition has no leader now, or a group no coordinator: after creation, in a failover."""
     return _kafka_error(error).code() in _MOVING
 
 
@@ -122,6 +137,30 @@ def translate(
         return unknown_topic(cluster, topic, partition)
     said = cluster.redact(f"{cause.str()} ({cause.name()})")
     return _by_code(cause, cluster, _where(cluster, topic, partition), said)
+
+
+def translate_group(
+    error: KafkaException | KafkaError,
+    cluster: Cluster,
+    group: str,
+    complaints: Iterable[KafkaError] = (),
+    *,
+    topic: str | None = None,
+) -> FrazilError:
+    """Say what an error about a consumer group means and what to do about it; otherwise as `translate`."""
+    code = _kafka_error(error).code()
+    where = f"{cluster}, consumer group {group!r}"
+    if code in _ACTIVE_GROUP:
+        return Terminal(
+            f"{where} has active members, so its offsets can't be written from outside",
+            next_step=f"stop whoever consumes as {group}: the name is kept for the mirror of a pipeline's position",
+        )
+    if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
+        return Terminal(
+            f"not allowed at {where}: {cluster.redact(_kafka_error(error).str())}",
+            next_step=f"have Read and Describe on group {group} granted",
+        )
+    return translate(error, cluster, complaints, topic=topic)
 
 
 def _by_code(cause: KafkaError, cluster: Cluster, where: str, said: str) -> FrazilError:

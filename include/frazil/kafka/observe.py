@@ -1,36 +1,69 @@
-"""Ask a cluster for its facts: ids and offsets of whole topics, in a few round trips."""
+"""Ask a cluster for its facts: names, ids and offsets of whole topics, in a few round trips."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Final
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition, Uuid
 from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec, TopicDescription
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from frazil.batch.facts import ClusterFacts, PartitionFacts, TopicFacts
+from frazil.errors import Terminal
 from frazil.kafka.client import REQUEST_SECONDS, Admin, admin
 from frazil.kafka.cluster import Cluster
-from frazil.kafka.failure import is_moving
+from frazil.kafka.failover import Changed, while_changing
+from frazil.kafka.failure import is_unknown_topic, translate, unknown_topic
 
 _NO_TOPIC_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 """Kafka's written form of the zero UUID: what brokers older than topic ids (before 2.8) answer."""
 
 _URL_SAFE: Final = str.maketrans("+/", "-_")
 
-_FAILOVER_SECONDS: Final = 5.0
-"""Bounds waiting for partitions to get a leader, usually well below a second. With the one request
-that may start just before it ends, REQUEST_SECONDS long at most, the caller hears within 15 s."""
-
-_FAILOVER_WAIT_SECONDS: Final = 0.1
+_INTERNAL: Final = "__"
 
 _Key = tuple[str, int]
+_Look = Callable[[Admin, Sequence[str]], dict[str, TopicDescription]]
 
 
-def observe(cluster: Cluster, topics: Sequence[str]) -> ClusterFacts:
+def matching_topics(cluster: Cluster, pattern: str) -> tuple[str, ...]:
+    """Names of the topics that match a pattern as a whole, sorted.
+
+    Names that begin with two underscores never match: Kafka's internal topics
+    (`__consumer_offsets`, `__transaction_state`, `__share_group_state`) are called so, and by
+    custom those of the tools around it. Topics that the credentials must not see are not there.
+
+    Args:
+        cluster: Where.
+        pattern: Regular expression in Python's syntax.
+
+    Raises:
+        Retryable: no broker answers.
+        Terminal: the pattern is no regular expression, or credentials or settings don't fit.
+    """
+    try:
+        matches = re.compile(pattern).fullmatch
+    except re.error as e:
+        raise Terminal(f"topic pattern {pattern!r} is no regular expression: {e}", next_step="correct it") from e
+    with admin(cluster) as asked:
+        try:
+            known = asked.client.list_topics(timeout=REQUEST_SECONDS).topics
+        except KafkaException as e:
+            asked.client.poll(0)  # serves the complaints
+            raise translate(e, cluster, asked.complaints) from e
+    return tuple(sorted(name for name in known if matches(name) and not name.startswith(_INTERNAL)))
+
+
+def observe(cluster: Cluster, topics: Sequence[str], *, absent_ok: bool = False) -> ClusterFacts:
     """Read the facts that a plan is made from.
+
+    Args:
+        cluster: Where.
+        topics: Names of topics.
+        absent_ok: Leave out topics that aren't there, or that vanish between two questions,
+            instead of raising.
 
     Returns:
         Ids and offsets. `stable_end` is the last stable offset: what can be read of committed
@@ -42,13 +75,41 @@ def observe(cluster: Cluster, topics: Sequence[str]) -> ClusterFacts:
         Retryable: no broker answers, or a partition stays without a leader.
         Terminal: a topic is missing, or credentials, permissions or settings don't fit.
     """
+    look = _existing if absent_ok else describe
+    names = tuple(dict.fromkeys(topics))
     with admin(cluster) as asked:
         # Sent before the topics are described, so that both answers travel at the same time.
         cluster_facts = asked.client.describe_cluster(request_timeout=REQUEST_SECONDS)
-        described = describe(asked, tuple(dict.fromkeys(topics)))
+        # From the names on: a topic in deletion has no leader either, and never gets one.
+        found = while_changing()(_topics, asked, names, look)
         cluster_id: str = asked.answer(cluster_facts).cluster_id
-        offsets = _offsets_when_led(asked, described)
-    return ClusterFacts(cluster_id, {name: _topic_facts(d, offsets) for name, d in described.items()})
+    return ClusterFacts(cluster_id, found)
+
+
+def offsets_at(
+    cluster: Cluster, partitions: Sequence[tuple[str, int]], at_ms: int
+) -> dict[tuple[str, int], int | None]:
+    """Find where a moment is in partitions: the first offset whose record is of that time or later.
+
+    Records of open and aborted transactions count too, so the offset may lie beyond the last stable
+    offset, and it need not be the smallest of all later ones where producers set times out of order.
+
+    Args:
+        cluster: Where.
+        partitions: Topic and partition number.
+        at_ms: Milliseconds since 1970 UTC. Earlier times stand for 1970: below zero, Kafka's
+            numbers have meanings of their own (-1 is the log's end).
+
+    Returns:
+        Offset per partition; None where no record is of that time or later.
+
+    Raises:
+        Retryable: no broker answers, or a partition stays without a leader.
+        Terminal: a topic or partition is missing, or credentials or permissions don't fit.
+    """
+    keys = tuple(dict.fromkeys(partitions))
+    with admin(cluster) as asked:
+        return while_changing()(_offsets_at, asked, keys, OffsetSpec.for_timestamp(max(0, at_ms)))
 
 
 def describe(asked: Admin, topics: Sequence[str]) -> dict[str, TopicDescription]:
@@ -57,30 +118,44 @@ def describe(asked: Admin, topics: Sequence[str]) -> dict[str, TopicDescription]
     Raises:
         FrazilError: as `observe`.
     """
+    return {name: asked.answer(future, topic=name) for name, future in _describe(asked, topics).items()}
+
+
+def find(asked: Admin, topic: str) -> TopicDescription | None:
+    """Describe a topic, or None if it isn't there.
+
+    Raises:
+        FrazilError: as `observe`.
+    """
+    return _existing(asked, [topic]).get(topic)
+
+
+def _existing(asked: Admin, topics: Sequence[str]) -> dict[str, TopicDescription]:
+    found = {}
+    for name, future in _describe(asked, topics).items():
+        try:
+            found[name] = asked.answer(future, topic=name)
+        except Terminal as e:
+            if not _is_absent(e):
+                raise
+    return found
+
+
+def _describe(asked: Admin, topics: Sequence[str]) -> dict[str, Future[TopicDescription]]:
     if not topics:
         return {}
-    futures = asked.client.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_SECONDS)
-    return {name: asked.answer(future, topic=name) for name, future in futures.items()}
+    return asked.client.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_SECONDS)
 
 
-def is_leaderless(error: BaseException) -> bool:
-    """Return whether an error says that a partition has no leader at this moment."""
-    return isinstance(error.__cause__, KafkaException) and is_moving(error.__cause__)
+def _is_absent(error: BaseException) -> bool:
+    """Whether an error says that the cluster doesn't have a topic or partition."""
+    return isinstance(error.__cause__, KafkaException) and is_unknown_topic(error.__cause__)
 
 
-def while_leaderless() -> Retrying:
-    """Ask again while a partition has no leader, as right after creation or in a failover."""
-    return Retrying(
-        retry=retry_if_exception(is_leaderless),
-        stop=stop_after_delay(_FAILOVER_SECONDS),
-        wait=wait_fixed(_FAILOVER_WAIT_SECONDS),
-        reraise=True,
-    )
-
-
-def _offsets_when_led(asked: Admin, described: Mapping[str, TopicDescription]) -> dict[_Key, PartitionFacts]:
-    keys = [(name, p.id) for name, description in described.items() for p in description.partitions]
-    return while_leaderless()(_partition_facts, asked, keys) if keys else {}
+def _topics(asked: Admin, names: Sequence[str], look: _Look) -> dict[str, TopicFacts]:
+    described = look(asked, names)
+    offsets = _partition_facts(asked, [(name, p.id) for name, d in described.items() for p in d.partitions])
+    return {name: _topic_facts(d, offsets) for name, d in described.items()}
 
 
 def _partition_facts(asked: Admin, keys: Sequence[_Key]) -> dict[_Key, PartitionFacts]:
@@ -91,16 +166,34 @@ def _partition_facts(asked: Admin, keys: Sequence[_Key]) -> dict[_Key, Partition
         _list_offsets(asked, keys, OffsetSpec.latest(), committed),
         _list_offsets(asked, keys, OffsetSpec.latest(), uncommitted),
     ]
-    starts, stable_ends, high_watermarks = (
-        {key: asked.answer(f, topic=key[0], partition=key[1]).offset for key, f in futures.items()}
-        for futures in waiting
-    )
+    starts, stable_ends, high_watermarks = (_answers(asked, futures) for futures in waiting)
     return {key: _ordered(starts[key], stable_ends[key], high_watermarks[key]) for key in keys}
+
+
+def _offsets_at(asked: Admin, keys: Sequence[_Key], moment: OffsetSpec) -> dict[_Key, int | None]:
+    # Described first: of a topic that isn't there, the question for offsets only says "no leader".
+    described = describe(asked, tuple(dict.fromkeys(topic for topic, _ in keys)))
+    for topic, partition in keys:
+        if partition not in {p.id for p in described[topic].partitions}:
+            raise unknown_topic(asked.cluster, topic, partition)
+    found = _answers(asked, _list_offsets(asked, keys, moment, IsolationLevel.READ_UNCOMMITTED))
+    return {key: offset if offset >= 0 else None for key, offset in found.items()}
+
+
+def _answers(asked: Admin, futures: Mapping[_Key, Future[ListOffsetsResultInfo]]) -> dict[_Key, int]:
+    try:
+        return {key: asked.answer(f, topic=key[0], partition=key[1]).offset for key, f in futures.items()}
+    except Terminal as e:
+        if _is_absent(e):
+            raise Changed(e.message, next_step="try again: a topic was just deleted or recreated") from e
+        raise
 
 
 def _list_offsets(
     asked: Admin, keys: Sequence[_Key], spec: OffsetSpec, isolation: IsolationLevel
 ) -> dict[_Key, Future[ListOffsetsResultInfo]]:
+    if not keys:
+        return {}
     request = {TopicPartition(topic, partition): spec for topic, partition in keys}
     futures = asked.client.list_offsets(request, isolation_level=isolation, request_timeout=REQUEST_SECONDS)
     return {(tp.topic, tp.partition): future for tp, future in futures.items()}

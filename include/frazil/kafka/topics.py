@@ -13,8 +13,8 @@ from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wa
 from frazil.errors import Retryable, Terminal
 from frazil.kafka.client import REQUEST_SECONDS, Admin, admin
 from frazil.kafka.cluster import Cluster
-from frazil.kafka.failure import is_existing_topic, is_unknown_topic
-from frazil.kafka.observe import describe
+from frazil.kafka.failure import is_existing_topic
+from frazil.kafka.observe import find
 
 _BROKER_DEFAULT: Final = -1
 """Replication factor as the brokers are configured (KIP-464)."""
@@ -88,22 +88,13 @@ def _until(asked: Admin, name: str, holds: Callable[[TopicDescription | None], b
         wait=wait_fixed(_SPREAD_WAIT_SECONDS),
     )
     try:
-        return retrying(_description, asked, name)
+        return retrying(find, asked, name)
     except RetryError as e:
         raise Retryable(
             f"{asked.cluster}: its brokers still don't know the change of topic {name!r} after "
             f" {_SPREAD_SECONDS:.0f} s",
             next_step="look at the brokers: one of them may be down",
         ) from e
-
-
-def _description(asked: Admin, name: str) -> TopicDescription | None:
-    try:
-        return describe(asked, [name])[name]
-    except Terminal as e:
-        if isinstance(e.__cause__, KafkaException) and is_unknown_topic(e.__cause__):
-            return None
-        raise
 
 
 def _is_led(description: TopicDescription | None) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,17 +12,23 @@ from xml.sax.saxutils import quoteattr
 from frazil.errors import Retryable, Terminal
 from frazil.local.java import ensure_java
 
-PATTERN = "[conf]/[organisation]/[module]/[revision]/[artifact]-[revision].[ext]"
+PATTERN = "[conf]/[organisation]/[module]/[revision]/[artifact]-[revision](-[classifier]).[ext]"
 """Where retrieved files go below the target: the folders are the coordinates."""
 
+_MAVEN = "http://ant.apache.org/ivy/maven"
+"""Name space of Maven's classifier in Ivy's files; not an address that anybody calls."""
+
 _SECONDS = 900
-"""Bounds one Ivy run: about 135 MB; 40 s were measured on a good line, so this is a line of 0.15
+"""Bounds one Ivy run: about 165 MB; 40 s were measured on a good line, so this is a line of 0.15
 MB/s."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One Ivy configuration: name, coordinates, whether runtime dependencies come along."""
+    """One Ivy configuration: name, coordinates, whether runtime dependencies come along.
+
+    A fourth part of the coordinates is a classifier: `organisation:module:revision:tests`.
+    """
 
     name: str
     coordinates: tuple[str, ...]
@@ -69,9 +75,13 @@ def retrieve(requests: Sequence[Request], target: Path, cache: Path, log: Path) 
 def ivy_module(requests: Sequence[Request]) -> str:
     """Return the ivy.xml that asks for these artifacts, one configuration per request."""
     confs = "".join(f"<conf name={quoteattr(request.name)}/>" for request in requests)
-    dependencies = "".join(_dependency(c, request) for request in requests for c in request.coordinates)
+    dependencies = "".join(
+        _dependency(module, classifiers, request)
+        for request in requests
+        for module, classifiers in _modules(request.coordinates).items()
+    )
     return (
-        '<ivy-module version="2.0"><info organisation="frazil" module="local"/>'
+        f'<ivy-module version="2.0" xmlns:m="{_MAVEN}"><info organisation="frazil" module="local"/>'
         f"<configurations>{confs}</configurations>"
         f"<dependencies>{dependencies}</dependencies></ivy-module>\n"
     )
@@ -98,13 +108,30 @@ def ivy_jar() -> Path:
     return jars[-1]
 
 
-def _dependency(coordinates: str, request: Request) -> str:
-    organisation, module, revision = coordinates.split(":")
+def _modules(coordinates: Iterable[str]) -> dict[str, list[str]]:
+    """Return the classifiers of each module, empty for its plain jar: Ivy asks once for a module, or drops a jar."""
+    modules: dict[str, list[str]] = {}
+    for each in coordinates:
+        organisation, name, revision, *classifier = each.split(":")
+        modules.setdefault(f"{organisation}:{name}:{revision}", []).extend(classifier or [""])
+    return modules
+
+
+def _dependency(module: str, classifiers: Sequence[str], request: Request) -> str:
+    organisation, name, revision = module.split(":")
     # Ivy reads a POM as a module whose `default` is its jar plus the runtime closure and whose
     # `master` is the jar.
     conf = f"{request.name}->{'default' if request.transitive else 'master'}"
-    names = f"org={quoteattr(organisation)} name={quoteattr(module)} rev={quoteattr(revision)}"
-    return f"<dependency {names} conf={quoteattr(conf)}/>"
+    names = f"org={quoteattr(organisation)} name={quoteattr(name)} rev={quoteattr(revision)}"
+    if not any(classifiers):
+        return f"<dependency {names} conf={quoteattr(conf)}/>"
+    jars = "".join(_artifact(name, classifier) for classifier in classifiers)
+    return f"<dependency {names} conf={quoteattr(conf)}>{jars}</dependency>"
+
+
+def _artifact(name: str, classifier: str) -> str:
+    kind = f" m:classifier={quoteattr(classifier)}" if classifier else ""
+    return f'<artifact name={quoteattr(name)} type="jar" ext="jar"{kind}/>'
 
 
 def _run(command: list[str], output: int, log: Path) -> None:

@@ -21,7 +21,7 @@ class Artifact:
     """One pinned jar.
 
     Attributes:
-        coordinates: `organisation:module:revision`.
+        coordinates: `organisation:module:revision`, and `:classifier` if it has one.
         file: Name in the set's folder.
         size: Bytes.
         sha256: Checksum as 64 hex digits.

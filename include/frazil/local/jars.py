@@ -1,8 +1,8 @@
 """Fetch the pinned jars with Ivy and check every one against the lock file.
 
 `python -m frazil.local.jars lock` resolves the declared sets anew and rewrites the lock file: a
-maintainer's command after a version was changed here. `python -m frazil.local.jars fetch` fetches
-all sets into the home.
+maintainer's command after a version was changed here. `python -m frazil.local.jars fetch [SET]...` fetches
+sets, all when none is named, into the home.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ArtifactSet:
     """Jars that share one class path.
 
     Attributes:
-        coordinates: What is asked for, `organisation:module:revision` each.
+        coordinates: What is asked for, `organisation:module:revision` each, with a classifier behind if it has one.
         transitive: Whether their runtime dependencies belong to the set too.
     """
 
@@ -64,6 +64,18 @@ SETS = {
             "org.xerial:sqlite-jdbc:3.50.3.0",
         ),
         transitive=False,
+    ),
+    # The server side of Iceberg's REST protocol, for tests: it is published as test code only, of 1.11 at the latest.
+    "rest": ArtifactSet(
+        (
+            "org.apache.iceberg:iceberg-core:1.11.0",
+            "org.apache.iceberg:iceberg-core:1.11.0:tests",
+            "org.eclipse.jetty.ee10:jetty-ee10-servlet:12.1.1",
+            "org.eclipse.jetty:jetty-xml:12.1.1",
+            "org.slf4j:slf4j-simple:2.0.17",
+            "org.xerial:sqlite-jdbc:3.50.3.0",
+        ),
+        transitive=True,
     ),
 }
 
@@ -178,8 +190,11 @@ def _pin(folder: Path) -> tuple[Artifact, ...]:
 
 
 def _artifact(jar: Path, place: Path) -> Artifact:
-    """Read the coordinates from the retrieve pattern's folders."""
-    return Artifact(":".join(place.parts[:3]), jar.name, jar.stat().st_size, sha256(jar))
+    """Read the coordinates from the retrieve pattern's folders, a classifier from the file's name."""
+    organisation, module, revision = place.parts[:3]
+    classifier = jar.stem.removeprefix(f"{module}-{revision}").replace("-", ":", 1)
+    coordinates = f"{organisation}:{module}:{revision}{classifier}"
+    return Artifact(coordinates, jar.name, jar.stat().st_size, sha256(jar))
 
 
 def _emptied(folder: Path) -> Path:
@@ -194,10 +209,10 @@ def _main(arguments: list[str]) -> int:
         lock = write_lock(home, Path(__file__).with_name(LOCK_FILE))
         _say(f"{LOCK_FILE}: " + ", ".join(f"{name} {len(jars)} jars" for name, jars in lock.sets.items()))
         return 0
-    if arguments == ["fetch"]:
-        fetch(home, report=_say)
+    if arguments[:1] == ["fetch"] and set(arguments[1:]) <= set(SETS):
+        fetch(home, *arguments[1:], report=_say)
         return 0
-    _say("usage: python -m frazil.local.jars lock|fetch")
+    _say(f"usage: python -m frazil.local.jars lock | fetch [{'|'.join(SETS)}]...")
     return 2
 
 

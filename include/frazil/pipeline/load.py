@@ -214,6 +214,10 @@ def _substitute(node: object, references: References, at: tuple[str, ...], probl
     return _REFERENCE.sub(replace, node)
 
 
+_LITERAL = "literal["
+"""How pydantic names the branch of a union that takes certain words."""
+
+
 def _problems(model: type[BaseModel], error: ValidationError) -> list[str]:
     """One line per complaint of pydantic, without its echoes.
 
@@ -224,9 +228,16 @@ def _problems(model: type[BaseModel], error: ValidationError) -> list[str]:
     return [
         _problem(model, details)
         for details in found
-        if not (details["type"] == "too_short" and details["loc"] in outer)
-        and not (details["type"] == "literal_error" and str(details["loc"][-1]).startswith("literal["))
+        if not (details["type"] == "too_short" and details["loc"] in outer) and not _is_other_branch(details)
     ]
+
+
+def _is_other_branch(details: Any) -> bool:
+    """Whether a complaint is of the branch of a union that was not meant: words for text, a mapping for the rest."""
+    if details["type"] == "model_type":
+        return isinstance(details["input"], str)
+    is_branch = any(str(part).startswith(_LITERAL) for part in details["loc"][-1:])
+    return details["type"] == "literal_error" and is_branch and not isinstance(details["input"], str)
 
 
 def _problem(model: type[BaseModel], details: Any) -> str:
@@ -258,7 +269,7 @@ class _Place:
         path: list[str] = []
         secret = False
         for part in loc:
-            if part in {of.__name__ for of in here if _is_model(of)}:
+            if part in {of.__name__ for of in here if _is_model(of)} or str(part).startswith(_LITERAL):
                 continue  # pydantic names the branch of a union, which is no key of the file
             path.append(str(part))
             secret |= any(not of.model_fields[part].repr for of in here if _is_model(of) and part in of.model_fields)

@@ -4,54 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from frazil.pipeline.interval import Interval, parse_interval
+from frazil.pipeline.source import Source, Start
+from frazil.pipeline.strict import Model, PipelineName, TableName
 from frazil.pipeline.types import ColumnType, parse_type
 
-_NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
-_TABLE = re.compile(r"[^.\s]+(\.[^.\s]+)+")
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PARTITION_FIELD = re.compile(
     r"(?P<column>[^()\s,]+)|(?P<transform>year|month|day|hour)\((?P<of>[^(),\s]+)\)"
     r"|(?P<sized>bucket|truncate)\((?P<size>[1-9]\d*),\s*(?P<sized_of>[^(),\s]+)\)"
 )
-
-
-def _matching(pattern: re.Pattern[str], what: str) -> AfterValidator:
-    def check(value: str) -> str:
-        if not pattern.fullmatch(value):
-            raise ValueError(f"{value!r} is not {what}")
-        return value
-
-    return AfterValidator(check)
-
-
-PipelineName = Annotated[str, _matching(_NAME, "a pipeline name: lower-case letters, digits and '_', a letter first")]
-TableName = Annotated[str, _matching(_TABLE, "a table name with its namespace, such as 'rpc.pizzas'")]
-TopicName = Annotated[str, _matching(_TOPIC, "a topic name: letters, digits, '.', '_' and '-'")]
-
-
-class Model(BaseModel):
-    """Base of every model: frozen, unknown keys are errors, and tracebacks show no values, which may be secrets."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-
-class Source(Model):
-    """Where records come from."""
-
-    cluster: str = Field("local", description="Name of a Kafka cluster in the settings file.")
-    topics: tuple[TopicName, ...] = Field(min_length=1, description="Topics to read, by exact name.")
-
-    @field_validator("topics")
-    @classmethod
-    def _once(cls, topics: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(topics)) < len(topics):
-            raise ValueError("a topic is named twice")
-        return topics
 
 
 class Value(Model):
@@ -196,6 +161,11 @@ class Limits(Model):
     """Bounds of one batch; a run with more is cut into several."""
 
     max_records: int = Field(5_000_000, gt=0, description="Records (offsets) of one batch.")
+    max_bytes: int = Field(
+        4 * 2**30,
+        gt=0,
+        description="Bytes of keys and values of one batch, as estimated from what earlier batches measured.",
+    )
     records_per_task: int = Field(500_000, gt=0, description="Longer partition ranges are split over tasks.")
 
 
@@ -208,8 +178,10 @@ class Pipeline(Model):
     interval: str = Field(
         "5m", description="Time between batches: a duration (a minute or more) or a cron expression, in UTC."
     )
-    start: Literal["earliest", "latest"] = Field(
-        "earliest", description="Where the very first run begins. Never used again."
+    start: Start = Field(
+        "earliest",
+        description="Where the very first run begins: `earliest`, `latest`, `timestamp: INSTANT`, or"
+        " `offsets: {topic: {partition: offset}}`. Never used again.",
     )
     source: Source
     value: Value = Field(default_factory=Value)
@@ -253,6 +225,12 @@ class Pipeline(Model):
     def namespace(self) -> str:
         """Namespace of the first destination; ledger and dead letters live beside it."""
         return self.destinations[0].table.rpartition(".")[0]
+
+    @property
+    def consumer_group(self) -> str | None:
+        """Name of the consumer group that mirrors the position, or None."""
+        group = self.source.consumer_group
+        return None if group is False else group or f"frazil-{self.name}"
 
     @property
     def ledger_table(self) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from difflib import get_close_matches
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from frazil.pipeline.model import Model, Pipeline
+from frazil.pipeline.model import Pipeline
+from frazil.pipeline.strict import Model
 
 
 class ClusterSettings(Model):
@@ -23,12 +24,33 @@ class ClusterSettings(Model):
 class CatalogSettings(Model):
     """An Iceberg catalog that Spark and PyIceberg share. Its name here is its name in both."""
 
-    type: Literal["jdbc"] = Field("jdbc", description="`jdbc`: the tables of a SQL database (SQLite on one machine).")
-    uri: str = Field(description="Database, such as sqlite:////var/lib/frazil/catalog.db", repr=False)
-    warehouse: str = Field(description="Where table data is stored, such as file:///var/lib/frazil/warehouse")
-    properties: dict[str, str] = Field(
-        default_factory=dict, description="Further catalog and file-io properties.", repr=False
+    type: Literal["jdbc", "rest"] = Field(
+        "jdbc",
+        description="`jdbc`: the tables of a SQL database (SQLite on one machine). `rest`: a server that speaks Iceberg's REST"
+        " protocol (Polaris, Lakekeeper, Gravitino, S3 Tables and others).",
     )
+    uri: str = Field(
+        description="`jdbc`: the database, such as sqlite:////var/lib/frazil/catalog.db; `rest`: the root of the server's API,"
+        " such as https://catalog.example.org/api/catalog",
+        repr=False,
+    )
+    warehouse: str | None = Field(
+        None,
+        description="`jdbc`: where table data is stored, such as file:///var/lib/frazil/warehouse; `rest`: name or place of"
+        " the warehouse, for servers that have several.",
+    )
+    properties: dict[str, str] = Field(
+        default_factory=dict,
+        description="Further catalog and file-io properties; for `rest` such as credential, token, oauth2-server-uri,"
+        " header.NAME or rest.client.socket-timeout-ms.",
+        repr=False,
+    )
+
+    @model_validator(mode="after")
+    def _has_a_place_for_data(self) -> Self:
+        if self.type == "jdbc" and self.warehouse is None:
+            raise ValueError("warehouse is required by type jdbc: where table data is stored")
+        return self
 
 
 class EngineSettings(Model):

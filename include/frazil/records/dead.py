@@ -116,6 +116,15 @@ class DeadCode(StrEnum):
         "A required field is missing or null, and no default is declared.",
         "Declare a default, or make the column optional.",
     )
+    DEAD_BEFORE = (
+        "DEAD_BEFORE",
+        Stage.CONVERT,
+        (
+            "The letter was lost with its table and put back by `frazil settle --restage`. It was a letter when its batch "
+            "landed; the pipeline file was edited since, and the record is good now."
+        ),
+        "Replay its offsets (`frazil replay`): it becomes a row, and the letter goes.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

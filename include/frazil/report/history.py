@@ -3,14 +3,44 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import groupby
 from typing import Any
 
-from frazil.iceberg.ledger import read_ledger
+from frazil.iceberg.ledger import code_counts, read_ledger
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
+
+Row = Mapping[str, Any]
+"""One row of the ledger. Older ledgers lack some columns."""
+
+_DESTINATION = "destination"
+
+OffsetRange = tuple[str, int, int, int]
+"""Topic, partition, first offset, one past the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """Rows that a batch took out of a table: those of a range of offsets, landed by batch `since` or later.
+
+    Attributes:
+        table: The table.
+        topic: Topic of the rows.
+        partition: Partition of the rows; None for all.
+        start: First offset.
+        end: One past the last offset; None for all from `start` on.
+        since: Number of the first batch whose rows were taken.
+    """
+
+    table: str
+    topic: str
+    partition: int | None
+    start: int
+    end: int | None
+    since: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,18 +49,26 @@ class BatchHistory:
 
     Attributes:
         n: Batch number.
-        kind: `start` for the first commit, which only writes the start position, else `ingest`.
+        kind: `ingest`, or `start` for the first commit, which only writes the start position, or `replay`, `reset`,
+            `rewind` (a reset by itself after the closing table was rolled back) or `settle`.
         batch: Batch id.
         run: Id of the run.
         committed_at: When the position moved, UTC.
-        snapshot_id: Snapshot of the destination.
+        snapshot_id: Snapshot of the (first) destination.
         read, written, dead, filtered: Records by outcome.
         dead_codes: Dead letters per reason code.
         seconds: From the begin of staging to the ledger's row.
         phases: Seconds per phase.
         position: Topic -> {"from": [...], "next": [...]}, one offset per partition.
-        files: Data files of the destination.
+        files: Data files of the destinations.
         bytes: Their size.
+        snapshots: Table -> snapshot in which the batch became visible there; tables without any are left out.
+        ranges: What the batch read; None in rows of a Frazil that did not write it down.
+        skipped: Offsets given up because Kafka had deleted them before they were read.
+        removed: Rows taken out of tables: by replay, reset and rewind.
+        bytes_read: Bytes of the keys and values read, if written down.
+        started_by: `cli:user@host` or `airflow:scheduled|manual|backfill[:user]`, if written down.
+        reason: Why, in the words of whoever asked for it.
     """
 
     n: int
@@ -49,6 +87,13 @@ class BatchHistory:
     position: Mapping[str, Mapping[str, list[int]]]
     files: int
     bytes: int
+    snapshots: Mapping[str, int] = field(default_factory=dict)
+    ranges: tuple[OffsetRange, ...] | None = None
+    skipped: tuple[OffsetRange, ...] = ()
+    removed: tuple[Removed, ...] = ()
+    bytes_read: int | None = None
+    started_by: str | None = None
+    reason: str | None = None
 
 
 def history(project: Project, pipeline: Pipeline) -> list[BatchHistory]:
@@ -58,19 +103,21 @@ def history(project: Project, pipeline: Pipeline) -> list[BatchHistory]:
         Retryable: The catalog can't be read now.
     """
     rows = read_ledger(project.lake(pipeline.catalog), pipeline.ledger_table, pipeline.name)
-    return [_batch(row) for row in rows if row["role"] == "destination"]
+    return [_batch(list(of)) for _, of in groupby(rows, key=lambda row: (row["n"], row["batch"]))]
 
 
 def dead_letter_counts(project: Project, pipeline: Pipeline) -> dict[str, int]:
-    """Dead letters per reason code over all batches, the most frequent first."""
-    counts: dict[str, int] = {}
-    for batch in history(project, pipeline):
-        for code, count in batch.dead_codes.items():
-            counts[code] = counts.get(code, 0) + count
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+    """Dead letters that are there now per reason code, the most frequent first.
+
+    Raises:
+        Retryable: The catalog or the storage can't be read now.
+    """
+    return code_counts(project.lake(pipeline.catalog), pipeline.dead_letters_table)
 
 
-def _batch(row: Mapping[str, Any]) -> BatchHistory:
+def _batch(rows: Sequence[Row]) -> BatchHistory:
+    """One batch from its rows, one per table; those of destinations come first."""
+    row, destinations = rows[0], [row for row in rows if row["role"] == _DESTINATION]
     topics = json.loads(row["position"])["topics"]
     return BatchHistory(
         n=row["n"],
@@ -87,6 +134,23 @@ def _batch(row: Mapping[str, Any]) -> BatchHistory:
         seconds=round((row["recorded_at"] - row["started_at"]).total_seconds(), 3),
         phases=json.loads(row["phases"]),
         position={topic: {"from": body["from"], "next": body["next"]} for topic, body in topics.items()},
-        files=row["files"],
-        bytes=row["bytes"],
+        files=sum(of["files"] for of in destinations),
+        bytes=sum(of["bytes"] for of in destinations),
+        snapshots={of["table"]: of["snapshot_id"] for of in rows if of["snapshot_id"] is not None},
+        ranges=_ranges(row["ranges"]) if row.get("ranges") else None,
+        skipped=_ranges(row.get("skipped")),
+        removed=tuple(_removed(rows)),
+        bytes_read=row.get("bytes_read"),
+        started_by=row.get("started_by"),
+        reason=row.get("reason"),
     )
+
+
+def _ranges(text: str | None) -> tuple[OffsetRange, ...]:
+    return tuple((topic, partition, start, end) for topic, partition, start, end in json.loads(text or "[]"))
+
+
+def _removed(rows: Sequence[Row]) -> Iterable[Removed]:
+    for row in rows:
+        for topic, partition, start, end, since in json.loads(row.get("removed") or "[]"):
+            yield Removed(row["table"], topic, partition, start, end, since)

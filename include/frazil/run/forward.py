@@ -5,38 +5,50 @@ Whoever comes next finishes what a crash left: every step asks first whether it 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Final
 
 from frazil.batch.manifest import Manifest, TablePart
 from frazil.batch.position import BatchMark, Position
 from frazil.errors import Terminal
+from frazil.iceberg.branch import branch_name, decide_on_branch, replacing
 from frazil.iceberg.catalog import Lake
-from frazil.iceberg.commit import Append, Refused, commit, fit_of, snapshot_time
+from frazil.iceberg.commit import Change, Refused, commit, fit_of, snapshot_time
 from frazil.iceberg.data_files import write_rows
-from frazil.iceberg.holdings import BATCH_KEY, CLOSING_KEY, DONE_KEY, POSITION_KEY, held, landed
+from frazil.iceberg.holdings import (
+    BATCH_KEY,
+    CLOSING_KEY,
+    DONE_KEY,
+    POSITION_KEY,
+    TABLES_KEY,
+    RolledBack,
+    held,
+    landed,
+    lookup,
+)
 from frazil.iceberg.ledger import ledger_rows
-from frazil.iceberg.table import TableMetadata, staging_table
-from frazil.run.tables import MANIFEST_KEY
+from frazil.iceberg.table import Table, TableMetadata, staging_table
+from frazil.run.ledger_entry import entry_rows, ranges_json, told_after, told_json
+from frazil.run.manifests import recovered
+from frazil.run.scope import Scope
+from frazil.run.standing import BYTES_KEY, MANIFEST_KEY, READ_KEY, SETTLES_KEY, Standing
 
-Clock = Callable[[], datetime]
+ORPHAN_WINDOW: Final = timedelta(days=3)
+"""Age from which an orphan removal may take files that no snapshot names: Iceberg's default for `older_than`."""
+
+_ON_BRANCH: Final = ("replay",)
+"""Kinds of batches whose rows are prepared on a branch, so that readers see the old ones until the new ones are there."""
 
 
-def utc_now() -> datetime:
-    """The clock of production."""
-    return datetime.now(UTC)
-
-
-def decide(lake: Lake, manifest: Manifest, path: str, before: Position | None) -> int:
+def decide(scope: Scope, manifest: Manifest, path: str, now: Standing) -> int:
     """The one commit that makes a batch happen: rows and position in the same snapshot.
 
     Args:
-        lake: The catalog.
+        scope: The pipeline and its doors.
         manifest: The batch, already written to `path`.
         path: Where its manifest lies.
-        before: The position it was planned on; None for the first commit of a pipeline.
+        now: What it was planned on.
 
     Returns:
         Id of the snapshot.
@@ -46,70 +58,105 @@ def decide(lake: Lake, manifest: Manifest, path: str, before: Position | None) -
         OutcomeUnknown: The catalog can't be read to find out whether the commit landed.
     """
     position_key, batch_key = POSITION_KEY.format(manifest.pipeline), BATCH_KEY.format(manifest.pipeline)
-    summary = _summary(manifest, path) | {position_key: manifest.position.to_json(), batch_key: manifest.mark.to_json()}
+    table = manifest.closing.table
+    change = Change(
+        step="decide",
+        table=table,
+        files=manifest.closing.files,
+        removal=manifest.closing.removal,
+        summary=_summary(manifest, path)
+        | {position_key: manifest.position.to_json(), batch_key: manifest.mark.to_json()},
+        mirrored=(position_key, batch_key),
+        fit=manifest.closing.fit,
+        landed=lambda metadata: landed(metadata, batch_key, manifest.mark, table),
+        check=_stands(scope, manifest, now),
+    )
+    if manifest.kind not in _ON_BRANCH:
+        return commit(scope.lake, change)
+    name = branch_name(manifest.pipeline, manifest.position.n)
+    return decide_on_branch(scope.lake, change, name, replacing())
+
+
+def _stands(scope: Scope, manifest: Manifest, now: Standing) -> Callable[[TableMetadata], None]:
+    """Whether the closing table still holds what the batch was planned on: rolled back or not, position, last batch.
+
+    And whether the batch is young enough: files that lie longer than half the orphan window may be gone.
+    """
+    position_key, batch_key = POSITION_KEY.format(manifest.pipeline), BATCH_KEY.format(manifest.pipeline)
     table = manifest.closing.table
 
     def check(metadata: TableMetadata) -> None:
-        found = held(metadata, position_key, table)
-        now = Position.from_json(found.value) if found else None
-        mark = held(metadata, batch_key, table)
-        last = BatchMark.from_json(mark.value) if mark else None
-        if now != before or last != manifest.closing.after:
+        age = scope.clock() - datetime.fromisoformat(manifest.started_at)
+        if age > ORPHAN_WINDOW / 2:
+            raise Refused(f"batch {manifest.position.n} was staged {age} ago: its files may be taken for orphans")
+        found, last = lookup(metadata, position_key, table), lookup(metadata, batch_key, table)
+        is_rolled_back = isinstance(found, RolledBack)
+        holds, mark = (of.held if isinstance(of, RolledBack) else of for of in (found, last))
+        position = Position.from_json(holds.value) if holds else None
+        held_mark = BatchMark.from_json(mark.value) if mark else None
+        expected = now.position, manifest.closing.after
+        if (position, held_mark) != expected or (is_rolled_back and now.rolled_back is None):
             raise Refused(
-                f"table {table}: batch {manifest.position.n} was planned on {_described(before)}, found {_described(now)}"
+                f"table {table}: batch {manifest.position.n} was planned on {_described(now.position)}, found"
+                f" {_described(position)}{', rolled back' if is_rolled_back else ''}"
             )
 
-    return commit(
-        lake,
-        Append(
-            table=table,
-            files=manifest.closing.files,
-            summary=summary,
-            mirrored=(position_key, batch_key),
-            fit=manifest.closing.fit,
-            landed=lambda metadata: landed(metadata, batch_key, manifest.mark, table),
-            check=check,
-        ),
-    )
+    return check
 
 
 def _described(position: Position | None) -> str:
     return "no position" if position is None else f"position n={position.n}, epoch={position.epoch}"
 
 
-def roll_forward(lake: Lake, manifest: Manifest, path: str, clock: Clock = utc_now) -> None:
+def roll_forward(scope: Scope, manifest: Manifest, path: str, now: Standing) -> None:
     """Give every follower its part, then the ledger its rows. Safe to repeat, and when two do it at once.
+
+    Args:
+        scope: The pipeline and its doors.
+        manifest: A decided batch.
+        path: Where its manifest lies.
+        now: The standing before the batch was recorded.
 
     Raises:
         Terminal: A follower can't take its part: dropped, rolled back, changed.
     """
     key = BATCH_KEY.format(manifest.pipeline)
-    snapshots = {manifest.closing.table: _landed_in(lake, manifest, manifest.closing, key)}
+    snapshots = {manifest.closing.table: _landed_in(scope.lake, manifest, manifest.closing, key)}
     for part in manifest.followers:
-        snapshots[part.table] = _follow(lake, manifest, part, path, key)
-    _record(lake, manifest, snapshots, path, clock)
+        snapshots[part.table] = follow(scope.lake, manifest, part, path)
+    _record(scope, manifest, snapshots, path, now)
 
 
 def _landed_in(lake: Lake, manifest: Manifest, part: TablePart, key: str) -> int | None:
     return landed(lake.load_table(part.table).metadata, key, manifest.mark, part.table)
 
 
-def _follow(lake: Lake, manifest: Manifest, part: TablePart, path: str, key: str) -> int:
-    append = Append(
+def follow(lake: Lake, manifest: Manifest, part: TablePart, path: str) -> int:
+    """Give one follower its part of a decided batch, and return the snapshot in which it became visible.
+
+    Raises:
+        Terminal: It can't take it: dropped, rolled back, changed.
+    """
+    key = BATCH_KEY.format(manifest.pipeline)
+    change = Change(
+        step="follow",
         table=part.table,
         files=part.files,
+        removal=part.removal,
         summary=_summary(manifest, path) | {key: manifest.mark.to_json()},
         mirrored=(key,),
         fit=part.fit,
         landed=lambda metadata: landed(metadata, key, manifest.mark, part.table),
-        check=_holds(key, part.after, part.table),
+        check=_holds(key, part.after, part.table, manifest),
     )
-    return _committed(lake, append, manifest)
+    return _committed(lake, change, manifest)
 
 
-def _holds(key: str, after: BatchMark | None, table: str) -> Callable[[TableMetadata], None]:
+def _holds(key: str, after: BatchMark | None, table: str, manifest: Manifest) -> Callable[[TableMetadata], None]:
     def check(metadata: TableMetadata) -> None:
-        found = held(metadata, key, table)
+        # Whatever happened to a table that is settled, the settling batch was made for what is left of it.
+        found = lookup(metadata, key, table) if manifest.settles == table else held(metadata, key, table)
+        found = found.held if isinstance(found, RolledBack) else found
         last = BatchMark.from_json(found.value) if found else None
         if last != after:
             raise Refused(f"table {table} holds {last} last, expected {after}")
@@ -117,79 +164,53 @@ def _holds(key: str, after: BatchMark | None, table: str) -> Callable[[TableMeta
     return check
 
 
-def _committed(lake: Lake, append: Append, manifest: Manifest) -> int:
+def _committed(lake: Lake, change: Change, manifest: Manifest) -> int:
     try:
-        return commit(lake, append)
+        return commit(lake, change)
     except Refused as refusal:
         raise Terminal(
-            f"batch {manifest.position.n} of pipeline {manifest.pipeline} is decided, but {refusal.message}; the pipeline waits",
-            next_step=f"undo the change of {append.table}, then run again: frazil run {manifest.pipeline}",
+            f"batch {manifest.position.n} of pipeline {manifest.pipeline} is decided, but {refusal.message};"
+            " the pipeline waits",
+            next_step=f"undo the change of {change.table} and run again, or: frazil settle {manifest.pipeline}"
+            f" --table {change.table} --restage --reason … (lands its part again), or --abandon (goes on without it)",
         ) from refusal
 
 
-def _record(lake: Lake, manifest: Manifest, snapshots: Mapping[str, int | None], path: str, clock: Clock) -> None:
-    """The ledger's rows and its mark, in one commit. From then on the batch is finished."""
-    key = DONE_KEY.format(manifest.pipeline)
-    ledger = lake.load_table(manifest.ledger)
+def _record(scope: Scope, manifest: Manifest, snapshots: Mapping[str, int | None], path: str, now: Standing) -> None:
+    """The ledger's rows and its marks, in one commit. From then on the batch is finished."""
+    key, tables_key = DONE_KEY.format(manifest.pipeline), TABLES_KEY.format(manifest.pipeline)
+    lake, ledger = scope.lake, scope.lake.load_table(manifest.ledger)
     if landed(ledger.metadata, key, manifest.mark, manifest.ledger) is not None:
         return
-    decided_at = snapshot_time(lake.load_table(manifest.closing.table), snapshots[manifest.closing.table])
-    rows = _ledger_rows(manifest, snapshots, decided_at, clock())
-    append = Append(
+    closing = lake.load_table(manifest.closing.table)
+    earlier = recovered(closing, manifest)
+    rows = [row for batch in earlier for row in _entry(scope, batch, closing, _snapshots(lake, batch))]
+    rows += _entry(scope, manifest, closing, snapshots)
+    told = told_json(told_after(now.told, *earlier, manifest))
+    change = Change(
+        step="record",
         table=manifest.ledger,
         files=write_rows(staging_table(manifest.ledger, ledger), ledger_rows(rows)),
-        summary=_summary(manifest, path) | {key: manifest.mark.to_json()},
-        mirrored=(key,),
+        summary=_summary(manifest, path) | {key: manifest.mark.to_json(), tables_key: told},
+        mirrored=(key, tables_key),
         fit=fit_of(ledger.metadata),
         landed=lambda metadata: landed(metadata, key, manifest.mark, manifest.ledger),
-        check=_holds(key, manifest.ledger_after, manifest.ledger),
+        check=_holds(key, manifest.ledger_after, manifest.ledger, manifest),
         properties={CLOSING_KEY.format(manifest.pipeline): manifest.closing.table},
     )
-    _committed(lake, append, manifest)
+    _committed(lake, change, manifest)
 
 
-def _ledger_rows(
-    manifest: Manifest, snapshots: Mapping[str, int | None], decided_at: datetime | None, now: datetime
+def _snapshots(lake: Lake, manifest: Manifest) -> dict[str, int | None]:
+    key = BATCH_KEY.format(manifest.pipeline)
+    return {part.table: _landed_in(lake, manifest, part, key) for part in manifest.parts}
+
+
+def _entry(
+    scope: Scope, manifest: Manifest, closing: Table, snapshots: Mapping[str, int | None]
 ) -> list[dict[str, Any]]:
-    written_at = datetime.fromisoformat(manifest.written_at)
-    decided = decided_at or written_at
-    phases = dict(manifest.phases) | {
-        "decide": round(max(0.0, (decided - written_at).total_seconds()), 3),
-        "forward": round(max(0.0, (now - decided).total_seconds()), 3),
-    }
-    batch = {
-        "pipeline": manifest.pipeline,
-        "n": manifest.position.n,
-        "epoch": manifest.position.epoch,
-        "batch": manifest.batch,
-        "run": manifest.run,
-        "kind": manifest.kind,
-        "records_read": manifest.counts.read,
-        "records_written": manifest.counts.written,
-        "records_dead": manifest.counts.dead,
-        "records_filtered": manifest.counts.filtered,
-        "dead_codes": json.dumps(dict(manifest.dead_codes), sort_keys=True),
-        "position": manifest.position.to_json(),
-        "planned_at": datetime.fromisoformat(manifest.planned_at),
-        "started_at": datetime.fromisoformat(manifest.started_at),
-        "decided_at": decided,
-        "recorded_at": now,
-        "phases": json.dumps(phases),
-        "version": manifest.version,
-        "config": manifest.config,
-    }
-    return [
-        batch
-        | {
-            "table": part.table,
-            "role": part.role,
-            "snapshot_id": snapshots[part.table],
-            "rows": part.rows,
-            "files": len(part.files),
-            "bytes": part.size,
-        }
-        for part in manifest.parts
-    ]
+    decided_at = snapshot_time(closing, snapshots[manifest.closing.table])
+    return entry_rows(manifest, snapshots, decided_at, scope.clock())
 
 
 def _summary(manifest: Manifest, path: str) -> dict[str, str]:
@@ -201,12 +222,18 @@ def _summary(manifest: Manifest, path: str) -> dict[str, str]:
         "frazil.kind": manifest.kind,
         "frazil.version": manifest.version,
         "frazil.config": manifest.config,
-        "frazil.rows.read": str(counts.read),
+        READ_KEY: str(counts.read),
         "frazil.rows.written": str(counts.written),
         "frazil.rows.dead": str(counts.dead),
         "frazil.rows.filtered": str(counts.filtered),
+        BYTES_KEY: str(manifest.bytes_read),
         MANIFEST_KEY: path,
     }
-    if manifest.complete_through is not None:
-        summary["frazil.complete-through"] = manifest.complete_through
-    return summary
+    optional = {
+        "frazil.complete-through": manifest.complete_through,
+        "frazil.started-by": manifest.started_by or None,
+        "frazil.reason": manifest.reason,
+        SETTLES_KEY: manifest.settles,
+        "frazil.skipped": ranges_json(manifest.skipped) if manifest.skipped else None,
+    }
+    return summary | {key: value for key, value in optional.items() if value is not None}

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from frazil import __version__
-from frazil.batch.facts import ClusterFacts, Counts
-from frazil.batch.manifest import Manifest, TablePart
-from frazil.batch.plan import RunPlan, plan_topics, reaches_high_watermarks, start_position
+from frazil.batch.facts import ClusterFacts
+from frazil.batch.plan import (
+    PlannedTopic,
+    RunPlan,
+    give_up,
+    plan_topics,
+    reaches_high_watermarks,
+    skipped,
+    start_position,
+)
 from frazil.batch.position import Position
+from frazil.batch.refusal import check_position, check_vanished
+from frazil.batch.replay import replay_topics
+from frazil.batch.request import RunRequest
+from frazil.batch.target import LATEST
+from frazil.crash_points import CrashPoint, reached
 from frazil.errors import Retryable, Terminal
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.commit import Refused, fit_of
-from frazil.iceberg.schema import check_destination
-from frazil.iceberg.table import metadata_path, read_text, write_text
-from frazil.kafka.observe import observe
+from frazil.iceberg.commit import Refused
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
-from frazil.run.forward import Clock, decide, roll_forward, utc_now
-from frazil.run.tables import Standing, Tables, open_tables, standing
-
-ROUNDS = 5
-"""How often standing is read again when rivals keep finishing batches in between. Each round ends another's work."""
+from frazil.run.forward import decide, roll_forward
+from frazil.run.manifests import Batch, write_manifest
+from frazil.run.replay import refuse_without_coordinates
+from frazil.run.scope import Clock, Report, Scope, unheard, utc_now
+from frazil.run.settled import settled
+from frazil.run.source import observe_source, offsets_of, start_target, vanished
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,100 +48,103 @@ class Planned:
     complete_through: str | None
 
 
-def plan_run(project: Project, pipeline: Pipeline, run_id: str, clock: Clock = utc_now) -> Planned:
-    """Plan a run: where the pipeline stands, what is new, and where the run ends.
+def plan_run(
+    project: Project, pipeline: Pipeline, request: RunRequest, report: Report = unheard, clock: Clock = utc_now
+) -> Planned:
+    """Plan a run: where the pipeline stands, what is to be read, and where the run ends.
 
     Raises:
         Retryable: Kafka or the catalog is not available now.
         Terminal: The position does not fit the cluster or the topics, or the tables don't fit the pipeline.
     """
-    lake = project.lake(pipeline.catalog)
-    cluster, names = project.cluster(pipeline.source.cluster), pipeline.source.topics
-    _, now = settled(lake, pipeline, clock)
-    if now.position is None:
-        now = _begin(lake, pipeline, observe(cluster, names), run_id, clock)
-    position = _known(now)
+    scope = Scope.of(project, pipeline, report, clock)
+    _, now = settled(scope)
+    position = now.position or _begin(scope, request)
     # Asked after the position was read: offsets only grow, so what a rival lands meanwhile can't look like a lost log.
-    asked_at = clock().isoformat(timespec="milliseconds")
-    facts = observe(cluster, names)
-    topics = plan_topics(position, facts)
-    complete = reaches_high_watermarks(facts)
-    plan = RunPlan(pipeline.name, run_id, asked_at, facts.cluster_id, topics, complete)
-    if not plan.ranges:
+    asked_at = scope.stamp()
+    facts = observe_source(scope)
+    topics = planned_topics(scope, position, facts, request)
+    complete = request.mode == "ingest" and reaches_high_watermarks(topics, facts)
+    plan = RunPlan(
+        pipeline=pipeline.name,
+        run=request.run,
+        planned_at=asked_at,
+        cluster=facts.cluster_id,
+        topics=topics,
+        complete=complete,
+        epoch=position.epoch,
+        mode=request.mode,
+        started_by=request.started_by,
+        reason=request.reason,
+    )
+    reached(CrashPoint.PLANNED)
+    if not plan.ranges and not (request.mode == "ingest" and skipped(plan, position)):
         return Planned(None, position, asked_at if complete else None)
     return Planned(plan, position, None)
 
 
-def settled(lake: Lake, pipeline: Pipeline, clock: Clock = utc_now) -> tuple[Tables, Standing]:
-    """The tables and where the pipeline stands, with the last decided batch rolled forward to its end.
+def planned_topics(
+    scope: Scope, position: Position, facts: ClusterFacts, request: RunRequest
+) -> Mapping[str, PlannedTopic]:
+    """What a run reads, by what it is asked to do.
 
     Raises:
-        Terminal: A table can't take its part of a decided batch, or the tables contradict each other.
+        Terminal: The position does not belong to what the broker shows, or what is asked for can't be had.
     """
-    for _ in range(ROUNDS):
-        tables = open_tables(lake, pipeline)
-        now = standing(pipeline, tables)
-        if not now.unfinished:
-            # Only now: an edited pipeline file must not keep a decided batch from being finished.
-            check_destination(tables.destination, pipeline.destinations[0])
-            return tables, now
-        _finish(lake, pipeline, tables, now, clock)
-    raise Retryable(f"pipeline {pipeline.name}: batches of another run kept being unfinished over {ROUNDS} looks")
+    name, on_data_loss = scope.pipeline.name, scope.pipeline.source.on_data_loss
+    if request.mode == "replay":
+        refuse_without_coordinates(scope)
+    if request.mode != "ingest" and request.start is not None:
+        # What is read again must be there; whether newer records were lost is another run's question.
+        check_position(position, facts, name, "skip_recorded")
+        starts, ends = (offsets_of(scope, of, facts) for of in (request.start, request.end or LATEST))
+        return replay_topics(position, facts, starts, ends, name)
+    if request.mode == "replay":
+        raise Terminal("a replay needs to know where to begin", next_step=f"frazil replay {name} --from … --to …")
+    if request.start is not None:
+        raise Terminal(
+            f"pipeline {name} always goes on at its position; a run can't begin elsewhere",
+            next_step=f"to land a range again: frazil replay {name} --from … --to …; to move the position:"
+            f" frazil reset {name} --to … --reason …",
+        )
+    check_position(position, facts, name, on_data_loss)
+    gone = vanished(scope.pipeline, position, facts)
+    check_vanished(position, gone, on_data_loss)
+    until = offsets_of(scope, request.end, facts) if request.end is not None else None
+    return plan_topics(position, facts, until) | give_up(position, gone)
 
 
-def _finish(lake: Lake, pipeline: Pipeline, tables: Tables, now: Standing, clock: Clock) -> None:
-    if now.mark is None:
-        return
-    path = now.manifest or manifest_path(tables, pipeline, now.mark.n, now.mark.batch)
-    manifest = Manifest.from_json(read_text(tables.destination, path))
-    if manifest.mark != now.mark:
-        raise Terminal(f"pipeline {pipeline.name}: manifest {path} is of {manifest.mark}, the table holds {now.mark}")
-    roll_forward(lake, manifest, path, clock)
-
-
-def manifest_path(tables: Tables, pipeline: Pipeline, n: int, batch: str) -> str:
-    """Where the manifest of a batch lies: beside the closing table's metadata."""
-    return metadata_path(tables.destination, f"frazil-{pipeline.name}-{n}-{batch}.json")
-
-
-def _known(now: Standing) -> Position:
+def _begin(scope: Scope, request: RunRequest) -> Position:
+    """The very first commit: the resolved start position, before any data."""
+    facts = observe_source(scope)
+    tables, now = settled(scope)
+    if now.position is None:
+        _report_missing_ids(scope, facts)
+        batch = Batch(
+            kind="start",
+            run=request.run,
+            position=start_position(facts, offsets_of(scope, start_target(scope.pipeline), facts)),
+            planned_at=scope.stamp(),
+            started_by=request.started_by,
+        )
+        manifest, path = write_manifest(scope, tables, now, batch)
+        try:
+            decide(scope, manifest, path, now)
+        except Refused as refusal:
+            # A rival was first. Its start position counts, and is read below like any other.
+            scope.report(f"another run began the pipeline: {refusal.message}")
+        else:
+            roll_forward(scope, manifest, path, now)
+        now = settled(scope)[1]
     if now.position is None:
         raise Retryable("the first commit of the pipeline was taken back by a rival; try again")
     return now.position
 
 
-def _begin(lake: Lake, pipeline: Pipeline, facts: ClusterFacts, run_id: str, clock: Clock) -> Standing:
-    """The very first commit: the resolved start position, before any data."""
-    tables, now = settled(lake, pipeline, clock)
-    stamp = clock().isoformat(timespec="milliseconds")
-    manifest = Manifest(
-        pipeline=pipeline.name,
-        kind="start",
-        batch=str(uuid.uuid4()),
-        run=run_id,
-        position=start_position(facts, pipeline.start),
-        closing=TablePart(
-            pipeline.destinations[0].table, "destination", fit_of(tables.destination.metadata), now.mark, ()
-        ),
-        followers=(),
-        ledger=pipeline.ledger_table,
-        ledger_after=now.done,
-        counts=Counts(),
-        dead_codes={},
-        planned_at=stamp,
-        started_at=stamp,
-        written_at=stamp,
-        phases={},
-        version=__version__,
-        config=pipeline.fingerprint,
-        complete_through=None,
-    )
-    path = manifest_path(tables, pipeline, 0, manifest.batch)
-    write_text(tables.destination, path, manifest.to_json())
-    try:
-        decide(lake, manifest, path, before=None)
-    except Refused:
-        # A rival was first. Its start position counts, and is read below like any other.
-        return settled(lake, pipeline, clock)[1]
-    roll_forward(lake, manifest, path, clock)
-    return settled(lake, pipeline, clock)[1]
+def _report_missing_ids(scope: Scope, facts: ClusterFacts) -> None:
+    without = [name for name, topic in facts.topics.items() if topic.id is None]
+    if without:
+        scope.report(
+            f"{scope.cluster} gives no topic ids ({', '.join(without)}): a topic that is deleted and made anew is noticed"
+            " only when its log ends before the position; cluster, log start and log end are checked all the same"
+        )

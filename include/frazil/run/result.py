@@ -11,7 +11,8 @@ from frazil.batch.position import Position
 from frazil.iceberg.ledger import read_ledger
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
-from frazil.run.tables import open_tables, standing
+from frazil.run.standing import standing
+from frazil.run.tables import open_tables
 
 
 @dataclass(frozen=True, slots=True)

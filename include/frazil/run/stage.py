@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from frazil.batch.facts import Counts, Range, Staged
+from frazil.batch.facts import Counts, DeadSample, Range, Staged
+from frazil.crash_points import CrashPoint, reached
 from frazil.iceberg.data_files import DataFileWriter, StagingTable
 from frazil.kafka.cluster import Cluster
 from frazil.records.decode import Decoder
@@ -31,8 +33,8 @@ class StageOrder:
         ranges: What to read.
         records_per_task: Ranges are split so that no task has more offsets.
         spec: How values become rows.
-        destination: Where rows go.
-        dead_letters: Where dead letters go.
+        destination: Where rows go; None to count only.
+        dead_letters: Where dead letters go; None to count only.
     """
 
     pipeline: str
@@ -41,8 +43,8 @@ class StageOrder:
     ranges: tuple[Range, ...]
     records_per_task: int
     spec: RecordSpec
-    destination: StagingTable
-    dead_letters: StagingTable
+    destination: StagingTable | None
+    dead_letters: StagingTable | None
 
 
 class Stage(Protocol):
@@ -60,19 +62,43 @@ class Stage(Protocol):
 def stage_records(order: StageOrder, batches: Iterable[pa.RecordBatch]) -> Staged:
     """Decode records and write their rows and dead letters in one pass, holding a bounded part in memory."""
     decoder = Decoder(order.spec, order.n)
-    rows, dead = DataFileWriter(order.destination), DataFileWriter(order.dead_letters)
+    rows, dead = _writer(order.destination), _writer(order.dead_letters)
     whole = Staged()
     for batch in batches:
         outcomes = decoder.decode(batch)
-        rows.write(outcomes.rows)
-        dead.write(_numbered(outcomes.dead, order.n))
-        whole = whole.merge(_counted(outcomes))
-    files = {order.destination.name: rows.close(), order.dead_letters.name: dead.close()}
+        if rows is not None:
+            rows.write(outcomes.rows)
+        if dead is not None:
+            dead.write(numbered(outcomes.dead, order.n))
+        else:
+            whole = whole.merge(Staged(samples=_samples(outcomes.dead, whole.samples)))
+        whole = whole.merge(_counted(outcomes)).merge(Staged(bytes=_bytes(batch)))
+        reached(CrashPoint.STAGING)
+    files = {writer.name: writer.close() for writer in (rows, dead) if writer is not None}
     return whole.merge(Staged(files=files))
 
 
-def _numbered(dead: pa.RecordBatch, n: int) -> pa.RecordBatch:
+def _writer(table: StagingTable | None) -> DataFileWriter | None:
+    return None if table is None else DataFileWriter(table)
+
+
+def _bytes(batch: pa.RecordBatch) -> int:
+    """Bytes of the keys and values."""
+    lengths = (pc.sum(pc.binary_length(batch.column(name))).as_py() or 0 for name in ("key", "value"))
+    return sum(lengths)
+
+
+def numbered(dead: pa.RecordBatch, n: int) -> pa.RecordBatch:
+    """Dead letters with the number of the batch that keeps them."""
     return dead.append_column(DEAD_LETTER_BATCH_COLUMN, pa.array([n] * dead.num_rows, pa.int64()))
+
+
+def _samples(dead: pa.RecordBatch, known: Collection[str]) -> dict[str, DeadSample]:
+    """The first dead letter of every code that is not known yet."""
+    codes = dead.column("code")
+    first = {code: pc.index(codes, code).as_py() for code in pc.unique(codes).to_pylist() if code not in known}
+    rows = {code: dead.slice(at, 1).to_pylist()[0] for code, at in first.items()}
+    return {code: DeadSample(r["topic"], r["partition"], r["offset"], r["message"]) for code, r in rows.items()}
 
 
 def _counted(outcomes: Outcomes) -> Staged:

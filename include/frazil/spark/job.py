@@ -14,7 +14,9 @@ from pyspark.sql import SparkSession
 
 from frazil.batch.plan import RunPlan
 from frazil.errors import EXIT_PARENT_LOST, FrazilError, Retryable
+from frazil.local.files import write_atomically
 from frazil.project import Project
+from frazil.run.dry_run import DryRun, dry_run
 from frazil.run.ingest import ingest
 from frazil.spark.stage import SparkStage
 from frazil.spark.submit import REPORT_PREFIX, SUBMITTER_VARIABLE
@@ -37,7 +39,7 @@ def end_with_parent() -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Run the batches of a plan.
+    """Run the batches of a plan, or look at what they would be.
 
     Returns:
         0, or the exit code of the error's class; its message is the last reported line.
@@ -48,9 +50,14 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--plan", required=True, help="plan JSON, the `plan` of `frazil plan PIPELINE --json`; or @FILE that holds it"
     )
+    parser.add_argument(
+        "--result", type=Path, help="file for what a dry run found; without it that is a line of output"
+    )
     arguments = parser.parse_args(argv)
     try:
-        _ingest(arguments.pipeline, _plan(arguments.plan))
+        found = _run(arguments.pipeline, RunPlan.from_json(_plan(arguments.plan)))
+        if found is not None:
+            _hand_back(found, arguments.result)
     except FrazilError as error:
         say(f"{error.label}: {' '.join(str(error).split())}")
         return error.exit_code
@@ -64,13 +71,24 @@ def _plan(argument: str) -> str:
     return Path(argument[1:]).read_text(encoding="utf-8") if argument.startswith("@") else argument
 
 
-def _ingest(pipeline: str, plan: str) -> None:
+def _run(pipeline: str, plan: RunPlan) -> DryRun | None:
     project = Project.load()
+    known = project.pipeline(pipeline)
     spark = SparkSession.builder.getOrCreate()
     try:
-        ingest(project, project.pipeline(pipeline), RunPlan.from_json(plan), SparkStage(spark), say)
+        if plan.mode == "dry_run":
+            return dry_run(project, known, plan, SparkStage(spark), say)
+        ingest(project, known, plan, SparkStage(spark), say)
+        return None
     finally:
         spark.stop()
+
+
+def _hand_back(found: DryRun, file: Path | None) -> None:
+    if file is None:
+        say(found.to_json())
+    else:
+        write_atomically(file, found.to_json())
 
 
 def say(line: str) -> None:

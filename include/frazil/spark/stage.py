@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
+from frazil.batch.cut import split
 from frazil.batch.facts import Range, Staged
-from frazil.batch.plan import split
 from frazil.errors import Retryable, Terminal
 from frazil.kafka.cluster import Cluster
 from frazil.records.decode import Decoder
@@ -36,6 +38,11 @@ _TUNED: Mapping[str, str] = {
     "kafkaConsumer.pollTimeoutMs": "60000",
 }
 """Starting points; properties of the cluster override them."""
+
+_SMALLEST_TASK = 50_000
+"""Offsets below which another task costs more than the core it occupies saves."""
+
+_LOCAL_MASTER = re.compile(r"local(?:\[(\d+|\*)(?:,\d+)?\])?")
 
 _OTHER_IN_JAVA = ("sasl.", "ssl.", "enable.ssl")
 """Properties that librdkafka and the Java client name or read differently."""
@@ -82,6 +89,7 @@ def _failure(text: str) -> Retryable | Terminal:
 
 def read_ranges(spark: SparkSession, order: StageOrder) -> DataFrame:
     """The records of the ranges, in the columns of `frazil.records.kafka.KAFKA_SCHEMA`."""
+    pieces = split(order.ranges, order.records_per_task, _tasks(spark, order.ranges))
     options = (
         dict(_TUNED)
         | {f"kafka.{key}": value for key, value in _java_properties(order.cluster).items()}
@@ -90,8 +98,8 @@ def read_ranges(spark: SparkSession, order: StageOrder) -> DataFrame:
             "assign": json.dumps(_assignment(order.ranges)),
             "startingOffsets": json.dumps(_offsets(order.ranges, "start")),
             "endingOffsets": json.dumps(_offsets(order.ranges, "end")),
-            "maxRecordsPerPartition": str(order.records_per_task),
-            "minPartitions": str(len(split(order.ranges, order.records_per_task))),
+            "maxRecordsPerPartition": str(max(piece.span for piece in pieces)),
+            "minPartitions": str(len(pieces)),
             "groupIdPrefix": f"frazil-{order.pipeline}",
         }
     )
@@ -106,6 +114,21 @@ def read_ranges(spark: SparkSession, order: StageOrder) -> DataFrame:
         "value",
         "headers",
     )
+
+
+def _tasks(spark: SparkSession, ranges: tuple[Range, ...]) -> int:
+    """How many tasks a batch is worth: one per core, as far as there is work for them."""
+    total = sum(r.span for r in ranges)
+    return max(1, min(_cores(spark), total // _SMALLEST_TASK))
+
+
+def _cores(spark: SparkSession) -> int:
+    """Cores of the executors, as far as the configuration tells. By configuration alone, for Spark Connect's sake."""
+    local = _LOCAL_MASTER.fullmatch(spark.conf.get("spark.master", "") or "")
+    if local is not None:
+        return (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
+    instances, cores = (int(spark.conf.get(f"spark.executor.{key}", "1") or 1) for key in ("instances", "cores"))
+    return instances * cores
 
 
 def _java_properties(cluster: Cluster) -> Mapping[str, str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -97,7 +98,7 @@ def _reads_kafka(jar: Path) -> bool:
     return jar.name.startswith(("spark-sql-kafka", "spark-token-provider-kafka", "kafka-clients", "commons-pool2"))
 
 
-def run_spark(project: Project, pipeline: Pipeline, plan: RunPlan, report: Callable[[str], None]) -> None:
+def run_spark(project: Project, pipeline: Pipeline, plan: RunPlan, report: Callable[[str], None]) -> str | None:
     """Run a plan in a Spark job started by this process, and wait for it.
 
     Args:
@@ -106,33 +107,65 @@ def run_spark(project: Project, pipeline: Pipeline, plan: RunPlan, report: Calla
         plan: What to read.
         report: Takes the job's own lines; everything else goes to its log.
 
+    Returns:
+        What the job handed back: of a dry run its result as JSON, else None.
+
     Raises:
         Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
     """
     job = submission(project, pipeline, plan.run)
     log = private_folder(project.home.logs) / f"spark-{pipeline.name}-{quote(plan.run, safe=':+')}.log"
-    plan_file = write_plan(project.home, pipeline.name, plan.run, plan.to_json())
+    with handed_over(project.home, pipeline.name, plan.run, plan.to_json()) as handover:
+        ended = _watch(_command(project, pipeline, job, handover), job, log, report)
+        if ended.code:
+            raise _failure(ended, log)
+        return handover.found()
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """Files between a job and whoever waits for it: a plan of thousands of partitions fits no argument of a process.
+
+    Attributes:
+        pipeline: Name of the pipeline.
+        plan: Where the plan is.
+        result: Where a dry run writes what it found.
+    """
+
+    pipeline: str
+    plan: Path
+    result: Path
+
+    @property
+    def arguments(self) -> list[str]:
+        """What the job is started with."""
+        return ["--result", str(self.result), "--pipeline", self.pipeline, "--plan", f"@{self.plan}"]
+
+    def found(self) -> str | None:
+        """What the job wrote; None if it handed nothing back."""
+        return self.result.read_text(encoding="utf-8") if self.result.exists() else None
+
+
+@contextmanager
+def handed_over(home: Home, pipeline: str, run_id: str, plan_json: str) -> Iterator[Handover]:
+    """Write a plan where the job reads it. At the end both files are gone."""
+    folder, name = private_folder(home.root / "plans"), f"{pipeline}-{quote(run_id, safe=':+')}"
+    handover = Handover(pipeline, folder / f"{name}.json", folder / f"{name}.result.json")
+    handover.result.unlink(missing_ok=True)  # of a run that was killed
+    write_atomically(handover.plan, plan_json)
     try:
-        ended = _watch(_command(project, pipeline, job, plan_file), job, log, report)
+        yield handover
     finally:
-        plan_file.unlink(missing_ok=True)
-    if ended.code:
-        raise _failure(ended, log)
+        handover.plan.unlink(missing_ok=True)
+        handover.result.unlink(missing_ok=True)
 
 
-def write_plan(home: Home, pipeline: str, run_id: str, plan_json: str) -> Path:
-    """Write a plan to a file for the job: a plan of thousands of partitions fits no argument of a process."""
-    path = private_folder(home.root / "plans") / f"{pipeline}-{quote(run_id, safe=':+')}.json"
-    write_atomically(path, plan_json)
-    return path
-
-
-def _command(project: Project, pipeline: Pipeline, job: Submission, plan_file: Path) -> list[str]:
+def _command(project: Project, pipeline: Pipeline, job: Submission, handover: Handover) -> list[str]:
     master = project.engine(pipeline.engine).master
     command = [str(interpreter_bin() / "spark-submit"), "--master", master, "--name", job.name]
     command += ["--driver-memory", job.driver_memory, "--jars", ",".join(job.jars)]
     command += [part for key, value in job.conf.items() for part in ("--conf", f"{key}={value}")]
-    return [*command, str(job.application), "--pipeline", pipeline.name, "--plan", f"@{plan_file}"]
+    return [*command, str(job.application), *handover.arguments]
 
 
 @dataclass(frozen=True, slots=True)

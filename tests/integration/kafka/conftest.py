@@ -1,59 +1,30 @@
-"""A raw transactional producer, a broker to mistreat, and a cluster where nobody is."""
+"""Transactional producers, a broker to mistreat, and a cluster where nobody is."""
 
 from __future__ import annotations
 
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
-from confluent_kafka import Producer
 
 from frazil.kafka.cluster import Cluster
 from frazil.local import broker as local_broker
 from frazil.local.home import Home, bootstrap_servers, with_ports
 from frazil.local.process import Processes
-
-_FLUSH_SECONDS = 30
-
-
-@dataclass(frozen=True)
-class Transactions:
-    """Writes whole transactions to a topic, committed, aborted or left open."""
-
-    producer: Producer
-    topic: str
-
-    def commit(self, values: Iterable[bytes]) -> None:
-        """Write values and a commit marker."""
-        self.open(values)
-        self.producer.commit_transaction(_FLUSH_SECONDS)
-
-    def abort(self, values: Iterable[bytes]) -> None:
-        """Write values and an abort marker."""
-        self.open(values)
-        self.producer.abort_transaction(_FLUSH_SECONDS)
-
-    def open(self, values: Iterable[bytes]) -> None:
-        """Write values and leave the transaction open."""
-        self.producer.begin_transaction()
-        for value in values:
-            self.producer.produce(self.topic, value, partition=0)
-        assert self.producer.flush(_FLUSH_SECONDS) == 0
+from tests.transactions import Transactions
+from tests.transactions import transactions as open_transactions
 
 
 @pytest.fixture
 def transactions(cluster: Cluster) -> Iterator[Callable[[str], Transactions]]:
     """Make a transactional producer for a topic: `transactions(topic)`."""
-    producer = Producer({**cluster.properties, "transactional.id": uuid4().hex})
-    producer.init_transactions(_FLUSH_SECONDS)
-    yield lambda topic: Transactions(producer, topic)
-    producer.close()
+    with ExitStack() as opened:
+        yield lambda topic: opened.enter_context(open_transactions(cluster, topic))
 
 
 @pytest.fixture

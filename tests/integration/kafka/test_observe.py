@@ -62,7 +62,7 @@ def test_end_includes_an_open_transaction(cluster: Cluster, topic: Topic, transa
     writer.open([b"b", b"c"])
 
     (open_facts,) = observe(cluster, [name]).topics[name].partitions
-    writer.producer.abort_transaction(30)
+    writer.end(commit=False)
     (ended_facts,) = observe(cluster, [name]).topics[name].partitions
 
     assert open_facts == PartitionFacts(log_start=0, stable_end=2, high_watermark=4)

@@ -9,6 +9,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from frazil.batch.facts import Staged
+from frazil.batch.request import RunRequest
 from frazil.errors import Terminal
 from frazil.kafka.topics import create_topic, delete_topic
 from frazil.run.ingest import ingest
@@ -75,7 +76,7 @@ def test_rerun_of_a_finished_plan_lands_records_again(shop: MakeShop) -> None:
     """The same plan executed twice is a no-op the second time."""
     orders = shop()
     orders.produce_orders(range(20))
-    plan = plan_run(orders.project, orders.pipeline, "a").plan
+    plan = plan_run(orders.project, orders.pipeline, RunRequest("a")).plan
 
     published = [ingest(orders.project, orders.pipeline, plan, stage_inline, print) for _ in range(2)]
 
@@ -218,21 +219,6 @@ def test_renamed_destination_starts_from_the_beginning(shop: MakeShop) -> None:
 
     with pytest.raises(Terminal, match=r"keeps its position in table shop\.orders,"):
         renamed.run()
-
-
-def test_rolled_back_table_is_taken_for_a_fresh_one(shop: MakeShop) -> None:
-    """After a rollback the stored batch and the ledger disagree, and the pipeline stops instead of guessing."""
-    orders = shop()
-    orders.produce_orders(range(5))
-    orders.run()
-    orders.produce_orders(range(5, 9))
-    orders.run()
-    table = orders.project.lake("lake").load_table("shop.orders")
-    first = table.metadata.snapshots[0].snapshot_id
-    table.manage_snapshots().rollback_to_snapshot(first).commit()
-
-    with pytest.raises(Terminal):
-        orders.run()
 
 
 def test_snapshot_lacks_what_the_next_plan_needs(shop: MakeShop) -> None:

@@ -78,3 +78,22 @@ def facts_of(*partitions: tuple[int, int, int], topic_id: str | None = "id-1") -
 def position_at(*following: int, topic_id: str | None = "id-1", cluster: str = CLUSTER, n: int = 4) -> Position:
     """A position in that topic."""
     return Position(n, 0, cluster, {"orders": TopicPosition(topic_id, following, following)})
+
+
+def follow(pieces: tuple[Range, ...]) -> dict[tuple[str, int], list[tuple[int, int]]]:
+    """Start and end of every piece, by partition, in order."""
+    found: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for piece in pieces:
+        found.setdefault((piece.topic, piece.partition), []).append((piece.start, piece.end))
+    return found
+
+
+def assert_tiles(pieces: tuple[Range, ...], ranges: tuple[Range, ...]) -> None:
+    """The pieces of each range follow each other without gap or overlap, and none is empty."""
+    found = follow(pieces)
+    assert found.keys() == {(r.topic, r.partition) for r in ranges if r.span}
+    for r in ranges:
+        if r.span:
+            bounds = found[r.topic, r.partition]
+            assert [r.start, *(end for _, end in bounds)] == [*(start for start, _ in bounds), r.end]
+            assert all(start < end for start, end in bounds)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from frazil.batch.audit import Tolerance, audit, check_identity
 from frazil.batch.facts import ClusterFacts, Counts, Fit, Range, Staged, StagedFile
-from frazil.errors import Terminal
+from frazil.errors import Retryable, Terminal
+from tests.unit.batch.commands import ResetCommand, reset_command
 from tests.unit.batch.kafka_facts import facts_of, plan_of, position_at
 
 RANGES = (Range("orders", 0, 0, 6), Range("orders", 1, 10, 14), Range("orders", 0, 6, 8))
@@ -142,10 +143,27 @@ PLAN = plan_of(position_at(0), facts_of((0, 5, 5)))
 )
 def test_topic_recreated_while_staging_is_published(facts: ClusterFacts, message: str) -> None:
     """What was read came from another incarnation, or another cluster, than what was planned."""
-    check_identity(PLAN, facts_of((3, 9, 9)))
+    check_identity(PLAN, facts_of((3, 9, 9)), {"orders"}, "p")
 
     with pytest.raises(Terminal, match=message):
-        check_identity(PLAN, facts)
+        check_identity(PLAN, facts, {"orders"}, "p")
+
+
+def test_recreated_topic_is_refused_without_the_command_that_resolves_it() -> None:
+    """The next step is the whole command, with pipeline and topic."""
+    with pytest.raises(Terminal) as told:
+        check_identity(PLAN, facts_of((0, 5, 5), topic_id="id-2"), {"orders"}, "p")
+
+    assert reset_command(told.value) == ResetCommand("p", "earliest", "orders")
+
+
+def test_topic_that_was_not_read_stops_a_batch() -> None:
+    """Only topics that were staged are looked at: an idle one may go, and is asked about at the next plan."""
+    gone = ClusterFacts("cluster-a", {})
+    check_identity(PLAN, gone, (), "p")
+
+    with pytest.raises(Retryable, match="orders vanished while it was read"):
+        check_identity(PLAN, gone, {"orders"}, "p")
 
 
 counts = st.builds(Counts, *[st.integers(0, 1000)] * 4)
@@ -158,6 +176,7 @@ parts = st.builds(
     st.dictionaries(keys, counts, max_size=4),
     st.dictionaries(st.sampled_from(["x", "y"]), st.integers(0, 9), max_size=2),
     st.dictionaries(st.sampled_from(["rows", "letters"]), staged_files.map(tuple), max_size=2),
+    st.integers(0, 2**40),
 )
 
 
@@ -173,6 +192,7 @@ def test_merging_tasks_loses_counts_or_files(whole: list[Staged]) -> None:
     merged = Staged.merged(whole)
 
     assert merged.total == sum((part.total for part in whole), Counts())
+    assert merged.bytes == sum(part.bytes for part in whole)
     assert sum(merged.dead_codes.values()) == sum(sum(part.dead_codes.values()) for part in whole)
     for table in ("rows", "letters"):
         assert merged.files.get(table, ()) == tuple(file for part in whole for file in part.files.get(table, ()))

@@ -1,4 +1,4 @@
-"""A run and its batches: every offset once, whatever the ranges and the limits."""
+"""The plan of a run, and the position after each of its batches."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from frazil.batch.cut import cut
 from frazil.batch.facts import ClusterFacts, Range, TopicFacts
 from frazil.batch.plan import (
     PlannedTopic,
     RunPlan,
     advance,
-    cut,
+    give_up,
     plan_topics,
     reaches_high_watermarks,
     remaining,
-    split,
+    skipped,
     start_position,
 )
 from frazil.batch.position import Position, TopicPosition
+from frazil.batch.target import EARLIEST, LATEST, resolve
 from frazil.errors import Terminal
 from tests.unit.batch.kafka_facts import (
     CLUSTER,
-    disjoint_ranges,
+    assert_tiles,
     facts_of,
     plan_of,
     planned,
@@ -33,65 +35,6 @@ from tests.unit.batch.kafka_facts import (
 )
 
 limits = st.one_of(st.integers(1, 20), st.integers(1, 2_000_000))
-
-
-def follow(pieces: tuple[Range, ...]) -> dict[tuple[str, int], list[tuple[int, int]]]:
-    """Start and end of every piece, by partition, in order."""
-    found: dict[tuple[str, int], list[tuple[int, int]]] = {}
-    for piece in pieces:
-        found.setdefault((piece.topic, piece.partition), []).append((piece.start, piece.end))
-    return found
-
-
-def assert_tiles(pieces: tuple[Range, ...], ranges: tuple[Range, ...]) -> None:
-    """The pieces of each range follow each other without gap or overlap, and none is empty."""
-    found = follow(pieces)
-    assert found.keys() == {(r.topic, r.partition) for r in ranges if r.span}
-    for r in ranges:
-        if r.span:
-            bounds = found[r.topic, r.partition]
-            assert [r.start, *(end for _, end in bounds)] == [*(start for start, _ in bounds), r.end]
-            assert all(start < end for start, end in bounds)
-
-
-@given(disjoint_ranges(), st.integers(1, 2_000_000), st.integers(1, 64))
-def test_split_loses_or_repeats_an_offset(ranges: tuple[Range, ...], records_per_task: int, tasks: int) -> None:
-    """The pieces of a batch tile its ranges, and none is longer than a task may read."""
-    longest = max(records_per_task, -(-sum(r.span for r in ranges) // 2000))  # keeps the examples small
-
-    pieces = split(ranges, longest, tasks)
-
-    assert_tiles(pieces, ranges)
-    assert all(piece.span <= longest for piece in pieces)
-
-
-@given(disjoint_ranges(), st.integers(1, 50))
-def test_cut_loses_repeats_or_overfills(ranges: tuple[Range, ...], batches: int) -> None:
-    """Batches tile the run; none is empty, none holds more than asked, and there are no more than needed."""
-    total = sum(r.span for r in ranges)
-    max_records = max(1, total // batches)
-
-    found = tuple(cut(ranges, max_records))
-
-    assert_tiles(tuple(piece for batch in found for piece in batch), ranges)
-    assert all(0 < sum(r.span for r in batch) <= max_records for batch in found)
-    assert len(found) == -(-total // max_records)
-    assert all(Counter((r.topic, r.partition) for r in batch).most_common(1)[0][1] == 1 for batch in found)
-
-
-def test_more_partitions_than_records_make_an_empty_batch() -> None:
-    """Many short ranges under a small limit: an empty first batch would be committed again and again, forever."""
-    ranges = tuple(Range("orders", partition, 7, 8) for partition in range(3))
-
-    assert [len(batch) for batch in cut(ranges, 2)] == [2, 1]
-    assert tuple(cut((), 5)) == ()
-
-
-def test_one_partition_runs_ahead_of_the_others() -> None:
-    """Partitions of a backlog advance in proportion, so that rows of one moment land in one batch."""
-    batches = tuple(cut((Range("orders", 0, 0, 900), Range("orders", 1, 0, 90)), 99))
-
-    assert [[r.span for r in batch] for batch in batches] == [[90, 9]] * 10
 
 
 @given(planned(), limits)
@@ -155,7 +98,7 @@ PLAN = RunPlan("p", "r", "t", CLUSTER, {"orders": PlannedTopic("id-1", (0,), (5,
         '"v"',
         "{",
         '{"v":1}',
-        PLAN.to_json().replace('"v":1', '"v":2'),
+        PLAN.to_json().replace('"v":2', '"v":1'),
         PLAN.to_json().replace("[5]", "[5,6]"),
         PLAN.to_json().replace("[5]", '["5"]'),
         PLAN.to_json().replace("[5]", "[-5]"),
@@ -237,16 +180,35 @@ def test_topic_id_learnt_late_is_not_kept() -> None:
 def test_start_is_resolved_again_or_at_the_wrong_end() -> None:
     """`earliest` is the log start, `latest` the stable end: records of an open transaction still come."""
     facts = facts_of((3, 8, 9), (0, 0, 0))
+    earliest = start_position(facts, resolve(EARLIEST, facts, {}))
+    latest = start_position(facts, resolve(LATEST, facts, {}))
 
-    assert start_position(facts, "earliest").topics["orders"] == TopicPosition("id-1", (3, 0), (3, 0))
-    assert start_position(facts, "latest").topics["orders"] == TopicPosition("id-1", (8, 0), (8, 0))
-    assert start_position(facts, "latest").n == 0
+    assert earliest == Position(0, 0, CLUSTER, {"orders": TopicPosition("id-1", (3, 0), (3, 0))})
+    assert latest == Position(0, 0, CLUSTER, {"orders": TopicPosition("id-1", (8, 0), (8, 0))})
+
+
+def test_start_is_guessed_for_a_partition_that_is_not_named() -> None:
+    """Offsets in the pipeline file name every partition, or the first run is refused with what they lack."""
+    facts = facts_of((3, 8, 9), (0, 0, 0), (0, 4, 4))
+
+    with pytest.raises(Terminal, match=r"no offset for topic orders, partition 0, topic orders, partition 2\n") as told:
+        start_position(facts, {("orders", 1): 0})
+
+    assert "start.offsets" in str(told.value.next_step)
 
 
 def test_open_transaction_is_called_complete() -> None:
     """Below the high watermark the table can't hold everything that Kafka accepted."""
-    assert reaches_high_watermarks(facts_of((0, 9, 9)))
-    assert not reaches_high_watermarks(facts_of((0, 9, 9), (0, 8, 9)))
+
+    def complete(facts: ClusterFacts, ends: dict[tuple[str, int], int] | None = None) -> bool:
+        position = position_at(*[0] * len(facts.topics["orders"].partitions))
+        return reaches_high_watermarks(plan_topics(position, facts, ends), facts)
+
+    whole = facts_of((0, 9, 9), (0, 7, 7))
+    assert complete(whole)
+    assert not complete(facts_of((0, 9, 9), (0, 8, 9)))
+    assert not complete(whole, {("orders", 0): 9, ("orders", 1): 6})
+    assert complete(whole, {("orders", 0): 9, ("orders", 1): 7})
 
 
 def test_position_between_stable_end_and_high_watermark_is_refused() -> None:
@@ -254,39 +216,6 @@ def test_position_between_stable_end_and_high_watermark_is_refused() -> None:
     position = position_at(9)
 
     assert plan_topics(position, facts_of((0, 7, 12)))["orders"] == PlannedTopic("id-1", (9,), (9,))
-
-
-@pytest.mark.parametrize(
-    ("position", "facts", "message"),
-    [
-        (position_at(5, cluster="other"), facts_of((0, 9, 9)), r"cluster other.*cluster cluster-a"),
-        (position_at(5, topic_id="old"), facts_of((0, 9, 9)), r"orders was recreated.*old.*id-1"),
-        (position_at(5, 5), facts_of((0, 9, 9), (7, 9, 9)), r"orders, partition 1: records 5 to 6 .*log start 7"),
-        (
-            position_at(5, 10),
-            facts_of((0, 9, 9), (0, 9, 9)),
-            r"orders, partition 1: the position is 10, the log ends at 9",
-        ),
-        (position_at(5, 5), facts_of((0, 9, 9)), r"orders has 1 partitions, the position knows 2"),
-    ],
-    ids=["another cluster", "recreated topic", "retention passed", "beyond the end", "fewer partitions"],
-)
-def test_position_that_does_not_fit_is_planned_from(position: Position, facts: ClusterFacts, message: str) -> None:
-    """Lost or foreign offsets stop the pipeline, with their coordinates; there is no fallback."""
-    with pytest.raises(Terminal, match=message):
-        plan_topics(position, facts)
-
-
-def test_exact_bounds_of_the_log_are_refused() -> None:
-    """A position at the log start, or at the high watermark, has lost nothing."""
-    assert plan_topics(position_at(7), facts_of((7, 9, 9)))["orders"] == PlannedTopic("id-1", (7,), (9,))
-    assert plan_topics(position_at(9), facts_of((7, 9, 9)))["orders"] == PlannedTopic("id-1", (9,), (9,))
-
-
-def test_topic_without_an_id_is_called_recreated() -> None:
-    """Brokers without topic ids can't tell, so the other checks decide."""
-    assert plan_topics(position_at(5, topic_id=None), facts_of((0, 9, 9)))
-    assert plan_topics(position_at(5), facts_of((0, 9, 9), topic_id=None))
 
 
 def test_topic_added_to_the_pipeline_begins_at_its_end() -> None:
@@ -297,3 +226,71 @@ def test_topic_added_to_the_pipeline_begins_at_its_end() -> None:
     )
 
     assert plan_topics(position_at(9), both)["new"] == PlannedTopic("id-2", (4,), (6,))
+
+
+def test_lost_records_are_skipped_without_a_record() -> None:
+    """Where retention passed the position the plan begins behind the hole, and the first batch tells all of it once."""
+    position = position_at(3, 5)
+    plan = plan_of(position, facts_of((7, 9, 9), (5, 6, 6)))
+
+    assert plan.ranges == (Range("orders", 0, 7, 9), Range("orders", 1, 5, 6))
+    assert skipped(plan, position) == (Range("orders", 0, 3, 7),)
+    after = advance(position, (Range("orders", 1, 5, 6),), plan)
+    assert after.topics["orders"] == TopicPosition("id-1", (7, 5), (7, 6), end=(9, 6))
+    assert skipped(plan, after) == ()
+    assert remaining(plan, after) == (Range("orders", 0, 7, 9),)
+
+
+def test_lost_records_without_new_ones_are_asked_about_for_ever() -> None:
+    """Nothing to read, something to give up: a batch without ranges moves the position behind it, and is the last."""
+    position = position_at(3)
+    plan = plan_of(position, facts_of((7, 7, 7)))
+    assert plan.ranges == ()
+    assert skipped(plan, position) == (Range("orders", 0, 3, 7),)
+    assert skipped(plan, position_at(6)) == (Range("orders", 0, 6, 7),)
+
+    after = advance(position, (), plan)
+
+    assert (after.n, after.next_offset("orders", 0)) == (5, 7)
+    assert skipped(plan, after) == ()
+
+
+def test_vanished_topic_is_asked_about_for_ever() -> None:
+    """What is known to be lost with a topic is given up to its known end; a topic that was read is left alone."""
+    unread = TopicPosition("g", (0, 0, 0), (5, 9, 2), end=(8, 9, 4))
+    position = Position(4, 0, CLUSTER, {"gone": unread, "read": TopicPosition("r", (0,), (7,))})
+    plan = replace(PLAN, topics=give_up(position, ["gone", "read"]))
+    assert plan.topics == {"gone": PlannedTopic("g", (8, 9, 4), (8, 9, 4))}
+    assert skipped(plan, position) == (Range("gone", 0, 5, 8), Range("gone", 2, 2, 4))
+
+    after = advance(position, (), plan)
+
+    assert after.topics["gone"] == TopicPosition("g", (8, 9, 4), (8, 9, 4))
+    assert give_up(after, ["gone", "read"]) == {}
+
+
+def test_older_plan_makes_a_newer_one_forget_its_end() -> None:
+    """A run with nearer ends that lands a batch in between must not hide that more was there: the topic may vanish."""
+    facts = facts_of((0, 30, 30), (0, 4, 4))
+    newer, older = plan_of(position_at(0, 0), facts), plan_of(position_at(0, 0), facts_of((0, 12, 12)))
+
+    middle = advance(position_at(0, 0), (Range("orders", 0, 0, 5), Range("orders", 1, 0, 4)), newer)
+    after = advance(middle, (Range("orders", 0, 5, 12),), older)
+
+    assert after.topics["orders"] == TopicPosition("id-1", (5, 4), (12, 4), end=(30, 4))
+    assert advance(after, (Range("orders", 0, 12, 30),), newer).topics["orders"].end == ()
+
+
+@given(planned(), st.integers(0, 80))
+def test_interval_leaves_a_gap(case: tuple[ClusterFacts, Position, RunPlan], until: int) -> None:
+    """A run of an interval begins at the position whatever its end is, and reads up to that end, or nothing."""
+    facts, position, whole = case
+    keys = [(name, n) for name, topic in facts.topics.items() for n in range(len(topic.partitions))]
+
+    part = replace(whole, topics=plan_topics(position, facts, dict.fromkeys(keys[1:], until)))
+
+    read = {(r.topic, r.partition): r for r in part.ranges}
+    for r in whole.ranges:
+        expected = min(r.end, until if (r.topic, r.partition) in keys[1:] else 0)
+        assert read.get((r.topic, r.partition)) == (replace(r, end=expected) if expected > r.start else None)
+    assert read.keys() <= {(r.topic, r.partition) for r in whole.ranges}

@@ -1,20 +1,23 @@
-"""Positions, marks and manifests as text: what is read is what was written, or an error."""
+"""Positions and marks as text: what is read is what was written, or an error."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.batch.facts import Counts, Fit, StagedFile
-from frazil.batch.manifest import Manifest, TablePart
+from frazil.batch.facts import Range
+from frazil.batch.manifest import Manifest
+from frazil.batch.plan import RunPlan, advance
 from frazil.batch.position import BatchMark, Position, TopicPosition
 from frazil.errors import Terminal
+from tests.unit.batch.kafka_facts import facts_of, plan_of, position_at
+from tests.unit.batch.written_forms import marks, positions
 
-numbers = st.integers(0, 2**63 - 1)
 texts = st.text(max_size=12)
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | texts,
@@ -22,46 +25,6 @@ json_values = st.recursive(
     max_leaves=8,
 )
 
-
-@st.composite
-def topic_positions(draw: st.DrawFn) -> TopicPosition:
-    pairs = draw(st.lists(st.tuples(numbers, numbers), max_size=5))
-    return TopicPosition(draw(st.none() | texts), tuple(a for a, _ in pairs), tuple(b for _, b in pairs))
-
-
-positions = st.builds(Position, numbers, numbers, texts, st.dictionaries(texts, topic_positions(), max_size=3))
-marks = st.builds(BatchMark, numbers, texts, numbers)
-files = st.builds(StagedFile, texts, numbers, numbers, texts)
-fits = st.builds(Fit, texts, numbers, st.dictionaries(numbers, texts, max_size=3))
-parts = st.builds(
-    TablePart,
-    texts,
-    st.sampled_from(["destination", "dead_letters"]),
-    fits,
-    st.none() | marks,
-    st.lists(files, max_size=3).map(tuple),
-)
-manifests = st.builds(
-    Manifest,
-    pipeline=texts,
-    kind=st.sampled_from(["start", "ingest"]),
-    batch=texts,
-    run=texts,
-    position=positions,
-    closing=parts,
-    followers=st.lists(parts, max_size=2).map(tuple),
-    ledger=texts,
-    ledger_after=st.none() | marks,
-    counts=st.builds(Counts, numbers, numbers, numbers, numbers),
-    dead_codes=st.dictionaries(texts, numbers, max_size=2),
-    planned_at=texts,
-    started_at=texts,
-    written_at=texts,
-    phases=st.dictionaries(texts, st.floats(allow_nan=False), max_size=2),
-    version=texts,
-    config=texts,
-    complete_through=st.none() | texts,
-)
 
 GOOD = {"v": 1, "n": 7, "epoch": 0, "cluster": "c", "topics": {"orders": {"id": "u", "from": [0, 5], "next": [10, 9]}}}
 
@@ -86,16 +49,7 @@ def test_mark_changes_on_its_way_through_a_snapshot(mark: BatchMark) -> None:
     assert BatchMark.from_json(mark.to_json()) == mark
 
 
-@given(manifests)
-def test_manifest_changes_on_its_way_through_a_file(manifest: Manifest) -> None:
-    """Whoever rolls a batch forward gets exactly the files and marks that were decided."""
-    read = Manifest.from_json(manifest.to_json())
-
-    assert read == manifest
-    assert read.mark == BatchMark(manifest.position.n, manifest.batch, manifest.position.epoch)
-
-
-@pytest.mark.parametrize("parse", [Position.from_json, BatchMark.from_json, Manifest.from_json])
+@pytest.mark.parametrize("parse", [Position.from_json, BatchMark.from_json, Manifest.from_json, RunPlan.from_json])
 @given(value=json_values)
 def test_garbage_ends_in_a_foreign_exception(parse: Any, value: object) -> None:
     """Text that is JSON and nothing of ours is a Terminal error, never a KeyError somewhere."""
@@ -130,6 +84,14 @@ def with_topic(**changes: object) -> str:
         with_topic(next=[10, "9"]),
         with_topic(next=[10, True]),
         with_topic(next=None),
+        with_topic(**{"from": "", "next": ""}),
+        with_topic(**{"from": {}, "next": {}}),
+        with_topic(since=-1),
+        with_topic(since="1"),
+        with_topic(since=None),
+        with_topic(end=[10, -9]),
+        with_topic(end=[10, True]),
+        with_topic(end=12),
         broken(topics={"orders": {"id": "u", "from": [0]}}),
     ],
 )
@@ -154,17 +116,6 @@ def test_newer_position_is_read_as_an_old_one() -> None:
         Position.from_json(broken(v=2))
 
 
-@given(manifests)
-def test_newer_or_truncated_manifest_is_rolled_forward(manifest: Manifest) -> None:
-    """A manifest of another version, or half of one, is refused."""
-    text = manifest.to_json()
-
-    with pytest.raises(Terminal, match="version 2"):
-        Manifest.from_json(json.dumps({**json.loads(text), "v": 2}))
-    with pytest.raises(Terminal, match="not a manifest"):
-        Manifest.from_json(text[: len(text) // 2])
-
-
 def test_partition_that_is_not_known_reads_as_zero() -> None:
     """An unknown partition or topic has no next offset, so that its log start is asked for."""
     position = Position.from_json(json.dumps(GOOD))
@@ -172,3 +123,23 @@ def test_partition_that_is_not_known_reads_as_zero() -> None:
     assert position.next_offset("orders", 1) == 9
     assert position.next_offset("orders", 2) is None
     assert position.next_offset("pizzas", 0) is None
+
+
+def test_position_of_an_older_frazil_is_refused() -> None:
+    """Without `since` and `end` it is the first incarnation, read to its end."""
+    assert Position.from_json(json.dumps(GOOD)).topics["orders"] == TopicPosition("u", (0, 5), (10, 9), since=0, end=())
+
+
+def test_position_in_the_middle_of_a_run_is_another_one_after_it_was_read() -> None:
+    """The deciding commit compares positions: one that was written and read must equal the one that was decided."""
+    position = replace(position_at(0, 0), topics={"orders": TopicPosition("id-1", (0, 0), (0, 0), since=3)})
+    plan = plan_of(position, facts_of((0, 10, 10), (0, 4, 4)))
+
+    middle = advance(position, (Range("orders", 0, 0, 5), Range("orders", 1, 0, 4)), plan)
+    end = advance(middle, (Range("orders", 0, 5, 10),), plan)
+
+    assert middle.topics["orders"] == TopicPosition("id-1", (0, 0), (5, 4), since=3, end=(10, 4))
+    assert end.topics["orders"] == TopicPosition("id-1", (5, 4), (10, 4), since=3, end=())
+    assert [Position.from_json(at.to_json()) for at in (middle, end)] == [middle, end]
+    assert '"since":3,"end":[10,4]' in middle.to_json()
+    assert "end" not in end.to_json()

@@ -34,7 +34,9 @@ HEAVY = {
 
 def test_no_verb_is_lost() -> None:
     """Renaming a command breaks scripts; this list is the promise."""
-    assert COMMANDS == ["demo", "down", "history", "plan", "produce", "run", "sql", "status", "up", "validate"]
+    assert " ".join(COMMANDS) == (
+        "demo down history lag plan produce replay reset run settle sql status up validate verify"
+    )
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -50,7 +52,7 @@ def test_every_help_ends_with_an_example_that_exists(frazil: Frazil, command: st
     assert {option for example in examples for option in re.findall(r" (--[a-z-]+)", example)} <= options
 
 
-@pytest.mark.parametrize("command", ["status", "produce", "validate", "plan", "run", "history", "sql"])
+@pytest.mark.parametrize("command", ["status", "produce", "validate", "plan", "run", "history", "sql", "verify"])
 def test_every_report_can_be_read_by_a_program(frazil: Frazil, command: str) -> None:
     """A command that reports and has no --json would be parsed by regular expressions."""
     assert "--json" in frazil(command, "--help").out

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from frazil.iceberg.catalog import Lake
+from frazil.iceberg.commit import commit
 from frazil.iceberg.ledger import TABLE_PROPERTIES
 from frazil.iceberg.schema import declared_schema, declared_spec
-from tests.unit.iceberg.orders import TABLE, UnreliableCatalog, destination
+from tests.unit.iceberg.coordinates import SPECS, change, create, numbered
+from tests.unit.iceberg.orders import TABLE, UnreliableCatalog, destination, mark
 
 
 @pytest.fixture
@@ -33,4 +35,19 @@ def orders(lake: Lake) -> Lake:
         "commit.manifest.min-count-to-merge": "2",
     }
     lake.create_table(TABLE, schema, declared_spec(destination(), schema), TABLE_PROPERTIES | quick)
+    return lake
+
+
+@pytest.fixture(params=SPECS, ids=["unpartitioned", "by day", "by topic and bucket"])
+def lines(lake: Lake, request: pytest.FixtureRequest) -> Lake:
+    """The catalog with an empty table of orders that know their coordinates, partitioned in every way."""
+    create(lake, request.param)
+    return lake
+
+
+@pytest.fixture
+def filled(lake: Lake) -> Lake:
+    """The catalog with a table that holds ten orders of batch 1."""
+    create(lake, ["day"])
+    commit(lake, change(lake, mark(1), None, numbered(range(10))))
     return lake

@@ -12,7 +12,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from frazil.batch.position import BatchMark
 from frazil.iceberg.catalog import Lake
-from frazil.iceberg.commit import Append, Refused, commit, fit_of
+from frazil.iceberg.commit import Change, Refused, commit, fit_of
 from frazil.iceberg.data_files import write_rows
 from frazil.iceberg.holdings import BATCH_KEY, held, landed
 from frazil.iceberg.table import staging_table
@@ -98,7 +98,7 @@ def rows(*ids: int, day: str | None = "mon") -> pa.Table:
     return pa.table([pa.array(ids, pa.int32()), pa.array([day] * len(ids), pa.string())], schema=ROWS)
 
 
-def batch(lake: Lake, of: BatchMark, after: BatchMark | None, data: pa.Table) -> Append:
+def batch(lake: Lake, of: BatchMark, after: BatchMark | None, data: pa.Table) -> Change:
     """A staged batch, planned on a table that holds `after` last."""
     table = lake.load_table(TABLE)
 
@@ -108,7 +108,8 @@ def batch(lake: Lake, of: BatchMark, after: BatchMark | None, data: pa.Table) ->
         if last != after:
             raise Refused(f"holds {last}, expected {after}")
 
-    return Append(
+    return Change(
+        step="follow",
         table=TABLE,
         files=write_rows(staging_table(TABLE, table), data),
         summary={KEY: of.to_json(), "frazil.rows.written": str(data.num_rows)},

@@ -14,7 +14,7 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog import Lake
-from frazil.iceberg.commit import Append, commit, fit_of
+from frazil.iceberg.commit import Change, commit, fit_of
 from frazil.iceberg.data_files import write_rows
 from frazil.iceberg.ledger import LEDGER_SCHEMA, TABLE_PROPERTIES, UNPARTITIONED, ledger_rows, read_ledger
 from frazil.iceberg.schema import arrow_columns, check_destination, declared_schema, declared_spec
@@ -232,7 +232,7 @@ def ledger_row(n: int, pipeline: str = "orders", run: str = "run-1", **changes: 
 def write_ledger(lake: Lake, *rows: dict[str, Any]) -> None:
     table = lake.load_table(LEDGER)
     files = write_rows(staging_table(LEDGER, table), ledger_rows(list(rows)))
-    commit(lake, Append(LEDGER, files, {}, (), fit_of(table.metadata), lambda _: None, lambda _: None))
+    commit(lake, Change(LEDGER, files, {}, (), fit_of(table.metadata), lambda _: None, lambda _: None, "follow"))
 
 
 def test_ledger_reads_differently_than_written(lake: Lake) -> None:

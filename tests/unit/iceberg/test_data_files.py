@@ -20,7 +20,7 @@ from pyiceberg.table.update.snapshot import _MergeAppendFiles
 
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog import Lake
-from frazil.iceberg.commit import Append, commit, fit_of
+from frazil.iceberg.commit import Change, commit, fit_of
 from frazil.iceberg.data_files import DataFileWriter, StagingTable, data_file, staged_file, write_rows
 from frazil.iceberg.schema import arrow_columns, declared_schema, declared_spec
 from frazil.iceberg.table import Table, delete_files, metadata_path, read_text, staging_table, write_text
@@ -79,7 +79,7 @@ def test_partition_value_changes_on_its_way_to_the_commit(lake: Lake, of: str, p
     table, data = table_of(lake, of, partition)
     files = write_rows(staging_table(TABLE, table), data)
 
-    commit(lake, Append(TABLE, files, {}, (), fit_of(table.metadata), lambda _: None, lambda _: None))
+    commit(lake, Change(TABLE, files, {}, (), fit_of(table.metadata), lambda _: None, lambda _: None, "follow"))
 
     table = lake.load_table(TABLE)
     assert len(files) == 2

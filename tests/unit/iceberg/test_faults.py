@@ -5,6 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import (
+    AuthorizationExpiredError,
+    BadRequestError,
     CommitFailedException,
     CommitStateUnknownException,
     ForbiddenError,
@@ -18,6 +20,8 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
     ValidationException,
 )
+from requests.exceptions import ConnectionError as RequestConnectionError
+from requests.exceptions import ConnectTimeout, InvalidHeader, InvalidURL, MissingSchema, ReadTimeout, SSLError
 from sqlalchemy.exc import ArgumentError, OperationalError
 
 from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Terminal
@@ -35,6 +39,15 @@ from frazil.iceberg.faults import as_frazil, translated
         (OperationalError("select", {}, OSError("locked")), Retryable),
         (ConnectionResetError("x"), Retryable),
         (TimeoutError("x"), Retryable),
+        (RequestConnectionError("x"), Retryable),
+        (ConnectTimeout("x"), Retryable),
+        (ReadTimeout("x"), Retryable),
+        (SSLError("x"), Retryable),
+        (InvalidHeader("x"), Terminal),
+        (InvalidURL("x"), Terminal),
+        (MissingSchema("x"), Terminal),
+        (BadRequestError("x"), Terminal),
+        (AuthorizationExpiredError("x"), Terminal),
         (FileNotFoundError("x"), Terminal),
         (pa.ArrowCancelled("x"), Terminal),
         (PermissionError("x"), Terminal),

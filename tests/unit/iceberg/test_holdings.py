@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from uuid import uuid4
-
 import pytest
 
 from frazil.batch.position import BatchMark
@@ -13,7 +11,6 @@ from frazil.iceberg.commit import commit, snapshot_time
 from frazil.iceberg.holdings import Held, held, landed, mirror
 from frazil.iceberg.ledger import UNPARTITIONED
 from frazil.iceberg.schema import declared_schema
-from frazil.iceberg.table import metadata_path, write_text
 from tests.unit.iceberg.orders import (
     KEY,
     TABLE,
@@ -25,6 +22,7 @@ from tests.unit.iceberg.orders import (
     mark,
     rows,
 )
+from tests.unit.iceberg.snapshots import expire, roll_back, set_property, snapshots
 
 
 def held_by(lake: Lake) -> Held | None:
@@ -33,34 +31,6 @@ def held_by(lake: Lake) -> Held | None:
 
 def landed_in(lake: Lake, of: BatchMark) -> int | None:
     return landed(lake.load_table(TABLE).metadata, KEY, of, TABLE)
-
-
-def expire(lake: Lake, *snapshots: int) -> None:
-    """Expire as Iceberg's own library does: children keep the ids of parents that are gone."""
-    table = lake.load_table(TABLE)
-    kept = [snapshot for snapshot in table.metadata.snapshots if snapshot.snapshot_id not in snapshots]
-    log = [entry for entry in table.metadata.snapshot_log if entry.snapshot_id not in snapshots]
-    metadata = table.metadata.model_copy(update={"snapshots": kept, "snapshot_log": log})
-    path = metadata_path(table, f"99999-{uuid4()}.metadata.json")
-    write_text(table, path, metadata.model_dump_json())
-    lake._catalog.drop_table(TABLE)
-    lake._catalog.register_table(TABLE, path)
-
-
-def roll_back(lake: Lake, snapshot: int) -> None:
-    lake.load_table(TABLE).manage_snapshots().rollback_to_snapshot(snapshot).commit()
-
-
-def set_property(lake: Lake, value: str | None) -> None:
-    with lake.load_table(TABLE).transaction() as transaction:
-        if value is None:
-            transaction.remove_properties(KEY)
-        else:
-            transaction.set_properties({KEY: value})
-
-
-def snapshots(lake: Lake) -> list[int]:
-    return [snapshot.snapshot_id for snapshot in lake.load_table(TABLE).metadata.snapshots]
 
 
 def test_table_that_was_never_written_holds_something(orders: Lake) -> None:
@@ -139,16 +109,6 @@ def test_expiry_in_the_middle_of_strangers_is_called_a_rollback(orders: Lake) ->
 
     assert found is not None
     assert found.value == mark(2).to_json()
-
-
-def test_expiry_that_cuts_parents_off_is_guessed_about(orders: Lake) -> None:
-    """PyIceberg's expiry makes a head without a past, as a replaced table has: refused, not guessed."""
-    (ours,) = commit_batches(orders, 1)
-    foreign_append(orders, 100)()
-    orders.load_table(TABLE).maintenance.expire_snapshots().by_id(ours).commit()
-
-    with pytest.raises(Terminal, match="rolled back or replaced"):
-        held_by(orders)
 
 
 def test_expiry_by_pyiceberg_below_our_newest_batch_is_refused(orders: Lake) -> None:
@@ -240,7 +200,7 @@ def test_table_made_anew_holds_the_old_position(orders: Lake) -> None:
 
     assert held_by(orders) is None
 
-    set_property(orders, old)
+    set_property(orders, KEY, old)
     with pytest.raises(Terminal, match="rolled back or replaced"):
         held_by(orders)
     foreign_append(orders, 100)()
@@ -251,7 +211,7 @@ def test_table_made_anew_holds_the_old_position(orders: Lake) -> None:
 def test_removed_property_loses_the_position(orders: Lake) -> None:
     """Without the property the ancestry still answers."""
     (ours,) = commit_batches(orders, 1)
-    set_property(orders, None)
+    set_property(orders, KEY, None)
 
     found = held_by(orders)
 
@@ -263,7 +223,7 @@ def test_removed_property_loses_the_position(orders: Lake) -> None:
 def test_property_edited_by_hand_is_believed(orders: Lake, text: str) -> None:
     """A property that is not ours any more stops the pipeline, whether it is needed or only compared."""
     (ours,) = commit_batches(orders, 1)
-    set_property(orders, text)
+    set_property(orders, KEY, text)
 
     with pytest.raises(Terminal, match=f"property {KEY} is not readable"):
         held_by(orders)

@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.kafka.cluster import MASK, Cluster
-from frazil.kafka.failure import translate
+from frazil.kafka.failure import translate, translate_group
 
 CLUSTER = Cluster("prod", {"bootstrap.servers": "kafka:9092", "sasl.password": "hunter2"})
 
@@ -82,3 +82,32 @@ def test_missing_topic_gives_no_way_out() -> None:
 
     assert failure.message == f"{CLUSTER} has no topic 'orders'"
     assert "--bootstrap-server kafka:9092 --topic orders" in (failure.next_step or "")
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "says"),
+    [
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, Terminal, "not allowed at"),
+        (KafkaError.UNKNOWN_MEMBER_ID, Terminal, "has active members"),
+        (KafkaError.REBALANCE_IN_PROGRESS, Terminal, "has active members"),
+    ],
+)
+def test_group_error_does_not_name_the_group(code: int, kind: type[FrazilError], says: str) -> None:
+    """Who reads it must know which group to free or to have granted."""
+    failure = translate_group(KafkaError(code), CLUSTER, "frazil-orders")
+
+    assert type(failure) is kind
+    assert says in failure.message
+    assert str(CLUSTER) in failure.message
+    assert "consumer group 'frazil-orders'" in failure.message
+    assert "frazil-orders" in (failure.next_step or "")
+
+
+def test_group_error_of_a_topic_is_one_of_the_topic() -> None:
+    """What is not about the group means what it means elsewhere."""
+    failure = translate_group(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), CLUSTER, "g", topic="orders")
+    loading = translate_group(KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS), CLUSTER, "g")
+
+    assert type(failure) is Terminal
+    assert "topic 'orders'" in failure.message
+    assert type(loading) is Retryable

@@ -157,7 +157,18 @@ def test_ivy_is_asked_for_locked_jars_without_what_they_depend_on() -> None:
     ]
 
 
+def test_a_classifier_takes_the_place_of_the_plain_jar() -> None:
+    """Asked twice for one module, Ivy keeps one of the jars: both are named in one request."""
+    request = Request("rest", ("a:b:1", "a:b:1:tests"), transitive=True)
+
+    [asked] = ET.fromstring(ivy_module([request])).iter("dependency")  # noqa: S314, our own text
+
+    assert tuple(asked.attrib.values()) == ("a", "b", "1", "rest->default")
+    classifier = "{http://ant.apache.org/ivy/maven}classifier"
+    assert [(jar.get("name"), jar.get(classifier)) for jar in asked] == [("b", None), ("b", "tests")]
+
+
 def test_an_unknown_set_names_those_that_exist() -> None:
     """A typing error in a set's name must not look like an empty class path."""
-    with pytest.raises(Terminal, match="broker, spark"):
+    with pytest.raises(Terminal, match="broker, rest, spark"):
         read_lock().artifacts("sparks")

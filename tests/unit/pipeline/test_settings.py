@@ -84,3 +84,18 @@ def test_project_without_engines_can_not_run(tmp_path: Path) -> None:
     settings = load_settings_text(tmp_path, SETTINGS[: SETTINGS.index("engines:")])
 
     assert settings.engines["spark"].master == "local[2]"
+
+
+def test_rest_catalog_is_asked_for_a_place_for_data(tmp_path: Path) -> None:
+    """A server may know where data is stored, a SQL database does not: then the key is missed by its path."""
+    rest = "type: rest\n    uri: https://me:hunter2@catalog.example.org"
+    text = SETTINGS.replace("uri: postgresql://me:hunter2@db/lake\n    warehouse: s3://lake", rest)
+    settings = load_settings_text(tmp_path, text)
+
+    assert (settings.catalogs["lake"].type, settings.catalogs["lake"].warehouse) == ("rest", None)
+    assert "hunter2" not in repr(settings)
+    with pytest.raises(ConfigError) as caught:
+        load_settings_text(tmp_path, text.replace("type: rest", "type: jdbc"))
+    assert caught.value.problems == [
+        "catalogs.lake: warehouse is required by type jdbc: where table data is stored",
+    ]

@@ -1,0 +1,111 @@
+"""Whether a position belongs to what the broker shows. Every refusal names the command that resolves it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from frazil.batch.facts import ClusterFacts, PartitionFacts, TopicFacts
+from frazil.batch.position import Position, TopicPosition
+from frazil.errors import Terminal
+
+DataLoss = Literal["fail", "skip_recorded"]
+"""What to do about records that were deleted before they were read: refuse, or go on and record what was skipped."""
+
+
+def check_position(position: Position, facts: ClusterFacts, pipeline: str, on_data_loss: DataLoss) -> None:
+    """Refuse a position that does not belong to what the broker shows.
+
+    Raises:
+        Terminal: Another cluster, a recreated topic, records lost to retention (unless they may be skipped), or
+            offsets beyond the log's end.
+    """
+    if position.cluster != facts.cluster_id:
+        raise Terminal(
+            f"the position belongs to Kafka cluster {position.cluster}, the settings lead to cluster {facts.cluster_id}",
+            next_step="point the pipeline back to its cluster, or take up the new one: "
+            + _reset(pipeline, "FILE.json", "moved to another cluster"),
+        )
+    for name, topic in facts.topics.items():
+        if name in position.topics:
+            _check_topic(name, position.topics[name], topic, pipeline, on_data_loss)
+
+
+def check_vanished(position: Position, vanished: Iterable[str], on_data_loss: DataLoss) -> None:
+    """Refuse topics that vanished before they were read to their end, as far as that end is known.
+
+    Raises:
+        Terminal: Records are lost, and the pipeline does not say that they may be skipped.
+    """
+    for name in vanished:
+        topic = position.topics[name]
+        if topic.unread and on_data_loss == "fail":
+            lost = ", ".join(f"{n}: {topic.next[n]} to {topic.end[n] - 1}" for n in topic.unread)
+            raise Terminal(
+                f"topic {name} vanished before it was read to its end; lost per partition: {lost}",
+                next_step="set source.on_data_loss: skip_recorded for a run to go on without them, on record",
+            )
+
+
+def _check_topic(name: str, known: TopicPosition, topic: TopicFacts, pipeline: str, on_data_loss: DataLoss) -> None:
+    if known.id is not None and topic.id is not None and known.id != topic.id:
+        raise Terminal(
+            f"topic {name} was recreated: the position belongs to topic id {known.id}, the broker shows {topic.id}",
+            next_step="its offsets start anew; to read it from its beginning, beside the rows of the old one: "
+            + _reset(pipeline, "earliest", "topic was recreated", name),
+        )
+    if len(topic.partitions) < len(known.next):
+        raise Terminal(
+            f"topic {name} has {len(topic.partitions)} partitions, the position knows {len(known.next)}:"
+            " it was recreated",
+            next_step=_reset(pipeline, "earliest", "topic was recreated", name),
+        )
+    for number, (offset, partition) in enumerate(zip(known.next, topic.partitions, strict=False)):
+        at = _At(pipeline, name, number, offset, is_named=known.id is not None and topic.id is not None)
+        _check_partition(at, partition, on_data_loss)
+
+
+@dataclass(frozen=True, slots=True)
+class _At:
+    """Where a position is checked. `is_named`: the topic's ids agree, so it was not recreated."""
+
+    pipeline: str
+    topic: str
+    partition: int
+    offset: int
+    is_named: bool
+
+    def __str__(self) -> str:
+        return f"topic {self.topic}, partition {self.partition}"
+
+    def move(self, to: int, reason: str) -> str:
+        """The command that moves this partition and no other: the others have lost nothing."""
+        body = json.dumps({self.topic: {str(self.partition): to}})
+        return f"{_reset(self.pipeline, 'FILE.json', reason)} with {body} in FILE.json"
+
+
+def _check_partition(at: _At, partition: PartitionFacts, on_data_loss: DataLoss) -> None:
+    if at.offset < partition.log_start and on_data_loss == "fail":
+        raise Terminal(
+            f"{at}: records {at.offset} to {partition.log_start - 1} were deleted by retention before they were read"
+            f" (position {at.offset}, log start {partition.log_start})",
+            next_step="lengthen the topic's retention; to go on without them, on record, set source.on_data_loss:"
+            " skip_recorded, or once: " + at.move(partition.log_start, "records lost to retention"),
+        )
+    if at.offset > partition.high_watermark:
+        end = partition.high_watermark
+        raise Terminal(
+            f"{at}: the position is {at.offset}, the log ends at {end}; the topic lost records or was recreated",
+            next_step="find out what happened to the topic; then, to go on at its end: "
+            + at.move(partition.stable_end, "topic lost records")
+            if at.is_named
+            else "find out what happened to the topic; if it was recreated, to read it from its beginning: "
+            + _reset(at.pipeline, "earliest", "topic was recreated", at.topic),
+        )
+
+
+def _reset(pipeline: str, to: str, reason: str, topic: str | None = None) -> str:
+    only = f" --topic {topic}" if topic else ""
+    return f'frazil reset {pipeline} --to {to}{only} --reason "{reason}"'

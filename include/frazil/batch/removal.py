@@ -1,0 +1,81 @@
+"""Which rows a batch takes out of a table: by Kafka coordinates, never by guesses about values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass
+from typing import Any
+
+from frazil.batch.facts import Range
+from frazil.batch.position import Position
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinates:
+    """Names of the columns of a table that say where a row came from."""
+
+    topic: str
+    partition: str
+    offset: str
+    batch: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedRange:
+    """Rows of one topic that go.
+
+    Attributes:
+        topic: Name of the topic.
+        partition: Its number; None for all.
+        start: First offset.
+        end: One past the last offset; None for no bound.
+        since: First batch number whose rows go. Rows of an earlier incarnation of the topic have lower ones and stay.
+    """
+
+    topic: str
+    partition: int | None
+    start: int
+    end: int | None
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What goes from one table."""
+
+    columns: Coordinates
+    ranges: tuple[RemovedRange, ...]
+
+    def to_list(self) -> list[list[Any]]:
+        """The ranges as the ledger shows them: [topic, partition, start, end, since]."""
+        return [list(astuple(r)) for r in self.ranges]
+
+    @classmethod
+    def from_body(cls, body: Mapping[str, Any]) -> Removal:
+        """Read the form that `dataclasses.asdict` gives."""
+        return cls(Coordinates(**body["columns"]), tuple(RemovedRange(**r) for r in body["ranges"]))
+
+
+def replaced(ranges: tuple[Range, ...], position: Position) -> tuple[RemovedRange, ...]:
+    """What a replay of `ranges` takes out: their rows of the present incarnation of each topic."""
+    return tuple(RemovedRange(r.topic, r.partition, r.start, r.end, position.topics[r.topic].since) for r in ranges)
+
+
+def moved_back(before: Position, after: Position) -> tuple[RemovedRange, ...]:
+    """What lies at or beyond `after` in partitions that move back from `before` within one incarnation."""
+    return tuple(
+        RemovedRange(name, number, offset, None, at.since)
+        for name, at in sorted(after.topics.items())
+        for number, offset in enumerate(at.next)
+        if _moves_back(before, name, number, offset) and before.topics[name].since == at.since
+    )
+
+
+def _moves_back(before: Position, topic: str, partition: int, offset: int) -> bool:
+    known = before.next_offset(topic, partition)
+    return known is not None and offset < known
+
+
+def landed_after(topics: Mapping[str, object], n: int) -> tuple[RemovedRange, ...]:
+    """Everything that batches above `n` landed of these topics."""
+    return tuple(RemovedRange(name, None, 0, None, n + 1) for name in sorted(topics))

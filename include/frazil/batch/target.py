@@ -1,0 +1,145 @@
+"""A place in topics as a person names it: their beginning, their end, an instant, or offsets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+from frazil.batch.facts import ClusterFacts, PartitionFacts, TopicPartition
+from frazil.batch.position import whole_numbers
+from frazil.errors import Terminal
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where to begin or to end.
+
+    Attributes:
+        kind: `earliest` is every log start, `latest` every stable end, `timestamp` the first record at or after an
+            instant (the stable end if there is none), `offsets` what is written for each partition.
+        instant: With `timestamp`: the instant.
+        offsets: With `offsets`: topic -> partition -> offset. What it does not name is not meant.
+    """
+
+    kind: Literal["earliest", "latest", "timestamp", "offsets"]
+    instant: datetime | None = None
+    offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+
+    @property
+    def at_ms(self) -> int | None:
+        """The instant in milliseconds since 1970, as Kafka counts: the first that is not before it.
+
+        Never negative: Kafka takes -1 for the end of a log and -2 for its beginning.
+        """
+        return None if self.instant is None else max(0, -((_EPOCH - self.instant) // timedelta(milliseconds=1)))
+
+    def __str__(self) -> str:
+        if self.kind == "timestamp" and self.instant is not None:
+            return self.instant.isoformat()
+        return self.kind
+
+
+EARLIEST, LATEST = Target("earliest"), Target("latest")
+
+
+def parse_target(text: str) -> Target:
+    """Read ``earliest``, ``latest``, or an instant in ISO 8601; without an offset it is in UTC.
+
+    Raises:
+        Terminal: The text is none of these.
+    """
+    if text in ("earliest", "latest"):
+        return EARLIEST if text == "earliest" else LATEST
+    try:
+        instant = _instant(text)
+    except ValueError as error:
+        raise Terminal(
+            f"{text!r} is no place in a topic: expected earliest, latest, an instant such as 2026-05-01T10:00:00+00:00,"
+            " or the name of a JSON file with offsets",
+            next_step='a file of offsets reads {"orders": {"0": 1200, "1": 1180}}',
+        ) from error
+    return Target("timestamp", instant if instant.tzinfo else instant.replace(tzinfo=UTC))
+
+
+def _instant(text: str) -> datetime:
+    if text.isdigit():
+        # fromisoformat takes any character for the T: milliseconds of 2024 would be read as an instant in 1712.
+        raise ValueError(f"{text} is a number")
+    return datetime.fromisoformat(text)
+
+
+def parse_offsets(text: str, source: str) -> Target:
+    """Read offsets from JSON: topic -> partition -> offset, ``{"orders": {"0": 1200}}``, or a list per topic.
+
+    Args:
+        text: The JSON.
+        source: Where it came from, for the message.
+
+    Raises:
+        Terminal: It is not of that shape.
+    """
+    try:
+        return Target("offsets", offsets={str(topic): _by_partition(of) for topic, of in json.loads(text).items()})
+    except (ValueError, TypeError, AttributeError) as error:
+        raise Terminal(
+            f"{source} holds no offsets: {error}",
+            next_step='expected topic -> partition -> offset, such as {"orders": {"0": 1200, "1": 1180}}',
+        ) from error
+
+
+def _by_partition(of: Any) -> dict[int, int]:
+    pairs = enumerate(of) if isinstance(of, list) else [(int(number), offset) for number, offset in of.items()]
+    found = dict(pairs)
+    whole_numbers([*found.keys(), *found.values()])
+    return found
+
+
+def resolve(target: Target, facts: ClusterFacts, at: Mapping[TopicPartition, int | None]) -> dict[TopicPartition, int]:
+    """The offset a target means in every partition.
+
+    Args:
+        target: The place.
+        facts: What the broker said.
+        at: For an instant: the first offset at or after it per partition, None if there is none.
+
+    Returns:
+        Offsets; partitions that a file of offsets does not name are left out.
+
+    Raises:
+        Terminal: A named topic or partition does not exist, or an offset lies outside of the log.
+    """
+    partitions = {(name, n): p for name, topic in facts.topics.items() for n, p in enumerate(topic.partitions)}
+    if target.kind == "offsets":
+        return _named(target.offsets, partitions)
+    if target.kind == "timestamp":
+        return {key: _first(at.get(key), p) for key, p in partitions.items()}
+    return {key: p.log_start if target.kind == "earliest" else p.stable_end for key, p in partitions.items()}
+
+
+def _first(offset: int | None, partition: PartitionFacts) -> int:
+    return partition.stable_end if offset is None else min(max(offset, partition.log_start), partition.stable_end)
+
+
+def _named(
+    offsets: Mapping[str, Mapping[int, int]], partitions: Mapping[TopicPartition, PartitionFacts]
+) -> dict[TopicPartition, int]:
+    wanted = {(topic, number): offset for topic, of in offsets.items() for number, offset in of.items()}
+    problems = [_problem(key, offset, partitions.get(key)) for key, offset in sorted(wanted.items())]
+    found = [problem for problem in problems if problem]
+    if found:
+        raise Terminal("these offsets don't fit the topics:\n" + "\n".join(f"  {line}" for line in found))
+    return wanted
+
+
+def _problem(key: TopicPartition, offset: int, partition: PartitionFacts | None) -> str | None:
+    where = f"topic {key[0]}, partition {key[1]}"
+    if partition is None:
+        return f"{where}: there is no such partition among the pipeline's topics"
+    if partition.log_start <= offset <= partition.stable_end:
+        return None
+    return f"{where}: {offset} was asked for, the log holds {partition.log_start} to {partition.stable_end}"

@@ -1,0 +1,125 @@
+"""`frazil lag`: how far a pipeline is behind its topics."""
+
+from typing import TYPE_CHECKING
+
+from frazil.cli import console
+from frazil.cli.options import Json, PipelineName
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rich.table import Table
+
+    from frazil.report.lag import Lag, PartitionLag
+
+
+def lag(pipeline: PipelineName, *, as_json: Json = False) -> None:
+    """Show how far a pipeline is behind its topics, by partition. Reads only, and starts no engine.
+
+    [cyan]lag[/cyan]: offsets that the next run would read. [cyan]held back[/cyan]: offsets behind an open transaction,
+    which nobody can read yet. [cyan]headroom[/cyan]: offsets between the log start and the position, what retention may
+    delete before records are lost. [cyan]mirrored[/cyan]: what the consumer group shows to other tools.
+    """
+    from frazil.project import Project
+    from frazil.report.lag import lag as report
+
+    project = Project.load()
+    found = report(project, project.pipeline(pipeline))
+    if as_json:
+        console.print_json({"pipeline": pipeline, **_json(found)})
+    else:
+        print_lag(pipeline, found)
+
+
+def print_lag(pipeline: str, found: "Lag") -> None:
+    """Print the partitions by topic, then the totals."""
+    there = [p for p in found.partitions if p.log is not None]
+    for topic in dict.fromkeys(p.topic for p in there):
+        console.headline(topic)
+        console.show_table(_table([p for p in there if p.topic == topic]))
+    if there:
+        console.say()
+    for line in _totals(found):
+        console.say(f"{pipeline}: {line}")
+
+
+def _table(partitions: "Iterable[PartitionLag]") -> "Table":
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
+    for column in (
+        "partition",
+        "position",
+        "stable\nend",
+        "high\nwatermark",
+        "lag",
+        "held\nback",
+        "headroom",
+        "mirrored",
+    ):
+        table.add_column(column, justify="right", no_wrap=True, vertical="bottom")
+    for p in partitions:
+        log = (p.log.stable_end, p.log.high_watermark) if p.log is not None else (None, None)
+        position = (
+            "none yet" if p.position is None and not p.state else p.state if p.position is None else str(p.position)
+        )
+        numbers = (*log, p.lag, p.held_back, p.headroom, p.mirrored)
+        table.add_row(str(p.partition), position, *("-" if n is None else str(n) for n in numbers))
+    return table
+
+
+def _totals(found: "Lag") -> "Iterator[str]":
+    if found.n is None:
+        yield "never ran, so there is no position yet"
+    else:
+        yield f"batch {found.n} holds the position, in snapshot {found.snapshot_id}"
+    numbers = (("lag", found.total), ("held back", found.held_back), ("least headroom", found.headroom))
+    if said := [f"{name} {value:,}" for name, value in numbers if value is not None]:
+        yield ", ".join(said)
+    yield from _oddities(found)
+    yield f"complete through {found.complete_through or 'an instant that is not known'}"
+
+
+def _oddities(found: "Lag") -> "Iterator[str]":
+    vanished = {p.topic for p in found.partitions if p.state == "vanished"}
+    if vanished:
+        yield f"not in Kafka any more: {', '.join(sorted(vanished))}"
+    for state in ("recreated", "other cluster"):
+        topics = {p.topic for p in found.partitions if p.state == state}
+        if topics:
+            yield f"{state}, so the position says nothing about it: {', '.join(sorted(topics))}"
+    if found.absent:
+        yield f"not in Kafka: {', '.join(found.absent)}"
+    if found.group_problem:
+        yield f"consumer group {found.group} can't be read: {found.group_problem}"
+
+
+def _json(found: "Lag") -> dict[str, object]:
+    return {
+        "n": found.n,
+        "snapshot_id": found.snapshot_id,
+        "complete_through": found.complete_through,
+        "lag": found.total,
+        "held_back": found.held_back,
+        "headroom": found.headroom,
+        "group": found.group,
+        "group_problem": found.group_problem,
+        "absent": found.absent,
+        "partitions": [_partition(p) for p in found.partitions],
+    }
+
+
+def _partition(p: "PartitionLag") -> dict[str, object]:
+    return {
+        "topic": p.topic,
+        "partition": p.partition,
+        "position": p.position,
+        "log_start": p.log.log_start if p.log else None,
+        "stable_end": p.log.stable_end if p.log else None,
+        "high_watermark": p.log.high_watermark if p.log else None,
+        "lag": p.lag,
+        "held_back": p.held_back,
+        "headroom": p.headroom,
+        "mirrored": p.mirrored,
+        "state": p.state,
+    }

@@ -1,0 +1,133 @@
+"""`frazil reset`: the position of a pipeline moves on demand, in one audited commit."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from frazil.cli import console
+from frazil.cli.confirm import confirm
+from frazil.cli.options import PLACES, Json, PipelineName, Reason, Yes, place
+from frazil.cli.progress import Progress
+from frazil.cli.run import by_hand, new_run_id
+
+if TYPE_CHECKING:
+    from frazil.batch.position import Position
+    from frazil.batch.reset import Move
+    from frazil.run.reset import PlannedReset
+    from frazil.run.scope import Scope
+
+
+def reset(  # noqa: PLR0913 - the options of a command
+    pipeline: PipelineName,
+    *,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar=PLACES,
+            help="Where the next run goes on. A file names offsets by topic and partition; what it leaves out stays.",
+            show_default=False,
+        ),
+    ],
+    reason: Reason,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="TOPIC", help="Move this topic only; may be repeated.", show_default="all"),
+    ] = None,
+    allow_duplicates: Annotated[
+        bool, typer.Option("--allow-duplicates", help="On the way back: leave rows and dead letters where they are.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the move and change nothing.")] = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Move the position of a pipeline, on record. A batch that was decided is finished first.
+
+    Forward, records are skipped. Back, their rows and dead letters are taken out and the next run lands them again. A
+    topic that was recreated begins anew, beside the rows of the old one. The consumer group moves too.
+    """
+    from frazil.project import Project
+    from frazil.run import reset as carrier
+    from frazil.run.scope import Scope
+
+    project = Project.load()
+    target = place(to)
+    progress = Progress()
+    scope = Scope.of(project, project.pipeline(pipeline), progress.done)
+    planned = carrier.plan_reset(scope, carrier.ResetOrder(target, tuple(topics or ()), allow_duplicates))
+    removed = carrier.count_removed(scope, planned)
+    if not as_json:
+        _show(planned, removed)
+    position = None
+    if not dry_run:
+        confirm(yes=yes)
+        position = carrier.reset(scope, planned, replace(by_hand(new_run_id()), reason=reason))
+    if as_json:
+        console.print_json(_report(pipeline, planned, removed, position))
+    elif position is not None:
+        _show_position(scope, position)
+
+
+def what_happens(move: "Move") -> str:
+    """What a move means for the records of its partition."""
+    if move.recreated:
+        return "new incarnation"
+    if move.before is None:
+        return "new partition"
+    if move.distance > 0:
+        return f"{move.distance:,} skipped"
+    return f"{-move.distance:,} come again"
+
+
+def _show(planned: "PlannedReset", removed: tuple[int, int]) -> None:
+    from rich.table import Table
+
+    if not planned.moves:
+        console.say("the position stays where it is")
+        return
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("topic", overflow="fold")
+    for column in ("partition", "from", "to", "offsets"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for move in planned.moves:
+        before = "" if move.before is None else f"{move.before:,}"
+        table.add_row(move.topic, str(move.partition), before, f"{move.after:,}", what_happens(move))
+    console.out().print(table)
+    if planned.removed:
+        console.say(f"taken out, to be landed again: {removed[0]:,} rows and {removed[1]:,} dead letters")
+    elif any(move.distance < 0 for move in planned.moves):
+        console.say("nothing is taken out: records that come again will stand beside their old rows and dead letters")
+
+
+def _show_position(scope: "Scope", position: "Position") -> None:
+    pipeline = scope.pipeline
+    console.say(f"{pipeline.name}: batch {position.n} begins epoch {position.epoch}; the next run goes on at")
+    for name, topic in sorted(position.topics.items()):
+        console.say(f"  {name}: {', '.join(f'{at:,}' for at in topic.next)}")
+    if pipeline.consumer_group is not None:
+        console.say(f"consumer group {pipeline.consumer_group} was moved there, too")
+
+
+def _report(
+    pipeline: str, planned: "PlannedReset", removed: tuple[int, int], position: "Position | None"
+) -> dict[str, object]:
+    after = position or planned.after
+    return {
+        "pipeline": pipeline,
+        "done": position is not None,
+        "n": after.n,
+        "epoch": after.epoch,
+        "position": {name: topic.next for name, topic in after.topics.items()},
+        "moves": [
+            {
+                "topic": move.topic,
+                "partition": move.partition,
+                "from": move.before,
+                "to": move.after,
+                "recreated": move.recreated,
+            }
+            for move in planned.moves
+        ],
+        "removed": {"rows": removed[0], "dead_letters": removed[1]},
+    }

@@ -1,0 +1,101 @@
+"""`frazil verify`: whether every record of Kafka has its one outcome in the tables."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from frazil.cli import console
+from frazil.cli.options import Json, PipelineName
+from frazil.errors import EXIT_FAILED
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from frazil.verify.result import Verification
+
+_SHOWN = 10
+"""Differences printed for people; --json prints more."""
+
+_COUNTS = ("covered", "records", "rows", "letters", "filtered", "missing", "duplicate", "unexpected", "changed")
+
+
+def verify(
+    pipeline: PipelineName,
+    *,
+    from_: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="OFFSETS.json|TIMESTAMP", help="Where to begin.", show_default="the first offset read"
+        ),
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="OFFSETS.json|TIMESTAMP", help="Where to end.", show_default="the position"),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Compare every record that Kafka still holds with its row or dead letter, value by value, and the ledger too.
+
+    An independent check: it shares no code with what writes. Exit code 1 with the first differences if there are any.
+    """
+    from frazil.project import Project
+    from frazil.verify.check import verify as check
+
+    project = Project.load()
+    found = check(project, project.pipeline(pipeline), from_, to)
+    if as_json:
+        console.print_json(_report(found))
+    else:
+        _show(found)
+    if not found.is_clean:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _report(found: "Verification") -> dict[str, object]:
+    from dataclasses import asdict
+
+    return {"is_clean": found.is_clean} | asdict(found)
+
+
+def _show(found: "Verification") -> None:
+    if found.partitions:
+        console.out().print(_table(found))
+    for difference in found.differences[:_SHOWN]:
+        console.say(str(difference))
+    if found.count > _SHOWN:
+        console.say(f"… and {found.count - _SHOWN:,} more")
+    for count, what in _remarks(found):
+        if count:
+            console.say(f"{count:,} {what}")
+    console.say(_verdict(found))
+
+
+def _remarks(found: "Verification") -> tuple[tuple[int, str], ...]:
+    """What was not compared, and why."""
+    unchecked, given_up = (sum(getattr(p, name) for p in found.partitions) for name in ("unchecked", "given_up"))
+    return (
+        (found.older_incarnation, "rows and dead letters of an older incarnation of a topic are left alone"),
+        (found.foreign, "rows without Kafka columns are not ours and are left alone"),
+        (unchecked, "rows and dead letters have no record in Kafka any more, or no batch in the ledger: not compared"),
+        (given_up, "bad records lost their dead letter, and it was given up on record"),
+    )
+
+
+def _verdict(found: "Verification") -> str:
+    looked_at = f"{found.records:,} records through batch {found.n} in {found.seconds:.1f} s"
+    if found.is_clean:
+        return f"{found.pipeline}: clean, {looked_at}"
+    return f"{found.pipeline}: {found.count:,} differences, {looked_at}"
+
+
+def _table(found: "Verification") -> "Table":
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("partition", overflow="fold")
+    for name in _COUNTS:
+        table.add_column(name, justify="right", no_wrap=True)
+    for partition in found.partitions:
+        counts = [f"{getattr(partition, name):,}" for name in _COUNTS]
+        table.add_row(f"{partition.topic}/{partition.partition}", *counts)
+    return table

@@ -1,0 +1,55 @@
+"""Named places where a test may end or pause this process, as a fault would.
+
+``FRAZIL_CRASH=decide.committing=kill`` ends the process with SIGKILL when it gets there; ``=stop`` pauses it with
+SIGSTOP until somebody continues it; ``decide.committing:2=kill`` means the second time. Several with commas. Without
+the variable a place costs one look into the environment.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from enum import StrEnum
+
+VARIABLE = "FRAZIL_CRASH"
+
+
+class CrashPoint(StrEnum):
+    """Where a run can be hit. Commits name their step: decide (the deciding one), follow, record (the ledger)."""
+
+    PLANNED = "planned"
+    STAGING = "staging"
+    """In the middle of staging: files are open, nothing is told yet. In the process that writes them."""
+    STAGED = "staged"
+    AUDITED = "audited"
+    MANIFEST_WRITTEN = "manifest.written"
+    BRANCH_MADE = "branch.made"
+    BRANCH_STAGED = "branch.staged"
+    DECIDE_COMMITTING = "decide.committing"
+    DECIDE_RETRYING = "decide.retrying"
+    """Between two attempts: somebody else committed first, the table was read again."""
+    DECIDE_COMMITTED = "decide.committed"
+    FOLLOW_COMMITTING = "follow.committing"
+    FOLLOW_RETRYING = "follow.retrying"
+    FOLLOW_COMMITTED = "follow.committed"
+    RECORD_COMMITTING = "record.committing"
+    RECORD_RETRYING = "record.retrying"
+    RECORD_COMMITTED = "record.committed"
+
+
+_SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+_reached: Counter[str] = Counter()
+
+
+def reached(point: CrashPoint) -> None:
+    """Say that the process got to a point; usually nothing happens."""
+    asked = os.environ.get(VARIABLE)
+    if not asked:
+        return
+    _reached[point] += 1
+    for order in asked.split(","):
+        place, _, deed = order.partition("=")
+        name, _, time = place.partition(":")
+        if name == point and _reached[point] == int(time or 1):
+            os.kill(os.getpid(), _SIGNALS[deed])

@@ -1,0 +1,55 @@
+"""What a table tells of the batches that landed in it: the offsets of their rows, and where their manifests lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.expressions import EqualTo
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+
+from frazil.batch.facts import TopicPartition
+from frazil.batch.removal import Coordinates, Removal
+from frazil.iceberg.faults import translated
+from frazil.iceberg.holdings import ancestry
+from frazil.iceberg.removal import row_filter
+
+
+def count_rows(table: Table, name: str, removal: Removal) -> int:
+    """How many rows a removal would take out.
+
+    Raises:
+        Retryable: The storage can't be read now.
+    """
+    if table.current_snapshot() is None:
+        return 0
+    with translated(f"counting rows of table {name}"):
+        return table.scan(row_filter(removal), selected_fields=(removal.columns.offset,)).count()
+
+
+def offsets_of_batch(table: Table, name: str, columns: Coordinates, n: int) -> dict[TopicPartition, pa.Array]:
+    """Offsets of the rows that batch `n` landed, ascending, per topic partition. Files of other batches stay unread.
+
+    Raises:
+        Retryable: The storage can't be read now.
+    """
+    names = [columns.topic, columns.partition, columns.offset]
+    of_batch: Any = EqualTo(columns.batch, n)  # type: ignore[call-arg, arg-type]  # mypy sees the fields, not __init__
+    with translated(f"reading rows of batch {n} in table {name}"):
+        rows = table.scan(of_batch, selected_fields=tuple(names)).to_arrow().select(names)
+    found = rows.rename_columns(["topic", "partition", "offset"]).sort_by("offset")
+    grouped = found.group_by(["topic", "partition"], use_threads=False).aggregate([("offset", "list")])
+    return {
+        (topic.as_py(), partition.as_py()): offsets.values
+        for topic, partition, offsets in zip(
+            grouped["topic"], grouped["partition"], grouped["offset_list"], strict=True
+        )
+    }
+
+
+def summaries(metadata: TableMetadata) -> Iterator[Mapping[str, str]]:
+    """Summaries of the snapshots of main, newest first, as far as they are not expired."""
+    for snapshot in ancestry(metadata, metadata.current_snapshot_id):
+        yield snapshot.summary.additional_properties if snapshot.summary is not None else {}

@@ -1,0 +1,41 @@
+"""PyIceberg's REST catalog, made to answer or fail in bounded time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from pyiceberg.catalog.rest import RestCatalog
+from requests import Session
+
+from frazil.errors import Terminal
+
+CONNECT = "rest.client.connection-timeout-ms"
+"""Catalog property, by the name that Iceberg's Java client has for it: how long a connection may take to open."""
+
+ANSWER = "rest.client.socket-timeout-ms"
+"""The same for the wait for an answer, and for each next part of it."""
+
+_DEFAULTS = {CONNECT: 10_000, ANSWER: 60_000}
+"""A connection takes milliseconds; a commit on a busy server may wait for others. PyIceberg itself waits forever."""
+
+
+class BoundedRestCatalog(RestCatalog):
+    """A REST catalog whose requests end, also those that fetch a token.
+
+    Raises:
+        Terminal: A time limit among the properties is no number of milliseconds.
+    """
+
+    def _config_headers(self, session: Session) -> None:
+        # The first thing that PyIceberg does to a new session; the first request follows at once, for a token.
+        super()._config_headers(session)
+        limits = (_seconds(self.properties, CONNECT), _seconds(self.properties, ANSWER))
+        session.request = partial(session.request, timeout=limits)  # type: ignore[method-assign]
+
+
+def _seconds(properties: Mapping[str, str], key: str) -> float:
+    text = str(properties.get(key, _DEFAULTS[key]))
+    if not text.isdecimal() or int(text) == 0:
+        raise Terminal(f"catalog property {key}: expected milliseconds, found {text!r}")
+    return int(text) / 1000

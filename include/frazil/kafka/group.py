@@ -1,0 +1,110 @@
+"""Committed offsets of a consumer group: a mirror of the position for lag tools, never read back by a plan.
+
+Through a consumer that never joins: the admin client's question for group offsets crashes the process while a group's
+coordinator loads or moves, as at the first use of a cluster's groups (librdkafka issue 5040, seen with 2.16).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from frazil.errors import FrazilError
+from frazil.kafka.client import REQUEST_SECONDS, Complaints, consumer
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.failover import while_changing
+from frazil.kafka.failure import is_unknown_topic, translate_group
+
+
+def mirror_offsets(cluster: Cluster, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+    """Write committed offsets of a consumer group, forward or backward; the group is made if it is new.
+
+    Topics and partitions that aren't there any more are left out.
+
+    Args:
+        cluster: Where.
+        group: Name of the group.
+        offsets: Topic and partition number -> next offset to read.
+
+    Raises:
+        Retryable: no broker answers.
+        Terminal: somebody consumes as this group, or credentials or permissions don't fit.
+    """
+    if not offsets:
+        return
+    wanted = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
+    with _outsider(cluster, group) as outsider:
+        outsider.ask(lambda client: client.commit(offsets=wanted, asynchronous=False))
+
+
+def group_offsets(
+    cluster: Cluster, group: str, partitions: Collection[tuple[str, int]] | None = None
+) -> dict[tuple[str, int], int]:
+    """Committed offsets of a consumer group.
+
+    Args:
+        cluster: Where.
+        group: Name of the group.
+        partitions: Topic and partition number; None for all partitions of the cluster.
+
+    Returns:
+        Topic and partition number -> next offset, where there is one; empty for a group that doesn't exist.
+
+    Raises:
+        Retryable: no broker answers.
+        Terminal: credentials or permissions don't fit.
+    """
+    with _outsider(cluster, group) as outsider:
+        asked = outsider.ask(_partitions) if partitions is None else [TopicPartition(*key) for key in partitions]
+        found = outsider.ask(lambda client: client.committed(asked, timeout=REQUEST_SECONDS)) if asked else []
+    # A partition without a committed offset has a number below zero.
+    return {(tp.topic, tp.partition): tp.offset for tp in found if tp.offset >= 0}
+
+
+def _partitions(client: Consumer) -> list[TopicPartition]:
+    topics = client.list_topics(timeout=REQUEST_SECONDS).topics
+    return [TopicPartition(name, number) for name, topic in topics.items() for number in topic.partitions]
+
+
+@dataclass(frozen=True, slots=True)
+class _Outsider:
+    """Who speaks about a group without being a member of it."""
+
+    cluster: Cluster
+    group: str
+    client: Consumer
+    complaints: Complaints
+
+    def ask(self, question: Callable[[Consumer], list[TopicPartition]]) -> list[TopicPartition]:
+        """Ask, again while the group's coordinator is loading; partitions that aren't there are left out."""
+        return while_changing()(self._answer, question)
+
+    def _answer(self, question: Callable[[Consumer], list[TopicPartition]]) -> list[TopicPartition]:
+        try:
+            answered = question(self.client)
+        except KafkaException as e:
+            if is_unknown_topic(e):  # of every partition that was asked about
+                return []
+            raise self._refused(e) from e
+        for tp in answered:
+            error = KafkaException(tp.error) if tp.error is not None else None
+            if error is not None and not is_unknown_topic(error):
+                raise self._refused(error, tp.topic) from error
+        return [tp for tp in answered if tp.error is None]
+
+    def _refused(self, error: KafkaException, topic: str | None = None) -> FrazilError:
+        self.client.poll(0)  # serves the complaints
+        return translate_group(error, self.cluster, self.group, self.complaints, topic=topic)
+
+
+@contextmanager
+def _outsider(cluster: Cluster, group: str) -> Iterator[_Outsider]:
+    complaints = Complaints()
+    client = consumer(cluster, complaints, group)
+    try:
+        yield _Outsider(cluster, group, client, complaints)
+    finally:
+        client.close()

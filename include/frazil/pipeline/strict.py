@@ -1,0 +1,32 @@
+"""What the models of pipeline and settings files share: their base and the forms of names."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
+_TABLE = re.compile(r"[^.\s]+(\.[^.\s]+)+")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+def _matching(pattern: re.Pattern[str], what: str) -> AfterValidator:
+    def check(value: str) -> str:
+        if not pattern.fullmatch(value):
+            raise ValueError(f"{value!r} is not {what}")
+        return value
+
+    return AfterValidator(check)
+
+
+PipelineName = Annotated[str, _matching(_NAME, "a pipeline name: lower-case letters, digits and '_', a letter first")]
+TableName = Annotated[str, _matching(_TABLE, "a table name with its namespace, such as 'rpc.pizzas'")]
+TopicName = Annotated[str, _matching(_TOPIC, "a topic name: letters, digits, '.', '_' and '-'")]
+
+
+class Model(BaseModel):
+    """Base of every model: frozen, unknown keys are errors, and tracebacks show no values, which may be secrets."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)

@@ -1,0 +1,208 @@
+"""How far a pipeline is behind its topics. Only reads: no table is made, nothing is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from frazil.batch.facts import ClusterFacts, PartitionFacts, TopicPartition
+from frazil.batch.position import Position
+from frazil.errors import Terminal
+from frazil.iceberg.holdings import CLOSING_KEY, POSITION_KEY, Held, held
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.group import group_offsets
+from frazil.kafka.observe import matching_topics, observe
+from frazil.pipeline.model import Pipeline
+from frazil.project import Project
+
+COMPLETE_KEY = "frazil.complete-through"
+"""Summary key: everything that Kafka had accepted by this instant is in."""
+
+State = Literal["", "new", "vanished", "recreated", "other cluster"]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """One partition: where the pipeline stands, and where the log does.
+
+    Attributes:
+        topic: Topic.
+        partition: Partition number.
+        position: Next offset to read, from the closing table; None if there is none yet.
+        log: Log start, stable end and high watermark; None if Kafka doesn't have the partition.
+        mirrored: Committed offset of the consumer group that mirrors the position; None if there is none.
+        state: `new`: not known to the position, which will begin at the log start. `vanished`, `recreated`,
+            `other cluster`: the position does not belong to what Kafka has there now. Else empty.
+    """
+
+    topic: str
+    partition: int
+    position: int | None
+    log: PartitionFacts | None
+    mirrored: int | None
+    state: State = ""
+
+    @property
+    def lag(self) -> int | None:
+        """Offsets that can be read and were not; gaps of transactions and compaction count too. None if unknown."""
+        begin = self._begin
+        return None if begin is None or self.log is None else max(0, self.log.stable_end - begin)
+
+    @property
+    def held_back(self) -> int | None:
+        """Offsets behind the first open transaction: nobody can read them yet."""
+        return None if self.log is None else self.log.high_watermark - self.log.stable_end
+
+    @property
+    def headroom(self) -> int | None:
+        """Offsets between the log start and the position: below zero, so many were deleted before they were read."""
+        begin = self._begin
+        return None if begin is None or self.log is None else begin - self.log.log_start
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether everything that Kafka has accepted is landed."""
+        return self.lag == 0 and self.held_back == 0
+
+    @property
+    def _begin(self) -> int | None:
+        """Where the next run begins to read, if that can be told."""
+        if self.state == "new" and self.log is not None:
+            return self.log.log_start
+        return self.position if self.state == "" else None
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far a pipeline is behind.
+
+    Attributes:
+        n: Number of the last batch; None if the pipeline never ran.
+        snapshot_id: Snapshot that holds the position.
+        complete_through: Everything that Kafka had accepted by this instant, ISO 8601, is in. None if that is unknown.
+        group: Consumer group that mirrors the position; None if the pipeline has none.
+        group_problem: Why its offsets could not be read.
+        partitions: By topic and number.
+        absent: Topics of the pipeline file that Kafka doesn't have and the position doesn't know.
+    """
+
+    n: int | None
+    snapshot_id: int | None
+    complete_through: str | None
+    group: str | None
+    group_problem: str | None
+    partitions: tuple[PartitionLag, ...]
+    absent: tuple[str, ...]
+
+    @property
+    def total(self) -> int | None:
+        """Lag of all partitions where it is known; None if it is known of none."""
+        return _sum(p.lag for p in self.partitions)
+
+    @property
+    def held_back(self) -> int | None:
+        """Offsets held back by open transactions, over all partitions; None if Kafka has none of them."""
+        return _sum(p.held_back for p in self.partitions)
+
+    @property
+    def headroom(self) -> int | None:
+        """The smallest headroom of the partitions with something to lose; None if none has."""
+        return min((p.headroom for p in self.partitions if p.headroom is not None and p.lag), default=None)
+
+
+def lag(project: Project, pipeline: Pipeline, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Lag:
+    """Compare the position of a pipeline with its topics.
+
+    Raises:
+        Retryable: Kafka or the catalog is not available now.
+        Terminal: The position can't be told, or access is refused.
+    """
+    # The position before the offsets, which only grow: what lands meanwhile can't look like a position beyond the log.
+    found = _held(project, pipeline)
+    position = Position.from_json(found.value) if found else None
+    cluster = project.cluster(pipeline.source.cluster)
+    asked_at = clock().isoformat(timespec="milliseconds")
+    facts = observe(cluster, _topics(cluster, pipeline, position), absent_ok=True)
+    mirrored, problem = _mirrored(cluster, pipeline.consumer_group, facts)
+    partitions = tuple(_partitions(position, facts, pipeline, mirrored))
+    known = facts.topics.keys() | (position.topics.keys() if position else set())
+    is_complete = bool(partitions) and all(p.is_caught_up for p in partitions)
+    return Lag(
+        n=position.n if position else None,
+        snapshot_id=found.snapshot_id if found else None,
+        complete_through=asked_at if is_complete else found.summary.get(COMPLETE_KEY) if found else None,
+        group=pipeline.consumer_group,
+        group_problem=problem,
+        partitions=partitions,
+        absent=tuple(topic for topic in pipeline.source.topics if topic not in known),
+    )
+
+
+def _held(project: Project, pipeline: Pipeline) -> Held | None:
+    """What holds the position, looked up without making a table."""
+    lake, key = project.lake(pipeline.catalog), POSITION_KEY.format(pipeline.name)
+    ledger = lake.find_table(pipeline.ledger_table)
+    closing = ledger.metadata.properties.get(CLOSING_KEY.format(pipeline.name)) if ledger is not None else None
+    if closing is None:
+        table = lake.find_table(pipeline.destinations[0].table)
+        return held(table.metadata, key, pipeline.destinations[0].table) if table is not None else None
+    found = held(lake.load_table(closing).metadata, key, closing)
+    if found is None:
+        raise Terminal(
+            f"pipeline {pipeline.name}: its ledger names {closing} as the table of its position, and that holds none",
+            next_step=f"was {closing} dropped and made anew? frazil history {pipeline.name} shows the last positions",
+        )
+    return found
+
+
+def _topics(cluster: Cluster, pipeline: Pipeline, position: Position | None) -> tuple[str, ...]:
+    """Topics that the pipeline reads now, and those it read and would read again if they came back."""
+    source = pipeline.source
+    now = source.topics if source.topics_pattern is None else matching_topics(cluster, source.topics_pattern)
+    before = [topic for topic in position.topics if source.reads(topic)] if position else []
+    return tuple(sorted({*now, *before}))
+
+
+def _mirrored(
+    cluster: Cluster, group: str | None, facts: ClusterFacts
+) -> tuple[Mapping[TopicPartition, int], str | None]:
+    """Offsets of the mirror, or why there are none: it is for other tools, so the report goes on without it."""
+    if group is None:
+        return {}, None
+    partitions = [(name, number) for name, topic in facts.topics.items() for number in range(len(topic.partitions))]
+    try:
+        return group_offsets(cluster, group, partitions), None
+    except Terminal as problem:
+        return {}, problem.message
+
+
+def _partitions(
+    position: Position | None, facts: ClusterFacts, pipeline: Pipeline, mirrored: Mapping[TopicPartition, int]
+) -> Iterator[PartitionLag]:
+    before = {name for name in position.topics if pipeline.source.reads(name)} if position else set()
+    for topic in sorted(before | facts.topics.keys()):
+        log = facts.topics[topic].partitions if topic in facts.topics else ()
+        known = position.topics[topic].next if position and topic in position.topics else ()
+        state = _state(position, facts, topic)
+        for number in range(max(len(log), len(known))):
+            at = known[number] if number < len(known) else None
+            there = log[number] if number < len(log) else None
+            here = "vanished" if there is None else "new" if position and at is None and not state else state
+            yield PartitionLag(topic, number, at, there, mirrored.get((topic, number)), here)
+
+
+def _state(position: Position | None, facts: ClusterFacts, topic: str) -> State:
+    if position is None or topic not in facts.topics:
+        return ""
+    if position.cluster != facts.cluster_id:
+        return "other cluster"
+    known = position.topics[topic].id if topic in position.topics else None
+    found = facts.topics[topic].id
+    return "recreated" if None not in (known, found) and known != found else ""
+
+
+def _sum(values: Iterator[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

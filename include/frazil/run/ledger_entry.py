@@ -1,0 +1,92 @@
+"""What the ledger says of one batch: a row per table, and what every table of the pipeline holds from then on."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from frazil.batch.facts import Range
+from frazil.batch.manifest import Manifest
+from frazil.run.standing import TableMark
+
+
+def entry_rows(
+    manifest: Manifest, snapshots: Mapping[str, int | None], decided_at: datetime | None, now: datetime
+) -> list[dict[str, Any]]:
+    """The ledger's rows of a batch, in the columns of `frazil.iceberg.ledger.LEDGER_SCHEMA`.
+
+    Args:
+        manifest: The batch.
+        snapshots: Table -> snapshot in which its part became visible.
+        decided_at: When the position moved; None if that snapshot is expired by now.
+        now: The time.
+    """
+    written_at = datetime.fromisoformat(manifest.written_at)
+    decided = decided_at or written_at
+    phases = dict(manifest.phases) | {
+        "decide": round(max(0.0, (decided - written_at).total_seconds()), 3),
+        "forward": round(max(0.0, (now - decided).total_seconds()), 3),
+    }
+    batch = {
+        "pipeline": manifest.pipeline,
+        "n": manifest.position.n,
+        "epoch": manifest.position.epoch,
+        "batch": manifest.batch,
+        "run": manifest.run,
+        "kind": manifest.kind,
+        "records_read": manifest.counts.read,
+        "records_written": manifest.counts.written,
+        "records_dead": manifest.counts.dead,
+        "records_filtered": manifest.counts.filtered,
+        "dead_codes": json.dumps(dict(manifest.dead_codes), sort_keys=True),
+        "position": manifest.position.to_json(),
+        "planned_at": datetime.fromisoformat(manifest.planned_at),
+        "started_at": datetime.fromisoformat(manifest.started_at),
+        "decided_at": decided,
+        "recorded_at": now,
+        "phases": json.dumps(phases),
+        "version": manifest.version,
+        "config": manifest.config,
+        "ranges": ranges_json(manifest.ranges),
+        "skipped": ranges_json(manifest.skipped),
+        "bytes_read": manifest.bytes_read,
+        "started_by": manifest.started_by,
+        "reason": manifest.reason,
+        "abandoned": manifest.abandoned if manifest.kind == "settle" else None,
+    }
+    return [
+        batch
+        | {
+            "table": part.table,
+            "role": part.role,
+            "snapshot_id": snapshots[part.table],
+            "rows": part.rows,
+            "files": len(part.files),
+            "bytes": part.size,
+            "table_uuid": part.fit.uuid,
+            "removed": json.dumps(part.removal.to_list()) if part.removal else None,
+        }
+        for part in manifest.parts
+    ]
+
+
+def ranges_json(ranges: tuple[Range, ...]) -> str:
+    """Ranges as the ledger and summaries show them: [[topic, partition, start, end], ...]."""
+    return json.dumps([dataclasses.astuple(r) for r in ranges], separators=(",", ":"))
+
+
+def told_after(told: Mapping[str, TableMark], *manifests: Manifest) -> dict[str, TableMark]:
+    """What every table of the pipeline holds after further batches, given in their order."""
+    after = dict(told)
+    for manifest in manifests:
+        after |= {part.table: TableMark(part.fit.uuid, manifest.mark) for part in manifest.parts}
+    return after
+
+
+def told_json(after: Mapping[str, TableMark]) -> str:
+    """What every table holds, as the ledger's mark says it."""
+    body = {table: {"uuid": of.uuid} | dataclasses.asdict(of.mark) for table, of in sorted(after.items())}
+    return json.dumps(body, separators=(",", ":"))

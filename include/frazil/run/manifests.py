@@ -1,0 +1,205 @@
+"""Manifests of batches: what each table gets, written beside the closing table's metadata."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from frazil import __version__
+from frazil.batch.facts import Range, Staged
+from frazil.batch.manifest import Kind, Manifest, TablePart
+from frazil.batch.position import BatchMark, Position
+from frazil.batch.removal import Coordinates, Removal, RemovedRange
+from frazil.crash_points import CrashPoint, reached
+from frazil.errors import Terminal
+from frazil.iceberg.commit import fit_of
+from frazil.iceberg.removal import check_removable
+from frazil.iceberg.table import Table, metadata_path, read_text, write_text
+from frazil.pipeline.model import Pipeline
+from frazil.run.scope import Scope
+from frazil.run.standing import Standing
+from frazil.run.tables import Tables
+
+LETTER_COLUMNS = Coordinates("topic", "partition", "offset", "_frazil_batch")
+"""Columns of the dead-letter table that say where a record came from."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a batch is, before it becomes a manifest.
+
+    Attributes:
+        kind: See `Manifest.kind`.
+        run: Id of the run.
+        position: Where it leads.
+        planned_at: When its ends were fixed.
+        staged: What staging brought.
+        ranges: What was read.
+        skipped: What was given up because it was gone.
+        removed: Rows that go from the destination.
+        removed_letters: Rows that go from the dead letters.
+        started_at: When staging began; the time of the manifest if nothing was staged.
+        phases: Seconds per phase.
+        started_by: Who or what started the run.
+        reason: Why.
+        complete_through: See `Manifest.complete_through`.
+        settles: See `Manifest.settles`.
+        recovers: See `Manifest.recovers`.
+        abandoned: See `Manifest.abandoned`.
+        marks_letters: Whether the dead letters get the batch's mark although they get nothing else.
+    """
+
+    kind: Kind
+    run: str
+    position: Position
+    planned_at: str
+    staged: Staged = field(default_factory=Staged)
+    ranges: tuple[Range, ...] = ()
+    skipped: tuple[Range, ...] = ()
+    removed: tuple[RemovedRange, ...] = ()
+    removed_letters: tuple[RemovedRange, ...] = ()
+    started_at: str | None = None
+    phases: Mapping[str, float] = field(default_factory=dict)
+    started_by: str = ""
+    reason: str | None = None
+    complete_through: str | None = None
+    settles: str | None = None
+    recovers: tuple[str, ...] = ()
+    abandoned: int = 0
+    marks_letters: bool = False
+
+
+def write_manifest(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> tuple[Manifest, str]:
+    """Make the manifest of a batch and write it.
+
+    Returns:
+        The manifest and its path.
+
+    Raises:
+        Terminal: Rows must go from a table that does not say where they came from.
+        Retryable: The storage can't be written now.
+    """
+    manifest = _manifest(scope, tables, now, batch)
+    _check_removals(scope, manifest)
+    path = manifest_path(tables, scope.pipeline, manifest.position.n, manifest.batch)
+    write_text(tables.destination, path, manifest.to_json())
+    reached(CrashPoint.MANIFEST_WRITTEN)
+    return manifest, path
+
+
+def read_manifest(tables: Tables, pipeline: Pipeline, mark: BatchMark, path: str | None) -> tuple[Manifest, str]:
+    """Read the manifest of a decided batch.
+
+    Args:
+        tables: Of the pipeline.
+        pipeline: The pipeline.
+        mark: The batch.
+        path: Where it lies, if a summary says so.
+
+    Raises:
+        Terminal: The file is gone, or belongs to another batch.
+    """
+    path = path or manifest_path(tables, pipeline, mark.n, mark.batch)
+    manifest = Manifest.from_json(read_text(tables.destination, path))
+    if manifest.mark != mark:
+        raise Terminal(f"pipeline {pipeline.name}: manifest {path} is of {manifest.mark}, the table holds {mark}")
+    return manifest, path
+
+
+def recovered(table: Table, manifest: Manifest) -> tuple[Manifest, ...]:
+    """The manifests that a batch names under `recovers`, the oldest first.
+
+    Args:
+        table: The closing table, beside which they lie.
+        manifest: The batch.
+    """
+    return tuple(Manifest.from_json(read_text(table, path)) for path in manifest.recovers)
+
+
+def manifest_path(tables: Tables, pipeline: Pipeline, n: int, batch: str) -> str:
+    """Where the manifest of a batch lies: beside the closing table's metadata."""
+    return metadata_path(tables.destination, f"frazil-{pipeline.name}-{n}-{batch}.json")
+
+
+def row_columns(pipeline: Pipeline) -> Coordinates | None:
+    """Columns of the destination that say where a row came from; None if it has none."""
+    names = pipeline.destinations[0].kafka_columns
+    return Coordinates(names.topic, names.partition, names.offset, names.batch) if names else None
+
+
+def _manifest(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Manifest:
+    pipeline = scope.pipeline
+    destination, letters = pipeline.destinations[0].table, pipeline.dead_letters_table
+    files = batch.staged.files
+    follower = TablePart(
+        letters,
+        "dead_letters",
+        fit_of(tables.dead_letters.metadata),
+        now.dead_letters,
+        files.get(letters, ()),
+        Removal(LETTER_COLUMNS, batch.removed_letters) if batch.removed_letters else None,
+    )
+    closing = TablePart(
+        destination,
+        "destination",
+        fit_of(tables.destination.metadata),
+        now.mark,
+        files.get(destination, ()),
+        row_removal(pipeline, batch.removed),
+    )
+    stamp = scope.stamp()
+    return Manifest(
+        pipeline=pipeline.name,
+        kind=batch.kind,
+        batch=str(uuid.uuid4()),
+        run=batch.run,
+        position=batch.position,
+        closing=closing,
+        followers=(follower,) if follower.files or follower.removal or batch.marks_letters else (),
+        ledger=pipeline.ledger_table,
+        ledger_after=now.done,
+        counts=batch.staged.total,
+        dead_codes=batch.staged.dead_codes,
+        planned_at=batch.planned_at,
+        started_at=batch.started_at or stamp,
+        written_at=stamp,
+        phases=batch.phases,
+        version=__version__,
+        config=pipeline.fingerprint,
+        complete_through=batch.complete_through,
+        ranges=batch.ranges,
+        skipped=batch.skipped,
+        bytes_read=batch.staged.bytes,
+        started_by=batch.started_by,
+        reason=batch.reason,
+        settles=batch.settles,
+        recovers=batch.recovers,
+        abandoned=batch.abandoned,
+    )
+
+
+def _check_removals(scope: Scope, manifest: Manifest) -> None:
+    """Refuse before anything is decided: what is decided must be possible. Staging may take long enough for an expiry."""
+    for part in manifest.parts:
+        if part.removal is not None:
+            check_removable(scope.lake.load_table(part.table), part.table, part.removal.columns)
+
+
+def row_removal(pipeline: Pipeline, removed: tuple[RemovedRange, ...]) -> Removal | None:
+    """Rows that go from the destination; None if there are none to go.
+
+    Raises:
+        Terminal: It does not say where its rows came from.
+    """
+    if not removed:
+        return None
+    columns = row_columns(pipeline)
+    if columns is None:
+        raise Terminal(
+            f"pipeline {pipeline.name} keeps no Kafka columns in {pipeline.destinations[0].table} (kafka_columns: false):"
+            " its rows don't say where they came from, so none can be taken out",
+            next_step="a table with Kafka columns can be replayed and reset backward; this one only with"
+            f" frazil reset {pipeline.name} --to … --allow-duplicates --reason …",
+        )
+    return Removal(columns, removed)

@@ -1,0 +1,27 @@
+"""The Kafka consumer group that shows the position to lag tools."""
+
+from __future__ import annotations
+
+from frazil.errors import FrazilError
+from frazil.kafka.group import mirror_offsets
+from frazil.run.scope import Scope
+from frazil.run.standing import standing
+from frazil.run.tables import open_tables
+
+
+def mirror_position(scope: Scope) -> None:
+    """Write the position into the pipeline's consumer group. It is never read back.
+
+    Best effort: the batches are in, and a group that somebody consumes with, or that may not be written, must not make
+    their run fail. Whoever watches hears of it.
+    """
+    group = scope.pipeline.consumer_group
+    if group is None:
+        return
+    try:
+        position = standing(scope.pipeline, open_tables(scope.lake, scope.pipeline)).position
+        topics = position.topics if position is not None else {}
+        offsets = {(name, number): at for name, topic in topics.items() for number, at in enumerate(topic.next)}
+        mirror_offsets(scope.cluster, group, offsets)
+    except FrazilError as error:
+        scope.report(f"consumer group {group} could not be moved to the position: {error.message}")

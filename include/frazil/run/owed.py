@@ -1,0 +1,223 @@
+"""What a lost table lacks: letters by what the ledger says of every batch, ledger rows by the manifests that are left."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from frazil.batch.facts import Range
+from frazil.batch.manifest import Manifest
+from frazil.batch.position import Position
+from frazil.batch.removal import RemovedRange, landed_after
+from frazil.batch.settle import Landing, Owed, owed, part_gone
+from frazil.errors import Terminal
+from frazil.iceberg.holdings import BATCH_KEY, RolledBack, lookup
+from frazil.iceberg.landed import summaries
+from frazil.iceberg.ledger import read_ledger
+from frazil.iceberg.table import read_text
+from frazil.kafka.observe import observe
+from frazil.run.ledger_entry import told_after
+from frazil.run.scope import Scope
+from frazil.run.standing import MANIFEST_KEY, Standing
+from frazil.run.tables import Tables
+from frazil.run.unfinished import Unfinished, follow_where_possible
+
+Row = Mapping[str, Any]
+"""One row of the ledger. Older ledgers lack some columns."""
+
+_READING = ("ingest", "replay")
+
+
+@dataclass(frozen=True)
+class Debt:
+    """What a table lacks.
+
+    Attributes:
+        letters_table: The dead-letter table, if that is the one; None for the ledger.
+        letters: Letters that Kafka still holds, by batch.
+        lost: Ranges with letters that Kafka does not hold any more.
+        removed: Rows of the dead letters that go first: what is there of those batches, and what they took out.
+        expected: Letters that each batch left, at most; for the ledger: 1 for each batch whose rows it lacks.
+        incomplete: Numbers of the batches of which something is gone.
+        gone: What can't be had again, one line each.
+        must_be_whole: Whether it must be said that what is gone may be given up.
+        unfinished: Paths of the manifests of batches that the ledger does not know yet.
+        recovers: Those, and of the ledger all that are left.
+        marks_letters: Whether the dead letters get the settling batch's mark.
+    """
+
+    letters_table: str | None
+    letters: tuple[Owed, ...] = ()
+    lost: tuple[Range, ...] = ()
+    removed: tuple[RemovedRange, ...] = ()
+    expected: Mapping[int, int] = field(default_factory=dict)
+    incomplete: frozenset[int] = frozenset()
+    gone: tuple[str, ...] = ()
+    must_be_whole: bool = False
+    unfinished: tuple[str, ...] = ()
+    recovers: tuple[str, ...] = ()
+    marks_letters: bool = False
+
+    @property
+    def total(self) -> int:
+        """Letters, or batches, that the table lacks, at most."""
+        return sum(self.expected.values())
+
+
+def letters_debt(scope: Scope, now: Standing, last: Unfinished | None) -> Debt:
+    """What the dead letters lack: everything that batches after the one they hold left in them.
+
+    Raises:
+        Retryable: Kafka or the catalog is not available now.
+    """
+    pipeline, after = scope.pipeline, -1 if now.dead_letters is None else now.dead_letters.n
+    manifests = last.all if last is not None else ()
+    rows = read_ledger(scope.lake, pipeline.ledger_table, pipeline.name)
+    landings = [*_landings(scope, rows), *(_landing(scope, of) for _, of in manifests)]
+    position = now.position or Position(0, 0, "")
+    owing = owed(landings, after)
+    topics = sorted({r.topic for of in owing for r in of.ranges})
+    facts = observe(scope.cluster, topics, absent_ok=True)
+    parts = [(of, *part_gone(of, position, facts)) for of in owing]
+    later = [of for of in landings if of.n > after]
+    known = {name: None for of in later for name in _topics(of)} | dict(position.topics)
+    paths = tuple(path for path, _ in manifests)
+    return Debt(
+        letters_table=pipeline.dead_letters_table,
+        letters=tuple(kept for _, kept, _ in parts if kept.ranges),
+        lost=tuple(r for _, _, lost in parts for r in lost),
+        removed=(*landed_after(known, after), *(r for of in later for r in of.removed)),
+        expected={of.n: of.dead for of in owing},
+        incomplete=frozenset(of.n for of, _, lost in parts if lost),
+        gone=(*_unknown(landings, after, now), *(_said(of, lost) for of, _, lost in parts if lost)),
+        must_be_whole=True,
+        unfinished=paths,
+        recovers=paths,
+        marks_letters=True,
+    )
+
+
+def _topics(of: Landing) -> set[str]:
+    return {r.topic for r in of.ranges} | {r.topic for r in of.removed}
+
+
+def _unknown(landings: Iterable[Landing], after: int, now: Standing) -> Iterator[str]:
+    """Batches that neither the ledger nor a manifest knows: the ledger was lost before."""
+    known = {of.n for of in landings}
+    last = now.mark.n if now.mark is not None else after
+    lacking = [n for n in range(after + 1, last + 1) if n not in known and not _is_undone(n, landings)]
+    if lacking:
+        yield f"the ledger does not know {_numbers(lacking)}: what dead letters they left, nobody can tell"
+
+
+def _is_undone(n: int, landings: Iterable[Landing]) -> bool:
+    """Whether a rollback undid a batch before it was recorded: the rewind took out whatever it left."""
+    return any(of.n > n and any(r.partition is None and r.since <= n for r in of.removed) for of in landings)
+
+
+def _said(of: Owed, lost: tuple[Range, ...]) -> str:
+    places = ", ".join(f"topic {r.topic}, partition {r.partition}: {r.start} to {r.end - 1}" for r in lost)
+    return f"batch {of.n} left {of.dead} dead letters; Kafka does not hold any more {places}"
+
+
+def _numbers(numbers: list[int]) -> str:
+    if len(numbers) > 1 and numbers[-1] - numbers[0] == len(numbers) - 1:
+        return f"batches {numbers[0]} to {numbers[-1]}"
+    return f"batch {', '.join(map(str, numbers))}"
+
+
+def _landings(scope: Scope, rows: Iterable[Row]) -> Iterator[Landing]:
+    by_number: dict[int, list[Row]] = {}
+    for row in rows:
+        by_number.setdefault(row["n"], []).append(row)
+    for n, of in by_number.items():
+        first = of[0]
+        # A settle takes out what it stages again: its own rows, not those of other batches.
+        letters = [row for row in of if row["role"] == "dead_letters" and row["kind"] != "settle"]
+        yield Landing(
+            n=n,
+            ranges=_read(first) if first["kind"] in _READING else (),
+            dead=first["records_dead"] if first["kind"] in _READING else 0,
+            filtered=first["records_filtered"],
+            is_current=first["config"] == scope.pipeline.fingerprint,
+            removed=tuple(RemovedRange(*r) for row in letters for r in json.loads(row.get("removed") or "[]")),
+        )
+
+
+def _read(row: Row) -> tuple[Range, ...]:
+    if row.get("ranges"):
+        return tuple(Range(*r) for r in json.loads(row["ranges"]))
+    topics = Position.from_json(row["position"]).topics  # older ledgers say it by the position alone
+    moved = ((name, n, *at) for name, t in topics.items() for n, at in enumerate(zip(t.start, t.next, strict=True)))
+    return tuple(Range(*r) for r in moved if r[2] < r[3])
+
+
+def _landing(scope: Scope, manifest: Manifest) -> Landing:
+    reads = manifest.kind in _READING
+    removals = (part.removal for part in manifest.followers if part.role == "dead_letters")
+    return Landing(
+        n=manifest.position.n,
+        ranges=manifest.ranges if reads else (),
+        dead=manifest.counts.dead if reads else 0,
+        filtered=manifest.counts.filtered,
+        is_current=manifest.config == scope.pipeline.fingerprint,
+        removed=tuple(r for of in removals if of is not None and manifest.kind != "settle" for r in of.ranges),
+    )
+
+
+def ledger_debt(scope: Scope, tables: Tables, now: Standing, last: Unfinished | None) -> Debt:
+    """What the ledger lacks: the rows of all batches after the one it holds; their manifests know them.
+
+    Raises:
+        Retryable: The catalog is not available now.
+    """
+    if last is not None:
+        follow_where_possible(scope, last)
+    done = -1 if now.done is None else now.done.n
+    manifests = {of.position.n: (path, of) for path, of in (last.all if last is not None else ())}
+    found = dict(_left(scope, tables, done)) | manifests
+    recovered = [found[n] for n in sorted(found)]
+    newest = now.mark.n if now.mark is not None else done
+    expected = range(done + 1, newest + 1)
+    lacking = [n for n in expected if n not in found]
+    lost = (
+        f"the rows of {_numbers(lacking)}: no snapshot of {scope.pipeline.destinations[0].table} names their manifests"
+    )
+    return Debt(
+        letters_table=None,
+        expected=dict.fromkeys(expected, 1),
+        incomplete=frozenset(lacking),
+        gone=(lost,) if lacking else (),
+        unfinished=tuple(path for path, _ in manifests.values()),
+        recovers=tuple(path for path, _ in recovered),
+        marks_letters=_accepts_letters(scope, now, [of for _, of in recovered]),
+    )
+
+
+def _left(scope: Scope, tables: Tables, done: int) -> Iterator[tuple[int, tuple[str, Manifest]]]:
+    """Manifests that snapshots of the closing table still name, and that are still there."""
+    of_pipeline = BATCH_KEY.format(scope.pipeline.name)
+    for summary in summaries(tables.destination.metadata):
+        path = summary.get(MANIFEST_KEY)
+        if path is None or of_pipeline not in summary:
+            continue
+        try:
+            manifest = Manifest.from_json(read_text(tables.destination, path))
+        except Terminal as error:
+            scope.report(f"manifest {path} can't be read: {error.message}")
+            continue
+        if manifest.position.n <= done:
+            return
+        yield manifest.position.n, (path, manifest)
+
+
+def _accepts_letters(scope: Scope, now: Standing, recovered: list[Manifest]) -> bool:
+    """Whether the dead letters know more of themselves than what is left of the ledger: then their word counts."""
+    table = scope.pipeline.dead_letters_table
+    found = lookup(scope.lake.load_table(table).metadata, BATCH_KEY.format(scope.pipeline.name), table)
+    told = told_after(now.told, *recovered).get(table)
+    if found is None or isinstance(found, RolledBack):
+        return False
+    return told is None or told.mark.n < json.loads(found.value)["n"]

@@ -1,0 +1,55 @@
+"""Publishing a staged batch: its manifest, the deciding commit, and everything that follows from it."""
+
+from __future__ import annotations
+
+from frazil.batch.manifest import Manifest
+from frazil.batch.plan import RunPlan
+from frazil.batch.position import Position
+from frazil.errors import Retryable, Terminal
+from frazil.iceberg.commit import Refused, fit_of
+from frazil.run.forward import decide, roll_forward
+from frazil.run.manifests import Batch, write_manifest
+from frazil.run.scope import Scope
+from frazil.run.standing import Standing
+from frazil.run.tables import Tables
+
+
+def planned_position(scope: Scope, plan: RunPlan, now: Standing) -> Position:
+    """The position, if the plan is still meant for it.
+
+    Raises:
+        Terminal: There is none any more.
+        Retryable: It was reset since the plan.
+    """
+    if now.position is None:
+        raise Terminal(f"pipeline {scope.pipeline.name} was planned, but its table holds no position any more")
+    if now.position.epoch != plan.epoch:
+        raise Retryable(
+            f"pipeline {scope.pipeline.name} was planned in epoch {plan.epoch} and is in epoch {now.position.epoch}:"
+            " it was reset or rolled back meanwhile",
+            next_step="start a new run; it plans from where the pipeline stands now",
+        )
+    return now.position
+
+
+def publish(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> None:
+    """Write the manifest of a staged batch, decide it, roll it forward.
+
+    Raises:
+        Refused: A rival was first, a table no longer takes its files, or they lay so long that an orphan removal may have
+            taken some of them.
+    """
+    manifest, path = write_manifest(scope, tables, now, batch)
+    _refuse_changed_followers(scope, manifest)
+    snapshot = decide(scope, manifest, path, now)
+    scope.report(f"batch {batch.position.n}: decided, snapshot {snapshot}")
+    roll_forward(scope, manifest, path, now)
+    scope.report(f"batch {batch.position.n}: finished")
+
+
+def _refuse_changed_followers(scope: Scope, manifest: Manifest) -> None:
+    """After the decision a follower that can't take its files blocks the pipeline; before it, they are staged again."""
+    for part in manifest.followers:
+        mismatch = part.fit.mismatch(fit_of(scope.lake.load_table(part.table).metadata))
+        if mismatch is not None:
+            raise Refused(f"table {part.table}: {mismatch}")

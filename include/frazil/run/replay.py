@@ -1,0 +1,104 @@
+"""Replay: a range is read again, and its rows and dead letters are replaced, all in one moment for every reader."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from frazil.batch.cut import BatchSize, cut
+from frazil.batch.facts import Staged
+from frazil.batch.plan import RunPlan
+from frazil.batch.removal import replaced
+from frazil.errors import Retryable, Terminal
+from frazil.iceberg.commit import Refused
+from frazil.iceberg.ledger import read_ledger
+from frazil.run.manifests import Batch, row_columns
+from frazil.run.publish import planned_position, publish
+from frazil.run.scope import Scope
+from frazil.run.settled import settled
+from frazil.run.staging import Ingestion, StagedBatch, stage_batch
+from frazil.run.standing import Standing
+from frazil.run.tables import Tables
+
+ATTEMPTS = 3
+"""How often a replay is staged because other batches were decided meanwhile: its rows carry their batch's number."""
+
+
+def replay(run: Ingestion) -> int:
+    """Land the plan's ranges again, in place of what they landed before. The position stays.
+
+    However large the range is, it changes in one commit; it is staged in parts, so memory stays bounded.
+
+    Returns:
+        1, or 0 if this very run was finished before.
+
+    Raises:
+        Terminal: The table does not say where its rows came from, or the audit failed.
+        Retryable: Other batches were decided each time, or a part is not available now.
+    """
+    scope, plan = run.scope, run.plan
+    refuse_without_coordinates(scope)
+    refusal: Refused | None = None
+    for _ in range(ATTEMPTS):
+        tables, now = settled(scope)
+        if _is_done(scope, plan):
+            return 0
+        try:
+            _replay(run, tables, now)
+        except Refused as refused:
+            refusal = refused
+            scope.report(f"the replay was refused, staging it again: {refused.message}")
+        else:
+            return 1
+    raise Retryable(f"pipeline {scope.pipeline.name}: the replay was refused {ATTEMPTS} times: {refusal}") from refusal
+
+
+def refuse_without_coordinates(scope: Scope) -> None:
+    """Refuse to replay into a table whose rows don't say where they came from.
+
+    Raises:
+        Terminal: It has no Kafka columns.
+    """
+    if row_columns(scope.pipeline) is None:
+        raise Terminal(
+            f"pipeline {scope.pipeline.name} can't be replayed: {scope.pipeline.destinations[0].table} has no Kafka"
+            " columns (kafka_columns: false), so nobody knows which rows the range landed before",
+            next_step="land the topic into a new table with Kafka columns, with a pipeline of its own",
+        )
+
+
+def _is_done(scope: Scope, plan: RunPlan) -> bool:
+    pipeline = scope.pipeline
+    rows = read_ledger(scope.lake, pipeline.ledger_table, pipeline.name, plan.run)
+    return any(row["kind"] == "replay" for row in rows)
+
+
+def _replay(run: Ingestion, tables: Tables, now: Standing) -> None:
+    scope, plan = run.scope, run.plan
+    position = planned_position(scope, plan, now)
+    staged = _staged(run, tables, position.n + 1, now.record_bytes)
+    after = {name: replace(at, start=at.next) for name, at in position.topics.items()}
+    removed = replaced(plan.ranges, position)
+    batch = Batch(
+        kind="replay",
+        run=plan.run,
+        position=replace(position, n=position.n + 1, topics=after),
+        planned_at=plan.planned_at,
+        staged=staged.staged,
+        ranges=plan.ranges,
+        removed=removed,
+        removed_letters=removed,
+        started_at=staged.started_at,
+        phases=staged.phases,
+        started_by=plan.started_by,
+        reason=plan.reason,
+    )
+    publish(scope, tables, now, batch)
+
+
+def _staged(run: Ingestion, tables: Tables, n: int, record_bytes: float | None) -> StagedBatch:
+    """All of the range, staged in parts of a batch's size."""
+    limits = run.scope.pipeline.limits
+    size = BatchSize(limits.max_records, limits.max_bytes).offsets(record_bytes)
+    parts = [stage_batch(run, tables, n, ranges) for ranges in cut(run.plan.ranges, size)]
+    phases = {key: round(sum(part.phases.get(key, 0.0) for part in parts), 3) for key in ("stage", "audit")}
+    return StagedBatch(Staged.merged(part.staged for part in parts), parts[0].started_at, phases)

@@ -1,0 +1,145 @@
+"""Staging lost dead letters again: records of a batch's ranges that have no row become letters, with its number.
+
+Few records have no row, so only the gaps between rows are read, by this process; no engine is started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.batch.facts import Range, StagedFile, TopicPartition
+from frazil.batch.settle import Owed, verdict
+from frazil.iceberg.data_files import DataFileWriter
+from frazil.iceberg.landed import offsets_of_batch
+from frazil.iceberg.schema import arrow_columns
+from frazil.iceberg.table import staging_table
+from frazil.kafka.read import read_range
+from frazil.records.dead import DeadCode, Reason, dead_letters
+from frazil.records.decode import Decoder
+from frazil.run.manifests import row_columns
+from frazil.run.scope import Scope
+from frazil.run.stage import numbered
+from frazil.run.staging import record_spec
+from frazil.run.tables import Tables
+
+READ_ACROSS = 1_000
+"""Offsets with rows that are read along rather than beginning to read anew behind them."""
+
+Landed = dict[TopicPartition, pa.Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Restaged:
+    """What was staged again: files, letters and missing ones by batch number, and what does not add up."""
+
+    files: tuple[StagedFile, ...] = ()
+    letters: Mapping[int, int] = field(default_factory=dict)
+    missing: Mapping[int, int] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+
+@dataclass
+class _Found:
+    """Records of a batch without a row: counts, and the good ones as long as they may all have been letters."""
+
+    good: list[pa.RecordBatch] = field(default_factory=list)
+    dead_count: int = 0
+    good_count: int = 0
+
+
+def restage(scope: Scope, tables: Tables, batches: tuple[Owed, ...]) -> Restaged:
+    """Stage the letters of batches again. Nobody can see the files.
+
+    Args:
+        scope: The pipeline and its doors.
+        tables: Its tables.
+        batches: What is owed, as far as Kafka holds it.
+
+    Raises:
+        Retryable: Kafka or the storage is not available now.
+        Terminal: Records in the ranges are gone.
+    """
+    writer = DataFileWriter(staging_table(scope.pipeline.dead_letters_table, tables.dead_letters))
+    letters, missing = {}, {}
+    problems = []
+    for of in batches:
+        found = _without_rows(scope, tables, of, writer)
+        decided = verdict(of, found.dead_count, found.good_count)
+        for good in found.good if decided.with_good else ():
+            writer.write(numbered(_once_bad(good, of.n), of.n))
+        letters[of.n] = found.dead_count + (found.good_count if decided.with_good else 0)
+        missing[of.n] = decided.missing
+        problems += [decided.problem] if decided.problem else []
+        scope.report(f"batch {of.n}: {letters[of.n]:,} of {of.dead:,} dead letters staged again")
+    return Restaged(writer.close(), letters, missing, tuple(problems))
+
+
+def _without_rows(scope: Scope, tables: Tables, of: Owed, writer: DataFileWriter) -> _Found:
+    """Write the bad ones as letters, and tell the others."""
+    columns = row_columns(scope.pipeline)
+    destination = scope.pipeline.destinations[0]
+    landed = offsets_of_batch(tables.destination, destination.table, columns, of.n) if columns else {}
+    # What the batch did with records without a value is told by its counts, not by the present pipeline file.
+    spec = replace(
+        record_spec(scope.pipeline, arrow_columns(tables.destination, destination)),
+        tombstone="filter" if of.filtered else "dead_letter",
+        kafka_columns=None,
+    )
+    decoder = Decoder(spec, of.n)
+    found = _Found()
+    for records in _records(scope, of, landed):
+        dead = decoder.decode(records).dead
+        writer.write(numbered(dead, of.n))
+        found.dead_count += dead.num_rows
+        if columns is None:
+            continue  # every good record has its row, somewhere
+        good = _good(records, dead)
+        found.good_count += good.num_rows
+        if found.good_count <= of.dead:
+            found.good.append(good)
+    return found
+
+
+def _records(scope: Scope, of: Owed, landed: Landed) -> Iterator[pa.RecordBatch]:
+    for r in of.ranges:
+        rows = landed.get((r.topic, r.partition), pa.array([], pa.int64()))
+        for gap in gaps(r, rows):
+            for records in read_range(scope.cluster, r.topic, r.partition, gap.start, gap.end):
+                yield records.filter(pc.invert(pc.is_in(records.column("offset"), rows)))
+
+
+def gaps(r: Range, rows: pa.Array) -> Iterator[Range]:
+    """The parts of a range that must be read to see every offset without a row; close ones are read as one.
+
+    Args:
+        r: The range.
+        rows: Offsets that have a row, ascending.
+    """
+    inside = rows.filter(pc.and_(pc.greater_equal(rows, r.start), pc.less(rows, r.end)))
+    before = pa.concat_arrays([pa.array([r.start - 1], pa.int64()), inside])
+    after = pa.concat_arrays([inside, pa.array([r.end], pa.int64())])
+    has_gap = pc.greater(pc.subtract(after, before), 1)
+    starts, ends = pc.add(before.filter(has_gap), 1).to_pylist(), after.filter(has_gap).to_pylist()
+    open_gap: Range | None = None
+    for start, end in zip(starts, ends, strict=True):
+        if open_gap is not None and start - open_gap.end > READ_ACROSS:
+            yield open_gap
+            open_gap = None
+        open_gap = replace(r, start=start if open_gap is None else open_gap.start, end=end)
+    if open_gap is not None:
+        yield open_gap
+
+
+def _good(records: pa.RecordBatch, dead: pa.RecordBatch) -> pa.RecordBatch:
+    others = records.filter(pc.invert(pc.is_in(records.column("offset"), dead.column("offset"))))
+    return others.filter(others.column("value").is_valid())  # one without a value is dead, or filtered
+
+
+def _once_bad(records: pa.RecordBatch, n: int) -> pa.RecordBatch:
+    said = f"it became a dead letter in batch {n}; under the present pipeline file it is good"
+    reason = Reason(DeadCode.DEAD_BEFORE, said)
+    return dead_letters(records, [reason] * records.num_rows)

@@ -1,0 +1,121 @@
+"""Following a rollback: the closing table was moved back, so the position goes back with it, on record.
+
+Whoever rolls a table back wants its rows gone or landed again. The ancestry of the closing table says how far it is
+filled; a rewinding batch writes that position anew, in a new epoch, and takes the dead letters of the abandoned
+batches with it. The next batch lands the missing records again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from frazil.batch.facts import Range
+from frazil.batch.manifest import Manifest
+from frazil.batch.position import BatchMark, Position
+from frazil.batch.removal import landed_after, moved_back
+from frazil.batch.reset import Abandoned, moves, rewound, within_log
+from frazil.errors import Terminal
+from frazil.iceberg.ledger import read_ledger
+from frazil.run.forward import decide, roll_forward
+from frazil.run.manifests import Batch, read_manifest, write_manifest
+from frazil.run.scope import Scope
+from frazil.run.source import observe_source
+from frazil.run.standing import Standing
+from frazil.run.tables import Tables
+
+
+def rewind(scope: Scope, tables: Tables, now: Standing) -> None:
+    """Write the position that the rolled-back closing table stands for, and what follows from it.
+
+    Raises:
+        Terminal: The table was rolled back behind everything that is known of the pipeline.
+        Refused: A rival follows the rollback already.
+    """
+    roll_forward(scope, *decide_rewind(scope, tables, now), now)
+
+
+def decide_rewind(scope: Scope, tables: Tables, now: Standing) -> tuple[Manifest, str]:
+    """Decide on the position that the rolled-back closing table stands for.
+
+    Returns:
+        The rewinding batch and the path of its manifest.
+
+    Raises:
+        Terminal: The table was rolled back behind everything that is known of the pipeline.
+        Refused: A rival follows the rollback already.
+    """
+    pipeline, abandoned_mark = scope.pipeline, now.rolled_back
+    rows = read_ledger(scope.lake, pipeline.ledger_table, pipeline.name)
+    holds = now.position or _start(scope, rows)
+    abandoned = [*_recorded(rows, holds.n), *_unrecorded(scope, tables, now, abandoned_mark)]
+    position = _reachable(scope, rewound(holds, abandoned, n=now.newest + 1, epoch=now.newest_epoch + 1), holds)
+    said = (
+        f"table {pipeline.destinations[0].table} was rolled back from batch {abandoned_mark.n if abandoned_mark else '?'}"
+        f" to batch {holds.n}: the position goes back with it, the records come again"
+    )
+    scope.report(f"REWIND: {said}")
+    batch = Batch(
+        kind="rewind",
+        run=f"rewind-{position.n}",
+        position=position,
+        planned_at=scope.stamp(),
+        removed=moved_back(holds, position),
+        removed_letters=(*landed_after(_topics(position, abandoned), holds.n), *moved_back(holds, position)),
+        reason=said,
+    )
+    manifest, path = write_manifest(scope, tables, now, batch)
+    decide(scope, manifest, path, now)
+    return manifest, path
+
+
+def _reachable(scope: Scope, position: Position, holds: Position) -> Position:
+    """The position, no further behind the held one than Kafka reaches: rows that can't come again must not go."""
+    if not moved_back(holds, position):
+        return position
+    reachable = within_log(position, holds, observe_source(scope))
+    for move in moves(position, reachable):
+        scope.report(
+            f"topic {move.topic}, partition {move.partition}: {move.before} to {move.after - 1} are gone from Kafka; their"
+            " rows stay as they are, dead letters that a later batch had replaced there do not come back"
+        )
+    return reachable
+
+
+def _start(scope: Scope, rows: list[dict[str, object]]) -> Position:
+    """The start position, where the closing table was rolled back behind the pipeline's first commit."""
+    for row in rows:
+        if row["kind"] == "start":
+            return Position.from_json(str(row["position"]))
+    raise Terminal(
+        f"pipeline {scope.pipeline.name}: table {scope.pipeline.destinations[0].table} was rolled back behind the"
+        " pipeline's first commit, and the ledger does not know where the pipeline began",
+        next_step=f'say where to go on: frazil reset {scope.pipeline.name} --to earliest --reason "table was rolled back"',
+    )
+
+
+def _recorded(rows: list[dict[str, object]], n: int) -> Iterator[Abandoned]:
+    for row in rows:
+        if row["role"] == "destination" and int(str(row["n"])) > n:
+            yield Abandoned(Position.from_json(str(row["position"])), _replayed(row))
+
+
+def _replayed(row: dict[str, object]) -> tuple[Range, ...]:
+    if row["kind"] != "replay":
+        return ()
+    return tuple(Range(*r) for r in json.loads(str(row["ranges"])))
+
+
+def _unrecorded(scope: Scope, tables: Tables, now: Standing, mark: BatchMark | None) -> Iterator[Abandoned]:
+    """A batch that was decided, rolled back, and never recorded: only its manifest knows what it did."""
+    if mark is None or (now.done is not None and mark.n <= now.done.n):
+        return
+    manifest: Manifest = read_manifest(tables, scope.pipeline, mark, None)[0]
+    yield Abandoned(manifest.position, manifest.ranges if manifest.kind == "replay" else ())
+
+
+def _topics(position: Position, abandoned: list[Abandoned]) -> dict[str, object]:
+    known: dict[str, object] = dict(position.topics)
+    for batch in abandoned:
+        known |= batch.position.topics
+    return known

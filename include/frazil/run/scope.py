@@ -1,0 +1,53 @@
+"""What every step of a run needs, gathered once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from frazil.iceberg.catalog import Lake
+from frazil.kafka.cluster import Cluster
+from frazil.pipeline.model import Pipeline
+from frazil.project import Project
+
+Report = Callable[[str], None]
+"""Takes one line for people who watch."""
+
+Clock = Callable[[], datetime]
+"""Tells the time, UTC."""
+
+
+def utc_now() -> datetime:
+    """The clock of production."""
+    return datetime.now(UTC)
+
+
+def unheard(_: str) -> None:
+    """The report of a run that nobody watches."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A pipeline with the doors to its catalog and its cluster, who watches, and the clock."""
+
+    project: Project
+    pipeline: Pipeline
+    lake: Lake
+    cluster: Cluster
+    report: Report = unheard
+    clock: Clock = utc_now
+
+    @classmethod
+    def of(cls, project: Project, pipeline: Pipeline, report: Report = unheard, clock: Clock = utc_now) -> Scope:
+        """Open the doors that the pipeline names.
+
+        Raises:
+            Terminal: The settings don't know them.
+        """
+        lake, cluster = project.lake(pipeline.catalog), project.cluster(pipeline.source.cluster)
+        return cls(project, pipeline, lake, cluster, report, clock)
+
+    def stamp(self) -> str:
+        """The time as manifests and plans write it."""
+        return self.clock().isoformat(timespec="milliseconds")

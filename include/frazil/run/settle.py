@@ -1,0 +1,229 @@
+"""Settling a follower or the ledger that lost what it was given: one audited commit, after which the pipeline goes on.
+
+A settling batch is decided like any other, also on top of a decided batch that could not be finished. It gives the table
+what it should hold, in another way than planned, and brings the unfinished batch's rows into the ledger. Whoever comes
+after a crash rolls it forward.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from frazil.batch.facts import Range, Staged
+from frazil.batch.position import Position
+from frazil.batch.request import RunRequest
+from frazil.errors import Retryable, Terminal
+from frazil.iceberg.commit import Refused
+from frazil.iceberg.table import delete_files
+from frazil.run.manifests import Batch
+from frazil.run.owed import Debt, ledger_debt, letters_debt
+from frazil.run.publish import publish
+from frazil.run.restage import Restaged, restage
+from frazil.run.rewind import decide_rewind
+from frazil.run.scope import Scope
+from frazil.run.settled import ROUNDS
+from frazil.run.standing import Standing, standing
+from frazil.run.tables import Tables, open_tables
+from frazil.run.unfinished import Unfinished, finish, unfinished
+
+
+@dataclass(frozen=True)
+class SettleOrder:
+    """What is asked for.
+
+    Attributes:
+        table: The table that lost something: the dead letters or the ledger.
+        restage: Whether it gets what can be had again.
+        abandon: Whether the rest may be given up; without `restage`, all of it.
+    """
+
+    table: str
+    restage: bool
+    abandon: bool
+
+
+@dataclass(frozen=True)
+class PlannedSettle:
+    """A settle that can be looked at before it is done.
+
+    Attributes:
+        order: What is asked for.
+        tables: Of the pipeline.
+        now: Where it stands.
+        position: Its position.
+        debt: What the table lacks.
+    """
+
+    order: SettleOrder
+    tables: Tables
+    now: Standing
+    position: Position
+    debt: Debt
+
+    @property
+    def gone(self) -> tuple[str, ...]:
+        """What can't be had again, one line each."""
+        return self.debt.gone
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a settle did.
+
+    Attributes:
+        n: Number of the settling batch.
+        restaged: Dead letters that were landed again, or batches whose ledger rows were written again.
+        abandoned: Those that were given up, at most.
+        remarks: What does not add up, one line each.
+    """
+
+    n: int
+    restaged: int
+    abandoned: int
+    remarks: tuple[str, ...]
+
+
+def plan_settle(scope: Scope, order: SettleOrder) -> PlannedSettle | None:
+    """Look at what a settle would do. Makes a missing table, and finishes what can be finished without a settle.
+
+    Returns:
+        The plan, or None if the table holds what it should.
+
+    Raises:
+        Terminal: The table is no follower of the pipeline, or another one must be mended first.
+        Retryable: Kafka or the catalog is not available now.
+    """
+    pipeline = scope.pipeline
+    refuse_other_table(scope, order.table)
+    for _ in range(ROUNDS):
+        # Both may have been dropped; the one that is not asked for shows as lost then, and is settled next.
+        tables = open_tables(scope.lake, pipeline, recreate=(pipeline.ledger_table, pipeline.dead_letters_table))
+        now = standing(pipeline, tables)
+        _refuse_other_loss(scope, now, order.table)
+        if now.rolled_back is not None:
+            _follow_rollback(scope, tables, now)
+            continue
+        last = unfinished(scope, tables, now)
+        if last is not None and order.table not in now.followers_lost and finish(scope, last, now, order.table):
+            continue
+        if last is None and order.table not in now.followers_lost:
+            return None
+        if now.position is None:
+            raise Terminal(f"pipeline {pipeline.name} never ran, so no table lacks anything")
+        return PlannedSettle(order, tables, now, now.position, _debt(scope, tables, now, order.table, last))
+    raise Retryable(f"pipeline {pipeline.name}: other runs kept moving it over {ROUNDS} looks")
+
+
+def refuse_other_table(scope: Scope, table: str) -> None:
+    """Refuse to settle a table that is no follower.
+
+    Raises:
+        Terminal: It is the closing table, or not of this pipeline.
+    """
+    pipeline = scope.pipeline
+    if table in (pipeline.dead_letters_table, pipeline.ledger_table):
+        return
+    if table == pipeline.destinations[0].table:
+        raise Terminal(
+            f"table {table} holds the position of pipeline {pipeline.name}, so there is nothing to settle it by: a rollback"
+            " is followed by the next run",
+            next_step=f'made anew, it is filled again by: frazil reset {pipeline.name} --to earliest --reason "…"',
+        )
+    raise Terminal(
+        f"table {table} is no follower of pipeline {pipeline.name}",
+        next_step=f"its followers: {pipeline.dead_letters_table}, {pipeline.ledger_table}",
+    )
+
+
+def _refuse_other_loss(scope: Scope, now: Standing, table: str) -> None:
+    if now.closing_lost is not None:
+        raise now.closing_lost
+    ledger = scope.pipeline.ledger_table
+    if table != ledger and ledger in now.followers_lost:  # what the letters lack is known from the ledger
+        raise now.followers_lost[ledger]
+
+
+def _follow_rollback(scope: Scope, tables: Tables, now: Standing) -> None:
+    """Decide what a rolled-back closing table stands for; its followers are settled on top of it."""
+    try:
+        decide_rewind(scope, tables, now)
+    except Refused as refusal:
+        scope.report(f"another run follows the rollback: {refusal.message}")
+
+
+def _debt(scope: Scope, tables: Tables, now: Standing, table: str, last: Unfinished | None) -> Debt:
+    if table == scope.pipeline.ledger_table:
+        return ledger_debt(scope, tables, now, last)
+    return letters_debt(scope, now, last)
+
+
+def settle(scope: Scope, planned: PlannedSettle, request: RunRequest) -> Settled:
+    """Do a planned settle: one deciding commit, then what follows from it.
+
+    Args:
+        scope: The pipeline and its doors.
+        planned: What `plan_settle` found.
+        request: Who asks, and why.
+
+    Raises:
+        Terminal: Something can't be had again, and the order does not say that it may be given up.
+        Retryable: Another command was faster; look again.
+    """
+    order, debt = planned.order, planned.debt
+    if order.restage and not order.abandon and debt.gone and debt.must_be_whole:
+        raise _can_not(scope, order, debt.gone)
+    staged = restage(scope, planned.tables, debt.letters) if order.restage and debt.letters else Restaged()
+    if staged.problems and not order.abandon:
+        delete_files(planned.tables.dead_letters, [file.path for file in staged.files])
+        raise _can_not(scope, order, staged.problems)
+    batch = _batch(scope, planned, request, staged)
+    try:
+        publish(scope, planned.tables, planned.now, batch)
+    except Refused as refusal:
+        raise Retryable(
+            f"pipeline {scope.pipeline.name}: another command was faster ({refusal.message}); nothing was settled",
+            next_step="settle again; it plans from where the pipeline stands now",
+        ) from refusal
+    restaged = len(batch.recovers) if debt.letters_table is None else sum(staged.letters.values())
+    return Settled(batch.position.n, restaged, batch.abandoned, (*debt.gone, *staged.problems))
+
+
+def _can_not(scope: Scope, order: SettleOrder, lines: tuple[str, ...]) -> Terminal:
+    return Terminal(
+        f"table {order.table} can't get everything again; nothing was changed:\n"
+        + "\n".join(f"  {at}" for at in lines),
+        next_step="land again what can be had and give up the rest, on record:"
+        f" frazil settle {scope.pipeline.name} --table {order.table} --restage --abandon --reason …",
+    )
+
+
+def _batch(scope: Scope, planned: PlannedSettle, request: RunRequest, staged: Restaged) -> Batch:
+    position, now, debt, order = planned.position, planned.now, planned.debt, planned.order
+    after = {name: replace(at, start=at.next) for name, at in position.topics.items()}
+    files = {scope.pipeline.dead_letters_table: staged.files} if staged.files else {}
+    read: tuple[Range, ...] = tuple(r for of in debt.letters for r in of.ranges)
+    return Batch(
+        kind="settle",
+        run=request.run,
+        position=replace(position, n=now.newest + 1, topics=after),
+        planned_at=scope.stamp(),
+        staged=Staged(files=files),
+        ranges=read if order.restage else (),
+        skipped=debt.lost if order.restage else (*debt.lost, *read),
+        removed_letters=debt.removed,
+        started_by=request.started_by,
+        reason=request.reason,
+        settles=order.table,
+        recovers=debt.recovers if order.restage else debt.unfinished,
+        abandoned=_abandoned(planned, staged),
+        marks_letters=debt.marks_letters,
+    )
+
+
+def _abandoned(planned: PlannedSettle, staged: Restaged) -> int:
+    """What is given up, at most: batches of the ledger, or letters."""
+    debt = planned.debt
+    if not planned.order.restage:
+        return debt.total - (len(debt.unfinished) if debt.letters_table is None else 0)
+    incomplete = sum(debt.expected[n] - staged.letters.get(n, 0) for n in debt.incomplete)
+    return incomplete + sum(missing for n, missing in staged.missing.items() if n not in debt.incomplete)

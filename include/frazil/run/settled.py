@@ -1,0 +1,74 @@
+"""A pipeline at rest: nothing half done, nothing rolled back. Every command begins here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from frazil.errors import Retryable
+from frazil.iceberg.branch import remove_stale_branches
+from frazil.iceberg.commit import Refused
+from frazil.iceberg.schema import check_destination
+from frazil.run.forward import roll_forward
+from frazil.run.manifests import read_manifest
+from frazil.run.rewind import rewind
+from frazil.run.scope import Scope
+from frazil.run.standing import Standing, standing
+from frazil.run.tables import Tables, open_tables
+
+ROUNDS = 5
+"""How often standing is read again when rivals keep finishing batches in between. Each round ends another's work."""
+
+
+def settled(scope: Scope, mends: Collection[str] = ()) -> tuple[Tables, Standing]:
+    """The tables and where the pipeline stands, with the last decided batch rolled forward to its end.
+
+    A closing table that was rolled back is followed: see `frazil.run.rewind`.
+
+    Args:
+        scope: The pipeline and its doors.
+        mends: Tables that the caller is about to mend, so that their loss is no reason to refuse.
+
+    Raises:
+        Terminal: A table can't take its part of a decided batch, or a table is not the one that was written.
+    """
+    lake, pipeline = scope.lake, scope.pipeline
+    closing = pipeline.destinations[0].table
+    for _ in range(ROUNDS):
+        tables = open_tables(lake, pipeline, recreate=mends)
+        now = standing(pipeline, tables)
+        _refuse_lost(now, closing, mends)
+        if now.rolled_back is not None and now.position is None and closing in mends:
+            return tables, now
+        if now.rolled_back is not None:
+            _rewind(scope, tables, now)
+        elif now.unfinished and now.mark is not None:
+            roll_forward(scope, *read_manifest(tables, pipeline, now.mark, now.manifest), now)
+        else:
+            # Only now: an edited pipeline file must not keep a decided batch from being finished.
+            check_destination(tables.destination, pipeline.destinations[0])
+            _tidy(scope, tables, now)
+            return tables, now
+    raise Retryable(f"pipeline {pipeline.name}: batches of another run kept being unfinished over {ROUNDS} looks")
+
+
+def _refuse_lost(now: Standing, closing: str, mends: Collection[str]) -> None:
+    if now.closing_lost is not None and closing not in mends:
+        raise now.closing_lost
+    for table, lost in now.followers_lost.items():
+        if table not in mends:
+            raise lost
+
+
+def _rewind(scope: Scope, tables: Tables, now: Standing) -> None:
+    try:
+        rewind(scope, tables, now)
+    except Refused as refusal:
+        scope.report(f"another run follows the rollback: {refusal.message}")
+
+
+def _tidy(scope: Scope, tables: Tables, now: Standing) -> None:
+    if now.mark is not None and len(tables.destination.metadata.refs) > 1:
+        instant = int(scope.clock().timestamp() * 1000)
+        table = scope.pipeline.destinations[0].table
+        for name in remove_stale_branches(scope.lake, table, scope.pipeline.name, now.mark.n, instant):
+            scope.report(f"dropped branch {name} of {table}, left behind by a run that ended early")

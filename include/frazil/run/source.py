@@ -1,0 +1,59 @@
+"""What the broker says about the topics of a pipeline, and the offsets a target means in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from frazil.batch.facts import ClusterFacts, TopicPartition
+from frazil.batch.position import Position
+from frazil.batch.target import EARLIEST, LATEST, Target, resolve
+from frazil.kafka.observe import matching_topics, observe, offsets_at
+from frazil.pipeline.model import Pipeline
+from frazil.pipeline.source import StartAt
+from frazil.run.scope import Scope
+
+
+def observe_source(scope: Scope) -> ClusterFacts:
+    """Facts of the topics that the pipeline reads now. With a pattern, topics may come and go.
+
+    Raises:
+        Retryable: No broker answers.
+        Terminal: A topic named in the file is missing, or access is refused.
+    """
+    source = scope.pipeline.source
+    if source.topics_pattern is None:
+        return observe(scope.cluster, source.topics)
+    return observe(scope.cluster, matching_topics(scope.cluster, source.topics_pattern), absent_ok=True)
+
+
+def vanished(pipeline: Pipeline, position: Position, facts: ClusterFacts) -> tuple[str, ...]:
+    """Topics that the pipeline read, still wants, and the broker does not have any more."""
+    return tuple(name for name in sorted(position.topics) if name not in facts.topics and pipeline.source.reads(name))
+
+
+def offsets_of(scope: Scope, target: Target, facts: ClusterFacts) -> dict[TopicPartition, int]:
+    """The offsets that a target means in the topics of `facts`.
+
+    Raises:
+        Terminal: A file of offsets does not fit the topics.
+        Retryable: No broker answers.
+    """
+    at_ms = target.at_ms
+    found = {} if at_ms is None else offsets_at(scope.cluster, list(_partitions(facts)), at_ms)
+    return resolve(target, facts, found)
+
+
+def _partitions(facts: ClusterFacts) -> Iterator[TopicPartition]:
+    for name, topic in facts.topics.items():
+        for number in range(len(topic.partitions)):
+            yield name, number
+
+
+def start_target(pipeline: Pipeline) -> Target:
+    """Where the very first run of a pipeline begins."""
+    start = pipeline.start
+    if not isinstance(start, StartAt):
+        return EARLIEST if start == "earliest" else LATEST
+    if start.offsets is not None:
+        return Target("offsets", offsets=start.offsets)
+    return Target("timestamp", instant=start.timestamp)

@@ -1,0 +1,118 @@
+"""Staging a batch with an engine, and auditing what came back. Nobody can see its files before it is decided."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from frazil.batch import audit as batch_audit
+from frazil.batch.facts import Range, Staged
+from frazil.batch.plan import RunPlan
+from frazil.crash_points import CrashPoint, reached
+from frazil.errors import FrazilError
+from frazil.iceberg.schema import arrow_columns
+from frazil.iceberg.table import delete_files, staging_table
+from frazil.pipeline.model import Pipeline
+from frazil.records.spec import KafkaColumns, RecordSpec
+from frazil.run.scope import Scope
+from frazil.run.source import observe_source
+from frazil.run.stage import Stage, StageOrder
+from frazil.run.tables import Tables
+
+
+@dataclass(frozen=True)
+class Ingestion:
+    """A run under way: its pipeline and doors, what it was planned to read, and the engine."""
+
+    scope: Scope
+    plan: RunPlan
+    stage: Stage
+
+
+@dataclass(frozen=True)
+class StagedBatch:
+    """What staging brought, when it began, and how long it took in seconds per phase."""
+
+    staged: Staged
+    started_at: str
+    phases: dict[str, float]
+
+
+def stage_batch(run: Ingestion, tables: Tables, n: int, ranges: tuple[Range, ...]) -> StagedBatch:
+    """Stage ranges and audit the outcome. What fails the audit is deleted.
+
+    Raises:
+        Retryable: Kafka, the storage or the engine is not available now.
+        Terminal: The numbers don't add up, more dead letters than tolerated, or a topic was recreated.
+    """
+    scope = run.scope
+    started_at = scope.stamp()
+    if not ranges:
+        return StagedBatch(Staged(), started_at, {})
+    scope.report(f"batch {n}: staging {sum(r.span for r in ranges):,} offsets of {len(ranges)} partitions")
+    began = time.monotonic()
+    staged = run.stage(stage_order(scope, tables, n, ranges))
+    staged_in = time.monotonic() - began
+    reached(CrashPoint.STAGED)
+    total = staged.total
+    scope.report(f"batch {n}: staged {total.written:,} rows, {total.dead:,} dead letters in {staged_in:.1f} s")
+    try:
+        _audit(scope, run.plan, ranges, staged)
+    except FrazilError as failure:
+        _delete(scope, tables, staged, failure)
+        raise
+    reached(CrashPoint.AUDITED)
+    phases = {"stage": round(staged_in, 3), "audit": round(time.monotonic() - began - staged_in, 3)}
+    return StagedBatch(staged, started_at, phases)
+
+
+def _audit(scope: Scope, plan: RunPlan, ranges: tuple[Range, ...], staged: Staged) -> None:
+    pipeline = scope.pipeline
+    tolerance = pipeline.dead_letters.tolerance
+    batch_audit.audit(
+        ranges,
+        staged,
+        pipeline.destinations[0].table,
+        pipeline.dead_letters_table,
+        batch_audit.Tolerance(tolerance.max_rate, tolerance.min_records, tolerance.max_count),
+    )
+    read = {r.topic for r in ranges}
+    batch_audit.check_identity(plan, observe_source(scope), read, pipeline.name)
+
+
+def _delete(scope: Scope, tables: Tables, staged: Staged, failure: FrazilError) -> None:
+    """Remove files that were never part of a commit request. The failure that led here is told whatever happens."""
+    try:
+        delete_files(tables.destination, [file.path for files in staged.files.values() for file in files])
+    except FrazilError as error:
+        scope.report(f"staged files are left to orphan removal: {error.message}")
+        failure.add_note(f"staged files could not be deleted: {error.message}")
+
+
+def stage_order(scope: Scope, tables: Tables, n: int, ranges: tuple[Range, ...]) -> StageOrder:
+    """What is asked of the engine for one batch."""
+    pipeline = scope.pipeline
+    destination = pipeline.destinations[0]
+    return StageOrder(
+        pipeline=pipeline.name,
+        n=n,
+        cluster=scope.cluster,
+        ranges=ranges,
+        records_per_task=pipeline.limits.records_per_task,
+        spec=record_spec(pipeline, arrow_columns(tables.destination, destination)),
+        destination=staging_table(destination.table, tables.destination),
+        dead_letters=staging_table(pipeline.dead_letters_table, tables.dead_letters),
+    )
+
+
+def record_spec(pipeline: Pipeline, columns: pa.Schema) -> RecordSpec:
+    """How values become rows with these columns."""
+    names = pipeline.destinations[0].kafka_columns
+    return RecordSpec(
+        columns=columns,
+        value_format=pipeline.value.format,
+        tombstone=pipeline.value.null_value,
+        kafka_columns=KafkaColumns(**names.model_dump()) if names else None,
+    )

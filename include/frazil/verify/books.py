@@ -1,0 +1,112 @@
+"""Whether the books are right in themselves: the ledger's rows, and the position in the closing table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+from frazil.verify.ledger import READING, Batch, Position, Range, unrecorded
+from frazil.verify.result import Difference
+
+Key = tuple[str, int]
+
+
+def ledger_differences(batches: Sequence[Batch]) -> Iterator[Difference]:
+    """What the ledger says of itself that can't be true."""
+    yield from _numbers(batches)
+    for batch in batches:
+        yield from _rows(batch)
+        yield from _counts(batch)
+    yield from _steps(batches)
+
+
+def _wrong(n: int, expected: str, found: str) -> Difference:
+    return Difference("ledger", expected, found, batch=n)
+
+
+def _numbers(batches: Sequence[Batch]) -> Iterator[Difference]:
+    lost = unrecorded(batches)
+    if batches and batches[0].kind != "start" and not lost:
+        yield _wrong(batches[0].n, "the ledger to begin with the batch of kind start", f"kind {batches[0].kind}")
+    for before, batch in pairwise(batches):
+        # A rewind takes a number above every table's: one may have held a batch that the ledger never saw.
+        is_hole = not lost.issuperset(range(before.n + 1, batch.n))
+        if is_hole and batch.kind != "rewind":
+            yield _wrong(batch.n, f"batch {before.n + 1} after batch {before.n}", "no row of it in the ledger")
+
+
+def _rows(batch: Batch) -> Iterator[Difference]:
+    if len(batch.ids) > 1:
+        yield _wrong(batch.n, "one batch of this number", f"several: {', '.join(batch.ids)}")
+    if len(set(batch.tables)) < len(batch.tables):
+        yield _wrong(batch.n, "one ledger row per table", f"rows for {', '.join(batch.tables)}")
+    wanted = {"destination": True, "dead_letters": batch.dead > 0} if batch.kind in READING else {}
+    for role in (role for role, is_due in wanted.items() if is_due and role not in batch.rows):
+        yield _wrong(batch.n, f"a ledger row for the {role} table", "none")
+    if batch.position.n != batch.n:
+        yield _wrong(batch.n, f"a position of batch {batch.n}", f"one of batch {batch.position.n}")
+
+
+def _counts(batch: Batch) -> Iterator[Difference]:
+    if batch.kind not in READING:
+        return
+    if batch.read != batch.written + batch.dead + batch.filtered:
+        outcomes = f"{batch.written} written + {batch.dead} dead + {batch.filtered} filtered"
+        yield _wrong(batch.n, f"an outcome for each of {batch.read} records read", outcomes)
+    if (span := sum(r.end - r.start for r in batch.ranges)) < batch.read:
+        yield _wrong(batch.n, f"at least {batch.read} offsets for {batch.read} records", f"{span} offsets")
+    for role, count in (("destination", batch.written), ("dead_letters", batch.dead)):
+        if batch.rows.get(role, count) != count:
+            yield _wrong(batch.n, f"{count} rows in its {role} table", f"{batch.rows[role]}")
+
+
+def _steps(batches: Sequence[Batch]) -> Iterator[Difference]:
+    """Every ingest carries on where the position stood, and leaves it where it stopped reading: no hole in between."""
+    for before, batch in pairwise(batches):
+        if batch.kind in ("reset", "rewind") or batch.n != before.n + 1:
+            continue
+        moved = _spans([*batch.ranges, *batch.skipped]) if batch.kind == "ingest" else {}
+        known, now = _offsets(before.position), _offsets(batch.position)
+        for key in sorted(known.keys() | now.keys()):
+            yield from _step(batch.n, key, known.get(key), now.get(key), moved.get(key, []))
+
+
+def _step(n: int, key: Key, known: int | None, now: int | None, read: Sequence[Range]) -> Iterator[Difference]:
+    at = known
+    for r in read:
+        if at is not None and r.start != at:
+            yield Difference("ledger", f"batch {n} to read on from offset {at}", f"it began at {r.start}", *key, at, n)
+        at = r.end
+    # A partition that appeared has no offset before; where nothing of it was read, any may be its beginning.
+    if at is not None and now != at:
+        yield Difference("ledger", f"the position {at} after batch {n}", f"{now}", *key, now, n)
+
+
+def _offsets(position: Position) -> dict[Key, int]:
+    return {(name, n): offset for name, topic in position.topics.items() for n, offset in enumerate(topic.next)}
+
+
+def _spans(ranges: Iterable[Range]) -> dict[Key, list[Range]]:
+    found: dict[Key, list[Range]] = {}
+    for r in sorted(ranges, key=lambda r: r.start):
+        found.setdefault((r.topic, r.partition), []).append(r)
+    return found
+
+
+def closing_differences(
+    last: Batch, table: str, summary: Position | None, mirrored: Position | None
+) -> Iterator[Difference]:
+    """Whether the closing table holds the position that the ledger knows as the last one.
+
+    Args:
+        last: The last batch of the ledger.
+        table: The closing table.
+        summary: The position in the snapshots of main; None once they are expired.
+        mirrored: The one in the table property.
+    """
+    for name, found in (("newest snapshot that carries a position", summary), ("property", mirrored)):
+        if found is None and name != "property":
+            continue
+        if found is None or found.body != last.position.body:
+            said = "none" if found is None else f"n={found.n}, epoch={found.epoch}, {dict(found.topics)}"
+            yield _wrong(last.n, f"the position of batch {last.n} in the {name} of {table}", said)

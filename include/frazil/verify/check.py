@@ -1,0 +1,189 @@
+"""The whole check of a pipeline: Kafka against its tables, and the ledger against itself.
+
+It shares no code with what writes, so that a mistake there is not made twice. Memory is bounded by a window of offsets;
+values are compared as hashes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TypeVar
+
+from frazil.errors import Terminal
+from frazil.pipeline.model import KafkaColumns, Pipeline
+from frazil.project import Project
+from frazil.verify.books import closing_differences, ledger_differences
+from frazil.verify.bounds import Bounds, bounds
+from frazil.verify.census import Census, count
+from frazil.verify.compare import Comparison, Rules, Subject
+from frazil.verify.coverage import Key, coverage, given_up
+from frazil.verify.expected import Expectation
+from frazil.verify.kafka import PartitionReader, Source, TopicState
+from frazil.verify.lake import Tables, open_tables
+from frazil.verify.ledger import Position, unrecorded
+from frazil.verify.outcomes import Outcomes
+from frazil.verify.result import Difference, Findings, PartitionResult, Verification
+from frazil.verify.spans import Segments, clip
+
+T = TypeVar("T")
+
+_LARGEST_OFFSET = 2**63 - 1
+
+
+def verify(project: Project, pipeline: Pipeline, from_: str | None = None, to: str | None = None) -> Verification:
+    """Compare every committed record that Kafka still holds of what batches read with what became of it.
+
+    Each offset must have exactly one outcome, a row with its values, a dead letter with its bytes, or none where a
+    tombstone is filtered; and no outcome may be without its record. Where Kafka holds a record no more (retention,
+    compaction), only doubles are found. After a backward reset that allowed duplicates an offset has one outcome per
+    pass: a pass is a batch, and outcomes carry its number. Rows of topics that were recreated or are gone are left
+    alone and counted.
+
+    Args:
+        project: Settings.
+        pipeline: The pipeline.
+        from_: Where to begin: an instant in ISO 8601 or a JSON file of offsets; None for the beginning.
+        to: Where to end; None for the position.
+
+    Raises:
+        Terminal: The tables carry no Kafka columns, were never written, or belong to another cluster.
+        Retryable: Kafka, the catalog or the storage is not available now.
+    """
+    began = time.monotonic()
+    columns = _kafka_columns(pipeline)
+    catalog = _entry(project.settings.catalogs, pipeline.catalog, "catalogs", project)
+    tables = open_tables(pipeline, catalog, columns)
+    findings = Findings()
+    results: tuple[PartitionResult, ...] = ()
+    census = Census()
+    if _check_books(pipeline, tables, findings):
+        cluster = pipeline.source.cluster
+        source = Source(cluster, _entry(project.settings.clusters, cluster, "clusters", project))
+        check = _Check(pipeline, tables, tables.batches[-1].position, source, findings)
+        results = check.results(census, from_, to)
+    return Verification(
+        pipeline.name,
+        tables.finished,
+        results,
+        tuple(findings.kept),
+        findings.count,
+        census.older_incarnation,
+        census.foreign,
+        round(time.monotonic() - began, 3),
+    )
+
+
+def _kafka_columns(pipeline: Pipeline) -> KafkaColumns:
+    destination = pipeline.destinations[0]
+    if not destination.kafka_columns:
+        raise Terminal(
+            f"pipeline {pipeline.name} lands rows without Kafka columns (kafka_columns: false), so no row of"
+            f" {destination.table} can be told to be a record's",
+            next_step=f"compare the counts per batch (frazil history {pipeline.name}), or land into a table with them",
+        )
+    return destination.kafka_columns
+
+
+def _entry(entries: Mapping[str, T], name: str, kind: str, project: Project) -> T:
+    if name not in entries:
+        known = ", ".join(sorted(entries))
+        raise Terminal(f"{project.settings_file}: {kind}.{name} is not there", next_step=f"known under {kind}: {known}")
+    return entries[name]
+
+
+def _check_books(pipeline: Pipeline, tables: Tables, findings: Findings) -> bool:
+    """Check what the tables say of batches. Returns whether records can be compared on this ground."""
+    n, finished, table = tables.n, tables.finished, tables.destination.name
+    if n is None and finished is None:
+        raise Terminal(
+            f"pipeline {pipeline.name} has not run yet: {table} holds no position",
+            next_step=f"frazil run {pipeline.name}",
+        )
+    findings.extend(ledger_differences(tables.batches))
+    if tables.done is not None and tables.done > (-1 if finished is None else finished):
+        lost = f"rows of batch {tables.done}, which the ledger marks as finished"
+        findings.add(Difference("ledger", lost, f"batch {finished} as the last one", batch=tables.done))
+    elif finished is None or (n is not None and n > finished):
+        todo = f"batch {n} is decided and not finished yet: run `frazil run {pipeline.name}`"
+        findings.add(Difference("ledger", f"batch {n} in the ledger, as in {table}", todo, batch=n))
+        return False
+    if finished is None:
+        return False
+    findings.extend(closing_differences(tables.batches[-1], table, tables.summary, tables.mirrored))
+    return True
+
+
+@dataclass(frozen=True)
+class _Check:
+    """What stays the same over all partitions."""
+
+    pipeline: Pipeline
+    tables: Tables
+    position: Position
+    source: Source
+    findings: Findings
+
+    def results(self, census: Census, from_: str | None, to: str | None) -> tuple[PartitionResult, ...]:
+        """Compare all partitions, and fill the census."""
+        states = self._present()
+        covered = {key: of for key, of in coverage(self.tables.batches, self.position).items() if key[0] in states}
+        live = {name: self.position.topics[name].since for name in states}
+        for held in (self.tables.destination, self.tables.letters):
+            count(census, held, live)
+        self.findings.extend(census.differences())
+        keys = sorted({*covered, *census.counts})
+        asked = bounds(keys, from_, to, self.source)
+        subjects = (self._subject(key, covered.get(key, []), states, asked, census) for key in keys)
+        return tuple(self._compared(subjects))
+
+    def _present(self) -> dict[str, TopicState]:
+        """Topics that are still what the position knows. Outcomes of the others can't be compared with anything."""
+        if (found := self.source.cluster_id()) != self.position.cluster:
+            raise Terminal(
+                f"the position of pipeline {self.pipeline.name} belongs to Kafka cluster {self.position.cluster},"
+                f" the settings lead to {found}",
+                next_step=f"point clusters.{self.source.name} of the settings to the cluster that was read",
+            )
+        states = self.source.topics(sorted(self.position.topics))
+        known = {name: topic.id for name, topic in self.position.topics.items()}
+        return {
+            name: state for name, state in states.items() if None in (known[name], state.id) or known[name] == state.id
+        }
+
+    def _subject(
+        self, key: Key, segments: Segments, states: Mapping[str, TopicState], asked: Bounds, census: Census
+    ) -> Subject:
+        topic, partition = key
+        start, end = asked[key]
+        offsets = states[topic].offsets
+        return Subject(
+            topic,
+            partition,
+            clip(segments, start, _LARGEST_OFFSET if end is None else end),
+            offsets[partition] if partition < len(offsets) else (0, 0),
+            states[topic].is_compacted,
+            self.position.topics[topic].since,
+            asked[key],
+            census.counts[key],
+            given_up(self.tables.batches).get(key, ()),
+        )
+
+    def _compared(self, subjects: Iterator[Subject]) -> Iterator[PartitionResult]:
+        declared = self.pipeline.destinations[0].columns
+        configs = {batch.n: batch.config for batch in self.tables.batches}
+        older = frozenset(n for n, config in configs.items() if config != self.pipeline.fingerprint)
+        rules = Rules(
+            Expectation(declared),
+            tuple(declared),
+            self.pipeline.value.null_value == "filter",
+            older,
+            unrecorded(self.tables.batches),
+        )
+        types = {name: column.parsed for name, column in declared.items()}
+        outcomes = Outcomes(self.tables.destination, self.tables.letters, types, older)
+        for subject in subjects:
+            with closing(PartitionReader(self.source, subject.topic, subject.partition)) as reader:
+                yield Comparison(subject, rules, outcomes, reader, self.findings).result()

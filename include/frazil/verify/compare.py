@@ -1,0 +1,272 @@
+"""One partition: every committed record against its outcomes, and every outcome against its record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
+
+from frazil.verify.canonical import digest
+from frazil.verify.expected import Bad, Expectation
+from frazil.verify.kafka import PartitionReader
+from frazil.verify.outcomes import Cells, Found, Outcome, Outcomes, Stretch, cell_digests, pairs
+from frazil.verify.result import Difference, Findings, Kind, PartitionResult, cut
+from frazil.verify.spans import Passes, Segments, Window, gaps, length, windows
+
+WINDOW = 250_000
+"""Offsets whose outcomes are held in memory at once, about 100 bytes each."""
+
+_MICROSECONDS = 1_000
+_LATEST_MILLISECONDS = (2**63 - 1) // _MICROSECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is compared.
+
+    Attributes:
+        topic: Topic.
+        partition: Partition number.
+        segments: Offsets that batches read.
+        log: First offset that Kafka holds, and the last stable one (exclusive).
+        is_compacted: Whether Kafka may have removed records from the middle of the log.
+        since: First batch number of the topic's present incarnation.
+        bounds: Offsets that were asked for; no end stands for no bound.
+        outcomes: How many outcomes the tables hold of the partition.
+        given_up: Offsets whose lost dead letters were given up: start, end, number of the batch that says so.
+    """
+
+    topic: str
+    partition: int
+    segments: Segments
+    log: tuple[int, int]
+    is_compacted: bool
+    since: int
+    bounds: tuple[int, int | None]
+    outcomes: int
+    given_up: Sequence[tuple[int, int, int]] = ()
+
+    def stretch(self, start: int, end: int | None) -> Stretch:
+        """Offsets of this partition."""
+        return Stretch(self.topic, self.partition, start, end, self.since)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How a pipeline turns records into outcomes.
+
+    Attributes:
+        expectation: The row a value must be.
+        columns: Names of the declared columns.
+        filters: Whether a record without value is left out.
+        older: Numbers of batches that ran under another pipeline file: it may have called a record bad or left it
+            out, and may not have had every column.
+        unrecorded: Numbers of batches whose ledger rows were given up.
+    """
+
+    expectation: Expectation
+    columns: tuple[str, ...]
+    filters: bool
+    older: frozenset[int]
+    unrecorded: frozenset[int] = frozenset()
+
+
+@dataclass
+class Comparison:
+    """The comparison of one partition.
+
+    Args:
+        subject: What is compared.
+        rules: How records become outcomes.
+        outcomes: The tables.
+        reader: Kafka.
+        findings: Takes the differences.
+        window: Offsets held at once.
+    """
+
+    subject: Subject
+    rules: Rules
+    outcomes: Outcomes
+    reader: PartitionReader
+    findings: Findings
+    window: int = WINDOW
+    records: int = field(default=0, init=False)
+    rows: int = field(default=0, init=False)
+    letters: int = field(default=0, init=False)
+    filtered: int = field(default=0, init=False)
+    missing: int = field(default=0, init=False)
+    duplicate: int = field(default=0, init=False)
+    unexpected: int = field(default=0, init=False)
+    changed: int = field(default=0, init=False)
+    unchecked: int = field(default=0, init=False)
+    given_up: int = field(default=0, init=False)
+
+    def result(self) -> PartitionResult:
+        """Compare, and say what was found."""
+        spans = []
+        for window in windows(self.subject.segments, self.window):
+            spans.append((window.start, window.end))
+            self._compare(window)
+        if self.rows + self.letters < self.subject.outcomes:
+            self._find_strays(spans)
+        counts = {of.name: getattr(self, of.name) for of in fields(PartitionResult) if hasattr(self, of.name)}
+        place = self.subject.topic, self.subject.partition
+        return PartitionResult(*place, covered=length(self.subject.segments), **counts)
+
+    def _compare(self, window: Window) -> None:
+        found: Found = {}
+        low, high = self.subject.log
+        stretch = self.subject.stretch(window.start, window.end)
+        if self.subject.outcomes:
+            self.rows += self.outcomes.rows(stretch, found, with_values=window.end > low)
+            self.letters += self.outcomes.letters(stretch, found)
+        segments = iter(window.segments)
+        segment = next(segments)
+        for message in self.reader.read(max(window.start, low), min(window.end, high)):
+            offset = message.offset() or 0
+            while offset >= segment.end:
+                segment = next(segments)
+            if offset >= segment.start:
+                self.records += 1
+                self._record(message, offset, found.pop(offset, ()), segment.passes)
+        self._left(window, found)
+
+    def _record(self, message: Message, offset: int, found: Sequence[Outcome], passes: Passes) -> None:
+        if len(found) == 1 and len(passes) == 1 and found[0].batch == passes[0]:
+            self._judge(message, offset, found[0])
+            return
+        for n in passes:
+            mine = [outcome for outcome in found if outcome.batch == n]
+            if not mine:
+                self._without_outcome(message, offset, n)
+            self._doubles(offset, n, mine)
+            for outcome in mine:
+                self._judge(message, offset, outcome)
+        self._not_of(passes, offset, found)
+
+    def _without_outcome(self, message: Message, offset: int, n: int) -> None:
+        value = message.value()
+        if value is None and (self.rules.filters or n in self.rules.older):
+            self.filtered += 1
+        elif self._is_given_up(value, offset, n):
+            self.given_up += 1
+        else:
+            self._add("missing", offset, n, f"a row or a dead letter for {_shown(value)}", "nothing")
+
+    def _is_given_up(self, value: bytes | None, offset: int, n: int) -> bool:
+        if not any(start <= offset < end and n < settled for start, end, settled in self.subject.given_up):
+            return False
+        return value is None or n in self.rules.older or isinstance(self.rules.expectation.row(value), Bad)
+
+    def _doubles(self, offset: int, n: int | None, mine: Sequence[Outcome]) -> None:
+        if len(mine) > 1:
+            said = ", ".join("a row" if outcome.code is None else f"letter {outcome.code}" for outcome in mine)
+            self._add("duplicate", offset, n, "one outcome", f"{len(mine)}: {said}", times=len(mine) - 1)
+
+    def _not_of(self, passes: Passes, offset: int, found: Sequence[Outcome]) -> None:
+        for outcome in found:
+            if outcome.batch in self.rules.unrecorded:
+                self.unchecked += 1
+            elif outcome.batch not in passes:
+                readers = f"an outcome of batch {', '.join(map(str, passes))} only" if passes else "nothing"
+                self._add("unexpected", offset, outcome.batch, readers, _named(outcome))
+
+    def _left(self, window: Window, found: Found) -> None:
+        """Outcomes for which no record came."""
+        low, high = self.subject.log
+        for offset, outcomes in sorted(found.items()):
+            passes = next((s.passes for s in window.segments if s.start <= offset < s.end), ())
+            self._not_of(passes, offset, outcomes)
+            for n in passes:
+                mine = [outcome for outcome in outcomes if outcome.batch == n]
+                self._doubles(offset, n, mine)
+                if offset < low or (self.subject.is_compacted and offset < high):
+                    self.unchecked += len(mine)
+                    continue
+                for outcome in mine:
+                    self._add("unexpected", offset, n, "no committed record in Kafka, so nothing", _named(outcome))
+
+    def _find_strays(self, spans: Sequence[tuple[int, int]]) -> None:
+        """Outcomes at offsets that no batch read."""
+        for start, end in gaps(spans, *self.subject.bounds):
+            for table, offset, n in self.outcomes.offsets(self.subject.stretch(start, end)):
+                if n in self.rules.unrecorded:
+                    self.unchecked += 1
+                    continue
+                self._add("unexpected", offset, n, "nothing: the ledger knows no batch that read it", f"one in {table}")
+
+    def _judge(self, message: Message, offset: int, outcome: Outcome) -> None:
+        if outcome.code is not None:
+            self._judge_letter(message, offset, outcome)
+        elif (value := message.value()) is None:
+            wanted = "nothing: a tombstone is filtered" if self.rules.filters else "a dead letter NULL_VALUE"
+            self._add("unexpected" if self.rules.filters else "changed", offset, outcome.batch, wanted, "a row")
+        elif isinstance(outcome.digest, tuple):
+            self._judge_cells(value, _micros(message), offset, outcome, outcome.digest)
+        else:
+            row = self.rules.expectation.row(value)
+            if isinstance(row, Bad):
+                self._add("changed", offset, outcome.batch, f"a dead letter ({row.why}) for {_shown(value)}", "a row")
+            elif digest((*row, _micros(message))) != outcome.digest:
+                self._changed(offset, outcome, (*row, _micros(message)))
+
+    def _judge_cells(self, value: bytes, stamp: int | None, offset: int, outcome: Outcome, found: Cells) -> None:
+        """A row of a batch under another file, which may not have had a column; what it had must be right."""
+        row = self.rules.expectation.cells(value)
+        if isinstance(row, Bad):
+            self._add("changed", offset, outcome.batch, f"a dead letter ({row.why}) for {_shown(value)}", "a row")
+            return
+        wanted = cell_digests((*row, stamp))
+        if wanted[-1] != found[-1] or any(f not in (None, w) for w, f in zip(wanted[:-1], found[:-1], strict=True)):
+            self._changed(offset, outcome, (*row, stamp))
+
+    def _judge_letter(self, message: Message, offset: int, outcome: Outcome) -> None:
+        value, n = message.value(), outcome.batch
+        record = message.key(), value, pairs(_headers(message)), _micros(message)
+        if digest(record) != outcome.digest:
+            self._add("changed", offset, n, f"a letter with the record's bytes: {_shown(value)}", "other bytes")
+        if n in self.rules.older:
+            return
+        if value is None and self.rules.filters:
+            self._add("unexpected", offset, n, "nothing: a tombstone is filtered", _named(outcome))
+        elif value is not None and not isinstance(self.rules.expectation.row(value), Bad):
+            self._add("changed", offset, n, f"a row for {_shown(value)}", _named(outcome))
+
+    def _changed(self, offset: int, outcome: Outcome, wanted: tuple[Any, ...]) -> None:
+        expected, found = "the record's values", "others"
+        if self.findings.has_room:
+            stored = self.outcomes.row(self.subject.stretch(offset, offset + 1), outcome.batch)
+            names = (*self.rules.columns, "timestamp")
+            differing = [
+                (name, a, b) for name, a, b in zip(names, wanted, stored or wanted, strict=True) if repr(a) != repr(b)
+            ]
+            expected = ", ".join(f"{name}={cut(a)}" for name, a, _ in differing) or expected
+            found = ", ".join(f"{name}={cut(b)}" for name, _, b in differing) or found
+        self._add("changed", offset, outcome.batch, expected, found)
+
+    def _add(self, kind: Kind, offset: int, n: int | None, expected: str, found: str, times: int = 1) -> None:
+        setattr(self, kind, getattr(self, kind) + times)
+        self.findings.add(Difference(kind, expected, found, self.subject.topic, self.subject.partition, offset, n))
+
+
+def _named(outcome: Outcome) -> str:
+    return "a row" if outcome.code is None else f"dead letter {outcome.code}"
+
+
+def _shown(value: bytes | None) -> str:
+    return "a tombstone" if value is None else cut(repr(value))
+
+
+def _headers(message: Message) -> list[Any] | None:
+    headers = message.headers()
+    return list(headers.items()) if isinstance(headers, dict) else headers
+
+
+def _micros(message: Message) -> int | None:
+    """Kafka's timestamp in microseconds; None without one, or for a broken clock's that 64 bits can't hold."""
+    kind, milliseconds = message.timestamp()
+    if kind == TIMESTAMP_NOT_AVAILABLE or abs(milliseconds) > _LATEST_MILLISECONDS:
+        return None
+    return milliseconds * _MICROSECONDS

@@ -1,0 +1,84 @@
+"""Which offsets a pipeline answers for, by what its ledger says was read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from frazil.verify.ledger import READING, Batch, Position, Removed
+from frazil.verify.spans import Segments, with_pass, without
+
+Key = tuple[str, int]
+
+_NO_END = 2**63 - 1
+
+
+def coverage(batches: Sequence[Batch], position: Position) -> dict[Key, Segments]:
+    """What batches read of the present incarnation of each topic, and whose outcomes are still there.
+
+    A replay takes the outcomes of its range out and reads it anew, a backward reset takes out what lies beyond: then
+    an offset has one pass. A backward reset that allowed duplicates takes nothing out: then each pass adds one, and an
+    outcome is told from another by the batch number it carries.
+
+    Args:
+        batches: All batches of the ledger.
+        position: The last position: which topics there are, and since which batch.
+    """
+    covered: dict[Key, Segments] = {
+        (name, number): [] for name, topic in position.topics.items() for number in range(len(topic.next))
+    }
+    undone = rolled_back(batches)
+    for batch in batches:
+        if batch.n in undone:
+            continue
+        for removed in _removed(batch):
+            _take_out(covered, removed, batch.n)
+        for r in batch.ranges if batch.kind in READING else ():
+            if r.topic in position.topics and batch.n >= position.topics[r.topic].since:
+                key = r.topic, r.partition
+                covered[key] = with_pass(covered.get(key, []), r.start, r.end, batch.n)
+    return covered
+
+
+def rolled_back(batches: Sequence[Batch]) -> frozenset[int]:
+    """Numbers of batches that a rollback of the closing table undid: what they read, and what they took out.
+
+    A rewind says so by taking out, whatever the partition, all that batches from a number on landed. One that was rolled
+    back itself undoes nothing.
+    """
+    undone: set[int] = set()
+    for batch in reversed(batches):
+        if batch.kind == "rewind" and batch.n not in undone:
+            undone.update(n for r in batch.removed if r.partition is None for n in range(r.since, batch.n))
+    return frozenset(undone)
+
+
+def _removed(batch: Batch) -> Sequence[Removed]:
+    if batch.kind == "settle":
+        return ()  # it takes out letters only to stage the same ones again, under the numbers they had
+    if batch.removed or batch.kind != "rewind":
+        return batch.removed
+    return [  # nothing was left to take out of followers: the rollback itself took the rows
+        Removed(name, number, offset, None, 0)
+        for name, topic in batch.position.topics.items()
+        for number, offset in enumerate(topic.next)
+    ]
+
+
+def given_up(batches: Sequence[Batch]) -> dict[Key, list[tuple[int, int, int]]]:
+    """Per partition the offsets whose lost dead letters a settle gave up: start, end, number of the settling batch."""
+    found: dict[Key, list[tuple[int, int, int]]] = {}
+    for batch in batches:
+        for r in batch.skipped if batch.kind == "settle" else ():
+            found.setdefault((r.topic, r.partition), []).append((r.start, r.end, batch.n))
+    return found
+
+
+def _take_out(covered: dict[Key, Segments], removed: Removed, n: int) -> None:
+    end = _NO_END if removed.end is None else removed.end
+    for key, segments in covered.items():
+        if key[0] == removed.topic and removed.partition in (None, key[1]):
+            covered[key] = without(segments, removed.start, end, _between(removed.since, n))
+
+
+def _between(since: int, n: int) -> Callable[[int], bool]:
+    return lambda number: since <= number < n

@@ -1,0 +1,268 @@
+"""Kafka, read for this check alone: committed records by explicit offsets, and what the cluster says of its topics."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from frazil.errors import FrazilError, Retryable
+from frazil.pipeline.settings import ClusterSettings
+from frazil.verify.faults import kafka_fault
+
+ANSWER_SECONDS = 10.0
+"""Bounds one question."""
+
+SILENT_SECONDS = 20.0
+"""Bounds the time without any progress while records are read."""
+
+_POLL_SECONDS = 0.5
+_CONSUMED_AT_ONCE = 10_000
+
+_END_OF_PARTITION: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes begin with an underscore
+_NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+"""How the zero id is written: what brokers without topic ids answer."""
+
+_DEFAULTS: Mapping[str, Any] = {"socket.connection.setup.timeout.ms": 3_000, "log.connection.close": False}
+_REQUIRED: Mapping[str, Any] = {
+    "group.id": "frazil-verify",  # asked for by the client; nothing is ever committed to it
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",
+    "isolation.level": "read_committed",
+    "enable.partition.eof": True,
+    "check.crcs": True,
+    "fetch.wait.max.ms": 50,
+}
+_LOG = logging.getLogger(__name__)
+_LOG.addHandler(logging.NullHandler())
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """What the cluster says of a topic now.
+
+    Attributes:
+        id: Topic id as Kafka's tools write it, None where the broker gives none.
+        is_compacted: Whether records may vanish from the middle of the log.
+        offsets: Per partition: the first offset it holds, and the last stable one (exclusive).
+    """
+
+    id: str | None
+    is_compacted: bool
+    offsets: tuple[tuple[int, int], ...]
+
+
+class Source:
+    """The Kafka cluster of a pipeline.
+
+    Args:
+        name: Its name in the settings file.
+        settings: How to reach it.
+    """
+
+    def __init__(self, name: str, settings: ClusterSettings) -> None:
+        self.name = name
+        self._properties = {"bootstrap.servers": settings.bootstrap_servers, **settings.properties}
+        self._said: dict[int, str] = {}
+
+    def __repr__(self) -> str:
+        return f"Source({self.name!r})"
+
+    def cluster_id(self) -> str:
+        """Id of the cluster.
+
+        Raises:
+            Retryable: It does not answer.
+            Terminal: It does not let us in.
+        """
+        doing = f"asking Kafka cluster {self.name} for its id"
+        try:
+            admin = self._admin()  # a name of its own: a client that nobody holds takes its questions with it
+            found: str = admin.describe_cluster(request_timeout=ANSWER_SECONDS).result().cluster_id
+        except KafkaException as error:
+            raise self.fault(error, doing) from error
+        return found
+
+    def topics(self, names: Sequence[str]) -> dict[str, TopicState]:
+        """State of the topics; those that the cluster does not have are left out.
+
+        Raises:
+            Retryable: It does not answer.
+            Terminal: It does not let us in.
+        """
+        if not names:
+            return {}
+        doing = f"asking Kafka cluster {self.name} for topics {', '.join(names)}"
+        consumer = self.consumer()
+        try:
+            return self._states(consumer, names)
+        except KafkaException as error:
+            raise self.fault(error, doing) from error
+        finally:
+            consumer.close()
+
+    def _states(self, consumer: Consumer, names: Sequence[str]) -> dict[str, TopicState]:
+        admin, found = self._admin(), {}
+        described = admin.describe_topics(TopicCollection(list(names)), request_timeout=ANSWER_SECONDS)
+        for name, answer in described.items():
+            try:
+                topic = answer.result()
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    continue
+                raise
+            held = [self._held(consumer, name, p) for p in sorted(part.id for part in topic.partitions)]
+            found[name] = TopicState(_topic_id(str(topic.topic_id)), self._is_compacted(admin, name), tuple(held))
+        return found
+
+    @staticmethod
+    def _held(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
+        # With isolation level read_committed, the upper one is the last stable offset.
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_SECONDS)
+        return low, high
+
+    @staticmethod
+    def _is_compacted(admin: AdminClient, topic: str) -> bool:
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        answer = admin.describe_configs([resource], request_timeout=ANSWER_SECONDS)[resource].result()
+        return "compact" in str(answer["cleanup.policy"].value)
+
+    def offsets_at(self, milliseconds: int, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int | None]:
+        """First offset at or after an instant per partition, None where there is none.
+
+        Raises:
+            Retryable: It does not answer.
+            Terminal: It does not let us in.
+        """
+        asked = [TopicPartition(topic, partition, milliseconds) for topic, partition in partitions]
+        consumer = self.consumer()
+        try:
+            answers = consumer.offsets_for_times(asked, timeout=ANSWER_SECONDS) if asked else []
+        except KafkaException as error:
+            raise self.fault(error, f"asking Kafka cluster {self.name} for offsets at an instant") from error
+        finally:
+            consumer.close()
+        return {(a.topic, a.partition): a.offset if a.offset >= 0 else None for a in answers}
+
+    def consumer(self) -> Consumer:
+        """A consumer of committed records.
+
+        Raises:
+            Terminal: The cluster's properties are not valid.
+        """
+        try:
+            return Consumer({**_DEFAULTS, **self._properties, **_REQUIRED, **self._hooks()})
+        except KafkaException as error:
+            raise self.fault(error, f"Kafka cluster {self.name}") from error
+
+    def _admin(self) -> AdminClient:
+        return AdminClient({**_DEFAULTS, **self._properties, **self._hooks()})
+
+    def _hooks(self) -> dict[str, Any]:
+        return {"error_cb": self._hear, "logger": _LOG}
+
+    def _hear(self, error: KafkaError) -> None:
+        self._said[error.code()] = error.str()
+
+    def fault(self, error: KafkaException | KafkaError, doing: str) -> FrazilError:
+        """The Frazil error for what the client said."""
+        return kafka_fault(error, doing, self._properties, self.complaints())
+
+    def complaints(self) -> str:
+        """What connections failed with, to be put behind a message."""
+        return f"; {'; '.join(sorted(self._said.values()))}" if self._said else ""
+
+
+def _topic_id(text: str) -> str | None:
+    # librdkafka writes the plain base64 alphabet, Kafka's tools the one for URLs.
+    return None if text == _NO_TOPIC_ID else text.replace("+", "-").replace("/", "_")
+
+
+class PartitionReader:
+    """Reads ascending ranges of one partition; ranges that touch are read in one go.
+
+    Args:
+        source: The cluster.
+        topic: Topic.
+        partition: Partition number.
+    """
+
+    def __init__(self, source: Source, topic: str, partition: int) -> None:
+        self._source, self._topic, self._partition = source, topic, partition
+        self._consumer: Consumer | None = None
+        self._arrived: deque[Message] = deque()
+        self._at = -1
+
+    def close(self) -> None:
+        """End the consumer, if there is one."""
+        if self._consumer is not None:
+            self._consumer.close()
+
+    def read(self, start: int, end: int) -> Iterator[Message]:
+        """Committed records with offsets `start` <= o < `end`, in order.
+
+        Ends when Kafka hands out something at or beyond `end`: a record, or the end of the partition, which counts the
+        transaction markers and aborted records before it.
+
+        Args:
+            start: First offset; the log must hold it.
+            end: One past the last; at most the last stable offset.
+
+        Raises:
+            Retryable: Nothing arrives any more, or the log was shortened meanwhile.
+            Terminal: The cluster does not let us in.
+        """
+        if start >= end:
+            return
+        if start != self._at:
+            self._begin(start)
+        while self._at < end:
+            if not self._arrived:
+                self._arrived.extend(self._next(end))
+            message = self._arrived[0]
+            if (error := message.error()) is not None:
+                self._arrived.popleft()
+                self._at = max(self._at, self._end_of_partition(message, error))
+            elif (offset := message.offset() or 0) >= end:
+                self._at = end  # kept: the next range may begin with it
+            else:
+                self._arrived.popleft()
+                self._at = offset + 1
+                if offset >= start:
+                    yield message
+        self._at = end
+
+    def _begin(self, start: int) -> None:
+        if self._consumer is None:
+            self._consumer = self._source.consumer()
+        self._arrived.clear()
+        self._consumer.assign([TopicPartition(self._topic, self._partition, start)])
+        self._at = start
+
+    def _next(self, end: int) -> list[Message]:
+        if self._consumer is None:
+            raise RuntimeError("read before a range was begun")
+        deadline = time.monotonic() + SILENT_SECONDS
+        while (first := self._consumer.poll(_POLL_SECONDS)) is None:
+            if time.monotonic() >= deadline:
+                raise Retryable(
+                    f"{self._name()}: nothing arrived for {SILENT_SECONDS:.0f} s at offset {self._at}, on the way to {end}"
+                    f"{self._source.complaints()}",
+                    next_step="try again; if it stays, look at the broker that leads the partition",
+                )
+        return [first, *self._consumer.consume(_CONSUMED_AT_ONCE, 0)]
+
+    def _end_of_partition(self, message: Message, error: KafkaError) -> int:
+        if error.code() == _END_OF_PARTITION:
+            return message.offset() or 0
+        raise self._source.fault(error, f"reading {self._name()} at offset {self._at}")
+
+    def _name(self) -> str:
+        return f"Kafka cluster {self._source.name}, topic {self._topic}, partition {self._partition}"

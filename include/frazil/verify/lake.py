@@ -1,0 +1,223 @@
+"""The tables of a pipeline, opened for this check alone, each pinned to one snapshot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, LessThan
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+
+from frazil.errors import Retryable, Terminal
+from frazil.pipeline.model import KafkaColumns, Pipeline
+from frazil.pipeline.settings import CatalogSettings
+from frazil.verify.faults import reading_tables
+from frazil.verify.ledger import Batch, Position, batches_of, position_of
+
+ROUNDS = 3
+"""How often the tables are loaded until they show one batch: a run may be rolling one forward."""
+
+LETTER_COLUMNS = KafkaColumns(topic="topic", partition="partition", offset="offset", timestamp="timestamp")
+"""Where dead letters say which record they are."""
+
+_TYPES = {"jdbc": "sql"}
+"""PyIceberg's name for a kind of catalog, where it is another one than Spark's."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """A table and the columns that say which record a row is."""
+
+    table: Table
+    name: str
+    columns: KafkaColumns
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What a pipeline wrote, as of one moment.
+
+    Attributes:
+        destination: The table of rows, which is the closing table too.
+        letters: The dead letters.
+        batches: The ledger.
+        summary: Position in the snapshots of the closing table, None once they are expired.
+        mirrored: Position in its property.
+        done: Number of the batch that the ledger's own mark names; None if it has none.
+    """
+
+    destination: Held
+    letters: Held
+    batches: list[Batch]
+    summary: Position | None
+    mirrored: Position | None
+    done: int | None
+
+    @property
+    def n(self) -> int | None:
+        """Number of the batch that the closing table holds last."""
+        found = self.summary or self.mirrored
+        return None if found is None else found.n
+
+    @property
+    def finished(self) -> int | None:
+        """Number of the batch that the ledger holds last."""
+        return self.batches[-1].n if self.batches else None
+
+
+def open_tables(pipeline: Pipeline, settings: CatalogSettings, columns: KafkaColumns) -> Tables:
+    """Load the tables, again if a run ended a batch in between.
+
+    Raises:
+        Terminal: A table is missing, or does not have the declared columns.
+        Retryable: The catalog or the storage is not available now, or runs don't stop landing batches.
+    """
+    _require_database(pipeline, settings)
+    with reading_tables(f"opening catalog {pipeline.catalog}"):
+        catalog = _catalog(pipeline.catalog, settings)
+    tables = _load(catalog, pipeline, columns)
+    for _ in range(ROUNDS):
+        # Letters that a rival lands between two of our looks would have no batch: look whether it still stands.
+        if tables.n == tables.finished and _position_now(catalog, pipeline) == (tables.summary, tables.mirrored):
+            return tables
+        tables = _load(catalog, pipeline, columns)
+    if tables.n == tables.finished:
+        raise Retryable(
+            f"pipeline {pipeline.name}: a run kept landing batches over {ROUNDS} looks at its tables",
+            next_step="verify between two runs",
+        )
+    return tables
+
+
+def _require_database(pipeline: Pipeline, settings: CatalogSettings) -> None:
+    """A check must not make what it looks for: opening a SQLite file that is not there would."""
+    file = settings.uri.removeprefix("sqlite:///")
+    if file != settings.uri and not Path(file).is_file():
+        raise Terminal(
+            f"catalog {pipeline.catalog} is empty: there is no database {file}, so there is no table of {pipeline.name}",
+            next_step=f"run the pipeline first: frazil run {pipeline.name}",
+        )
+
+
+def _catalog(name: str, settings: CatalogSettings) -> Catalog:
+    places = {"uri": settings.uri, "warehouse": settings.warehouse}
+    given = {key: value for key, value in places.items() if value is not None}
+    return load_catalog(name, **settings.properties, **given, type=_TYPES.get(settings.type, settings.type))
+
+
+def _load(catalog: Catalog, pipeline: Pipeline, columns: KafkaColumns) -> Tables:
+    declared = pipeline.destinations[0]
+    # The ledger comes last in a batch, so it is read last: what it names is in the others.
+    destination = _table(catalog, declared.table, pipeline)
+    letters = _table(catalog, pipeline.dead_letters_table, pipeline)
+    ledger = _table(catalog, pipeline.ledger_table, pipeline)
+    _require(destination, declared.table, [*declared.columns, *declared.added_columns])
+    return Tables(
+        Held(destination, declared.table, columns),
+        Held(letters, pipeline.dead_letters_table, LETTER_COLUMNS),
+        batches_of(_ledger_rows(ledger, pipeline), pipeline.ledger_table),
+        *_positions(destination.metadata, pipeline),
+        _done(ledger.metadata, pipeline),
+    )
+
+
+def _position_now(catalog: Catalog, pipeline: Pipeline) -> tuple[Position | None, Position | None]:
+    return _positions(_table(catalog, pipeline.destinations[0].table, pipeline).metadata, pipeline)
+
+
+def _positions(metadata: TableMetadata, pipeline: Pipeline) -> tuple[Position | None, Position | None]:
+    """The position in the snapshots of the closing table, and the one in its property."""
+    key, table = f"kafka.offsets.{pipeline.name}", pipeline.destinations[0].table
+    return _in_snapshots(metadata, key, table), _in_property(metadata, key, table)
+
+
+def _table(catalog: Catalog, name: str, pipeline: Pipeline) -> Table:
+    with reading_tables(f"loading table {name}"):
+        try:
+            return catalog.load_table(name)
+        except (NoSuchTableError, NoSuchNamespaceError) as error:
+            raise Terminal(
+                f"pipeline {pipeline.name}: there is no table {name} in catalog {pipeline.catalog}",
+                next_step=f"run it first: frazil run {pipeline.name}. If it ran before, the table was dropped: restore it",
+            ) from error
+
+
+def _require(table: Table, name: str, columns: Sequence[str]) -> None:
+    there = {field.name for field in table.schema().fields}
+    if missing := [column for column in columns if column not in there]:
+        raise Terminal(
+            f"table {name} has no column {', '.join(missing)}, which the pipeline file declares",
+            next_step="change the pipeline file, or alter the table: frazil run says what does not fit",
+        )
+
+
+def _ledger_rows(ledger: Table, pipeline: Pipeline) -> list[dict[str, Any]]:
+    with reading_tables(f"reading ledger {pipeline.ledger_table}"):
+        rows: list[dict[str, Any]] = ledger.scan(row_filter=equals("pipeline", pipeline.name)).to_arrow().to_pylist()
+    return rows
+
+
+def _in_snapshots(metadata: TableMetadata, key: str, table: str) -> Position | None:
+    """The value of the newest snapshot of main that has one."""
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    head = metadata.current_snapshot()
+    while head is not None:
+        if head.summary is not None and (text := head.summary.additional_properties.get(key)) is not None:
+            return position_of(text, f"snapshot {head.snapshot_id} of {table}")
+        head = None if head.parent_snapshot_id is None else by_id.get(head.parent_snapshot_id)
+    return None
+
+
+def _in_property(metadata: TableMetadata, key: str, table: str) -> Position | None:
+    value = _mirrored(metadata, key, table)
+    return None if value is None else position_of(value, f"property {key} of {table}")
+
+
+def _done(metadata: TableMetadata, pipeline: Pipeline) -> int | None:
+    value = _mirrored(metadata, f"frazil.done.{pipeline.name}", pipeline.ledger_table)
+    return None if value is None else int(json.loads(value)["n"])
+
+
+def _mirrored(metadata: TableMetadata, key: str, table: str) -> str | None:
+    """A value that a property keeps, beside the id of the snapshot that brought it."""
+    text = metadata.properties.get(key)
+    if text is None:
+        return None
+    try:
+        return str(json.loads(text)["value"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise Terminal(
+            f"property {key} of {table} can't be read: {text[:200]!r}", next_step="was it edited by hand?"
+        ) from error
+
+
+def equals(column: str, value: str | int) -> BooleanExpression:
+    """The filter `column = value`."""
+    return EqualTo(column, value)  # type: ignore[call-arg, arg-type, misc]  # mypy sees the model's fields, not its __init__
+
+
+def within(held: Held, topic: str, partition: int, start: int, end: int | None) -> BooleanExpression:
+    """The filter for offsets `start` <= o < `end` of one partition; no end stands for no bound."""
+    names = held.columns
+    place = And(equals(names.topic, topic), equals(names.partition, partition))
+    found = And(place, GreaterThanOrEqual(names.offset, start))  # type: ignore[call-arg, arg-type, misc]
+    return found if end is None else And(found, LessThan(names.offset, end))  # type: ignore[call-arg, arg-type, misc]
+
+
+def scan(held: Held, where: BooleanExpression | None, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Rows of a table, batch by batch.
+
+    Raises:
+        Retryable: The storage is not available now.
+        Terminal: A file is gone, or can't be read.
+    """
+    with reading_tables(f"reading table {held.name}"):
+        scanned = held.table.scan(selected_fields=tuple(columns))
+        yield from (scanned if where is None else scanned.filter(where)).to_arrow_batch_reader()

@@ -1,0 +1,176 @@
+"""The ledger as plain data: which batch read what, and where the position stood after it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+from frazil.errors import Terminal
+
+READING = frozenset({"ingest", "replay"})
+"""Kinds of batches that read records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic of a position: its Kafka id, offsets per partition, and the batch that began this incarnation of it."""
+
+    id: str | None
+    start: tuple[int, ...]
+    next: tuple[int, ...]
+    since: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a pipeline stood after batch `n`. `body` is all of it, for comparing."""
+
+    n: int
+    epoch: int
+    cluster: str
+    topics: Mapping[str, Topic]
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Offsets `start` <= o < `end` of one partition."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """Rows that a batch took out of a table: None stands for every partition, or for no upper bound."""
+
+    topic: str
+    partition: int | None
+    start: int
+    end: int | None
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One batch: what its rows of the ledger say together.
+
+    Attributes:
+        n: Batch number.
+        ids: Ids of the batches that claim the number; one, if all is well.
+        kind: start, ingest, replay, reset, rewind or settle.
+        config: Hash of the pipeline file it ran under.
+        read: Records read; `written`, `dead` and `filtered` are what became of them.
+        position: The position after it.
+        ranges: What it read.
+        skipped: Offsets it gave up because retention had deleted them.
+        removed: What it took out of tables.
+        abandoned: What a settle gave up, on record.
+        rows: Role -> rows put into its tables.
+        tables: Tables of its ledger rows, one name per row.
+    """
+
+    n: int
+    ids: tuple[str, ...]
+    kind: str
+    config: str
+    read: int
+    written: int
+    dead: int
+    filtered: int
+    position: Position
+    ranges: tuple[Range, ...] = ()
+    skipped: tuple[Range, ...] = ()
+    removed: tuple[Removed, ...] = ()
+    abandoned: int = 0
+    rows: Mapping[str, int] = field(default_factory=dict)
+    tables: tuple[str, ...] = ()
+
+
+def unrecorded(batches: Sequence[Batch]) -> frozenset[int]:
+    """Numbers of batches whose ledger rows were lost, and given up by a settle of the ledger: nobody knows them."""
+    settled = [b.n for b in batches if b.kind == "settle" and b.abandoned and not (b.ranges or b.skipped or b.removed)]
+    return frozenset(range(max(settled, default=0))) - {batch.n for batch in batches}
+
+
+def position_of(text: str, where: str) -> Position:
+    """Read a position.
+
+    Raises:
+        Terminal: The text is none.
+    """
+    try:
+        body = json.loads(text)
+        topics = {
+            name: Topic(of["id"], tuple(of["from"]), tuple(of["next"]), of.get("since", 0))
+            for name, of in body["topics"].items()
+        }
+        return Position(body["n"], body["epoch"], body["cluster"], topics, body)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Terminal(f"{where} holds no position: {text[:200]!r} ({error})", next_step=_EDITED) from error
+
+
+_EDITED = "was it edited by hand? frazil history PIPELINE shows the positions of all batches"
+
+
+def batches_of(rows: Iterable[Mapping[str, Any]], ledger: str) -> list[Batch]:
+    """The batches of a pipeline, by number.
+
+    Args:
+        rows: Rows of the ledger, as mappings. Columns that older versions did not write may be missing.
+        ledger: Name of the ledger, for messages.
+
+    Raises:
+        Terminal: A row can't be read.
+    """
+    ordered = sorted(rows, key=lambda row: (row["n"], row["role"] != "destination", row["table"]))
+    return [_batch(n, list(of), ledger) for n, of in groupby(ordered, key=lambda row: row["n"])]
+
+
+def _batch(n: int, rows: list[Mapping[str, Any]], ledger: str) -> Batch:
+    first = rows[0]
+    where = f"ledger {ledger}, batch {n}"
+    position = position_of(first["position"], where)
+    counts = {name: first[f"records_{name}"] for name in ("read", "written", "dead", "filtered")}
+    roles: dict[str, int] = {}
+    for row in rows:
+        roles[row["role"]] = roles.get(row["role"], 0) + row["rows"]
+    try:
+        ranges = _ranges(first.get("ranges"))
+        return Batch(
+            n=n,
+            ids=tuple(sorted({row["batch"] for row in rows})),
+            kind=first["kind"],
+            config=first["config"],
+            **counts,
+            position=position,
+            ranges=_by_position(first["kind"], position) if ranges is None else ranges,
+            skipped=_ranges(first.get("skipped")) or (),
+            removed=tuple(Removed(*of) for row in rows for of in json.loads(row.get("removed") or "[]")),
+            abandoned=first.get("abandoned") or 0,
+            rows=roles,
+            tables=tuple(row["table"] for row in rows),
+        )
+    except (ValueError, TypeError) as error:
+        raise Terminal(f"{where} can't be read: {error}", next_step=_EDITED) from error
+
+
+def _ranges(text: str | None) -> tuple[Range, ...] | None:
+    return None if text is None else tuple(Range(*of) for of in json.loads(text))
+
+
+def _by_position(kind: str, position: Position) -> tuple[Range, ...]:
+    """What a batch read, where an older version wrote it into the position only."""
+    if kind != "ingest":
+        return ()
+    return tuple(
+        Range(name, number, begin, end)
+        for name, topic in position.topics.items()
+        for number, (begin, end) in enumerate(zip(topic.start, topic.next, strict=True))
+        if begin < end
+    )

@@ -1,0 +1,133 @@
+"""What the tables hold of a stretch of offsets, as hashes: small enough to be held beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from frazil.pipeline.types import ColumnType, Primitive
+from frazil.verify.canonical import Digest, column_values, digest
+from frazil.verify.lake import Held, scan, within
+
+_LONG = Primitive("long")
+_CELLS = ("key", "value")
+
+Cells = tuple[Digest | None, ...]
+
+
+class Outcome(NamedTuple):
+    """What became of one record.
+
+    Attributes:
+        batch: Number of the batch that says so.
+        code: Reason of a dead letter, None for a row.
+        digest: Hash of all values; for a row of a batch under another pipeline file, the hash of each.
+    """
+
+    batch: int | None
+    code: str | None
+    digest: Digest | Cells
+
+
+Found = dict[int, list[Outcome]]
+"""Offset -> outcomes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Offsets `start` <= o < `end` of one partition, of rows landed by batch `since` or later; no end: no bound."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int | None
+    since: int
+
+
+def cell_digests(values: Sequence[Any]) -> Cells:
+    """Hash of each value, None for null."""
+    return tuple(None if value is None else digest(value) for value in values)
+
+
+class Outcomes:
+    """Reads outcomes from the destination and the dead letters.
+
+    Args:
+        destination: The table of rows.
+        letters: The dead letters.
+        columns: Declared columns of the destination, in order.
+        older: Numbers of batches that ran under another pipeline file.
+    """
+
+    def __init__(
+        self, destination: Held, letters: Held, columns: Mapping[str, ColumnType], older: frozenset[int]
+    ) -> None:
+        self._destination, self._letters = destination, letters
+        self._columns, self._older = columns, older
+
+    def rows(self, stretch: Stretch, found: Found, *, with_values: bool) -> int:
+        """Add the rows of a stretch to `found` and return how many there are."""
+        count = 0
+        for batch in self._scan(self._destination, stretch, list(self._columns) if with_values else []):
+            values = zip(*self._values(batch), strict=True) if with_values else iter([()] * batch.num_rows)
+            for offset, n, row in zip(*self._places(self._destination, batch), values, strict=True):
+                if n is None or n >= stretch.since:
+                    whole = cell_digests(row) if n in self._older else digest(row)
+                    found.setdefault(offset, []).append(Outcome(n, None, whole))
+                    count += 1
+        return count
+
+    def letters(self, stretch: Stretch, found: Found) -> int:
+        """Add the dead letters of a stretch to `found` and return how many there are."""
+        count = 0
+        for batch in self._scan(self._letters, stretch, ["code", "headers", *_CELLS]):
+            code, headers, key, value = (batch.column(name).to_pylist() for name in ("code", "headers", *_CELLS))
+            stamps = column_values(batch.column(self._letters.columns.timestamp), _LONG)
+            places = self._places(self._letters, batch)
+            for offset, n, why, *record in zip(*places, code, key, value, map(pairs, headers), stamps, strict=True):
+                if n is None or n >= stretch.since:
+                    found.setdefault(offset, []).append(Outcome(n, why or "", digest(tuple(record))))
+                    count += 1
+        return count
+
+    def offsets(self, stretch: Stretch) -> Iterator[tuple[str, int, int | None]]:
+        """Table, offset and batch number of every outcome of a stretch."""
+        for held in (self._destination, self._letters):
+            for batch in self._scan(held, stretch, []):
+                for offset, n in zip(*self._places(held, batch), strict=True):
+                    if n is None or n >= stretch.since:
+                        yield held.name, offset, n
+
+    def row(self, stretch: Stretch, n: int | None) -> tuple[Any, ...] | None:
+        """Values of the first row of a stretch that batch `n` landed, the timestamp last; None if it is gone."""
+        for batch in self._scan(self._destination, stretch, list(self._columns)):
+            for _, number, values in zip(
+                *self._places(self._destination, batch), zip(*self._values(batch), strict=True), strict=True
+            ):
+                if number == n:
+                    return tuple(values)
+        return None
+
+    def _scan(self, held: Held, stretch: Stretch, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        names = held.columns
+        wanted = list(dict.fromkeys([*columns, names.offset, names.timestamp, names.batch]))
+        return scan(held, within(held, stretch.topic, stretch.partition, stretch.start, stretch.end), wanted)
+
+    @staticmethod
+    def _places(held: Held, batch: pa.RecordBatch) -> tuple[list[int], list[int | None]]:
+        return batch.column(held.columns.offset).to_pylist(), batch.column(held.columns.batch).to_pylist()
+
+    def _values(self, batch: pa.RecordBatch) -> list[list[Any]]:
+        """Declared columns, then the timestamp, in canonical form."""
+        declared = [column_values(batch.column(name), of) for name, of in self._columns.items()]
+        return [*declared, column_values(batch.column(self._destination.columns.timestamp), _LONG)]
+
+
+def pairs(headers: Sequence[Any] | None) -> tuple[tuple[str, bytes | None], ...] | None:
+    """Headers of a record, from Kafka or from a table; None where there are none."""
+    if not headers:
+        return None
+    return tuple((h["key"], h["value"]) if isinstance(h, dict) else (h[0], h[1]) for h in headers)

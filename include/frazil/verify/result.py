@@ -1,0 +1,143 @@
+"""What a verification found, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+Kind = Literal["missing", "duplicate", "unexpected", "changed", "ledger"]
+
+KEPT_DIFFERENCES = 100
+"""Differences kept with their coordinates; all are counted."""
+
+SHOWN_CHARACTERS = 120
+"""A difference shows this much of a value: enough to know it again, too little to copy a payload into a log."""
+
+
+def cut(value: object) -> str:
+    """A value as text of bounded length."""
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that is not as it must be.
+
+    Attributes:
+        kind: `missing`: a record without outcome. `duplicate`: more than one. `unexpected`: an outcome without its
+            record. `changed`: values that are not the record's. `ledger`: the books contradict each other.
+        expected: What must be there.
+        found: What is.
+        topic: Topic of the record, None for the books.
+        partition: Its partition.
+        offset: Its offset.
+        batch: Number of the batch it is about.
+    """
+
+    kind: Kind
+    expected: str
+    found: str
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    batch: int | None = None
+
+    def __str__(self) -> str:
+        places = (("topic", self.topic), ("partition", self.partition), ("offset", self.offset), ("batch", self.batch))
+        where = ", ".join(f"{name} {value}" for name, value in places if value is not None)
+        return f"{self.kind}: {where + ': ' if where else ''}expected {self.expected}, found {self.found}"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionResult:
+    """What was compared in one partition, and how much of it differs.
+
+    Attributes:
+        topic: Topic.
+        partition: Partition number.
+        covered: Offsets that batches read, gaps of Kafka included.
+        records: Committed records that Kafka holds of them.
+        rows: Rows of the destination.
+        letters: Dead letters.
+        filtered: Records without outcome on purpose.
+        missing: Records without outcome.
+        duplicate: Outcomes beyond the first.
+        unexpected: Outcomes without their record.
+        changed: Outcomes that are not what the record says.
+        unchecked: Outcomes whose record Kafka does not hold any more, where only doubles can be found, and those of
+            batches whose ledger rows were given up.
+        given_up: Bad records whose lost dead letter a settle gave up, on record.
+    """
+
+    topic: str
+    partition: int
+    covered: int = 0
+    records: int = 0
+    rows: int = 0
+    letters: int = 0
+    filtered: int = 0
+    missing: int = 0
+    duplicate: int = 0
+    unexpected: int = 0
+    changed: int = 0
+    unchecked: int = 0
+    given_up: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What a verification found.
+
+    Attributes:
+        pipeline: Name of the pipeline.
+        n: Last finished batch; None if the ledger has none.
+        partitions: Per topic partition, in order.
+        differences: The first differences, ledger first.
+        count: How many differences there are.
+        older_incarnation: Rows and dead letters of topics as they were before they were recreated, or that are gone.
+        foreign: Rows of the destination that carry no Kafka columns: written by somebody else.
+        seconds: How long it took.
+    """
+
+    pipeline: str
+    n: int | None
+    partitions: tuple[PartitionResult, ...]
+    differences: tuple[Difference, ...]
+    count: int
+    older_incarnation: int
+    foreign: int
+    seconds: float
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether everything is as it must be."""
+        return self.count == 0
+
+    @property
+    def records(self) -> int:
+        """Records compared."""
+        return sum(partition.records for partition in self.partitions)
+
+
+@dataclass(slots=True)
+class Findings:
+    """Differences as they are found: all are counted, the first are kept."""
+
+    kept: list[Difference] = field(default_factory=list)
+    count: int = 0
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the next difference will be kept, so that it is worth being described."""
+        return len(self.kept) < KEPT_DIFFERENCES
+
+    def add(self, *differences: Difference) -> None:
+        """Take differences."""
+        self.count += len(differences)
+        self.kept += differences[: KEPT_DIFFERENCES - len(self.kept)]
+
+    def extend(self, differences: Iterable[Difference]) -> None:
+        """Take many differences."""
+        self.add(*differences)

@@ -1,0 +1,113 @@
+"""Arithmetic of offsets: which batches read which part of a partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+Passes = tuple[int, ...]
+"""Numbers of the batches that read an offset and whose outcomes are still there. Usually one; a backward reset that
+allowed duplicates adds another.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Offsets `start` <= o < `end` that the same batches read."""
+
+    start: int
+    end: int
+    passes: Passes
+
+
+Segments = list[Segment]
+"""Ascending, none empty, none overlapping."""
+
+
+def with_pass(segments: Segments, start: int, end: int, n: int) -> Segments:
+    """The segments after batch `n` read `start` <= o < `end`."""
+    if start >= end:
+        return segments
+    if not segments or segments[-1].end <= start:  # the usual case, and cheap: a batch carries on where another ended
+        return [*segments, Segment(start, end, (n,))]
+    return _changed(segments, start, end, lambda passes: (*passes, n))
+
+
+def without(segments: Segments, start: int, end: int, is_gone: Callable[[int], bool]) -> Segments:
+    """The segments after the outcomes of some batches were taken out of `start` <= o < `end`."""
+    return _changed(segments, start, end, lambda passes: tuple(n for n in passes if not is_gone(n)))
+
+
+def _changed(segments: Segments, start: int, end: int, change: Callable[[Passes], Passes]) -> Segments:
+    inside = (replace(s, passes=change(s.passes)) for s in _filled(clip(segments, start, end), start, end))
+    first = segments[0].start if segments else start
+    last = segments[-1].end if segments else end
+    return [*clip(segments, first, start), *(s for s in inside if s.passes), *clip(segments, end, last)]
+
+
+def _filled(segments: Segments, start: int, end: int) -> Iterator[Segment]:
+    """The segments, and the gaps between them as segments that nobody read."""
+    at = start
+    for segment in segments:
+        if at < segment.start:
+            yield Segment(at, segment.start, ())
+        yield segment
+        at = segment.end
+    if at < end:
+        yield Segment(at, end, ())
+
+
+def clip(segments: Segments, start: int, end: int) -> Segments:
+    """What lies in `start` <= o < `end`."""
+    return [
+        replace(s, start=max(s.start, start), end=min(s.end, end)) for s in segments if s.start < end and s.end > start
+    ]
+
+
+def length(segments: Segments) -> int:
+    """How many offsets the segments hold."""
+    return sum(s.end - s.start for s in segments)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A stretch of offsets that is compared at once: bounds the memory."""
+
+    start: int
+    end: int
+    segments: tuple[Segment, ...]
+
+
+def windows(segments: Segments, size: int) -> Iterator[Window]:
+    """Cut segments into windows of at most `size` offsets; neighbours share one, with the small gaps between them."""
+    taken: list[Segment] = []
+    for piece in _pieces(segments, size):
+        if taken and piece.end - taken[0].start > size:
+            yield _window(taken)
+            taken = []
+        taken.append(piece)
+    if taken:
+        yield _window(taken)
+
+
+def _pieces(segments: Segments, size: int) -> Iterator[Segment]:
+    for segment in segments:
+        for start in range(segment.start, segment.end, size):
+            yield replace(segment, start=start, end=min(segment.end, start + size))
+
+
+def _window(taken: Sequence[Segment]) -> Window:
+    return Window(taken[0].start, taken[-1].end, tuple(taken))
+
+
+def gaps(spans: Sequence[tuple[int, int]], start: int, end: int | None) -> list[tuple[int, int | None]]:
+    """What ascending spans leave of `start` <= o < `end`; no end stands for no bound."""
+    found: list[tuple[int, int | None]] = []
+    at = start
+    for low, high in spans:
+        if at < low:
+            found.append((at, low))
+        at = max(at, high)
+    if end is None or at < end:
+        found.append((at, end))
+    return found

@@ -1,0 +1,94 @@
+"""What a DAG run asks for: from its type, its interval, and what a person filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Protocol
+
+from frazil.batch.request import Mode, RunRequest
+from frazil.batch.target import Target, parse_offsets, parse_target
+from frazil.errors import Terminal
+from frazil_airflow.manual import FROM, MAX_RECORDS, MODE, REASON, TO
+
+BACKFILL = "backfill"
+"""Run type. Airflow may make a backfill of a run that exists: its id says `scheduled` then, its type does not."""
+
+_REQUESTED_BY_PEOPLE = (BACKFILL, "manual")
+
+
+class AirflowRun(Protocol):
+    """What is read of Airflow's run, as a task's context has it."""
+
+    run_id: str
+    run_type: Any
+    triggering_user_name: str | None
+    data_interval_start: datetime | None
+    data_interval_end: datetime | None
+    clear_number: int | None
+
+
+def request_of(run: AirflowRun, params: Mapping[str, Any]) -> RunRequest:
+    """Return what the run asks for.
+
+    Raises:
+        Terminal: What was filled in does not fit together, or names no place in a topic.
+    """
+    mode: Mode = params[MODE]
+    start, end = (_place(params[name], name) for name in (FROM, TO))
+    if run.run_type == BACKFILL:
+        start, end = _interval(run, mode, named=bool(start or end))
+    if mode == "replay":
+        _check_replay(start, params[MAX_RECORDS])
+    return RunRequest(
+        run=_run_id(run, mode),
+        started_by=started_by(run),
+        mode=mode,
+        start=start,
+        end=end,
+        reason=params[REASON] or None,
+    )
+
+
+def started_by(run: AirflowRun) -> str:
+    """Return who or what started a run, such as `airflow:scheduled`, `airflow:manual:ana` or `airflow:backfill:ana`."""
+    kind = f"airflow:{run.run_type.value}"
+    user = run.triggering_user_name
+    return f"{kind}:{user}" if user and run.run_type.value in _REQUESTED_BY_PEOPLE else kind
+
+
+def _place(text: str | None, field: str) -> Target | None:
+    if not text or not text.strip():
+        return None
+    text = text.strip()
+    return parse_offsets(text, f"the field {field!r}") if text.startswith("{") else parse_target(text)
+
+
+def _interval(run: AirflowRun, mode: Mode, *, named: bool) -> tuple[Target | None, Target]:
+    """A backfill catches up through its interval, or replays it, or looks at it."""
+    if named:
+        raise Terminal(
+            f"a backfill has its intervals: {FROM!r} and {TO!r} can't be given as well",
+            next_step="leave both empty, or start a single run with them",
+        )
+    start, end = (Target("timestamp", instant) for instant in (run.data_interval_start, run.data_interval_end))
+    return (None if mode == "ingest" else start), end
+
+
+def _check_replay(start: Target | None, max_records: int | None) -> None:
+    if start is None:
+        raise Terminal(
+            f"a replay needs to know where to begin: the field {FROM!r} is empty",
+            next_step=f"fill in {FROM!r}: earliest, an instant such as 2026-05-01T10:00:00+00:00, or offsets as JSON",
+        )
+    if max_records is not None:
+        raise Terminal(
+            f"a replay replaces its whole range in one commit: {MAX_RECORDS!r} does not apply to it",
+            next_step=f"leave {MAX_RECORDS!r} empty and say with {TO!r} where to end",
+        )
+
+
+def _run_id(run: AirflowRun, mode: Mode) -> str:
+    """A replay that is in the ledger under its id is done. Cleared, or taken up by another backfill, it is a new one."""
+    again = run.clear_number if mode == "replay" else None
+    return f"{run.run_id}#{again}" if again else run.run_id

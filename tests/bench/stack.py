@@ -1,0 +1,43 @@
+"""What every measurement needs: a broker of its own on free ports, and a project with one pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from frazil.local import broker
+from frazil.local.home import Home, with_ports
+from frazil.local.port import is_free
+from frazil.local.process import Processes
+from frazil.project import Project
+
+
+@contextmanager
+def running_broker(root: Path) -> Iterator[Home]:
+    """A broker of its own, stopped at the end."""
+    kafka, controller = [port for port in range(21_000, 22_000) if is_free(port)][:2]
+    home = with_ports(replace(Home.resolve(), root=root), kafka=kafka, controller=controller)
+    processes = Processes(home.run, home.logs, home.root)
+    try:
+        broker.start(home, processes, lambda _: None)
+        yield home
+    finally:
+        broker.stop(processes)
+
+
+def project(root: Path, home: Home, name: str, pipeline: str, settings: str | None = None) -> Project:
+    """A project in a folder of its own with one pipeline file, and a settings file if it needs another one."""
+    folder = root / f"pipelines-{name}"
+    folder.mkdir()
+    (folder / f"{name}.yaml").write_text(pipeline)
+    env = {
+        "FRAZIL_HOME": str(root / f"home-{name}"),
+        "FRAZIL_PIPELINES": str(folder),
+        "FRAZIL_KAFKA_PORT": str(home.ports.kafka),
+    }
+    if settings is not None:
+        (root / f"settings-{name}.yaml").write_text(settings)
+        env["FRAZIL_SETTINGS"] = str(root / f"settings-{name}.yaml")
+    return Project.load(env)

@@ -1,0 +1,85 @@
+"""What a process of its own does for a test, so that it can be killed or paused like the real thing.
+
+Loaded once by the fork server, which has no threads: a child then starts in milliseconds.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from uuid import uuid4
+
+import confluent_kafka.admin  # noqa: F401 - loaded before the fork, as everything here
+import sqlalchemy.dialects.sqlite  # noqa: F401
+
+from frazil.batch.request import RunRequest
+from frazil.batch.target import Target
+from frazil.crash_points import VARIABLE
+from frazil.errors import FrazilError
+from frazil.project import Project
+from frazil.run.ingest import ingest
+from frazil.run.inline import stage_inline
+from frazil.run.plan import plan_run
+from frazil.run.reset import ResetOrder, plan_reset, reset
+from frazil.run.scope import Clock, Report, Scope, utc_now
+
+PIPELINE = "orders"
+
+Deed = Callable[[Project, Report], None]
+"""What a child does: raises what it can't do."""
+
+
+def enter(deed: Deed, env: Mapping[str, str], crash: str, log: Path) -> None:
+    """Do one deed and end with the exit code of its error, as the command line would."""
+    os.environ[VARIABLE] = crash
+    with log.open("w", buffering=1, encoding="utf-8") as told:
+
+        def report(line: str) -> None:
+            told.write(f"{line}\n")
+
+        try:
+            deed(Project.load(env), report)
+        except FrazilError as error:
+            report(f"{type(error).__name__}: {error}")
+            sys.exit(error.exit_code)
+        except BaseException:
+            report(traceback.format_exc())
+            raise
+
+
+def ahead(clock_file: Path) -> datetime:
+    """A clock that is ahead of the world by as many hours as a file says now."""
+    return datetime.now(UTC) + timedelta(hours=float(clock_file.read_text()))
+
+
+def run(project: Project, report: Report, request: RunRequest | None = None, clock_file: Path | None = None) -> None:
+    """One run: plan, then batches to the plan's ends; what is asked decides whether it lands or replays."""
+    pipeline = project.pipeline(PIPELINE)
+    clock: Clock = partial(ahead, clock_file) if clock_file else utc_now
+    planned = plan_run(project, pipeline, request or RunRequest(str(uuid4())), report, clock)
+    if planned.plan is not None:
+        ingest(project, pipeline, planned.plan, stage_inline, report, clock)
+
+
+def replay(
+    project: Project,
+    report: Report,
+    start: Target,
+    end: Target | None = None,
+    run_id: str | None = None,
+    clock_file: Path | None = None,
+) -> None:
+    """Land a range again."""
+    request = RunRequest(run_id or str(uuid4()), mode="replay", start=start, end=end, reason="a test")
+    run(project, report, request, clock_file)
+
+
+def move(project: Project, report: Report, order: ResetOrder) -> None:
+    """Reset the position."""
+    scope = Scope.of(project, project.pipeline(PIPELINE), report)
+    reset(scope, plan_reset(scope, order), RunRequest(str(uuid4()), reason="a test"))

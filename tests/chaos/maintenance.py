@@ -1,0 +1,97 @@
+"""Iceberg's own maintenance, by Spark, on the catalog of a lab."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from frazil.local.home import Home
+from frazil.local.jars import jar_paths
+from frazil.local.java import ensure_java
+from frazil.project import Project
+
+_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+
+
+@dataclass
+class Maintenance:
+    """One JVM for all labs; each lab gets a session of its own, because all of them call their catalog `lake`."""
+
+    spark: SparkSession
+
+    def of(self, project: Project) -> Upkeep:
+        """Maintenance of one lab's tables."""
+        settings = project.settings.catalogs["lake"]
+        session = self.spark.newSession()
+        catalog = {
+            "": "org.apache.iceberg.spark.SparkCatalog",
+            ".type": "jdbc",
+            ".uri": settings.uri.replace("sqlite:///", "jdbc:sqlite:"),
+            ".warehouse": str(settings.warehouse),
+            ".jdbc.schema-version": "V1",
+            ".cache-enabled": "false",
+        }
+        for key, value in catalog.items():
+            session.conf.set(f"spark.sql.catalog.lake{key}", value)
+        return Upkeep(session)
+
+
+@dataclass
+class Upkeep:
+    """Maintenance of the tables of one catalog."""
+
+    session: SparkSession
+
+    def compact(self, table: str) -> Any:
+        """Rewrite all data files into one."""
+        options = "map('rewrite-all', 'true')"
+        return self._call(f"rewrite_data_files(table => '{table}', options => {options})")
+
+    def expire(self, table: str) -> Any:
+        """Keep the head alone."""
+        future = "TIMESTAMP '2100-01-01 00:00:00'"
+        return self._call(f"expire_snapshots(table => '{table}', older_than => {future}, retain_last => 1)")
+
+    def remove_orphans(self, table: str) -> Any:
+        """Remove files that no snapshot names and that are older than the three days that are Iceberg's default."""
+        return self._call(f"remove_orphan_files(table => '{table}')")
+
+    def rows(self, table: str) -> int:
+        """How many rows Spark reads."""
+        return self.session.table(f"lake.{table}").count()
+
+    def _call(self, procedure: str) -> Any:
+        return self.session.sql(f"CALL lake.system.{procedure}").collect()
+
+
+@contextmanager
+def maintenance() -> Iterator[Maintenance]:
+    """Start Spark on two cores with a small heap."""
+    home = Home.resolve()
+    os.environ["JAVA_HOME"] = str(ensure_java().home)
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("frazil-maintenance")
+        .config("spark.jars", ",".join(str(path) for path in jar_paths(home, "spark")))
+        .config("spark.sql.extensions", _EXTENSIONS)
+        .config("spark.driver.memory", "768m")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    try:
+        yield Maintenance(session)
+    finally:
+        session.stop()

@@ -1,0 +1,101 @@
+"""A random schedule of faults on a real broker, a real catalog and real processes: `python -m tests.chaos.random_schedule`.
+
+The seed decides what happens, in which order and where it hurts; how long things take does not repeat. It ends when its
+time is over: zombies wake up, everything is drained, and every outcome is held against what was produced.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from random import Random, SystemRandom
+
+from frazil.kafka.cluster import Cluster
+from frazil.local import broker
+from frazil.local.home import Home, bootstrap_servers, with_ports
+from frazil.local.port import is_free
+from frazil.local.process import Processes
+from tests.chaos.lab import new_lab
+from tests.chaos.maintenance import maintenance
+from tests.chaos.processes import nursery
+from tests.chaos.storm import Broken, Storm
+from tests.transactions import transactions
+
+PARTITIONS, BATCH = 3, 60
+SHOWN = ("steps", "records", "aborted", "batches", "runs", "kills", "zombies", "refusals", "redone", "later")
+SHOWN_TOO = ("replays", "resets", "rollbacks", "rewinds", "intervals", "maintenance", "foreign")
+
+
+def main() -> int:
+    """Run a schedule; 0 only if nothing was lost, doubled or changed."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=5)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="frazil-chaos-") as folder, ExitStack() as stack:
+        storm = _storm(stack, Path(folder), asked.seed)
+        try:
+            _blow(storm, asked.minutes)
+            said = f"{storm.check()}; {_figures(storm.figures)}"
+        except (Broken, AssertionError) as broken:
+            traceback.print_exception(broken)
+            said = f"BROKEN; {_figures(storm.figures)}"
+    _say(f"seed {asked.seed}: {said}")
+    if said.startswith("BROKEN"):
+        _say(f"again: make chaos SEED={asked.seed} MINUTES={asked.minutes:g}")
+        return 1
+    return 0
+
+
+def _storm(stack: ExitStack, folder: Path, seed: int) -> Storm:
+    cluster = Cluster("local", {"bootstrap.servers": stack.enter_context(_broker(folder))})
+    children = stack.enter_context(nursery(folder / "children"))
+    orders = new_lab(folder, cluster, children, PARTITIONS, max_records=BATCH)
+    upkeep = stack.enter_context(maintenance()).of(orders.project)
+    writer = stack.enter_context(transactions(cluster, orders.topic))
+    return Storm(orders, upkeep, writer, Random(seed))
+
+
+def _blow(storm: Storm, minutes: float) -> None:
+    began = checked = time.monotonic()
+    while time.monotonic() < began + minutes * 60:
+        storm.step()
+        if time.monotonic() > checked + 60:
+            checked = time.monotonic()
+            _say(f"minute {round((checked - began) / 60)}: {storm.check()}; {_figures(storm.figures)}")
+    while storm.zombies:
+        storm.wake_a_zombie()
+
+
+def _figures(figures: Counter[str]) -> str:
+    return ", ".join(f"{name} {figures[name]}" for name in (*SHOWN, *SHOWN_TOO))
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+@contextmanager
+def _broker(folder: Path) -> Iterator[str]:
+    kafka, controller = islice(filter(is_free, SystemRandom().sample(range(20_000, 32_000), 100)), 2)
+    home = with_ports(replace(Home.resolve(), root=folder / "broker"), kafka=kafka, controller=controller)
+    processes = Processes(home.run, home.logs, home.root)
+    try:
+        broker.start(home, processes, lambda _: None)
+        yield bootstrap_servers(home)
+    finally:
+        broker.stop(processes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

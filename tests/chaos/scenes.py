@@ -1,0 +1,102 @@
+"""What can be killed: a deed, how the pipeline stood before it, and the crash points on its way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pytest
+
+from frazil.batch.target import EARLIEST
+from frazil.crash_points import CrashPoint
+from tests.chaos import child
+from tests.chaos.child import Deed
+from tests.chaos.lab import ORDERS, Lab
+
+P = CrashPoint
+
+DECIDE = (P.MANIFEST_WRITTEN, P.DECIDE_COMMITTING, P.DECIDE_COMMITTED)
+FOLLOW = (P.FOLLOW_COMMITTING, P.FOLLOW_COMMITTED)
+RECORD = (P.RECORD_COMMITTING, P.RECORD_COMMITTED)
+READ = (P.PLANNED, P.STAGING, P.STAGED, P.AUDITED)
+BRANCH = (P.BRANCH_MADE, P.BRANCH_STAGED)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A deed to be killed.
+
+    Attributes:
+        name: What it is.
+        points: Where it can be hit, in order.
+        times: The n-th time that it gets to a point is meant, for each of these.
+        prepare: Brings the pipeline to where the deed begins, and returns the deed.
+    """
+
+    name: str
+    points: tuple[CrashPoint, ...]
+    prepare: Callable[[Lab], Deed]
+    times: tuple[int, ...] = (1,)
+
+    def kills(self) -> list[Any]:
+        """Every place where the deed can be hit: this scene, a point, which time. PLANNED comes once only."""
+        return [
+            self.kill(point, time) for point in self.points for time in self.times if (point, time) != (P.PLANNED, 2)
+        ]
+
+    def kill(self, point: CrashPoint, time: int = 1) -> Any:
+        """One place where the deed can be hit, as a parameter of a test."""
+        return pytest.param(self, point, time, id=f"{self.name}-{point}-{time}")
+
+
+def _first(orders: Lab) -> Deed:
+    orders.fill(0)
+    return child.run
+
+
+def _ingest(orders: Lab) -> Deed:
+    orders.fill(0)
+    orders.run()
+    orders.fill(100, 50)
+    return child.run
+
+
+def _replay(orders: Lab) -> Deed:
+    _landed(orders)
+    return partial(child.replay, start=EARLIEST, run_id="replay")
+
+
+def _reset(orders: Lab) -> Deed:
+    _landed(orders)
+    return orders.reset(EARLIEST)
+
+
+def _rewind(orders: Lab) -> Deed:
+    orders.fill(0)
+    orders.run()
+    kept = orders.load().metadata.current_snapshot_id
+    assert kept is not None
+    orders.fill(100)
+    orders.run()
+    orders.load(ORDERS).manage_snapshots().rollback_to_snapshot(kept).commit()
+    return child.run
+
+
+def _landed(orders: Lab) -> None:
+    orders.fill(0)
+    orders.run()
+    orders.fill(100)
+    orders.run()
+
+
+FIRST = Scene("first", (*DECIDE, *RECORD), _first)
+INGEST = Scene("ingest", (*READ, *DECIDE, *FOLLOW, *RECORD), _ingest, (1, 2))
+REPLAY = Scene("replay", (*READ, P.MANIFEST_WRITTEN, *BRANCH, *DECIDE[1:], *FOLLOW, *RECORD), _replay)
+RESET = Scene("reset", (*DECIDE, *FOLLOW, *RECORD), _reset)
+REWIND = Scene("rewind", (*DECIDE, *FOLLOW, *RECORD), _rewind)
+
+SCENES = (FIRST, INGEST, REPLAY, RESET, REWIND)
+BATCH = 24
+"""Records of a batch in these scenes: a run has two or three."""

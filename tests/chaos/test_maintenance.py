@@ -1,0 +1,90 @@
+"""Compaction, expiry and orphan removal by Spark beside runs: the position stays, nothing is done again or twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from frazil.batch.request import RunRequest
+from frazil.crash_points import CrashPoint
+from frazil.run.plan import plan_run
+from tests.chaos.lab import LEDGER, ORDERS, TABLES, Lab
+from tests.chaos.maintenance import Maintenance, Upkeep, maintenance
+from tests.chaos.scenes import BATCH, INGEST, REPLAY, Scene
+
+MakeLab = Callable[..., Lab]
+P = CrashPoint
+
+pytestmark = pytest.mark.full
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Maintenance]:
+    """One JVM for the module."""
+    with maintenance() as started:
+        yield started
+
+
+def everything(upkeep: Upkeep) -> None:
+    """All that a maintenance job may do, in the order in which it does the most harm, on every table."""
+    for table in TABLES:
+        upkeep.compact(table)
+        upkeep.expire(table)
+        upkeep.remove_orphans(table)
+
+
+def test_position_is_lost_by_compaction_and_expiry(lab: MakeLab, spark: Maintenance) -> None:
+    """A hundred idle runs after everything old is gone, nothing is committed; then new records go on where it stood."""
+    orders = lab(max_records=BATCH)
+    orders.fill(0, 60)
+    orders.run()
+    everything(spark.of(orders.project))
+    before = orders.snapshots()
+    assert set(before.values()) == {1}
+
+    for number in range(100):
+        assert plan_run(orders.project, orders.pipeline, RunRequest(f"idle-{number}")).plan is None
+
+    assert orders.snapshots() == before
+    orders.fill(1000)
+    orders.run()
+    orders.assert_clean()
+
+
+@pytest.mark.parametrize(
+    ("scene", "point", "time"),
+    [
+        *(INGEST.kill(point) for point in INGEST.points[1:]),
+        *(REPLAY.kill(point) for point in REPLAY.points[1:]),
+    ],
+)
+def test_maintenance_between_any_two_steps(
+    lab: MakeLab, spark: Maintenance, scene: Scene, point: CrashPoint, time: int
+) -> None:
+    """Everything is compacted, expired and cleaned under a run; files that are staged are too young to be taken."""
+    orders = lab(max_records=BATCH)
+    running = orders.pause(point, time, scene.prepare(orders))
+    upkeep = spark.of(orders.project)
+    everything(upkeep)
+
+    running.resume()
+    said = running.succeed()
+
+    if scene is INGEST:
+        assert "refused" not in said
+    orders.assert_clean()
+    assert upkeep.rows(ORDERS) == len(orders.rows())
+    assert upkeep.rows(LEDGER) == len(orders.rows(LEDGER))
+
+
+def test_rival_run_and_maintenance_meet_in_a_killed_batch(lab: MakeLab, spark: Maintenance) -> None:
+    """A batch is decided and killed, all tables are compacted and expired, and another run finishes the batch."""
+    orders = lab(max_records=BATCH)
+    orders.crash(P.DECIDE_COMMITTED, 1, INGEST.prepare(orders))
+    everything(spark.of(orders.project))
+
+    orders.run()
+
+    orders.assert_clean()
+    orders.assert_at_rest()

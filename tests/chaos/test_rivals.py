@@ -1,0 +1,241 @@
+"""Named schedules: another config, another run, a reset, a changed table at the worst moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+from pyiceberg.transforms import BucketTransform
+from pyiceberg.types import StringType
+
+from frazil.batch.request import RunRequest
+from frazil.batch.target import EARLIEST, Target
+from frazil.crash_points import CrashPoint
+from frazil.errors import Retryable, Terminal
+from tests.chaos import child
+from tests.chaos.lab import LEDGER, LENIENT, LETTERS, ORDERS, STRICT, TABLES, Lab, bad, doubtful, good
+from tests.chaos.scenes import BATCH, BRANCH, FIRST, INGEST, READ, REPLAY
+
+MakeLab = Callable[..., Lab]
+P = CrashPoint
+
+
+@pytest.mark.parametrize("point", [P.DECIDE_COMMITTED, P.FOLLOW_COMMITTING, P.FOLLOW_COMMITTED, P.RECORD_COMMITTING])
+@pytest.mark.parametrize(("before", "after"), [(LENIENT, STRICT), (STRICT, LENIENT)])
+def test_half_published_batch_is_redone_under_another_config(
+    lab: MakeLab, before: dict[str, str], after: dict[str, str], point: CrashPoint
+) -> None:
+    """What was decided is finished as it was decided: a doubtful record keeps the outcome of the old rules."""
+    orders = lab(**before)
+    orders.run()
+    orders.produce([good(1), doubtful(2), bad(3), None])
+    orders.crash(point)
+
+    orders.configure(**after)
+    orders.run()
+
+    orders.assert_clean()
+    is_row = doubtful(2) not in {letter["value"] for letter in orders.rows(LETTERS)}
+    assert is_row == (before is LENIENT)
+
+
+@pytest.mark.parametrize("point", [P.PLANNED, P.STAGED, P.DECIDE_COMMITTING])
+def test_two_runs_with_different_ends_overlap(lab: MakeLab, point: CrashPoint) -> None:
+    """A run whose end a rival passed has nothing left to do, whatever it has staged, and says so by succeeding."""
+    orders = lab(max_records=BATCH)
+    early = orders.pause(point, 1, INGEST.prepare(orders))
+    orders.fill(5000, 70)
+    orders.run()
+    landed = len(orders.batches("ingest"))
+
+    early.resume()
+    early.succeed()
+
+    assert len(orders.batches("ingest")) == landed
+    orders.assert_clean()
+
+
+def test_run_with_the_further_end_loses_what_a_nearer_one_left(lab: MakeLab) -> None:
+    """A rival takes the first part of what was staged; the run plans its batch again and lands the rest."""
+    orders = lab()
+    orders.fill(0)
+    far = orders.pause(P.DECIDE_COMMITTING, 2)  # the first one is the start position's
+    near = Target("offsets", offsets={orders.topic: {0: 7}})
+    orders.run(partial(child.run, request=RunRequest("near", end=near)))
+
+    far.resume()
+
+    assert "refused, planning again" in far.succeed()
+    assert [batch["records_read"] for batch in orders.batches("ingest")] == [7, 17]
+    orders.assert_clean()
+
+
+@pytest.mark.parametrize("point", FIRST.points)
+def test_start_latest_on_an_idle_topic_is_resolved_twice(lab: MakeLab, point: CrashPoint) -> None:
+    """From the first commit on, `latest` is a number: what arrives after it lands, whoever is killed."""
+    orders = lab(start="latest")
+    orders.fill(0)
+    orders.values.clear()  # older than the start
+    orders.crash(point)
+    if point in (P.MANIFEST_WRITTEN, P.DECIDE_COMMITTING):
+        orders.run()  # nothing was decided: this one resolves it
+    orders.fill(100)
+
+    orders.run()
+
+    orders.assert_clean()
+
+
+@pytest.mark.parametrize("point", BRANCH)
+def test_branch_is_dropped_under_a_replay(lab: MakeLab, point: CrashPoint) -> None:
+    """Somebody's clean-up takes the branch that a replay prepares: nothing half done is shown, it is prepared again."""
+    orders = lab(max_records=BATCH)
+    replaying = orders.pause(point, 1, REPLAY.prepare(orders))
+    table = orders.load()
+    (branch,) = {*table.metadata.refs} - {"main"}
+    table.manage_snapshots().remove_branch(branch).commit()
+
+    replaying.resume()
+    replaying.succeed()
+
+    assert len(orders.batches("replay")) == 1
+    orders.assert_clean()
+
+
+def test_branch_of_a_killed_replay_stays_for_ever(lab: MakeLab) -> None:
+    """The next batch that is decided takes along what the killed replay left."""
+    orders = lab(max_records=BATCH)
+    orders.crash(P.BRANCH_STAGED, 1, REPLAY.prepare(orders))
+    assert len(orders.load().metadata.refs) == 2
+    orders.fill(5000)
+    orders.run()
+
+    orders.run()
+
+    assert set(orders.load().metadata.refs) == {"main"}
+    orders.assert_clean()
+
+
+@pytest.mark.parametrize("table", [ORDERS, LETTERS])
+def test_partition_spec_changes_between_stage_and_commit(lab: MakeLab, table: str) -> None:
+    """Files staged for the old spec are not committed under the new one: the batch is staged again."""
+    orders = lab()
+    running = orders.pause(P.AUDITED, 1, INGEST.prepare(orders))
+    column = {ORDERS: "id", LETTERS: "offset"}[table]
+    with orders.load(table).update_spec() as spec:
+        spec.add_field(column, BucketTransform(4), "bucket")
+
+    running.resume()
+
+    assert "refused, planning again" in running.succeed()
+    orders.assert_clean()
+
+
+def test_column_is_replaced_between_stage_and_commit(lab: MakeLab) -> None:
+    """Values are not committed under the id of a column that is gone: a new one of that name gets them, staged again."""
+    orders = lab()
+    orders.fill(0)
+    running = orders.pause(P.AUDITED)
+    with orders.load().update_schema(allow_incompatible_changes=True) as schema:
+        schema.delete_column("name")
+    with orders.load().update_schema() as schema:
+        schema.add_column("name", StringType())
+
+    running.resume()
+
+    assert "refused, planning again" in running.succeed()
+    orders.assert_clean()
+
+
+def test_column_is_renamed_between_stage_and_commit(lab: MakeLab) -> None:
+    """A batch lands by field id, as Iceberg means it; the next plan misses the name, and goes on when it is back."""
+    orders = lab()
+    running = orders.pause(P.AUDITED, 1, INGEST.prepare(orders))
+    with orders.load().update_schema() as schema:
+        schema.rename_column("name", "title")
+    running.resume()
+    running.wait()
+
+    ended = orders.refused()
+
+    assert (ended.code, "column name" in ended.said) == (Terminal.exit_code, True), ended.said
+    with orders.load().update_schema() as schema:
+        schema.rename_column("title", "name")
+    orders.assert_at_rest()
+    orders.assert_clean()
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_harmless_column_added_meanwhile_stops_a_batch(lab: MakeLab, table: str) -> None:
+    """A column that nobody fills yet is no reason to stage again, in any table."""
+    orders = lab()
+    running = orders.pause(P.AUDITED, 1, INGEST.prepare(orders))
+    with orders.load(table).update_schema() as schema:
+        schema.add_column("note", StringType())
+
+    running.resume()
+
+    assert "refused" not in running.succeed()
+    orders.assert_clean()
+
+
+@pytest.mark.parametrize("point", [P.FOLLOW_COMMITTED, P.RECORD_COMMITTING, P.DECIDE_COMMITTED])
+def test_reset_while_a_run_is_between_two_follow_ups(lab: MakeLab, point: CrashPoint) -> None:
+    """The reset finishes the batch before it moves the position; the run notices the new epoch and ends."""
+    orders = lab(max_records=BATCH)
+    running = orders.pause(point, 1, INGEST.prepare(orders))
+    orders.run(orders.reset(EARLIEST))
+
+    running.resume()
+    ended = running.wait()
+
+    assert (ended.code, "epoch" in ended.said) == (Retryable.exit_code, True), ended.said
+    orders.run()
+    orders.assert_clean()
+
+
+def test_second_destination_is_taken_up_by_an_edit(lab: MakeLab) -> None:
+    """A file that names two destinations is refused before anything is touched."""
+    orders = lab()
+    orders.fill(0)
+    orders.run()
+    path = orders.project.pipelines_folder / "orders.yaml"
+    text = path.read_text()
+    path.write_text(text.replace("limits:", "  - {table: shop.more, columns: {id: long}}\nlimits:"))
+
+    ended = orders.refused()
+
+    assert (ended.code, "destinations" in ended.said) == (Terminal.exit_code, True), ended.said
+    path.write_text(text)
+    orders.assert_at_rest()
+
+
+@pytest.mark.parametrize("point", [*READ[1:], P.DECIDE_COMMITTING, P.FOLLOW_COMMITTING, P.RECORD_COMMITTING])
+def test_foreign_append_between_any_two_steps(lab: MakeLab, point: CrashPoint) -> None:
+    """Others' rows in the tables are neither an obstacle nor a reason to do anything again."""
+    orders = lab()
+    running = orders.pause(point, 1, INGEST.prepare(orders))
+    orders.foreign_commit(ORDERS, rows=3)
+    for table in (LETTERS, LEDGER):
+        orders.foreign_commit(table)
+
+    running.resume()
+
+    assert "refused" not in running.succeed()
+    assert orders.assert_clean().foreign == 3
+
+
+def test_commit_on_another_branch_refuses_a_batch(lab: MakeLab) -> None:
+    """Somebody's branch grows while a batch is decided: main did not move, so nothing is done again."""
+    orders = lab()
+    running = orders.pause(P.DECIDE_COMMITTING, 1, INGEST.prepare(orders))
+    table = orders.load()
+    table.manage_snapshots().create_branch(table.metadata.current_snapshot_id, "audit").commit()
+    table.append(orders.load().scan(limit=1).to_arrow(), branch="audit")
+
+    running.resume()
+
+    assert "refused" not in running.succeed()
+    orders.assert_clean()
+    assert set(orders.load().metadata.refs) == {"main", "audit"}

@@ -1,0 +1,53 @@
+"""The same with the product's engine: the driver of a Spark job, or one of its workers, is killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from frazil.crash_points import VARIABLE, CrashPoint
+from frazil.errors import Retryable
+from frazil.local.home import Home
+from frazil.local.jars import fetch
+from tests.chaos.lab import Lab
+from tests.chaos.processes import SECONDS, kill_at
+from tests.chaos.scenes import BATCH
+
+MakeLab = Callable[..., Lab]
+P = CrashPoint
+
+
+def spark_run(orders: Lab, crash: str = "") -> subprocess.CompletedProcess[str]:
+    """`frazil run --engine spark`, with a job that is hit at a crash point."""
+    command = [sys.executable, "-m", "frazil.cli", "run", "orders", "--engine", "spark"]
+    env = os.environ | orders.env | {VARIABLE: crash}
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=2 * SECONDS, check=False)
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        P.DECIDE_COMMITTED,
+        pytest.param(P.STAGING, marks=pytest.mark.full),
+        pytest.param(P.AUDITED, marks=pytest.mark.full),
+        pytest.param(P.FOLLOW_COMMITTING, marks=pytest.mark.full),
+    ],
+)
+def test_killed_spark_job_loses_or_doubles_records(lab: MakeLab, point: CrashPoint) -> None:
+    """Whether a worker dies while it writes or the driver around its commits: the next run carries on."""
+    fetch(Home.resolve(), "spark")
+    orders = lab(partitions=2, max_records=BATCH)
+    orders.run()
+    orders.fill(0, 40)
+    orders.fill(100, 40)
+
+    ended = spark_run(orders, kill_at(point))
+    orders.run()
+
+    assert ended.returncode == Retryable.exit_code, ended.stderr
+    orders.assert_clean()
+    orders.assert_at_rest()

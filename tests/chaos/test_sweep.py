@@ -1,0 +1,149 @@
+"""SIGKILL at every crash point, then somebody carries on: every record has its outcome, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from frazil.crash_points import CrashPoint
+from tests.chaos import child
+from tests.chaos.child import Deed
+from tests.chaos.lab import LEDGER, LENIENT, LETTERS, ORDERS, STRICT, Lab
+from tests.chaos.processes import kill_at
+from tests.chaos.scenes import BATCH, BRANCH, FIRST, FOLLOW, INGEST, RECORD, REPLAY, RESET, REWIND, SCENES, Scene
+
+MakeLab = Callable[..., Lab]
+P = CrashPoint
+
+ONCE = [
+    *map(INGEST.kill, INGEST.points),
+    *map(REPLAY.kill, BRANCH),
+]
+"""Every crash point once; those of a retry need a rival and have their own test."""
+
+RETRIES: Final = {P.DECIDE_RETRYING: ORDERS, P.FOLLOW_RETRYING: LETTERS, P.RECORD_RETRYING: LEDGER}
+"""Between two attempts of a commit: the table on which a rival committed."""
+
+
+@pytest.mark.parametrize(("scene", "point", "time"), ONCE)
+def test_kill_loses_or_doubles_records(lab: MakeLab, scene: Scene, point: CrashPoint, time: int) -> None:
+    """Killed at any step of a batch in the middle of a run, the next run carries on by itself."""
+    orders = lab(max_records=BATCH)
+    orders.crash(point, time, scene.prepare(orders))
+
+    orders.run()
+
+    orders.assert_clean()
+    orders.assert_at_rest()
+
+
+@pytest.mark.parametrize("point", RETRIES)
+def test_kill_between_two_attempts_loses_or_doubles_records(lab: MakeLab, point: CrashPoint) -> None:
+    """Killed after a rival's commit was met and before the next attempt, the next run carries on by itself."""
+    orders = lab(max_records=BATCH)
+    deed = INGEST.prepare(orders)
+    running = orders.pause(P(point.replace("retrying", "committing")), 1, deed, then=kill_at(point))
+    orders.foreign_commit(RETRIES[point])
+    running.resume()
+    running.die()
+
+    orders.run()
+
+    orders.assert_clean()
+    orders.assert_at_rest()
+
+
+# --- the full form: every point, every way to carry on ----------------------------------------------------------------
+def again(orders: Lab, deed: Deed) -> None:
+    """The same is asked for again."""
+    orders.run(deed)
+
+
+def under_other_rules(orders: Lab, deed: Deed) -> None:
+    """The same again, but what was dead is good now, or the other way round."""
+    orders.configure(**(STRICT if orders.options["strict"] == "false" else LENIENT))
+    orders.run(deed)
+
+
+def after_more_records(orders: Lab, deed: Deed) -> None:
+    """Nobody repeats what was killed: the next run of the schedule comes, and there is more to read."""
+    orders.fill(5000)
+
+
+def two_at_once(orders: Lab, deed: Deed) -> None:
+    """A retry and the next run of the schedule at the same moment. One of them may have to try again later."""
+    ended = [child_.wait() for child_ in (orders.start(deed), orders.start())]
+    assert {of.code for of in ended} <= {0, 75}, [of.said for of in ended]
+    assert 0 in {of.code for of in ended}, [of.said for of in ended]
+
+
+CARRIED_ON = [
+    (LENIENT, again),
+    (LENIENT, under_other_rules),
+    (STRICT, under_other_rules),
+    (LENIENT, after_more_records),
+    (LENIENT, two_at_once),
+]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("rules", "carry_on"), CARRIED_ON)
+@pytest.mark.parametrize(("scene", "point", "time"), [kill for scene in SCENES for kill in scene.kills()])
+def test_any_kill_under_any_circumstance(
+    lab: MakeLab,
+    scene: Scene,
+    point: CrashPoint,
+    time: int,
+    rules: dict[str, str],
+    carry_on: Callable[[Lab, Deed], None],
+) -> None:
+    """Wherever a deed is killed and whoever carries on: every record has its outcome, once."""
+    orders = lab(max_records=BATCH, **rules)
+    deed = scene.prepare(orders)
+    orders.crash(point, time, deed)
+
+    carry_on(orders, deed)
+    orders.run()
+
+    orders.assert_clean()
+    orders.assert_at_rest()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("second", [*FOLLOW, *RECORD])
+@pytest.mark.parametrize(
+    ("scene", "first", "time"), [scene.kill(point) for scene in (INGEST, REPLAY, REWIND) for point in scene.points]
+)
+def test_recovery_is_killed_too(lab: MakeLab, scene: Scene, first: CrashPoint, time: int, second: CrashPoint) -> None:
+    """The run that carries on is killed on its way, rolling forward or landing; the third one ends it."""
+    orders = lab(max_records=BATCH)
+    orders.crash(first, time, scene.prepare(orders))
+    orders.fill(5000)
+    orders.crash(second)
+
+    orders.run()
+
+    orders.assert_clean()
+    orders.assert_at_rest()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("second", [P.RECORD_COMMITTING, P.RECORD_COMMITTED])
+@pytest.mark.parametrize(
+    ("scene", "first", "time"), [scene.kill(point) for scene in (FIRST, RESET) for point in scene.points]
+)
+def test_recovery_of_what_has_no_letters_is_killed_too(
+    lab: MakeLab, scene: Scene, first: CrashPoint, time: int, second: CrashPoint
+) -> None:
+    """The same where the first thing to be rolled forward may be the ledger's row alone."""
+    orders = lab(max_records=BATCH)
+    orders.crash(first, time, scene.prepare(orders))
+    orders.fill(5000)
+    orders.crash(second, 1, child.run)
+
+    orders.run()
+
+    orders.assert_clean()
+    orders.assert_at_rest()

@@ -1,0 +1,118 @@
+"""Named schedules: expiry, orphan removal and compaction beside runs, as PyIceberg and the file system do them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from frazil.batch.target import EARLIEST
+from frazil.crash_points import CrashPoint
+from frazil.errors import Terminal
+from frazil.run.forward import ORPHAN_WINDOW
+from tests.chaos.lab import LETTERS, ORDERS, Lab
+from tests.chaos.scenes import INGEST, READ, REPLAY, Scene
+
+MakeLab = Callable[..., Lab]
+P = CrashPoint
+
+
+def data_files(orders: Lab) -> set[Path]:
+    """Data files of all tables, whether a snapshot names them or not."""
+    return set(orders.project.home.warehouse.rglob("*.parquet"))
+
+
+@pytest.mark.parametrize("scene", [INGEST, REPLAY], ids=["ingest", "replay"])
+def test_orphan_removal_takes_files_while_a_run_sleeps(lab: MakeLab, tmp_path: Path, scene: Scene) -> None:
+    """A run that slept longer than its files are safe stages them again, instead of committing what may be gone."""
+    orders = lab()
+    clock = tmp_path / "clock"
+    clock.write_text("0")
+    deed = scene.prepare(orders)
+    before = data_files(orders)
+    running = orders.pause(P.AUDITED, 1, partial(deed, clock_file=clock))
+    for orphan in data_files(orders) - before:
+        orphan.unlink()
+    clock.write_text(str(ORPHAN_WINDOW / timedelta(hours=1) / 2 + 1))
+
+    running.resume()
+
+    assert "may be taken for orphans" in running.succeed()
+    orders.assert_clean()
+
+
+def test_base_snapshot_is_expired_between_two_attempts(lab: MakeLab) -> None:
+    """The head that a commit was built on is gone when it is tried again: it lands on what is there now."""
+    orders = lab()
+    running = orders.pause(P.DECIDE_COMMITTING, 1, INGEST.prepare(orders))
+    base = orders.load().metadata.current_snapshot_id
+    orders.foreign_commit(ORDERS, rows=2)
+    orders.load().maintenance.expire_snapshots().by_id(base).commit()
+
+    running.resume()
+    ended = running.wait()
+
+    orders.run()
+    orders.assert_clean()
+    assert ended.code == 0
+
+
+@pytest.mark.parametrize("point", [*READ[1:], P.DECIDE_COMMITTING, P.FOLLOW_COMMITTING, P.RECORD_COMMITTING])
+def test_rewrite_of_everything_between_two_steps(lab: MakeLab, point: CrashPoint) -> None:
+    """All rows move to other files under a run: neither in its way nor a reason to do anything again."""
+    orders = lab()
+    running = orders.pause(point, 1, INGEST.prepare(orders))
+    for name in (ORDERS, LETTERS):
+        table = orders.load(name)
+        table.overwrite(table.scan().to_arrow())
+
+    running.resume()
+
+    assert "refused" not in running.succeed()
+    orders.assert_clean()
+
+
+def test_expiry_by_pyiceberg_is_taken_for_a_rollback(lab: MakeLab) -> None:
+    """PyIceberg's expiry takes the parents' ids along; the position must still be found, and nothing comes again."""
+    orders = lab()
+    orders.fill(0)
+    orders.run()
+    expire_all_but_the_head(orders, rows=2)
+
+    orders.assert_at_rest()
+    orders.fill(100)
+    orders.run()
+
+    orders.assert_clean()
+
+
+def test_rollback_to_a_snapshot_that_says_nothing(lab: MakeLab) -> None:
+    """Rows of batches are there, the snapshots that said of which are expired: refused, and a reset lands all anew."""
+    orders = lab()
+    orders.fill(0)
+    orders.run()
+    head = expire_all_but_the_head(orders, rows=0)
+    orders.fill(100)
+    orders.run()
+    orders.load().manage_snapshots().rollback_to_snapshot(head).commit()
+
+    ended = orders.refused()
+    orders.run(orders.reset(EARLIEST))
+    orders.run()
+
+    assert (ended.code, "frazil reset orders --to earliest" in ended.said) == (Terminal.exit_code, True), ended.said
+    orders.assert_clean()
+
+
+def expire_all_but_the_head(orders: Lab, rows: int) -> int:
+    """Somebody appends, and everything older is expired."""
+    orders.foreign_commit(ORDERS, rows=rows)
+    table = orders.load()
+    head = table.metadata.current_snapshot_id
+    assert head is not None
+    old = [snapshot.snapshot_id for snapshot in table.metadata.snapshots if snapshot.snapshot_id != head]
+    table.maintenance.expire_snapshots().by_ids(old).commit()
+    return head

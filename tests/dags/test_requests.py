@@ -1,0 +1,197 @@
+"""What a DAG run asks for, from its type, its interval and the trigger form; and what the form itself refuses."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from airflow.sdk.api.datamodels._generated import DagRun, DagRunState, DagRunType
+from airflow.sdk.exceptions import AirflowFailException, ParamValidationError
+
+from frazil.batch.plan import PlannedTopic, RunPlan
+from frazil.batch.position import Position
+from frazil.batch.request import RunRequest
+from frazil.batch.target import EARLIEST, LATEST, Target
+from frazil.errors import Terminal
+from frazil.run.plan import Planned
+from frazil_airflow import tasks
+from frazil_airflow.manual import params
+from frazil_airflow.request import request_of
+
+pytestmark = pytest.mark.dags
+
+DEFAULTS = {"mode": "ingest", "from": None, "to": None, "reason": None, "max_records": None}
+BEGIN, END = datetime(2026, 5, 1, 10, tzinfo=UTC), datetime(2026, 5, 1, 11, tzinfo=UTC)
+
+
+def run_of(kind: str, user: str | None = None, clear_number: int = 0) -> DagRun:
+    """A run as Airflow hands it to a task."""
+    return DagRun(
+        dag_id="ingest__orders",
+        run_id=f"{kind}__1",
+        logical_date=BEGIN,
+        data_interval_start=BEGIN,
+        data_interval_end=END,
+        run_after=END,
+        start_date=None,
+        end_date=None,
+        clear_number=clear_number,
+        run_type=DagRunType(kind),
+        state=DagRunState.RUNNING,
+        triggering_user_name=user,
+        consumed_asset_events=[],
+        partition_key=None,
+    )
+
+
+def asked(kind: str = "manual", clear_number: int = 0, **filled: Any) -> RunRequest:
+    """The request of a run with these fields filled in."""
+    return request_of(run_of(kind, clear_number=clear_number), DEFAULTS | filled)
+
+
+@pytest.mark.parametrize(
+    ("kind", "user", "said"),
+    [
+        ("scheduled", None, "airflow:scheduled"),
+        ("manual", "ana", "airflow:manual:ana"),
+        ("manual", None, "airflow:manual"),
+        ("backfill", "ana", "airflow:backfill:ana"),
+        ("asset_triggered", None, "airflow:asset_triggered"),
+    ],
+)
+def test_nobody_knows_who_started_a_run(kind: str, user: str | None, said: str):
+    """The ledger says schedule, asset, or the person by name."""
+    assert request_of(run_of(kind, user), DEFAULTS).started_by == said
+
+
+def test_a_scheduled_run_stops_at_its_interval():
+    """A run of the schedule lands everything there is: Kafka does not wait for intervals."""
+    assert asked("scheduled") == RunRequest("scheduled__1", "airflow:scheduled", "ingest", None, None, None)
+
+
+def test_a_backfill_begins_at_its_interval_and_leaves_a_gap():
+    """It goes on at the position and ends with the interval."""
+    request = asked("backfill")
+
+    assert (request.mode, request.start, request.end) == ("ingest", None, Target("timestamp", END))
+
+
+@pytest.mark.parametrize("mode", ["replay", "dry_run"])
+def test_a_backfill_replays_something_else_than_its_interval(mode: str):
+    """With a mode in its conf, every run replays, or looks at, its own interval."""
+    request = asked("backfill", mode=mode, reason="wrong prices")
+
+    assert (request.start, request.end) == (Target("timestamp", BEGIN), Target("timestamp", END))
+    assert (request.mode, request.reason) == (mode, "wrong prices")
+
+
+@pytest.mark.parametrize("field", ["from", "to"])
+def test_every_run_of_a_backfill_replays_the_same_range(field: str):
+    """Places in its conf would make each of its runs do the same."""
+    with pytest.raises(Terminal, match="a backfill has its intervals"):
+        asked("backfill", mode="replay", **{field: "earliest"})
+
+
+def test_the_second_backfill_of_an_interval_is_taken_for_the_first():
+    """Airflow takes up the run that exists, under its id, by which the ledger knows a replay that is done."""
+    first, cleared = (asked("backfill", number, mode="replay").run for number in (0, 2))
+
+    assert first == "backfill__1"
+    assert cleared == "backfill__1#2"
+    assert asked("scheduled", 2).run == "scheduled__1"
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (None, None),
+        ("", None),
+        ("earliest", EARLIEST),
+        (" latest ", LATEST),
+        ("2026-05-01T10:00:00+00:00", Target("timestamp", BEGIN)),
+        ("2026-05-01T12:00:00+02:00", Target("timestamp", BEGIN)),
+        ("2026-05-01 10:00", Target("timestamp", BEGIN)),
+        ('\n{"orders": {"0": 12, "3": 7}}', Target("offsets", offsets={"orders": {0: 12, 3: 7}})),
+        ('{"orders": [12, 7]}', Target("offsets", offsets={"orders": {0: 12, 1: 7}})),
+    ],
+)
+def test_a_place_is_read_as_another(text: str | None, place: Target | None):
+    """Words, instants with and without an offset from UTC, and offsets as JSON."""
+    assert asked(mode="dry_run", to=text).end == place
+
+
+@pytest.mark.parametrize("text", ["yesterday", "1200", "2026-13-01", '{"orders": {"0": -1}}', '{"orders": 5}', "{x}"])
+def test_a_place_that_is_none_is_guessed(text: str):
+    """What the form let through is refused when the run is planned."""
+    with pytest.raises(Terminal, match=r"is no place|holds no offsets"):
+        asked(mode="dry_run", to=text)
+
+
+def test_a_replay_without_a_beginning_takes_all():
+    """It must be said where to begin, and nothing may cut its range in two."""
+    with pytest.raises(Terminal, match="the field 'from' is empty"):
+        asked(mode="replay", to="latest")
+    with pytest.raises(Terminal, match="'max_records' does not apply"):
+        asked(mode="replay", max_records=5, **{"from": "earliest"})
+
+
+def test_a_replay_that_can_never_work_is_tried_again():
+    """The plan task fails for good, before it opens any door."""
+    with pytest.raises(AirflowFailException, match="the field 'from' is empty"):
+        tasks.plan("pizzas", dag_run=run_of("manual"), params=DEFAULTS | {"mode": "replay"})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("mode", "reset"),
+        ("mode", None),
+        ("from", "yesterday"),
+        ("to", "2026-05"),
+        ("to", 1200),
+        ("max_records", 0),
+        ("reason", "x" * 501),
+    ],
+)
+def test_the_form_takes_what_no_run_can_use(field: str, value: object):
+    """Airflow refuses it before there is a run."""
+    with pytest.raises(ParamValidationError):
+        params()[field].resolve(value)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "earliest", "2026-05-01", "2026-05-01T10:00:00Z", '{\n"orders": {"0": 1}\n}', None]
+)
+def test_the_form_refuses_a_place(text: str | None):
+    """Every way to write a place passes the pattern."""
+    form = params()["from"]
+
+    assert form.resolve(text) == text
+
+
+def nothing(end: Target | None = None, mode: str = "ingest") -> str:
+    planned = Planned(None, Position(0, 0, "c"), "2026-05-01T12:00:00.000+00:00")
+    return tasks._nothing(RunRequest("r", mode=mode, end=end), planned)
+
+
+def test_a_backfill_that_does_nothing_does_not_say_why():
+    """Below the position: landed already, and how to land it again. Without an end: complete through when."""
+    assert "landed already" in nothing(Target("timestamp", END))
+    assert '--dag-run-conf \'{"mode": "replay"}\'' in nothing(Target("timestamp", END))
+    assert nothing() == "nothing new; the table is complete through 2026-05-01T12:00:00.000+00:00"
+    assert "below the position" in nothing(mode="replay")
+
+
+def test_a_plan_loses_what_was_asked_for_on_its_way():
+    """Mode, reason and who asked travel in the plan, also when its ends are drawn in."""
+    from frazil_airflow.manual import limited
+
+    topics = {"orders": PlannedTopic("id", (0,), (10,))}
+    plan = RunPlan(
+        "orders", "r", "t", "c", topics, complete=False, mode="dry_run", started_by="airflow:manual", reason="y"
+    )
+
+    chosen = RunPlan.from_json(limited(plan, 4).to_json())
+
+    assert (chosen.records, chosen.mode, chosen.started_by, chosen.reason) == (4, "dry_run", "airflow:manual", "y")

@@ -1,0 +1,61 @@
+"""`frazil run --dry-run` as a process: what it shows, what it refuses, how places in topics are named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+Place = Any
+"""A project of its own: `place.frazil(...)` runs the command in it. See conftest."""
+
+
+def test_a_look_at_a_new_pipeline_makes_it_an_old_one(place: Place) -> None:
+    """Before the first run: counts and reasons for people, nothing to query, and a run that lands the same."""
+    place.frazil("produce", place.topic, "--generate", "payments", "--count", "500", "--broken-per-thousand", "20")
+
+    look = place.frazil("run", "orders", "--dry-run")
+    rows = place.frazil("sql", "SELECT count(*) AS n FROM shop.orders", "--json")
+    run = json.loads(place.frazil("run", "orders", "--json").stdout)
+
+    assert look.returncode == 0
+    assert "orders never ran: the next run writes its start position first" in look.stderr
+    assert "dry run, nothing was landed; looked at 500 of 500 offsets: 500 read (" in look.stdout
+    assert f" = {run['written']:,} rows + {run['dead']:,} dead + 0 filtered" in look.stdout
+    for code, count in run["dead_codes"].items():
+        assert f"dead letters {code}: {count}\n    {place.topic}/" in look.stdout
+    assert rows.returncode != 0
+
+
+def test_a_look_says_nothing_to_programs(landed: Place, tmp_path: Path) -> None:
+    """With --json one line, ranges by partition; what is landed can be looked at again, part by part."""
+    offsets = tmp_path / "offsets.json"
+    offsets.write_text(json.dumps({landed.topic: {"0": 3, "2": 5}}), encoding="utf-8")
+
+    said = [
+        landed.frazil("run", "orders", "--dry-run", "--json", *places)
+        for places in ((), ("--from", "earliest"), ("--from", "earliest", "--to", str(offsets)))
+    ]
+
+    new, whole, part = (json.loads(each.stdout) for each in said)
+    assert (new["offsets"], new["partitions"]) == (0, [])
+    assert (whole["counts"]["read"], whole["counts"]["written"], whole["counts"]["dead"]) == (1000, 990, 10)
+    assert [(p["partition"], p["start"], p["end"], p["counts"]["read"]) for p in part["partitions"]] == [
+        (0, 0, 3, 3),
+        (2, 0, 5, 5),
+    ]
+
+
+def test_a_range_for_a_run_that_lands_is_ignored(landed: Place, tmp_path: Path) -> None:
+    """A run goes on at the position; a place that is none is named, and so is a file that is not there."""
+    gone = tmp_path / "gone.json"
+
+    refused = landed.frazil("run", "orders", "--from", "earliest")
+    nowhere = landed.frazil("run", "orders", "--dry-run", "--from", "yesterday")
+    no_file = landed.frazil("run", "orders", "--dry-run", "--to", str(gone))
+
+    assert refused.returncode == 2
+    assert "--dry-run" in refused.stderr
+    assert (nowhere.returncode, no_file.returncode) == (78, 78)
+    assert "'yesterday' is no place in a topic" in nowhere.stderr
+    assert str(gone) in no_file.stderr

@@ -1,0 +1,85 @@
+"""The consumer group that mirrors a position."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Consumer
+
+from frazil.errors import Retryable, Terminal
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.group import group_offsets, mirror_offsets
+from frazil.kafka.topics import delete_topic
+from frazil.local.waiting import until
+
+Topic = Callable[..., str]
+
+
+@pytest.fixture
+def group() -> Iterator[str]:
+    return f"frazil-{uuid4().hex}"
+
+
+def test_mirror_lags_behind_or_sticks(cluster: Cluster, topic: Topic, group: str) -> None:
+    """The group is made by the first write; offsets move forward and backward, others stay."""
+    name = topic(partitions=3)
+    three = [(name, number) for number in range(3)]
+    assert group_offsets(cluster, group, three) == {}
+
+    mirror_offsets(cluster, group, {(name, 0): 5, (name, 1): 7})
+    first = group_offsets(cluster, group, three)
+    mirror_offsets(cluster, group, {(name, 0): 2, (name, 2): 0})
+
+    assert first == {(name, 0): 5, (name, 1): 7}
+    assert group_offsets(cluster, group, three) == {(name, 0): 2, (name, 1): 7, (name, 2): 0}
+    assert group_offsets(cluster, group, three[1:2]) == {(name, 1): 7}
+    assert group_offsets(cluster, group, []) == {}
+    assert group_offsets(cluster, group) == group_offsets(cluster, group, three)
+
+
+def test_vanished_topic_keeps_the_others_from_being_mirrored(cluster: Cluster, topic: Topic, group: str) -> None:
+    """A topic or partition that is gone is left out; the rest is written."""
+    gone, name = topic(), topic()
+    delete_topic(cluster, gone)
+
+    mirror_offsets(cluster, group, {(gone, 0): 1, (name, 0): 2, (name, 9): 3})
+    mirror_offsets(cluster, group, {(gone, 0): 1})
+    mirror_offsets(cluster, group, {})
+
+    assert group_offsets(cluster, group, [(gone, 0), (name, 0), (name, 9)]) == {(name, 0): 2}
+
+
+def test_somebody_consumes_as_the_mirror(cluster: Cluster, topic: Topic, group: str) -> None:
+    """A group with members is refused by name, and its offsets stay; once they left it is written."""
+    name = topic()
+    mirror_offsets(cluster, group, {(name, 0): 1})
+    consumer = Consumer({**cluster.properties, "group.id": group, "enable.auto.commit": False, "log_level": 0})
+    consumer.subscribe([name])
+
+    def joined() -> bool:
+        consumer.poll(0.05)
+        return bool(consumer.assignment())
+
+    try:
+        assert until(joined, 30)
+        with pytest.raises(Terminal, match=f"consumer group '{group}' has active members"):
+            mirror_offsets(cluster, group, {(name, 0): 2})
+    finally:
+        consumer.close()
+
+    assert group_offsets(cluster, group, [(name, 0)]) == {(name, 0): 1}
+    mirror_offsets(cluster, group, {(name, 0): 2})
+    assert group_offsets(cluster, group, [(name, 0)]) == {(name, 0): 2}
+
+
+def test_nobody_to_mirror_to_is_no_success(nobody: Cluster, group: str) -> None:
+    """An unreachable cluster is said in time, for writing and for reading."""
+    began = time.monotonic()
+    with pytest.raises(Retryable, match="answered in time"):
+        mirror_offsets(nobody, group, {("t", 0): 1})
+    assert time.monotonic() - began < 15
+    with pytest.raises(Retryable, match="answered in time"):
+        group_offsets(nobody, group, [("t", 0)])

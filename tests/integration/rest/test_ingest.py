@@ -1,0 +1,66 @@
+"""The whole way of a batch on a REST catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from frazil.errors import Terminal
+from frazil.report.sql import query
+from tests.integration.rest.conftest import LEDGER, LETTERS, ORDERS, RestShop
+
+MakeShop = Callable[..., RestShop]
+
+
+class Killed(BaseException):
+    """Ends a run like a kill: nothing inside may catch it."""
+
+
+def killer(phase: str) -> Callable[[str], None]:
+    """A report that kills the run when a phase is told."""
+
+    def report(line: str) -> None:
+        if phase in line:
+            raise Killed(phase)
+
+    return report
+
+
+def test_records_are_lost_or_doubled_on_a_rest_catalog(rest_shop: MakeShop) -> None:
+    """Rows, dead letters and ledger land as on a SQL catalog; a second run commits nothing."""
+    shop = rest_shop(max_records=20)
+    shop.produce(0, 30)
+
+    result = shop.run()
+
+    assert (result.read, result.written, result.dead) == (33, 30, 3)
+    shop.assert_exactly_once(orders=30, rounds=1)
+
+
+@pytest.mark.parametrize("phase", ["staging", "staged", "decided", "finished"])
+def test_kill_between_steps_loses_or_doubles_records(rest_shop: MakeShop, phase: str) -> None:
+    """Killed after any step, the next run carries on from what the REST catalog says."""
+    shop = rest_shop()
+    shop.produce(0, 30)
+    with pytest.raises(Killed):
+        shop.run(report=killer(phase))
+    shop.produce(30, 40)
+
+    shop.run()
+
+    shop.assert_exactly_once(orders=40, rounds=2)
+
+
+def test_question_to_a_rest_catalog_is_refused(rest_shop: MakeShop) -> None:
+    """`frazil sql` reads tables, lists them and reads what stands behind them, whatever the catalog's type."""
+    shop = rest_shop()
+    shop.produce(0, 5)
+    shop.run()
+    project = shop.shop.project
+
+    assert query(project, "select sum(id) as total from shop.orders").to_pylist() == [{"total": 10}]
+    assert query(project, "show tables")["name"].to_pylist() == [ORDERS, LETTERS, LEDGER]
+    assert query(project, "select count(*) as n from shop.orders.snapshots").to_pylist() == [{"n": 2}]
+    with pytest.raises(Terminal, match=r"no table shop\.order in catalog lake, did you mean shop\.orders\?"):
+        query(project, "select 1 from shop.order")

@@ -1,0 +1,241 @@
+"""A dry run on a real broker and catalog: what it tells, and that nothing is different afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from frazil.batch.facts import Staged
+from frazil.batch.request import RunRequest
+from frazil.batch.target import EARLIEST, LATEST, Target
+from frazil.errors import Terminal
+from frazil.kafka.group import group_offsets
+from frazil.kafka.topics import create_topic, delete_topic
+from frazil.run.dry_run import DryRun, dry_run, plan_dry_run
+from frazil.run.ingest import ingest
+from frazil.run.inline import stage_inline
+from frazil.run.plan import plan_run
+from frazil.run.stage import StageOrder
+
+MakeShop = Callable[..., Any]
+BAD = [b'{"id": "x"}', b"", b'{"id": 1', None]
+
+
+class Killed(BaseException):
+    """Ends a run like a kill."""
+
+
+def look(orders: Any, start: Target | None = None, end: Target | None = None) -> DryRun:
+    """A dry run in this process; what the result says survives its way through JSON."""
+    request = RunRequest("look", mode="dry_run", start=start, end=end)
+    plan = plan_dry_run(orders.project, orders.pipeline, request)
+    found = dry_run(orders.project, orders.pipeline, plan, stage_inline)
+    assert DryRun.from_json(found.to_json()) == found
+    return found
+
+
+def state(orders: Any) -> dict[str, Any]:
+    """Everything that a run could change: tables and their metadata, files of the warehouse, the consumer group."""
+    lake, home = orders.project.lake("lake"), orders.project.home
+    group = orders.pipeline.consumer_group
+    return {
+        "tables": {name: lake.load_table(name).metadata.model_dump_json() for name in lake.tables()},
+        "files": {path: path.stat().st_mtime_ns for path in home.warehouse.rglob("*")},
+        "group": group_offsets(orders.cluster, group),
+    }
+
+
+@pytest.fixture
+def unchanged() -> Iterator[Callable[[Any], None]]:
+    """Watch a shop: `unchanged(orders)`; at the end of the test it is as it was."""
+    watched: list[tuple[Any, dict[str, Any]]] = []
+    yield lambda orders: watched.append((orders, state(orders)))
+    assert watched
+    for orders, before in watched:
+        assert state(orders) == before
+
+
+def kill_when(word: str) -> Callable[[str], None]:
+    """A report that ends the run when a line has the word."""
+
+    def report(line: str) -> None:
+        if word in line:
+            raise Killed
+
+    return report
+
+
+def test_a_look_commits_or_the_next_run_reads_something_else(shop: MakeShop, unchanged: Callable[[Any], None]) -> None:
+    """From the position to the end, with the outcome of every record; the run that follows lands exactly that."""
+    orders = shop()
+    orders.produce_orders(range(10))
+    orders.run()
+    orders.produce_orders(range(10, 50))
+    orders.produce(BAD)
+    unchanged(orders)
+
+    found = look(orders)
+
+    counts = found.counts
+    assert (counts.read, counts.written, counts.dead, counts.filtered) == (44, 40, 3, 1)
+    assert (found.offsets, found.looked_at) == (44, 44)
+    assert found.dead_codes == {"WRONG_TYPE": 1, "EMPTY_VALUE": 1, "INVALID_JSON": 1}
+    assert found.bytes == sum(len(b'{"id": %d, "name": "order %d"}' % (n, n)) for n in range(10, 50)) + 19
+    assert sum(p.counts.read for p in found.partitions) == 44
+    assert found.too_many_dead is None
+    assert found.remarks == ()
+
+
+def test_the_run_after_a_look_lands_what_it_said(shop: MakeShop) -> None:
+    """Ranges and counts of a look are those of the run."""
+    orders = shop()
+    orders.produce_orders(range(30))
+    orders.produce(BAD)
+    found = look(orders)
+
+    result = orders.run()
+
+    counts = found.counts
+    assert (result.read, result.written, result.dead, result.filtered) == (
+        counts.read,
+        counts.written,
+        counts.dead,
+        counts.filtered,
+    )
+    assert {p.partition: p.looked_to for p in found.partitions} == dict(enumerate(result.position[orders.topic]))
+
+
+def test_a_new_pipeline_gets_its_tables_by_being_looked_at(shop: MakeShop, unchanged: Callable[[Any], None]) -> None:
+    """Without tables the declared columns and the resolved start tell what would land; `start: latest` stays open."""
+    orders = shop()
+    orders.produce_orders(range(7))
+    orders.produce([b'{"name": "no id"}'])
+    unchanged(orders)
+
+    found = look(orders)
+
+    assert (found.counts.written, found.counts.dead) == (7, 1)
+    assert found.remarks == ("pipeline orders never ran: the next run writes its start position first",)
+    assert orders.project.lake("lake").tables() == []
+
+
+def test_a_look_resolves_start_latest_for_good(shop: MakeShop) -> None:
+    """Records produced between a look and the first run are before its start: the look left nothing behind."""
+    orders = shop(start="latest")
+    orders.produce_orders(range(5))
+    assert look(orders).offsets == 0
+    orders.produce_orders(range(5, 9))
+
+    assert orders.run().read == 0
+    assert orders.ids() == []
+
+
+def test_a_look_finishes_a_decided_batch(shop: MakeShop, unchanged: Callable[[Any], None]) -> None:
+    """After a crash it says what the next run will finish, and leaves that to it."""
+    orders = shop()
+    orders.produce_orders(range(20))
+    with pytest.raises(Killed):
+        orders.run(report=kill_when("decided"))
+    orders.produce_orders(range(20, 23))
+    unchanged(orders)
+
+    found = look(orders)
+
+    assert found.remarks == ("batch 1 is decided and not finished: the next run finishes it first",)
+    assert found.counts.read == 3
+
+
+def test_a_look_goes_through_the_whole_backlog(shop: MakeShop) -> None:
+    """No more than one batch is read, a share of every partition; the whole is told beside it."""
+    orders = shop(max_records=40)
+    orders.produce_orders(range(300))
+
+    found = look(orders)
+
+    assert (found.offsets, found.looked_at, found.counts.read) == (300, 38, 38)
+    assert all(p.start < p.looked_to < p.end for p in found.partitions)
+
+
+def test_named_places_are_cut_at_the_position(shop: MakeShop, unchanged: Callable[[Any], None]) -> None:
+    """A look may go over what is landed, over what is new, and over a part of the partitions."""
+    orders = shop()
+    orders.produce_orders(range(50))
+    orders.run()
+    orders.produce_orders(range(50, 60))
+    unchanged(orders)
+    first = Target("offsets", offsets={orders.topic: {0: 1}})
+    fourth = Target("offsets", offsets={orders.topic: {0: 4}})
+    tomorrow = Target("timestamp", datetime.now(UTC) + timedelta(days=1))
+
+    assert look(orders, EARLIEST, LATEST).counts.read == 60
+    assert look(orders, EARLIEST).counts.read == 60
+    assert look(orders, None, LATEST).counts.read == 10
+    assert look(orders, tomorrow).offsets == 0
+    (part,) = look(orders, first, fourth).partitions
+    assert (part.partition, part.start, part.end, part.counts.read) == (0, 1, 4, 3)
+
+
+def test_too_many_dead_letters_look_fine(shop: MakeShop) -> None:
+    """What a run would refuse to publish is said, with a letter of every code and where its record is."""
+    orders = shop(partitions=1)
+    orders.produce([b"broken"] * 12)
+
+    found = look(orders)
+
+    assert found.too_many_dead is not None
+    assert "12 of 12 records" in found.too_many_dead
+    letter = found.samples["INVALID_JSON"]
+    assert (letter.topic, letter.partition, letter.offset) == (orders.topic, 0, 0)
+    assert "expected one JSON document" in letter.message
+
+
+def test_a_recreated_topic_is_looked_at_as_the_old_one(shop: MakeShop) -> None:
+    """What would stop a run stops a look; between plan and look, too."""
+    orders = shop(partitions=1)
+    orders.produce_orders(range(5))
+    orders.run()
+    orders.produce_orders(range(5, 9))
+    plan = plan_dry_run(orders.project, orders.pipeline, RunRequest("look", mode="dry_run"))
+    delete_topic(orders.cluster, orders.topic)
+    create_topic(orders.cluster, orders.topic, 1)
+    orders.produce_orders(range(100, 120))
+
+    with pytest.raises(Terminal, match="was recreated"):
+        dry_run(orders.project, orders.pipeline, plan, stage_inline)
+    with pytest.raises(Terminal, match="was recreated"):
+        look(orders)
+
+
+def test_a_plan_of_another_kind_is_carried_out(shop: MakeShop) -> None:
+    """A dry run's plan lands nothing by mistake, and a run's plan is not taken for a look."""
+    orders = shop()
+    orders.produce_orders(range(5))
+    dry = plan_dry_run(orders.project, orders.pipeline, RunRequest("look", mode="dry_run"))
+    wet = plan_run(orders.project, orders.pipeline, RunRequest("run")).plan
+
+    with pytest.raises(Terminal, match="a dry run lands nothing"):
+        ingest(orders.project, orders.pipeline, dry, stage_inline, print)
+    with pytest.raises(Terminal, match="not a dry run"):
+        dry_run(orders.project, orders.pipeline, wet, stage_inline)
+
+
+def test_an_engine_is_started_for_nothing(shop: MakeShop) -> None:
+    """Without offsets to look at no engine is asked; with some it gets no place to write to."""
+    orders = shop()
+    asked: list[StageOrder] = []
+
+    def stage(order: StageOrder) -> Staged:
+        asked.append(order)
+        return stage_inline(order)
+
+    for _ in range(2):
+        plan = plan_dry_run(orders.project, orders.pipeline, RunRequest("look", mode="dry_run"))
+        dry_run(orders.project, orders.pipeline, plan, stage)
+        orders.produce_orders(range(3))
+
+    (order,) = asked
+    assert (order.destination, order.dead_letters) == (None, None)
+    assert sum(r.span for r in order.ranges) == 3

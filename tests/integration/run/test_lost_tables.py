@@ -1,0 +1,92 @@
+"""A table of the pipeline is dropped, or dropped and made anew: refused by name, with a command that works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from frazil.errors import Terminal
+from tests.operations import (
+    LEDGER,
+    LETTERS,
+    ORDERS,
+    assert_clean,
+    bad,
+    catalog,
+    drop,
+    lake,
+    letters,
+    order,
+    places,
+    position,
+    reset,
+    send,
+    settle,
+)
+
+MakeShop = Callable[..., Any]
+
+
+def landed(shop: MakeShop) -> Any:
+    """Two batches of two good and two bad records each, in one partition."""
+    orders = shop(partitions=1)
+    for n in (0, 4):
+        send(orders, {0: [order(n), bad(n + 1), order(n + 2), bad(n + 3)]})
+        orders.run()
+    return orders
+
+
+def remake(orders: Any, table: str) -> None:
+    """Drop a table and make one of the same shape, as a person does who wants it empty."""
+    found = lake(orders).load_table(table)
+    drop(orders, table)
+    catalog(orders).create_table(table, found.schema(), partition_spec=found.spec())
+
+
+@pytest.mark.parametrize("damage", [drop, remake])
+def test_destination_is_begun_anew_in_silence(shop: MakeShop, damage: Callable[[Any, str], None]) -> None:
+    """Refused; a reset lands everything that Kafka still holds into the new table, letters once."""
+    orders = landed(shop)
+    damage(orders, ORDERS)
+    with pytest.raises(Terminal) as refused:
+        orders.run()
+    assert "frazil reset orders --to earliest --reason" in str(refused.value)
+
+    reset(orders, "earliest")
+
+    assert orders.run().read == 8
+    assert places(orders) == [(0, 0), (0, 2), (0, 4), (0, 6)]
+    assert [(p, o) for p, o, _ in letters(orders)] == [(0, 1), (0, 3), (0, 5), (0, 7)]
+    assert (position(orders).n, position(orders).epoch) == (4, 1)
+    assert_clean(orders)
+
+
+@pytest.mark.parametrize("table", [LETTERS, LEDGER])
+@pytest.mark.parametrize("damage", [drop, remake])
+def test_follower_is_begun_anew_in_silence(shop: MakeShop, table: str, damage: Callable[[Any, str], None]) -> None:
+    """Refused by name with the settle command, which then works."""
+    orders = landed(shop)
+    damage(orders, table)
+    send(orders, {0: [order(8), bad(9)]})
+    with pytest.raises(Terminal, match=table) as refused:
+        orders.run()
+    assert f"frazil settle orders --table {table} --restage --reason" in str(refused.value)
+
+    settle(orders, table)
+
+    assert orders.run().read == 2
+    assert letters(orders) == [(0, 1, 1), (0, 3, 1), (0, 5, 2), (0, 7, 2), (0, 9, 4)]
+    assert_clean(orders)
+
+
+def test_everything_is_dropped(shop: MakeShop) -> None:
+    """Nothing is left of the pipeline: then this is its first run."""
+    orders = landed(shop)
+    for table in (ORDERS, LETTERS, LEDGER):
+        drop(orders, table)
+
+    assert orders.run().read == 8
+    assert position(orders).n == 1
+    assert_clean(orders)

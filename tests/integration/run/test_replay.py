@@ -1,0 +1,271 @@
+"""A range is read again: exactly its rows and letters are replaced, in one moment, and nothing else moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from frazil.batch.facts import Staged
+from frazil.errors import Terminal
+from frazil.run.inline import stage_inline
+from frazil.run.stage import StageOrder
+from tests.operations import (
+    LETTERS,
+    ORDERS,
+    Killed,
+    assert_clean,
+    bad,
+    lake,
+    ledger,
+    letters,
+    offsets,
+    order,
+    places,
+    position,
+    recreate_topic,
+    replay,
+    reset,
+    send,
+)
+
+MakeShop = Callable[..., Any]
+At = Callable[..., Any]
+
+NAMELESS = b'{"id": 1}'
+STRICT = ("name: string", "name: {type: string, required: true}")
+
+
+def landed(shop: MakeShop) -> Any:
+    """Two partitions of eight records in two batches; 1 and 5 are bad, 3 has no name."""
+    orders = shop(partitions=2)
+    for n in (0, 4):
+        third = NAMELESS if n == 0 else order(7)
+        send(orders, {p: [order(n), bad(n + 1), order(n + 2), third] for p in (0, 1)})
+        orders.run()
+    return orders
+
+
+ROWS = [(p, o) for p in (0, 1) for o in range(8) if o not in (1, 5)]
+
+
+def numbered(shop: Any) -> list[tuple[int, int, int]]:
+    """Partition, offset and batch number of every row."""
+    return sorted((row["_kafka_partition"], row["_kafka_offset"], row["_frazil_batch"]) for row in shop.rows())
+
+
+def test_replay_touches_other_rows(shop: MakeShop) -> None:
+    """Rows and letters of the range carry the replay's number, all others their own; the position stays, n grows."""
+    orders = landed(shop)
+    before = position(orders)
+
+    result = replay(orders, offsets(orders, 2), offsets(orders, 6))
+
+    assert (result.batches, result.read, result.written, result.dead) == (1, 4, 3, 1)
+    assert numbered(orders) == sorted((p, o, 3 if p == 0 and 2 <= o < 6 else 1 if o < 4 else 2) for p, o in ROWS)
+    assert letters(orders) == [(0, 1, 1), (0, 5, 3), (1, 1, 1), (1, 5, 2)]
+    after = position(orders)
+    assert (after.n, after.epoch) == (3, 0)
+    assert after.topics[orders.topic].next == before.topics[orders.topic].next
+    assert {(row["kind"], row["reason"]) for row in ledger(orders) if row["n"] == 3} == {("replay", "a test")}
+    assert_clean(orders)
+
+
+def test_changed_config_leaves_old_outcomes(shop: MakeShop) -> None:
+    """A good record that is dead now loses its row, and a dead one that is good now its letter; only in the range."""
+    lenient = landed(shop)
+    text = (lenient.project.pipelines_folder / "orders.yaml").read_text()
+    strict = lenient.with_pipeline(text.replace(*STRICT))
+
+    assert replay(strict, offsets(strict, 0), offsets(strict, 8)).dead == 3
+    assert places(strict) == [place for place in ROWS if place != (0, 3)]
+    assert letters(strict) == [(0, 1, 3), (0, 3, 3), (0, 5, 3), (1, 1, 1), (1, 5, 2)]
+    assert_clean(strict)
+    again = strict.with_pipeline(text)
+    assert replay(again, offsets(again, 3), offsets(again, 4)).written == 1
+    assert places(again) == ROWS
+    assert letters(again) == [(0, 1, 3), (0, 5, 3), (1, 1, 1), (1, 5, 2)]
+    assert_clean(again)
+
+
+@pytest.mark.parametrize("point", ["branch.made", "branch.staged", "decide.committing", "decide.committed"])
+def test_reader_sees_the_range_missing(shop: MakeShop, at: At, point: str) -> None:
+    """While a replay is under way main holds every row of the range: the old ones, then the new ones."""
+    orders = landed(shop)
+    seen: list[list[tuple[int, int]]] = []
+    at(point, lambda: seen.append(places(orders)))
+
+    replay(orders, "earliest")
+
+    assert seen == [ROWS]
+    assert_clean(orders)
+
+
+@pytest.mark.parametrize(
+    "point",
+    ["staged", "manifest.written", "branch.made", "branch.staged", "decide.committing", "decide.committed",
+     "follow.committing", "follow.committed", "record.committing"],
+)  # fmt: skip
+def test_killed_replay_leaves_half_a_range(shop: MakeShop, at: At, point: str) -> None:
+    """Killed at any step and run again: every record once, and no branch left behind."""
+    orders = landed(shop)
+    at(point)
+    with pytest.raises(Killed):
+        replay(orders, "earliest", run="once")
+
+    replay(orders, "earliest", run="once")
+
+    assert places(orders) == ROWS
+    assert len(ledger(orders, "replay")) == 2
+    orders.run()  # whoever plans next tidies up
+    assert list(lake(orders).load_table(ORDERS).metadata.refs) == ["main"]
+    assert_clean(orders)
+
+
+def test_rerun_of_a_finished_replay_replaces_again(shop: MakeShop) -> None:
+    """The same run a second time does nothing, and tells the same result."""
+    orders = landed(shop)
+    first = replay(orders, "earliest", run="once")
+
+    second = replay(orders, "earliest", run="once")
+
+    assert first == second
+    assert position(orders).n == 3
+    assert orders.snapshots(LETTERS) == 3
+
+
+def test_rival_run_is_lost_or_doubled(shop: MakeShop, at: At) -> None:
+    """A batch that lands while a replay is staged stays; the replay is staged again behind it."""
+    orders = landed(shop)
+    send(orders, {0: [order(8), bad(9)]})
+    at("audited", orders.run)
+
+    result = replay(orders, "earliest", offsets(orders, 8, 8))
+
+    assert result.batches == 1
+    assert places(orders) == sorted([*ROWS, (0, 8)])
+    assert letters(orders)[2] == (0, 9, 3)
+    assert position(orders).n == 4
+    assert_clean(orders)
+
+
+def test_two_replays_at_once_double_rows(shop: MakeShop, at: At) -> None:
+    """Both are done, one after the other."""
+    orders = landed(shop)
+    at("branch.staged", lambda: replay(orders, "earliest"))
+
+    replay(orders, "earliest")
+
+    assert places(orders) == ROWS
+    assert position(orders).n == 4
+    assert_clean(orders)
+
+
+def test_replay_of_nothing_commits(shop: MakeShop) -> None:
+    """Beyond the position there is nothing to replace, and nothing is read."""
+    orders = landed(shop)
+    send(orders, {0: [order(8)]})
+
+    result = replay(orders, offsets(orders, 8, 8))
+
+    assert result.batches == 0
+    assert position(orders).n == 2
+    assert places(orders) == ROWS
+
+
+def test_replay_without_kafka_columns_reads_the_range_in_vain(shop: MakeShop) -> None:
+    """Refused before anything is staged, with the reason."""
+    orders = shop(partitions=1)
+    text = (orders.project.pipelines_folder / "orders.yaml").read_text()
+    plain = orders.with_pipeline(
+        text.replace("- table: shop.orders\n", "- table: shop.orders\n    kafka_columns: false\n")
+    )
+    plain.produce_orders(range(3))
+    plain.run()
+
+    with pytest.raises(Terminal, match="has no Kafka columns"):
+        replay(plain, "earliest")
+    assert plain.ids() == [0, 1, 2]
+
+
+def test_replay_before_the_log_start_takes_rows_for_good(shop: MakeShop) -> None:
+    """Rows whose records Kafka deleted stay: the range is refused, with its offsets."""
+    orders = landed(shop)
+    admin = AdminClient({"bootstrap.servers": orders.cluster.bootstrap_servers})
+    (future,) = admin.delete_records([TopicPartition(orders.topic, 0, 4)]).values()
+    future.result()
+
+    with pytest.raises(Terminal, match="partition 0: 2 was asked for, the log holds 4 to 8"):
+        replay(orders, offsets(orders, 2), offsets(orders, 6))
+    assert places(orders) == ROWS
+    assert replay(orders, "earliest").read == 12
+    assert places(orders) == ROWS
+    assert_clean(orders)
+
+
+def test_replay_takes_rows_of_the_topic_before(shop: MakeShop) -> None:
+    """After the topic was recreated its older rows and letters stay, whatever is replayed."""
+    orders = landed(shop)
+    recreate_topic(orders, 2)
+    send(orders, {0: [order(100), bad(101)]})
+    with pytest.raises(Terminal, match="was recreated"):
+        replay(orders, "earliest")
+    reset(orders, "earliest")
+    orders.run()
+
+    replay(orders, "earliest")
+
+    assert places(orders) == sorted([*ROWS, (0, 0)])
+    assert letters(orders) == [(0, 1, 1), (0, 1, 5), (0, 5, 2), (1, 1, 1), (1, 5, 2)]
+    assert_clean(orders)
+
+
+def test_replay_after_a_reset_doubles_or_loses(shop: MakeShop) -> None:
+    """A reset that allowed duplicates, then a replay: one outcome each."""
+    orders = landed(shop)
+    reset(orders, "earliest", allow_duplicates=True)
+    orders.run()
+
+    replay(orders, "earliest")
+
+    assert places(orders) == ROWS
+    assert len(letters(orders)) == 4
+    assert_clean(orders)
+
+
+def test_reset_while_a_replay_is_staged(shop: MakeShop, at: At) -> None:
+    """A replay planned before a reset is void."""
+    orders = landed(shop)
+    at("audited", lambda: reset(orders, offsets(orders, 0, 8)))
+
+    with pytest.raises(Exception, match="reset"):
+        replay(orders, "earliest")
+
+    orders.run()
+    assert places(orders) == ROWS
+    assert_clean(orders)
+
+
+def test_replay_in_parts_changes_in_parts(shop: MakeShop) -> None:
+    """A range larger than a batch is staged in parts and lands in one commit."""
+    orders = shop(partitions=2, max_records=10)
+    orders.produce_orders(range(45))
+    orders.run()
+    before = orders.snapshots()
+    staged: list[int] = []
+
+    def counting(order: StageOrder) -> Staged:
+        staged.append(sum(r.span for r in order.ranges))
+        return stage_inline(order)
+
+    result = replay(orders, "earliest", stage=counting)
+
+    assert len(staged) == 5
+    assert max(staged) <= 10
+    assert (result.batches, result.read) == (1, 45)
+    assert orders.snapshots() == before + 1
+    assert orders.ids() == list(range(45))
+    assert_clean(orders)

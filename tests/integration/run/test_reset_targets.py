@@ -1,0 +1,143 @@
+"""Where a reset leads to: files of offsets, topics, the consumer group, and what can't be reset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from frazil.batch.target import parse_offsets
+from frazil.errors import Terminal
+from frazil.kafka.group import group_offsets
+from tests.operations import (
+    assert_clean,
+    bad,
+    offsets,
+    order,
+    places,
+    position,
+    reset,
+    send,
+)
+
+MakeShop = Callable[..., Any]
+At = Callable[..., Any]
+
+ROWS = [(p, o) for p in (0, 1) for o in range(8) if o not in (1, 5)]
+
+
+def landed(shop: MakeShop) -> Any:
+    """Two partitions of two batches: offsets 0 to 7, of which 1 and 5 are bad."""
+    orders = shop(partitions=2)
+    for n in (0, 4):
+        send(orders, {p: [order(n), bad(n + 1), order(n + 2), order(n + 3)] for p in (0, 1)})
+        orders.run()
+    return orders
+
+
+def test_reset_of_one_topic_moves_another(shop: MakeShop, topic: Callable[..., str]) -> None:
+    """With --topic only that one moves: rows of the other, and records of it that nobody read yet, stay as they are."""
+    orders = shop(partitions=1)
+    other = topic(partitions=1)
+    text = (orders.project.pipelines_folder / "orders.yaml").read_text()
+    both = orders.with_pipeline(text.replace(f"[{orders.topic}]", f"[{orders.topic}, {other}]"))
+    also = type(both)(both.project, both.cluster, other)
+    for at in (both, also):
+        send(at, {0: [order(0), bad(1), order(2)]})
+    both.run()
+    send(also, {0: [order(3)]})
+
+    reset(both, "earliest", (both.topic,))
+
+    assert {name: t.next for name, t in position(both).topics.items()} == {both.topic: (0,), other: (3,)}
+    assert len(places(both)) == 2
+    assert both.run().read == 4
+    assert len(places(both)) == 5
+    assert_clean(both)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "null",
+        "{",
+        '{"T": 3}',
+        '{"T": {"0": -1}}',
+        '{"T": {"0": "7"}}',
+        '{"T": {"0": 7.5}}',
+        '{"T": {"zero": 7}}',
+        '{"T": {"0": true}}',
+        '{"T": {"0": 99}}',
+        '{"T": {"9": 1}}',
+        '{"T": [1, 2, 3]}',
+        '{"elsewhere": {"0": 1}}',
+    ],
+)
+def test_rubbish_in_a_file_of_offsets_moves_something(shop: MakeShop, text: str) -> None:
+    """A file by hand that does not fit is refused as a whole, in words, and nothing moves."""
+    orders = landed(shop)
+    before = position(orders)
+
+    with pytest.raises(Terminal, match=r"offset|no such partition"):
+        reset(orders, parse_offsets(text.replace("T", orders.topic), "offsets.json"))
+
+    assert position(orders) == before
+
+
+def test_file_that_names_one_partition_moves_all(shop: MakeShop) -> None:
+    """What a file leaves out stays where it is."""
+    orders = landed(shop)
+
+    reset(orders, parse_offsets(f'{{"{orders.topic}": {{"1": 4}}}}', "offsets.json"))
+
+    assert position(orders).topics[orders.topic].next == (8, 4)
+    assert orders.run().read == 4
+    assert_clean(orders)
+
+
+def test_lag_tools_see_another_position(shop: MakeShop) -> None:
+    """The consumer group follows runs and resets, forward and back."""
+    orders = landed(shop)
+    group = orders.pipeline.consumer_group
+
+    def seen() -> list[int]:
+        found = group_offsets(orders.cluster, group)
+        return [found[orders.topic, partition] for partition in (0, 1)]
+
+    assert seen() == [8, 8]
+    reset(orders, offsets(orders, 3, 8))
+    assert seen() == [3, 8]
+    orders.run()
+    assert seen() == [8, 8]
+
+
+def test_reset_before_the_first_run_or_of_a_stranger(shop: MakeShop) -> None:
+    """Without a position there is nothing to move; a topic of somebody else is named."""
+    orders = shop()
+    orders.produce_orders(range(3))
+    with pytest.raises(Terminal, match="never ran"):
+        reset(orders, "earliest")
+    orders.run()
+    with pytest.raises(Terminal, match="reads no topic elsewhere"):
+        reset(orders, "earliest", ("elsewhere",))
+
+
+def test_backward_reset_without_kafka_columns_guesses(shop: MakeShop) -> None:
+    """Rows that don't say where they came from can't be taken out; duplicates must be allowed."""
+    orders = shop(partitions=1)
+    text = (orders.project.pipelines_folder / "orders.yaml").read_text()
+    plain = orders.with_pipeline(
+        text.replace("- table: shop.orders\n", "- table: shop.orders\n    kafka_columns: false\n")
+    )
+    plain.produce_orders(range(3))
+    plain.run()
+
+    with pytest.raises(Terminal, match="--allow-duplicates"):
+        reset(plain, "earliest")
+    reset(plain, "earliest", allow_duplicates=True)
+    plain.run()
+
+    assert plain.ids() == [0, 0, 1, 1, 2, 2]

@@ -1,0 +1,219 @@
+"""Somebody rolls the closing table back: the position follows, on record, and every record lands once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotRefUpdate
+
+from frazil.report.history import history
+from tests.operations import (
+    LETTERS,
+    ORDERS,
+    Killed,
+    assert_clean,
+    bad,
+    lake,
+    letters,
+    offsets,
+    order,
+    places,
+    position,
+    replay,
+    reset,
+    roll_back,
+    send,
+    settle,
+)
+
+MakeShop = Callable[..., Any]
+At = Callable[..., Any]
+
+
+def landed(shop: MakeShop, batches: int = 3) -> Any:
+    """Batches of two good and two bad records each, in one partition."""
+    orders = shop(partitions=1)
+    for n in range(batches):
+        send(orders, {0: [order(4 * n), bad(4 * n + 1), order(4 * n + 2), bad(4 * n + 3)]})
+        orders.run()
+    return orders
+
+
+def assert_all(orders: Any, count: int) -> None:
+    """Every record has its one outcome: even offsets are rows, odd ones letters."""
+    assert places(orders) == [(0, o) for o in range(0, count, 2)]
+    assert [(p, o) for p, o, _ in letters(orders)] == [(0, o) for o in range(1, count, 2)]
+    assert_clean(orders)
+
+
+def kinds(orders: Any) -> list[str]:
+    return [batch.kind for batch in history(orders.project, orders.pipeline)]
+
+
+@pytest.mark.parametrize("by", [1, 2, 3])
+def test_rolled_back_records_are_lost(shop: MakeShop, by: int) -> None:
+    """After a rollback by any number of batches, the next run lands the missing records again, exactly once."""
+    orders = landed(shop)
+    roll_back(orders, ORDERS, by)
+
+    result = orders.run()
+
+    assert result.read == 4 * by
+    assert_all(orders, 12)
+    assert (position(orders).n, position(orders).epoch) == (5, 1)
+    assert kinds(orders)[-2:] == ["rewind", "ingest"]
+
+
+def test_rolled_back_before_the_first_snapshot(shop: MakeShop) -> None:
+    """A table emptied of all its snapshots begins where the ledger says the pipeline began."""
+    orders = landed(shop)
+    table = lake(orders).load_table(ORDERS)
+    table.catalog.commit_table(
+        table,
+        (AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=table.current_snapshot().snapshot_id),),
+        (RemoveSnapshotRefUpdate(ref_name=MAIN_BRANCH),),
+    )
+    assert lake(orders).load_table(ORDERS).current_snapshot() is None
+
+    orders.run()
+
+    assert_all(orders, 12)
+
+
+def test_rolled_back_onto_a_foreign_snapshot(shop: MakeShop) -> None:
+    """Somebody else's snapshot between two batches becomes main again: its rows stay, ours come again."""
+    orders = landed(shop, 1)
+    table = lake(orders).load_table(ORDERS)
+    schema = table.schema().as_arrow()
+    table.append(pa.Table.from_pylist([{"id": 999, "name": "foreign"}], schema))
+    send(orders, {0: [order(4), bad(5)]})
+    orders.run()
+    roll_back(orders, ORDERS)
+
+    orders.run()
+
+    assert sorted(row["id"] for row in orders.rows()) == [0, 2, 4, 999]
+    assert [(p, o) for p, o, _ in letters(orders)] == [(0, 1), (0, 3), (0, 5)]
+    assert_clean(orders)
+
+
+def test_rolled_back_past_a_reset(shop: MakeShop) -> None:
+    """The reset is undone too: what it skipped is landed, and the epoch only grows."""
+    orders = landed(shop, 1)
+    send(orders, {0: [order(4), bad(5), order(6), bad(7)]})
+    reset(orders, "latest")
+    send(orders, {0: [order(8), bad(9)]})
+    orders.run()
+    roll_back(orders, ORDERS, 2)
+
+    orders.run()
+
+    assert_all(orders, 10)
+    assert position(orders).epoch == 2
+
+
+def test_rolled_back_past_a_backward_reset(shop: MakeShop) -> None:
+    """The rows that the reset took out are back, its letters are not: both end up there once."""
+    orders = landed(shop, 2)
+    reset(orders, offsets(orders, 2))
+    roll_back(orders, ORDERS)
+
+    orders.run()
+
+    assert_all(orders, 8)
+
+
+@pytest.mark.parametrize("later", [0, 1])
+def test_rolled_back_past_a_replay(shop: MakeShop, later: int) -> None:
+    """Letters that the replay replaced are neither lost nor doubled, also if a batch came after it."""
+    orders = landed(shop, 2)
+    replay(orders, offsets(orders, 2), offsets(orders, 6))
+    if later:
+        send(orders, {0: [order(8), bad(9), order(10), bad(11)]})
+        orders.run()
+    roll_back(orders, ORDERS, 1 + later)
+
+    orders.run()
+
+    assert_all(orders, 8 + 4 * later)
+
+
+def test_range_is_redone_with_other_bounds(shop: MakeShop) -> None:
+    """The missing records come in another cut than before: letters of the old one don't stand beside them."""
+    orders = landed(shop)
+    roll_back(orders, ORDERS, 2)
+    text = (orders.project.pipelines_folder / "orders.yaml").read_text()
+    small = orders.with_pipeline(text.replace("max_records: 1000000", "max_records: 3"))
+    send(small, {0: [order(12), bad(13)]})
+
+    assert small.run().batches == 4
+    assert_all(small, 14)
+
+
+@pytest.mark.parametrize("point", ["decide.committed", "follow.committed", "record.committed"])
+def test_rolled_back_with_the_batch_unfinished(shop: MakeShop, at: At, point: str) -> None:
+    """Decided, killed at a follow-up, then rolled back: what its followers got already goes again."""
+    orders = landed(shop, 1)
+    send(orders, {0: [order(4), bad(5), order(6), bad(7)]})
+    at(point)
+    with pytest.raises(Killed):
+        orders.run()
+    roll_back(orders, ORDERS)
+
+    orders.run()
+
+    assert_all(orders, 8)
+
+
+@pytest.mark.parametrize("point", ["manifest.written", "decide.committed", "follow.committed", "record.committing"])
+def test_killed_while_following_a_rollback(shop: MakeShop, at: At, point: str) -> None:
+    """Following a rollback is a batch like any other: whoever comes next finishes it."""
+    orders = landed(shop)
+    roll_back(orders, ORDERS, 2)
+    at(point)
+    with pytest.raises(Killed):
+        orders.run()
+
+    orders.run()
+
+    assert_all(orders, 12)
+
+
+def test_rolled_back_twice(shop: MakeShop) -> None:
+    """A rollback of what came after a rollback."""
+    orders = landed(shop)
+    roll_back(orders, ORDERS, 1)
+    orders.run()
+    roll_back(orders, ORDERS, 2)
+    orders.run()
+
+    assert_all(orders, 12)
+    assert position(orders).epoch == 2
+
+
+def test_both_tables_are_rolled_back(shop: MakeShop) -> None:
+    """Closing table and letters by the same hand: one settle, and everything is there once."""
+    orders = landed(shop)
+    roll_back(orders, ORDERS)
+    roll_back(orders, LETTERS)
+
+    settle(orders, LETTERS)
+    orders.run()
+
+    assert_all(orders, 12)
+
+
+def test_rolled_back_past_a_settle(shop: MakeShop) -> None:
+    """The letters that the settle landed are those of their batches: they go and come with them."""
+    orders = landed(shop)
+    roll_back(orders, LETTERS)
+    settle(orders, LETTERS)
+    roll_back(orders, ORDERS, 2)
+
+    orders.run()
+
+    assert_all(orders, 12)

@@ -1,0 +1,238 @@
+"""What is right must be called right: a check that cries wolf is switched off."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from frazil.errors import Terminal
+from frazil.kafka.topics import create_topic, delete_topic
+from frazil.verify.check import verify
+
+Make = Callable[..., Any]
+
+
+def totals(found: Any, *names: str) -> tuple[int, ...]:
+    return tuple(sum(getattr(partition, name) for partition in found.partitions) for name in names)
+
+
+def test_good_bad_and_filtered_records_are_told_apart(shop: Make, check: Make) -> None:
+    """Rows, dead letters and tombstones over several batches and partitions are all accounted for."""
+    orders = shop(partitions=3, max_records=40)
+    orders.produce_orders(range(100))
+    orders.produce([b"broken", None, b"{}", b'{"id": 1e3}', b'{"id": 5, "name": {"a": [1.50]}}'])
+    orders.run()
+    orders.produce_orders(range(100, 120))
+    orders.run()
+
+    found = check(orders)
+
+    assert found.is_clean, list(map(str, found.differences))
+    assert totals(found, "records", "rows", "letters", "filtered") == (125, 122, 2, 1)
+    assert totals(found, "missing", "duplicate", "unexpected", "changed", "unchecked") == (0,) * 5
+
+
+def test_aborted_records_are_missed(shop: Make, check: Make, transactions: Make) -> None:
+    """Aborted records and the markers of transactions have no outcome, at the end of the log too."""
+    orders = shop(partitions=1)
+    orders.produce_orders(range(5))
+    for at, is_committed in enumerate([True, False, True, False, False]):
+        values = [json.dumps({"id": 10 * at + n}).encode() for n in range(4)]
+        transactions(orders.topic, values, commit=is_committed)
+    orders.run()
+
+    found = check(orders)
+
+    assert found.is_clean, list(map(str, found.differences))
+    assert totals(found, "records", "rows") == (13, 13)
+    assert totals(found, "covered") > (20,)
+
+
+TYPES = """
+    name: orders
+    source: {topics: [%s]}
+    engine: inline
+    destinations:
+      - table: shop.orders
+        partition_by: [day(z)]
+        columns:
+          id: long
+          f: float
+          n: decimal(20,4)
+          s: string
+          day: date
+          t: time
+          w: timestamp
+          z: timestamptz
+          u: uuid
+          x: fixed[3]
+          y: binary
+          li: list<decimal(4,1)>
+          m: map<string, timestamptz>
+          r: "struct<a: uuid, b: list<struct<c: date, d: float>>>"
+"""
+FULL = {
+    "id": 1,
+    "f": 0.1,
+    "n": 1.25,
+    "s": {"é": [1.5, None]},
+    "day": "2024-02-29",
+    "t": "12:30:00.5",
+    "w": "2024-02-29T12:30:00",
+    "z": "2024-02-29T12:30:00+02:00",
+    "u": "00112233-4455-6677-8899-aabbccddeeff",
+    "x": "AAEC",
+    "y": "AAECAw==",
+    "li": [1.5, None],
+    "m": {"b": "2024-02-29T12:30:00Z", "a": None},
+    "r": {"a": "00112233-4455-6677-8899-aabbccddeeff", "b": [{"c": "2024-02-29", "d": 0.1}, None]},
+}
+
+
+def test_stored_types_are_compared_in_another_form(shop: Make, check: Make) -> None:
+    """A value of every type reads the same from the table as from Kafka."""
+    plain = shop(partitions=1)
+    orders = plain.with_pipeline(TYPES % plain.topic)
+    ones = [{key: value} for key, value in FULL.items()]
+    orders.produce(json.dumps(document).encode() for document in [FULL, {}, {"r": {}}, *ones])
+    orders.run()
+
+    found = check(orders)
+
+    assert found.is_clean, list(map(str, found.differences))
+    assert totals(found, "rows") == (len(FULL) + 3,)
+
+
+def test_records_that_retention_deleted_are_missed(shop: Make, check: Make, broker: str) -> None:
+    """Below the log start nothing is missing and nothing unexpected; doubles would still be found."""
+    orders = shop(partitions=1)
+    orders.produce_orders(range(30))
+    orders.run()
+    admin = AdminClient({"bootstrap.servers": broker})
+    admin.delete_records([TopicPartition(orders.topic, 0, 20)])[TopicPartition(orders.topic, 0, 20)].result()
+
+    found = check(orders)
+
+    assert found.is_clean, list(map(str, found.differences))
+    assert totals(found, "records", "rows", "unchecked") == (10, 30, 20)
+
+
+@pytest.mark.parametrize("policy", ["compact", "delete"])
+def test_an_outcome_outlives_its_record(
+    shop: Make, check: Make, table: Make, transactions: Make, set_policy: Make, policy: str
+) -> None:
+    """Only compaction takes records from the middle of a log: there a row without record proves nothing."""
+    orders = shop(partitions=1)
+    orders.produce_orders(range(3))
+    transactions(orders.topic, [b"never committed"], commit=False)
+    orders.produce_orders(range(3, 6))
+    orders.run()
+    table(orders).append([table(orders).rows().to_pylist()[0] | {"_kafka_offset": 3}])
+    set_policy(orders.topic, policy)
+
+    found = check(orders)
+
+    assert totals(found, "unexpected", "unchecked") == ((0, 1) if policy == "compact" else (1, 0))
+    assert found.is_clean is (policy == "compact")
+
+
+def test_foreign_rows_are_taken_for_ours(shop: Make, check: Make, table: Make) -> None:
+    """Rows that somebody else appends carry no Kafka columns and are left alone."""
+    orders = shop()
+    orders.produce_orders(range(6))
+    orders.run()
+    table(orders).append([{"id": 77, "name": "by hand"}])
+    orders.produce_orders(range(6, 9))
+    orders.run()
+
+    found = check(orders)
+
+    assert found.is_clean, list(map(str, found.differences))
+    assert found.foreign == 1
+
+
+def test_rows_of_a_recreated_topic_are_compared_with_the_new_one(shop: Make, check: Make) -> None:
+    """Offsets of the older incarnation mean nothing in the new one."""
+    orders = shop(partitions=1)
+    orders.produce_orders(range(5))
+    orders.run()
+    delete_topic(orders.cluster, orders.topic)
+    create_topic(orders.cluster, orders.topic, 1)
+    orders.produce_orders(range(100, 120))
+
+    found = check(orders)
+
+    assert found.is_clean, list(map(str, found.differences))
+    assert (found.older_incarnation, found.partitions) == (5, ())
+
+
+def test_a_changed_file_makes_older_batches_wrong(shop: Make, check: Make) -> None:
+    """What an older file called bad may be good today, and a column it did not have is empty."""
+    orders = shop(partitions=1)
+    orders.produce([b'{"id": 1, "name": "a"}', b'{"id": 2, "name": "b"}', b'{"name": "without id"}', None])
+    orders.run()
+    text = (orders.project.pipelines_folder / "orders.yaml").read_text()
+    edited = orders.with_pipeline(text.replace("name: string", "name: string\n      more: long"))
+    table = edited.project.lake("lake").load_table("shop.orders")
+    with table.update_schema() as update:
+        from pyiceberg.types import LongType
+
+        update.add_column("more", LongType())
+    edited.produce([b'{"id": 3, "more": 4}', b'{"id": 3, "more": "x"}'])
+    edited.run()
+
+    found = check(edited)
+
+    assert found.is_clean, list(map(str, found.differences))
+    assert totals(found, "rows", "letters", "filtered") == (3, 2, 1)
+
+
+def test_only_what_was_asked_for_is_compared(shop: Make, check: Make, tmp_path: Path) -> None:
+    """A file of offsets bounds the check per partition; an instant does it for all."""
+    orders = shop(partitions=1)
+    orders.produce_orders(range(20))
+    orders.run()
+    low, high = tmp_path / "low.json", tmp_path / "high.json"
+    low.write_text(json.dumps({orders.topic: {"0": 5}}))
+    high.write_text(json.dumps({orders.topic: [12]}))
+
+    assert totals(check(orders, str(low), str(high)), "covered", "records", "rows") == (7, 7, 7)
+    assert totals(check(orders, "2001-01-01"), "records") == (20,)
+    assert totals(check(orders, "2101-01-01"), "records") == (0,)
+
+
+def test_a_table_that_cannot_be_checked_is_called_clean(shop: Make) -> None:
+    """Without Kafka columns, and before the first run, there is nothing to compare: that is no success."""
+    orders = shop()
+    with pytest.raises(Terminal, match="no table"):
+        verify(orders.project, orders.pipeline)
+    text = (orders.project.pipelines_folder / "orders.yaml").read_text()
+    bare = orders.with_pipeline(text.replace("columns:", "kafka_columns: false\n    columns:"))
+    with pytest.raises(Terminal, match="without Kafka columns"):
+        verify(bare.project, bare.pipeline)
+
+
+def test_the_check_leaves_a_trace(shop: Make, check: Make, broker: str) -> None:
+    """Verifying commits no offset to any group and writes to no table."""
+    orders = shop(partitions=1)
+    orders.produce_orders(range(5))
+    orders.run()
+    before = [orders.snapshots(name) for name in ("shop.orders", "shop.orders__dead_letters", "shop.orders__ledger")]
+
+    assert check(orders).is_clean
+
+    after = [orders.snapshots(name) for name in ("shop.orders", "shop.orders__dead_letters", "shop.orders__ledger")]
+    consumer = Consumer({"bootstrap.servers": broker, "group.id": "frazil-verify"})
+    try:
+        (committed,) = consumer.committed([TopicPartition(orders.topic, 0)], timeout=10)
+    finally:
+        consumer.close()
+    assert (after, committed.offset) == (before, -1001)
+    assert isinstance(orders.project.lake("lake").load_table("shop.orders").scan().to_arrow(), pa.Table)

@@ -1,0 +1,75 @@
+"""`frazil verify` as a person and as a program uses it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from frazil.cli.app import invoke
+
+Make = Callable[..., Any]
+
+
+@pytest.fixture
+def frazil(shop: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Make:
+    """Run the command in a shop: `frazil(orders, "verify", "orders")` returns exit code and stdout."""
+
+    def run(orders: Any, *arguments: str) -> tuple[int, str]:
+        for name, value in orders.project.environment().items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("FRAZIL_KAFKA_PORT", orders.cluster.bootstrap_servers.rpartition(":")[2])
+        capsys.readouterr()
+        return invoke(arguments), capsys.readouterr().out
+
+    return run
+
+
+def test_a_clean_pipeline_ends_with_a_failure(shop: Make, frazil: Make) -> None:
+    """Exit code 0 and one verdict; JSON says the same."""
+    orders = shop(partitions=1)
+    orders.produce_orders(range(12))
+    orders.produce([b"broken"])
+    orders.run()
+
+    code, out = frazil(orders, "verify", "orders")
+    assert code == 0
+    assert "orders: clean, 13 records through batch 1" in out.splitlines()[-1]
+    assert f"{orders.topic}/0" in out
+
+    code, out = frazil(orders, "verify", "orders", "--json")
+    said = json.loads(out)
+    assert (code, said["is_clean"], said["count"], said["differences"]) == (0, True, 0, [])
+    assert (said["partitions"][0]["records"], said["partitions"][0]["letters"]) == (13, 1)
+
+
+def test_a_spoiled_pipeline_ends_with_success(shop: Make, frazil: Make, table: Make) -> None:
+    """Exit code 1, the first ten differences with their coordinates, and how many there are."""
+    orders = shop(partitions=1)
+    orders.produce_orders(range(12))
+    orders.run()
+    table(orders).overwrite(lambda row: row | {"name": "x" * 1000})
+
+    code, out = frazil(orders, "verify", "orders")
+    assert code == 1
+    assert out.count("changed: topic") == 10
+    assert f"topic {orders.topic}, partition 0, offset 0, batch 1: expected name=order 0, found name=xxx" in out
+    assert "… and 2 more" in out
+    assert "orders: 12 differences" in out.splitlines()[-1]
+    assert max(map(len, out.splitlines())) < 400
+
+    code, out = frazil(orders, "verify", "orders", "--json")
+    said = json.loads(out)
+    assert (code, said["is_clean"], said["count"], len(said["differences"])) == (1, False, 12, 12)
+    assert said["differences"][0]["kind"] == "changed"
+
+
+def test_bounds_that_mean_nothing_are_taken_for_everything(shop: Make, frazil: Make) -> None:
+    """A mistyped instant needs a person."""
+    orders = shop(partitions=1)
+    orders.produce_orders(range(2))
+    orders.run()
+
+    assert frazil(orders, "verify", "orders", "--from", "yesterday")[0] == 78

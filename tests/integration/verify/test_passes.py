@@ -1,0 +1,135 @@
+"""Batches that don't just read on: replay, reset, rewind and settle leave exactly what the ledger says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.operations import (
+    LEDGER,
+    LETTERS,
+    ORDERS,
+    bad,
+    drop,
+    offsets,
+    order,
+    recreate_topic,
+    replay,
+    reset,
+    roll_back,
+    send,
+    settle,
+)
+
+Make = Callable[..., Any]
+
+
+@pytest.fixture
+def orders(shop: Make) -> Any:
+    """One partition, three batches of two good and two bad records each."""
+    orders = shop(partitions=1)
+    for n in range(3):
+        send(orders, {0: [order(4 * n), bad(4 * n + 1), order(4 * n + 2), bad(4 * n + 3)]})
+        orders.run()
+    return orders
+
+
+def outcomes(found: Any) -> tuple[int, int, int]:
+    """Records, rows and letters, of a clean verification."""
+    assert found.is_clean, list(map(str, found.differences))
+    (partition,) = found.partitions
+    return partition.records, partition.rows, partition.letters
+
+
+def test_a_replayed_range_is_expected_twice(orders: Any, check: Make, table: Make) -> None:
+    """A replay replaces; what it left of the older batch would be a double."""
+    replay(orders, offsets(orders, 3), offsets(orders, 10))
+    assert outcomes(check(orders)) == (12, 6, 6)
+
+    row = next(row for row in table(orders).rows().to_pylist() if row["_kafka_offset"] == 4)
+    table(orders).append([row | {"_frazil_batch": 2}])
+    assert [difference.kind for difference in check(orders).differences] == ["unexpected"]
+
+
+def test_a_backward_reset_that_removes_is_expected_twice(orders: Any, check: Make) -> None:
+    """What lies beyond is gone until it is read again."""
+    reset(orders, offsets(orders, 6))
+    assert outcomes(check(orders)) == (6, 3, 3)
+    orders.run()
+    assert outcomes(check(orders)) == (12, 6, 6)
+
+
+def test_duplicates_that_were_allowed_are_differences(orders: Any, check: Make, table: Make) -> None:
+    """Each pass has its outcome, and one that is missing is missed although the other is there."""
+    reset(orders, offsets(orders, 6), allow_duplicates=True)
+    orders.run()
+    assert outcomes(check(orders)) == (12, 9, 9)
+
+    table(orders).overwrite(lambda row: None if (row["_kafka_offset"], row["_frazil_batch"]) == (8, 3) else row)
+    assert [difference.kind for difference in check(orders).differences] == ["missing"]
+
+
+def test_skipped_offsets_are_missed(orders: Any, check: Make) -> None:
+    """A forward reset gives up what it jumps over."""
+    send(orders, {0: [order(n) for n in range(20, 26)]})
+    reset(orders, offsets(orders, 15))
+    orders.run()
+
+    assert outcomes(check(orders)) == (15, 9, 6)
+
+
+@pytest.mark.parametrize("with_replay", [False, True])
+def test_rolled_back_batches_are_missed(orders: Any, check: Make, with_replay: bool) -> None:
+    """After a rollback the position goes back with the table, and the records come again."""
+    if with_replay:
+        replay(orders, offsets(orders, 3), offsets(orders, 10))
+    roll_back(orders, ORDERS, 2)
+    assert not check(orders).is_clean
+    orders.run()
+
+    assert outcomes(check(orders)) == (12, 6, 6)
+
+
+def test_rows_of_an_adopted_topic_are_mixed_with_older_ones(orders: Any, check: Make) -> None:
+    """After the reset that adopts it, the new incarnation is compared and the older one counted."""
+    recreate_topic(orders, 1)
+    send(orders, {0: [order(100), bad(101)]})
+    reset(orders, "earliest")
+    orders.run()
+    found = check(orders)
+
+    assert outcomes(found) == (2, 1, 1)
+    assert found.older_incarnation == 12
+
+
+@pytest.mark.parametrize("is_restaged", [True, False])
+def test_lost_letters_are_missed_or_not_as_settled(orders: Any, check: Make, is_restaged: bool) -> None:
+    """Letters that came back are compared, those that were given up on record are counted."""
+    drop(orders, LETTERS)
+    settle(orders, LETTERS, restage=is_restaged, abandon=not is_restaged)
+    found = check(orders)
+
+    assert outcomes(found) == (12, 6, 6 if is_restaged else 0)
+    assert found.partitions[0].given_up == (0 if is_restaged else 6)
+
+
+def test_a_ledger_that_was_written_again_is_doubted(orders: Any, check: Make) -> None:
+    """Its rows come back from the manifests and say what they said."""
+    drop(orders, LEDGER)
+    settle(orders, LEDGER)
+
+    assert outcomes(check(orders)) == (12, 6, 6)
+
+
+def test_rows_of_batches_that_nobody_knows_any_more_are_called_right(orders: Any, check: Make) -> None:
+    """Ledger rows that were given up on record leave rows that can't be compared: counted, and said."""
+    drop(orders, LEDGER)
+    settle(orders, LEDGER, restage=False, abandon=True)
+    send(orders, {0: [order(20)]})
+    orders.run()
+    found = check(orders)
+
+    assert outcomes(found)[0] == 5  # the last batch was not finished, so its manifest is known
+    assert found.partitions[0].unchecked == 8

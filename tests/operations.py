@@ -1,0 +1,149 @@
+"""What an operator does to a pipeline, and what must hold afterwards: for tests with a shop."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+from uuid import uuid4
+
+from confluent_kafka import Producer
+from pyiceberg.catalog.sql import SqlCatalog
+
+from frazil.batch.position import Position
+from frazil.batch.request import RunRequest
+from frazil.batch.target import Target, parse_target
+from frazil.iceberg.catalog import Lake
+from frazil.iceberg.holdings import POSITION_KEY, held
+from frazil.iceberg.ledger import read_ledger
+from frazil.kafka.topics import create_topic, delete_topic
+from frazil.run import reset as resets
+from frazil.run import settle as settles
+from frazil.run.ingest import ingest
+from frazil.run.inline import stage_inline
+from frazil.run.plan import plan_run
+from frazil.run.result import RunResult, run_result
+from frazil.run.scope import Scope
+from frazil.run.stage import Stage
+from frazil.verify.check import verify
+
+ORDERS, LETTERS, LEDGER = "shop.orders", "shop.orders__dead_letters", "shop.orders__ledger"
+
+
+class Killed(BaseException):
+    """Ends a run like a kill: nothing inside may catch it."""
+
+
+def scope(shop: Any, report: Callable[[str], None] = lambda _: None) -> Scope:
+    return Scope.of(shop.project, shop.pipeline, report)
+
+
+def lake(shop: Any) -> Lake:
+    return shop.project.lake("lake")
+
+
+def request(reason: str = "a test") -> RunRequest:
+    return RunRequest(str(uuid4()), started_by="cli:tester@here", reason=reason)
+
+
+def offsets(shop: Any, *per_partition: int, topic: str | None = None) -> Target:
+    """A target as a file of offsets says it."""
+    return Target("offsets", offsets={topic or shop.topic: dict(enumerate(per_partition))})
+
+
+def reset(shop: Any, to: str | Target, topics: tuple[str, ...] = (), *, allow_duplicates: bool = False) -> Position:
+    """Plan and do a reset."""
+    target = parse_target(to) if isinstance(to, str) else to
+    planned = resets.plan_reset(scope(shop), resets.ResetOrder(target, topics, allow_duplicates))
+    return resets.reset(scope(shop), planned, request())
+
+
+def replay(
+    shop: Any, start: str | Target, end: str | Target | None = None, run: str | None = None, stage: Stage = stage_inline
+) -> RunResult:
+    """Plan and do a replay."""
+    places = [parse_target(of) if isinstance(of, str) else of for of in (start, end)]
+    run_id = run or str(uuid4())
+    asked = RunRequest(run_id, "cli:tester@here", "replay", *places, reason="a test")
+    planned = plan_run(shop.project, shop.pipeline, asked)
+    if planned.plan is not None:
+        ingest(shop.project, shop.pipeline, planned.plan, stage, lambda _: None)
+    return run_result(shop.project, shop.pipeline, run_id)
+
+
+def settle(shop: Any, table: str, *, restage: bool = True, abandon: bool = False) -> settles.Settled | None:
+    """Plan and do a settle."""
+    planned = settles.plan_settle(scope(shop), settles.SettleOrder(table, restage, abandon))
+    return None if planned is None else settles.settle(scope(shop), planned, request())
+
+
+def position(shop: Any) -> Position:
+    """The position as the closing table holds it."""
+    found = held(lake(shop).load_table(ORDERS).metadata, POSITION_KEY.format("orders"), ORDERS)
+    assert found is not None
+    return Position.from_json(found.value)
+
+
+def ledger(shop: Any, kind: str | None = None) -> list[dict[str, Any]]:
+    """Rows of the ledger, of one kind if given."""
+    rows = read_ledger(lake(shop), LEDGER, "orders")
+    return [row for row in rows if kind in (None, row["kind"])]
+
+
+def places(shop: Any) -> list[tuple[int, int]]:
+    """Partition and offset of every row, sorted."""
+    return sorted((row["_kafka_partition"], row["_kafka_offset"]) for row in shop.rows())
+
+
+def letters(shop: Any) -> list[tuple[int, int, int]]:
+    """Partition, offset and batch number of every dead letter, sorted."""
+    return sorted((row["partition"], row["offset"], row["_frazil_batch"]) for row in shop.rows(LETTERS))
+
+
+def catalog(shop: Any) -> SqlCatalog:
+    """The catalog without Frazil, for deeds of others."""
+    settings = shop.project.settings.catalogs["lake"]
+    return SqlCatalog("lake", uri=settings.uri, warehouse=settings.warehouse)
+
+
+def drop(shop: Any, table: str) -> None:
+    catalog(shop).drop_table(table)
+
+
+def roll_back(shop: Any, table: str, by: int = 1) -> None:
+    """Roll main back by so many snapshots."""
+    found = lake(shop).load_table(table)
+    snapshot = found.current_snapshot()
+    for _ in range(by):
+        snapshot = found.metadata.snapshot_by_id(snapshot.parent_snapshot_id)
+    found.manage_snapshots().rollback_to_snapshot(snapshot.snapshot_id).commit()
+
+
+def recreate_topic(shop: Any, partitions: int) -> None:
+    delete_topic(shop.cluster, shop.topic)
+    create_topic(shop.cluster, shop.topic, partitions)
+
+
+def send(shop: Any, values: Mapping[int, list[bytes]]) -> None:
+    """Send values to partitions of choice."""
+    producer = Producer(dict(shop.cluster.properties))
+    for partition, of in values.items():
+        for value in of:
+            producer.produce(shop.topic, value, partition=partition)
+    assert producer.flush(10) == 0
+
+
+def order(number: int) -> bytes:
+    """A good order."""
+    return json.dumps({"id": number, "name": f"order {number}"}).encode()
+
+
+def bad(number: int) -> bytes:
+    """A bad one: an id that is text."""
+    return json.dumps({"id": f"x{number}", "name": f"order {number}"}).encode()
+
+
+def assert_clean(shop: Any) -> None:
+    """Every record has its one outcome, value by value, and the ledger fits."""
+    found = verify(shop.project, shop.pipeline)
+    assert [str(difference) for difference in found.differences] == []

@@ -1,0 +1,105 @@
+"""Manifests as text: whoever rolls a batch forward does exactly what was decided, or nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from frazil.batch.facts import Counts, Fit, Range, StagedFile
+from frazil.batch.manifest import Manifest, TablePart
+from frazil.batch.position import BatchMark, Position, TopicPosition
+from frazil.batch.removal import Coordinates, Removal, RemovedRange
+from frazil.errors import Terminal
+from tests.unit.batch.written_forms import manifests
+
+
+@given(manifests)
+@settings(max_examples=40)
+def test_manifest_changes_on_its_way_through_a_file(manifest: Manifest) -> None:
+    """Whoever rolls a batch forward gets exactly the files and marks that were decided."""
+    read = Manifest.from_json(manifest.to_json())
+
+    assert read == manifest
+    assert read.mark == BatchMark(manifest.position.n, manifest.batch, manifest.position.epoch)
+
+
+@given(manifests)
+@settings(max_examples=40)
+def test_newer_or_truncated_manifest_is_rolled_forward(manifest: Manifest) -> None:
+    """A manifest of another version, or half of one, is refused."""
+    text = manifest.to_json()
+
+    with pytest.raises(Terminal, match="version 2"):
+        Manifest.from_json(json.dumps({**json.loads(text), "v": 2}))
+    with pytest.raises(Terminal, match="not a manifest"):
+        Manifest.from_json(text[: len(text) // 2])
+
+
+OLD_KEYS = ("ranges", "skipped", "bytes_read", "started_by", "reason")
+"""What a manifest of an older Frazil does not have; nor do its parts have a removal."""
+
+
+@given(manifests)
+@settings(max_examples=40)
+def test_manifest_that_an_upgrade_found_unfinished_is_refused(manifest: Manifest) -> None:
+    """A batch that was decided by an older Frazil is rolled forward by this one: what it lacks is nothing."""
+    body: dict[str, Any] = json.loads(manifest.to_json())
+    for key in OLD_KEYS:
+        del body[key]
+    for part in (body["closing"], *body["followers"]):
+        del part["removal"]
+
+    read = Manifest.from_json(json.dumps(body))
+
+    assert read.mark == manifest.mark
+    assert (read.ranges, read.skipped, read.bytes_read, read.started_by, read.reason) == ((), (), 0, "", None)
+    assert [part.files for part in read.parts] == [part.files for part in manifest.parts]
+    assert all(part.removal is None for part in read.parts)
+
+
+COLUMNS = Coordinates("_kafka_topic", "_kafka_partition", "_kafka_offset", "_frazil_batch")
+REMOVAL = Removal(COLUMNS, (RemovedRange("orders", None, 0, None, 4), RemovedRange("orders", 1, 5, 9, 0)))
+
+
+def manifest(**changes: Any) -> str:
+    part = TablePart("rows", "destination", Fit("u", 0, {1: "long"}), None, (StagedFile("f", 1, 2, "{}"),), REMOVAL)
+    position = Position(7, 1, "c", {"orders": TopicPosition("t", (0, 5), (10, 9), 4, (12, 9))})
+    whole = Manifest(
+        "p", "replay", "b", "r", position, part, (part,), "ledger", BatchMark(6, "a", 0), Counts(1, 1), {},
+        "t0", "t1", "t2", {"stage": 0.5}, "1", "hash", None, (Range("orders", 1, 5, 9),), (Range("orders", 0, 0, 3),),
+        17, "cli:ann@host", "wrong prices",
+    )  # fmt: skip
+    assert Manifest.from_json(whole.to_json()) == whole
+    return json.dumps(json.loads(whole.to_json()) | changes)
+
+
+def test_bounds_of_a_removal_get_lost() -> None:
+    """No partition means all of them and no end means no bound: neither may turn into 0 on the way."""
+    read = Manifest.from_json(manifest())
+
+    assert read.closing.removal == REMOVAL
+    assert REMOVAL.to_list() == [["orders", None, 0, None, 4], ["orders", 1, 5, 9, 0]]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"ranges": [{"topic": "orders"}]},
+        {"ranges": 5},
+        {"skipped": [7]},
+        {"closing": {}},
+        {"closing": None},
+        {"followers": [None]},
+        {"counts": {"read": 1, "lost": 2}},
+        {"ledger_after": {"n": 6}},
+        {"unheard": "of"},
+    ],
+    ids=str,
+)
+def test_damaged_manifest_is_rolled_forward(changes: dict[str, Any]) -> None:
+    """A part that can't be read is no part that may be left out."""
+    with pytest.raises(Terminal, match="not a manifest"):
+        Manifest.from_json(manifest(**changes))

@@ -1,0 +1,193 @@
+"""Positions that don't belong to what the broker shows: each is refused, with its coordinates and the way out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from frazil.batch.facts import ClusterFacts
+from frazil.batch.plan import plan_topics
+from frazil.batch.position import Position, TopicPosition
+from frazil.batch.refusal import check_position, check_vanished
+from frazil.batch.reset import reset_position
+from frazil.batch.target import EARLIEST, LATEST, Target, parse_offsets, resolve
+from frazil.errors import Terminal
+from tests.unit.batch.commands import ResetCommand, reset_command
+from tests.unit.batch.kafka_facts import cluster_facts, facts_of, position_at, positions_in
+
+RETENTION = position_at(5, 5), facts_of((0, 9, 9), (7, 9, 9))
+"""Partition 1 lost its records 5 and 6."""
+
+CASES = {
+    "another cluster": (
+        position_at(5, cluster="other"),
+        facts_of((0, 9, 9)),
+        r"cluster other, .* cluster cluster-a",
+        ResetCommand("pizzas", "FILE.json"),
+    ),
+    "recreated topic": (
+        position_at(5, topic_id="old"),
+        facts_of((0, 9, 9)),
+        r"topic orders was recreated.* topic id old, the broker shows id-1",
+        ResetCommand("pizzas", "earliest", "orders"),
+    ),
+    "fewer partitions": (
+        position_at(5, 5),
+        facts_of((0, 9, 9)),
+        r"topic orders has 1 partitions, the position knows 2: it was recreated",
+        ResetCommand("pizzas", "earliest", "orders"),
+    ),
+    "retention passed": (
+        *RETENTION,
+        r"topic orders, partition 1: records 5 to 6 .*position 5, log start 7",
+        ResetCommand("pizzas", "FILE.json", None, {"orders": {"1": 7}}),
+    ),
+    "beyond the end": (
+        position_at(5, 10),
+        facts_of((0, 9, 9), (0, 8, 9)),
+        r"topic orders, partition 1: the position is 10, the log ends at 9",
+        ResetCommand("pizzas", "FILE.json", None, {"orders": {"1": 8}}),
+    ),
+    "beyond the end, ids unknown": (
+        position_at(5, 10, topic_id=None),
+        facts_of((0, 9, 9), (0, 8, 9), topic_id=None),
+        r"topic orders, partition 1: the position is 10, the log ends at 9",
+        ResetCommand("pizzas", "earliest", "orders"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_position_that_does_not_fit_is_planned_from(case: str) -> None:
+    """Lost or foreign offsets stop the pipeline with their coordinates and the whole command; there is no fallback."""
+    position, facts, message, command = CASES[case]
+
+    with pytest.raises(Terminal, match=message) as told:
+        check_position(position, facts, "pizzas", "fail")
+
+    assert reset_command(told.value) == command
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case != "retention passed"])
+def test_permission_to_skip_lost_records_covers_other_faults(case: str) -> None:
+    """`skip_recorded` is about retention: another cluster or topic is refused all the same."""
+    position, facts, message, _ = CASES[case]
+
+    with pytest.raises(Terminal, match=message):
+        check_position(position, facts, "pizzas", "skip_recorded")
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case != "another cluster"])
+def test_command_that_is_told_resolves_nothing(case: str) -> None:
+    """After exactly the reset that the refusal names, the position is accepted, and no other partition was moved."""
+    position, facts, _, _ = CASES[case]
+    with pytest.raises(Terminal) as told:
+        check_position(position, facts, "pizzas", "fail")
+    command = reset_command(told.value)
+    targets = {"earliest": EARLIEST, "latest": LATEST}
+    target = targets[command.to] if command.offsets is None else Target("offsets", offsets=file_of(command.offsets))
+    offsets = {key: at for key, at in resolve(target, facts, {}).items() if command.topic in (None, key[0])}
+
+    after = reset_position(position, facts, offsets, 5, 1)
+
+    check_position(after, facts, "pizzas", "fail")
+    if command.offsets is not None:
+        assert after.next_offset("orders", 0) == 5
+        assert after.topics["orders"].since == 0
+
+
+def file_of(offsets: dict[str, dict[str, int]]) -> dict[str, dict[int, int]]:
+    return {topic: {int(number): at for number, at in of.items()} for topic, of in offsets.items()}
+
+
+def test_retention_is_not_told_how_to_go_on_for_good() -> None:
+    """The lasting way out is a key of the pipeline file."""
+    with pytest.raises(Terminal) as told:
+        check_position(*RETENTION, "pizzas", "fail")
+
+    assert "source.on_data_loss: skip_recorded" in str(told.value.next_step)
+    check_position(*RETENTION, "pizzas", "skip_recorded")
+
+
+@pytest.mark.parametrize("policy", ["fail", "skip_recorded"])
+def test_exact_bounds_of_the_log_are_refused(policy: str) -> None:
+    """A position at the log start, or between stable end and high watermark, has lost nothing."""
+    for at in (7, 8, 9):
+        check_position(position_at(at), facts_of((7, 8, 9)), "pizzas", policy)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("known", "shown"), [(None, "id-1"), ("id-1", None), (None, None)], ids=["then", "now", "never"]
+)
+def test_broker_without_topic_ids_is_refused_or_believed_in_everything(known: str | None, shown: str | None) -> None:
+    """Without an id on either side a recreation can't be seen, but cluster, log start, log end and partitions are."""
+    check_position(position_at(5, topic_id=known), facts_of((0, 9, 9), topic_id=shown), "p", "fail")
+    for position, facts, message, _ in CASES.values():
+        if "topic id" in message:
+            continue
+        blind = replace(position, topics={n: replace(t, id=known) for n, t in position.topics.items()})
+        dumb = replace(facts, topics={n: replace(t, id=shown) for n, t in facts.topics.items()})
+        with pytest.raises(Terminal, match=message):
+            check_position(blind, dumb, "p", "fail")
+
+
+@given(st.data(), cluster_facts())
+def test_healthy_position_is_refused(data: st.DataObject, facts: ClusterFacts) -> None:
+    """Inside the logs nothing is refused, whichever topics and partitions are new or gone."""
+    position = data.draw(positions_in(facts))
+
+    check_position(position, facts, "p", "fail")
+    assert plan_topics(position, facts).keys() == facts.topics.keys()
+
+
+@given(st.data(), cluster_facts(), st.sampled_from(["fail", "skip_recorded"]))
+def test_one_bad_partition_hides_between_good_ones(data: st.DataObject, facts: ClusterFacts, policy: str) -> None:
+    """Exactly the positions outside of a log are refused; below its start only where nothing may be skipped."""
+    position = data.draw(positions_in(facts))
+    known = [(n, p) for n, t in position.topics.items() if n in facts.topics for p in range(len(t.next))]
+    assume(known)
+    name, number = data.draw(st.sampled_from(known))
+    at = data.draw(st.integers(0, 80))
+    following = [*position.topics[name].next]
+    following[number] = at
+    topic = replace(position.topics[name], next=tuple(following))
+    moved = replace(position, topics={**position.topics, name: topic})
+    log = facts.topics[name].partitions[number]
+
+    if at > log.high_watermark or (at < log.log_start and policy == "fail"):
+        with pytest.raises(Terminal, match=f"topic {name}, partition {number}: .*{at}"):
+            check_position(moved, facts, "p", policy)  # type: ignore[arg-type]
+    else:
+        check_position(moved, facts, "p", policy)  # type: ignore[arg-type]
+
+
+UNREAD = Position(3, 0, "c", {"day-1": TopicPosition("i", (0, 0, 0), (5, 9, 2), end=(8, 9, 4))})
+
+
+def test_topic_that_vanished_unread_is_forgotten() -> None:
+    """What is known to be lost is told per partition, and goes only where the pipeline says it may."""
+    with pytest.raises(Terminal, match=r"topic day-1 vanished .*: 0: 5 to 7, 2: 2 to 3") as told:
+        check_vanished(UNREAD, ["day-1"], "fail")
+
+    assert "source.on_data_loss: skip_recorded" in str(told.value.next_step)
+    check_vanished(UNREAD, ["day-1"], "skip_recorded")
+
+
+def test_rotating_topic_that_was_read_to_its_end_stops_the_pipeline() -> None:
+    """Yesterday's topic may go once it is read."""
+    read = replace(UNREAD, topics={"day-1": TopicPosition("i", (0,), (8,))})
+
+    check_vanished(read, ["day-1"], "fail")
+    check_vanished(UNREAD, [], "fail")
+
+
+def test_offsets_that_are_told_are_no_file_of_offsets() -> None:
+    """What the refusal puts into FILE.json is what `--to FILE.json` reads."""
+    with pytest.raises(Terminal) as told:
+        check_position(*RETENTION, "pizzas", "fail")
+    _, _, body = str(told.value.next_step).partition(" with ")
+
+    assert parse_offsets(body.removesuffix(" in FILE.json"), "FILE.json").offsets == {"orders": {1: 7}}

@@ -1,0 +1,213 @@
+"""A reset moves what it names, to where it says, and takes out exactly what comes again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from frazil.batch.facts import ClusterFacts, TopicFacts, TopicPartition
+from frazil.batch.plan import plan_topics
+from frazil.batch.position import Position, TopicPosition
+from frazil.batch.refusal import check_position, check_vanished
+from frazil.batch.removal import RemovedRange, landed_after, moved_back
+from frazil.batch.reset import Move, is_recreated, moves, reset_position
+from frazil.batch.target import EARLIEST, LATEST, resolve
+from frazil.errors import Terminal
+from tests.unit.batch.kafka_facts import CLUSTER, cluster_facts, facts_of, position_at, positions_in
+
+TWO = facts_of((2, 20, 20), (0, 20, 20))
+
+
+def reset(before: Position, facts: ClusterFacts, **orders: int) -> Position:
+    """Partitions of `orders`, named p0, p1, …, to these offsets, by batch 5 in epoch 1."""
+    return reset_position(before, facts, {("orders", int(key[1:])): at for key, at in orders.items()}, n=5, epoch=1)
+
+
+def test_number_or_epoch_stays() -> None:
+    """A run that was planned before the reset sees by the epoch that its plan is void."""
+    after = reset(position_at(9, 9), TWO, p0=2)
+
+    assert (after.n, after.epoch, after.cluster) == (5, 1, CLUSTER)
+
+
+def test_partition_that_is_not_named_moves() -> None:
+    """A partial file moves its partitions only; forward nothing goes, backward exactly what comes again."""
+    before = position_at(9, 9)
+
+    after = reset(before, TWO, p0=4)
+    assert after.topics["orders"] == TopicPosition("id-1", (4, 9), (4, 9))
+    assert moves(before, after) == (Move("orders", 0, 9, 4, recreated=False),)
+    assert moved_back(before, after) == (RemovedRange("orders", 0, 4, None, 0),)
+    assert moves(before, after)[0].distance == -5
+
+    after = reset(before, TWO, p1=15)
+    assert moves(before, after) == (Move("orders", 1, 9, 15, recreated=False),)
+    assert moved_back(before, after) == ()
+    assert moves(before, after)[0].distance == 6
+
+    assert moves(before, reset(before, TWO, p0=9)) == ()
+
+
+def test_recreated_topic_takes_the_rows_of_the_old_one() -> None:
+    """Its offsets mean other records: it begins a new incarnation, and no older row is in the removal."""
+    before = position_at(9, 9, topic_id="old")
+
+    after = reset(before, TWO, p0=2, p1=0)
+
+    assert after.topics["orders"] == TopicPosition("id-1", (2, 0), (2, 0), since=5)
+    assert [m.recreated for m in moves(before, after)] == [True, True]
+    assert [m.distance for m in moves(before, after)] == [0, 0]
+    assert moved_back(before, after) == ()
+    assert moved_back(after, reset_position(after, TWO, {("orders", 1): 0}, 6, 2)) == ()
+
+
+def test_next_reset_of_a_recreated_topic_takes_the_rows_of_the_old_one() -> None:
+    """A later move back removes what batches of the present incarnation landed, and leaves the older rows."""
+    before = Position(8, 1, CLUSTER, {"orders": TopicPosition("id-1", (2, 0), (9, 9), since=5)})
+
+    after = reset_position(before, TWO, {("orders", 1): 3}, 9, 2)
+
+    assert after.topics["orders"].since == 5
+    assert moved_back(before, after) == (RemovedRange("orders", 1, 3, None, 5),)
+
+
+def test_recreated_topic_keeps_an_old_offset() -> None:
+    """Old offsets mean nothing in a recreated topic, so each partition must be named."""
+    with pytest.raises(Terminal, match=r"topic orders begins anew and partition 1 is given no offset"):
+        reset(position_at(9, 9, topic_id="old"), TWO, p0=2)
+
+
+def test_new_partition_is_placed_before_its_log() -> None:
+    """One that nobody has read yet begins at its log start: at zero the next plan would complain of lost records."""
+    facts = facts_of((0, 20, 20), (7, 20, 20))
+
+    after = reset(position_at(9), facts, p0=4)
+
+    assert after.topics["orders"].next == (4, 7)
+    check_position(after, facts, "p", "fail")
+
+
+def test_partitions_that_are_gone_stay() -> None:
+    """A topic with fewer partitions is another one, also where nobody tells ids."""
+    before = position_at(9, 9, 9, topic_id=None)
+    facts = facts_of((2, 20, 20), (0, 20, 20), topic_id=None)
+
+    after = reset(before, facts, p0=2, p1=0)
+
+    assert after.topics["orders"] == TopicPosition(None, (2, 0), (2, 0), since=5)
+    check_position(after, facts, "p", "fail")
+
+
+@pytest.mark.parametrize(
+    ("known", "found", "recreated"),
+    [
+        (None, facts_of((0, 5, 5)), False),
+        (position_at(9), facts_of((0, 20, 20)), False),
+        (position_at(9), facts_of((0, 5, 5)), False),
+        (position_at(9, topic_id="old"), facts_of((0, 20, 20)), True),
+        (position_at(9, topic_id=None), facts_of((0, 9, 9)), False),
+        (position_at(9, topic_id=None), facts_of((0, 7, 9)), False),
+        (position_at(9, topic_id=None), facts_of((0, 8, 8)), True),
+        (position_at(9), facts_of((0, 8, 8), topic_id=None), True),
+        (position_at(9), facts_of((0, 9, 9), (0, 0, 0), topic_id=None), False),
+        (position_at(9, 9), facts_of((0, 9, 9), topic_id=None), True),
+    ],
+    ids=["unknown", "same", "lost records", "other id", "no id", "open", "short", "id lost", "grown", "shrunk"],
+)
+def test_recreation_is_seen_or_missed_wrongly(known: Position | None, found: ClusterFacts, recreated: bool) -> None:
+    """Ids decide where both sides have one; otherwise a log that is too short does."""
+    assert is_recreated(known.topics["orders"] if known else None, found.topics["orders"]) is recreated
+
+
+BOTH = replace(
+    TWO, topics={**TWO.topics, "pizzas": TopicFacts("id-3", facts_of((0, 6, 6)).topics["orders"].partitions)}
+)
+
+
+def test_new_topic_is_taken_for_a_recreated_one() -> None:
+    """A topic that a reset names first has no older rows, so nothing sets it apart."""
+    before = position_at(9, 9)
+
+    after = reset_position(before, BOTH, {("pizzas", 0): 4}, 5, 1)
+
+    assert after.topics["pizzas"] == TopicPosition("id-3", (4,), (4,))
+    assert after.topics["orders"] == before.topics["orders"]
+    assert moves(before, after) == (Move("pizzas", 0, None, 4, recreated=False),)
+    assert moves(before, after)[0].distance == 0
+    assert moved_back(before, after) == ()
+
+
+ELSEWHERE = Position(
+    4,
+    0,
+    "other",
+    {
+        "orders": TopicPosition("id-1", (9, 9), (9, 9)),
+        "pizzas": TopicPosition(None, (3,), (3,)),
+        "gone": TopicPosition(None, (7,), (7,), end=(9,)),
+    },
+)
+
+
+def test_offsets_of_another_cluster_are_kept() -> None:
+    """Every topic of another cluster is another one: all are given offsets, or the move is refused."""
+    orders = {("orders", 0): 2, ("orders", 1): 0}
+    with pytest.raises(Terminal, match=r"cluster-a is another one than the position's, other, and pizzas is given no"):
+        reset_position(ELSEWHERE, BOTH, orders, 5, 1)
+    with pytest.raises(Terminal, match=r"orders begins anew and partition 1 is given no offset"):
+        reset_position(ELSEWHERE, BOTH, {("orders", 0): 2, ("pizzas", 0): 6}, 5, 1)
+
+    after = reset_position(ELSEWHERE, BOTH, orders | {("pizzas", 0): 6}, 5, 1)
+
+    assert after.cluster == CLUSTER
+    assert after.topics["orders"] == TopicPosition("id-1", (2, 0), (2, 0), since=5)
+    assert after.topics["pizzas"] == TopicPosition("id-3", (6,), (6,), since=5)
+    assert moved_back(ELSEWHERE, after) == ()
+    check_position(after, BOTH, "p", "fail")
+
+
+def test_topic_that_comes_up_in_another_cluster_begins_at_an_old_offset() -> None:
+    """What the old cluster had and the new one has not yet is unknown there: when it appears, all of it is read."""
+    offsets = resolve(EARLIEST, BOTH, {})
+
+    after = reset_position(ELSEWHERE, BOTH, offsets, 5, 1)
+    later = replace(BOTH, topics={**BOTH.topics, "gone": TopicFacts(None, BOTH.topics["pizzas"].partitions)})
+
+    check_vanished(after, ["gone"], "fail")
+    check_position(after, later, "p", "fail")
+    assert plan_topics(after, later)["gone"].begin == (0,)
+    assert after.topics["gone"].since == 5
+    assert Position.from_json(after.to_json()) == after
+
+
+@given(cluster_facts(), st.data(), st.sampled_from([EARLIEST, LATEST]))
+def test_reset_leaves_a_position_that_is_refused(facts: ClusterFacts, data: st.DataObject, target: object) -> None:
+    """Whatever a healthy position is reset to, it fits the broker; the removal is what comes again, and no more."""
+    before = data.draw(positions_in(facts))
+    offsets: dict[TopicPartition, int] = {
+        key: at
+        for key, at in resolve(target, facts, {}).items()  # type: ignore[arg-type]
+        if data.draw(st.booleans()) or key[0] not in before.topics
+    }
+
+    after = reset_position(before, facts, offsets, before.n + 1, before.epoch + 1)
+
+    check_position(after, facts, "p", "fail")
+    back = {(r.topic, r.partition): r.start for r in moved_back(before, after)}
+    for name, topic in after.topics.items():
+        for number, at in enumerate(topic.next):
+            was = before.next_offset(name, number)
+            assert at == offsets.get((name, number), at if was is None else was)
+            assert back.get((name, number)) == (at if was is not None and at < was else None)
+    assert {(m.topic, m.partition) for m in moves(before, after)} >= back.keys()
+
+
+def test_removal_after_a_rollback_stops_at_a_partition() -> None:
+    """Letters of abandoned batches go from all partitions of their topics, those of the last kept one stay."""
+    assert landed_after({"b": 1, "a": 2}, 7) == (
+        RemovedRange("a", None, 0, None, 8),
+        RemovedRange("b", None, 0, None, 8),
+    )

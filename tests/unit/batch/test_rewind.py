@@ -1,0 +1,103 @@
+"""After a rollback of the closing table the position goes back as far as rows or letters are missing, no less."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from frazil.batch.facts import Range
+from frazil.batch.position import Position, TopicPosition
+from frazil.batch.refusal import check_position
+from frazil.batch.removal import RemovedRange, moved_back
+from frazil.batch.reset import Abandoned, rewound, within_log
+from tests.unit.batch.kafka_facts import CLUSTER, facts_of, position_at
+
+HOLDS = Position(2, 0, CLUSTER, {"orders": TopicPosition("id-1", (5, 3), (10, 9))})
+"""What the table says after it was rolled back to batch 2."""
+
+
+def at(n: int, begin: tuple[int, ...], following: tuple[int, ...], since: int = 0) -> Position:
+    return Position(n, 0, CLUSTER, {"orders": TopicPosition("id-1", begin, following, since)})
+
+
+def rewind(*abandoned: Abandoned, holds: Position = HOLDS) -> TopicPosition:
+    position = rewound(holds, abandoned, n=9, epoch=4)
+    assert (position.n, position.epoch, position.cluster) == (9, 4, CLUSTER)
+    return position.topics["orders"]
+
+
+def test_rows_that_were_kept_come_again() -> None:
+    """Batches that only added leave the position where the table says, with what they had read known as unread."""
+    found = rewind(Abandoned(at(3, (10, 9), (12, 9)), ()), Abandoned(at(4, (12, 9), (15, 9)), ()))
+
+    assert found == TopicPosition("id-1", (10, 9), (10, 9), end=(15, 9))
+
+
+def test_letters_that_an_abandoned_replay_took_stay_missing() -> None:
+    """The rows it replaced are back, the letters are not: all from its start on goes and comes again."""
+    ranges = (Range("orders", 0, 4, 6), Range("orders", 1, 20, 30))
+
+    found = rewind(Abandoned(at(3, (10, 9), (10, 9)), ranges))
+
+    assert found.next == (4, 9)
+    after = Position(9, 4, CLUSTER, {"orders": found})
+    assert moved_back(HOLDS, after) == (RemovedRange("orders", 0, 4, None, 0),)
+
+
+def test_letters_that_an_abandoned_reset_took_stay_missing() -> None:
+    """A move back took the letters beyond it, also if a later batch had read past it again."""
+    back = Abandoned(at(3, (2, 9), (2, 9)), ())
+    forward = Abandoned(at(4, (2, 9), (12, 9)), ())
+
+    assert rewind(back, forward).next == (2, 9)
+    assert rewind(Abandoned(at(3, (50, 9), (50, 9)), ())).next == (10, 9)
+    assert rewind(Abandoned(at(3, (10, 9), (50, 9)), ()), back) == TopicPosition("id-1", (2, 9), (2, 9), end=(50, 9))
+
+
+def test_other_incarnation_of_a_topic_moves_this_one() -> None:
+    """Offsets of a topic that was recreated after the rollback's target mean other records."""
+    recreated = Abandoned(at(3, (0, 0), (0, 0), since=3), ())
+    replayed = Abandoned(at(4, (0, 0), (7, 7), since=3), (Range("orders", 0, 1, 2),))
+
+    assert rewind(recreated, replayed) == TopicPosition("id-1", (10, 9), (10, 9))
+
+
+def test_offsets_of_another_cluster_move_this_one() -> None:
+    """A move to another cluster that was rolled back is undone as a whole."""
+    there = replace(at(3, (0, 0), (0, 0)), cluster="other")
+    new = replace(there, topics={**there.topics, "pizzas": TopicPosition("id-9", (1,), (2,))})
+
+    assert rewound(HOLDS, [Abandoned(new, ())], 9, 4).topics == {"orders": TopicPosition("id-1", (10, 9), (10, 9))}
+
+
+def test_topic_that_only_abandoned_batches_knew_is_begun_anew() -> None:
+    """Its rows are rolled back: if retention took its beginning meanwhile, the next plan must find that out."""
+    grown = at(3, (10, 9, 2), (10, 9, 6))
+    known = replace(grown, topics={**grown.topics, "pizzas": TopicPosition("id-2", (3,), (8,))})
+    later = replace(known, n=4, topics={**grown.topics, "pizzas": TopicPosition("id-2", (8,), (9,))})
+
+    after = rewound(HOLDS, [Abandoned(known, ()), Abandoned(later, ())], 9, 4)
+
+    assert after.topics["orders"] == TopicPosition("id-1", (10, 9, 2), (10, 9, 2), end=(10, 9, 6))
+    assert after.topics["pizzas"] == TopicPosition("id-2", (3,), (3,), end=(9,))
+    assert moved_back(HOLDS, after) == ()
+    check_position(after, facts_of((0, 12, 12), (0, 12, 12), (0, 12, 12)), "p", "fail")
+
+
+def test_topic_that_vanishes_after_a_rollback_is_taken_for_read() -> None:
+    """Where the run in the middle of which the table was rolled back wanted to get is still known."""
+    holds = replace(HOLDS, topics={"orders": TopicPosition("id-1", (5, 3), (10, 9), end=(99, 9))})
+
+    assert rewind(holds=holds) == TopicPosition("id-1", (10, 9), (10, 9), end=(99, 9))
+
+
+def test_rows_that_kafka_no_longer_holds_are_given_away() -> None:
+    """A rewind behind an abandoned replay goes back to the log start at most: rows before it can't come again."""
+    holds = position_at(50, 50, 50, 50)
+    rewound_to = replace(holds, topics={"orders": TopicPosition("id-1", (10, 10, 60, 10), (10, 10, 60, 10))})
+    facts = facts_of((30, 90, 90), (0, 90, 90), (70, 90, 90), (80, 90, 90))
+
+    reachable = within_log(rewound_to, holds, facts)
+
+    assert reachable.topics["orders"].next == (30, 10, 60, 50)
+    assert within_log(rewound_to, holds, facts_of((0, 9, 9), topic_id="id-2")).topics["orders"].next == (50, 50, 60, 50)
+    assert within_log(rewound_to, holds, replace(facts, topics={})).topics["orders"].next == (50, 50, 60, 50)

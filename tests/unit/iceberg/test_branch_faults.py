@@ -1,0 +1,152 @@
+"""Lost answers, late commits and kills on the way of a branch decision: rows are replaced once, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+)
+
+from frazil import crash_points
+from frazil.crash_points import CrashPoint
+from frazil.errors import OutcomeUnknown
+from frazil.iceberg.branch import (
+    remove_stale_branches,
+)
+from frazil.iceberg.catalog import Lake
+from frazil.iceberg.holdings import landed
+from tests.unit.iceberg.coordinates import (
+    Row,
+    every_snapshot_is_readable,
+    foreign,
+)
+from tests.unit.iceberg.orders import (
+    KEY,
+    TABLE,
+    Step,
+    UnreliableCatalog,
+    answer_lost,
+    follow,
+    mark,
+    never_arrived,
+)
+from tests.unit.iceberg.replays import (
+    ERRORS,
+    NOW,
+    REPLACED,
+    branches,
+    decide,
+    ids,
+    passed,
+    replay,
+)
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("step", [answer_lost, never_arrived], ids=["landed", "did not land"])
+@pytest.mark.parametrize("at", [0, 1, 2], ids=["making the branch", "staging", "deciding"])
+def test_lost_answer_replaces_twice(filled: Lake, error: Exception, step: Callable[[Exception], Step], at: int) -> None:
+    """Each of the three commits may land behind an error or not: the rows are replaced once."""
+    follow(filled, *[passed] * at, step(error))
+
+    snapshot_id = decide(filled)
+
+    metadata = filled.load_table(TABLE).metadata
+    assert ids(filled) == REPLACED
+    assert metadata.current_snapshot_id == snapshot_id
+    remove_stale_branches(filled, TABLE, "orders", 2, NOW)
+    assert branches(filled) == []
+    every_snapshot_is_readable(filled)
+
+
+def test_lost_answer_below_a_stranger_is_forgotten(filled: Lake) -> None:
+    """The decision landed, a stranger came on top, and only then the table is read again: decided, once."""
+    follow(filled, passed, passed, answer_lost(TimeoutError("socket"), lambda: foreign(filled, [Row(200)])))
+
+    snapshot_id = decide(filled)
+
+    metadata = filled.load_table(TABLE).metadata
+    assert ids(filled) == [*REPLACED, 200]
+    assert metadata.current_snapshot_id != snapshot_id
+    assert landed(metadata, KEY, mark(2), TABLE) == snapshot_id
+
+
+def test_late_decision_lands_on_another_head(filled: Lake) -> None:
+    """A decision is applied long after it was sent, when main has moved: the catalog refuses it."""
+    late: list[Callable[[], Any]] = []
+
+    def delayed(really: Callable[[], Any]) -> Any:
+        late.append(really)
+        foreign(filled, [Row(200)])
+        raise CommitStateUnknownException("504")
+
+    follow(filled, passed, passed, delayed)
+    decide(filled)
+
+    with pytest.raises(CommitFailedException):
+        late[0]()
+    assert ids(filled) == [*REPLACED, 200]
+
+
+def test_unreadable_table_after_a_lost_answer_is_called_a_failure(filled: Lake) -> None:
+    """Nobody knows whether the decision landed, and the error says so."""
+    catalog = filled._catalog
+    assert isinstance(catalog, UnreliableCatalog)
+    follow(filled, passed, passed, answer_lost(CommitStateUnknownException("no answer"), catalog.destroy_tables))
+
+    with pytest.raises(OutcomeUnknown, match="was sent and the table can't be read again"):
+        decide(filled)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+POINTS = [CrashPoint.BRANCH_MADE, CrashPoint.BRANCH_STAGED, CrashPoint.DECIDE_COMMITTING, CrashPoint.DECIDE_COMMITTED]
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_kill_on_the_way_leaves_half_a_replay(filled: Lake, monkeypatch: pytest.MonkeyPatch, point: CrashPoint) -> None:
+    """Whoever comes after a kill finds all or nothing, sweeps the branch away, and carries on."""
+
+    def reached(place: CrashPoint) -> None:
+        if place is point:
+            raise Killed
+
+    ours = replay(filled)
+    monkeypatch.setattr(crash_points, "reached", reached)
+    with pytest.raises(Killed):
+        decide(filled, ours)
+    monkeypatch.undo()
+
+    decided = point is CrashPoint.DECIDE_COMMITTED
+    assert ids(filled) == (REPLACED if decided else list(range(10)))
+    assert len(branches(filled)) == (0 if decided else 1)
+    decide(filled, ours)
+    assert ids(filled) == REPLACED
+    remove_stale_branches(filled, TABLE, "orders", 2, NOW)
+    assert branches(filled) == []
+    every_snapshot_is_readable(filled)
+
+
+def test_points_are_passed_in_another_order(filled: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The places where a test may end the process, as one attempt that is answered by an error passes them."""
+    seen: list[CrashPoint] = []
+    monkeypatch.setattr(crash_points, "reached", seen.append)
+    follow(filled, passed, passed, never_arrived(TimeoutError("socket")))
+
+    decide(filled)
+
+    committing = CrashPoint.DECIDE_COMMITTING
+    assert seen == [
+        CrashPoint.BRANCH_MADE,
+        CrashPoint.BRANCH_STAGED,
+        committing,
+        CrashPoint.DECIDE_RETRYING,
+        committing,
+        CrashPoint.DECIDE_COMMITTED,
+    ]

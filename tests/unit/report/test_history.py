@@ -1,0 +1,81 @@
+"""Batches from rows of the ledger, of this Frazil and of older ones, and topics from a file's statistics."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from frazil.report.files import _between
+from frazil.report.history import Removed, _batch
+
+MOMENT = datetime(2026, 11, 21, 4, 5, 6, tzinfo=UTC)
+POSITION = {"v": 1, "n": 7, "epoch": 0, "cluster": "c", "topics": {"t": {"id": None, "from": [1], "next": [5]}}}
+
+
+def row(**changed: Any) -> dict[str, Any]:
+    """A row as the first ledgers had it."""
+    times = {"started_at": MOMENT, "decided_at": MOMENT, "recorded_at": MOMENT + timedelta(seconds=1.5)}
+    counts = {"records_read": 4, "records_written": 3, "records_dead": 1, "records_filtered": 0}
+    about = {"n": 7, "kind": "ingest", "batch": "b", "run": "r", "table": "shop.orders", "role": "destination"}
+    size = {"snapshot_id": 11, "files": 2, "bytes": 100, "rows": 3}
+    texts = {"position": json.dumps(POSITION), "dead_codes": '{"INVALID_JSON": 1}', "phases": '{"stage": 1.0}'}
+    return {**times, **counts, **about, **size, **texts, **changed}
+
+
+def letters(**changed: Any) -> dict[str, Any]:
+    return row(table="shop.letters", role="dead_letters", snapshot_id=12, files=1, bytes=10, rows=1, **changed)
+
+
+def test_old_ledgers_break_the_history() -> None:
+    """Columns that came later are unknown in older rows, not an error and not zero."""
+    batch = _batch([row(), letters()])
+
+    assert (batch.n, batch.read, batch.written, batch.dead, batch.seconds) == (7, 4, 3, 1, 1.5)
+    assert (batch.files, batch.bytes) == (2, 100)
+    assert batch.snapshots == {"shop.orders": 11, "shop.letters": 12}
+    assert (batch.ranges, batch.bytes_read, batch.started_by, batch.reason) == (None, None, None, None)
+    assert (batch.skipped, batch.removed) == ((), ())
+
+
+def test_nulls_of_older_rows_break_the_history() -> None:
+    """After the columns were added, older rows have nulls in them."""
+    names = ("ranges", "skipped", "removed", "bytes_read", "started_by", "reason", "table_uuid")
+
+    assert _batch([row(**dict.fromkeys(names))]) == _batch([row()])
+
+
+def test_what_a_replay_removed_is_lost() -> None:
+    """Removals are told per table; ranges, skips, reason and who asked once per batch."""
+    said = {"started_by": "cli:me@here", "reason": "wrong codec", "ranges": '[["t",0,1,5]]', "bytes_read": 9}
+    batch = _batch(
+        [
+            row(kind="replay", removed='[["t",0,1,5,0]]', skipped='[["t",1,0,3]]', **said),
+            letters(kind="replay", removed='[["t",null,1,null,2]]', skipped='[["t",1,0,3]]', **said),
+        ]
+    )
+
+    assert (batch.kind, batch.started_by, batch.reason, batch.bytes_read) == ("replay", "cli:me@here", "wrong codec", 9)
+    assert batch.ranges == (("t", 0, 1, 5),)
+    assert batch.skipped == (("t", 1, 0, 3),)
+    assert batch.removed == (
+        Removed("shop.orders", "t", 0, 1, 5, 0),
+        Removed("shop.letters", "t", None, 1, None, 2),
+    )
+
+
+def test_several_destinations_count_a_batch_twice() -> None:
+    """Counts are the batch's and repeated in its rows; files are each table's own."""
+    batch = _batch([row(), row(table="shop.more", snapshot_id=None, files=1, bytes=5), letters()])
+
+    assert (batch.read, batch.snapshot_id, batch.files, batch.bytes) == (4, 11, 3, 105)
+    assert batch.snapshots == {"shop.orders": 11, "shop.letters": 12}
+
+
+def test_cut_statistics_name_topics_that_never_were() -> None:
+    """Bounds keep 16 characters: the topic is looked up between them, and never invented if it is known."""
+    known = {"completed-pizzas-by-day", "completed-pizzas-by-store", "payments"}
+
+    assert _between(("completed-pizzas", "completed-pizzat"), known) == tuple(sorted(known - {"payments"}))
+    assert _between(("payments", "payments"), known) == ("payments",)
+    assert _between(("gone", "gone"), known) == ("gone",)

@@ -1,0 +1,78 @@
+"""Books that contradict themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from frazil.errors import Terminal
+from frazil.verify.books import closing_differences, ledger_differences
+from frazil.verify.ledger import batches_of, position_of
+from tests.unit.verify.test_coverage import FIRST, SECOND, START, batch, read
+
+
+def told(*rows: dict[str, Any]) -> list[str]:
+    return [str(difference) for difference in ledger_differences(read(*rows))]
+
+
+LETTERS = FIRST | {"role": "dead_letters", "table": "a.d", "rows": 0}
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        (START, FIRST, SECOND),
+        (START, FIRST, LETTERS, SECOND),
+        (START, FIRST, batch(2, "reset", 3, 3), batch(3, "ingest", 3, 9)),
+        (START, FIRST, batch(2, "ingest", 14, 20, ranges='[["t",0,14,20]]', skipped='[["t",0,10,14]]')),
+        (START, FIRST, batch(2, "replay", 10, 10, ranges='[["t",0,5,7]]', rows=0)),
+        (START, FIRST, batch(5, "rewind", 7, 7), batch(6, "ingest", 7, 9)),
+        (FIRST, batch(4, "settle", 10, 10, abandoned=3), batch(5, "ingest", 10, 12)),
+    ],
+)
+def test_right_books_are_called_wrong(rows: tuple[dict[str, Any], ...]) -> None:
+    """Every kind of batch keeps its own rules."""
+    assert told(*rows) == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ((FIRST, SECOND), "begin with the batch of kind start"),
+        ((START, SECOND), "batch 1 after batch 0"),
+        ((START, FIRST, FIRST | {"batch": "other"}), "one batch of this number"),
+        ((START, FIRST, FIRST), "one ledger row per table"),
+        ((START, FIRST | {"role": "dead_letters"}), "a ledger row for the destination table"),
+        ((START, FIRST | {"records_dead": 1, "records_written": 4}), "a ledger row for the dead_letters table"),
+        ((START, FIRST | {"records_read": 6}), "an outcome for each of 6 records"),
+        ((START, FIRST | {"records_read": 9, "records_written": 9, "rows": 9}), "at least 9 offsets"),
+        ((START, FIRST | {"rows": 4}), "5 rows in its destination table"),
+        ((START, FIRST, batch(2, "ingest", 11, 20)), "read on from offset 10"),
+        ((START, FIRST, batch(2, "ingest", 10, 20, ranges='[["t",0,10,19]]', records_read=0)), "the position 19"),
+        ((START, FIRST, batch(2, "replay", 12, 12, ranges='[["t",0,5,7]]', rows=0)), "the position 10"),
+        ((START, FIRST | {"position": SECOND["position"]}), "a position of batch 1"),
+    ],
+)
+def test_wrong_books_are_believed(rows: tuple[dict[str, Any], ...], said: str) -> None:
+    """A hole, a repetition, counts that don't add up, a position that jumped."""
+    assert any(said in line for line in told(*rows)), told(*rows)
+
+
+def test_a_position_that_the_ledger_does_not_know_is_believed() -> None:
+    """Snapshot and property must hold what the last row holds; expired snapshots leave the property."""
+    last, before = read(START, FIRST)[-1], read(START)[-1].position
+
+    assert list(closing_differences(last, "a.b", last.position, last.position)) == []
+    assert list(closing_differences(last, "a.b", None, last.position)) == []
+    assert len(list(closing_differences(last, "a.b", before, last.position))) == 1
+    assert len(list(closing_differences(last, "a.b", last.position, None))) == 1
+
+
+@pytest.mark.parametrize("column", ["position", "ranges", "removed"])
+def test_a_row_that_cannot_be_read_is_passed_over(column: str) -> None:
+    """Text that is not what it must be needs a person, not a guess."""
+    with pytest.raises(Terminal, match=r"a\.l, batch 1"):
+        batches_of([FIRST | {column: "[1]"}], "a.l")
+    with pytest.raises(Terminal, match="holds no position"):
+        position_of("{}", "somewhere")
