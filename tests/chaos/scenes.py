@@ -100,3 +100,8 @@ REWIND = Scene("rewind", (*DECIDE, *FOLLOW, *RECORD), _rewind)
 SCENES = (FIRST, INGEST, REPLAY, RESET, REWIND)
 BATCH = 24
 """Records of a batch in these scenes: a run has two or three."""
+
+
+def one_now(*points: CrashPoint) -> list[Any]:
+    """Parameters of a test: the first point belongs to its short form, the others to the full one."""
+    return [points[0], *(pytest.param(point, marks=pytest.mark.full) for point in points[1:])]

@@ -13,15 +13,18 @@ from frazil.batch.request import RunRequest
 from frazil.batch.target import EARLIEST, Target
 from frazil.crash_points import CrashPoint
 from frazil.errors import Retryable, Terminal
+from frazil.run.plan import plan_run
 from tests.chaos import child
 from tests.chaos.lab import LEDGER, LENIENT, LETTERS, ORDERS, STRICT, TABLES, Lab, bad, doubtful, good
-from tests.chaos.scenes import BATCH, BRANCH, FIRST, INGEST, READ, REPLAY
+from tests.chaos.scenes import BATCH, BRANCH, FIRST, INGEST, READ, REPLAY, one_now
 
 MakeLab = Callable[..., Lab]
 P = CrashPoint
 
 
-@pytest.mark.parametrize("point", [P.DECIDE_COMMITTED, P.FOLLOW_COMMITTING, P.FOLLOW_COMMITTED, P.RECORD_COMMITTING])
+@pytest.mark.parametrize(
+    "point", one_now(P.DECIDE_COMMITTED, P.FOLLOW_COMMITTING, P.FOLLOW_COMMITTED, P.RECORD_COMMITTING)
+)
 @pytest.mark.parametrize(("before", "after"), [(LENIENT, STRICT), (STRICT, LENIENT)])
 def test_half_published_batch_is_redone_under_another_config(
     lab: MakeLab, before: dict[str, str], after: dict[str, str], point: CrashPoint
@@ -40,7 +43,7 @@ def test_half_published_batch_is_redone_under_another_config(
     assert is_row == (before is LENIENT)
 
 
-@pytest.mark.parametrize("point", [P.PLANNED, P.STAGED, P.DECIDE_COMMITTING])
+@pytest.mark.parametrize("point", one_now(P.STAGED, P.PLANNED, P.DECIDE_COMMITTING))
 def test_two_runs_with_different_ends_overlap(lab: MakeLab, point: CrashPoint) -> None:
     """A run whose end a rival passed has nothing left to do, whatever it has staged, and says so by succeeding."""
     orders = lab(max_records=BATCH)
@@ -71,7 +74,7 @@ def test_run_with_the_further_end_loses_what_a_nearer_one_left(lab: MakeLab) -> 
     orders.assert_clean()
 
 
-@pytest.mark.parametrize("point", FIRST.points)
+@pytest.mark.parametrize("point", one_now(*reversed(FIRST.points)))
 def test_start_latest_on_an_idle_topic_is_resolved_twice(lab: MakeLab, point: CrashPoint) -> None:
     """From the first commit on, `latest` is a number: what arrives after it lands, whoever is killed."""
     orders = lab(start="latest")
@@ -180,7 +183,7 @@ def test_harmless_column_added_meanwhile_stops_a_batch(lab: MakeLab, table: str)
     orders.assert_clean()
 
 
-@pytest.mark.parametrize("point", [P.FOLLOW_COMMITTED, P.RECORD_COMMITTING, P.DECIDE_COMMITTED])
+@pytest.mark.parametrize("point", one_now(P.FOLLOW_COMMITTED, P.RECORD_COMMITTING, P.DECIDE_COMMITTED))
 def test_reset_while_a_run_is_between_two_follow_ups(lab: MakeLab, point: CrashPoint) -> None:
     """The reset finishes the batch before it moves the position; the run notices the new epoch and ends."""
     orders = lab(max_records=BATCH)
@@ -211,7 +214,25 @@ def test_second_destination_is_taken_up_by_an_edit(lab: MakeLab) -> None:
     orders.assert_at_rest()
 
 
-@pytest.mark.parametrize("point", [*READ[1:], P.DECIDE_COMMITTING, P.FOLLOW_COMMITTING, P.RECORD_COMMITTING])
+def test_renamed_pipeline_lands_everything_twice(lab: MakeLab) -> None:
+    """A new name in the file is no new beginning beside the rows of the old one; with the old name it goes on."""
+    orders = lab()
+    orders.fill(0)
+    orders.run()
+    path = orders.project.pipelines_folder / "orders.yaml"
+    text = path.read_text()
+    path.write_text(text.replace("name: orders\n", "name: sales\n", 1))
+
+    with pytest.raises(Terminal, match="pipeline orders landed topic"):
+        plan_run(orders.project, orders.project.pipeline("sales"), RunRequest("renamed"))
+
+    path.write_text(text)
+    orders.fill(100)
+    orders.run()
+    orders.assert_clean()
+
+
+@pytest.mark.parametrize("point", one_now(P.DECIDE_COMMITTING, *READ[1:], P.FOLLOW_COMMITTING, P.RECORD_COMMITTING))
 def test_foreign_append_between_any_two_steps(lab: MakeLab, point: CrashPoint) -> None:
     """Others' rows in the tables are neither an obstacle nor a reason to do anything again."""
     orders = lab()

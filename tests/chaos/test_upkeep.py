@@ -14,7 +14,7 @@ from frazil.crash_points import CrashPoint
 from frazil.errors import Terminal
 from frazil.run.forward import ORPHAN_WINDOW
 from tests.chaos.lab import LETTERS, ORDERS, Lab
-from tests.chaos.scenes import INGEST, READ, REPLAY, Scene
+from tests.chaos.scenes import INGEST, READ, REPLAY, Scene, one_now
 
 MakeLab = Callable[..., Lab]
 P = CrashPoint
@@ -60,7 +60,7 @@ def test_base_snapshot_is_expired_between_two_attempts(lab: MakeLab) -> None:
     assert ended.code == 0
 
 
-@pytest.mark.parametrize("point", [*READ[1:], P.DECIDE_COMMITTING, P.FOLLOW_COMMITTING, P.RECORD_COMMITTING])
+@pytest.mark.parametrize("point", one_now(P.DECIDE_COMMITTING, *READ[1:], P.FOLLOW_COMMITTING, P.RECORD_COMMITTING))
 def test_rewrite_of_everything_between_two_steps(lab: MakeLab, point: CrashPoint) -> None:
     """All rows move to other files under a run: neither in its way nor a reason to do anything again."""
     orders = lab()

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from frazil.report.files import FileHistory, Span
     from frazil.report.history import BatchHistory, OffsetRange, Removed
 
+_MOST_RANGES = 12
+"""Ranges of one removal that are shown; --json has all."""
+
 _WIDE = 110
 """Columns from which kind and offsets find room beside the counts of large batches."""
 
@@ -108,8 +111,7 @@ def _below(batch: "BatchHistory", *, phases: bool, is_wide: bool) -> Iterator[st
         yield f"reason: {batch.reason}"
     if batch.skipped:
         yield f"skipped, deleted by retention: {' '.join(map(_range, batch.skipped))}"
-    for removed in batch.removed:
-        yield f"removed {_removed(removed)}"
+    yield from _removals(batch.removed)
     if phases and batch.phases:
         yield "seconds: " + ", ".join(f"{phase} {seconds:.2f}" for phase, seconds in batch.phases.items())
     for table, snapshot in batch.snapshots.items() if phases else ():
@@ -124,7 +126,7 @@ def _offsets(batch: "BatchHistory") -> list[str]:
         for topic, at in batch.position.items()
         for number, (begin, end) in enumerate(zip(at["from"], at["next"], strict=True))
         if begin < end or batch.kind not in ("ingest", "replay")
-    ]
+    ] or [_range(r) if several else _range(r).rpartition("/")[2] for r in batch.ranges or ()]
 
 
 def _range(offsets: "OffsetRange") -> str:
@@ -132,11 +134,24 @@ def _range(offsets: "OffsetRange") -> str:
     return f"{topic}/{partition}:{start}..{end}"
 
 
+def _removals(removed: "Sequence[Removed]") -> Iterator[str]:
+    """What went from each table, one line per table; tables that lost the same stand together."""
+    by_table: dict[str, list[str]] = {}
+    for of in removed:
+        by_table.setdefault(of.table, []).append(_removed(of))
+    tables_of: dict[tuple[str, ...], list[str]] = {}
+    for table, ranges in by_table.items():
+        tables_of.setdefault(tuple(ranges), []).append(table)
+    for which, tables in tables_of.items():
+        more = f" and {len(which) - _MOST_RANGES} more ranges" if len(which) > _MOST_RANGES else ""
+        yield f"removed from {' and '.join(tables)}: {' '.join(which[:_MOST_RANGES])}{more}"
+
+
 def _removed(removed: "Removed") -> str:
     partition = "*" if removed.partition is None else removed.partition
     end = "" if removed.end is None else removed.end
-    since = f", of batch {removed.since} or later" if removed.since else ""
-    return f"{removed.topic}/{partition}:{removed.start}..{end} from {removed.table}{since}"
+    since = f" (of batch {removed.since} or later)" if removed.since else ""
+    return f"{removed.topic}/{partition}:{removed.start}..{end}{since}"
 
 
 def _show_files(project: "Project", pipeline: "Pipeline", *, as_json: bool) -> None:

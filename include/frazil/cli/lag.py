@@ -61,10 +61,10 @@ def _table(partitions: "Iterable[PartitionLag]") -> "Table":
     for p in partitions:
         log = (p.log.stable_end, p.log.high_watermark) if p.log is not None else (None, None)
         position = (
-            "none yet" if p.position is None and not p.state else p.state if p.position is None else str(p.position)
+            "none yet" if p.position is None and not p.state else p.state if p.position is None else f"{p.position:,}"
         )
         numbers = (*log, p.lag, p.held_back, p.headroom, p.mirrored)
-        table.add_row(str(p.partition), position, *("-" if n is None else str(n) for n in numbers))
+        table.add_row(str(p.partition), position, *("-" if n is None else f"{n:,}" for n in numbers))
     return table
 
 

@@ -185,7 +185,7 @@ def show_plan(plan: "RunPlan") -> None:
 def show_result(result: "RunResult") -> None:
     """Print what a run did, in a few lines."""
     console.say(
-        f"{result.pipeline}: {result.batches} batches, {result.read:,} read = {result.written:,} written"
+        f"{result.pipeline}: {result.batches} {'batch' if result.batches == 1 else 'batches'}, {result.read:,} read = {result.written:,} written"
         f" + {result.dead:,} dead + {result.filtered:,} filtered, {result.seconds:.1f} s"
     )
     for code, count in sorted(result.dead_codes.items(), key=lambda item: -item[1]):

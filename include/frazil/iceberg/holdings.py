@@ -114,6 +114,17 @@ def _has_past(snapshot: Snapshot) -> bool:
     return taken > 0 or kept > added
 
 
+def mirrored(metadata: TableMetadata, key: str, table: str) -> dict[str, str]:
+    """The values that all pipelines keep in a table under a key such as `POSITION_KEY`, by pipeline.
+
+    Raises:
+        Terminal: A property is not readable.
+    """
+    prefix = key.format("")
+    found = {name: text for name, text in metadata.properties.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): _read_mirror(text, name, table)[0] for name, text in found.items()}
+
+
 def held(metadata: TableMetadata, key: str, table: str) -> Held | None:
     """What `table` holds under `key`, or None if it never held anything.
 

@@ -23,6 +23,7 @@ from frazil.batch.target import LATEST
 from frazil.crash_points import CrashPoint, reached
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.commit import Refused
+from frazil.iceberg.holdings import POSITION_KEY, mirrored
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.run.forward import decide, roll_forward
@@ -31,6 +32,7 @@ from frazil.run.replay import refuse_without_coordinates
 from frazil.run.scope import Clock, Report, Scope, unheard, utc_now
 from frazil.run.settled import settled
 from frazil.run.source import observe_source, offsets_of, start_target, vanished
+from frazil.run.tables import Tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,7 @@ def _begin(scope: Scope, request: RunRequest) -> Position:
     tables, now = settled(scope)
     if now.position is None:
         _report_missing_ids(scope, facts)
+        _refuse_other_name(scope, tables, facts)
         batch = Batch(
             kind="start",
             run=request.run,
@@ -139,6 +142,20 @@ def _begin(scope: Scope, request: RunRequest) -> Position:
     if now.position is None:
         raise Retryable("the first commit of the pipeline was taken back by a rival; try again")
     return now.position
+
+
+def _refuse_other_name(scope: Scope, tables: Tables, facts: ClusterFacts) -> None:
+    """A pipeline that was renamed would begin anew, and land everything a second time beside its own rows."""
+    closing = scope.pipeline.destinations[0].table
+    for name, text in mirrored(tables.destination.metadata, POSITION_KEY, closing).items():
+        position = Position.from_json(text)
+        shared = sorted(topic for topic in position.topics if topic in facts.topics)
+        if position.cluster == facts.cluster_id and shared:
+            raise Terminal(
+                f"pipeline {scope.pipeline.name} would begin at its start, but pipeline {name} landed topic"
+                f" {', '.join(shared)} in table {closing} already: every record would be there twice",
+                next_step=f"was it renamed? Call it {name} again; otherwise give it a table of its own",
+            )
 
 
 def _report_missing_ids(scope: Scope, facts: ClusterFacts) -> None:
