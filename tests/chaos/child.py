@@ -21,6 +21,7 @@ from frazil.batch.request import RunRequest
 from frazil.batch.target import Target
 from frazil.crash_points import VARIABLE
 from frazil.errors import FrazilError
+from frazil.iceberg import rest  # noqa: F401
 from frazil.project import Project
 from frazil.run.ingest import ingest
 from frazil.run.inline import stage_inline

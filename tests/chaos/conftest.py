@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from frazil.kafka.cluster import Cluster
-from tests.chaos.lab import Lab, new_lab
+from tests.chaos.lab import Catalog, Lab, new_lab
 from tests.chaos.processes import Nursery, nursery
 
 MakeLab = Callable[..., Lab]
@@ -23,6 +23,13 @@ def children(tmp_path: Path) -> Iterator[Nursery]:
 
 
 @pytest.fixture
-def lab(tmp_path: Path, cluster: Cluster, children: Nursery) -> MakeLab:
-    """Make a lab: `lab(partitions=2, topic_config={...}, max_records=20)`; further options are the pipeline's."""
-    return partial(new_lab, tmp_path, cluster, children)
+def lab(tmp_path: Path, cluster: Cluster, children: Nursery, request: pytest.FixtureRequest) -> MakeLab:
+    """Make a lab: `lab(catalog="rest", partitions=2, topic_config={...}, max_records=20)`; further options are the
+    pipeline's. The catalog is SQLite (`jdbc`) unless asked otherwise; the REST server starts only if somebody asks.
+    """
+
+    def make(catalog: Catalog = "jdbc", **options: Any) -> Lab:
+        settings = request.getfixturevalue("rest_settings")() if catalog == "rest" else None
+        return new_lab(tmp_path, cluster, children, settings=settings, **options)
+
+    return make

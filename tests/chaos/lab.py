@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 
 import pyarrow as pa
@@ -25,7 +25,7 @@ from frazil.kafka.observe import observe
 from frazil.kafka.topics import create_topic
 from frazil.local.waiting import until
 from frazil.pipeline.model import Pipeline
-from frazil.project import Project
+from frazil.project import SETTINGS_VARIABLE, Project
 from frazil.run.reset import ResetOrder
 from frazil.run.tables import open_tables
 from frazil.verify.check import verify
@@ -36,6 +36,8 @@ from tests.chaos.processes import SECONDS, Child, Ended, Nursery, kill_at, stop_
 
 ORDERS, LETTERS, LEDGER = "shop.orders", "shop.orders__dead_letters", "shop.orders__ledger"
 TABLES = (ORDERS, LETTERS, LEDGER)
+
+Catalog = Literal["jdbc", "rest"]
 
 PIPELINE = """
 name: orders
@@ -237,9 +239,13 @@ def new_lab(
     children: Nursery,
     partitions: int = 1,
     topic_config: Mapping[str, str] | None = None,
+    settings: Path | None = None,
     **options: Any,
 ) -> Lab:
-    """Make a topic, a home with a catalog, and empty tables; options are the pipeline's."""
+    """Make a topic, a home with a catalog, and empty tables; options are the pipeline's.
+
+    Another settings file than the project's brings another catalog.
+    """
     topic = f"orders-{uuid4().hex[:8]}"
     create_topic(cluster, topic, partitions, topic_config or {})
     (folder / "pipelines").mkdir()
@@ -248,6 +254,8 @@ def new_lab(
         "FRAZIL_PIPELINES": str(folder / "pipelines"),
         "FRAZIL_KAFKA_PORT": cluster.bootstrap_servers.rpartition(":")[2],
     }
+    if settings is not None:
+        env[SETTINGS_VARIABLE] = str(settings)
     made = Lab(env, cluster, topic, children, {})
     made.configure(**(options | LENIENT))
     open_tables(made.project.lake("lake"), made.pipeline)  # not by a strict file: its columns would be required

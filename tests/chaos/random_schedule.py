@@ -32,7 +32,7 @@ from tests.transactions import transactions
 
 PARTITIONS, BATCH = 3, 60
 SHOWN = ("steps", "records", "aborted", "batches", "runs", "kills", "zombies", "refusals", "redone", "later")
-SHOWN_TOO = ("replays", "resets", "rollbacks", "rewinds", "intervals", "maintenance", "foreign")
+SHOWN_TOO = ("replays", "resets", "rollbacks", "rewinds", "intervals", "partitions", "maintenance", "foreign")
 
 
 def main() -> int:

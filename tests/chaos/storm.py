@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
 from random import Random
@@ -20,12 +21,16 @@ from tests.chaos import child
 from tests.chaos.child import Deed
 from tests.chaos.lab import LENIENT, ORDERS, STRICT, TABLES, Lab, bad, doubtful, good
 from tests.chaos.maintenance import Upkeep
-from tests.chaos.processes import Child, kill_at, stop_at
+from tests.chaos.processes import SECONDS, Child, kill_at, stop_at
+from tests.chaos.scenes import INGEST, REPLAY
 from tests.transactions import Transactions
 
 HARMLESS = {0, Retryable.exit_code, OutcomeUnknown.exit_code}
 ABORTED = 0.3
 """Share of transactions that are aborted."""
+
+ASLEEP, PARTITIONS = 4, 8
+"""The most zombies at a time, and the most partitions: one more of them, and the machine is what is tested."""
 
 
 class Broken(Exception):
@@ -50,12 +55,13 @@ class Storm:
         return {
             self.produce: 18,
             self.produce_in_transactions: 10,
+            self.add_a_partition: 1,
             self.run: 20,
             self.run_killed_at_a_point: 24,
             self.run_killed_any_time: 8,
             self.two_at_once: 8,
-            self.pause_a_run: 8,
-            self.wake_a_zombie: 8,
+            self.pause_a_run: 16,
+            self.wake_a_zombie: 16,
             self.run_to_somewhere: 5,
             self.replay: 5,
             self.move_back: 3,
@@ -98,6 +104,13 @@ class Storm:
                 self.writer.commit(values, partition)
                 self.orders.values += values
 
+    def add_a_partition(self) -> None:
+        """The topic grows, under whatever runs or sleeps."""
+        if self._partitions() < PARTITIONS:
+            self.orders.add_partitions(self._partitions() + 1)
+            self.writer.producer.list_topics(self.orders.topic, SECONDS)  # or it would hear of it minutes later
+            self.figures["partitions"] += 1
+
     def _value(self) -> bytes | None:
         number = next(self._numbers)
         (made,) = self.random.choices([good, doubtful, bad, None], weights=[80, 10, 7, 3])
@@ -128,8 +141,12 @@ class Storm:
 
     def pause_a_run(self) -> None:
         """A run that stands still for a while, if it gets to its point."""
+        if len(self.zombies) == ASLEEP:
+            self.wake_a_zombie()
         self.produce()
-        running = self.orders.start(self._deed(), stop_at(self._point(), self.random.randint(1, 2)))
+        scene, deed = (REPLAY, self._replay()) if self.random.random() < 1 / 5 else (INGEST, child.run)
+        place = stop_at(self.random.choice(scene.points), self.random.choice((1, 1, 2)))
+        running = self.orders.start(deed, place)
         if running.stands_or_ended():
             self.zombies.append(running)
             self.figures["zombies"] += 1
@@ -145,8 +162,7 @@ class Storm:
 
     def run_to_somewhere(self) -> None:
         """A run that ends before the end of the log, as those of past intervals do."""
-        ends = {number: self.random.randint(0, end) for number, end in enumerate(self._ends())}
-        request = RunRequest("interval", end=Target("offsets", offsets={self.orders.topic: ends}))
+        request = RunRequest("interval", end=self.random.choice((self._offsets, self._instant))())
         self._end(self.orders.start(partial(child.run, request=request), self._perhaps_killed()))
         self.figures["intervals"] += 1
 
@@ -242,8 +258,12 @@ class Storm:
     def _perhaps_killed(self) -> str:
         return kill_at(self._point()) if self.random.random() < 1 / 2 else ""
 
-    def _deed(self) -> Deed:
-        return self._replay() if self.random.random() < 1 / 5 else child.run
+    def _offsets(self) -> Target:
+        ends = {number: self.random.randint(0, end) for number, end in enumerate(self._ends())}
+        return Target("offsets", offsets={self.orders.topic: ends})
+
+    def _instant(self) -> Target:
+        return Target("timestamp", datetime.now(UTC) - timedelta(seconds=self.random.uniform(0, 15)))
 
     def _replay(self) -> Deed:
         bounds = [sorted((self.random.randint(0, end), self.random.randint(0, end))) for end in self._ends()]

@@ -21,9 +21,12 @@ MakeLab = Callable[..., Lab]
 P = CrashPoint
 
 
-def spark_run(orders: Lab, crash: str = "") -> subprocess.CompletedProcess[str]:
-    """`frazil run --engine spark`, with a job that is hit at a crash point."""
-    command = [sys.executable, "-m", "frazil.cli", "run", "orders", "--engine", "spark"]
+REPLAY = ("replay", "orders", "--from", "earliest", "--reason", "a test", "--yes")
+
+
+def on_spark(orders: Lab, *deed: str, crash: str = "") -> subprocess.CompletedProcess[str]:
+    """`frazil run --engine spark` or `frazil replay …`, with a job that is hit at a crash point."""
+    command = [sys.executable, "-m", "frazil.cli", *(deed or ("run", "orders")), "--engine", "spark"]
     env = os.environ | orders.env | {VARIABLE: crash}
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=2 * SECONDS, check=False)
 
@@ -45,9 +48,32 @@ def test_killed_spark_job_loses_or_doubles_records(lab: MakeLab, point: CrashPoi
     orders.fill(0, 40)
     orders.fill(100, 40)
 
-    ended = spark_run(orders, kill_at(point))
+    ended = on_spark(orders, crash=kill_at(point))
     orders.run()
 
     assert ended.returncode == Retryable.exit_code, ended.stderr
+    orders.assert_clean()
+    orders.assert_at_rest()
+
+
+@pytest.mark.full
+def test_killed_spark_replay_shows_or_loses_a_part(lab: MakeLab) -> None:
+    """The driver dies when the new rows are all on the branch: readers see the old ones, and asking again replaces them."""
+    fetch(Home.resolve(), "spark")
+    orders = lab(partitions=2, max_records=BATCH)
+    orders.fill(0, 40)
+    orders.fill(100, 40)
+    orders.run()
+    before = orders.rows()
+
+    ended = on_spark(orders, *REPLAY, crash=kill_at(P.BRANCH_STAGED))
+    assert ended.returncode == Retryable.exit_code, ended.stderr
+    assert orders.rows() == before
+    again = on_spark(orders, *REPLAY)
+
+    assert again.returncode == 0, again.stderr
+    (replayed,) = orders.batches("replay")
+    assert {row["_frazil_batch"] for row in orders.rows()} == {replayed["n"]}
+    orders.run()  # the plan after a decision removes the branches of its other attempts
     orders.assert_clean()
     orders.assert_at_rest()

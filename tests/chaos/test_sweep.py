@@ -10,7 +10,7 @@ import pytest
 from frazil.crash_points import CrashPoint
 from tests.chaos import child
 from tests.chaos.child import Deed
-from tests.chaos.lab import LEDGER, LENIENT, LETTERS, ORDERS, STRICT, Lab
+from tests.chaos.lab import LEDGER, LENIENT, LETTERS, ORDERS, STRICT, Catalog, Lab
 from tests.chaos.processes import kill_at
 from tests.chaos.scenes import BATCH, BRANCH, FIRST, FOLLOW, INGEST, RECORD, REPLAY, RESET, REWIND, SCENES, Scene
 
@@ -23,6 +23,12 @@ ONCE = [
 ]
 """Every crash point once; those of a retry need a rival and have their own test."""
 
+ON_REST = [
+    *map(INGEST.kill, (P.DECIDE_COMMITTED, P.FOLLOW_COMMITTING, P.RECORD_COMMITTING)),
+    REPLAY.kill(P.BRANCH_STAGED),
+]
+"""A kill around each commit, and one with a branch beside main; the full form has all of them."""
+
 RETRIES: Final = {P.DECIDE_RETRYING: ORDERS, P.FOLLOW_RETRYING: LETTERS, P.RECORD_RETRYING: LEDGER}
 """Between two attempts of a commit: the table on which a rival committed."""
 
@@ -31,6 +37,20 @@ RETRIES: Final = {P.DECIDE_RETRYING: ORDERS, P.FOLLOW_RETRYING: LETTERS, P.RECOR
 def test_kill_loses_or_doubles_records(lab: MakeLab, scene: Scene, point: CrashPoint, time: int) -> None:
     """Killed at any step of a batch in the middle of a run, the next run carries on by itself."""
     orders = lab(max_records=BATCH)
+    orders.crash(point, time, scene.prepare(orders))
+
+    orders.run()
+
+    orders.assert_clean()
+    orders.assert_at_rest()
+
+
+@pytest.mark.parametrize(("scene", "point", "time"), ON_REST)
+def test_kill_on_a_rest_catalog_loses_or_doubles_records(
+    lab: MakeLab, scene: Scene, point: CrashPoint, time: int
+) -> None:
+    """What a killed run left is in a server's hands instead of a database's: the next run carries on by itself."""
+    orders = lab(catalog="rest", max_records=BATCH)
     orders.crash(point, time, scene.prepare(orders))
 
     orders.run()
@@ -89,18 +109,21 @@ CARRIED_ON = [
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("catalog", ["jdbc", "rest"])
 @pytest.mark.parametrize(("rules", "carry_on"), CARRIED_ON)
 @pytest.mark.parametrize(("scene", "point", "time"), [kill for scene in SCENES for kill in scene.kills()])
-def test_any_kill_under_any_circumstance(
+def test_any_kill_under_any_circumstance(  # noqa: PLR0913 - what is combined
     lab: MakeLab,
     scene: Scene,
     point: CrashPoint,
     time: int,
     rules: dict[str, str],
     carry_on: Callable[[Lab, Deed], None],
+    *,
+    catalog: Catalog,
 ) -> None:
-    """Wherever a deed is killed and whoever carries on: every record has its outcome, once."""
-    orders = lab(max_records=BATCH, **rules)
+    """Wherever a deed is killed, whoever carries on, on either catalog: every record has its outcome, once."""
+    orders = lab(catalog=catalog, max_records=BATCH, **rules)
     deed = scene.prepare(orders)
     orders.crash(point, time, deed)
 

@@ -65,14 +65,15 @@ class Manifest:
         written_at: When this manifest was written.
         phases: Seconds per phase so far.
         version: Frazil version.
-        config: Hash of the resolved pipeline, without secrets.
+        config: Hash of what decides the outcome of a record.
         complete_through: Everything Kafka had accepted by this instant is in once the batch is; or None.
         ranges: What was read.
         skipped: Offsets that retention had deleted before they were read, given up by the pipeline's policy.
         bytes_read: Bytes of the keys and values read.
         started_by: Who or what started the run.
         reason: Why, as the person who asked for it said.
-        settles: Table that gets its part in another way; with `settle` only.
+        settles: Table that gets its part in another way, with `settle` or a reset of lost tables; whatever it holds is no
+            reason to refuse.
         recovers: Paths of the manifests of earlier batches that the ledger gets the rows of, too, the oldest first.
         abandoned: Rows of `settles` that are given up, at most; of the ledger: batches.
     """

@@ -28,10 +28,17 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """A batch that a rollback of the closing table took back: its position, and what it replaced."""
+    """A batch that a rollback of the closing table took back.
+
+    Attributes:
+        position: Where it led.
+        replayed: What it replaced.
+        removed: Whether it took rows or letters out: letters do not come back with a rollback.
+    """
 
     position: Position
     replayed: tuple[Range, ...]
+    removed: bool = True
 
 
 def reset_position(
@@ -136,9 +143,12 @@ def rewound(holds: Position, abandoned: Iterable[Abandoned], n: int, epoch: int)
     known = {name: t for batch in later for name, t in batch.position.topics.items()} | dict(holds.topics)
     lowest = {key: at for name, t in holds.topics.items() for key, at in _by_partition(name, t.next)}
     farthest = {key: at for name, t in holds.topics.items() for key, at in _by_partition(name, t.known_end)}
-    for key, begin, end in (touched for batch in later for touched in _touched(known, batch)):
-        lowest[key] = min(lowest.get(key, begin), begin)
-        farthest[key] = max(farthest.get(key, end), end)
+    for batch in later:
+        for key, begin, end in _touched(known, batch):
+            # A move back that took nothing out, on record, left nothing to bring back.
+            if batch.removed or key not in lowest:
+                lowest[key] = min(lowest.get(key, begin), begin)
+            farthest[key] = max(farthest.get(key, end), end)
     return Position(n, epoch, holds.cluster, {name: _from(t, name, lowest, farthest) for name, t in known.items()})
 
 

@@ -55,18 +55,32 @@ def reset(  # noqa: PLR0913 - the options of a command
     target = place(to)
     progress = Progress()
     scope = Scope.of(project, project.pipeline(pipeline), progress.done)
-    planned = carrier.plan_reset(scope, carrier.ResetOrder(target, tuple(topics or ()), allow_duplicates))
-    removed = carrier.count_removed(scope, planned)
-    if not as_json:
-        _show(planned, removed)
+    planned = carrier.look(scope, carrier.ResetOrder(target, tuple(topics or ()), allow_duplicates))
+    removed = _shown(scope, planned, as_json=as_json)
     position = None
     if not dry_run:
         confirm(yes=yes)
+        shown, planned = planned, carrier.plan_reset(scope, planned.pinned)
+        if not planned.does_as(shown):
+            _refuse_unseen(pipeline, yes=yes)
+            removed = _shown(scope, planned, as_json=as_json)
         position = carrier.reset(scope, planned, replace(by_hand(new_run_id()), reason=reason))
     if as_json:
         console.print_json(_report(pipeline, planned, removed, position))
     elif position is not None:
         _show_position(scope, position)
+
+
+def _refuse_unseen(pipeline: str, *, yes: bool) -> None:
+    """Refuse to do something else than what somebody agreed to."""
+    from frazil.errors import Retryable
+
+    if not yes:
+        raise Retryable(
+            f"pipeline {pipeline}: a reset would do something else by now than was shown: a run moved the position, or"
+            " what had to be finished first did; nothing was reset",
+            next_step="reset again; it shows where the pipeline stands now",
+        )
 
 
 def what_happens(move: "Move") -> str:
@@ -80,12 +94,32 @@ def what_happens(move: "Move") -> str:
     return f"{-move.distance:,} come again"
 
 
+def _shown(scope: "Scope", planned: "PlannedReset", *, as_json: bool) -> tuple[int, int]:
+    """Show a reset; how many rows and dead letters it takes out."""
+    from frazil.run.reset import count_removed
+
+    removed = count_removed(scope, planned)
+    if not as_json:
+        _show(planned, removed)
+    return removed
+
+
 def _show(planned: "PlannedReset", removed: tuple[int, int]) -> None:
+    for line in planned.first:
+        console.say(line)
+    if planned.moves:
+        _show_moves(planned)
+    else:
+        console.say("the position stays where it is")
+    if planned.removed:
+        console.say(f"taken out, to be landed again: {removed[0]:,} rows and {removed[1]:,} dead letters")
+    elif any(move.distance < 0 for move in planned.moves):
+        console.say("nothing is taken out: records that come again will stand beside their old rows and dead letters")
+
+
+def _show_moves(planned: "PlannedReset") -> None:
     from rich.table import Table
 
-    if not planned.moves:
-        console.say("the position stays where it is")
-        return
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("topic", overflow="fold")
     for column in ("partition", "from", "to", "offsets"):
@@ -94,10 +128,6 @@ def _show(planned: "PlannedReset", removed: tuple[int, int]) -> None:
         before = "" if move.before is None else f"{move.before:,}"
         table.add_row(move.topic, str(move.partition), before, f"{move.after:,}", what_happens(move))
     console.out().print(table)
-    if planned.removed:
-        console.say(f"taken out, to be landed again: {removed[0]:,} rows and {removed[1]:,} dead letters")
-    elif any(move.distance < 0 for move in planned.moves):
-        console.say("nothing is taken out: records that come again will stand beside their old rows and dead letters")
 
 
 def _show_position(scope: "Scope", position: "Position") -> None:
@@ -116,6 +146,7 @@ def _report(
     return {
         "pipeline": pipeline,
         "done": position is not None,
+        "first": planned.first,
         "n": after.n,
         "epoch": after.epoch,
         "position": {name: topic.next for name, topic in after.topics.items()},

@@ -31,7 +31,8 @@ def plan(pipeline: PipelineName, *, as_json: Json = False) -> None:
     from frazil.run.plan import plan_run
 
     project = Project.load()
-    planned = plan_run(project, project.pipeline(pipeline), by_hand(new_run_id()), console.say)
+    with Progress() as progress:
+        planned = plan_run(project, project.pipeline(pipeline), by_hand(new_run_id()), progress.done)
     if as_json:
         console.print_json(_planned_json(pipeline, planned))
     elif planned.plan is None:

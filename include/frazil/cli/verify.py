@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from frazil.cli import console
-from frazil.cli.options import Json, PipelineName
+from frazil.cli.options import PLACES, Json, PipelineName
 from frazil.errors import EXIT_FAILED
 
 if TYPE_CHECKING:
@@ -24,19 +24,18 @@ def verify(
     *,
     from_: Annotated[
         str | None,
-        typer.Option(
-            "--from", metavar="OFFSETS.json|TIMESTAMP", help="Where to begin.", show_default="the first offset read"
-        ),
+        typer.Option("--from", metavar=PLACES, help="Where to begin.", show_default="the first offset read"),
     ] = None,
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="OFFSETS.json|TIMESTAMP", help="Where to end.", show_default="the position"),
+        typer.Option("--to", metavar=PLACES, help="Where to end.", show_default="the position"),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Compare every record that Kafka still holds with its row or dead letter, value by value, and the ledger too.
 
-    An independent check: it shares no code with what writes. Exit code 1 with the first differences if there are any.
+    An independent check: it shares no code with what writes. Exit code 1 with the first differences if there are any,
+    and if Kafka holds none of the records any more, so that nothing could be compared.
     """
     from frazil.project import Project
     from frazil.verify.check import verify as check
@@ -54,7 +53,7 @@ def verify(
 def _report(found: "Verification") -> dict[str, object]:
     from dataclasses import asdict
 
-    return {"is_clean": found.is_clean} | asdict(found)
+    return {"is_clean": found.is_clean, "is_baseless": found.is_baseless} | asdict(found)
 
 
 def _show(found: "Verification") -> None:
@@ -72,20 +71,25 @@ def _show(found: "Verification") -> None:
 
 def _remarks(found: "Verification") -> tuple[tuple[int, str], ...]:
     """What was not compared, and why."""
-    unchecked, given_up = (sum(getattr(p, name) for p in found.partitions) for name in ("unchecked", "given_up"))
+    names = ("unchecked", "given_up", "lenient", "expired")
+    unchecked, given_up, lenient, expired = (sum(getattr(p, name) for p in found.partitions) for name in names)
     return (
         (found.older_incarnation, "rows and dead letters of an older incarnation of a topic are left alone"),
-        (found.foreign, "rows without Kafka columns are not ours and are left alone"),
+        (found.foreign, "rows without Kafka columns, or of another pipeline, are not ours and are left alone"),
+        (expired, "offsets that batches read are gone from Kafka: not compared"),
         (unchecked, "rows and dead letters have no record in Kafka any more, or no batch in the ledger: not compared"),
+        (lenient, "rows of batches under another pipeline file: nulls were accepted"),
         (given_up, "bad records lost their dead letter, and it was given up on record"),
     )
 
 
 def _verdict(found: "Verification") -> str:
     looked_at = f"{found.records:,} records through batch {found.n} in {found.seconds:.1f} s"
-    if found.is_clean:
-        return f"{found.pipeline}: clean, {looked_at}"
-    return f"{found.pipeline}: {found.count:,} differences, {looked_at}"
+    if found.count:
+        return f"{found.pipeline}: {found.count:,} difference{'s' if found.count > 1 else ''}, {looked_at}"
+    if not found.records:
+        return f"{found.pipeline}: nothing was compared, {looked_at}"
+    return f"{found.pipeline}: clean, {looked_at}"
 
 
 def _table(found: "Verification") -> "Table":

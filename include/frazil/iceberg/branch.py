@@ -30,7 +30,7 @@ from frazil.iceberg.commit import (
     produced,
     validate,
 )
-from frazil.iceberg.faults import FOREIGN, as_frazil
+from frazil.iceberg.faults import FOREIGN, as_frazil, shown
 from frazil.iceberg.holdings import ancestry
 from frazil.iceberg.producer import HeadMoved, SnapshotRequest
 from frazil.iceberg.refs import BranchName, branch_name, drop_branches, head_of, send, set_branch
@@ -45,8 +45,8 @@ __all__ = [
     "replacing",
 ]
 
-STALE_AFTER_MS = 3_600_000
-"""Age at which a branch is nobody's work any more."""
+STALE_AFTER_MS = 36 * 3_600_000
+"""Age at which a branch is nobody's work any more: what was staged longer ago than half the orphan window is refused."""
 
 Stage = Callable[[Lake, Change, str], int]
 """Makes one or more snapshots of a change on the named branch and returns the last one's id.
@@ -87,12 +87,12 @@ def decide_on_branch(lake: Lake, change: Change, name: str, stage: Stage) -> int
                 drop_branches(table, given_up)
             tip = _prepared(lake, change, table, branch, planned, stage)
         except FOREIGN as error:  # nothing was decided
-            _log.info("preparing branch %s of %s failed, trying again: %s", branch, change.table, error)
+            _log.info("preparing branch %s of %s failed, trying again: %s", branch, change.table, shown(error))
             failure = error
         else:
-            shown = _shown(lake, change, _Prepared(branch, planned, tip))
-            if shown is not None:
-                return shown
+            decided = _shown(lake, change, _Prepared(branch, planned, tip))
+            if decided is not None:
+                return decided
             failure = HeadMoved(f"main moved while branch {branch} was prepared")
         given_up = branch
     return landed_or_raise(lake, change, failure)
@@ -224,7 +224,7 @@ def _shown(lake: Lake, change: Change, prepared: _Prepared) -> int | None:
         try:
             return _show(table, change, prepared)
         except FOREIGN as error:
-            _log.info("commit on %s was not confirmed, reading the table again: %s", change.table, error)
+            _log.info("commit on %s was not confirmed, reading the table again: %s", change.table, shown(error))
             failure = error
     return landed_or_raise(lake, change, failure or RuntimeError("no attempt"))
 

@@ -28,7 +28,7 @@ from frazil.crash_points import CrashPoint
 from frazil.errors import FrazilError, OutcomeUnknown
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.data_files import data_file, field_types
-from frazil.iceberg.faults import FOREIGN, as_frazil
+from frazil.iceberg.faults import FOREIGN, as_frazil, shown
 from frazil.iceberg.holdings import mirror
 from frazil.iceberg.producer import HeadMoved, Producer, SnapshotRequest, append_of, overwrite_of
 from frazil.iceberg.refs import head_of
@@ -120,7 +120,7 @@ def commit(lake: Lake, change: Change) -> int:
                 raise
             return landed
         except FOREIGN as error:
-            _log.info("commit on %s was not confirmed, reading the table again: %s", change.table, error)
+            _log.info("commit on %s was not confirmed, reading the table again: %s", change.table, shown(error))
             failure = error
     return landed_or_raise(lake, change, failure or RuntimeError("no attempt"))
 

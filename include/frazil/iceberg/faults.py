@@ -82,10 +82,15 @@ def translated(doing: str) -> Iterator[None]:
         raise as_frazil(error, doing) from error
 
 
+def shown(error: BaseException) -> str:
+    """An error in one line, without what may hold a secret."""
+    said = "" if isinstance(error, _ECHOING) else str(error)
+    return f"{type(error).__name__}: {said.splitlines()[0] if said else 'no message'}"
+
+
 def as_frazil(error: BaseException, doing: str) -> FrazilError:
     """The Frazil error for a foreign one."""
-    said = "" if isinstance(error, _ECHOING) else str(error)
-    found = f"{type(error).__name__}: {said.splitlines()[0] if said else 'no message'}"
+    found = shown(error)
     if isinstance(error, CommitStateUnknownException):
         return OutcomeUnknown(f"{doing}: the catalog did not say whether the commit landed ({found})")
     for meaning in _MEANINGS:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -27,6 +28,18 @@ def count_rows(table: Table, name: str, removal: Removal) -> int:
         return 0
     with translated(f"counting rows of table {name}"):
         return table.scan(row_filter(removal), selected_fields=(removal.columns.offset,)).count()
+
+
+def offsets_held(table: Table, name: str, removal: Removal) -> pa.Array:
+    """Offsets of the rows that a removal would take out, each once, in no order.
+
+    Raises:
+        Retryable: The storage can't be read now.
+    """
+    column = removal.columns.offset
+    with translated(f"reading offsets of table {name}"):
+        rows = table.scan(row_filter(removal), selected_fields=(column,)).to_arrow()
+    return pc.unique(rows.column(column)).cast(pa.int64())
 
 
 def offsets_of_batch(table: Table, name: str, columns: Coordinates, n: int) -> dict[TopicPartition, pa.Array]:

@@ -42,6 +42,12 @@ TABLE_PROPERTIES = {
 """Properties of every table Frazil creates: chosen for frequent commits."""
 
 
+LEDGER_PROPERTIES = {
+    # Run ids begin alike for months ("scheduled__2026-"): cut bounds would open every file for the rows of one run.
+    "write.metadata.metrics.column.run": "full",
+}
+"""Further properties of the ledger."""
+
 PARTITIONED_LAYOUT = {"write.object-storage.enabled": "true", "write.object-storage.partitioned-paths": "false"}
 """Further properties of partitioned tables: values stay out of paths, so a long text is no failed file name, and object
 stores see no hot prefixes."""
@@ -84,7 +90,7 @@ LEDGER_SCHEMA = _schema(
         ("recorded_at", TimestamptzType(), True, "When this row was written"),
         ("phases", StringType(), True, "Seconds per phase, as JSON"),
         ("version", StringType(), True, "Frazil version"),
-        ("config", StringType(), True, "Hash of the resolved pipeline, without secrets"),
+        ("config", StringType(), True, "Hash of what decides the outcome of a record: value format and destinations"),
         ("ranges", StringType(), False, "What was read, as JSON: [[topic, partition, first offset, end], ...]"),
         ("skipped", StringType(), False, "Offsets given up because they were gone, as JSON like ranges"),
         (

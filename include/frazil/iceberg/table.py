@@ -10,7 +10,16 @@ from pyiceberg.table.metadata import TableMetadata
 from frazil.iceberg.data_files import StagingTable
 from frazil.iceberg.faults import translated
 
-__all__ = ["Table", "TableMetadata", "delete_files", "metadata_path", "read_text", "staging_table", "write_text"]
+__all__ = [
+    "Table",
+    "TableMetadata",
+    "delete_files",
+    "metadata_path",
+    "missing_files",
+    "read_text",
+    "staging_table",
+    "write_text",
+]
 
 
 _NO_HISTORY: Mapping[str, object] = {
@@ -72,3 +81,13 @@ def delete_files(table: Table, paths: list[str]) -> None:
     for path in paths:
         with translated(f"deleting {path}"):
             table.io.delete(path)
+
+
+def missing_files(table: Table, paths: list[str]) -> list[str]:
+    """Which of these files are not there.
+
+    Raises:
+        Retryable: The storage can't be read now.
+    """
+    with translated("looking for staged files"):
+        return [path for path in paths if not table.io.new_input(path).exists()]

@@ -92,6 +92,9 @@ _MOVING: Final = frozenset(
     }
 )
 
+PLAN_AGAIN: Final = "run again: the next plan refuses or skips exactly what is gone, by source.on_data_loss"
+"""Next step where offsets went after they were planned. Only a plan knows what the pipeline file says of that."""
+
 
 def is_moving(error: KafkaException) -> bool:
     """Return whether a partition has no leader now, or a group no coordinator: after creation, in a failover."""
@@ -106,6 +109,11 @@ def is_unknown_topic(error: KafkaException) -> bool:
 def is_existing_topic(error: KafkaException) -> bool:
     """Return whether a topic could not be created because it is there already."""
     return _kafka_error(error).code() == KafkaError.TOPIC_ALREADY_EXISTS
+
+
+def is_not_allowed(error: KafkaException) -> bool:
+    """Return whether the credentials were accepted, but lack a permission."""
+    return _kafka_error(error).code() in _AUTHORISATION
 
 
 def translate(
@@ -126,9 +134,9 @@ def translate(
         partition: Which partition of it, if one was.
 
     Returns:
-        `Terminal` where a person must act (settings, credentials, permissions, a missing topic,
-        offsets that are gone), `Retryable` for everything else: reading and planning again does no
-        harm.
+        `Terminal` where a person must act (settings, credentials, permissions, a missing topic),
+        `Retryable` for everything else: reading and planning again does no harm. Offsets that went
+        while they were read are among the latter: what to do about them is decided by a plan.
     """
     cause = _root_cause(_kafka_error(error), tuple(complaints))
     if cause.code() in _UNREACHABLE:
@@ -175,10 +183,7 @@ def _by_code(cause: KafkaError, cluster: Cluster, where: str, said: str) -> Fraz
             next_step="have it granted: Describe and Read to ingest, Write to produce",
         )
     if cause.code() in _OUT_OF_RANGE:
-        return Terminal(
-            f"{where} doesn't have the requested offset: {said}",
-            next_step="compare the position of the pipeline with what the topic still holds",
-        )
+        return Retryable(f"{where} doesn't have the requested offset: {said}", next_step=PLAN_AGAIN)
     if cause.code() in _REFUSED or cause.fatal():
         return Terminal(
             f"{where} refused: {said}",

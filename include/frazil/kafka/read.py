@@ -14,11 +14,16 @@ from frazil.batch.facts import Range
 from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.kafka.client import REQUEST_SECONDS, STALL_SECONDS, Complaints, consumer
 from frazil.kafka.cluster import Cluster
-from frazil.kafka.failure import reasons, translate
+from frazil.kafka.failure import PLAN_AGAIN, reasons, translate
 from frazil.kafka.messages import to_batch
 
 _POLL_SECONDS: Final = 0.5
 """How often a silent broker is checked against the time limit."""
+
+
+_BATCH_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of values after which a batch is handed out: as much as librdkafka holds ahead by default, so that large records
+need about twice that at most."""
 
 
 def read_range(
@@ -36,15 +41,16 @@ def read_range(
         partition: Partition number.
         start: First offset.
         end: One past the last offset; at most the last stable offset.
-        batch_records: Most records in a batch.
+        batch_records: Most records in a batch. It ends earlier where they are large.
 
     Yields:
         Batches with the schema `frazil.records.kafka.KAFKA_SCHEMA`, never empty.
 
     Raises:
-        Terminal: the partition doesn't hold the whole range, or topic, credentials or permissions
+        Terminal: the range ends beyond what is committed, or topic, credentials or permissions
             don't fit.
-        Retryable: the broker doesn't answer, or nothing arrives for `STALL_SECONDS`.
+        Retryable: the beginning of the range is gone, the broker doesn't answer, or nothing arrives
+            for `STALL_SECONDS`.
     """
     wanted = Range(topic, partition, start, end)
     if wanted.span <= 0:
@@ -83,16 +89,18 @@ class _Reading:
             raise self._out_of_range(log_start, stable_end)
 
     def until_end(self, batch_records: int) -> Iterator[list[Message]]:
-        """Yield the records of the range, in lists of at most `batch_records`."""
-        reached, end = self.wanted.start, self.wanted.end
+        """Yield the records of the range, in lists of at most `batch_records` that end at `_BATCH_BYTES`."""
+        reached, end, size = self.wanted.start, self.wanted.end, 0
         pending: list[Message] = []
         while reached < end:
             arrived = self._next(min(batch_records - len(pending), end - reached), reached)
-            pending += (m for m in arrived if m.error() is None and self.wanted.start <= _offset(m) < end)
+            records = [m for m in arrived if m.error() is None and self.wanted.start <= _offset(m) < end]
+            pending += records
+            size += sum(map(len, records))
             reached = max(reached, self._reached(arrived))
-            if pending and (len(pending) >= batch_records or reached >= end):
+            if pending and (len(pending) >= batch_records or size >= _BATCH_BYTES or reached >= end):
                 yield pending
-                pending = []
+                pending, size = [], 0
 
     def _next(self, most: int, reached: int) -> list[Message]:
         """What Kafka hands out next: at least one message, at most `most`."""
@@ -119,14 +127,20 @@ class _Reading:
         wanted = self.wanted
         return translate(error, self.cluster, self.complaints, topic=wanted.topic, partition=wanted.partition)
 
-    def _out_of_range(self, log_start: int, stable_end: int) -> Terminal:
+    def _out_of_range(self, log_start: int, stable_end: int) -> FrazilError:
         wanted = self.wanted
-        return Terminal(
+        said = (
             f"{self._name()} doesn't hold the whole range: expected offsets {wanted.start} to "
-            f"{wanted.end} (exclusive), found {log_start} to {stable_end} (last stable offset)",
-            next_step="offsets below were deleted (retention, delete-records), offsets beyond are "
-            "not committed or of an earlier topic of this name: compare the topic ids, then reset",
+            f"{wanted.end} (exclusive), found {log_start} to {stable_end} (last stable offset)"
         )
+        if wanted.end > stable_end:
+            return Terminal(
+                said,
+                next_step="offsets beyond are not committed, or of an earlier topic of this name: compare the topic "
+                "ids, then reset",
+            )
+        # A plan never begins below the log start: retention or delete-records moved it since.
+        return Retryable(said, next_step=PLAN_AGAIN)
 
     def _stalled(self, reached: int) -> Retryable:
         return Retryable(

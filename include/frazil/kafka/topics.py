@@ -1,19 +1,20 @@
-"""Create and delete topics."""
+"""Create and delete topics, and ask which are compacted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
 from types import MappingProxyType
 from typing import Final
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import NewTopic, TopicDescription
+from confluent_kafka.admin import ConfigEntry, ConfigResource, NewTopic, ResourceType, TopicDescription
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from frazil.errors import Retryable, Terminal
 from frazil.kafka.client import REQUEST_SECONDS, Admin, admin
 from frazil.kafka.cluster import Cluster
-from frazil.kafka.failure import is_existing_topic
+from frazil.kafka.failure import is_existing_topic, is_not_allowed, is_unknown_topic
 from frazil.kafka.observe import find
 
 _BROKER_DEFAULT: Final = -1
@@ -25,6 +26,9 @@ milliseconds. With the one request that may start just before it ends, REQUEST_S
 the caller hears within 15 s."""
 
 _SPREAD_WAIT_SECONDS: Final = 0.05
+
+_CLEANUP_POLICY: Final = "cleanup.policy"
+"""Topic configuration: `delete`, `compact`, or both separated by a comma."""
 
 _NO_CONFIG: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -67,6 +71,49 @@ def delete_topic(cluster: Cluster, name: str) -> None:
         futures = asked.client.delete_topics([name], request_timeout=REQUEST_SECONDS)
         asked.answer(futures[name], topic=name)
         _until(asked, name, lambda description: description is None)
+
+
+def compacted(cluster: Cluster, topics: Collection[str]) -> frozenset[str]:
+    """Find the topics whose configuration lets Kafka remove records in the middle of the log.
+
+    What is in force is told, also where it is the brokers' default. A topic that was compacted in
+    the past and is not any more is not among them.
+
+    Args:
+        cluster: Where.
+        topics: Names of topics. Those that aren't there are left out.
+
+    Raises:
+        Terminal: the configuration of a topic must not be seen, or credentials or settings don't
+            fit.
+        Retryable: no broker answers.
+    """
+    if not topics:
+        return frozenset()
+    with admin(cluster) as asked:
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in sorted(set(topics))]
+        futures = asked.client.describe_configs(resources, request_timeout=REQUEST_SECONDS)
+        policies = {resource.name: _cleanup_policy(asked, resource.name, f) for resource, f in futures.items()}
+    return frozenset(name for name, policy in policies.items() if "compact" in policy)
+
+
+def _cleanup_policy(asked: Admin, topic: str, future: Future[dict[str, ConfigEntry]]) -> frozenset[str]:
+    """The cleanup policies of a topic; none of one that isn't there."""
+    try:
+        config = asked.answer(future, topic=topic)
+    except Terminal as e:
+        if not isinstance(e.__cause__, KafkaException):
+            raise
+        if is_unknown_topic(e.__cause__):
+            return frozenset()
+        if is_not_allowed(e.__cause__):
+            raise Terminal(
+                f"{e.message}; whether topic {topic!r} is compacted decides whether its records can be read again"
+                " where their rows are taken out",
+                next_step=f"have DescribeConfigs on topic {topic} granted",
+            ) from e
+        raise
+    return frozenset(policy.strip() for policy in (config[_CLEANUP_POLICY].value or "").split(","))
 
 
 def _create(asked: Admin, topic: NewTopic) -> bool:

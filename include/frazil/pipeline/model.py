@@ -217,9 +217,12 @@ class Pipeline(Model):
         return parse_interval(self.interval)
 
     @property
-    def fingerprint(self) -> str:
-        """Hash of the resolved pipeline: tells whether two batches ran under the same file. It holds no secrets."""
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:12]
+    def outcome_fingerprint(self) -> str:
+        """Hash of what decides a record's outcome: value format and destinations. Two batches with the same one make the
+        same of a record, whatever else was edited. It holds no secrets.
+        """
+        deciding = self.model_dump_json(include={"value", "destinations"})
+        return hashlib.sha256(deciding.encode()).hexdigest()[:12]
 
     @property
     def namespace(self) -> str:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from frazil.batch.facts import ClusterFacts, PartitionFacts, TopicPartition
 from frazil.batch.position import Position
-from frazil.errors import Terminal
+from frazil.errors import FrazilError, Terminal
 from frazil.iceberg.holdings import CLOSING_KEY, POSITION_KEY, Held, held
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.group import group_offsets
@@ -174,7 +174,7 @@ def _mirrored(
     partitions = [(name, number) for name, topic in facts.topics.items() for number in range(len(topic.partitions))]
     try:
         return group_offsets(cluster, group, partitions), None
-    except Terminal as problem:
+    except FrazilError as problem:
         return {}, problem.message
 
 

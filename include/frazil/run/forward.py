@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from frazil.batch.manifest import Manifest, TablePart
 from frazil.batch.position import BatchMark, Position
-from frazil.errors import Terminal
+from frazil.errors import Retryable, Terminal
 from frazil.iceberg.branch import branch_name, decide_on_branch, replacing
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.commit import Change, Refused, commit, fit_of, snapshot_time
@@ -22,20 +22,25 @@ from frazil.iceberg.holdings import (
     DONE_KEY,
     POSITION_KEY,
     TABLES_KEY,
+    Held,
     RolledBack,
     held,
     landed,
     lookup,
 )
 from frazil.iceberg.ledger import ledger_rows
-from frazil.iceberg.table import Table, TableMetadata, staging_table
+from frazil.iceberg.table import Table, TableMetadata, missing_files, staging_table
 from frazil.run.ledger_entry import entry_rows, ranges_json, told_after, told_json
 from frazil.run.manifests import recovered
-from frazil.run.scope import Scope
+from frazil.run.scope import Scope, utc_now
+from frazil.run.shared import refuse_same_topics
 from frazil.run.standing import BYTES_KEY, MANIFEST_KEY, READ_KEY, SETTLES_KEY, Standing
 
 ORPHAN_WINDOW: Final = timedelta(days=3)
 """Age from which an orphan removal may take files that no snapshot names: Iceberg's default for `older_than`."""
+
+_FILES_ARE_SAFE: Final = timedelta(hours=1)
+"""Age up to which no orphan removal takes a file: Iceberg's own refuses less than a day."""
 
 _ON_BRANCH: Final = ("replay",)
 """Kinds of batches whose rows are prepared on a branch, so that readers see the old ones until the new ones are there."""
@@ -89,6 +94,8 @@ def _stands(scope: Scope, manifest: Manifest, now: Standing) -> Callable[[TableM
         age = scope.clock() - datetime.fromisoformat(manifest.started_at)
         if age > ORPHAN_WINDOW / 2:
             raise Refused(f"batch {manifest.position.n} was staged {age} ago: its files may be taken for orphans")
+        if manifest.kind == "start":
+            refuse_same_topics(scope.pipeline, metadata)  # another pipeline may begin at this very moment
         found, last = lookup(metadata, position_key, table), lookup(metadata, batch_key, table)
         is_rolled_back = isinstance(found, RolledBack)
         holds, mark = (of.held if isinstance(of, RolledBack) else of for of in (found, last))
@@ -138,6 +145,7 @@ def follow(lake: Lake, manifest: Manifest, part: TablePart, path: str) -> int:
         Terminal: It can't take it: dropped, rolled back, changed.
     """
     key = BATCH_KEY.format(manifest.pipeline)
+    _refuse_missing_files(lake, manifest, part, key)
     change = Change(
         step="follow",
         table=part.table,
@@ -152,13 +160,39 @@ def follow(lake: Lake, manifest: Manifest, part: TablePart, path: str) -> int:
     return _committed(lake, change, manifest)
 
 
+def _refuse_missing_files(lake: Lake, manifest: Manifest, part: TablePart, key: str) -> None:
+    """A batch that waited long may have lost staged files to somebody's orphan removal; a table must not name them."""
+    if utc_now() - datetime.fromisoformat(manifest.started_at) < _FILES_ARE_SAFE:
+        return
+    table = lake.load_table(part.table)
+    if landed(table.metadata, key, manifest.mark, part.table) is not None:
+        return
+    missing = missing_files(table, [file.path for file in part.files])
+    if missing:
+        raise Terminal(
+            f"batch {manifest.position.n} of pipeline {manifest.pipeline} is decided, but {len(missing)} of its files for"
+            f" table {part.table} are gone, for example {missing[0]}: an orphan removal took them while the batch waited",
+            next_step=settle_commands(manifest.pipeline, part.table),
+        )
+
+
+def settle_commands(pipeline: str, table: str) -> str:
+    """The commands that end the wait for a follower."""
+    return (
+        f"frazil settle {pipeline} --table {table} --restage --reason … (lands its part again), or --abandon (goes on"
+        " without it)"
+    )
+
+
 def _holds(key: str, after: BatchMark | None, table: str, manifest: Manifest) -> Callable[[TableMetadata], None]:
     def check(metadata: TableMetadata) -> None:
         # Whatever happened to a table that is settled, the settling batch was made for what is left of it.
         found = lookup(metadata, key, table) if manifest.settles == table else held(metadata, key, table)
         found = found.held if isinstance(found, RolledBack) else found
         last = BatchMark.from_json(found.value) if found else None
-        if last != after:
+        # A rewind takes out whatever batches after the rollback landed, so a late one of them is in nobody's way.
+        is_abandoned = manifest.kind == "rewind" and last is not None and last.n < manifest.position.n
+        if last != after and not is_abandoned:
             raise Refused(f"table {table} holds {last} last, expected {after}")
 
     return check
@@ -168,11 +202,23 @@ def _committed(lake: Lake, change: Change, manifest: Manifest) -> int:
     try:
         return commit(lake, change)
     except Refused as refusal:
+        _refuse_overtaken(lake, manifest, refusal)
         raise Terminal(
             f"batch {manifest.position.n} of pipeline {manifest.pipeline} is decided, but {refusal.message};"
             " the pipeline waits",
-            next_step=f"undo the change of {change.table} and run again, or: frazil settle {manifest.pipeline}"
-            f" --table {change.table} --restage --reason … (lands its part again), or --abandon (goes on without it)",
+            next_step=f"undo the change of {change.table} and run again, or: "
+            + settle_commands(manifest.pipeline, change.table),
+        ) from refusal
+
+
+def _refuse_overtaken(lake: Lake, manifest: Manifest, refusal: Refused) -> None:
+    """A run that slept may find its batch finished, and expired from where it looks. Nobody has to act then."""
+    found = lookup(lake.load_table(manifest.ledger).metadata, DONE_KEY.format(manifest.pipeline), manifest.ledger)
+    done = BatchMark.from_json(found.value) if isinstance(found, Held) else None
+    if done is not None and done.n >= manifest.position.n:
+        raise Retryable(
+            f"batch {manifest.position.n} of pipeline {manifest.pipeline} was finished by another run meanwhile, or taken back",
+            next_step="run again; it plans from where the pipeline stands now",
         ) from refusal
 
 

@@ -166,7 +166,7 @@ def _manifest(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Mani
         written_at=stamp,
         phases=batch.phases,
         version=__version__,
-        config=pipeline.fingerprint,
+        config=pipeline.outcome_fingerprint,
         complete_through=batch.complete_through,
         ranges=batch.ranges,
         skipped=batch.skipped,

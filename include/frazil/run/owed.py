@@ -141,7 +141,7 @@ def _landings(scope: Scope, rows: Iterable[Row]) -> Iterator[Landing]:
             ranges=_read(first) if first["kind"] in _READING else (),
             dead=first["records_dead"] if first["kind"] in _READING else 0,
             filtered=first["records_filtered"],
-            is_current=first["config"] == scope.pipeline.fingerprint,
+            is_current=first["config"] == scope.pipeline.outcome_fingerprint,
             removed=tuple(RemovedRange(*r) for row in letters for r in json.loads(row.get("removed") or "[]")),
         )
 
@@ -162,7 +162,7 @@ def _landing(scope: Scope, manifest: Manifest) -> Landing:
         ranges=manifest.ranges if reads else (),
         dead=manifest.counts.dead if reads else 0,
         filtered=manifest.counts.filtered,
-        is_current=manifest.config == scope.pipeline.fingerprint,
+        is_current=manifest.config == scope.pipeline.outcome_fingerprint,
         removed=tuple(r for of in removals if of is not None and manifest.kind != "settle" for r in of.ranges),
     )
 

@@ -23,7 +23,6 @@ from frazil.batch.target import LATEST
 from frazil.crash_points import CrashPoint, reached
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.commit import Refused
-from frazil.iceberg.holdings import POSITION_KEY, mirrored
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.run.forward import decide, roll_forward
@@ -31,8 +30,7 @@ from frazil.run.manifests import Batch, write_manifest
 from frazil.run.replay import refuse_without_coordinates
 from frazil.run.scope import Clock, Report, Scope, unheard, utc_now
 from frazil.run.settled import settled
-from frazil.run.source import observe_source, offsets_of, start_target, vanished
-from frazil.run.tables import Tables
+from frazil.run.source import look_again, observe_source, offsets_of, refuse_compacted, start_target, vanished
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ def plan_run(
     position = now.position or _begin(scope, request)
     # Asked after the position was read: offsets only grow, so what a rival lands meanwhile can't look like a lost log.
     asked_at = scope.stamp()
-    facts = observe_source(scope)
+    facts = look_again(scope, position, observe_source(scope))
     topics = planned_topics(scope, position, facts, request)
     complete = request.mode == "ingest" and reaches_high_watermarks(topics, facts)
     plan = RunPlan(
@@ -100,7 +98,10 @@ def planned_topics(
         # What is read again must be there; whether newer records were lost is another run's question.
         check_position(position, facts, name, "skip_recorded")
         starts, ends = (offsets_of(scope, of, facts) for of in (request.start, request.end or LATEST))
-        return replay_topics(position, facts, starts, ends, name)
+        topics = replay_topics(position, facts, starts, ends, name)
+        if request.mode == "replay":
+            refuse_compacted(scope, [of for of, topic in topics.items() if topic.begin != topic.end])
+        return topics
     if request.mode == "replay":
         raise Terminal("a replay needs to know where to begin", next_step=f"frazil replay {name} --from … --to …")
     if request.start is not None:
@@ -122,7 +123,6 @@ def _begin(scope: Scope, request: RunRequest) -> Position:
     tables, now = settled(scope)
     if now.position is None:
         _report_missing_ids(scope, facts)
-        _refuse_other_name(scope, tables, facts)
         batch = Batch(
             kind="start",
             run=request.run,
@@ -142,20 +142,6 @@ def _begin(scope: Scope, request: RunRequest) -> Position:
     if now.position is None:
         raise Retryable("the first commit of the pipeline was taken back by a rival; try again")
     return now.position
-
-
-def _refuse_other_name(scope: Scope, tables: Tables, facts: ClusterFacts) -> None:
-    """A pipeline that was renamed would begin anew, and land everything a second time beside its own rows."""
-    closing = scope.pipeline.destinations[0].table
-    for name, text in mirrored(tables.destination.metadata, POSITION_KEY, closing).items():
-        position = Position.from_json(text)
-        shared = sorted(topic for topic in position.topics if topic in facts.topics)
-        if position.cluster == facts.cluster_id and shared:
-            raise Terminal(
-                f"pipeline {scope.pipeline.name} would begin at its start, but pipeline {name} landed topic"
-                f" {', '.join(shared)} in table {closing} already: every record would be there twice",
-                next_step=f"was it renamed? Call it {name} again; otherwise give it a table of its own",
-            )
 
 
 def _report_missing_ids(scope: Scope, facts: ClusterFacts) -> None:

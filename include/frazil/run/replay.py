@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from frazil.batch.cut import BatchSize, cut
 from frazil.batch.facts import Staged
 from frazil.batch.plan import RunPlan
-from frazil.batch.removal import replaced
-from frazil.errors import Retryable, Terminal
+from frazil.batch.position import BatchMark
+from frazil.batch.removal import RemovedRange, replaced
+from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.iceberg.commit import Refused
+from frazil.iceberg.holdings import BATCH_KEY, Held, lookup
 from frazil.iceberg.ledger import read_ledger
+from frazil.run.losses import refuse_losses
 from frazil.run.manifests import Batch, row_columns
 from frazil.run.publish import planned_position, publish
 from frazil.run.scope import Scope
 from frazil.run.settled import settled
-from frazil.run.staging import Ingestion, StagedBatch, stage_batch
+from frazil.run.source import refuse_compacted
+from frazil.run.staging import Ingestion, StagedBatch, discard, stage_batch
 from frazil.run.standing import Standing
 from frazil.run.tables import Tables
 
@@ -32,11 +37,13 @@ def replay(run: Ingestion) -> int:
         1, or 0 if this very run was finished before.
 
     Raises:
-        Terminal: The table does not say where its rows came from, or the audit failed.
+        Terminal: The table does not say where its rows came from, the audit failed, or rows would go whose records are
+            gone.
         Retryable: Other batches were decided each time, or a part is not available now.
     """
     scope, plan = run.scope, run.plan
     refuse_without_coordinates(scope)
+    refuse_compacted(scope, {r.topic for r in plan.ranges})
     refusal: Refused | None = None
     for _ in range(ATTEMPTS):
         tables, now = settled(scope)
@@ -49,7 +56,11 @@ def replay(run: Ingestion) -> int:
             scope.report(f"the replay was refused, staging it again: {refused.message}")
         else:
             return 1
-    raise Retryable(f"pipeline {scope.pipeline.name}: the replay was refused {ATTEMPTS} times: {refusal}") from refusal
+    raise Retryable(
+        f"pipeline {scope.pipeline.name}: the replay was refused {ATTEMPTS} times: {refusal}",
+        next_step=f"pause the DAG ingest__{scope.pipeline.name} while the replay runs, or replay at a quiet time: whatever"
+        " is decided meanwhile makes it begin anew",
+    ) from refusal
 
 
 def refuse_without_coordinates(scope: Scope) -> None:
@@ -75,9 +86,9 @@ def _is_done(scope: Scope, plan: RunPlan) -> bool:
 def _replay(run: Ingestion, tables: Tables, now: Standing) -> None:
     scope, plan = run.scope, run.plan
     position = planned_position(scope, plan, now)
-    staged = _staged(run, tables, position.n + 1, now.record_bytes)
-    after = {name: replace(at, start=at.next) for name, at in position.topics.items()}
     removed = replaced(plan.ranges, position)
+    staged = _staged(run, tables, now, position.n + 1, removed)
+    after = {name: replace(at, start=at.next) for name, at in position.topics.items()}
     batch = Batch(
         kind="replay",
         run=plan.run,
@@ -95,10 +106,32 @@ def _replay(run: Ingestion, tables: Tables, now: Standing) -> None:
     publish(scope, tables, now, batch)
 
 
-def _staged(run: Ingestion, tables: Tables, n: int, record_bytes: float | None) -> StagedBatch:
-    """All of the range, staged in parts of a batch's size."""
-    limits = run.scope.pipeline.limits
-    size = BatchSize(limits.max_records, limits.max_bytes).offsets(record_bytes)
-    parts = [stage_batch(run, tables, n, ranges) for ranges in cut(run.plan.ranges, size)]
+def _staged(run: Ingestion, tables: Tables, now: Standing, n: int, removed: Sequence[RemovedRange]) -> StagedBatch:
+    """All of the range, staged in parts of a batch's size. What can't be published is deleted."""
+    scope, limits = run.scope, run.scope.pipeline.limits
+    size = BatchSize(limits.max_records, limits.max_bytes).offsets(now.record_bytes)
+    parts: list[StagedBatch] = []
+    try:
+        for ranges in cut(run.plan.ranges, size):
+            if parts:
+                _refuse_moved(scope, now)
+            parts.append(stage_batch(run, tables, n, ranges))
+        whole = _merged(parts)
+        refuse_losses(scope, tables, run.plan.ranges, removed, whole.staged)
+    except FrazilError as failure:
+        discard(scope, tables, Staged.merged(part.staged for part in parts), failure)
+        raise
+    return whole
+
+
+def _refuse_moved(scope: Scope, now: Standing) -> None:
+    """Whatever was decided meanwhile, the rest of a large range would be staged in vain."""
+    key, table = BATCH_KEY.format(scope.pipeline.name), scope.pipeline.destinations[0].table
+    found = lookup(scope.lake.load_table(table).metadata, key, table)
+    if not isinstance(found, Held) or BatchMark.from_json(found.value) != now.mark:
+        raise Refused(f"table {table}: another batch was decided, or it was rolled back, while the range was staged")
+
+
+def _merged(parts: Sequence[StagedBatch]) -> StagedBatch:
     phases = {key: round(sum(part.phases.get(key, 0.0) for part in parts), 3) for key in ("stage", "audit")}
     return StagedBatch(Staged.merged(part.staged for part in parts), parts[0].started_at, phases)

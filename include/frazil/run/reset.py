@@ -1,8 +1,13 @@
-"""Reset: moving the position on demand, in one audited commit that begins a new epoch."""
+"""Reset: moving the position on demand, in one audited commit that begins a new epoch.
+
+Where the closing table was lost, a reset is the way on: then every row of the pipeline is gone, whichever topic it came
+from, so all topics move, every letter that will come again goes, and all tables get the new batch's mark.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from frazil.batch.facts import ClusterFacts, TopicPartition
 from frazil.batch.position import Position
@@ -17,9 +22,10 @@ from frazil.iceberg.ledger import read_ledger
 from frazil.run.forward import decide, roll_forward
 from frazil.run.manifests import LETTER_COLUMNS, Batch, row_removal, write_manifest
 from frazil.run.mirror import mirror_position
+from frazil.run.reset_look import all_rows_gone, found, lost_follower, may_mend
 from frazil.run.scope import Scope
 from frazil.run.settled import settled
-from frazil.run.source import observe_source, offsets_of
+from frazil.run.source import observe_source, offsets_of, refuse_compacted
 from frazil.run.standing import Standing
 from frazil.run.tables import Tables
 
@@ -42,50 +48,148 @@ class ResetOrder:
 
 @dataclass(frozen=True)
 class PlannedReset:
-    """A reset that can be looked at before it is done."""
+    """A reset that can be looked at before it is done.
+
+    Attributes:
+        order: What is asked for.
+        tables: Of the pipeline; one that is not there is empty.
+        now: Where it stands.
+        before: The position that moves.
+        after: The new one.
+        offsets: What the order's target means by now.
+        first: What else happens, or must be known, one line each.
+        settles: A follower that was lost, too, and is given the new batch's mark whatever it holds.
+    """
 
     order: ResetOrder
     tables: Tables
     now: Standing
     before: Position
     after: Position
+    offsets: Mapping[TopicPartition, int]
+    first: tuple[str, ...] = ()
+    settles: str | None = None
+
+    @property
+    def removed_rows(self) -> tuple[RemovedRange, ...]:
+        """Rows that go from the destination. An empty one needs no columns to find them by."""
+        return self.removed if self.tables.destination.current_snapshot() is not None else ()
 
     @property
     def removed(self) -> tuple[RemovedRange, ...]:
         """Rows and dead letters that go, because their records come again."""
-        return () if self.order.allow_duplicates else moved_back(self.before, self.after)
+        if self.order.allow_duplicates:
+            return ()
+        return _at_or_beyond(self.after) if all_rows_gone(self.now) else moved_back(self.before, self.after)
 
     @property
     def moves(self) -> tuple[Move, ...]:
         """How each partition moves."""
         return moves(self.before, self.after)
 
+    @property
+    def pinned(self) -> ResetOrder:
+        """The order with the offsets that were shown: what `latest` or an instant means moves on while somebody looks."""
+        if self.order.target.kind in ("earliest", "offsets"):
+            return self.order
+        shown: dict[str, dict[int, int]] = {}
+        for (topic, number), offset in self.offsets.items():
+            shown.setdefault(topic, {})[number] = offset
+        return replace(self.order, target=Target("offsets", offsets=shown))
 
-def plan_reset(scope: Scope, order: ResetOrder) -> PlannedReset:
-    """Look at what a reset would do. Commits nothing, but finishes a decided batch first.
+    def does_as(self, shown: PlannedReset) -> bool:
+        """Whether this does what another one showed."""
+        return (self.moves, self.removed) == (shown.moves, shown.removed)
+
+
+def look(scope: Scope, order: ResetOrder) -> PlannedReset:
+    """Look at what a reset would do. Commits nothing, makes nothing, finishes nothing.
 
     Raises:
-        Terminal: The pipeline never ran, or the target does not fit the topics.
+        Terminal: The pipeline never ran, the target does not fit the topics, or another table must be mended first.
         Retryable: Kafka or the catalog is not available now.
     """
-    closing = scope.pipeline.destinations[0].table
-    tables, now = settled(scope, mends=(closing,))
+    return _planned(scope, order, *found(scope))
+
+
+def plan_reset(scope: Scope, order: ResetOrder) -> PlannedReset:
+    """Plan a reset that can be done. Finishes a decided batch, follows a rollback and makes lost tables anew.
+
+    Raises:
+        Terminal: As `look`, and then nothing was changed; or a table can't take its part of a decided batch.
+        Retryable: Kafka or the catalog is not available now.
+    """
+    seen, pipeline = look(scope, order), scope.pipeline
+    names = (pipeline.destinations[0].table, pipeline.dead_letters_table, pipeline.ledger_table)
+    return _planned(scope, order, *settled(scope, mends=names if may_mend(seen.now) else ()))
+
+
+def _planned(scope: Scope, order: ResetOrder, tables: Tables, now: Standing) -> PlannedReset:
+    _refuse_never_ran(scope, now)
     facts = observe_source(scope)
-    if now.newest == 0 and now.position is None and now.done is None:
+    offsets = _chosen(scope, order, facts)
+    if all_rows_gone(now):
+        _refuse_part(scope, facts, offsets)
+    before = now.position or _recorded(scope) or Position(now.newest, now.newest_epoch, facts.cluster_id)
+    step = 2 if _rewinds(now) else 1
+    after = reset_position(before, facts, offsets, n=now.newest + step, epoch=now.newest_epoch + step)
+    settles = lost_follower(scope.pipeline, tables, now) if all_rows_gone(now) else None
+    planned = PlannedReset(order, tables, now, before, after, offsets, _first(scope, now), settles)
+    if not all_rows_gone(now):
+        refuse_compacted(scope, {r.topic for r in planned.removed_rows})
+    return planned
+
+
+def _refuse_never_ran(scope: Scope, now: Standing) -> None:
+    if all(mark is None for mark in (now.mark, now.done, now.dead_letters, now.rolled_back)):
         raise Terminal(
             f"pipeline {scope.pipeline.name} never ran, so there is no position to move",
             next_step="`start` in the pipeline file says where the first run begins",
         )
-    before = now.position or _recorded(scope) or Position(now.newest, now.newest_epoch, facts.cluster_id)
-    offsets = _chosen(scope, order, facts)
-    after = reset_position(before, facts, offsets, n=now.newest + 1, epoch=now.newest_epoch + 1)
-    return PlannedReset(order, tables, now, before, after)
+
+
+def _refuse_part(scope: Scope, facts: ClusterFacts, offsets: Mapping[TopicPartition, int]) -> None:
+    """Rows of what does not move would never land again."""
+    every = [(name, number) for name, topic in sorted(facts.topics.items()) for number in range(len(topic.partitions))]
+    unnamed = [f"topic {name}, partition {number}" for name, number in every if (name, number) not in offsets]
+    if unnamed:
+        raise Terminal(
+            f"pipeline {scope.pipeline.name}: the rows of all topics are gone from table"
+            f" {scope.pipeline.destinations[0].table}, and what does not move would never land again: {unnamed[0]}"
+            + (f" and {len(unnamed) - 1} more" if unnamed[1:] else ""),
+            next_step="reset without --topic, to a place that says where every partition goes on: earliest, latest, an"
+            " instant, or a file that names them all",
+        )
+
+
+def _rewinds(now: Standing) -> bool:
+    return now.rolled_back is not None and not all_rows_gone(now)
+
+
+def _first(scope: Scope, now: Standing) -> tuple[str, ...]:
+    table = scope.pipeline.destinations[0].table
+    if all_rows_gone(now):
+        return (f"the rows of all topics are gone from table {table}: tables that are gone are made anew first",)
+    if _rewinds(now):
+        return (f"table {table} was rolled back: a reset follows that first, so it may move from elsewhere",)
+    if now.unfinished and now.mark is not None:
+        return (f"batch {now.mark.n} is decided and not finished: a reset finishes it first",)
+    return ()
 
 
 def _recorded(scope: Scope) -> Position | None:
     """The last position that the ledger knows: the closing table was lost, its letters were not."""
     rows = read_ledger(scope.lake, scope.pipeline.ledger_table, scope.pipeline.name)
     return Position.from_json(rows[-1]["position"]) if rows else None
+
+
+def _at_or_beyond(position: Position) -> tuple[RemovedRange, ...]:
+    """Whatever will come again, also of batches that the ledger never saw."""
+    return tuple(
+        RemovedRange(name, number, offset, None, at.since)
+        for name, at in sorted(position.topics.items())
+        for number, offset in enumerate(at.next)
+    )
 
 
 def _chosen(scope: Scope, order: ResetOrder, facts: ClusterFacts) -> dict[TopicPartition, int]:
@@ -107,12 +211,12 @@ def count_removed(scope: Scope, planned: PlannedReset) -> tuple[int, int]:
         Retryable: The storage can't be read now.
     """
     tables, pipeline = planned.tables, scope.pipeline
-    rows = row_removal(pipeline, planned.removed)
-    if rows is None:
+    if not planned.removed:
         return 0, 0
+    rows = row_removal(pipeline, planned.removed_rows)
     letters = Removal(LETTER_COLUMNS, planned.removed)
     return (
-        count_rows(tables.destination, pipeline.destinations[0].table, rows),
+        count_rows(tables.destination, pipeline.destinations[0].table, rows) if rows is not None else 0,
         count_rows(tables.dead_letters, pipeline.dead_letters_table, letters),
     )
 
@@ -122,7 +226,7 @@ def reset(scope: Scope, planned: PlannedReset, request: RunRequest) -> Position:
 
     Args:
         scope: The pipeline and its doors.
-        planned: What `plan_reset` found.
+        planned: What `plan_reset` found; what `look` found can't be done.
         request: Who asks, and why.
 
     Returns:
@@ -132,16 +236,17 @@ def reset(scope: Scope, planned: PlannedReset, request: RunRequest) -> Position:
         Terminal: Rows would have to go from a table that does not say where they came from.
         Retryable: A run was faster; look again.
     """
-    removed = planned.removed
     batch = Batch(
         kind="reset",
         run=request.run,
         position=planned.after,
         planned_at=scope.stamp(),
-        removed=removed,
-        removed_letters=removed,
+        removed=planned.removed_rows,
+        removed_letters=planned.removed,
         started_by=request.started_by,
         reason=request.reason,
+        settles=planned.settles,
+        marks_letters=all_rows_gone(planned.now),
     )
     manifest, path = write_manifest(scope, planned.tables, planned.now, batch)
     try:

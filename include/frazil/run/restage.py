@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from frazil.batch.facts import Range, StagedFile, TopicPartition
 from frazil.batch.settle import Owed, verdict
+from frazil.errors import Retryable
 from frazil.iceberg.data_files import DataFileWriter
 from frazil.iceberg.landed import offsets_of_batch
 from frazil.iceberg.schema import arrow_columns
@@ -31,6 +32,9 @@ READ_ACROSS = 1_000
 
 Landed = dict[TopicPartition, pa.Array]
 
+_Split = tuple[pa.RecordBatch, pa.RecordBatch]
+"""Dead letters, and the records beside them that are good."""
+
 
 @dataclass(frozen=True, slots=True)
 class Restaged:
@@ -40,15 +44,6 @@ class Restaged:
     letters: Mapping[int, int] = field(default_factory=dict)
     missing: Mapping[int, int] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
-
-
-@dataclass
-class _Found:
-    """Records of a batch without a row: counts, and the good ones as long as they may all have been letters."""
-
-    good: list[pa.RecordBatch] = field(default_factory=list)
-    dead_count: int = 0
-    good_count: int = 0
 
 
 def restage(scope: Scope, tables: Tables, batches: tuple[Owed, ...]) -> Restaged:
@@ -67,19 +62,48 @@ def restage(scope: Scope, tables: Tables, batches: tuple[Owed, ...]) -> Restaged
     letters, missing = {}, {}
     problems = []
     for of in batches:
-        found = _without_rows(scope, tables, of, writer)
-        decided = verdict(of, found.dead_count, found.good_count)
-        for good in found.good if decided.with_good else ():
-            writer.write(numbered(_once_bad(good, of.n), of.n))
-        letters[of.n] = found.dead_count + (found.good_count if decided.with_good else 0)
+        dead_count, good_count = _write_dead(_without_rows(scope, tables, of), writer, of.n)
+        decided = verdict(of, dead_count, good_count)
+        if decided.with_good and good_count:
+            # Read again rather than kept from the first time: they may be as large as a batch.
+            _require_same(scope, of, good_count, _write_good(_without_rows(scope, tables, of), writer, of.n))
+        letters[of.n] = dead_count + (good_count if decided.with_good else 0)
         missing[of.n] = decided.missing
         problems += [decided.problem] if decided.problem else []
         scope.report(f"batch {of.n}: {letters[of.n]:,} of {of.dead:,} dead letters staged again")
     return Restaged(writer.close(), letters, missing, tuple(problems))
 
 
-def _without_rows(scope: Scope, tables: Tables, of: Owed, writer: DataFileWriter) -> _Found:
-    """Write the bad ones as letters, and tell the others."""
+def _write_dead(found: Iterator[_Split], writer: DataFileWriter, n: int) -> tuple[int, int]:
+    """Write the bad ones as letters, and count bad and good ones."""
+    dead_count = good_count = 0
+    for dead, good in found:
+        writer.write(numbered(dead, n))
+        dead_count += dead.num_rows
+        good_count += good.num_rows
+    return dead_count, good_count
+
+
+def _write_good(found: Iterator[_Split], writer: DataFileWriter, n: int) -> int:
+    """Write the good ones as letters, and count them."""
+    count = 0
+    for _, good in found:
+        writer.write(numbered(_once_bad(good, n), n))
+        count += good.num_rows
+    return count
+
+
+def _require_same(scope: Scope, of: Owed, counted: int, written: int) -> None:
+    if counted != written:
+        raise Retryable(
+            f"pipeline {scope.pipeline.name}, batch {of.n}: {counted:,} good records without a row were counted, then"
+            f" {written:,} were found: records went from Kafka meanwhile",
+            next_step="settle again; it counts anew",
+        )
+
+
+def _without_rows(scope: Scope, tables: Tables, of: Owed) -> Iterator[_Split]:
+    """The batch's records without a row, a part at a time: bad ones as letters, and the good ones."""
     columns = row_columns(scope.pipeline)
     destination = scope.pipeline.destinations[0]
     landed = offsets_of_batch(tables.destination, destination.table, columns, of.n) if columns else {}
@@ -90,18 +114,10 @@ def _without_rows(scope: Scope, tables: Tables, of: Owed, writer: DataFileWriter
         kafka_columns=None,
     )
     decoder = Decoder(spec, of.n)
-    found = _Found()
     for records in _records(scope, of, landed):
         dead = decoder.decode(records).dead
-        writer.write(numbered(dead, of.n))
-        found.dead_count += dead.num_rows
-        if columns is None:
-            continue  # every good record has its row, somewhere
-        good = _good(records, dead)
-        found.good_count += good.num_rows
-        if found.good_count <= of.dead:
-            found.good.append(good)
-    return found
+        # Without Kafka columns every good record has its row, somewhere.
+        yield dead, records.slice(0, 0) if columns is None else _good(records, dead)
 
 
 def _records(scope: Scope, of: Owed, landed: Landed) -> Iterator[pa.RecordBatch]:

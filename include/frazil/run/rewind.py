@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 from frazil.batch.facts import Range
 from frazil.batch.manifest import Manifest
-from frazil.batch.position import BatchMark, Position
+from frazil.batch.position import Position
 from frazil.batch.removal import landed_after, moved_back
 from frazil.batch.reset import Abandoned, moves, rewound, within_log
 from frazil.errors import Terminal
 from frazil.iceberg.ledger import read_ledger
+from frazil.kafka.topics import compacted
 from frazil.run.forward import decide, roll_forward
-from frazil.run.manifests import Batch, read_manifest, write_manifest
+from frazil.run.manifests import Batch, read_manifest, recovered, write_manifest
 from frazil.run.scope import Scope
 from frazil.run.source import observe_source
 from frazil.run.standing import Standing
@@ -48,7 +51,7 @@ def decide_rewind(scope: Scope, tables: Tables, now: Standing) -> tuple[Manifest
     pipeline, abandoned_mark = scope.pipeline, now.rolled_back
     rows = read_ledger(scope.lake, pipeline.ledger_table, pipeline.name)
     holds = now.position or _start(scope, rows)
-    abandoned = [*_recorded(rows, holds.n), *_unrecorded(scope, tables, now, abandoned_mark)]
+    abandoned = [*_recorded(rows, holds.n), *_unrecorded(scope, tables, now)]
     position = _reachable(scope, rewound(holds, abandoned, n=now.newest + 1, epoch=now.newest_epoch + 1), holds)
     said = (
         f"table {pipeline.destinations[0].table} was rolled back from batch {abandoned_mark.n if abandoned_mark else '?'}"
@@ -73,7 +76,11 @@ def _reachable(scope: Scope, position: Position, holds: Position) -> Position:
     """The position, no further behind the held one than Kafka reaches: rows that can't come again must not go."""
     if not moved_back(holds, position):
         return position
-    reachable = within_log(position, holds, observe_source(scope))
+    facts = observe_source(scope)
+    # Compaction leaves gaps where rows were, so of a compacted topic nothing is sure to come again.
+    gaps = compacted(scope.cluster, facts.topics)
+    whole = {name: topic for name, topic in facts.topics.items() if name not in gaps}
+    reachable = within_log(position, holds, replace(facts, topics=whole))
     for move in moves(position, reachable):
         scope.report(
             f"topic {move.topic}, partition {move.partition}: {move.before} to {move.after - 1} are gone from Kafka; their"
@@ -82,11 +89,11 @@ def _reachable(scope: Scope, position: Position, holds: Position) -> Position:
     return reachable
 
 
-def _start(scope: Scope, rows: list[dict[str, object]]) -> Position:
+def _start(scope: Scope, rows: list[dict[str, Any]]) -> Position:
     """The start position, where the closing table was rolled back behind the pipeline's first commit."""
     for row in rows:
         if row["kind"] == "start":
-            return Position.from_json(str(row["position"]))
+            return Position.from_json(row["position"])
     raise Terminal(
         f"pipeline {scope.pipeline.name}: table {scope.pipeline.destinations[0].table} was rolled back behind the"
         " pipeline's first commit, and the ledger does not know where the pipeline began",
@@ -94,24 +101,27 @@ def _start(scope: Scope, rows: list[dict[str, object]]) -> Position:
     )
 
 
-def _recorded(rows: list[dict[str, object]], n: int) -> Iterator[Abandoned]:
+def _recorded(rows: list[dict[str, Any]], n: int) -> Iterator[Abandoned]:
+    removing = {row["n"] for row in rows if row.get("removed")}
     for row in rows:
-        if row["role"] == "destination" and int(str(row["n"])) > n:
-            yield Abandoned(Position.from_json(str(row["position"])), _replayed(row))
+        if row["role"] == "destination" and row["n"] > n:
+            yield Abandoned(Position.from_json(row["position"]), _replayed(row), row["n"] in removing)
 
 
-def _replayed(row: dict[str, object]) -> tuple[Range, ...]:
-    if row["kind"] != "replay":
-        return ()
-    return tuple(Range(*r) for r in json.loads(str(row["ranges"])))
+def _replayed(row: dict[str, Any]) -> tuple[Range, ...]:
+    return tuple(Range(*r) for r in json.loads(row["ranges"])) if row["kind"] == "replay" else ()
 
 
-def _unrecorded(scope: Scope, tables: Tables, now: Standing, mark: BatchMark | None) -> Iterator[Abandoned]:
-    """A batch that was decided, rolled back, and never recorded: only its manifest knows what it did."""
+def _unrecorded(scope: Scope, tables: Tables, now: Standing) -> Iterator[Abandoned]:
+    """Batches that were decided, rolled back, and never recorded: only their manifests know what they did."""
+    mark = now.rolled_back
     if mark is None or (now.done is not None and mark.n <= now.done.n):
         return
-    manifest: Manifest = read_manifest(tables, scope.pipeline, mark, None)[0]
-    yield Abandoned(manifest.position, manifest.ranges if manifest.kind == "replay" else ())
+    last = read_manifest(tables, scope.pipeline, mark, None)[0]
+    for manifest in (*recovered(tables.destination, last), last):
+        is_replay = manifest.kind == "replay"
+        removed = any(part.removal for part in manifest.parts)
+        yield Abandoned(manifest.position, manifest.ranges if is_replay else (), removed)
 
 
 def _topics(position: Position, abandoned: list[Abandoned]) -> dict[str, object]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from frazil.errors import Retryable
+from frazil.errors import Retryable, Terminal
 from frazil.iceberg.branch import remove_stale_branches
 from frazil.iceberg.commit import Refused
 from frazil.iceberg.schema import check_destination
 from frazil.run.forward import roll_forward
 from frazil.run.manifests import read_manifest
+from frazil.run.mirror import mirror_position
 from frazil.run.rewind import rewind
 from frazil.run.scope import Scope
+from frazil.run.shared import refuse_shared
 from frazil.run.standing import Standing, standing
 from frazil.run.tables import Tables, open_tables
 
@@ -33,10 +35,19 @@ def settled(scope: Scope, mends: Collection[str] = ()) -> tuple[Tables, Standing
     """
     lake, pipeline = scope.lake, scope.pipeline
     closing = pipeline.destinations[0].table
+    seen: Standing | None = None
+    has_worked = False
     for _ in range(ROUNDS):
         tables = open_tables(lake, pipeline, recreate=mends)
+        refuse_shared(pipeline, tables)
         now = standing(pipeline, tables)
-        _refuse_lost(now, closing, mends)
+        lost = _lost(now, closing, mends)
+        if lost is not None:
+            # The tables were read one after another: a rival between them looks like a loss, but not twice alike.
+            if seen is not None and (seen.mark, seen.done, seen.dead_letters) == (now.mark, now.done, now.dead_letters):
+                raise lost
+            seen = now
+            continue
         if now.rolled_back is not None and now.position is None and closing in mends:
             return tables, now
         if now.rolled_back is not None:
@@ -47,16 +58,18 @@ def settled(scope: Scope, mends: Collection[str] = ()) -> tuple[Tables, Standing
             # Only now: an edited pipeline file must not keep a decided batch from being finished.
             check_destination(tables.destination, pipeline.destinations[0])
             _tidy(scope, tables, now)
+            if has_worked:
+                mirror_position(scope)
             return tables, now
+        has_worked = True
     raise Retryable(f"pipeline {pipeline.name}: batches of another run kept being unfinished over {ROUNDS} looks")
 
 
-def _refuse_lost(now: Standing, closing: str, mends: Collection[str]) -> None:
+def _lost(now: Standing, closing: str, mends: Collection[str]) -> Terminal | None:
+    """Why a table is not the one that was written, unless it is about to be mended."""
     if now.closing_lost is not None and closing not in mends:
-        raise now.closing_lost
-    for table, lost in now.followers_lost.items():
-        if table not in mends:
-            raise lost
+        return now.closing_lost
+    return next((lost for table, lost in now.followers_lost.items() if table not in mends), None)
 
 
 def _rewind(scope: Scope, tables: Tables, now: Standing) -> None:

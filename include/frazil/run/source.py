@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 from frazil.batch.facts import ClusterFacts, TopicPartition
 from frazil.batch.position import Position
 from frazil.batch.target import EARLIEST, LATEST, Target, resolve
+from frazil.errors import Terminal
 from frazil.kafka.observe import matching_topics, observe, offsets_at
+from frazil.kafka.topics import compacted
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.source import StartAt
 from frazil.run.scope import Scope
@@ -31,6 +34,22 @@ def vanished(pipeline: Pipeline, position: Position, facts: ClusterFacts) -> tup
     return tuple(name for name in sorted(position.topics) if name not in facts.topics and pipeline.source.reads(name))
 
 
+def look_again(scope: Scope, position: Position, facts: ClusterFacts) -> ClusterFacts:
+    """The facts, with unread topics that a list of topics left out although they are there.
+
+    A list shows only what may be seen. Asked by name, the broker tells a topic that is gone from one that is hidden.
+
+    Raises:
+        Terminal: Access to one of them is refused.
+        Retryable: No broker answers.
+    """
+    missing = [name for name in vanished(scope.pipeline, position, facts) if position.topics[name].unread]
+    if not missing:
+        return facts
+    found = observe(scope.cluster, missing, absent_ok=True)
+    return replace(facts, topics={**facts.topics, **found.topics})
+
+
 def offsets_of(scope: Scope, target: Target, facts: ClusterFacts) -> dict[TopicPartition, int]:
     """The offsets that a target means in the topics of `facts`.
 
@@ -47,6 +66,23 @@ def _partitions(facts: ClusterFacts) -> Iterator[TopicPartition]:
     for name, topic in facts.topics.items():
         for number in range(len(topic.partitions)):
             yield name, number
+
+
+def refuse_compacted(scope: Scope, topics: Collection[str]) -> None:
+    """Refuse to take rows out whose records compaction may have removed: they could not come again.
+
+    Raises:
+        Terminal: One of the topics is compacted, or its configuration must not be seen.
+        Retryable: No broker answers.
+    """
+    found = sorted(compacted(scope.cluster, topics))
+    if found:
+        said = f"topic {found[0]} is" if len(found) == 1 else f"topics {', '.join(found)} are"
+        raise Terminal(
+            f"pipeline {scope.pipeline.name}: {said} compacted: rows of records that compaction removed would go and could"
+            " not come again; nothing was changed",
+            next_step="to read what Kafka still holds again, land it into a new table with a pipeline of its own",
+        )
 
 
 def start_target(pipeline: Pipeline) -> Target:

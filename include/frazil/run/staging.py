@@ -61,7 +61,7 @@ def stage_batch(run: Ingestion, tables: Tables, n: int, ranges: tuple[Range, ...
     try:
         _audit(scope, run.plan, ranges, staged)
     except FrazilError as failure:
-        _delete(scope, tables, staged, failure)
+        discard(scope, tables, staged, failure)
         raise
     reached(CrashPoint.AUDITED)
     phases = {"stage": round(staged_in, 3), "audit": round(time.monotonic() - began - staged_in, 3)}
@@ -82,7 +82,7 @@ def _audit(scope: Scope, plan: RunPlan, ranges: tuple[Range, ...], staged: Stage
     batch_audit.check_identity(plan, observe_source(scope), read, pipeline.name)
 
 
-def _delete(scope: Scope, tables: Tables, staged: Staged, failure: FrazilError) -> None:
+def discard(scope: Scope, tables: Tables, staged: Staged, failure: FrazilError) -> None:
     """Remove files that were never part of a commit request. The failure that led here is told whatever happens."""
     try:
         delete_files(tables.destination, [file.path for files in staged.files.values() for file in files])

@@ -98,6 +98,7 @@ def standing(pipeline: Pipeline, tables: Tables) -> Standing:
     }
     done, dead = (_mark(found) for found in followers.values())
     told = _told(pipeline, tables)
+    _refuse_other_letters(pipeline, told)
     holds, mark = _held(position), _mark(last)
     now = Standing(
         position=Position.from_json(holds.value) if holds else None,
@@ -127,6 +128,17 @@ def _refuse_other_closing(pipeline: Pipeline, tables: Tables) -> None:
         )
 
 
+def _refuse_other_letters(pipeline: Pipeline, told: Mapping[str, TableMark]) -> None:
+    """Letters of a pipeline stay in one table: replays and resets would not find those in another one."""
+    known = {pipeline.destinations[0].table, pipeline.dead_letters_table}
+    for table in sorted(told.keys() - known):
+        raise Terminal(
+            f"pipeline {pipeline.name}: its dead letters are kept in table {table}, the pipeline file now names"
+            f" {pipeline.dead_letters_table}",
+            next_step=f"set dead_letters.table to {table} again",
+        )
+
+
 def _told(pipeline: Pipeline, tables: Tables) -> dict[str, TableMark]:
     found = _held(lookup(tables.ledger.metadata, TABLES_KEY.format(pipeline.name), pipeline.ledger_table))
     body = json.loads(found.value) if found else {}
@@ -151,7 +163,9 @@ def _closing_lost(
 ) -> Terminal | None:
     table = pipeline.destinations[0].table
     expected, found = told.get(table), str(tables.destination.metadata.table_uuid)
-    replaced = expected is not None and expected.uuid != found
+    # A decided batch that the ledger does not know yet may be the reset that took the new table up.
+    taken_up = mark is not None and mark != known
+    replaced = expected is not None and expected.uuid != found and not taken_up
     properties = tables.destination.metadata.properties
     blank = mark is None and known is not None and POSITION_KEY.format(pipeline.name) not in properties
     if not replaced and not blank:

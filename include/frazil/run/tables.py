@@ -10,6 +10,7 @@ from frazil.iceberg.catalog import Lake
 from frazil.iceberg.holdings import BATCH_KEY, CLOSING_KEY, DONE_KEY, POSITION_KEY
 from frazil.iceberg.ledger import (
     DEAD_LETTER_SCHEMA,
+    LEDGER_PROPERTIES,
     LEDGER_SCHEMA,
     PARTITIONED_LAYOUT,
     TABLE_PROPERTIES,
@@ -57,7 +58,7 @@ def open_tables(lake: Lake, pipeline: Pipeline, recreate: Collection[str] = ()) 
         recipes = {
             destination.table: (schema, spec, TABLE_PROPERTIES | layout | destination.properties),
             pipeline.dead_letters_table: (DEAD_LETTER_SCHEMA, UNPARTITIONED, TABLE_PROPERTIES),
-            pipeline.ledger_table: (LEDGER_SCHEMA, UNPARTITIONED, TABLE_PROPERTIES),
+            pipeline.ledger_table: (LEDGER_SCHEMA, UNPARTITIONED, TABLE_PROPERTIES | LEDGER_PROPERTIES),
         }
         for name in missing:
             found[name] = lake.create_table(name, *recipes[name])
@@ -95,12 +96,13 @@ def _found(lake: Lake, names: tuple[str, ...]) -> dict[str, Table | None]:
 
 
 def _refuse_if_known(pipeline: Pipeline, found: Mapping[str, Table], missing: list[str]) -> None:
+    closing = pipeline.destinations[0].table
     for name, table in found.items():
         if any(key.format(pipeline.name) in table.metadata.properties for key in (POSITION_KEY, BATCH_KEY, DONE_KEY)):
             raise Terminal(
                 f"pipeline {pipeline.name}: table {', '.join(missing)} is gone, but {name} was written by this pipeline",
                 next_step="restore the table (the catalog may still have its last metadata file), or "
-                + _instead(pipeline, missing[0]),
+                + _instead(pipeline, closing if closing in missing else missing[0]),
             )
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from frazil.verify.ledger import READING, Batch, Position, Range, unrecorded
+from frazil.verify.ledger import READING, Batch, Position, Range, offsets, unrecorded
 from frazil.verify.result import Difference
 
 Key = tuple[str, int]
@@ -17,6 +17,7 @@ def ledger_differences(batches: Sequence[Batch]) -> Iterator[Difference]:
     for batch in batches:
         yield from _rows(batch)
         yield from _counts(batch)
+        yield from _replacement(batch)
     yield from _steps(batches)
 
 
@@ -26,12 +27,12 @@ def _wrong(n: int, expected: str, found: str) -> Difference:
 
 def _numbers(batches: Sequence[Batch]) -> Iterator[Difference]:
     lost = unrecorded(batches)
-    if batches and batches[0].kind != "start" and not lost:
+    if batches and batches[0].kind not in ("start", "reset") and not lost:
         yield _wrong(batches[0].n, "the ledger to begin with the batch of kind start", f"kind {batches[0].kind}")
     for before, batch in pairwise(batches):
         # A rewind takes a number above every table's: one may have held a batch that the ledger never saw.
         is_hole = not lost.issuperset(range(before.n + 1, batch.n))
-        if is_hole and batch.kind != "rewind":
+        if is_hole and batch.kind not in ("rewind", "reset"):
             yield _wrong(batch.n, f"batch {before.n + 1} after batch {before.n}", "no row of it in the ledger")
 
 
@@ -60,13 +61,22 @@ def _counts(batch: Batch) -> Iterator[Difference]:
             yield _wrong(batch.n, f"{count} rows in its {role} table", f"{batch.rows[role]}")
 
 
+def _replacement(batch: Batch) -> Iterator[Difference]:
+    """A replay takes out of each table what it reads again: no more, or something is lost; no less, or it is there twice."""
+    wanted = sorted((r.topic, r.partition, r.start, r.end) for r in batch.ranges)
+    for role in sorted(batch.rows) if batch.kind == "replay" else ():
+        found = [(r.topic, r.partition, r.start, r.end) for r in batch.removals.get(role, ())]
+        if sorted(found, key=repr) != sorted(wanted, key=repr):
+            yield _wrong(batch.n, f"{wanted} taken out of its {role} table, as read again", f"{found} taken out")
+
+
 def _steps(batches: Sequence[Batch]) -> Iterator[Difference]:
     """Every ingest carries on where the position stood, and leaves it where it stopped reading: no hole in between."""
     for before, batch in pairwise(batches):
         if batch.kind in ("reset", "rewind") or batch.n != before.n + 1:
             continue
-        moved = _spans([*batch.ranges, *batch.skipped]) if batch.kind == "ingest" else {}
-        known, now = _offsets(before.position), _offsets(batch.position)
+        known, now = offsets(before.position), offsets(batch.position)
+        moved = _spans([*batch.ranges, *_passed_over(batch, now)]) if batch.kind == "ingest" else {}
         for key in sorted(known.keys() | now.keys()):
             yield from _step(batch.n, key, known.get(key), now.get(key), moved.get(key, []))
 
@@ -82,8 +92,9 @@ def _step(n: int, key: Key, known: int | None, now: int | None, read: Sequence[R
         yield Difference("ledger", f"the position {at} after batch {n}", f"{now}", *key, now, n)
 
 
-def _offsets(position: Position) -> dict[Key, int]:
-    return {(name, n): offset for name, topic in position.topics.items() for n, offset in enumerate(topic.next)}
+def _passed_over(batch: Batch, now: Mapping[Key, int]) -> list[Range]:
+    """What the position moved over. A topic that vanished unread keeps its place: it may come back."""
+    return [r for r in batch.skipped if r.start < now.get((r.topic, r.partition), r.end)]
 
 
 def _spans(ranges: Iterable[Range]) -> dict[Key, list[Range]]:

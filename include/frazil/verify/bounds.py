@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,62 +16,98 @@ Key = tuple[str, int]
 Bounds = Mapping[Key, tuple[int, int | None]]
 """Partition -> first offset, and one past the last; None stands for no bound."""
 
+Logs = Mapping[Key, tuple[int, int]]
+"""Partition -> first offset that Kafka holds, and the last stable one (exclusive)."""
+
 _NOTHING = (0, 0)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def bounds(partitions: Iterable[Key], from_: str | None, to: str | None, source: Source) -> Bounds:
+def bounds(logs: Logs, from_: str | None, to: str | None, source: Source) -> Bounds:
     """What was asked for, per partition.
 
     Args:
-        partitions: All there are.
-        from_: Where to begin: an instant in ISO 8601 (UTC if it has no offset), or a JSON file of offsets, topic ->
-            partition -> offset. Partitions that a file does not name are left out. None: at the beginning.
+        logs: All partitions there are.
+        from_: Where to begin: `earliest`, `latest`, an instant in ISO 8601 (UTC if it has no offset), or a JSON file of
+            offsets, topic -> partition -> offset. Partitions that a file does not name are left out. None: at the
+            beginning.
         to: Where to end, in the same way. None: at the position.
         source: Knows which offset belongs to an instant.
 
     Raises:
-        Terminal: A text is neither, or a file can't be read.
+        Terminal: A text is neither, a file can't be read or names other partitions, or the end lies before the beginning.
         Retryable: Kafka does not answer.
     """
-    keys = list(partitions)
-    starts = None if from_ is None else _offsets(from_, keys, source)
-    ends = None if to is None else _offsets(to, keys, source)
-    return {key: _between(key, starts, ends) for key in keys}
+    starts = None if from_ is None else _offsets(from_, logs, source)
+    ends = None if to is None else _offsets(to, logs, source)
+    found = {key: _between(key, logs[key], starts, ends) for key in logs}
+    crossed = [
+        f"{topic}/{n}: {start} to {end}" for (topic, n), (start, end) in found.items() if _is_crossed(start, end)
+    ]
+    if crossed:
+        raise Terminal(
+            f"--to lies before --from: {', '.join(sorted(crossed))}", next_step="give them the other way round"
+        )
+    if starts is not None and ends is not None and logs and not starts.keys() & ends.keys():
+        raise Terminal(
+            "no partition is named in --from and --to both", next_step="name the same partitions in both files"
+        )
+    return found
+
+
+def _is_crossed(start: int, end: int | None) -> bool:
+    return end is not None and start > end
 
 
 def _between(
-    key: Key, starts: Mapping[Key, int | None] | None, ends: Mapping[Key, int | None] | None
+    key: Key, log: tuple[int, int], starts: Mapping[Key, int | None] | None, ends: Mapping[Key, int | None] | None
 ) -> tuple[int, int | None]:
-    named = all(of is None or key in of for of in (starts, ends))
-    start = 0 if starts is None else starts.get(key)
-    # An instant after the last record is no beginning, and bounds nothing as an end.
-    return (start, ends.get(key) if ends is not None else None) if named and start is not None else _NOTHING
+    if any(of is not None and key not in of for of in (starts, ends)):
+        return _NOTHING
+    # An instant after the last record begins behind it, and bounds nothing as an end.
+    start = 0 if starts is None else starts[key]
+    return log[1] if start is None else start, None if ends is None else ends[key]
 
 
-def _offsets(text: str, partitions: list[Key], source: Source) -> dict[Key, int | None]:
+def _offsets(text: str, logs: Logs, source: Source) -> dict[Key, int | None]:
+    if text in ("earliest", "latest"):
+        return {key: log[text == "latest"] for key, log in logs.items()}
     file = Path(text)
     if file.suffix == ".json" or file.is_file():
-        return dict(_from_file(file))
+        return dict(_from_file(file, logs))
+    return source.offsets_at(_milliseconds(text), list(logs))
+
+
+def _milliseconds(text: str) -> int:
+    """An instant as Kafka counts: the first millisecond that is not before it."""
     try:
-        instant = datetime.fromisoformat(text)
+        # fromisoformat takes any character for the T: milliseconds would be read as an instant long ago.
+        instant = datetime.fromisoformat("" if text.isdigit() else text)
     except ValueError as error:
         raise Terminal(
-            f"{text!r} is neither an instant such as 2026-05-01T10:00:00+00:00 nor a JSON file of offsets",
+            f"{text!r} is no place in a topic: expected earliest, latest, an instant such as 2026-05-01T10:00:00+00:00,"
+            " or the name of a JSON file with offsets",
             next_step=_SHAPE,
         ) from error
     utc = instant if instant.tzinfo else instant.replace(tzinfo=UTC)
-    return source.offsets_at(round(utc.timestamp() * 1000), partitions)
+    return max(0, -((_EPOCH - utc) // timedelta(milliseconds=1)))
 
 
 _SHAPE = 'a file of offsets reads {"orders": {"0": 1200, "1": 1180}}'
 
 
-def _from_file(file: Path) -> dict[Key, int]:
+def _from_file(file: Path, logs: Logs) -> dict[Key, int]:
     try:
         body = json.loads(file.read_text(encoding="utf-8"))
-        return {(str(topic), int(n)): _whole(offset) for topic, of in body.items() for n, offset in _pairs(of)}
+        found = {(str(topic), int(n)): _whole(offset) for topic, of in body.items() for n, offset in _pairs(of)}
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise Terminal(f"{file} holds no offsets: {error}", next_step=_SHAPE) from error
+    if unknown := [f"{topic}/{n}" for topic, n in sorted(found.keys() - logs.keys())]:
+        raise Terminal(
+            f"{file} names {', '.join(unknown)}: the pipeline did not read that, or Kafka does not have it any more",
+            next_step=f"known are {', '.join(f'{topic}/{n}' for topic, n in sorted(logs)) or 'no partitions'}",
+        )
+    return found
 
 
 def _pairs(of: Any) -> Iterable[tuple[Any, Any]]:

@@ -19,29 +19,48 @@ class Census:
     Attributes:
         counts: (topic, partition) -> outcomes of the present incarnation.
         older_incarnation: Outcomes of topics that are gone, or were recreated since.
-        foreign: Rows without any Kafka column: not ours.
+        foreign: Rows without any Kafka column, or of topics of another pipeline: not ours.
         nowhere: Table -> outcomes with some of these columns, but not topic, partition and offset.
+        unknown: (table, topic) -> outcomes of a topic that no position ever named.
+        by_batch: (table, batch number) -> outcomes of the present incarnation.
     """
 
     counts: Counter[tuple[str, int]] = field(default_factory=Counter)
     older_incarnation: int = 0
     foreign: int = 0
     nowhere: Counter[str] = field(default_factory=Counter)
+    unknown: Counter[tuple[str, str]] = field(default_factory=Counter)
+    by_batch: Counter[tuple[str, int]] = field(default_factory=Counter)
 
     def differences(self) -> Iterator[Difference]:
         """Outcomes that name no record."""
-        for table, count in sorted(self.nowhere.items()):
+        for table, count in sorted((+self.nowhere).items()):
             yield Difference("unexpected", f"topic, partition and offset in every row of {table}", f"{count} without")
+        for (table, topic), count in sorted(self.unknown.items()):
+            yield Difference(
+                "unexpected", f"only topics that were read, in {table}", f"{count} of a topic never read", topic
+            )
 
 
-def count(census: Census, held: Held, live: Mapping[str, int]) -> None:
-    """Add a table to a census.
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """What is known of topics.
 
-    Args:
-        census: Takes the counts.
-        held: The table.
+    Attributes:
         live: Topics that are still what the position knows -> first batch number of their present incarnation.
+        read: All that any position of the pipeline names.
+        others: Topics of other pipelines that land into the same table.
+        unrecorded: Numbers of batches whose ledger rows were given up: they may have read any topic.
     """
+
+    live: Mapping[str, int]
+    read: frozenset[str]
+    others: frozenset[str] = frozenset()
+    unrecorded: frozenset[int] = frozenset()
+
+
+def count(census: Census, held: Held, topics: Topics) -> None:
+    """Add a table to a census."""
     names = held.columns
     columns = [names.topic, names.partition, names.offset, names.batch]
     for batch in scan(held, None, columns):
@@ -49,19 +68,25 @@ def count(census: Census, held: Held, live: Mapping[str, int]) -> None:
         table = pa.Table.from_batches([batch]).select(columns).rename_columns(["topic", "partition", "offset", "batch"])
         counted = table.group_by(["topic", "partition", "batch"]).aggregate([([], "count_all"), ("offset", "count")])
         for group in counted.to_pylist():
-            _add(census, held.name, live, group)
+            _add(census, held.name, topics, group)
 
 
-def _add(census: Census, table: str, live: Mapping[str, int], group: Mapping[str, int | str | None]) -> None:
+def _add(census: Census, table: str, topics: Topics, group: Mapping[str, int | str | None]) -> None:
     topic, partition, n = group["topic"], group["partition"], group["batch"]
     rows, placed = int(group["count_all"] or 0), int(group["offset_count"] or 0)
     if topic is None and partition is None and n is None and not placed:
         census.foreign += rows
     elif topic is None or partition is None:
         census.nowhere[table] += rows
-    elif topic not in live or (n is not None and int(n) < live[str(topic)]):
+    elif (name := str(topic)) not in topics.read and n not in topics.unrecorded:
+        if name in topics.others:
+            census.foreign += rows
+        else:
+            census.unknown[table, name] += rows
+    elif name not in topics.live or (n is not None and int(n) < topics.live[name]):
         census.older_incarnation += rows
     else:
-        census.counts[str(topic), int(partition)] += placed
-        if rows > placed:
-            census.nowhere[table] += rows - placed
+        census.counts[name, int(partition)] += placed
+        census.nowhere[table] += rows - placed
+        if n is not None:
+            census.by_batch[table, int(n)] += placed

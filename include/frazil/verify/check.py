@@ -7,6 +7,7 @@ values are compared as hashes.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -16,40 +17,51 @@ from frazil.errors import Terminal
 from frazil.pipeline.model import KafkaColumns, Pipeline
 from frazil.project import Project
 from frazil.verify.books import closing_differences, ledger_differences
-from frazil.verify.bounds import Bounds, bounds
-from frazil.verify.census import Census, count
+from frazil.verify.bounds import bounds
+from frazil.verify.census import Census, Topics, count
 from frazil.verify.compare import Comparison, Rules, Subject
 from frazil.verify.coverage import Key, coverage, given_up
 from frazil.verify.expected import Expectation
+from frazil.verify.holes import holes
 from frazil.verify.kafka import PartitionReader, Source, TopicState
 from frazil.verify.lake import Tables, open_tables
 from frazil.verify.ledger import Position, unrecorded
 from frazil.verify.outcomes import Outcomes
 from frazil.verify.result import Difference, Findings, PartitionResult, Verification
 from frazil.verify.spans import Segments, clip
+from frazil.verify.totals import total_differences
 
 T = TypeVar("T")
 
 _LARGEST_OFFSET = 2**63 - 1
+
+Asked = tuple[int, int | None]
+"""First offset asked for, and one past the last; None stands for no bound."""
+
+_EVERYTHING: Asked = (0, None)
+_NOTHING: Asked = (0, 0)
 
 
 def verify(project: Project, pipeline: Pipeline, from_: str | None = None, to: str | None = None) -> Verification:
     """Compare every committed record that Kafka still holds of what batches read with what became of it.
 
     Each offset must have exactly one outcome, a row with its values, a dead letter with its bytes, or none where a
-    tombstone is filtered; and no outcome may be without its record. Where Kafka holds a record no more (retention,
-    compaction), only doubles are found. After a backward reset that allowed duplicates an offset has one outcome per
+    tombstone is filtered; and no outcome may be without its record. From the first offset to the position, each must
+    have been read by a batch, given up on record, or jumped over by a reset. Where Kafka holds a record no more (retention,
+    compaction), only doubles are found, and per batch more or fewer outcomes than the ledger says. After a backward reset that allowed duplicates an offset has one outcome per
     pass: a pass is a batch, and outcomes carry its number. Rows of topics that were recreated or are gone are left
     alone and counted.
 
     Args:
         project: Settings.
         pipeline: The pipeline.
-        from_: Where to begin: an instant in ISO 8601 or a JSON file of offsets; None for the beginning.
+        from_: Where to begin: `earliest`, `latest`, an instant in ISO 8601 or a JSON file of offsets; None for the
+            beginning.
         to: Where to end; None for the position.
 
     Raises:
-        Terminal: The tables carry no Kafka columns, were never written, or belong to another cluster.
+        Terminal: The tables carry no Kafka columns, were never written, or belong to another cluster; or the bounds name
+            no place in the topics.
         Retryable: Kafka, the catalog or the storage is not available now.
     """
     began = time.monotonic()
@@ -117,6 +129,17 @@ def _check_books(pipeline: Pipeline, tables: Tables, findings: Findings) -> bool
 
 
 @dataclass(frozen=True)
+class _Work:
+    """What there is to compare: per partition what was read, what was not, and how many outcomes there are."""
+
+    covered: Mapping[Key, Segments]
+    holes: Mapping[Key, list[tuple[int, int]]]
+    given_up: Mapping[Key, list[tuple[int, int, int]]]
+    states: Mapping[str, TopicState]
+    outcomes: Counter[Key]
+
+
+@dataclass(frozen=True)
 class _Check:
     """What stays the same over all partitions."""
 
@@ -128,16 +151,27 @@ class _Check:
 
     def results(self, census: Census, from_: str | None, to: str | None) -> tuple[PartitionResult, ...]:
         """Compare all partitions, and fill the census."""
-        states = self._present()
-        covered = {key: of for key, of in coverage(self.tables.batches, self.position).items() if key[0] in states}
+        states, batches = self._present(), self.tables.batches
+        covered = {key: of for key, of in coverage(batches, self.position).items() if key[0] in states}
         live = {name: self.position.topics[name].since for name in states}
-        for held in (self.tables.destination, self.tables.letters):
-            count(census, held, live)
-        self.findings.extend(census.differences())
+        self._count(census, live)
+        logs = {(name, n): log for name, state in states.items() for n, log in enumerate(state.offsets)}
+        asked = bounds({key: log for key, log in logs.items() if key in covered}, from_, to, self.source)
+        rest = _EVERYTHING if from_ is None and to is None else _NOTHING
+        work = _Work(covered, holes(batches, covered, self.position), given_up(batches), states, census.counts)
         keys = sorted({*covered, *census.counts})
-        asked = bounds(keys, from_, to, self.source)
-        subjects = (self._subject(key, covered.get(key, []), states, asked, census) for key in keys)
-        return tuple(self._compared(subjects))
+        results = tuple(self._compared({key: asked.get(key, rest) for key in keys}, work))
+        tables = self.tables.destination.name, self.tables.letters.name
+        self.findings.extend(total_differences(batches, tables, census.by_batch, live, asked, self.findings.batches))
+        return results
+
+    def _count(self, census: Census, live: Mapping[str, int]) -> None:
+        batches = self.tables.batches
+        read = frozenset(name for batch in batches for name in batch.position.topics)
+        topics = Topics(live, read, self.tables.others, unrecorded(batches))
+        for held in (self.tables.destination, self.tables.letters):
+            count(census, held, topics)
+        self.findings.extend(census.differences())
 
     def _present(self) -> dict[str, TopicState]:
         """Topics that are still what the position knows. Outcomes of the others can't be compared with anything."""
@@ -153,28 +187,27 @@ class _Check:
             name: state for name, state in states.items() if None in (known[name], state.id) or known[name] == state.id
         }
 
-    def _subject(
-        self, key: Key, segments: Segments, states: Mapping[str, TopicState], asked: Bounds, census: Census
-    ) -> Subject:
+    def _subject(self, key: Key, asked: Asked, work: _Work, reader: PartitionReader) -> Subject:
         topic, partition = key
-        start, end = asked[key]
-        offsets = states[topic].offsets
+        state = work.states[topic]
+        start, end = asked
         return Subject(
             topic,
             partition,
-            clip(segments, start, _LARGEST_OFFSET if end is None else end),
-            offsets[partition] if partition < len(offsets) else (0, 0),
-            states[topic].is_compacted,
+            clip(work.covered.get(key, []), start, _LARGEST_OFFSET if end is None else end),
+            reader.log() if partition < len(state.offsets) else (0, 0),
+            state.is_compacted,
             self.position.topics[topic].since,
-            asked[key],
-            census.counts[key],
-            given_up(self.tables.batches).get(key, ()),
+            asked,
+            work.outcomes[key],
+            work.given_up.get(key, ()),
+            work.holes.get(key, ()),
         )
 
-    def _compared(self, subjects: Iterator[Subject]) -> Iterator[PartitionResult]:
+    def _compared(self, asked: Mapping[Key, Asked], work: _Work) -> Iterator[PartitionResult]:
         declared = self.pipeline.destinations[0].columns
         configs = {batch.n: batch.config for batch in self.tables.batches}
-        older = frozenset(n for n, config in configs.items() if config != self.pipeline.fingerprint)
+        older = frozenset(n for n, config in configs.items() if config != self.pipeline.outcome_fingerprint)
         rules = Rules(
             Expectation(declared),
             tuple(declared),
@@ -184,6 +217,7 @@ class _Check:
         )
         types = {name: column.parsed for name, column in declared.items()}
         outcomes = Outcomes(self.tables.destination, self.tables.letters, types, older)
-        for subject in subjects:
-            with closing(PartitionReader(self.source, subject.topic, subject.partition)) as reader:
+        for key, of in asked.items():
+            with closing(PartitionReader(self.source, *key)) as reader:
+                subject = self._subject(key, of, work, reader)
                 yield Comparison(subject, rules, outcomes, reader, self.findings).result()

@@ -30,12 +30,12 @@ def coverage(batches: Sequence[Batch], position: Position) -> dict[Key, Segments
     for batch in batches:
         if batch.n in undone:
             continue
-        for removed in _removed(batch):
+        for removed in taken_out(batch):
             _take_out(covered, removed, batch.n)
         for r in batch.ranges if batch.kind in READING else ():
             if r.topic in position.topics and batch.n >= position.topics[r.topic].since:
                 key = r.topic, r.partition
-                covered[key] = with_pass(covered.get(key, []), r.start, r.end, batch.n)
+                covered[key] = with_pass(covered.setdefault(key, []), r.start, r.end, batch.n)
     return covered
 
 
@@ -52,7 +52,8 @@ def rolled_back(batches: Sequence[Batch]) -> frozenset[int]:
     return frozenset(undone)
 
 
-def _removed(batch: Batch) -> Sequence[Removed]:
+def taken_out(batch: Batch) -> Sequence[Removed]:
+    """What a batch took out of tables for good."""
     if batch.kind == "settle":
         return ()  # it takes out letters only to stage the same ones again, under the numbers they had
     if batch.removed or batch.kind != "rewind":

@@ -25,6 +25,7 @@ SILENT_SECONDS = 20.0
 _POLL_SECONDS = 0.5
 _CONSUMED_AT_ONCE = 10_000
 
+_OUT_OF_RANGE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})  # noqa: SLF001
 _END_OF_PARTITION: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes begin with an underscore
 _NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """How the zero id is written: what brokers without topic ids answer."""
@@ -192,9 +193,13 @@ class PartitionReader:
         source: The cluster.
         topic: Topic.
         partition: Partition number.
+
+    Attributes:
+        log_start: First offset that Kafka still held when a range was found to begin before it; 0 if none did.
     """
 
     def __init__(self, source: Source, topic: str, partition: int) -> None:
+        self.log_start = 0
         self._source, self._topic, self._partition = source, topic, partition
         self._consumer: Consumer | None = None
         self._arrived: deque[Message] = deque()
@@ -205,18 +210,32 @@ class PartitionReader:
         if self._consumer is not None:
             self._consumer.close()
 
+    def log(self) -> tuple[int, int]:
+        """First offset that Kafka holds now, and the last stable one (exclusive).
+
+        Raises:
+            Retryable: It does not answer.
+            Terminal: The cluster does not let us in.
+        """
+        place = TopicPartition(self._topic, self._partition)
+        try:
+            low, high = self._open().get_watermark_offsets(place, timeout=ANSWER_SECONDS)
+        except KafkaException as error:
+            raise self._source.fault(error, f"asking {self._name()} for its offsets") from error
+        return low, high
+
     def read(self, start: int, end: int) -> Iterator[Message]:
         """Committed records with offsets `start` <= o < `end`, in order.
 
-        Ends when Kafka hands out something at or beyond `end`: a record, or the end of the partition, which counts the
+        What retention deletes meanwhile is left out, and `log_start` tells of it. Ends when Kafka hands out something at or beyond `end`: a record, or the end of the partition, which counts the
         transaction markers and aborted records before it.
 
         Args:
-            start: First offset; the log must hold it.
+            start: First offset.
             end: One past the last; at most the last stable offset.
 
         Raises:
-            Retryable: Nothing arrives any more, or the log was shortened meanwhile.
+            Retryable: Nothing arrives any more, or the log ends before `end`.
             Terminal: The cluster does not let us in.
         """
         if start >= end:
@@ -229,7 +248,7 @@ class PartitionReader:
             message = self._arrived[0]
             if (error := message.error()) is not None:
                 self._arrived.popleft()
-                self._at = max(self._at, self._end_of_partition(message, error))
+                self._pass_over(message, error, end)
             elif (offset := message.offset() or 0) >= end:
                 self._at = end  # kept: the next range may begin with it
             else:
@@ -240,29 +259,37 @@ class PartitionReader:
         self._at = end
 
     def _begin(self, start: int) -> None:
-        if self._consumer is None:
-            self._consumer = self._source.consumer()
         self._arrived.clear()
-        self._consumer.assign([TopicPartition(self._topic, self._partition, start)])
+        self._open().assign([TopicPartition(self._topic, self._partition, start)])
         self._at = start
 
-    def _next(self, end: int) -> list[Message]:
+    def _open(self) -> Consumer:
         if self._consumer is None:
-            raise RuntimeError("read before a range was begun")
+            self._consumer = self._source.consumer()
+        return self._consumer
+
+    def _next(self, end: int) -> list[Message]:
+        consumer = self._open()
         deadline = time.monotonic() + SILENT_SECONDS
-        while (first := self._consumer.poll(_POLL_SECONDS)) is None:
+        while (first := consumer.poll(_POLL_SECONDS)) is None:
             if time.monotonic() >= deadline:
                 raise Retryable(
                     f"{self._name()}: nothing arrived for {SILENT_SECONDS:.0f} s at offset {self._at}, on the way to {end}"
                     f"{self._source.complaints()}",
                     next_step="try again; if it stays, look at the broker that leads the partition",
                 )
-        return [first, *self._consumer.consume(_CONSUMED_AT_ONCE, 0)]
+        return [first, *consumer.consume(_CONSUMED_AT_ONCE, 0)]
 
-    def _end_of_partition(self, message: Message, error: KafkaError) -> int:
+    def _pass_over(self, message: Message, error: KafkaError, end: int) -> None:
+        """Go on behind what is not there: the end of the partition, or a start of the log that moved."""
         if error.code() == _END_OF_PARTITION:
-            return message.offset() or 0
-        raise self._source.fault(error, f"reading {self._name()} at offset {self._at}")
+            self._at = max(self._at, message.offset() or 0)
+            return
+        low = self.log()[0] if error.code() in _OUT_OF_RANGE else 0
+        if low <= self._at:
+            raise self._source.fault(error, f"reading {self._name()} at offset {self._at}")
+        self.log_start = low
+        self._begin(min(low, end))
 
     def _name(self) -> str:
         return f"Kafka cluster {self._source.name}, topic {self._topic}, partition {self._partition}"

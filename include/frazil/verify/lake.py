@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, LessThan
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, GreaterThanOrEqual, LessThan
+from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
@@ -20,12 +21,22 @@ from frazil.pipeline.model import KafkaColumns, Pipeline
 from frazil.pipeline.settings import CatalogSettings
 from frazil.verify.faults import reading_tables
 from frazil.verify.ledger import Batch, Position, batches_of, position_of
+from frazil.verify.rest import TimedRestCatalog
 
 ROUNDS = 3
 """How often the tables are loaded until they show one batch: a run may be rolling one forward."""
 
 LETTER_COLUMNS = KafkaColumns(topic="topic", partition="partition", offset="offset", timestamp="timestamp")
 """Where dead letters say which record they are."""
+
+_POSITION = "kafka.offsets."
+"""What the key of a position begins with; the name of the pipeline follows."""
+
+_LEDGER_COLUMNS = (
+    *("n", "batch", "kind", "role", "table", "config", "rows", "position"),
+    *("records_read", "records_written", "records_dead", "records_filtered"),
+    *("ranges", "skipped", "removed", "abandoned"),
+)
 
 _TYPES = {"jdbc": "sql"}
 """PyIceberg's name for a kind of catalog, where it is another one than Spark's."""
@@ -51,6 +62,7 @@ class Tables:
         summary: Position in the snapshots of the closing table, None once they are expired.
         mirrored: Position in its property.
         done: Number of the batch that the ledger's own mark names; None if it has none.
+        others: Topics of other pipelines that land into the destination.
     """
 
     destination: Held
@@ -59,6 +71,7 @@ class Tables:
     summary: Position | None
     mirrored: Position | None
     done: int | None
+    others: frozenset[str] = frozenset()
 
     @property
     def n(self) -> int | None:
@@ -109,6 +122,8 @@ def _require_database(pipeline: Pipeline, settings: CatalogSettings) -> None:
 def _catalog(name: str, settings: CatalogSettings) -> Catalog:
     places = {"uri": settings.uri, "warehouse": settings.warehouse}
     given = {key: value for key, value in places.items() if value is not None}
+    if settings.type == "rest":
+        return TimedRestCatalog(name, **settings.properties, **given)
     return load_catalog(name, **settings.properties, **given, type=_TYPES.get(settings.type, settings.type))
 
 
@@ -125,6 +140,7 @@ def _load(catalog: Catalog, pipeline: Pipeline, columns: KafkaColumns) -> Tables
         batches_of(_ledger_rows(ledger, pipeline), pipeline.ledger_table),
         *_positions(destination.metadata, pipeline),
         _done(ledger.metadata, pipeline),
+        _topics_of_others(destination.metadata, pipeline),
     )
 
 
@@ -134,7 +150,7 @@ def _position_now(catalog: Catalog, pipeline: Pipeline) -> tuple[Position | None
 
 def _positions(metadata: TableMetadata, pipeline: Pipeline) -> tuple[Position | None, Position | None]:
     """The position in the snapshots of the closing table, and the one in its property."""
-    key, table = f"kafka.offsets.{pipeline.name}", pipeline.destinations[0].table
+    key, table = _POSITION + pipeline.name, pipeline.destinations[0].table
     return _in_snapshots(metadata, key, table), _in_property(metadata, key, table)
 
 
@@ -158,10 +174,11 @@ def _require(table: Table, name: str, columns: Sequence[str]) -> None:
         )
 
 
-def _ledger_rows(ledger: Table, pipeline: Pipeline) -> list[dict[str, Any]]:
-    with reading_tables(f"reading ledger {pipeline.ledger_table}"):
-        rows: list[dict[str, Any]] = ledger.scan(row_filter=equals("pipeline", pipeline.name)).to_arrow().to_pylist()
-    return rows
+def _ledger_rows(ledger: Table, pipeline: Pipeline) -> Iterator[dict[str, Any]]:
+    there = {field.name for field in ledger.schema().fields}  # older ledgers have fewer
+    held = Held(ledger, pipeline.ledger_table, LETTER_COLUMNS)
+    for batch in scan(held, equals("pipeline", pipeline.name), [name for name in _LEDGER_COLUMNS if name in there]):
+        yield from batch.to_pylist()
 
 
 def _in_snapshots(metadata: TableMetadata, key: str, table: str) -> Position | None:
@@ -178,6 +195,13 @@ def _in_snapshots(metadata: TableMetadata, key: str, table: str) -> Position | N
 def _in_property(metadata: TableMetadata, key: str, table: str) -> Position | None:
     value = _mirrored(metadata, key, table)
     return None if value is None else position_of(value, f"property {key} of {table}")
+
+
+def _topics_of_others(metadata: TableMetadata, pipeline: Pipeline) -> frozenset[str]:
+    table = pipeline.destinations[0].table
+    keys = [key for key in metadata.properties if key.startswith(_POSITION) and key != _POSITION + pipeline.name]
+    found = [position for key in keys if (position := _in_property(metadata, key, table)) is not None]
+    return frozenset(topic for position in found for topic in position.topics)
 
 
 def _done(metadata: TableMetadata, pipeline: Pipeline) -> int | None:
@@ -212,12 +236,15 @@ def within(held: Held, topic: str, partition: int, start: int, end: int | None) 
 
 
 def scan(held: Held, where: BooleanExpression | None, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Rows of a table, batch by batch.
+    """Rows of a table, batch by batch. One file is open at a time: PyIceberg's own way decodes several ahead, as a whole.
 
     Raises:
         Retryable: The storage is not available now.
         Terminal: A file is gone, or can't be read.
     """
     with reading_tables(f"reading table {held.name}"):
-        scanned = held.table.scan(selected_fields=tuple(columns))
-        yield from (scanned if where is None else scanned.filter(where)).to_arrow_batch_reader()
+        asked = held.table.scan(row_filter=AlwaysTrue() if where is None else where, selected_fields=tuple(columns))
+        rows = ArrowScan(held.table.metadata, held.table.io, asked.projection(), asked.row_filter)
+        for task in asked.plan_files():
+            deletes = _read_all_delete_files(held.table.io, [task])
+            yield from rows._record_batches_from_scan_tasks_and_deletes([task], deletes)  # noqa: SLF001 - a contract test pins it

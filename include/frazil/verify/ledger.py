@@ -66,10 +66,10 @@ class Batch:
         kind: start, ingest, replay, reset, rewind or settle.
         config: Hash of the pipeline file it ran under.
         read: Records read; `written`, `dead` and `filtered` are what became of them.
-        position: The position after it.
+        written_position: The position after it, as it was written: many of them take much less memory this way.
         ranges: What it read.
         skipped: Offsets it gave up because retention had deleted them.
-        removed: What it took out of tables.
+        removals: Role -> what it took out of the table, where it says so.
         abandoned: What a settle gave up, on record.
         rows: Role -> rows put into its tables.
         tables: Tables of its ledger rows, one name per row.
@@ -83,13 +83,28 @@ class Batch:
     written: int
     dead: int
     filtered: int
-    position: Position
+    written_position: str
     ranges: tuple[Range, ...] = ()
     skipped: tuple[Range, ...] = ()
-    removed: tuple[Removed, ...] = ()
+    removals: Mapping[str, tuple[Removed, ...]] = field(default_factory=dict)
     abandoned: int = 0
     rows: Mapping[str, int] = field(default_factory=dict)
     tables: tuple[str, ...] = ()
+
+    @property
+    def position(self) -> Position:
+        """The position after it."""
+        return position_of(self.written_position, f"batch {self.n} of the ledger")
+
+    @property
+    def removed(self) -> tuple[Removed, ...]:
+        """What it took out of any table."""
+        return tuple(dict.fromkeys(removed for of in self.removals.values() for removed in of))
+
+
+def offsets(position: Position) -> dict[tuple[str, int], int]:
+    """Topic and partition -> next offset to read."""
+    return {(name, n): offset for name, topic in position.topics.items() for n, offset in enumerate(topic.next)}
 
 
 def unrecorded(batches: Sequence[Batch]) -> frozenset[int]:
@@ -148,10 +163,10 @@ def _batch(n: int, rows: list[Mapping[str, Any]], ledger: str) -> Batch:
             kind=first["kind"],
             config=first["config"],
             **counts,
-            position=position,
+            written_position=first["position"],
             ranges=_by_position(first["kind"], position) if ranges is None else ranges,
             skipped=_ranges(first.get("skipped")) or (),
-            removed=tuple(Removed(*of) for row in rows for of in json.loads(row.get("removed") or "[]")),
+            removals={row["role"]: _removed(row["removed"]) for row in rows if row.get("removed") is not None},
             abandoned=first.get("abandoned") or 0,
             rows=roles,
             tables=tuple(row["table"] for row in rows),
@@ -162,6 +177,10 @@ def _batch(n: int, rows: list[Mapping[str, Any]], ledger: str) -> Batch:
 
 def _ranges(text: str | None) -> tuple[Range, ...] | None:
     return None if text is None else tuple(Range(*of) for of in json.loads(text))
+
+
+def _removed(text: str) -> tuple[Removed, ...]:
+    return tuple(Removed(*of) for of in json.loads(text))
 
 
 def _by_position(kind: str, position: Position) -> tuple[Range, ...]:

@@ -69,6 +69,8 @@ class PartitionResult:
         unchecked: Outcomes whose record Kafka does not hold any more, where only doubles can be found, and those of
             batches whose ledger rows were given up.
         given_up: Bad records whose lost dead letter a settle gave up, on record.
+        lenient: Rows of batches under another pipeline file: a null was accepted, because the column may be younger.
+        expired: Offsets that batches read and Kafka's log does not reach back to any more.
     """
 
     topic: str
@@ -84,6 +86,8 @@ class PartitionResult:
     changed: int = 0
     unchecked: int = 0
     given_up: int = 0
+    lenient: int = 0
+    expired: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,8 @@ class Verification:
         differences: The first differences, ledger first.
         count: How many differences there are.
         older_incarnation: Rows and dead letters of topics as they were before they were recreated, or that are gone.
-        foreign: Rows of the destination that carry no Kafka columns: written by somebody else.
+        foreign: Rows of the destination that carry no Kafka columns, or are of topics of another pipeline: written by
+            somebody else.
         seconds: How long it took.
     """
 
@@ -112,8 +117,14 @@ class Verification:
 
     @property
     def is_clean(self) -> bool:
-        """Whether everything is as it must be."""
-        return self.count == 0
+        """Whether everything is as it must be, and something could be compared, or there was nothing to compare."""
+        return self.count == 0 and not self.is_baseless
+
+    @property
+    def is_baseless(self) -> bool:
+        """Whether there are outcomes, or offsets that were read, and no record in Kafka to compare any of them with."""
+        left = sum(partition.unchecked + partition.expired for partition in self.partitions)
+        return self.records == 0 and left + self.older_incarnation > 0
 
     @property
     def records(self) -> int:
@@ -127,6 +138,8 @@ class Findings:
 
     kept: list[Difference] = field(default_factory=list)
     count: int = 0
+    batches: set[int] = field(default_factory=set)
+    """Numbers of the batches that differences are about."""
 
     @property
     def has_room(self) -> bool:
@@ -136,6 +149,7 @@ class Findings:
     def add(self, *differences: Difference) -> None:
         """Take differences."""
         self.count += len(differences)
+        self.batches.update(difference.batch for difference in differences if difference.batch is not None)
         self.kept += differences[: KEPT_DIFFERENCES - len(self.kept)]
 
     def extend(self, differences: Iterable[Difference]) -> None:

@@ -25,11 +25,12 @@ Segments = list[Segment]
 
 
 def with_pass(segments: Segments, start: int, end: int, n: int) -> Segments:
-    """The segments after batch `n` read `start` <= o < `end`."""
+    """The segments after batch `n` read `start` <= o < `end`. The given list may be changed, and must not be used again."""
     if start >= end:
         return segments
     if not segments or segments[-1].end <= start:  # the usual case, and cheap: a batch carries on where another ended
-        return [*segments, Segment(start, end, (n,))]
+        segments.append(Segment(start, end, (n,)))
+        return segments
     return _changed(segments, start, end, lambda passes: (*passes, n))
 
 

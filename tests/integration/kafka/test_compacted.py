@@ -6,58 +6,26 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.observe import observe, offsets_at
-from frazil.kafka.produce import produce
-from frazil.kafka.read import read_range
-from frazil.kafka.record import OutgoingRecord
 from frazil.local.waiting import until
+from tests.compaction import CLEANED_SECONDS, COMPACTED, LONG_AGO_MS, eager_cleaner, read, send_apart, wait_for
 
 Topic = Callable[..., str]
-
-COMPACTED = {
-    "cleanup.policy": "compact",
-    "min.cleanable.dirty.ratio": "0.01",
-    # Every batch whose time is later begins a segment, and only the last segment is never cleaned.
-    "segment.ms": "1",
-    "delete.retention.ms": "0",
-}
-CLEANED_SECONDS = 60
-LONG_AGO_MS = 1_700_000_000_000
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _eager_cleaner(broker: str) -> Iterator[None]:
-    """The cleaner looks for work all the time, not every 15 s."""
-    set_backoff(broker, AlterConfigOpType.SET, "10")
-    yield
-    set_backoff(broker, AlterConfigOpType.DELETE, None)
-
-
-def set_backoff(broker: str, operation: AlterConfigOpType, value: str | None) -> None:
-    entry = ConfigEntry("log.cleaner.backoff.ms", value, incremental_operation=operation)
-    resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
-    with AdminClient({"bootstrap.servers": broker}) as client:
-        for future in client.incremental_alter_configs([resource]).values():
-            future.result(30)
+    with eager_cleaner(broker):
+        yield
 
 
 def fill(cluster: Cluster, topic: str, keys: str, first: int = 0) -> None:
-    """One record per letter, its key; a capital letter is a tombstone for the small one. Each in a segment of its own."""
-    for number, key in enumerate(keys, first):
-        value = None if key.isupper() else b"%d" % number
-        produce(cluster, topic, [OutgoingRecord(key.lower().encode(), value, (), LONG_AGO_MS + 1_000 * number)])
-
-
-def read(cluster: Cluster, topic: str, start: int, end: int) -> list[int]:
-    """Offsets that a range gives."""
-    return [offset for batch in read_range(cluster, topic, 0, start, end) for offset in batch["offset"].to_pylist()]
-
-
-def wait_for(cluster: Cluster, topic: str, end: int, left: list[int]) -> None:
-    assert until(lambda: read(cluster, topic, 0, end) == left, CLEANED_SECONDS), read(cluster, topic, 0, end)
+    """One record per letter, its key; a capital letter is a tombstone for the small one."""
+    numbered = enumerate(keys, first)
+    records = [(key.lower().encode(), None if key.isupper() else b"%d" % number) for number, key in numbered]
+    send_apart(cluster, topic, records, first)
 
 
 def test_ranges_with_compacted_offsets_hang_or_repeat(cluster: Cluster, topic: Topic) -> None:

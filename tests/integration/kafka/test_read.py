@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from frazil.errors import Terminal
+from frazil.errors import Retryable, Terminal
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.observe import observe
 from frazil.kafka.produce import produce
@@ -19,6 +19,14 @@ from frazil.kafka.record import OutgoingRecord
 from frazil.records.kafka import KAFKA_SCHEMA
 
 Topic = Callable[..., str]
+
+SMALL_FETCHES = {
+    "fetch.message.max.bytes": "1000",
+    "fetch.max.bytes": "300000",
+    "message.max.bytes": "250000",
+    "queued.min.messages": "1",
+    "queued.max.messages.kbytes": "1",
+}
 
 
 def read(cluster: Cluster, topic: str, start: int, end: int, **options: int) -> list[dict[str, Any]]:
@@ -36,6 +44,12 @@ def numbered(count: int, first: int = 0) -> list[bytes]:
 def fill(cluster: Cluster, topic: str, count: int) -> None:
     """Write numbered values without keys to a topic with one partition."""
     produce(cluster, topic, (OutgoingRecord(None, value) for value in numbered(count)))
+
+
+def fill_large(cluster: Cluster, topic: str, count: int) -> None:
+    """Write records so large that a small fetch brings only one or two; most stay in the log when the first is here."""
+    for n in range(count):
+        produce(cluster, topic, [OutgoingRecord(None, bytes([n]) * 200_000)])
 
 
 def test_bytes_change_on_the_way(cluster: Cluster, topic: Topic) -> None:
@@ -125,17 +139,54 @@ def test_markers_and_aborted_records_hang_or_leak(
 
 
 def test_deleted_records_are_skipped(cluster: Cluster, topic: Topic) -> None:
-    """A range that reaches below the log start is refused; one from the log start on is read."""
+    """A range that begins below the log start is left to the next plan; one from the log start on is read."""
     name = topic()
     fill(cluster, name, 20)
     delete_before(cluster, name, 12)
 
-    with pytest.raises(Terminal) as refused:
+    with pytest.raises(Retryable, match=r"run again: the next plan .* source\.on_data_loss") as refused:
         read(cluster, name, 11, 20)
 
     message = str(refused.value)
     assert all(part in message for part in (name, "partition 0", "11", "20", "12", "'local'"))
     assert [row["offset"] for row in read(cluster, name, 12, 20)] == list(range(12, 20))
+
+
+def test_large_records_fill_the_memory(cluster: Cluster, topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch ends by its bytes too, so its size does not follow from the number of records alone."""
+    name = topic()
+    fill_large(cluster, name, 20)
+    slow = Cluster(cluster.name, dict(cluster.properties) | SMALL_FETCHES)
+    monkeypatch.setattr("frazil.kafka.read._BATCH_BYTES", 200_000)
+
+    batches = list(read_range(slow, name, 0, 0, 20))
+
+    assert [offset for batch in batches for offset in batch["offset"].to_pylist()] == list(range(20))
+    assert max(batch.num_rows for batch in batches) <= 5
+
+
+def test_records_deleted_while_they_are_read_are_skipped(cluster: Cluster, topic: Topic) -> None:
+    """What goes between two fetches is left to the next plan: the rest alone would look like the whole range."""
+    name = topic()
+    fill_large(cluster, name, 30)
+    slow = Cluster(cluster.name, dict(cluster.properties) | SMALL_FETCHES)
+    batches = read_range(slow, name, 0, 0, 30, batch_records=1)
+    assert next(batches)["offset"].to_pylist() == [0]
+
+    delete_before(cluster, name, 29)
+
+    with pytest.raises(Retryable, match="doesn't have the requested offset"):
+        list(batches)
+
+
+def test_a_topic_too_short_is_read_again_for_ever(cluster: Cluster, topic: Topic) -> None:
+    """Where both ends are missing no later plan can fit: it is another topic."""
+    name = topic()
+    fill(cluster, name, 5)
+    delete_before(cluster, name, 3)
+
+    with pytest.raises(Terminal, match=r"compare the topic ids"):
+        read(cluster, name, 0, 6)
 
 
 def test_end_beyond_the_log_waits_for_ever(cluster: Cluster, topic: Topic) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Future
 from uuid import uuid4
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import ConfigEntry
 
 from frazil.errors import Terminal
+from frazil.kafka.client import admin
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.observe import observe
-from frazil.kafka.topics import create_topic, delete_topic
+from frazil.kafka.topics import _cleanup_policy, compacted, create_topic, delete_topic
 
 
 def test_second_creation_fails_or_replaces(cluster: Cluster) -> None:
@@ -51,3 +56,23 @@ def test_deleted_topic_lingers(cluster: Cluster) -> None:
         observe(cluster, [name])
     with pytest.raises(Terminal, match="has no topic"):
         delete_topic(cluster, name)
+
+
+def test_compacted_topic_passes_for_another(cluster: Cluster, topic: Callable[..., str]) -> None:
+    """What is in force counts, in every way to write it; a topic that isn't there is not compacted."""
+    policies = [None, "delete", "compact", "compact,delete", "delete,compact"]
+    names = [topic(config={} if policy is None else {"cleanup.policy": policy}) for policy in policies]
+
+    assert compacted(cluster, [*names, "not-there"]) == set(names[2:])
+    assert compacted(cluster, []) == frozenset()
+
+
+def test_missing_permission_passes_for_a_plain_topic(cluster: Cluster) -> None:
+    """Whoever must not see the configuration is told which permission lacks, and for what."""
+    refused: Future[dict[str, ConfigEntry]] = Future()
+    refused.set_exception(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
+
+    with admin(cluster) as asked, pytest.raises(Terminal, match="whether topic 'orders' is compacted") as said:
+        _cleanup_policy(asked, "orders", refused)
+
+    assert said.value.next_step == "have DescribeConfigs on topic orders granted"

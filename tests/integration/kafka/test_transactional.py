@@ -10,7 +10,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from frazil.batch.facts import PartitionFacts
-from frazil.errors import Terminal
+from frazil.errors import Retryable, Terminal
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.observe import observe
 from frazil.kafka.produce import produce
@@ -104,7 +104,7 @@ def test_a_range_begins_inside_an_aborted_transaction(cluster: Cluster, topic: T
     assert facts_of(cluster, name) == PartitionFacts(2, 7, 7)
     assert read(cluster, name, 2, 7) == {5: b"a"}
     assert read(cluster, name, 3, 5) == {}
-    with pytest.raises(Terminal, match="found 2 to 7"):
+    with pytest.raises(Retryable, match="found 2 to 7"):
         read(cluster, name, 1, 7)
 
 

@@ -10,7 +10,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from frazil.batch.facts import Staged
-from frazil.errors import Terminal
+from frazil.errors import Retryable, Terminal
 from frazil.run.inline import stage_inline
 from frazil.run.stage import StageOrder
 from tests.operations import (
@@ -268,4 +268,29 @@ def test_replay_in_parts_changes_in_parts(shop: MakeShop) -> None:
     assert (result.batches, result.read) == (1, 45)
     assert orders.snapshots() == before + 1
     assert orders.ids() == list(range(45))
+    assert_clean(orders)
+
+
+def test_replay_beside_a_schedule_stages_everything_in_vain(shop: MakeShop) -> None:
+    """Batches that land all the time: each attempt ends with the part under way, and the last says what to do."""
+    orders = shop(partitions=1, max_records=10)
+    orders.produce_orders(range(45))
+    orders.run()
+    staged: list[int] = []
+
+    def beside_a_schedule(order: StageOrder) -> Staged:
+        staged.append(order.n)
+        part = stage_inline(order)
+        orders.produce_orders([100 + len(staged)])
+        orders.run()
+        return part
+
+    with pytest.raises(Retryable, match="refused 3 times") as refused:
+        replay(orders, "earliest", stage=beside_a_schedule)
+
+    assert "pause the DAG ingest__orders" in str(refused.value.next_step)
+    assert staged == [6, 7, 8]
+    left = {f"file://{path}" for path in orders.project.home.warehouse.rglob("orders/data/*.parquet")}
+    assert left == set(lake(orders).load_table(ORDERS).inspect.files()["file_path"].to_pylist())
+    assert orders.ids() == [*range(45), 101, 102, 103]
     assert_clean(orders)

@@ -10,6 +10,7 @@ import pytest
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotRefUpdate
 
+from frazil.errors import Terminal
 from frazil.report.history import history
 from tests.operations import (
     LETTERS,
@@ -17,6 +18,7 @@ from tests.operations import (
     Killed,
     assert_clean,
     bad,
+    drop,
     lake,
     letters,
     offsets,
@@ -217,3 +219,44 @@ def test_rolled_back_past_a_settle(shop: MakeShop) -> None:
     orders.run()
 
     assert_all(orders, 12)
+
+
+def test_rolled_back_past_an_unrecorded_replay(shop: MakeShop, at: At) -> None:
+    """A replay, then a settle on top of it, both decided and killed before their record: letters are there once."""
+    orders = landed(shop, 2)
+    at("decide.committed")
+    with pytest.raises(Killed):
+        replay(orders, offsets(orders, 0), offsets(orders, 8))
+    drop(orders, LETTERS)
+    at("record.committing")
+    with pytest.raises(Killed):
+        settle(orders, LETTERS)
+    roll_back(orders, ORDERS, 2)
+
+    with pytest.raises(Terminal, match=rf"frazil settle orders --table {LETTERS} --restage"):
+        orders.run()
+    settle(orders, LETTERS)
+    orders.run()
+
+    assert_all(orders, 8)
+
+
+@pytest.mark.parametrize("by", [1, 2])
+def test_rows_without_coordinates_block_a_rollback(shop: MakeShop, by: int) -> None:
+    """Behind a reset that allowed duplicates, a table that does not say where its rows are from goes on by itself."""
+    orders = shop(partitions=1)
+    text = (orders.project.pipelines_folder / "orders.yaml").read_text()
+    plain = orders.with_pipeline(
+        text.replace("- table: shop.orders\n", "- table: shop.orders\n    kafka_columns: false\n")
+    )
+    plain.produce_orders(range(3))
+    plain.run()
+    reset(plain, "earliest", allow_duplicates=True)
+    plain.run()
+    assert plain.ids() == [0, 0, 1, 1, 2, 2]
+    roll_back(plain, ORDERS, by)
+
+    plain.run()
+
+    assert kinds(plain)[-2 if by == 1 else -1 :][0] == "rewind"
+    assert plain.ids() == ([0, 0, 1, 1, 2, 2] if by == 1 else [0, 1, 2])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from frazil.errors import Terminal
+from frazil.errors import Retryable
 from tests.operations import (
     LETTERS,
     Killed,
@@ -92,7 +92,7 @@ def test_run_and_settle_at_once(shop: MakeShop, at: At) -> None:
         settle(orders, LETTERS)
 
     at("follow.committing", lose_and_settle)
-    with pytest.raises(Terminal):
+    with pytest.raises(Retryable, match="finished by another run"):
         orders.run()
 
     assert orders.run().batches == 0

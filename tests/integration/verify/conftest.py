@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from pyiceberg.expressions import And, EqualTo
 from pyiceberg.table import Table
@@ -74,6 +74,19 @@ def transactions(broker: str) -> Callable[..., None]:
             producer.abort_transaction(10)
 
     return send
+
+
+@pytest.fixture
+def delete_records(broker: str) -> Callable[[str, dict[int, int]], None]:
+    """Do what retention does: `delete_records(topic, {0: 20})`; -1 stands for all there is."""
+
+    def delete(topic: str, before: dict[int, int]) -> None:
+        admin = AdminClient({"bootstrap.servers": broker})
+        asked = [TopicPartition(topic, partition, offset) for partition, offset in before.items()]
+        for answer in admin.delete_records(asked).values():
+            answer.result()
+
+    return delete
 
 
 @pytest.fixture

@@ -73,3 +73,28 @@ def test_bounds_that_mean_nothing_are_taken_for_everything(shop: Make, frazil: M
     orders.run()
 
     assert frazil(orders, "verify", "orders", "--from", "yesterday")[0] == 78
+
+
+def test_a_check_of_nothing_is_called_clean(shop: Make, frazil: Make, delete_records: Make) -> None:
+    """An empty topic is no failure, one whose records are all gone is no success."""
+    orders = shop(partitions=1)
+    orders.run()
+    code, out = frazil(orders, "verify", "orders")
+    assert (code, "orders: nothing was compared, 0 records" in out) == (0, True)
+
+    orders.produce_orders(range(3))
+    orders.run()
+    delete_records(orders.topic, {0: -1})
+    code, out = frazil(orders, "verify", "orders")
+    assert (code, "orders: nothing was compared, 0 records" in out) == (1, True)
+    assert "3 offsets that batches read are gone from Kafka" in out
+
+
+def test_one_difference_is_written_as_many(shop: Make, frazil: Make, table: Make) -> None:
+    """The verdict is read by people."""
+    orders = shop(partitions=1)
+    orders.produce_orders(range(3))
+    orders.run()
+    table(orders).delete(id=1)
+
+    assert "orders: 1 difference, 3 records" in frazil(orders, "verify", "orders")[1].splitlines()[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -80,7 +81,7 @@ def test_a_value_that_was_changed_is_not_seen(orders: Any, check: Make, table: M
         ({"_kafka_offset": 10_000}, {"missing": 1, "unexpected": 1}),
         ({"_kafka_partition": 9}, {"missing": 1, "unexpected": 1}),
         ({"_kafka_offset": None}, {"missing": 1, "unexpected": 1}),
-        ({"_kafka_topic": "elsewhere"}, {"missing": 1}),
+        ({"_kafka_topic": "elsewhere"}, {"missing": 1, "unexpected": 1}),
         ({"_frazil_batch": 2}, {"missing": 1, "unexpected": 1}),
         ({"_frazil_batch": None}, {"missing": 1, "unexpected": 1}),
     ],
@@ -165,12 +166,12 @@ def tombstone_of(orders: Any) -> tuple[int, int]:
 
 
 def test_a_batch_that_the_ledger_lost_is_not_missed(orders: Any, check: Make, table: Make) -> None:
-    """A hole in the books is one, and the rows of that batch have nobody who read them."""
+    """A hole in the books is one: rows of that batch have nobody who read them, and its records were read by nobody."""
     table(orders, "shop.orders__ledger").delete(n=1)
 
     found = check(orders)
 
-    assert kinds(found).keys() == {"ledger", "unexpected"}
+    assert kinds(found).keys() == {"ledger", "unexpected", "missing"}
     assert "batch 1" in str(found.differences[0])
 
 
@@ -255,3 +256,23 @@ def test_a_rolled_back_table_is_called_clean(orders: Any, check: Make) -> None:
     found = check(orders)
 
     assert {"ledger", "missing"} <= kinds(found).keys()
+
+
+def test_rows_of_another_pipeline_are_called_unexpected(orders: Any, check: Make, table: Make) -> None:
+    """Topics that a neighbour's position names in the same table are its own."""
+    row = table(orders).rows().to_pylist()[0]
+    table(orders).append([row | {"_kafka_topic": "elsewhere"}])
+    position = {
+        "v": 1,
+        "n": 1,
+        "epoch": 0,
+        "cluster": "c",
+        "topics": {"elsewhere": {"id": None, "from": [0], "next": [9]}},
+    }
+    with orders.project.lake("lake").load_table("shop.orders").transaction() as transaction:
+        mirrored = json.dumps({"snapshot": 1, "value": json.dumps(position)})
+        transaction.set_properties({"kafka.offsets.neighbour": mirrored})
+
+    found = check(orders)
+
+    assert (found.count, found.foreign) == (0, 1)

@@ -11,6 +11,7 @@ from pyiceberg.exceptions import (
 
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.branch import (
+    STALE_AFTER_MS,
     BranchName,
     branch_name,
     remove_stale_branches,
@@ -54,18 +55,22 @@ def test_branch_of_others_is_taken_for_ours(name: str) -> None:
     assert BranchName.parse(name) is None
 
 
+STALE = STALE_AFTER_MS // 1000
+"""Seconds after which a branch is nobody's."""
+
+
 def named(pipeline: str, n: int, age_s: int) -> str:
     return f"frazil-{pipeline}-{n}-{NOW - age_s * 1000}-{0:08x}"
 
 
 def test_branch_of_others_is_swept_away(filled: Lake) -> None:
     """Stale branches of this pipeline go, in one commit; running ones, other pipelines' and people's stay."""
-    stale = [named("orders", 1, 5), named("orders", 2, 5), named("orders", 3, 3601)]
+    stale = [named("orders", 1, 5), named("orders", 2, 5), named("orders", 3, STALE + 1)]
     others = [
         "audit",
-        named("orders", 3, 3599),
-        named("payments", 1, 7200),
-        named("orders-x", 1, 7200),
+        named("orders", 3, STALE - 1),
+        named("payments", 1, 2 * STALE),
+        named("orders-x", 1, 2 * STALE),
         "frazil-orders-1",
     ]
     for name in (*stale, *others):

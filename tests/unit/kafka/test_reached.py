@@ -39,7 +39,12 @@ def test_end_of_partition_counts_as_a_record(messages: list[Message], reached: i
 
 
 @pytest.mark.parametrize(
-    ("code", "kind"), [(KafkaError._AUTO_OFFSET_RESET, Terminal), (KafkaError._BAD_MSG, Retryable)]
+    ("code", "kind"),
+    [
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, Terminal),
+        (KafkaError._AUTO_OFFSET_RESET, Retryable),
+        (KafkaError._BAD_MSG, Retryable),
+    ],
 )
 def test_error_among_records_is_passed_over(code: int, kind: type[Exception]) -> None:
     """An error ends the range with its coordinates, records behind it or not."""

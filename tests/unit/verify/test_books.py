@@ -16,6 +16,7 @@ def told(*rows: dict[str, Any]) -> list[str]:
     return [str(difference) for difference in ledger_differences(read(*rows))]
 
 
+VANISHED = batch(2, "ingest", 10, 10, ranges="[]", skipped='[["t",0,10,20]]')
 LETTERS = FIRST | {"role": "dead_letters", "table": "a.d", "rows": 0}
 
 
@@ -26,7 +27,8 @@ LETTERS = FIRST | {"role": "dead_letters", "table": "a.d", "rows": 0}
         (START, FIRST, LETTERS, SECOND),
         (START, FIRST, batch(2, "reset", 3, 3), batch(3, "ingest", 3, 9)),
         (START, FIRST, batch(2, "ingest", 14, 20, ranges='[["t",0,14,20]]', skipped='[["t",0,10,14]]')),
-        (START, FIRST, batch(2, "replay", 10, 10, ranges='[["t",0,5,7]]', rows=0)),
+        (START, FIRST, batch(2, "replay", 10, 10, ranges='[["t",0,5,7]]', removed='[["t",0,5,7,0]]', rows=0)),
+        (START, FIRST, VANISHED, batch(3, "ingest", 10, 20)),
         (START, FIRST, batch(5, "rewind", 7, 7), batch(6, "ingest", 7, 9)),
         (FIRST, batch(4, "settle", 10, 10, abandoned=3), batch(5, "ingest", 10, 12)),
     ],
@@ -51,6 +53,11 @@ def test_right_books_are_called_wrong(rows: tuple[dict[str, Any], ...]) -> None:
         ((START, FIRST, batch(2, "ingest", 11, 20)), "read on from offset 10"),
         ((START, FIRST, batch(2, "ingest", 10, 20, ranges='[["t",0,10,19]]', records_read=0)), "the position 19"),
         ((START, FIRST, batch(2, "replay", 12, 12, ranges='[["t",0,5,7]]', rows=0)), "the position 10"),
+        ((START, FIRST, batch(2, "replay", 10, 10, ranges='[["t",0,5,7]]', rows=0)), "taken out"),
+        (
+            (START, FIRST, batch(2, "replay", 10, 10, ranges='[["t",0,5,7]]', removed='[["t",0,5,9,0]]', rows=0)),
+            "('t', 0, 5, 9)",
+        ),
         ((START, FIRST | {"position": SECOND["position"]}), "a position of batch 1"),
     ],
 )

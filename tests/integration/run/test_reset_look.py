@@ -1,0 +1,129 @@
+"""A look at a reset: it shows what would be done, and leaves everything as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from frazil.batch.target import parse_target
+from frazil.errors import Terminal
+from frazil.run.reset import ResetOrder, look, plan_reset
+from tests.operations import (
+    LEDGER,
+    LETTERS,
+    ORDERS,
+    Killed,
+    assert_clean,
+    bad,
+    drop,
+    lake,
+    letters,
+    order,
+    places,
+    reset,
+    roll_back,
+    scope,
+    send,
+)
+
+MakeShop = Callable[..., Any]
+At = Callable[..., Any]
+
+TABLES = (ORDERS, LETTERS, LEDGER)
+EARLIEST = ResetOrder(parse_target("earliest"))
+
+
+def landed(shop: MakeShop) -> Any:
+    """Two batches of two good and two bad records each, in one partition."""
+    orders = shop(partitions=1)
+    for n in (0, 4):
+        send(orders, {0: [order(n), bad(n + 1), order(n + 2), bad(n + 3)]})
+        orders.run()
+    return orders
+
+
+def state(orders: Any) -> dict[str, tuple[str, int | None, dict[str, str]] | None]:
+    """Identity, head and properties of every table; None for one that is not there."""
+    found = {table: lake(orders).find_table(table) for table in TABLES}
+    return {
+        name: (str(table.metadata.table_uuid), table.metadata.current_snapshot_id, dict(table.properties))
+        if table is not None
+        else None
+        for name, table in found.items()
+    }
+
+
+@pytest.mark.parametrize("lost", [(ORDERS,), (ORDERS, LETTERS), (ORDERS, LEDGER)])
+def test_look_makes_lost_tables(shop: MakeShop, lost: tuple[str, ...]) -> None:
+    """It shows what a reset would do, and the catalog is as it was."""
+    orders = landed(shop)
+    for table in lost:
+        drop(orders, table)
+    before = state(orders)
+
+    seen = look(scope(orders), EARLIEST)
+
+    assert state(orders) == before
+    assert {name: at.next for name, at in seen.after.topics.items()} == {orders.topic: (0,)}
+    assert "the rows of all topics are gone" in seen.first[0]
+    assert plan_reset(scope(orders), seen.pinned).does_as(seen)
+
+
+def test_look_follows_a_rollback(shop: MakeShop) -> None:
+    """It says what a reset does first, and leaves it to the reset."""
+    orders = landed(shop)
+    roll_back(orders, ORDERS)
+    before = state(orders)
+
+    seen = look(scope(orders), EARLIEST)
+
+    assert state(orders) == before
+    assert "was rolled back: a reset follows that first" in seen.first[0]
+    assert [(move.before, move.after) for move in seen.moves] == [(4, 0)]
+    assert reset(orders, "earliest").n == seen.after.n
+    assert orders.run().read == 8
+    assert_clean(orders)
+
+
+def test_look_finishes_a_batch(shop: MakeShop, at: At) -> None:
+    """A decided batch counts as landed, and stays for the reset to finish."""
+    orders = landed(shop)
+    send(orders, {0: [order(8), bad(9)]})
+    at("decide.committed")
+    with pytest.raises(Killed):
+        orders.run()
+    before = state(orders)
+
+    seen = look(scope(orders), EARLIEST)
+
+    assert state(orders) == before
+    assert "batch 3 is decided and not finished" in seen.first[0]
+    assert [(move.before, move.after) for move in seen.moves] == [(10, 0)]
+    assert plan_reset(scope(orders), seen.pinned).does_as(seen)
+    assert places(orders) == [(0, o) for o in range(0, 10, 2)]
+    assert [(p, o) for p, o, _ in letters(orders)] == [(0, o) for o in range(1, 10, 2)]
+
+
+def test_refused_reset_of_a_stranger_leaves_tables(shop: MakeShop) -> None:
+    """A pipeline that never ran has nothing to move, and gets no tables by asking."""
+    orders = shop()
+
+    with pytest.raises(Terminal, match="never ran"):
+        reset(orders, "earliest")
+
+    assert state(orders) == dict.fromkeys(TABLES)
+
+
+def test_end_moves_on_while_somebody_looks(shop: MakeShop) -> None:
+    """What was shown for `latest` is what is done: records that came meanwhile are for the next run."""
+    orders = landed(shop)
+    send(orders, {0: [order(8)]})
+    shown = look(scope(orders), ResetOrder(parse_target("latest")))
+    send(orders, {0: [order(9)]})
+
+    planned = plan_reset(scope(orders), shown.pinned)
+
+    assert planned.does_as(shown)
+    assert {name: at.next for name, at in planned.after.topics.items()} == {orders.topic: (9,)}

@@ -1,0 +1,250 @@
+"""A reset where the closing table was lost: it mends whatever is lost with it, for all topics, and nothing comes twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotRefUpdate
+
+from frazil.batch.target import parse_offsets, parse_target
+from frazil.errors import Terminal
+from frazil.run.reset import ResetOrder, plan_reset
+from tests.operations import (
+    LEDGER,
+    LETTERS,
+    ORDERS,
+    Killed,
+    assert_clean,
+    bad,
+    catalog,
+    drop,
+    lake,
+    letters,
+    offsets,
+    order,
+    places,
+    position,
+    recreate_topic,
+    reset,
+    roll_back,
+    scope,
+    send,
+    settle,
+)
+
+MakeShop = Callable[..., Any]
+At = Callable[..., Any]
+
+TABLES = (ORDERS, LETTERS, LEDGER)
+DECIDED = ("decide.committed", "follow.committed", "record.committing", "record.committed")
+
+
+def landed(shop: MakeShop) -> Any:
+    """Two batches of two good and two bad records each, in one partition."""
+    orders = shop(partitions=1)
+    for n in (0, 4):
+        send(orders, {0: [order(n), bad(n + 1), order(n + 2), bad(n + 3)]})
+        orders.run()
+    return orders
+
+
+def remake(orders: Any, table: str) -> None:
+    """Drop a table and make one of the same shape, as a person does who wants it empty."""
+    found = lake(orders).load_table(table)
+    drop(orders, table)
+    catalog(orders).create_table(table, found.schema(), partition_spec=found.spec())
+
+
+def two_topics(shop: MakeShop, topic: Callable[..., str]) -> tuple[Any, Any]:
+    """One pipeline over two topics of three records each, one of them bad; the second shop sends to the other topic."""
+    orders = shop(partitions=1)
+    text = (orders.project.pipelines_folder / "orders.yaml").read_text()
+    other = topic(partitions=2)
+    both = orders.with_pipeline(text.replace(f"[{orders.topic}]", f"[{orders.topic}, {other}]"))
+    also = type(both)(both.project, both.cluster, other)
+    for at in (both, also):
+        send(at, {0: [order(0), bad(1), order(2)]})
+    both.run()
+    return both, also
+
+
+def take_head_away(orders: Any) -> None:
+    """Roll a table back to its first day: main has no snapshot."""
+    table = lake(orders).load_table(ORDERS)
+    head = AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=table.current_snapshot().snapshot_id)
+    table.catalog.commit_table(table, (head,), (RemoveSnapshotRefUpdate(ref_name=MAIN_BRANCH),))
+
+
+def state(orders: Any) -> dict[str, tuple[str, int | None, dict[str, str]] | None]:
+    """Identity, head and properties of every table; None for one that is not there."""
+    found = {table: lake(orders).find_table(table) for table in TABLES}
+    return {
+        name: (str(table.metadata.table_uuid), table.metadata.current_snapshot_id, dict(table.properties))
+        if table is not None
+        else None
+        for name, table in found.items()
+    }
+
+
+def assert_all(orders: Any, count: int) -> None:
+    """Every record has its one outcome: even offsets are rows, odd ones letters."""
+    assert places(orders) == [(0, o) for o in range(0, count, 2)]
+    assert [(p, o) for p, o, _ in letters(orders)] == [(0, o) for o in range(1, count, 2)]
+
+
+@pytest.mark.parametrize("damage", [drop, remake])
+def test_reset_of_one_topic_leaves_the_rows_of_the_others_behind(
+    shop: MakeShop, topic: Callable[..., str], damage: Callable[[Any, str], None]
+) -> None:
+    """All topics' rows are gone with the table: a reset of some of them is refused, one of all lands everything."""
+    both, also = two_topics(shop, topic)
+    damage(both, ORDERS)
+    before = state(both)
+    one_partition = parse_offsets(f'{{"{both.topic}": {{"0": 0}}, "{also.topic}": {{"0": 0}}}}', "offsets.json")
+
+    for order_ in (ResetOrder(parse_target("earliest"), (both.topic,)), ResetOrder(one_partition)):
+        with pytest.raises(Terminal, match=r"rows of all topics are gone.*") as refused:
+            plan_reset(scope(both), order_)
+        assert "reset without --topic" in str(refused.value)
+    assert state(both) == before
+
+    reset(both, "earliest")
+    assert both.run().read == 6
+    assert (len(places(both)), len(letters(both))) == (4, 2)
+    assert_clean(both)
+
+
+def test_reset_of_one_topic_after_a_rollback_behind_all(shop: MakeShop, topic: Callable[..., str]) -> None:
+    """A table rolled back behind the pipeline's first commit has lost the rows of all topics, too."""
+    both, _ = two_topics(shop, topic)
+    take_head_away(both)
+
+    with pytest.raises(Terminal, match="rows of all topics are gone"):
+        reset(both, "earliest", (both.topic,))
+
+    reset(both, "earliest")
+    assert both.run().read == 6
+    assert (len(places(both)), len(letters(both))) == (4, 2)
+
+
+@pytest.mark.parametrize("also", [LETTERS, LEDGER])
+@pytest.mark.parametrize("damage", [drop, remake, roll_back])
+def test_two_lost_tables_send_in_a_circle(shop: MakeShop, also: str, damage: Callable[[Any, str], None]) -> None:
+    """Settle names reset, and reset mends both: every record has its one outcome again."""
+    orders = landed(shop)
+    drop(orders, ORDERS)
+    damage(orders, also)
+    with pytest.raises(Terminal):
+        orders.run()
+    with pytest.raises(Terminal, match="frazil reset orders --to earliest"):
+        settle(orders, also)
+
+    reset(orders, "earliest")
+
+    assert orders.run().read == 8
+    assert_all(orders, 8)
+    send(orders, {0: [order(8), bad(9)]})
+    orders.run()
+    assert_all(orders, 10)
+
+
+@pytest.mark.parametrize("also", [None, LETTERS, LEDGER])
+@pytest.mark.parametrize("point", DECIDED)
+def test_killed_reset_of_lost_tables_waits_for_ever(shop: MakeShop, at: At, also: str | None, point: str) -> None:
+    """Another reset finishes what a killed one left."""
+    orders = landed(shop)
+    for table in (ORDERS, also):
+        if table is not None:
+            drop(orders, table)
+    at(point)
+    with pytest.raises(Killed):
+        reset(orders, "earliest")
+
+    reset(orders, "earliest")
+
+    assert orders.run().read == 8
+    assert_all(orders, 8)
+
+
+@pytest.mark.parametrize("to", [0, 9])
+def test_letters_that_were_never_recorded_come_twice(shop: MakeShop, at: At, to: int) -> None:
+    """A batch had put its letters, not its ledger row, when the destination was dropped: whatever comes again goes."""
+    orders = landed(shop)
+    send(orders, {0: [order(8), bad(9)]})
+    at("record.committing")
+    with pytest.raises(Killed):
+        orders.run()
+    assert letters(orders)[-1] == (0, 9, 3)
+    drop(orders, ORDERS)
+    with pytest.raises(Terminal, match="frazil reset orders --to earliest"):
+        orders.run()
+
+    reset(orders, offsets(orders, to))
+
+    assert [place for place in letters(orders) if place[1] >= to] == []
+    orders.run()
+    assert places(orders) == [(0, o) for o in range(to, 10) if o % 2 == 0]
+    assert [(p, o) for p, o, _ in letters(orders)] == [(0, o) for o in (1, 3, 5, 7, 9)]
+
+
+def test_letters_of_an_older_incarnation_go_with_the_new_ones(shop: MakeShop) -> None:
+    """They can't come again, so they stay."""
+    orders = landed(shop)
+    recreate_topic(orders, 1)
+    send(orders, {0: [order(100), bad(101)]})
+    reset(orders, "earliest")
+    orders.run()
+    drop(orders, ORDERS)
+
+    reset(orders, "earliest")
+
+    assert letters(orders) == [(0, 1, 1), (0, 3, 1), (0, 5, 2), (0, 7, 2)]
+    orders.run()
+    assert [at[1:] for at in letters(orders)] == [(1, 1), (1, 6), (3, 1), (5, 2), (7, 2)]
+
+
+def test_first_commit_taken_back_before_it_was_recorded(shop: MakeShop, at: At) -> None:
+    """Only the table's property still knows of the pipeline: the reset that the refusal names works."""
+    orders = shop(partitions=1)
+    send(orders, {0: [order(0), bad(1)]})
+    orders.run()
+    schema, spec = (of(lake(orders).load_table(ORDERS)) for of in (lambda t: t.schema(), lambda t: t.spec()))
+    for table in TABLES:
+        drop(orders, table)
+    table = catalog(orders).create_table(ORDERS, schema, partition_spec=spec)
+    table.append(pa.Table.from_pylist([{"id": 999, "name": "foreign"}], table.schema().as_arrow()))
+    at("decide.committed")
+    with pytest.raises(Killed):
+        orders.run()
+    roll_back(orders, ORDERS)
+    with pytest.raises(Terminal, match="frazil reset orders --to earliest"):
+        orders.run()
+
+    reset(orders, "earliest")
+
+    assert orders.run().read == 2
+    assert sorted(row["id"] for row in orders.rows()) == [0, 999]
+    assert [(p, o) for p, o, _ in letters(orders)] == [(0, 1)]
+    assert (position(orders).n, position(orders).epoch) == (2, 1)
+
+
+def test_table_without_kafka_columns_can_not_be_landed_anew(shop: MakeShop) -> None:
+    """An empty table has no rows to tell apart, and the letters don't come twice."""
+    orders = shop(partitions=1)
+    text = (orders.project.pipelines_folder / "orders.yaml").read_text()
+    plain = orders.with_pipeline(
+        text.replace("- table: shop.orders\n", "- table: shop.orders\n    kafka_columns: false\n")
+    )
+    send(plain, {0: [order(0), bad(1), order(2)]})
+    plain.run()
+    drop(plain, ORDERS)
+
+    reset(plain, "earliest")
+    plain.run()
+
+    assert plain.ids() == [0, 2]
+    assert [(p, o) for p, o, _ in letters(plain)] == [(0, 1)]

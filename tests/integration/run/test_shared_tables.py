@@ -1,0 +1,161 @@
+"""Two pipelines over one table, and a table under two names: rows of one are never taken for the other's."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from frazil.batch.facts import ClusterFacts
+from frazil.batch.request import RunRequest
+from frazil.errors import Terminal
+from frazil.iceberg.ledger import DEAD_LETTER_SCHEMA, UNPARTITIONED
+from frazil.kafka.observe import observe
+from frazil.kafka.topics import create_topic
+from frazil.project import Project
+from frazil.run import source
+from frazil.run.ingest import ingest
+from frazil.run.inline import stage_inline
+from frazil.run.plan import plan_run
+from frazil.verify.check import verify
+from tests.operations import LETTERS, ORDERS, assert_clean, bad, lake, letters, order, replay, reset, send, settle
+
+At = Callable[..., None]
+MakeShop = Callable[..., Any]
+
+OTHER_LETTERS = "shop.refused"
+PIPELINE = """
+name: {name}
+source: {{topics: [{topic}]}}
+engine: inline
+destinations:
+  - table: {table}
+    columns: {{id: {{type: long, required: true}}, name: string}}
+dead_letters: {{table: {letters}, tolerance: {{max_rate: 0.9, min_records: 10}}}}
+"""
+
+
+def beside(orders: Any, *, table: str = ORDERS, letters: str = OTHER_LETTERS, topic: str | None = None) -> Any:
+    """The same shop with a second pipeline, `other`; both name their dead-letter table."""
+    folder = orders.project.pipelines_folder
+    other = PIPELINE.format(name="other", topic=topic or orders.topic, table=table, letters=letters)
+    (folder / "other.yaml").write_text(other)
+    return orders.with_pipeline(PIPELINE.format(name="orders", topic=orders.topic, table=ORDERS, letters=LETTERS))
+
+
+def run_other(orders: Any) -> None:
+    """One run of the second pipeline."""
+    project: Project = orders.project
+    pipeline = project.pipeline("other")
+    planned = plan_run(project, pipeline, RunRequest(str(uuid.uuid4())))
+    if planned.plan is not None:
+        ingest(project, pipeline, planned.plan, stage_inline, lambda _: None)
+
+
+def test_letters_of_two_pipelines_in_one_table(shop: MakeShop) -> None:
+    """The second one to come is refused and lands nothing: a reset of one would take out the other's letters."""
+    orders = beside(shop(partitions=1), table="shop.other", letters=LETTERS)
+    send(orders, {0: [order(0), bad(1)]})
+    orders.run()
+
+    with pytest.raises(Terminal, match=rf"{LETTERS} has letters of pipeline orders") as refused:
+        run_other(orders)
+
+    assert "dead_letters.table" in str(refused.value)
+    assert orders.rows("shop.other") == []
+    assert letters(orders) == [(0, 1, 1)]
+    reset(orders, "earliest")
+    assert orders.run().read == 2
+    assert_clean(orders)
+
+
+@pytest.mark.parametrize("is_elsewhere", [False, True], ids=["same-cluster", "another-cluster"])
+def test_two_pipelines_land_one_topic_name_in_one_table(
+    shop: MakeShop, monkeypatch: pytest.MonkeyPatch, is_elsewhere: bool
+) -> None:
+    """Rows don't say which cluster they came from: refused whatever the cluster, and the first one goes on."""
+    orders = beside(shop(partitions=1))
+    send(orders, {0: [order(0), bad(1)]})
+    orders.run()
+
+    def elsewhere(*args: Any, **options: Any) -> ClusterFacts:
+        return replace(observe(*args, **options), cluster_id="elsewhere")
+
+    with monkeypatch.context() as patched:
+        if is_elsewhere:
+            patched.setattr(source, "observe", elsewhere)
+        with pytest.raises(
+            Terminal, match=rf"pipeline orders landed topic {orders.topic} in table {ORDERS}"
+        ) as refused:
+            run_other(orders)
+
+    assert "Call it orders again" in str(refused.value)
+    assert orders.ids() == [0]
+    send(orders, {0: [order(2)]})
+    assert orders.run().read == 1
+    assert_clean(orders)
+
+
+def test_pipelines_of_different_topics_refuse_each_other(shop: MakeShop) -> None:
+    """One destination may be filled from two topics by two pipelines; neither touches the other's rows."""
+    plain = shop(partitions=1)
+    topic = f"returns-{uuid.uuid4().hex[:8]}"
+    create_topic(plain.cluster, topic, 1)
+    orders = beside(plain, topic=topic)
+    returns = type(orders)(orders.project, orders.cluster, topic)
+    for at, first in ((orders, 0), (returns, 100)):
+        send(at, {0: [order(first), bad(first + 1), order(first + 2)]})
+    orders.run()
+    run_other(orders)
+    send(orders, {0: [order(3)]})
+    orders.run()
+
+    replay(orders, "earliest")
+    reset(orders, "earliest")
+    orders.run()
+    run_other(orders)
+
+    assert orders.ids() == [0, 2, 3, 100, 102]
+    for name in ("orders", "other"):
+        assert verify(orders.project, orders.project.pipeline(name)).differences == ()
+
+
+@pytest.mark.parametrize("is_there", [True, False], ids=["empty-table", "no-table"])
+def test_letters_go_on_in_another_table(shop: MakeShop, is_there: bool) -> None:
+    """dead_letters.table edited after letters were landed is refused by the old name; edited back, it goes on."""
+    orders = shop(partitions=1)
+    send(orders, {0: [order(0), bad(1)]})
+    orders.run()
+    text = (orders.project.pipelines_folder / "orders.yaml").read_text()
+    if is_there:
+        lake(orders).create_table(OTHER_LETTERS, DEAD_LETTER_SCHEMA, UNPARTITIONED, {})
+    moved = orders.with_pipeline(text.replace("dead_letters: {", f"dead_letters: {{table: {OTHER_LETTERS}, "))
+    send(moved, {0: [bad(2), order(3)]})
+
+    with pytest.raises(Terminal, match=rf"kept in table {LETTERS}" if is_there else OTHER_LETTERS):
+        moved.run()
+    with pytest.raises(Terminal, match=rf"kept in table {LETTERS}") as refused:
+        settle(moved, OTHER_LETTERS)
+
+    assert f"set dead_letters.table to {LETTERS} again" in str(refused.value)
+    back = moved.with_pipeline(text)
+    assert back.run().read == 2
+    assert letters(back) == [(0, 1, 1), (0, 2, 2)]
+    assert_clean(back)
+
+
+def test_two_pipelines_begin_at_once(shop: MakeShop, at: At) -> None:
+    """The one whose first commit comes second is refused by it; the other goes on."""
+    orders = beside(shop(partitions=1))
+    send(orders, {0: [order(0), bad(1)]})
+    at("manifest.written", orders.run)
+
+    with pytest.raises(Terminal, match="landed topic"):
+        run_other(orders)
+
+    send(orders, {0: [order(2)]})
+    orders.run()
+    assert orders.ids() == [0, 2]

@@ -1,0 +1,219 @@
+"""Batches that wait between decision and record, and runs that look or sleep while others move the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from frazil.batch.manifest import Manifest
+from frazil.batch.request import RunRequest
+from frazil.errors import Retryable, Terminal
+from frazil.iceberg.catalog import Lake
+from frazil.iceberg.table import Table
+from frazil.kafka.group import group_offsets
+from frazil.run import forward
+from frazil.run.manifests import read_manifest
+from frazil.run.plan import plan_run
+from frazil.run.standing import standing
+from frazil.run.tables import open_tables
+from tests.operations import (
+    LEDGER,
+    LETTERS,
+    ORDERS,
+    Killed,
+    assert_clean,
+    bad,
+    lake,
+    letters,
+    order,
+    places,
+    roll_back,
+    send,
+    settle,
+)
+
+MakeShop = Callable[..., Any]
+At = Callable[..., Any]
+BetweenLoads = Callable[[str, Callable[[], object]], None]
+
+
+def landed(shop: MakeShop) -> Any:
+    """One batch of a good and a bad record, in one partition."""
+    orders = shop(partitions=1)
+    land(orders, 0)
+    return orders
+
+
+def land(orders: Any, first: int) -> None:
+    """Send a good and a bad record, and run."""
+    send(orders, {0: [order(first), bad(first + 1)]})
+    orders.run()
+
+
+def decided(orders: Any, at: At) -> tuple[Manifest, str]:
+    """A second batch that is decided and has to wait; its manifest and where that lies."""
+    send(orders, {0: [order(2), bad(3)]})
+    at("decide.committed")
+    with pytest.raises(Killed):
+        orders.run()
+    tables = open_tables(lake(orders), orders.pipeline)
+    now = standing(orders.pipeline, tables)
+    assert now.unfinished
+    assert now.mark is not None
+    return read_manifest(tables, orders.pipeline, now.mark, now.manifest)
+
+
+def assert_all(orders: Any, count: int) -> None:
+    """Every record has its one outcome: even offsets are rows, odd ones letters."""
+    assert places(orders) == [(0, o) for o in range(0, count, 2)]
+    assert [(p, o) for p, o, _ in letters(orders)] == [(0, o) for o in range(1, count, 2)]
+    assert_clean(orders)
+
+
+def test_staged_letters_are_taken_for_orphans(shop: MakeShop, at: At, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that were deleted while their batch waited are never committed: refused by name, a settle lands them."""
+    orders = landed(shop)
+    manifest, _ = decided(orders, at)
+    table = lake(orders).load_table(LETTERS)
+    (staged,) = manifest.followers[0].files
+    table.io.delete(staged.path)
+    monkeypatch.setattr(forward, "_FILES_ARE_SAFE", timedelta(0))
+
+    with pytest.raises(Terminal, match="orphan removal") as refused:
+        orders.run()
+
+    assert staged.path in str(refused.value)
+    assert f"frazil settle orders --table {LETTERS} --restage" in str(refused.value)
+    assert lake(orders).load_table(LETTERS).metadata == table.metadata
+    settle(orders, LETTERS)
+    assert orders.run().batches == 0
+    assert_all(orders, 4)
+
+
+def test_old_batch_with_its_files_is_refused(shop: MakeShop, at: At, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that waited long and lost nothing is finished; so is one whose letters are in already."""
+    orders = landed(shop)
+    monkeypatch.setattr(forward, "_FILES_ARE_SAFE", timedelta(0))
+    decided(orders, at)
+    at("follow.committed")
+    with pytest.raises(Killed):
+        orders.run()
+
+    orders.run()
+
+    assert_all(orders, 4)
+
+
+@pytest.fixture
+def between_loads(monkeypatch: pytest.MonkeyPatch) -> BetweenLoads:
+    """Do something, once, right after a table was loaded: `between_loads(table, deed)`."""
+    load = Lake.find_table
+
+    def arrange(table: str, deed: Callable[[], object]) -> None:
+        waiting = [deed]
+
+        def find(self: Lake, name: str) -> Table | None:
+            found = load(self, name)
+            if name == table and waiting:
+                waiting.pop()()
+            return found
+
+        monkeypatch.setattr(Lake, "find_table", find)
+
+    return arrange
+
+
+def test_rivals_letters_are_taken_for_a_loss(shop: MakeShop, between_loads: BetweenLoads) -> None:
+    """A rival lands a batch with letters and one without between two table loads: nothing was lost, the run goes on."""
+    orders = landed(shop)
+
+    def rival() -> None:
+        land(orders, 2)
+        send(orders, {0: [order(4)]})
+        orders.run()
+
+    between_loads(LEDGER, rival)
+
+    assert orders.run().batches == 0
+    assert_all(orders, 5)
+
+
+def test_rivals_first_run_is_taken_for_a_lost_ledger(shop: MakeShop, between_loads: BetweenLoads) -> None:
+    """A rival begins the pipeline right after the empty ledger was loaded: that ledger was not made anew."""
+    orders = shop(partitions=1)
+    open_tables(lake(orders), orders.pipeline)
+    between_loads(LEDGER, lambda: land(orders, 0))
+
+    assert orders.run().batches == 0
+    assert_all(orders, 2)
+
+
+@pytest.mark.parametrize("point", ["decide.committed", "follow.committing"])
+def test_late_letters_of_an_abandoned_batch_block_the_rewind(shop: MakeShop, at: At, point: str) -> None:
+    """A sleeper lands its letters after a rollback was followed in the closing table: they go out with the batch."""
+    orders = landed(shop)
+    manifest, path = decided(orders, at)
+    roll_back(orders, ORDERS)
+    at(point, lambda: forward.follow(lake(orders), manifest, manifest.followers[0], path))
+
+    orders.run()
+
+    assert_all(orders, 4)
+
+
+def test_late_letters_land_after_the_rewind(shop: MakeShop, at: At) -> None:
+    """Once the rollback is followed to its end, the sleeper is sent back and its letters don't stand twice."""
+    orders = landed(shop)
+    manifest, path = decided(orders, at)
+    roll_back(orders, ORDERS)
+    orders.run()
+
+    with pytest.raises(Retryable, match="finished by another run"):
+        forward.follow(lake(orders), manifest, manifest.followers[0], path)
+
+    assert_all(orders, 4)
+
+
+def test_sleeper_calls_for_a_person(shop: MakeShop, at: At) -> None:
+    """A run that slept over its batch's end and an expiry of the letters is told to run again, and does."""
+    orders = landed(shop)
+
+    def others() -> None:
+        orders.run()
+        land(orders, 4)
+        table = lake(orders).load_table(LETTERS)
+        now = table.metadata.current_snapshot_id
+        old = [snapshot.snapshot_id for snapshot in table.metadata.snapshots if snapshot.snapshot_id != now]
+        table.maintenance.expire_snapshots().by_ids(old).commit()
+
+    send(orders, {0: [order(2), bad(3)]})
+    at("decide.committed", others)
+    with pytest.raises(Retryable, match="finished by another run"):
+        orders.run()
+
+    assert orders.run().batches == 0
+    assert_all(orders, 6)
+
+
+@pytest.mark.parametrize("is_rolled_back", [False, True], ids=["finished", "rewound"])
+def test_group_stays_behind_a_plan(shop: MakeShop, at: At, is_rolled_back: bool) -> None:
+    """A plan that finishes another run's batch or follows a rollback moves the consumer group, although it lands none."""
+    orders = landed(shop)
+    if is_rolled_back:
+        land(orders, 2)
+        roll_back(orders, ORDERS)
+    else:
+        decided(orders, at)
+    before = committed(orders)
+
+    plan_run(orders.project, orders.pipeline, RunRequest("only-planned"))
+
+    assert (before, committed(orders)) == ((4, 2) if is_rolled_back else (2, 4))
+
+
+def committed(orders: Any) -> int:
+    """The offset that lag tools see."""
+    return group_offsets(orders.cluster, orders.pipeline.consumer_group)[orders.topic, 0]

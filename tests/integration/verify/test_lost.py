@@ -1,0 +1,95 @@
+"""Records that nobody read, that are gone, or that go while they are compared; a catalog that says nothing."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from frazil.verify.kafka import PartitionReader
+from frazil.verify.rest import TimedRestCatalog
+
+Make = Callable[..., Any]
+
+
+def totals(found: Any, *names: str) -> tuple[int, ...]:
+    return tuple(sum(getattr(partition, name) for partition in found.partitions) for name in names)
+
+
+def test_offsets_that_no_batch_read_are_taken_for_read(shop: Make, check: Make, table: Make) -> None:
+    """Books without contradiction, rows where they say, and yet records in between that never landed."""
+    orders = shop()
+    orders.produce_orders(range(30))
+    orders.produce([b"broken"])
+    orders.run()
+    ledger = table(orders, "shop.orders__ledger")
+    ((_, partition, start, end), *rest) = json.loads(
+        next(row["ranges"] for row in ledger.rows().to_pylist() if row["n"] == 1)
+    )
+    ranges = json.dumps([[orders.topic, partition, start + 3, end], *rest])
+    ledger.overwrite(lambda row: row | ({"ranges": ranges} if row["n"] == 1 else {}))
+    for name, columns in (("shop.orders", "_kafka_{}"), ("shop.orders__dead_letters", "{}")):
+        table(orders, name).overwrite(
+            lambda row, of=columns: (
+                None if row[of.format("partition")] == partition and row[of.format("offset")] < start + 3 else row
+            )
+        )
+
+    found = check(orders)
+
+    (hole,) = [difference for difference in found.differences if difference.kind == "missing"]
+    assert (hole.partition, hole.offset) == (partition, start)
+    assert "Kafka holds 3 of these records" in str(hole)
+    assert sum(p.missing for p in found.partitions) == 3
+
+
+def test_rows_that_vanished_with_their_records_are_not_missed(
+    shop: Make, check: Make, table: Make, delete_records: Make
+) -> None:
+    """Where Kafka holds nothing to compare with, the ledger's counts per batch still do."""
+    orders = shop(partitions=1)
+    orders.produce_orders(range(6))
+    orders.run()
+    row = next(row for row in table(orders).rows().to_pylist() if row["_frazil_batch"] == 1)
+    delete_records(orders.topic, {0: -1})
+    assert check(orders).count == 0
+    assert not check(orders).is_clean
+    table(orders).delete(id=row["id"])
+
+    found = check(orders)
+
+    assert [difference.kind for difference in found.differences] == ["ledger"]
+    assert "rows of batch 1 in shop.orders" in str(found.differences[0])
+
+
+def test_records_that_retention_deletes_meanwhile_end_the_check(
+    shop: Make, check: Make, delete_records: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log start moves after it was read: what is gone is counted, the rest is compared."""
+    orders = shop(partitions=1)
+    orders.produce_orders(range(30))
+    orders.run()
+    ask = PartitionReader.log
+
+    def then_delete(reader: PartitionReader) -> tuple[int, int]:
+        found = ask(reader)
+        delete_records(orders.topic, {0: 20})
+        return found
+
+    monkeypatch.setattr(PartitionReader, "log", then_delete)
+
+    found = check(orders)
+
+    assert found.is_clean, list(map(str, found.differences))
+    assert totals(found, "records", "rows", "unchecked", "expired") == (10, 30, 20, 20)
+
+
+def test_a_catalog_that_never_answers_is_waited_for() -> None:
+    """Whoever verifies every night must hear of it."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(OSError, match=r"[Tt]imed? ?out"):
+            TimedRestCatalog("lake", uri=uri, **{"rest.client.socket-timeout-ms": "100"})

@@ -1,0 +1,49 @@
+"""Counts per batch: which batches can still be held to what the ledger says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from frazil.verify.totals import total_differences
+from tests.unit.verify.test_coverage import FIRST, SECOND, START, batch, read
+
+ALL = {("t", 0): (0, None)}
+
+
+def told(*rows: dict[str, Any], rows_of: dict[int, int], **given: Any) -> list[int | None]:
+    """Numbers of the batches that are called wrong, where the table holds so many rows of each."""
+    counted = {("a.b", n): count for n, count in rows_of.items()}
+    terms = {"live": {"t": 0}, "asked": ALL, "known": frozenset()} | given
+    return [of.batch for of in total_differences(read(*rows), ("a.b", "a.d"), counted, **terms)]
+
+
+def test_a_batch_with_fewer_or_more_rows_is_believed() -> None:
+    """Rows and letters of each batch are held against its counts."""
+    assert told(START, FIRST, SECOND, rows_of={1: 5, 2: 10}) == []
+    assert told(START, FIRST, SECOND, rows_of={1: 4, 2: 11}) == [2, 1]
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        batch(3, "replay", 20, 20, ranges='[["t",0,9,12]]', removed='[["t",0,9,12,0]]', records_written=1, rows=1),
+        batch(3, "reset", 9, 9, removed='[["t",0,9,null,0]]'),
+        batch(3, "settle", 20, 20, removed='[["t",null,0,null,1]]'),
+        batch(3, "settle", 20, 20, skipped='[["t",0,5,7]]'),
+        batch(3, "rewind", 5, 5, removed='[["t",null,0,null,1]]'),
+    ],
+)
+def test_a_batch_of_which_rows_were_taken_out_is_called_wrong(last: dict[str, Any]) -> None:
+    """Its counts are no promise any more."""
+    assert told(START, FIRST, SECOND, last, rows_of={3: 1}) == []
+
+
+def test_a_batch_that_lies_elsewhere_is_called_wrong() -> None:
+    """Outside of what was asked for, of an older incarnation, or with differences that say more."""
+    assert told(START, FIRST, SECOND, rows_of={1: 5}, asked={("t", 0): (0, 19)}) == []
+    assert told(START, FIRST, SECOND, rows_of={1: 5}, live={"t": 3}) == []
+    assert told(START, FIRST, SECOND, rows_of={1: 5}, live={}) == []
+    assert told(START, FIRST, SECOND, rows_of={1: 5}, known={2}) == []
+    assert told(START, FIRST, SECOND, rows_of={1: 5}) == [2]
