@@ -20,7 +20,7 @@ from frazil.iceberg.table import Table
 from frazil.kafka.read import read_range
 from frazil.run.manifests import LETTER_COLUMNS, row_removal
 from frazil.run.scope import Scope
-from frazil.run.tables import Tables
+from frazil.run.tables import Tables, open_tables
 
 _SHOWN: Final = 5
 """Lost offsets that a message names per partition."""
@@ -28,9 +28,7 @@ _SHOWN: Final = 5
 _Held = tuple[Table, str, Removal]
 
 
-def refuse_losses(
-    scope: Scope, tables: Tables, ranges: Sequence[Range], removed: Sequence[RemovedRange], staged: Staged
-) -> None:
+def refuse_losses(scope: Scope, ranges: Sequence[Range], removed: Sequence[RemovedRange], staged: Staged) -> None:
     """Refuse a staged replay that would take out what it can't bring again.
 
     Rows are counted only where a range has gaps; where they outnumber what was staged (they were lost, are filtered by
@@ -38,7 +36,6 @@ def refuse_losses(
 
     Args:
         scope: The pipeline and its doors.
-        tables: Its tables.
         ranges: What is read again, at most one range per partition.
         removed: What goes, one entry for each range.
         staged: What reading brought.
@@ -48,10 +45,13 @@ def refuse_losses(
         Retryable: Kafka or the storage is not available now.
     """
     said = []
+    tables: Tables | None = None
     for r, gone in zip(ranges, removed, strict=True):
         counts = staged.counts.get((r.topic, r.partition), Counts())
         if counts.read == r.span:
             continue
+        # As they are now: what was loaded before staging may be expired by this time.
+        tables = tables or open_tables(scope.lake, scope.pipeline)
         held = _held(scope, tables, gone)
         outcomes = sum(count_rows(*of) for of in held)
         lost = _lost(scope, r, held) if outcomes > counts.written + counts.dead else []

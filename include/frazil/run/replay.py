@@ -117,7 +117,8 @@ def _staged(run: Ingestion, tables: Tables, now: Standing, n: int, removed: Sequ
                 _refuse_moved(scope, now)
             parts.append(stage_batch(run, tables, n, ranges))
         whole = _merged(parts)
-        refuse_losses(scope, tables, run.plan.ranges, removed, whole.staged)
+        _refuse_moved(scope, now)
+        refuse_losses(scope, run.plan.ranges, removed, whole.staged)
     except FrazilError as failure:
         discard(scope, tables, Staged.merged(part.staged for part in parts), failure)
         raise

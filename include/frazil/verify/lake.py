@@ -224,15 +224,15 @@ def _mirrored(metadata: TableMetadata, key: str, table: str) -> str | None:
 
 def equals(column: str, value: str | int) -> BooleanExpression:
     """The filter `column = value`."""
-    return EqualTo(column, value)  # type: ignore[call-arg, arg-type, misc]  # mypy sees the model's fields, not its __init__
+    return EqualTo(column, value)  # type: ignore[call-arg, arg-type]  # mypy sees the model's fields, not its __init__
 
 
 def within(held: Held, topic: str, partition: int, start: int, end: int | None) -> BooleanExpression:
     """The filter for offsets `start` <= o < `end` of one partition; no end stands for no bound."""
     names = held.columns
     place = And(equals(names.topic, topic), equals(names.partition, partition))
-    found = And(place, GreaterThanOrEqual(names.offset, start))  # type: ignore[call-arg, arg-type, misc]
-    return found if end is None else And(found, LessThan(names.offset, end))  # type: ignore[call-arg, arg-type, misc]
+    found = And(place, GreaterThanOrEqual(names.offset, start))  # type: ignore[call-arg, arg-type]
+    return found if end is None else And(found, LessThan(names.offset, end))  # type: ignore[call-arg, arg-type]
 
 
 def scan(held: Held, where: BooleanExpression | None, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -105,7 +105,8 @@ def test_lag_breaks_numbers_over_lines(landed: Place, width: int) -> None:
     shown = landed.frazil("lag", "orders", COLUMNS=str(width)).stdout.splitlines()
 
     lines = [line.split() for line in shown if line.strip()[:1].isdigit()]
-    assert [(int(line[0]), int(line[1])) for line in lines] == [(p.partition, p.position) for p in found.partitions]
+    numbers = [[int(word.replace(",", "")) for word in line[:2]] for line in lines]
+    assert [(number, position) for number, position in numbers] == [(p.partition, p.position) for p in found.partitions]
     assert max(len(line.rstrip()) for line in shown if not line.startswith("orders")) <= width
 
 
