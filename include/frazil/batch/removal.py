@@ -61,19 +61,23 @@ def replaced(ranges: tuple[Range, ...], position: Position) -> tuple[RemovedRang
     return tuple(RemovedRange(r.topic, r.partition, r.start, r.end, position.topics[r.topic].since) for r in ranges)
 
 
-def moved_back(before: Position, after: Position) -> tuple[RemovedRange, ...]:
-    """What lies at or beyond `after` in partitions that move back from `before` within one incarnation."""
+def at_or_beyond(position: Position) -> tuple[RemovedRange, ...]:
+    """Whatever will come again from a position on, also of batches that nobody recorded."""
     return tuple(
         RemovedRange(name, number, offset, None, at.since)
-        for name, at in sorted(after.topics.items())
+        for name, at in sorted(position.topics.items())
         for number, offset in enumerate(at.next)
-        if _moves_back(before, name, number, offset) and before.topics[name].since == at.since
     )
 
 
-def _moves_back(before: Position, topic: str, partition: int, offset: int) -> bool:
-    known = before.next_offset(topic, partition)
-    return known is not None and offset < known
+def moved_back(before: Position, after: Position) -> tuple[RemovedRange, ...]:
+    """What lies at or beyond `after` in partitions that move back from `before` within one incarnation."""
+    return tuple(r for r in at_or_beyond(after) if _moves_back(before, r) and before.topics[r.topic].since == r.since)
+
+
+def _moves_back(before: Position, r: RemovedRange) -> bool:
+    known = None if r.partition is None else before.next_offset(r.topic, r.partition)
+    return known is not None and r.start < known
 
 
 def landed_after(topics: Mapping[str, object], n: int) -> tuple[RemovedRange, ...]:

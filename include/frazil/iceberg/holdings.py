@@ -137,6 +137,17 @@ def held(metadata: TableMetadata, key: str, table: str) -> Held | None:
     return found
 
 
+def still_held(found: Held | RolledBack | None) -> Held | None:
+    """What a table holds, or what a rollback left of it."""
+    return found.held if isinstance(found, RolledBack) else found
+
+
+def mark_of(found: Held | RolledBack | None) -> BatchMark | None:
+    """The batch that a table holds last, or that a rollback left it with, from a look under `BATCH_KEY` or `DONE_KEY`."""
+    holds = still_held(found)
+    return BatchMark.from_json(holds.value) if holds else None
+
+
 def landed(metadata: TableMetadata, key: str, mark: BatchMark, table: str) -> int | None:
     """Snapshot that brought exactly this batch, or None. Looks past younger batches, stops at older ones.
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 import pyarrow as pa
 
 from frazil.batch.audit import Tolerance, check_identity, too_many_dead
-from frazil.batch.cut import BatchSize, cut
+from frazil.batch.cut import cut
 from frazil.batch.facts import ClusterFacts, Counts, DeadSample, Range, Staged, TopicFacts, TopicPartition
 from frazil.batch.plan import PlannedTopic, RunPlan, skipped, start_position
 from frazil.batch.position import Position
@@ -25,7 +25,7 @@ from frazil.run.scope import Clock, Report, Scope, unheard, utc_now
 from frazil.run.source import observe_source, offsets_of, start_target
 from frazil.run.stage import Stage, StageOrder
 from frazil.run.staging import record_spec
-from frazil.run.standing import Standing, standing
+from frazil.run.standing import Standing, batch_offsets, standing
 from frazil.run.tables import find_tables
 
 
@@ -196,8 +196,7 @@ def dry_run(
     scope = Scope.of(project, pipeline, report, clock)
     began = time.monotonic()
     now = _standing(scope)
-    size = BatchSize(pipeline.limits.max_records, pipeline.limits.max_bytes).offsets(now.record_bytes if now else None)
-    ranges = next(cut(plan.ranges, size), ())
+    ranges = next(cut(plan.ranges, batch_offsets(pipeline, now)), ())
     staged = _staged(scope, plan, ranges, stage)
     limit = pipeline.dead_letters.tolerance
     return DryRun(

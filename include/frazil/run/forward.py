@@ -27,6 +27,8 @@ from frazil.iceberg.holdings import (
     held,
     landed,
     lookup,
+    mark_of,
+    still_held,
 )
 from frazil.iceberg.ledger import ledger_rows
 from frazil.iceberg.table import Table, TableMetadata, missing_files, staging_table
@@ -34,7 +36,7 @@ from frazil.run.ledger_entry import entry_rows, ranges_json, told_after, told_js
 from frazil.run.manifests import recovered
 from frazil.run.scope import Scope, utc_now
 from frazil.run.shared import refuse_same_topics
-from frazil.run.standing import BYTES_KEY, MANIFEST_KEY, READ_KEY, SETTLES_KEY, Standing
+from frazil.run.standing import BYTES_KEY, MANIFEST_KEY, READ_KEY, SETTLES_KEY, Standing, settle_commands
 
 ORPHAN_WINDOW: Final = timedelta(days=3)
 """Age from which an orphan removal may take files that no snapshot names: Iceberg's default for `older_than`."""
@@ -97,12 +99,10 @@ def _stands(scope: Scope, manifest: Manifest, now: Standing) -> Callable[[TableM
         if manifest.kind == "start":
             refuse_same_topics(scope.pipeline, metadata)  # another pipeline may begin at this very moment
         found, last = lookup(metadata, position_key, table), lookup(metadata, batch_key, table)
-        is_rolled_back = isinstance(found, RolledBack)
-        holds, mark = (of.held if isinstance(of, RolledBack) else of for of in (found, last))
+        is_rolled_back, holds = isinstance(found, RolledBack), still_held(found)
         position = Position.from_json(holds.value) if holds else None
-        held_mark = BatchMark.from_json(mark.value) if mark else None
         expected = now.position, manifest.closing.after
-        if (position, held_mark) != expected or (is_rolled_back and now.rolled_back is None):
+        if (position, mark_of(last)) != expected or (is_rolled_back and now.rolled_back is None):
             raise Refused(
                 f"table {table}: batch {manifest.position.n} was planned on {_described(now.position)}, found"
                 f" {_described(position)}{', rolled back' if is_rolled_back else ''}"
@@ -176,20 +176,10 @@ def _refuse_missing_files(lake: Lake, manifest: Manifest, part: TablePart, key: 
         )
 
 
-def settle_commands(pipeline: str, table: str) -> str:
-    """The commands that end the wait for a follower."""
-    return (
-        f"frazil settle {pipeline} --table {table} --restage --reason … (lands its part again), or --abandon (goes on"
-        " without it)"
-    )
-
-
 def _holds(key: str, after: BatchMark | None, table: str, manifest: Manifest) -> Callable[[TableMetadata], None]:
     def check(metadata: TableMetadata) -> None:
         # Whatever happened to a table that is settled, the settling batch was made for what is left of it.
-        found = lookup(metadata, key, table) if manifest.settles == table else held(metadata, key, table)
-        found = found.held if isinstance(found, RolledBack) else found
-        last = BatchMark.from_json(found.value) if found else None
+        last = mark_of(lookup(metadata, key, table) if manifest.settles == table else held(metadata, key, table))
         # A rewind takes out whatever batches after the rollback landed, so a late one of them is in nobody's way.
         is_abandoned = manifest.kind == "rewind" and last is not None and last.n < manifest.position.n
         if last != after and not is_abandoned:
@@ -214,7 +204,7 @@ def _committed(lake: Lake, change: Change, manifest: Manifest) -> int:
 def _refuse_overtaken(lake: Lake, manifest: Manifest, refusal: Refused) -> None:
     """A run that slept may find its batch finished, and expired from where it looks. Nobody has to act then."""
     found = lookup(lake.load_table(manifest.ledger).metadata, DONE_KEY.format(manifest.pipeline), manifest.ledger)
-    done = BatchMark.from_json(found.value) if isinstance(found, Held) else None
+    done = mark_of(found) if isinstance(found, Held) else None
     if done is not None and done.n >= manifest.position.n:
         raise Retryable(
             f"batch {manifest.position.n} of pipeline {manifest.pipeline} was finished by another run meanwhile, or taken back",

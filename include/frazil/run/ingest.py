@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from frazil.batch.cut import BatchSize, cut
+from frazil.batch.cut import cut
 from frazil.batch.facts import Range
 from frazil.batch.plan import RunPlan, advance, remaining, skipped
 from frazil.errors import Retryable, Terminal
@@ -17,7 +17,7 @@ from frazil.run.scope import Clock, Report, Scope, utc_now
 from frazil.run.settled import settled
 from frazil.run.stage import Stage
 from frazil.run.staging import Ingestion, stage_batch
-from frazil.run.standing import Standing
+from frazil.run.standing import Standing, batch_offsets
 from frazil.run.tables import Tables
 
 REFUSALS = 3
@@ -65,8 +65,7 @@ def _ingest(run: Ingestion) -> int:
         ranges, gone = remaining(plan, position), skipped(plan, position)
         if not ranges and not gone:
             return published
-        size = BatchSize(scope.pipeline.limits.max_records, scope.pipeline.limits.max_bytes)
-        chosen = next(cut(ranges, size.offsets(now.record_bytes)), ())
+        chosen = next(cut(ranges, batch_offsets(scope.pipeline, now)), ())
         try:
             _run_batch(run, tables, now, chosen)
         except Refused as refusal:

@@ -93,17 +93,7 @@ def planned_topics(
     """
     name, on_data_loss = scope.pipeline.name, scope.pipeline.source.on_data_loss
     if request.mode == "replay":
-        refuse_without_coordinates(scope)
-    if request.mode != "ingest" and request.start is not None:
-        # What is read again must be there; whether newer records were lost is another run's question.
-        check_position(position, facts, name, "skip_recorded")
-        starts, ends = (offsets_of(scope, of, facts) for of in (request.start, request.end or LATEST))
-        topics = replay_topics(position, facts, starts, ends, name)
-        if request.mode == "replay":
-            refuse_compacted(scope, [of for of, topic in topics.items() if topic.begin != topic.end])
-        return topics
-    if request.mode == "replay":
-        raise Terminal("a replay needs to know where to begin", next_step=f"frazil replay {name} --from … --to …")
+        return _replayed_topics(scope, position, facts, request)
     if request.start is not None:
         raise Terminal(
             f"pipeline {name} always goes on at its position; a run can't begin elsewhere",
@@ -115,6 +105,21 @@ def planned_topics(
     check_vanished(position, gone, on_data_loss)
     until = offsets_of(scope, request.end, facts) if request.end is not None else None
     return plan_topics(position, facts, until) | give_up(position, gone)
+
+
+def _replayed_topics(
+    scope: Scope, position: Position, facts: ClusterFacts, request: RunRequest
+) -> Mapping[str, PlannedTopic]:
+    name = scope.pipeline.name
+    refuse_without_coordinates(scope)
+    if request.start is None:
+        raise Terminal("a replay needs to know where to begin", next_step=f"frazil replay {name} --from … --to …")
+    # What is read again must be there; whether newer records were lost is another run's question.
+    check_position(position, facts, name, "skip_recorded")
+    starts, ends = (offsets_of(scope, of, facts) for of in (request.start, request.end or LATEST))
+    topics = replay_topics(position, facts, starts, ends, name)
+    refuse_compacted(scope, [of for of, topic in topics.items() if topic.begin != topic.end])
+    return topics
 
 
 def _begin(scope: Scope, request: RunRequest) -> Position:

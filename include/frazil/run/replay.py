@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from frazil.batch.cut import BatchSize, cut
+from frazil.batch.cut import cut
 from frazil.batch.facts import Staged
 from frazil.batch.plan import RunPlan
-from frazil.batch.position import BatchMark
 from frazil.batch.removal import RemovedRange, replaced
 from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.iceberg.commit import Refused
-from frazil.iceberg.holdings import BATCH_KEY, Held, lookup
+from frazil.iceberg.holdings import BATCH_KEY, Held, lookup, mark_of
 from frazil.iceberg.ledger import read_ledger
 from frazil.run.losses import refuse_losses
 from frazil.run.manifests import Batch, row_columns
@@ -21,7 +20,7 @@ from frazil.run.scope import Scope
 from frazil.run.settled import settled
 from frazil.run.source import refuse_compacted
 from frazil.run.staging import Ingestion, StagedBatch, discard, stage_batch
-from frazil.run.standing import Standing
+from frazil.run.standing import Standing, batch_offsets
 from frazil.run.tables import Tables
 
 ATTEMPTS = 3
@@ -108,11 +107,10 @@ def _replay(run: Ingestion, tables: Tables, now: Standing) -> None:
 
 def _staged(run: Ingestion, tables: Tables, now: Standing, n: int, removed: Sequence[RemovedRange]) -> StagedBatch:
     """All of the range, staged in parts of a batch's size. What can't be published is deleted."""
-    scope, limits = run.scope, run.scope.pipeline.limits
-    size = BatchSize(limits.max_records, limits.max_bytes).offsets(now.record_bytes)
+    scope = run.scope
     parts: list[StagedBatch] = []
     try:
-        for ranges in cut(run.plan.ranges, size):
+        for ranges in cut(run.plan.ranges, batch_offsets(scope.pipeline, now)):
             if parts:
                 _refuse_moved(scope, now)
             parts.append(stage_batch(run, tables, n, ranges))
@@ -129,7 +127,7 @@ def _refuse_moved(scope: Scope, now: Standing) -> None:
     """Whatever was decided meanwhile, the rest of a large range would be staged in vain."""
     key, table = BATCH_KEY.format(scope.pipeline.name), scope.pipeline.destinations[0].table
     found = lookup(scope.lake.load_table(table).metadata, key, table)
-    if not isinstance(found, Held) or BatchMark.from_json(found.value) != now.mark:
+    if not isinstance(found, Held) or mark_of(found) != now.mark:
         raise Refused(f"table {table}: another batch was decided, or it was rolled back, while the range was staged")
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from frazil.batch.facts import ClusterFacts, TopicPartition
 from frazil.batch.position import Position
-from frazil.batch.removal import Removal, RemovedRange, moved_back
+from frazil.batch.removal import Removal, RemovedRange, at_or_beyond, moved_back
 from frazil.batch.request import RunRequest
 from frazil.batch.reset import Move, moves, reset_position
 from frazil.batch.target import Target
@@ -80,7 +80,7 @@ class PlannedReset:
         """Rows and dead letters that go, because their records come again."""
         if self.order.allow_duplicates:
             return ()
-        return _at_or_beyond(self.after) if all_rows_gone(self.now) else moved_back(self.before, self.after)
+        return at_or_beyond(self.after) if all_rows_gone(self.now) else moved_back(self.before, self.after)
 
     @property
     def moves(self) -> tuple[Move, ...]:
@@ -181,15 +181,6 @@ def _recorded(scope: Scope) -> Position | None:
     """The last position that the ledger knows: the closing table was lost, its letters were not."""
     rows = read_ledger(scope.lake, scope.pipeline.ledger_table, scope.pipeline.name)
     return Position.from_json(rows[-1]["position"]) if rows else None
-
-
-def _at_or_beyond(position: Position) -> tuple[RemovedRange, ...]:
-    """Whatever will come again, also of batches that the ledger never saw."""
-    return tuple(
-        RemovedRange(name, number, offset, None, at.since)
-        for name, at in sorted(position.topics.items())
-        for number, offset in enumerate(at.next)
-    )
 
 
 def _chosen(scope: Scope, order: ResetOrder, facts: ClusterFacts) -> dict[TopicPartition, int]:

@@ -6,9 +6,21 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from frazil.batch.cut import BatchSize
 from frazil.batch.position import BatchMark, Position
 from frazil.errors import Terminal
-from frazil.iceberg.holdings import BATCH_KEY, CLOSING_KEY, DONE_KEY, POSITION_KEY, TABLES_KEY, Held, RolledBack, lookup
+from frazil.iceberg.holdings import (
+    BATCH_KEY,
+    CLOSING_KEY,
+    DONE_KEY,
+    POSITION_KEY,
+    TABLES_KEY,
+    Held,
+    RolledBack,
+    lookup,
+    mark_of,
+    still_held,
+)
 from frazil.pipeline.model import Pipeline
 from frazil.run.tables import Tables
 
@@ -96,10 +108,10 @@ def standing(pipeline: Pipeline, tables: Tables) -> Standing:
             tables.dead_letters.metadata, BATCH_KEY.format(name), pipeline.dead_letters_table
         ),
     }
-    done, dead = (_mark(found) for found in followers.values())
+    done, dead = (mark_of(found) for found in followers.values())
     told = _told(pipeline, tables)
     _refuse_other_letters(pipeline, told)
-    holds, mark = _held(position), _mark(last)
+    holds, mark = still_held(position), mark_of(last)
     now = Standing(
         position=Position.from_json(holds.value) if holds else None,
         mark=mark,
@@ -116,6 +128,12 @@ def standing(pipeline: Pipeline, tables: Tables) -> Standing:
         # A decided settle mends it as soon as it is rolled forward.
         lost.pop(_summary(last).get(SETTLES_KEY, ""), None)
     return replace(now, followers_lost=lost)
+
+
+def batch_offsets(pipeline: Pipeline, now: Standing | None) -> int:
+    """How many offsets the next batch may have: bounded by records, and by bytes as the last batch measured them."""
+    size = BatchSize(pipeline.limits.max_records, pipeline.limits.max_bytes)
+    return size.offsets(now.record_bytes if now else None)
 
 
 def _refuse_other_closing(pipeline: Pipeline, tables: Tables) -> None:
@@ -140,7 +158,7 @@ def _refuse_other_letters(pipeline: Pipeline, told: Mapping[str, TableMark]) -> 
 
 
 def _told(pipeline: Pipeline, tables: Tables) -> dict[str, TableMark]:
-    found = _held(lookup(tables.ledger.metadata, TABLES_KEY.format(pipeline.name), pipeline.ledger_table))
+    found = still_held(lookup(tables.ledger.metadata, TABLES_KEY.format(pipeline.name), pipeline.ledger_table))
     body = json.loads(found.value) if found else {}
     return {table: TableMark(of["uuid"], BatchMark(of["n"], of["batch"], of["epoch"])) for table, of in body.items()}
 
@@ -212,8 +230,15 @@ def _followers_lost(
 def _lost(pipeline: Pipeline, table: str, why: str) -> Terminal:
     return Terminal(
         f"pipeline {pipeline.name}: table {table} {why}",
-        next_step=f"restore it, or: frazil settle {pipeline.name} --table {table} --restage --reason …"
-        " (lands its part again), or --abandon (goes on without it)",
+        next_step=f"restore it, or: {settle_commands(pipeline.name, table)}",
+    )
+
+
+def settle_commands(pipeline: str, table: str) -> str:
+    """The commands that end the wait for a follower."""
+    return (
+        f"frazil settle {pipeline} --table {table} --restage --reason … (lands its part again), or --abandon (goes on"
+        " without it)"
     )
 
 
@@ -221,17 +246,8 @@ def _of(mark: BatchMark | None) -> str:
     return "no batch" if mark is None else f"batch {mark.n} ({mark.batch})"
 
 
-def _held(found: Held | RolledBack | None) -> Held | None:
-    return found.held if isinstance(found, RolledBack) else found
-
-
-def _mark(found: Held | RolledBack | None) -> BatchMark | None:
-    holds = _held(found)
-    return BatchMark.from_json(holds.value) if holds else None
-
-
 def _summary(found: Held | RolledBack | None) -> Mapping[str, str]:
-    holds = _held(found)
+    holds = still_held(found)
     return holds.summary if holds else {}
 
 
