@@ -13,8 +13,9 @@ from frazil.batch.target import EARLIEST
 from frazil.crash_points import CrashPoint
 from frazil.errors import Terminal
 from frazil.run.forward import ORPHAN_WINDOW
-from tests.chaos.lab import LETTERS, ORDERS, Lab
+from tests.chaos.lab import LETTERS, ORDERS, Lab, good
 from tests.chaos.scenes import INGEST, READ, REPLAY, Scene, one_now
+from tests.transactions import transactions
 
 MakeLab = Callable[..., Lab]
 P = CrashPoint
@@ -41,6 +42,29 @@ def test_orphan_removal_takes_files_while_a_run_sleeps(lab: MakeLab, tmp_path: P
     running.resume()
 
     assert "may be taken for orphans" in running.succeed()
+    orders.assert_clean()
+
+
+@pytest.mark.parametrize("is_overtaken", [False, True], ids=["alone", "overtaken"])
+def test_replay_wakes_after_the_files_it_saw_are_gone(lab: MakeLab, *, is_overtaken: bool) -> None:
+    """A gap makes it count what it would lose: in the tables as they are, or it comes too late; never a call for a person."""
+    orders = lab()
+    orders.fill(0)
+    with transactions(orders.cluster, orders.topic) as written:
+        written.commit([good(50)])  # its marker is the gap
+    orders.values.append(good(50))
+    orders.run()
+    sleeping = orders.pause(P.AUDITED, 1, orders.replay(EARLIEST))
+    if is_overtaken:
+        orders.fill(100)
+        orders.run()
+    keep_the_newest_files(orders)
+
+    sleeping.resume()
+    ended = sleeping.wait()
+
+    assert ended.code == 0, ended.said
+    orders.run()
     orders.assert_clean()
 
 
@@ -105,6 +129,16 @@ def test_rollback_to_a_snapshot_that_says_nothing(lab: MakeLab) -> None:
 
     assert (ended.code, "frazil reset orders --to earliest" in ended.said) == (Terminal.exit_code, True), ended.said
     orders.assert_clean()
+
+
+def keep_the_newest_files(orders: Lab) -> None:
+    """All rows move to other files, and the old ones are deleted, as expiry does."""
+    for name in (ORDERS, LETTERS):
+        table = orders.load(name)
+        old = [Path(task.file.file_path.removeprefix("file://")) for task in table.scan().plan_files()]
+        table.overwrite(table.scan().to_arrow())
+        for file in old:
+            file.unlink()
 
 
 def expire_all_but_the_head(orders: Lab, rows: int) -> int:
