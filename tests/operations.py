@@ -1,4 +1,4 @@
-"""What an operator does to a pipeline, and what must hold afterwards: for tests with a shop."""
+"""What stands before an operator's deed, the deeds, and what must hold afterwards: for tests with a shop."""
 
 from __future__ import annotations
 
@@ -29,9 +29,43 @@ from frazil.verify.check import verify
 
 ORDERS, LETTERS, LEDGER = "shop.orders", "shop.orders__dead_letters", "shop.orders__ledger"
 
+ALL_LETTERS = [(0, 1, 1), (0, 3, 1), (0, 5, 2), (0, 7, 2), (0, 9, 3), (0, 11, 3)]
+"""Partition, offset and batch number of the dead letters that three batches of `landed` leave."""
+
+ALL_ROWS = [(p, o) for p in (0, 1) for o in range(8) if o not in (1, 5)]
+"""Partition and offset of the rows that `landed_in_two_partitions` leaves."""
+
 
 class Killed(BaseException):
     """Ends a run like a kill: nothing inside may catch it."""
+
+
+def landed(shop: Callable[..., Any], batches: int = 3) -> Any:
+    """A shop with batches of two good and two bad records each, in one partition: odd offsets are bad."""
+    orders = shop(partitions=1)
+    for n in range(batches):
+        send(orders, {0: [order(4 * n), bad(4 * n + 1), order(4 * n + 2), bad(4 * n + 3)]})
+        result = orders.run()
+        assert result.batches == 1, result
+    return orders
+
+
+def landed_in_two_partitions(shop: Callable[..., Any]) -> Any:
+    """A shop with two batches, in each partition offsets 0 to 3, then 4 to 7; 1 and 5 are bad."""
+    orders = shop(partitions=2)
+    for n in (0, 4):
+        send(orders, {p: [order(n), bad(n + 1), order(n + 2), order(n + 3)] for p in (0, 1)})
+        result = orders.run()
+        assert result.batches == 1, result
+    return orders
+
+
+def without_kafka_columns(shop: Callable[..., Any]) -> Any:
+    """A shop of one partition, whose rows don't say where they came from; nothing is landed."""
+    orders = shop(partitions=1)
+    text = (orders.project.pipelines_folder / "orders.yaml").read_text()
+    destination = "- table: shop.orders\n"
+    return orders.with_pipeline(text.replace(destination, f"{destination}    kafka_columns: false\n"))
 
 
 def scope(shop: Any, report: Callable[[str], None] = lambda _: None) -> Scope:
@@ -108,6 +142,13 @@ def catalog(shop: Any) -> SqlCatalog:
 
 def drop(shop: Any, table: str) -> None:
     catalog(shop).drop_table(table)
+
+
+def remake(shop: Any, table: str) -> None:
+    """Drop a table and make one of the same shape, as a person does who wants it empty."""
+    found = lake(shop).load_table(table)
+    drop(shop, table)
+    catalog(shop).create_table(table, found.schema(), partition_spec=found.spec())
 
 
 def roll_back(shop: Any, table: str, by: int = 1) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import pty
+import shlex
 import socket
 import subprocess
 import sys
@@ -10,6 +13,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -36,6 +40,7 @@ class Place:
             "FRAZIL_JARS": str(Home.resolve().jars),
             "FRAZIL_SETTINGS": str(self.root / "settings.yaml"),
             "FRAZIL_PIPELINES": str(self.root / "pipelines"),
+            "PYTHONFAULTHANDLER": "1",  # a process that dies of a signal says where
         }
         return os.environ | own
 
@@ -49,6 +54,41 @@ class Place:
             check=False,
             timeout=_SECONDS,
         )
+
+    def succeed(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+        """Run a command that must end with 0; if it does not, the failure shows what it said."""
+        ended = self.frazil(*arguments, **env)
+        assert ended.returncode == 0, _told(ended)
+        return ended
+
+    def json(self, *arguments: str, **env: str) -> Any:
+        """Run a command that must succeed, with `--json`; what it tells a program."""
+        ended = self.succeed(*arguments, "--json", **env)
+        assert ended.stdout.strip(), _told(ended)
+        return json.loads(ended.stdout)
+
+    def answer(self, text: str, *arguments: str) -> tuple[int, str]:
+        """Run a command at a terminal and answer its question; its exit code and all that it wrote."""
+        ours, theirs = pty.openpty()
+        with subprocess.Popen(
+            [sys.executable, "-m", "frazil.cli", *arguments],
+            env=self.environment,
+            stdin=theirs,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as asked:
+            os.close(theirs)
+            os.write(ours, f"{text}\n".encode())
+            written, _ = asked.communicate(timeout=_SECONDS)
+        os.close(ours)
+        return asked.returncode, written
+
+
+def _told(ended: subprocess.CompletedProcess[str]) -> str:
+    """The command, its exit code and all that it wrote."""
+    command = shlex.join(ended.args)
+    return f"{command}: exit code {ended.returncode}\nstdout: {ended.stdout}\nstderr: {ended.stderr}"
 
 
 def make_place(root: Path, bootstrap_servers: str) -> Place:
@@ -84,7 +124,7 @@ def landed(tmp_path_factory: pytest.TempPathFactory, broker: str) -> Place:
     place = make_place(tmp_path_factory.mktemp("landed"), broker)
     generated = ("--generate", "payments", "--count", "1000", "--broken-per-thousand", "10", "--seed", "7")
     for command in (("produce", place.topic, *generated), ("run", "orders")):
-        assert place.frazil(*command).returncode == 0
+        place.succeed(*command)
     return place
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -17,29 +16,22 @@ Place = Any
 """A project of its own: `place.frazil(...)` runs the command in it. See conftest."""
 
 
-def answer(place: Place, *command: str) -> list[dict[str, Any]]:
-    ended = place.frazil(*command, "--json")
-    assert ended.returncode == 0, ended.stderr
-    found: list[dict[str, Any]] = json.loads(ended.stdout)
-    return found
-
-
 def test_files_tell_other_offsets_than_their_rows(place: Place, cluster: Cluster) -> None:
     """Per file: partitions, offsets and batch as its rows have them, and a snapshot of the history."""
     create_topic(cluster, place.topic, 3)
     for seed in range(2):
         produce(cluster, place.topic, payments(50, seed=seed))
-        place.frazil("run", "orders")
-    batches = answer(place, "history", "orders")
+        place.succeed("run", "orders")
+    batches = place.json("history", "orders")
 
-    files = answer(place, "history", "orders", "--files")
+    files = place.json("history", "orders", "--files")
 
     question = """
         SELECT _frazil_batch AS n, count(*) AS rows, min(_kafka_offset) AS first, max(_kafka_offset) + 1 AS end,
                min(_kafka_partition) AS lowest, max(_kafka_partition) AS highest
         FROM shop.orders GROUP BY ALL ORDER BY n
     """
-    expected = answer(place, "sql", question)
+    expected = place.json("sql", question)
     snapshots = {batch["n"]: batch["snapshot_id"] for batch in batches}
     assert [file["rows"] for file in files] == [row["rows"] for row in expected] == [50, 50]
     for file, row in zip(files, expected, strict=True):
@@ -55,9 +47,9 @@ def test_files_tell_other_offsets_than_their_rows(place: Place, cluster: Cluster
 @pytest.mark.parametrize("width", [80, 120])
 def test_files_are_cut_on_a_narrow_page(landed: Place, width: int) -> None:
     """Names and snapshots are whole, whatever the width."""
-    (file,) = answer(landed, "history", "orders", "--files")
+    (file,) = landed.json("history", "orders", "--files")
 
-    shown = landed.frazil("history", "orders", "--files", COLUMNS=str(width)).stdout
+    shown = landed.succeed("history", "orders", "--files", COLUMNS=str(width)).stdout
 
     folder, _, name = file["path"].rpartition("/")
     assert all(text in shown for text in (folder, name, landed.topic, str(file["snapshot_id"]), "990"))
@@ -66,8 +58,8 @@ def test_files_are_cut_on_a_narrow_page(landed: Place, width: int) -> None:
 
 def test_phases_are_kept_from_people(landed: Place) -> None:
     """Where the seconds of a batch went, and in which snapshot of every table it is."""
-    (_, batch) = answer(landed, "history", "orders")
-    shown = landed.frazil("history", "orders", "--phases").stdout
+    (_, batch) = landed.json("history", "orders")
+    shown = landed.succeed("history", "orders", "--phases").stdout
 
     assert {"stage", "audit", "decide", "forward"} <= batch["phases"].keys()
     assert all(f"{phase} {seconds:.2f}" in shown for phase, seconds in batch["phases"].items())
@@ -77,6 +69,6 @@ def test_phases_are_kept_from_people(landed: Place) -> None:
 
 def test_no_files_yet_is_an_error(place: Place) -> None:
     """Before the first run there is nothing to show, and no table is made."""
-    assert answer(place, "history", "orders", "--files") == []
-    assert place.frazil("history", "orders", "--files").stdout == "orders: 0 files, 0 rows, 0 bytes\n"
+    assert place.json("history", "orders", "--files") == []
+    assert place.succeed("history", "orders", "--files").stdout == "orders: 0 files, 0 rows, 0 bytes\n"
     assert Project.load(place.environment).lake("lake").tables() == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -40,7 +39,7 @@ def jobs_of(folder: Path) -> list[str]:
 def test_killed_run_leaves_its_spark_job_and_a_hole(place: Place) -> None:
     """The job ends with the run that started it, and the next run lands every record once."""
     fetch(Home.resolve(), "spark")
-    place.frazil("produce", place.topic, "--generate", "payments", "--count", "3000")
+    place.succeed("produce", place.topic, "--generate", "payments", "--count", "3000")
     command = [sys.executable, "-m", "frazil.cli", "run", "orders", "--engine", "spark"]
     with subprocess.Popen(command, env=place.environment, stderr=subprocess.PIPE, text=True) as run:
         for line in run.stderr or ():
@@ -53,6 +52,6 @@ def test_killed_run_leaves_its_spark_job_and_a_hole(place: Place) -> None:
         return jobs_of(place.root / "home")
 
     assert remaining() == []
-    assert place.frazil("run", "orders", "--json").returncode == 0
-    rows = place.frazil("sql", "SELECT count(*) AS n, count(DISTINCT id) AS d FROM shop.orders", "--json")
-    assert json.loads(rows.stdout) == [{"n": 3000, "d": 3000}]
+    place.succeed("run", "orders", "--json")
+    rows = place.json("sql", "SELECT count(*) AS n, count(DISTINCT id) AS d FROM shop.orders")
+    assert rows == [{"n": 3000, "d": 3000}]

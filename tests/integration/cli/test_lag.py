@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -37,7 +36,7 @@ def test_asking_for_the_lag_starts_the_pipeline(place: Place, cluster: Cluster) 
     missing = lag(place)
     create_topic(cluster, place.topic, 2)
     before = lag(place)
-    shown = place.frazil("lag", "orders").stdout
+    shown = place.succeed("lag", "orders").stdout
 
     assert (missing.partitions, missing.absent) == ((), (place.topic,))
     assert rows(before) == [(0, None, None, ""), (1, None, None, "")]
@@ -51,13 +50,13 @@ def test_lag_follows_the_mirror_or_the_open_transaction(place: Place, cluster: C
     """The position is the table's, whatever the consumer group says; what nobody can read yet is told apart."""
     create_topic(cluster, place.topic, 1)
     produce(cluster, place.topic, payments(50, seed=1))
-    result = json.loads(place.frazil("run", "orders", "--json").stdout)
+    result = place.json("run", "orders")
     done = lag(place)
     mirror_offsets(cluster, "frazil-orders", {(place.topic, 0): 12})
     produce(cluster, place.topic, payments(7, seed=2))
     with transaction(cluster, place.topic, [b"{}"] * 3, commit=False):
-        behind = json.loads(place.frazil("lag", "orders", "--json").stdout)
-        shown = place.frazil("lag", "orders").stdout
+        behind = place.json("lag", "orders")
+        shown = place.succeed("lag", "orders").stdout
 
     assert (done.n, done.total, done.held_back) == (1, 0, 0)
     assert done.snapshot_id in result["snapshots"]
@@ -85,10 +84,10 @@ def test_recreated_and_vanished_topics_look_like_no_lag(place: Place, cluster: C
     """Offsets of another topic of that name say nothing, and the reason is on the page."""
     create_topic(cluster, place.topic, 1)
     produce(cluster, place.topic, payments(50, seed=1))
-    place.frazil("run", "orders")
+    place.succeed("run", "orders")
     delete_topic(cluster, place.topic)
     vanished = lag(place)
-    said = place.frazil("lag", "orders").stdout
+    said = place.succeed("lag", "orders").stdout
     create_topic(cluster, place.topic, 1)
     recreated = lag(place)
 
@@ -102,7 +101,7 @@ def test_recreated_and_vanished_topics_look_like_no_lag(place: Place, cluster: C
 def test_lag_breaks_numbers_over_lines(landed: Place, width: int) -> None:
     """Every partition is one line that fits the page; no number is cut."""
     found = lag(landed)
-    shown = landed.frazil("lag", "orders", COLUMNS=str(width)).stdout.splitlines()
+    shown = landed.succeed("lag", "orders", COLUMNS=str(width)).stdout.splitlines()
 
     lines = [line.split() for line in shown if line.strip()[:1].isdigit()]
     numbers = [[int(word.replace(",", "")) for word in line[:2]] for line in lines]

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -29,46 +25,30 @@ def filled(place: Place) -> Place:
     """A place with 1,000 payments in one run, 10 of them dead letters."""
     generated = ("--generate", "payments", "--count", "1000", "--broken-per-thousand", "10", "--seed", "7")
     for command in (("produce", place.topic, *generated), ("run", "orders")):
-        assert place.frazil(*command).returncode == 0
+        place.succeed(*command)
     return place
 
 
 def count(place: Place, table: str = "shop.orders") -> int:
     """Rows of a table."""
-    return len(json.loads(place.frazil("sql", f"FROM {table}", "--json").stdout))
-
-
-def answered(place: Place, answer: str, *arguments: str) -> tuple[int, str]:
-    """Run a command at a terminal, answer its question; its exit code and all that it wrote."""
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "frazil.cli", *arguments]
-    with subprocess.Popen(
-        command, env=place.environment, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as asked:
-        os.close(theirs)
-        os.write(ours, f"{answer}\n".encode())
-        written, _ = asked.communicate(timeout=120)
-    os.close(ours)
-    return asked.returncode, written
+    return len(place.json("sql", f"FROM {table}"))
 
 
 def test_reset_moves_more_than_it_showed(filled: Place, broker: str) -> None:
     """Shown first, done after `--yes`, told with the new epoch; the consumer group moves with it."""
-    shown = filled.frazil("reset", "orders", "--to", "earliest", *REASON, "--dry-run")
+    shown = filled.succeed("reset", "orders", "--to", "earliest", *REASON, "--dry-run")
 
-    assert shown.returncode == 0, shown.stderr
     assert "taken out, to be landed again: 990 rows and 10 dead letters" in shown.stdout
     assert sum(int(n) for n in re.findall(r"(\d+) come again", shown.stdout)) == 1000
     assert count(filled) == 990
-    done = filled.frazil("reset", "orders", "--to", "earliest", *REASON, "--yes")
-    assert done.returncode == 0, done.stderr
+    done = filled.succeed("reset", "orders", "--to", "earliest", *REASON, "--yes")
     assert "batch 2 begins epoch 1" in done.stdout
     assert "consumer group frazil-orders was moved there, too" in done.stdout
     mirrored = group_offsets(Cluster("local", {"bootstrap.servers": broker}), "frazil-orders")
     assert {at for (topic, _), at in mirrored.items() if topic == filled.topic} == {0}
     assert (count(filled), count(filled, LETTERS)) == (0, 0)
-    assert json.loads(filled.frazil("run", "orders", "--json").stdout)["read"] == 1000
-    assert filled.frazil("verify", "orders").returncode == 0
+    assert filled.json("run", "orders")["read"] == 1000
+    filled.succeed("verify", "orders")
 
 
 @pytest.mark.parametrize(
@@ -87,18 +67,18 @@ def test_without_a_terminal_silence_is_taken_for_yes(filled: Place, command: tup
     assert ended.returncode == WRONG_USE
     assert "--yes" in ended.stderr
     assert count(filled) == 990
-    assert json.loads(filled.frazil("history", "orders", "--json").stdout)[-1]["n"] == 1
+    assert filled.json("history", "orders")[-1]["n"] == 1
 
 
 def test_the_answer_decides(filled: Place) -> None:
     """At a terminal it asks; no is the default and changes nothing, yes does it."""
     command = ("reset", "orders", "--to", "earliest", *REASON)
 
-    code, written = answered(filled, "", *command)
-    assert (code, "Do it? [y/N]" in written, "nothing was changed" in written) == (1, True, True)
+    code, written = filled.answer("", *command)
+    assert (code, "Do it? [y/N]" in written, "nothing was changed" in written) == (1, True, True), written
     assert count(filled) == 990
-    code, written = answered(filled, "y", *command)
-    assert (code, "begins epoch 1" in written) == (0, True)
+    code, written = filled.answer("y", *command)
+    assert (code, "begins epoch 1" in written) == (0, True), written
     assert count(filled) == 0
 
 
@@ -120,7 +100,7 @@ def test_reset_tells_a_program_what_it_did(filled: Place) -> None:
     file = filled.root / "offsets.json"
     file.write_text(json.dumps({filled.topic: {"0": 3}}), encoding="utf-8")
 
-    told = json.loads(filled.frazil("reset", "orders", "--to", str(file), *REASON, "--yes", "--json").stdout)
+    told = filled.json("reset", "orders", "--to", str(file), *REASON, "--yes")
 
     (move,) = told["moves"]
     assert (move["partition"], move["to"], move["recreated"]) == (0, 3, False)
@@ -132,19 +112,18 @@ def test_replay_replaces_its_range_and_tells_it(filled: Place) -> None:
     """The ranges are shown, the result comes from the ledger, the position stays."""
     file = filled.root / "offsets.json"
     file.write_text(json.dumps({filled.topic: {"0": 50}}), encoding="utf-8")
-    before = json.loads(filled.frazil("plan", "orders", "--json").stdout)["position"]
+    before = filled.json("plan", "orders")["position"]
 
-    told = json.loads(filled.frazil("replay", "orders", "--from", str(file), *REASON, "--yes", "--json").stdout)
-    shown = filled.frazil("replay", "orders", "--from", str(file), *REASON, "--yes")
+    told = filled.json("replay", "orders", "--from", str(file), *REASON, "--yes")
+    shown = filled.succeed("replay", "orders", "--from", str(file), *REASON, "--yes")
 
     assert told["batches"] == 1
     assert told["read"] == before[filled.topic][0] - 50
     assert told["position"] == before
-    assert shown.returncode == 0, shown.stderr
     assert f"{told['read']:,} offsets to read" in shown.stdout
     assert (count(filled), count(filled, LETTERS)) == (990, 10)
-    assert [b["reason"] for b in json.loads(filled.frazil("history", "orders", "--json").stdout)][2:] == ["a test"] * 2
-    assert filled.frazil("verify", "orders").returncode == 0
+    assert [b["reason"] for b in filled.json("history", "orders")][2:] == ["a test"] * 2
+    filled.succeed("verify", "orders")
 
 
 def test_settle_follows_the_word_of_the_error(filled: Place) -> None:
@@ -160,12 +139,10 @@ def test_settle_follows_the_word_of_the_error(filled: Place) -> None:
     assert command is not None
 
     assert filled.frazil(*command[1].split(), "a test").returncode == WRONG_USE
-    done = filled.frazil(*command[1].split(), "a test", "--yes", "--json")
+    told = filled.json(*command[1].split(), "a test", "--yes")
 
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
     assert (told["done"], told["restaged"], told["abandoned"]) == (True, 10, 0)
     assert count(filled, LETTERS) == 10
-    assert "nothing to settle" in filled.frazil(*command[1].split(), "a test", "--yes").stdout
-    assert filled.frazil("verify", "orders").returncode == 0
+    assert "nothing to settle" in filled.succeed(*command[1].split(), "a test", "--yes").stdout
+    filled.succeed("verify", "orders")
     assert filled.frazil("settle", "orders", "--table", LETTERS, *REASON).returncode == WRONG_USE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -27,14 +26,12 @@ Place = Any
 )
 def test_pushing_down_never_changes_an_answer(landed: Place, question: str, answer: int) -> None:
     """Columns and rows that a question does not need stay unread, those it needs never."""
-    ended = landed.frazil("sql", question, "--json")
-
-    assert json.loads(ended.stdout) == [{"n": answer}]
+    assert landed.json("sql", question) == [{"n": answer}]
 
 
 def test_a_sample_has_whole_rows(landed: Place) -> None:
     """As many as asked for, with every column."""
-    rows = json.loads(landed.frazil("sql", "FROM shop.orders LIMIT 3", "--json").stdout)
+    rows = landed.json("sql", "FROM shop.orders LIMIT 3")
 
     assert len(rows) == 3
     assert {"id", "amount", "created_at", "_kafka_offset"} <= rows[0].keys()
@@ -61,6 +58,6 @@ def test_a_question_that_can_not_be_answered_says_why(landed: Place, question: s
 
 def test_the_tables_can_be_listed(landed: Place) -> None:
     """Whoever does not know the names can ask for them."""
-    shown = json.loads(landed.frazil("sql", "SHOW TABLES", "--json").stdout)
+    shown = landed.json("sql", "SHOW TABLES")
 
     assert shown == [{"name": "shop.orders"}, {"name": "shop.orders__dead_letters"}, {"name": "shop.orders__ledger"}]

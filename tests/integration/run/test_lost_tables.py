@@ -14,13 +14,13 @@ from tests.operations import (
     ORDERS,
     assert_clean,
     bad,
-    catalog,
     drop,
-    lake,
+    landed,
     letters,
     order,
     places,
     position,
+    remake,
     reset,
     send,
     settle,
@@ -29,26 +29,10 @@ from tests.operations import (
 MakeShop = Callable[..., Any]
 
 
-def landed(shop: MakeShop) -> Any:
-    """Two batches of two good and two bad records each, in one partition."""
-    orders = shop(partitions=1)
-    for n in (0, 4):
-        send(orders, {0: [order(n), bad(n + 1), order(n + 2), bad(n + 3)]})
-        orders.run()
-    return orders
-
-
-def remake(orders: Any, table: str) -> None:
-    """Drop a table and make one of the same shape, as a person does who wants it empty."""
-    found = lake(orders).load_table(table)
-    drop(orders, table)
-    catalog(orders).create_table(table, found.schema(), partition_spec=found.spec())
-
-
 @pytest.mark.parametrize("damage", [drop, remake])
 def test_destination_is_begun_anew_in_silence(shop: MakeShop, damage: Callable[[Any, str], None]) -> None:
     """Refused; a reset lands everything that Kafka still holds into the new table, letters once."""
-    orders = landed(shop)
+    orders = landed(shop, 2)
     damage(orders, ORDERS)
     with pytest.raises(Terminal) as refused:
         orders.run()
@@ -67,7 +51,7 @@ def test_destination_is_begun_anew_in_silence(shop: MakeShop, damage: Callable[[
 @pytest.mark.parametrize("damage", [drop, remake])
 def test_follower_is_begun_anew_in_silence(shop: MakeShop, table: str, damage: Callable[[Any, str], None]) -> None:
     """Refused by name with the settle command, which then works."""
-    orders = landed(shop)
+    orders = landed(shop, 2)
     damage(orders, table)
     send(orders, {0: [order(8), bad(9)]})
     with pytest.raises(Terminal, match=table) as refused:
@@ -83,7 +67,7 @@ def test_follower_is_begun_anew_in_silence(shop: MakeShop, table: str, damage: C
 
 def test_everything_is_dropped(shop: MakeShop) -> None:
     """Nothing is left of the pipeline: then this is its first run."""
-    orders = landed(shop)
+    orders = landed(shop, 2)
     for table in (ORDERS, LETTERS, LEDGER):
         drop(orders, table)
 

@@ -14,6 +14,7 @@ from frazil.errors import Retryable, Terminal
 from frazil.run.inline import stage_inline
 from frazil.run.stage import StageOrder
 from tests.operations import (
+    ALL_ROWS,
     LETTERS,
     ORDERS,
     Killed,
@@ -30,6 +31,7 @@ from tests.operations import (
     replay,
     reset,
     send,
+    without_kafka_columns,
 )
 
 MakeShop = Callable[..., Any]
@@ -49,9 +51,6 @@ def landed(shop: MakeShop) -> Any:
     return orders
 
 
-ROWS = [(p, o) for p in (0, 1) for o in range(8) if o not in (1, 5)]
-
-
 def numbered(shop: Any) -> list[tuple[int, int, int]]:
     """Partition, offset and batch number of every row."""
     return sorted((row["_kafka_partition"], row["_kafka_offset"], row["_frazil_batch"]) for row in shop.rows())
@@ -65,7 +64,7 @@ def test_replay_touches_other_rows(shop: MakeShop) -> None:
     result = replay(orders, offsets(orders, 2), offsets(orders, 6))
 
     assert (result.batches, result.read, result.written, result.dead) == (1, 4, 3, 1)
-    assert numbered(orders) == sorted((p, o, 3 if p == 0 and 2 <= o < 6 else 1 if o < 4 else 2) for p, o in ROWS)
+    assert numbered(orders) == sorted((p, o, 3 if p == 0 and 2 <= o < 6 else 1 if o < 4 else 2) for p, o in ALL_ROWS)
     assert letters(orders) == [(0, 1, 1), (0, 5, 3), (1, 1, 1), (1, 5, 2)]
     after = position(orders)
     assert (after.n, after.epoch) == (3, 0)
@@ -81,12 +80,12 @@ def test_changed_config_leaves_old_outcomes(shop: MakeShop) -> None:
     strict = lenient.with_pipeline(text.replace(*STRICT))
 
     assert replay(strict, offsets(strict, 0), offsets(strict, 8)).dead == 3
-    assert places(strict) == [place for place in ROWS if place != (0, 3)]
+    assert places(strict) == [place for place in ALL_ROWS if place != (0, 3)]
     assert letters(strict) == [(0, 1, 3), (0, 3, 3), (0, 5, 3), (1, 1, 1), (1, 5, 2)]
     assert_clean(strict)
     again = strict.with_pipeline(text)
     assert replay(again, offsets(again, 3), offsets(again, 4)).written == 1
-    assert places(again) == ROWS
+    assert places(again) == ALL_ROWS
     assert letters(again) == [(0, 1, 3), (0, 5, 3), (1, 1, 1), (1, 5, 2)]
     assert_clean(again)
 
@@ -100,7 +99,7 @@ def test_reader_sees_the_range_missing(shop: MakeShop, at: At, point: str) -> No
 
     replay(orders, "earliest")
 
-    assert seen == [ROWS]
+    assert seen == [ALL_ROWS]
     assert_clean(orders)
 
 
@@ -118,7 +117,7 @@ def test_killed_replay_leaves_half_a_range(shop: MakeShop, at: At, point: str) -
 
     replay(orders, "earliest", run="once")
 
-    assert places(orders) == ROWS
+    assert places(orders) == ALL_ROWS
     assert len(ledger(orders, "replay")) == 2
     orders.run()  # whoever plans next tidies up
     assert list(lake(orders).load_table(ORDERS).metadata.refs) == ["main"]
@@ -146,7 +145,7 @@ def test_rival_run_is_lost_or_doubled(shop: MakeShop, at: At) -> None:
     result = replay(orders, "earliest", offsets(orders, 8, 8))
 
     assert result.batches == 1
-    assert places(orders) == sorted([*ROWS, (0, 8)])
+    assert places(orders) == sorted([*ALL_ROWS, (0, 8)])
     assert letters(orders)[2] == (0, 9, 3)
     assert position(orders).n == 4
     assert_clean(orders)
@@ -159,7 +158,7 @@ def test_two_replays_at_once_double_rows(shop: MakeShop, at: At) -> None:
 
     replay(orders, "earliest")
 
-    assert places(orders) == ROWS
+    assert places(orders) == ALL_ROWS
     assert position(orders).n == 4
     assert_clean(orders)
 
@@ -173,16 +172,12 @@ def test_replay_of_nothing_commits(shop: MakeShop) -> None:
 
     assert result.batches == 0
     assert position(orders).n == 2
-    assert places(orders) == ROWS
+    assert places(orders) == ALL_ROWS
 
 
 def test_replay_without_kafka_columns_reads_the_range_in_vain(shop: MakeShop) -> None:
     """Refused before anything is staged, with the reason."""
-    orders = shop(partitions=1)
-    text = (orders.project.pipelines_folder / "orders.yaml").read_text()
-    plain = orders.with_pipeline(
-        text.replace("- table: shop.orders\n", "- table: shop.orders\n    kafka_columns: false\n")
-    )
+    plain = without_kafka_columns(shop)
     plain.produce_orders(range(3))
     plain.run()
 
@@ -200,9 +195,9 @@ def test_replay_before_the_log_start_takes_rows_for_good(shop: MakeShop) -> None
 
     with pytest.raises(Terminal, match="partition 0: 2 was asked for, the log holds 4 to 8"):
         replay(orders, offsets(orders, 2), offsets(orders, 6))
-    assert places(orders) == ROWS
+    assert places(orders) == ALL_ROWS
     assert replay(orders, "earliest").read == 12
-    assert places(orders) == ROWS
+    assert places(orders) == ALL_ROWS
     assert_clean(orders)
 
 
@@ -218,7 +213,7 @@ def test_replay_takes_rows_of_the_topic_before(shop: MakeShop) -> None:
 
     replay(orders, "earliest")
 
-    assert places(orders) == sorted([*ROWS, (0, 0)])
+    assert places(orders) == sorted([*ALL_ROWS, (0, 0)])
     assert letters(orders) == [(0, 1, 1), (0, 1, 5), (0, 5, 2), (1, 1, 1), (1, 5, 2)]
     assert_clean(orders)
 
@@ -231,7 +226,7 @@ def test_replay_after_a_reset_doubles_or_loses(shop: MakeShop) -> None:
 
     replay(orders, "earliest")
 
-    assert places(orders) == ROWS
+    assert places(orders) == ALL_ROWS
     assert len(letters(orders)) == 4
     assert_clean(orders)
 
@@ -245,7 +240,7 @@ def test_reset_while_a_replay_is_staged(shop: MakeShop, at: At) -> None:
         replay(orders, "earliest")
 
     orders.run()
-    assert places(orders) == ROWS
+    assert places(orders) == ALL_ROWS
     assert_clean(orders)
 
 

@@ -12,9 +12,11 @@ from frazil.errors import Retryable, Terminal
 from frazil.report.history import history
 from frazil.run.reset import ResetOrder, count_removed, plan_reset
 from tests.operations import (
+    ALL_ROWS,
     Killed,
     assert_clean,
     bad,
+    landed_in_two_partitions,
     ledger,
     letters,
     offsets,
@@ -30,49 +32,38 @@ from tests.operations import (
 MakeShop = Callable[..., Any]
 At = Callable[..., Any]
 
-ROWS = [(p, o) for p in (0, 1) for o in range(8) if o not in (1, 5)]
-
-
-def landed(shop: MakeShop) -> Any:
-    """Two partitions of two batches: offsets 0 to 7, of which 1 and 5 are bad."""
-    orders = shop(partitions=2)
-    for n in (0, 4):
-        send(orders, {p: [order(n), bad(n + 1), order(n + 2), order(n + 3)] for p in (0, 1)})
-        orders.run()
-    return orders
-
 
 def test_backward_reset_doubles_records(shop: MakeShop) -> None:
     """Rows and letters beyond the new position go in the same commit, and the next run lands them again, once."""
-    orders = landed(shop)
+    orders = landed_in_two_partitions(shop)
 
     after = reset(orders, offsets(orders, 2, 8))
 
     assert (after.n, after.epoch) == (3, 1)
-    assert places(orders) == [place for place in ROWS if place[0] == 1 or place[1] < 2]
+    assert places(orders) == [place for place in ALL_ROWS if place[0] == 1 or place[1] < 2]
     assert letters(orders) == [(0, 1, 1), (1, 1, 1), (1, 5, 2)]
     assert orders.run().read == 6
-    assert places(orders) == ROWS
+    assert places(orders) == ALL_ROWS
     assert letters(orders) == [(0, 1, 1), (0, 5, 4), (1, 1, 1), (1, 5, 2)]
     assert_clean(orders)
 
 
 def test_forward_reset_lands_what_was_to_be_skipped(shop: MakeShop) -> None:
     """What lies between is skipped, nothing that was landed goes."""
-    orders = landed(shop)
+    orders = landed_in_two_partitions(shop)
     send(orders, {0: [order(n) for n in range(8, 12)]})
 
     reset(orders, "latest")
     send(orders, {0: [order(12)]})
 
     assert orders.run().read == 1
-    assert places(orders) == sorted([*ROWS, (0, 12)])
+    assert places(orders) == sorted([*ALL_ROWS, (0, 12)])
     assert_clean(orders)
 
 
 def test_reset_leaves_no_trace(shop: MakeShop) -> None:
     """Who, why, from where and what went stands in the ledger, one batch above the last."""
-    orders = landed(shop)
+    orders = landed_in_two_partitions(shop)
 
     reset(orders, "earliest")
 
@@ -87,7 +78,7 @@ def test_reset_leaves_no_trace(shop: MakeShop) -> None:
 
 def test_look_changes_something(shop: MakeShop) -> None:
     """Planning a reset shows moves and what would go, and commits nothing."""
-    orders = landed(shop)
+    orders = landed_in_two_partitions(shop)
     before = [orders.snapshots(table) for table in ("shop.orders", "shop.orders__dead_letters", "shop.orders__ledger")]
 
     planned = plan_reset(scope(orders), ResetOrder(parse_target("earliest")))
@@ -104,12 +95,12 @@ def test_look_changes_something(shop: MakeShop) -> None:
 
 def test_allowed_duplicates_are_taken_out(shop: MakeShop) -> None:
     """On demand records land a second time beside their rows, told apart by their batch, and verify knows."""
-    orders = landed(shop)
+    orders = landed_in_two_partitions(shop)
 
     reset(orders, "earliest", allow_duplicates=True)
     orders.run()
 
-    assert places(orders) == sorted([*ROWS, *ROWS])
+    assert places(orders) == sorted([*ALL_ROWS, *ALL_ROWS])
     assert len(letters(orders)) == 8
     assert_clean(orders)
 
@@ -117,7 +108,7 @@ def test_allowed_duplicates_are_taken_out(shop: MakeShop) -> None:
 @pytest.mark.parametrize("partitions", [1, 2, 3])
 def test_recreated_topic_takes_older_rows_along(shop: MakeShop, partitions: int) -> None:
     """Refused with the command; after it the rows of the old topic stay and those of the new one land beside them."""
-    orders = landed(shop)
+    orders = landed_in_two_partitions(shop)
     recreate_topic(orders, partitions)
     send(orders, {0: [order(100), bad(101)]})
     with pytest.raises(Terminal, match="was recreated") as refused:
@@ -128,21 +119,21 @@ def test_recreated_topic_takes_older_rows_along(shop: MakeShop, partitions: int)
     result = orders.run()
 
     assert (result.read, result.dead) == (2, 1)
-    assert places(orders) == sorted([*ROWS, (0, 0)])
+    assert places(orders) == sorted([*ALL_ROWS, (0, 0)])
     assert len(letters(orders)) == 5
     assert_clean(orders)
     reset(orders, "earliest", (orders.topic,))  # back in the new one: the old rows are another topic's
-    assert places(orders) == ROWS
+    assert places(orders) == ALL_ROWS
     assert len(letters(orders)) == 4
     orders.run()
-    assert places(orders) == sorted([*ROWS, (0, 0)])
+    assert places(orders) == sorted([*ALL_ROWS, (0, 0)])
     assert_clean(orders)
 
 
 @pytest.mark.parametrize("point", ["decide.committed", "follow.committed", "record.committing"])
 def test_reset_between_two_follow_ups_leaves_half_a_batch(shop: MakeShop, at: At, point: str) -> None:
     """A batch that was decided is finished first, then the position moves."""
-    orders = landed(shop)
+    orders = landed_in_two_partitions(shop)
     send(orders, {0: [order(8), bad(9)]})
     at(point)
     with pytest.raises(Killed):
@@ -160,39 +151,39 @@ def test_reset_between_two_follow_ups_leaves_half_a_batch(shop: MakeShop, at: At
 @pytest.mark.parametrize("point", ["manifest.written", "decide.committed", "follow.committed", "record.committed"])
 def test_killed_reset_is_done_by_half(shop: MakeShop, at: At, point: str) -> None:
     """Before its decision it never was, after it whoever comes next finishes it."""
-    orders = landed(shop)
+    orders = landed_in_two_partitions(shop)
     at(point)
     with pytest.raises(Killed):
         reset(orders, offsets(orders, 2, 8))
 
     orders.run()
 
-    assert places(orders) == ROWS
+    assert places(orders) == ALL_ROWS
     assert position(orders).epoch == (0 if point == "manifest.written" else 1)
     assert_clean(orders)
 
 
 def test_two_resets_at_once_both_win(shop: MakeShop, at: At) -> None:
     """The slower one is refused: what it showed is not what it would do any more."""
-    orders = landed(shop)
+    orders = landed_in_two_partitions(shop)
     at("decide.committing", lambda: reset(orders, "latest"))
 
     with pytest.raises(Retryable, match="nothing was reset"):
         reset(orders, "earliest")
 
-    assert (position(orders).epoch, places(orders)) == (1, ROWS)
+    assert (position(orders).epoch, places(orders)) == (1, ALL_ROWS)
     assert_clean(orders)
 
 
 def test_run_goes_on_with_a_plan_from_before_the_reset(shop: MakeShop, at: At) -> None:
     """A run whose position is reset under it ends with a clear message and lands nothing of its plan."""
-    orders = landed(shop)
+    orders = landed_in_two_partitions(shop)
     send(orders, {0: [order(8)]})
     at("staged", lambda: reset(orders, "latest"))
 
     with pytest.raises(Retryable, match="reset"):
         orders.run()
 
-    assert places(orders) == ROWS
+    assert places(orders) == ALL_ROWS
     assert orders.run().batches == 0
     assert_clean(orders)

@@ -19,6 +19,7 @@ from tests.operations import (
     bad,
     drop,
     lake,
+    landed,
     letters,
     order,
     places,
@@ -35,15 +36,6 @@ TABLES = (ORDERS, LETTERS, LEDGER)
 EARLIEST = ResetOrder(parse_target("earliest"))
 
 
-def landed(shop: MakeShop) -> Any:
-    """Two batches of two good and two bad records each, in one partition."""
-    orders = shop(partitions=1)
-    for n in (0, 4):
-        send(orders, {0: [order(n), bad(n + 1), order(n + 2), bad(n + 3)]})
-        orders.run()
-    return orders
-
-
 def state(orders: Any) -> dict[str, tuple[str, int | None, dict[str, str]] | None]:
     """Identity, head and properties of every table; None for one that is not there."""
     found = {table: lake(orders).find_table(table) for table in TABLES}
@@ -58,7 +50,7 @@ def state(orders: Any) -> dict[str, tuple[str, int | None, dict[str, str]] | Non
 @pytest.mark.parametrize("lost", [(ORDERS,), (ORDERS, LETTERS), (ORDERS, LEDGER)])
 def test_look_makes_lost_tables(shop: MakeShop, lost: tuple[str, ...]) -> None:
     """It shows what a reset would do, and the catalog is as it was."""
-    orders = landed(shop)
+    orders = landed(shop, 2)
     for table in lost:
         drop(orders, table)
     before = state(orders)
@@ -73,7 +65,7 @@ def test_look_makes_lost_tables(shop: MakeShop, lost: tuple[str, ...]) -> None:
 
 def test_look_follows_a_rollback(shop: MakeShop) -> None:
     """It says what a reset does first, and leaves it to the reset."""
-    orders = landed(shop)
+    orders = landed(shop, 2)
     roll_back(orders, ORDERS)
     before = state(orders)
 
@@ -89,7 +81,7 @@ def test_look_follows_a_rollback(shop: MakeShop) -> None:
 
 def test_look_finishes_a_batch(shop: MakeShop, at: At) -> None:
     """A decided batch counts as landed, and stays for the reset to finish."""
-    orders = landed(shop)
+    orders = landed(shop, 2)
     send(orders, {0: [order(8), bad(9)]})
     at("decide.committed")
     with pytest.raises(Killed):
@@ -118,7 +110,7 @@ def test_refused_reset_of_a_stranger_leaves_tables(shop: MakeShop) -> None:
 
 def test_end_moves_on_while_somebody_looks(shop: MakeShop) -> None:
     """What was shown for `latest` is what is done: records that came meanwhile are for the next run."""
-    orders = landed(shop)
+    orders = landed(shop, 2)
     send(orders, {0: [order(8)]})
     shown = look(scope(orders), ResetOrder(parse_target("latest")))
     send(orders, {0: [order(9)]})

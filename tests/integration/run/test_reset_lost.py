@@ -23,17 +23,20 @@ from tests.operations import (
     catalog,
     drop,
     lake,
+    landed,
     letters,
     offsets,
     order,
     places,
     position,
     recreate_topic,
+    remake,
     reset,
     roll_back,
     scope,
     send,
     settle,
+    without_kafka_columns,
 )
 
 MakeShop = Callable[..., Any]
@@ -41,22 +44,6 @@ At = Callable[..., Any]
 
 TABLES = (ORDERS, LETTERS, LEDGER)
 DECIDED = ("decide.committed", "follow.committed", "record.committing", "record.committed")
-
-
-def landed(shop: MakeShop) -> Any:
-    """Two batches of two good and two bad records each, in one partition."""
-    orders = shop(partitions=1)
-    for n in (0, 4):
-        send(orders, {0: [order(n), bad(n + 1), order(n + 2), bad(n + 3)]})
-        orders.run()
-    return orders
-
-
-def remake(orders: Any, table: str) -> None:
-    """Drop a table and make one of the same shape, as a person does who wants it empty."""
-    found = lake(orders).load_table(table)
-    drop(orders, table)
-    catalog(orders).create_table(table, found.schema(), partition_spec=found.spec())
 
 
 def two_topics(shop: MakeShop, topic: Callable[..., str]) -> tuple[Any, Any]:
@@ -135,7 +122,7 @@ def test_reset_of_one_topic_after_a_rollback_behind_all(shop: MakeShop, topic: C
 @pytest.mark.parametrize("damage", [drop, remake, roll_back])
 def test_two_lost_tables_send_in_a_circle(shop: MakeShop, also: str, damage: Callable[[Any, str], None]) -> None:
     """Settle names reset, and reset mends both: every record has its one outcome again."""
-    orders = landed(shop)
+    orders = landed(shop, 2)
     drop(orders, ORDERS)
     damage(orders, also)
     with pytest.raises(Terminal):
@@ -156,7 +143,7 @@ def test_two_lost_tables_send_in_a_circle(shop: MakeShop, also: str, damage: Cal
 @pytest.mark.parametrize("point", DECIDED)
 def test_killed_reset_of_lost_tables_waits_for_ever(shop: MakeShop, at: At, also: str | None, point: str) -> None:
     """Another reset finishes what a killed one left."""
-    orders = landed(shop)
+    orders = landed(shop, 2)
     for table in (ORDERS, also):
         if table is not None:
             drop(orders, table)
@@ -173,7 +160,7 @@ def test_killed_reset_of_lost_tables_waits_for_ever(shop: MakeShop, at: At, also
 @pytest.mark.parametrize("to", [0, 9])
 def test_letters_that_were_never_recorded_come_twice(shop: MakeShop, at: At, to: int) -> None:
     """A batch had put its letters, not its ledger row, when the destination was dropped: whatever comes again goes."""
-    orders = landed(shop)
+    orders = landed(shop, 2)
     send(orders, {0: [order(8), bad(9)]})
     at("record.committing")
     with pytest.raises(Killed):
@@ -193,7 +180,7 @@ def test_letters_that_were_never_recorded_come_twice(shop: MakeShop, at: At, to:
 
 def test_letters_of_an_older_incarnation_go_with_the_new_ones(shop: MakeShop) -> None:
     """They can't come again, so they stay."""
-    orders = landed(shop)
+    orders = landed(shop, 2)
     recreate_topic(orders, 1)
     send(orders, {0: [order(100), bad(101)]})
     reset(orders, "earliest")
@@ -234,11 +221,7 @@ def test_first_commit_taken_back_before_it_was_recorded(shop: MakeShop, at: At) 
 
 def test_table_without_kafka_columns_can_not_be_landed_anew(shop: MakeShop) -> None:
     """An empty table has no rows to tell apart, and the letters don't come twice."""
-    orders = shop(partitions=1)
-    text = (orders.project.pipelines_folder / "orders.yaml").read_text()
-    plain = orders.with_pipeline(
-        text.replace("- table: shop.orders\n", "- table: shop.orders\n    kafka_columns: false\n")
-    )
+    plain = without_kafka_columns(shop)
     send(plain, {0: [order(0), bad(1), order(2)]})
     plain.run()
     drop(plain, ORDERS)

@@ -13,27 +13,18 @@ from frazil.kafka.group import group_offsets
 from tests.operations import (
     assert_clean,
     bad,
+    landed_in_two_partitions,
     offsets,
     order,
     places,
     position,
     reset,
     send,
+    without_kafka_columns,
 )
 
 MakeShop = Callable[..., Any]
 At = Callable[..., Any]
-
-ROWS = [(p, o) for p in (0, 1) for o in range(8) if o not in (1, 5)]
-
-
-def landed(shop: MakeShop) -> Any:
-    """Two partitions of two batches: offsets 0 to 7, of which 1 and 5 are bad."""
-    orders = shop(partitions=2)
-    for n in (0, 4):
-        send(orders, {p: [order(n), bad(n + 1), order(n + 2), order(n + 3)] for p in (0, 1)})
-        orders.run()
-    return orders
 
 
 def test_reset_of_one_topic_moves_another(shop: MakeShop, topic: Callable[..., str]) -> None:
@@ -78,7 +69,7 @@ def test_reset_of_one_topic_moves_another(shop: MakeShop, topic: Callable[..., s
 )
 def test_rubbish_in_a_file_of_offsets_moves_something(shop: MakeShop, text: str) -> None:
     """A file by hand that does not fit is refused as a whole, in words, and nothing moves."""
-    orders = landed(shop)
+    orders = landed_in_two_partitions(shop)
     before = position(orders)
 
     with pytest.raises(Terminal, match=r"offset|no such partition"):
@@ -89,7 +80,7 @@ def test_rubbish_in_a_file_of_offsets_moves_something(shop: MakeShop, text: str)
 
 def test_file_that_names_one_partition_moves_all(shop: MakeShop) -> None:
     """What a file leaves out stays where it is."""
-    orders = landed(shop)
+    orders = landed_in_two_partitions(shop)
 
     reset(orders, parse_offsets(f'{{"{orders.topic}": {{"1": 4}}}}', "offsets.json"))
 
@@ -100,7 +91,7 @@ def test_file_that_names_one_partition_moves_all(shop: MakeShop) -> None:
 
 def test_lag_tools_see_another_position(shop: MakeShop) -> None:
     """The consumer group follows runs and resets, forward and back."""
-    orders = landed(shop)
+    orders = landed_in_two_partitions(shop)
     group = orders.pipeline.consumer_group
 
     def seen() -> list[int]:
@@ -127,11 +118,7 @@ def test_reset_before_the_first_run_or_of_a_stranger(shop: MakeShop) -> None:
 
 def test_backward_reset_without_kafka_columns_guesses(shop: MakeShop) -> None:
     """Rows that don't say where they came from can't be taken out; duplicates must be allowed."""
-    orders = shop(partitions=1)
-    text = (orders.project.pipelines_folder / "orders.yaml").read_text()
-    plain = orders.with_pipeline(
-        text.replace("- table: shop.orders\n", "- table: shop.orders\n    kafka_columns: false\n")
-    )
+    plain = without_kafka_columns(shop)
     plain.produce_orders(range(3))
     plain.run()
 

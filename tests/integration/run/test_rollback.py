@@ -20,6 +20,7 @@ from tests.operations import (
     bad,
     drop,
     lake,
+    landed,
     letters,
     offsets,
     order,
@@ -30,19 +31,11 @@ from tests.operations import (
     roll_back,
     send,
     settle,
+    without_kafka_columns,
 )
 
 MakeShop = Callable[..., Any]
 At = Callable[..., Any]
-
-
-def landed(shop: MakeShop, batches: int = 3) -> Any:
-    """Batches of two good and two bad records each, in one partition."""
-    orders = shop(partitions=1)
-    for n in range(batches):
-        send(orders, {0: [order(4 * n), bad(4 * n + 1), order(4 * n + 2), bad(4 * n + 3)]})
-        orders.run()
-    return orders
 
 
 def assert_all(orders: Any, count: int) -> None:
@@ -244,11 +237,7 @@ def test_rolled_back_past_an_unrecorded_replay(shop: MakeShop, at: At) -> None:
 @pytest.mark.parametrize("by", [1, 2])
 def test_rows_without_coordinates_block_a_rollback(shop: MakeShop, by: int) -> None:
     """Behind a reset that allowed duplicates, a table that does not say where its rows are from goes on by itself."""
-    orders = shop(partitions=1)
-    text = (orders.project.pipelines_folder / "orders.yaml").read_text()
-    plain = orders.with_pipeline(
-        text.replace("- table: shop.orders\n", "- table: shop.orders\n    kafka_columns: false\n")
-    )
+    plain = without_kafka_columns(shop)
     plain.produce_orders(range(3))
     plain.run()
     reset(plain, "earliest", allow_duplicates=True)

@@ -10,6 +10,7 @@ import pytest
 from frazil.errors import Terminal
 from frazil.report.history import history
 from tests.operations import (
+    ALL_LETTERS,
     LETTERS,
     ORDERS,
     Killed,
@@ -17,6 +18,7 @@ from tests.operations import (
     bad,
     drop,
     lake,
+    landed,
     ledger,
     letters,
     offsets,
@@ -32,18 +34,8 @@ from tests.operations import (
 MakeShop = Callable[..., Any]
 At = Callable[..., Any]
 
-ALL = [(0, 1, 1), (0, 3, 1), (0, 5, 2), (0, 7, 2), (0, 9, 3), (0, 11, 3)]
 STRICT = ("name: string", "name: {type: string, required: true}")
 NAMELESS = b'{"id": 1}'
-
-
-def landed(shop: MakeShop, batches: int = 3) -> Any:
-    """Batches of two good and two bad records each, in one partition."""
-    orders = shop(partitions=1)
-    for n in range(batches):
-        send(orders, {0: [order(4 * n), bad(4 * n + 1), order(4 * n + 2), bad(4 * n + 3)]})
-        assert orders.run().batches == 1
-    return orders
 
 
 @pytest.mark.parametrize("damage", [lambda shop: roll_back(shop, LETTERS), lambda shop: drop(shop, LETTERS)])
@@ -62,7 +54,7 @@ def test_lost_letters_go_unnoticed_or_stay_lost(shop: MakeShop, damage: Callable
     assert done is not None
     assert (done.n, done.abandoned, done.remarks) == (4, 0, ())
     assert orders.rows(LETTERS) == before
-    assert letters(orders) == ALL
+    assert letters(orders) == ALL_LETTERS
     assert orders.run().read == 1
     assert_clean(orders)
     assert settle(orders, LETTERS) is None
@@ -102,7 +94,7 @@ def test_unfinished_batch_is_lost_with_the_letters(shop: MakeShop, at: At) -> No
         orders.run()
     settle(orders, LETTERS)
 
-    assert letters(orders) == ALL
+    assert letters(orders) == ALL_LETTERS
     assert [row["n"] for row in ledger(orders, "ingest") if row["table"] == LETTERS] == [1, 2, 3]
     assert_clean(orders)
 
@@ -176,7 +168,7 @@ def test_letters_gone_from_kafka_are_given_up_in_silence(shop: MakeShop) -> None
 
     assert done is not None
     assert done.abandoned == 3
-    assert letters(orders) == ALL[3:]
+    assert letters(orders) == ALL_LETTERS[3:]
     assert {row["abandoned"] for row in ledger(orders, "settle")} == {3}
     assert orders.run().batches == 0
 
@@ -207,7 +199,7 @@ def test_rows_that_somebody_deleted_come_back_as_letters(shop: MakeShop) -> None
 
     settle(orders, LETTERS)
 
-    assert letters(orders) == ALL
+    assert letters(orders) == ALL_LETTERS
 
 
 def test_letters_that_were_partitioned_block_for_good(shop: MakeShop, at: At) -> None:
@@ -226,7 +218,7 @@ def test_letters_that_were_partitioned_block_for_good(shop: MakeShop, at: At) ->
 
     settle(orders, LETTERS)
 
-    assert letters(orders) == ALL
+    assert letters(orders) == ALL_LETTERS
     assert orders.run().batches == 0
     assert_clean(orders)
 
@@ -240,5 +232,5 @@ def test_reset_undoes_a_settle(shop: MakeShop) -> None:
     reset(orders, offsets(orders, 6))
     orders.run()
 
-    assert [(p, o) for p, o, _ in letters(orders)] == [(p, o) for p, o, _ in ALL]
+    assert [(p, o) for p, o, _ in letters(orders)] == [(p, o) for p, o, _ in ALL_LETTERS]
     assert_clean(orders)

@@ -9,6 +9,7 @@ import pytest
 
 from frazil.errors import Terminal
 from tests.operations import (
+    ALL_LETTERS,
     LEDGER,
     LETTERS,
     ORDERS,
@@ -17,6 +18,7 @@ from tests.operations import (
     bad,
     drop,
     lake,
+    landed,
     ledger,
     letters,
     order,
@@ -28,17 +30,6 @@ from tests.operations import (
 
 MakeShop = Callable[..., Any]
 At = Callable[..., Any]
-
-ALL = [(0, 1, 1), (0, 3, 1), (0, 5, 2), (0, 7, 2), (0, 9, 3), (0, 11, 3)]
-
-
-def landed(shop: MakeShop, batches: int = 3) -> Any:
-    """Batches of two good and two bad records each, in one partition."""
-    orders = shop(partitions=1)
-    for n in range(batches):
-        send(orders, {0: [order(4 * n), bad(4 * n + 1), order(4 * n + 2), bad(4 * n + 3)]})
-        assert orders.run().batches == 1
-    return orders
 
 
 @pytest.mark.parametrize("damage", [lambda shop: roll_back(shop, LEDGER), lambda shop: drop(shop, LEDGER)])
@@ -60,7 +51,7 @@ def test_lost_ledger_is_begun_anew(shop: MakeShop, damage: Callable[[Any], None]
     ]
     send(orders, {0: [order(12), bad(13)]})
     orders.run()
-    assert letters(orders) == [*ALL, (0, 13, 5)]
+    assert letters(orders) == [*ALL_LETTERS, (0, 13, 5)]
     assert_clean(orders)
 
 
@@ -77,7 +68,7 @@ def test_ledger_and_letters_dropped_block_each_other(shop: MakeShop) -> None:
         orders.run()
     settle(orders, LETTERS)
 
-    assert letters(orders) == ALL
+    assert letters(orders) == ALL_LETTERS
     assert_clean(orders)
 
 
@@ -94,7 +85,7 @@ def test_killed_settle_of_the_ledger_forgets_batches(shop: MakeShop, at: At, poi
     orders.run()
 
     assert [row["n"] for row in ledger(orders) if row["role"] == "destination"] == [0, 1, 2, 3, 4]
-    assert letters(orders) == ALL
+    assert letters(orders) == ALL_LETTERS
     assert_clean(orders)
 
 
@@ -109,7 +100,7 @@ def test_unfinished_batch_is_lost_with_the_ledger(shop: MakeShop, at: At) -> Non
 
     settle(orders, LEDGER)
 
-    assert letters(orders) == ALL
+    assert letters(orders) == ALL_LETTERS
     assert [row["n"] for row in ledger(orders, "ingest") if row["table"] == LETTERS] == [1, 2, 3]
     assert_clean(orders)
 
@@ -132,7 +123,7 @@ def test_batches_without_manifests_are_made_up(shop: MakeShop) -> None:
     with pytest.raises(Terminal, match="the ledger does not know batches 0 to 1"):
         settle(orders, LETTERS)
     settle(orders, LETTERS, abandon=True)
-    assert letters(orders) == ALL[2:]
+    assert letters(orders) == ALL_LETTERS[2:]
     assert orders.run().batches == 0
 
 

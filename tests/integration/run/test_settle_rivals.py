@@ -9,11 +9,13 @@ import pytest
 
 from frazil.errors import Retryable
 from tests.operations import (
+    ALL_LETTERS,
     LETTERS,
     Killed,
     assert_clean,
     bad,
     drop,
+    landed,
     letters,
     order,
     send,
@@ -22,17 +24,6 @@ from tests.operations import (
 
 MakeShop = Callable[..., Any]
 At = Callable[..., Any]
-
-ALL = [(0, 1, 1), (0, 3, 1), (0, 5, 2), (0, 7, 2), (0, 9, 3), (0, 11, 3)]
-
-
-def landed(shop: MakeShop, batches: int = 3) -> Any:
-    """Batches of two good and two bad records each, in one partition."""
-    orders = shop(partitions=1)
-    for n in range(batches):
-        send(orders, {0: [order(4 * n), bad(4 * n + 1), order(4 * n + 2), bad(4 * n + 3)]})
-        assert orders.run().batches == 1
-    return orders
 
 
 @pytest.mark.parametrize(
@@ -51,7 +42,7 @@ def test_killed_settle_loses_or_doubles_letters(shop: MakeShop, at: At, point: s
     send(orders, {0: [order(12), bad(13)]})
     orders.run()
 
-    assert letters(orders) == [*ALL, (0, 13, 5)]
+    assert letters(orders) == [*ALL_LETTERS, (0, 13, 5)]
     assert_clean(orders)
 
 
@@ -64,7 +55,7 @@ def test_two_settles_at_once_double_letters(shop: MakeShop, at: At) -> None:
         settle(orders, LETTERS)
 
     assert settle(orders, LETTERS) is None
-    assert letters(orders) == ALL
+    assert letters(orders) == ALL_LETTERS
     assert_clean(orders)
 
 
@@ -78,7 +69,7 @@ def test_run_cannot_finish_a_settle(shop: MakeShop, at: At) -> None:
     send(orders, {0: [order(12)]})
 
     assert orders.run().read == 1
-    assert letters(orders) == ALL
+    assert letters(orders) == ALL_LETTERS
     assert_clean(orders)
 
 
@@ -96,5 +87,5 @@ def test_run_and_settle_at_once(shop: MakeShop, at: At) -> None:
         orders.run()
 
     assert orders.run().batches == 0
-    assert letters(orders) == ALL
+    assert letters(orders) == ALL_LETTERS
     assert_clean(orders)
