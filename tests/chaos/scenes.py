@@ -59,7 +59,8 @@ def _first(orders: Lab) -> Deed:
 def _ingest(orders: Lab) -> Deed:
     orders.fill(0)
     orders.run()
-    orders.fill(100, 50)
+    for first in (100, 200):  # as many records as a batch may have, so each batch has its letters
+        orders.fill(first)
     return child.run
 
 
