@@ -1,4 +1,4 @@
-"""What more than one tier needs: one real broker and one real REST catalog, started only if a test asks, and fresh topics."""
+"""What more than one tier needs: one real broker, REST catalog and Schema Registry each, started only if a test asks, and fresh topics."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from frazil.local import broker as local_broker
 from frazil.local.home import Home, bootstrap_servers, with_ports
 from frazil.local.port import is_free
 from frazil.local.process import Processes
+from tests.registry_server import RegistryServer, registry_server
 from tests.rest_catalog import RestServer, rest_catalog_server
 
 TopicFactory = Callable[..., str]
@@ -93,3 +94,10 @@ def rest_settings(rest_server: RestServer, tmp_path: Path) -> Callable[..., Path
         return path
 
     return write
+
+
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts) -> Iterator[RegistryServer]:
+    """A Schema Registry on the loopback interface."""
+    with registry_server(tmp_path_factory.mktemp("registry"), *free_ports(1)) as server:
+        yield server

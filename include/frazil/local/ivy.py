@@ -27,7 +27,8 @@ MB/s."""
 class Request:
     """One Ivy configuration: name, coordinates, whether runtime dependencies come along.
 
-    A fourth part of the coordinates is a classifier: `organisation:module:revision:tests`.
+    A fourth part of the coordinates is a classifier, `organisation:module:revision:tests`, and what is no jar says so
+    behind an `@`: `organisation:module:revision:all@tar.gz`.
     """
 
     name: str
@@ -109,7 +110,7 @@ def ivy_jar() -> Path:
 
 
 def _modules(coordinates: Iterable[str]) -> dict[str, list[str]]:
-    """Return the classifiers of each module, empty for its plain jar: Ivy asks once for a module, or drops a jar."""
+    """Return what is asked of each module, empty for its plain jar: Ivy asks once for a module, or drops a jar."""
     modules: dict[str, list[str]] = {}
     for each in coordinates:
         organisation, name, revision, *classifier = each.split(":")
@@ -129,9 +130,11 @@ def _dependency(module: str, classifiers: Sequence[str], request: Request) -> st
     return f"<dependency {names} conf={quoteattr(conf)}>{jars}</dependency>"
 
 
-def _artifact(name: str, classifier: str) -> str:
+def _artifact(name: str, asked: str) -> str:
+    classifier, _, extension = asked.partition("@")
+    ext = quoteattr(extension or "jar")
     kind = f" m:classifier={quoteattr(classifier)}" if classifier else ""
-    return f'<artifact name={quoteattr(name)} type="jar" ext="jar"{kind}/>'
+    return f"<artifact name={quoteattr(name)} type={ext} ext={ext}{kind}/>"
 
 
 def _run(command: list[str], output: int, log: Path) -> None:

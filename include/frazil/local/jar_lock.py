@@ -18,10 +18,10 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True, order=True)
 class Artifact:
-    """One pinned jar.
+    """One pinned jar or archive.
 
     Attributes:
-        coordinates: `organisation:module:revision`, and `:classifier` if it has one.
+        coordinates: `organisation:module:revision`, `:classifier` if it has one, `@extension` if it is no jar.
         file: Name in the set's folder.
         size: Bytes.
         sha256: Checksum as 64 hex digits.

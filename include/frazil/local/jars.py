@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,13 +35,17 @@ class ArtifactSet:
     """Jars that share one class path.
 
     Attributes:
-        coordinates: What is asked for, `organisation:module:revision` each, with a classifier behind if it has one.
+        coordinates: What is asked for, `organisation:module:revision` each, with a classifier behind if it has one. Of
+            an archive the name ends with its extension, `@tar.gz`; it is unpacked beside itself.
         transitive: Whether their runtime dependencies belong to the set too.
     """
 
     coordinates: tuple[str, ...]
     transitive: bool
 
+
+ARCHIVE = "@tar.gz"
+"""Ends the coordinates of what is no jar but an archive."""
 
 SETS = {
     "broker": ArtifactSet(
@@ -77,7 +82,11 @@ SETS = {
         ),
         transitive=True,
     ),
+    # A Schema Registry with Confluent's API, for tests.
+    "registry": ArtifactSet((f"io.apicurio:apicurio-registry-app:3.3.3:all{ARCHIVE}",), transitive=False),
 }
+
+_JAR, _TAR = ".jar", ".tar.gz"
 
 _MARKER = ".complete"
 """Written into a set's folder before the folder gets its name: holds the digest of the lock's
@@ -148,12 +157,15 @@ def publish(staged: Path, folder: Path, lock: Lock, name: str) -> None:
         Terminal: A jar is missing or not the locked one; nothing was published.
     """
     flat = _emptied(staged.with_name(f"{name}.flat"))
-    for jar in staged.rglob("*.jar"):
-        jar.rename(flat / jar.name)
+    for file in _retrieved(staged):
+        file.rename(flat / file.name)
     mismatch = first_mismatch(flat, lock.artifacts(name))
     if mismatch is not None:
         hint = f"try again; if it stays, what is served is not what {LOCK_FILE} pins"
         raise Terminal(mismatch, next_step=hint)
+    for archive in flat.glob(f"*{_TAR}"):
+        with tarfile.open(archive) as content:
+            content.extractall(flat, filter="data")
     (flat / _MARKER).write_text(lock.digest(name), encoding="utf-8")
     shutil.rmtree(folder, ignore_errors=True)
     flat.rename(folder)
@@ -186,15 +198,21 @@ def _locked(lock: Lock, name: str) -> Request:
 
 
 def _pin(folder: Path) -> tuple[Artifact, ...]:
-    return tuple(sorted(_artifact(jar, jar.relative_to(folder)) for jar in folder.rglob("*.jar")))
+    return tuple(sorted(_artifact(file, file.relative_to(folder)) for file in _retrieved(folder)))
 
 
-def _artifact(jar: Path, place: Path) -> Artifact:
+def _retrieved(folder: Path) -> list[Path]:
+    return [*folder.rglob(f"*{_JAR}"), *folder.rglob(f"*{_TAR}")]
+
+
+def _artifact(file: Path, place: Path) -> Artifact:
     """Read the coordinates from the retrieve pattern's folders, a classifier from the file's name."""
     organisation, module, revision = place.parts[:3]
-    classifier = jar.stem.removeprefix(f"{module}-{revision}").replace("-", ":", 1)
-    coordinates = f"{organisation}:{module}:{revision}{classifier}"
-    return Artifact(coordinates, jar.name, jar.stat().st_size, sha256(jar))
+    kind = ARCHIVE if file.name.endswith(_TAR) else ""
+    stem = file.name.removesuffix(_TAR if kind else _JAR)
+    classifier = stem.removeprefix(f"{module}-{revision}").replace("-", ":", 1)
+    coordinates = f"{organisation}:{module}:{revision}{classifier}{kind}"
+    return Artifact(coordinates, file.name, file.stat().st_size, sha256(file))
 
 
 def _emptied(folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""The settings file as a model: named Kafka clusters, catalogs and engines. Pipelines only name them."""
+"""The settings file as a model: named Kafka clusters, catalogs, Schema Registries and engines. Pipelines only name them."""
 
 from __future__ import annotations
 
@@ -53,6 +53,54 @@ class CatalogSettings(Model):
         return self
 
 
+class RegistrySettings(Model):
+    """A Schema Registry with Confluent's API, and further properties of confluent-kafka's client of it."""
+
+    url: str = Field(
+        description="Root of the API, such as https://registry.example.org or https://apicurio.example.org/apis/ccompat/v7;"
+        " several with commas are asked in turn.",
+        repr=False,
+    )
+    user_info: str | None = Field(None, description="Basic authentication: `user:password`.", repr=False)
+    ca_file: str | None = Field(None, description="Certificates to trust (PEM) instead of those that all trust.")
+    certificate_file: str | None = Field(None, description="The client's own certificate (PEM).")
+    key_file: str | None = Field(None, description="Key of that certificate (PEM), if it is in a file of its own.")
+    key_password: str | None = Field(None, description="Password of that key.", repr=False)
+    properties: dict[str, str] = Field(
+        default_factory=dict,
+        description="Further properties of the client, such as bearer.auth.credentials.source, proxy or timeout (seconds).",
+        repr=False,
+    )
+
+    @property
+    def client_properties(self) -> dict[str, str]:
+        """All but the address, by the names that the client has for them."""
+        own = {name: getattr(self, key) for key, name in _REGISTRY_CLIENT.items()}
+        return {**self.properties, **{name: value for name, value in own.items() if value is not None}}
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if not all(url.strip().startswith(("http://", "https://")) for url in self.url.split(",")):
+            raise ValueError("url must begin with http:// or https://")
+        if self.user_info is not None and ":" not in self.user_info:
+            raise ValueError("user_info must be `user:password`")
+        if self.certificate_file is None and (self.key_file or self.key_password) is not None:
+            raise ValueError("key_file and key_password belong to a certificate_file, which is missing")
+        for key, name in _REGISTRY_CLIENT.items():
+            if name in self.properties:
+                raise ValueError(f"properties: {name} is set by {key}")
+        return self
+
+
+_REGISTRY_CLIENT = {
+    "user_info": "basic.auth.user.info",
+    "ca_file": "ssl.ca.location",
+    "certificate_file": "ssl.certificate.location",
+    "key_file": "ssl.key.location",
+    "key_password": "ssl.key.password",
+}
+
+
 class EngineSettings(Model):
     """How Spark is started for a batch."""
 
@@ -70,6 +118,9 @@ class Settings(Model):
 
     clusters: dict[str, ClusterSettings] = Field(min_length=1)
     catalogs: dict[str, CatalogSettings] = Field(min_length=1)
+    registries: dict[str, RegistrySettings] = Field(
+        {}, description="Schema Registries, for values that name the schema that they were written with."
+    )
     engines: dict[str, EngineSettings] = Field(default_factory=lambda: {"spark": EngineSettings()})
 
 
@@ -80,6 +131,8 @@ INLINE_ENGINE = "inline"
 def unknown_names(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
     """What a pipeline names that the settings don't know, one line per key, with the nearest known name."""
     yield from _unknown("source.cluster", pipeline.source.cluster, settings.clusters, "clusters")
+    if pipeline.value.registry is not None:
+        yield from _unknown("value.registry", pipeline.value.registry, settings.registries, "registries")
     yield from _unknown("catalog", pipeline.catalog, settings.catalogs, "catalogs")
     yield from _unknown("engine", pipeline.engine, [*settings.engines, INLINE_ENGINE], "engines")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import tarfile
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
@@ -168,7 +169,32 @@ def test_a_classifier_takes_the_place_of_the_plain_jar() -> None:
     assert [(jar.get("name"), jar.get(classifier)) for jar in asked] == [("b", None), ("b", "tests")]
 
 
+def test_an_archive_is_asked_for_as_what_it_is() -> None:
+    """Asked for as a jar, an archive is not found."""
+    request = Request("registry", ("a:b:1:all@tar.gz",), transitive=False)
+
+    [asked] = ET.fromstring(ivy_module([request])).iter("artifact")  # noqa: S314, our own text
+
+    assert sorted(asked.attrib.values()) == ["all", "b", "tar.gz", "tar.gz"]
+
+
+def test_an_archive_is_unpacked_before_its_set_is_complete(tmp_path: Path) -> None:
+    """A server started from a half unpacked folder fails unreadably."""
+    place = tmp_path / "staged" / "org.example" / "server" / "1.0"
+    place.mkdir(parents=True)
+    (tmp_path / "run.jar").write_bytes(b"main")
+    with tarfile.open(place / "server-1.0-all.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "run.jar", "run.jar")
+    content = (place / "server-1.0-all.tar.gz").read_bytes()
+    checksum = hashlib.sha256(content).hexdigest()
+    pinned = Artifact("org.example:server:1.0:all@tar.gz", "server-1.0-all.tar.gz", len(content), checksum)
+
+    publish(tmp_path / "staged", tmp_path / "server", Lock({"server": (pinned,)}), "server")
+
+    assert (tmp_path / "server" / "run.jar").read_bytes() == b"main"
+
+
 def test_an_unknown_set_names_those_that_exist() -> None:
     """A typing error in a set's name must not look like an empty class path."""
-    with pytest.raises(Terminal, match="broker, rest, spark"):
+    with pytest.raises(Terminal, match="broker, registry, rest, spark"):
         read_lock().artifacts("sparks")

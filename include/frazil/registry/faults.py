@@ -1,0 +1,115 @@
+"""Maps what the registry's client, its HTTP library and TLS raise to Frazil's errors. Once, here."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from typing import Final
+
+# The client takes the first of two HTTP libraries that is installed; this is the one it took.
+from confluent_kafka.schema_registry.common._httpx_compat import httpx
+from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
+
+from frazil.errors import FrazilError, Retryable, Terminal
+from frazil.registry.registry import Registry
+
+FOREIGN: Final = (
+    SchemaRegistryError,
+    OAuthTokenError,
+    httpx.HTTPError,
+    httpx.InvalidURL,
+    OSError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    KeyError,
+)
+"""What the client is known to raise. OSError: a certificate that is not there. The last four: a property that it does
+not know, or an answer that is none of a registry's (it reads fields without looking)."""
+
+NO_SCHEMA: Final = 40403
+"""The registry's own code for an id that it does not know; a server that has no such page says 404 without it."""
+
+_REFUSED: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.PROXY_AUTHENTICATION_REQUIRED})
+_BUSY: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
+_CUT_OFF: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+"""The other side went away in the middle: no matter of certificates."""
+
+
+@contextmanager
+def translated(registry: Registry, doing: str) -> Iterator[None]:
+    """Run a block; what it raises becomes Retryable or Terminal, with registry and `doing` as its coordinates."""
+    try:
+        yield
+    except FOREIGN as error:
+        raise as_frazil(error, registry, doing) from error
+
+
+def is_missing(error: SchemaRegistryError) -> bool:
+    """Return whether the server answered that there is no such thing, or no such page."""
+    return error.http_status_code == HTTPStatus.NOT_FOUND
+
+
+def as_frazil(error: BaseException, registry: Registry, doing: str) -> FrazilError:
+    """Say what an error of the client means and what to do about it.
+
+    Returns:
+        `Retryable` where asking later may help: nobody answers, too slow, too busy, broken. `Terminal` where a person
+        must act: credentials, permissions, certificates, the address, a property.
+    """
+    said = registry.redact(f"{type(error).__name__}: {str(error)[:300]}")
+    where = f"{registry}: {doing}"
+    if isinstance(error, SchemaRegistryError):
+        return _answered(error.http_status_code, registry, where, said)
+    if (broken := _tls(error)) is not None:
+        return Terminal(
+            f"{where}: no trusted connection ({registry.redact(str(broken))})",
+            next_step=f"check the certificates in registries.{registry.name} of the settings",
+        )
+    if isinstance(error, OAuthTokenError) and not isinstance(error.__context__, httpx.TransportError):
+        return Terminal(f"{where}: no token was granted ({said})", next_step=_settings(registry, "properties"))
+    if _is_silence(error):
+        return Retryable(
+            f"{where}: no answer ({said})",
+            next_step=f"is the registry up? If it stays, {_settings(registry, 'url')}",
+        )
+    return Terminal(
+        f"{where}: {said}",
+        next_step=f"check registries.{registry.name} of the settings: url must be the root of a Schema Registry's API, and"
+        " properties must be such as confluent-kafka's client knows",
+    )
+
+
+def _answered(status: int, registry: Registry, where: str, said: str) -> FrazilError:
+    if status in _BUSY or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return Retryable(f"{where}: not available now ({said})", next_step="look at the registry's log if it stays")
+    if status in _REFUSED:
+        return Terminal(
+            f"{where}: the credentials were refused ({said})",
+            next_step=f"check user_info in registries.{registry.name} of the settings, and that it may read schemas",
+        )
+    return Terminal(
+        f"{where}: the answer is none that a Schema Registry gives ({said})",
+        next_step=f"{_settings(registry, 'url')}: it must be the root of the API, with its path if it has one",
+    )
+
+
+def _settings(registry: Registry, key: str) -> str:
+    return f"check registries.{registry.name}.{key} of the settings"
+
+
+def _is_silence(error: BaseException) -> bool:
+    if isinstance(error, OAuthTokenError):
+        return True  # its other cause was looked at before
+    return isinstance(error, httpx.TransportError) and not isinstance(error, httpx.UnsupportedProtocol)
+
+
+def _tls(error: BaseException | None) -> ssl.SSLError | None:
+    """Return the reason of a failed TLS connection: it lies at the bottom of what the HTTP library raises."""
+    while error is not None:
+        if isinstance(error, ssl.SSLError):
+            return None if isinstance(error, _CUT_OFF) else error
+        error = error.__cause__ or error.__context__
+    return None

@@ -1,0 +1,256 @@
+"""What a registry that does not answer as it should means for a batch."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Event, Thread
+from time import monotonic
+from uuid import UUID
+
+import pytest
+
+from frazil.errors import FrazilError, Retryable, Terminal
+from frazil.records.formats.port import NamedSchema, WriterSchema
+from frazil.registry.client import KEPT_SCHEMAS, RegistrySchemas
+from frazil.registry.registry import Registry
+
+FreePorts = Callable[[int], list[int]]
+
+
+@dataclass
+class Scripted:
+    """A server that gives answers (status, body) by path, else `otherwise`, and notes what it was asked."""
+
+    answers: dict[str, tuple[int, str]] = field(default_factory=dict)
+    otherwise: tuple[int, str] = (200, "{}")
+    asked: list[str] = field(default_factory=list)
+    credentials: list[str | None] = field(default_factory=list)
+    hold: Event | None = None
+    port: int = 0
+
+    def registry(self, **properties: str) -> Registry:
+        """The server as the product knows it."""
+        return Registry("main", f"http://127.0.0.1:{self.port}", {"retries.wait.ms": "1", **properties})
+
+
+@contextmanager
+def served(script: Scripted, tls: ssl.SSLContext | None = None) -> Iterator[Scripted]:
+    """Run the server on a free port of the loopback interface."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            script.asked.append(path)
+            script.credentials.append(self.headers.get("Authorization"))
+            if script.hold is not None:
+                script.hold.wait(60)
+                return
+            status, body = script.answers.get(path, script.otherwise)
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the base's name)
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    server.daemon_threads = True
+    script.port = server.server_address[1]
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield script
+    finally:
+        if script.hold is not None:
+            script.hold.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def schema(text: str = '"int"', *references: tuple[str, str, int]) -> tuple[int, str]:
+    """The answer that holds a schema."""
+    listed = [{"name": name, "subject": subject, "version": version} for name, subject, version in references]
+    return 200, json.dumps({"schema": text, "references": listed})
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ((401, '{"error_code": 401, "message": "who are you"}'), Terminal),
+        ((403, '{"error_code": 40301, "message": "not you"}'), Terminal),
+        ((404, "<html>no such page</html>"), Terminal),
+        ((404, '{"detail": "no such page"}'), Terminal),
+        ((302, ""), Terminal),
+        ((400, "You speak HTTP to an HTTPS port"), Terminal),
+        ((200, "<html>sign in</html>"), Terminal),
+        ((200, "[]"), Terminal),
+        ((200, "{}"), Terminal),
+        ((200, ""), Terminal),
+        ((408, ""), Retryable),
+        ((429, '{"error_code": 42901, "message": "too many"}'), Retryable),
+        ((500, '{"error_code": 50001, "message": "store"}'), Retryable),
+        ((500, "[]"), Retryable),
+        ((503, "<html>back soon</html>"), Retryable),
+        ((504, ""), Retryable),
+    ],
+)
+def test_an_answer_tells_who_must_act(answer: tuple[int, str], expected: type[FrazilError]) -> None:
+    """Taken for an unknown id, any of these would turn good records into dead letters."""
+    with (
+        served(Scripted(otherwise=answer)) as script,
+        closing(RegistrySchemas(script.registry())) as schemas,
+        pytest.raises(expected) as caught,
+    ):
+        schemas.schema(1)
+
+    assert "'main'" in caught.value.message
+    assert caught.value.next_step
+
+
+def test_refused_credentials_are_not_shown() -> None:
+    """The message goes to logs."""
+    script = Scripted(otherwise=(401, '{"error_code": 401, "message": "me:hunter2 is nobody"}'))
+    with (
+        served(script),
+        closing(RegistrySchemas(script.registry(**{"basic.auth.user.info": "me:hunter2"}))) as schemas,
+        pytest.raises(Terminal) as caught,
+    ):
+        schemas.schema(1)
+
+    assert script.credentials == ["Basic bWU6aHVudGVyMg=="]
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_registry_that_is_down_is_told_quickly(free_ports: FreePorts) -> None:
+    """A batch must hear that it can't be decoded now, long before its task is thought dead."""
+    registry = Registry("main", f"http://127.0.0.1:{free_ports(1)[0]}")
+    began = monotonic()
+
+    with closing(RegistrySchemas(registry)) as schemas, pytest.raises(Retryable, match="refused"):
+        schemas.schema(1)
+
+    assert monotonic() - began < 5
+
+
+def test_a_registry_that_is_silent_is_not_waited_for_for_ever() -> None:
+    """The client has no time limit of its own."""
+    with (
+        served(Scripted(hold=Event())) as script,
+        closing(RegistrySchemas(script.registry(timeout="0.2"))) as schemas,
+        pytest.raises(Retryable),
+    ):
+        schemas.schema(1)
+
+    assert len(script.asked) == 2, "once more, and no more"
+
+
+def test_many_slow_answers_are_not_waited_for_together() -> None:
+    """Each reference is a request of its own: a slow registry would hold a batch for as many times as it may take."""
+    clock = iter([0.0, 1.0, 11.0, 13.0])  # the beginning, then before each request
+    with (
+        served(Scripted(DIAMOND)) as script,
+        closing(RegistrySchemas(script.registry(), clock.__next__)) as schemas,
+        pytest.raises(Retryable, match="took over 12 s"),
+    ):
+        schemas.schema(1)
+
+    assert script.asked == ["/schemas/ids/1", "/subjects/l/versions/1"]
+
+
+def test_the_next_server_is_asked_when_one_is_down(free_ports: FreePorts) -> None:
+    """Several addresses are given so that one may fail."""
+    with served(Scripted(otherwise=schema())) as script:
+        url = f"http://127.0.0.1:{free_ports(1)[0]},http://127.0.0.1:{script.port}"
+        with closing(RegistrySchemas(Registry("main", url, {"retries.wait.ms": "1"}))) as schemas:
+            assert schemas.schema(1) is not None
+
+
+def test_a_server_that_nobody_vouches_for_is_not_trusted(server_tls: ssl.SSLContext) -> None:
+    """Trying again would never help, and going on would hand credentials to a stranger."""
+    with served(Scripted(otherwise=schema()), server_tls) as script:
+        registry = Registry("main", f"https://127.0.0.1:{script.port}", {"retries.wait.ms": "1"})
+        with closing(RegistrySchemas(registry)) as schemas, pytest.raises(Terminal, match="no trusted connection"):
+            schemas.schema(1)
+
+    assert script.asked == []
+
+
+def test_a_server_whose_certificate_is_named_is_trusted(server_tls: ssl.SSLContext, certificate: str) -> None:
+    """The way that most registries inside a company are reached."""
+    with served(Scripted(otherwise=schema()), server_tls) as script:
+        registry = Registry("main", f"https://127.0.0.1:{script.port}", {"ssl.ca.location": certificate})
+        with closing(RegistrySchemas(registry)) as schemas:
+            assert schemas.schema(1) is not None
+
+
+def test_a_schema_is_asked_for_once() -> None:
+    """Every batch asks for the same few ids."""
+    with served(Scripted(otherwise=schema())) as script, closing(RegistrySchemas(script.registry())) as schemas:
+        assert schemas.schema(1) == schemas.schema(1)
+
+    assert script.asked == ["/schemas/ids/1"]
+
+
+def test_a_schema_is_found_by_its_guid() -> None:
+    """Newer serialisers name schemas by GUID, which not every server knows."""
+    guid = UUID("89791762-2336-4186-9674-299b90a802e2")
+    script = Scripted({f"/schemas/guids/{guid}": schema('"long"')})
+    with served(script), closing(RegistrySchemas(script.registry())) as schemas:
+        found = schemas.schema(guid)
+        again = schemas.schema(guid)
+
+    assert found == again == WriterSchema("AVRO", '"long"')
+    assert script.asked == [f"/schemas/guids/{guid}"]
+
+
+def test_memory_for_schemas_has_an_end() -> None:
+    """A topic whose producers register a schema per run must not fill a worker's memory."""
+    with served(Scripted(otherwise=schema())) as script, closing(RegistrySchemas(script.registry())) as schemas:
+        for number in range(KEPT_SCHEMAS + 2):
+            schemas.schema(number)
+        schemas.schema(0)
+        schemas.schema(KEPT_SCHEMAS)
+
+    assert script.asked.count("/schemas/ids/0") == 2
+    assert script.asked.count(f"/schemas/ids/{KEPT_SCHEMAS}") == 1
+
+
+DIAMOND = {
+    "/schemas/ids/1": schema("top", ("left", "l", 1), ("right", "r", 1)),
+    "/subjects/l/versions/1": schema("left", ("base", "b", 1)),
+    "/subjects/r/versions/1": schema("right", ("base", "b", 1), ("left", "l", 1)),
+    "/subjects/b/versions/1": schema("base"),
+}
+MISSING = (404, '{"error_code": 40401, "message": "no such subject"}')
+
+
+def test_what_is_referred_to_twice_comes_once_and_first() -> None:
+    """A name defined twice is an error to Avro and Protobuf."""
+    with served(Scripted(DIAMOND)) as script, closing(RegistrySchemas(script.registry())) as schemas:
+        found = schemas.schema(1)
+
+    assert found is not None
+    assert found.references == tuple(NamedSchema(name, name) for name in ("base", "left", "right"))
+
+
+def test_a_reference_that_is_gone_is_left_out_and_asked_for_again() -> None:
+    """Its records are dead letters for as long as it is gone; that is no reason to stop all others."""
+    answers = {**DIAMOND, "/subjects/b/versions/1": MISSING}
+    with served(Scripted(answers)) as script, closing(RegistrySchemas(script.registry())) as schemas:
+        gone = schemas.schema(1)
+        script.answers["/subjects/b/versions/1"] = DIAMOND["/subjects/b/versions/1"]
+        back = schemas.schema(1)
+
+    assert gone is not None
+    assert back is not None
+    assert [one.name for one in gone.references] == ["left", "right"]
+    assert [one.name for one in back.references] == ["base", "left", "right"]

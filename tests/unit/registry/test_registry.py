@@ -1,0 +1,80 @@
+"""What can be said of a registry without asking it."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from frazil.errors import Terminal
+from frazil.registry.client import MAX_ID, RegistrySchemas, configuration
+from frazil.registry.registry import Registry
+
+SECRETIVE = Registry(
+    "main",
+    "https://me:p%40ss@one.example,https://two.example",
+    {"basic.auth.user.info": "me:hunter2", "bearer.auth.token": "t0ken", "ssl.ca.location": "/etc/ca.pem"},
+)
+
+
+@pytest.mark.parametrize("text", [repr(SECRETIVE), str(SECRETIVE), repr(RegistrySchemas(SECRETIVE))])
+def test_no_text_of_a_registry_shows_a_secret(text: str) -> None:
+    """A registry is named in every message, and messages go to logs."""
+    assert "two.example" in text
+    assert not [secret for secret in ("p%40ss", "hunter2", "t0ken") if secret in text]
+
+
+@pytest.mark.parametrize("said", ["bad: me:hunter2", "hunter2", "t0ken", "p%40ss", "p@ss"])
+def test_what_a_client_says_is_cleared_of_secrets(said: str) -> None:
+    """A client repeats addresses and headers in its messages."""
+    assert not {"hunter2", "t0ken", "p%40ss", "p@ss"} & set(SECRETIVE.redact(said).replace(":", " ").split())
+
+
+def test_a_malformed_address_still_makes_a_message() -> None:
+    """Failing while a message is made hides what it was about."""
+    assert "http://[" in str(Registry("main", "http://["))
+
+
+def test_schemas_travel_to_a_worker_as_their_address() -> None:
+    """A connection can't be pickled; a worker opens its own."""
+    sent = pickle.loads(pickle.dumps(RegistrySchemas(SECRETIVE)))  # noqa: S301, our own bytes
+
+    assert sent.registry == SECRETIVE
+
+
+def test_waiting_ends_unless_it_is_set_otherwise() -> None:
+    """The client waits for ever if it isn't told how long."""
+    assert configuration(Registry("main", "http://a,http://b")) == {
+        "url": "http://a,http://b",
+        "timeout": 2.0,
+        "max.retries": 1,
+        "retries.wait.ms": 200,
+        "retries.max.wait.ms": 1000,
+    }
+    assert configuration(Registry("main", "http://a", {"timeout": "7"}))["timeout"] == 7
+
+
+@pytest.mark.parametrize(
+    ("registry", "expected"),
+    [
+        pytest.param(Registry("main", "http://a", {"timeout": "soon"}), "timeout: expected a number", id="number"),
+        pytest.param(Registry("main", "http://a", {"zzz": "1"}), "zzz", id="unknown property"),
+        pytest.param(Registry("main", "ftp://a"), "ftp://a", id="scheme"),
+        pytest.param(Registry("main", "http://["), "http://", id="malformed"),
+        pytest.param(Registry("main", "https://a", {"ssl.ca.location": "/no/such/file"}), "No such file", id="no file"),
+        pytest.param(
+            Registry("main", "http://a", {"basic.auth.user.info": "me"}), "basic.auth.user.info", id="user info"
+        ),
+    ],
+)
+def test_what_can_never_be_opened_needs_a_person(registry: Registry, expected: str) -> None:
+    """Trying again later would never help; the message says where to look."""
+    with pytest.raises(Terminal, match=expected) as caught:
+        RegistrySchemas(registry).schema(1)
+
+    assert "registries.main" in str(caught.value)
+
+
+def test_an_id_that_no_registry_gives_is_not_asked_for() -> None:
+    """A server answers an id beyond 31 bits as if its address were wrong, which would stop the pipeline."""
+    assert RegistrySchemas(Registry("main", "http://[")).schema(MAX_ID + 1) is None
