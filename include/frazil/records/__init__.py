@@ -5,17 +5,38 @@
     kafka.py         the Arrow shape of consumed records
     spec.py          what a pipeline wants of a record (travels to executors)
     dead.py          why a record became a dead letter, and its row
+    redaction.py     what a dead letter keeps where payloads are secrets
     outcome.py       what a batch became: rows, dead letters, counts per partition
+    block.py         rows that were decoded together, and where they belong
+    decode.py        puts it together: batch in, outcomes out
+
     json_number.py   JSON numbers with every digit
     json_text.py     JSON values back to text
     json_exact.py    bytes -> JSON object, one record at a time: the judge
+    json_object.py   names in objects: in any case, and when they repeat
     times.py         texts of dates and times -> integers
     convert*.py      JSON value -> value of an Arrow type, or a reason
     record_exact.py  one record -> one row, or a reason
-    json_block.py    many records at once, only where the judge would say the same
-    carriers.py      what the block parser reads a column as, and how it becomes the column
-    decode.py        puts it together: batch in, outcomes out
 
-The room knows pyarrow and `frazil.errors`. It must not know about Spark, sockets, Iceberg or
-configuration files.
+    json_values.py   JSON into the wanted columns: as blocks where that is exact, one by one elsewhere
+    json_block.py    many records at once, only where the judge would say the same
+    json_folded.py   the same for fields in another case than the columns
+    json_screen.py   which values the block parser may see at all
+    json_fields.py   which fields it reads, and which keys are beside them
+    json_grammar.py  what a good value surely looks like, as one regular expression
+    carrier*.py      what the block parser reads a column as, and how it becomes the column
+
+    formats/         bytes of any other format -> typed columns, or reasons
+    frame.py         decoded records on their way to rows: what transforms take and give
+    transforms/      frame in, frame out
+    shaped.py        values that bring their own columns: format, transforms, fitting
+    fit.py           typed columns -> declared columns, or reasons
+    fit_column.py    one of them: where its field is, and how it becomes the column
+    fit_nested.py, fit_scalar.py, fit_source.py, fit_text.py
+                     values of one Arrow type to another, one by one: the judge
+    fit_block.py, fit_settle*.py
+                     whole arrays at once, only where the judge would say the same
+
+The room knows pyarrow, the libraries of the formats (fastavro, protobuf, jsonschema), DuckDB for `Sql`, and
+`frazil.errors`. It must not know about Spark, sockets, Iceberg or configuration files.
 """

@@ -15,6 +15,7 @@ class Stage(StrEnum):
     """How far a record came before it became a dead letter."""
 
     DECODE = "decode"
+    TRANSFORM = "transform"
     CONVERT = "convert"
     ROUTE = "route"
 
@@ -70,6 +71,84 @@ class DeadCode(StrEnum):
         Stage.DECODE,
         "Objects and lists are nested deeper than can be read safely. No table has such a shape.",
         "Look at the producer: this is usually an attack or an endless recursion.",
+    )
+    DUPLICATE_KEY = (
+        "DUPLICATE_KEY",
+        Stage.DECODE,
+        "An object names a field twice and the pipeline wants such records as dead letters.",
+        "Mend the producer, or set `value.duplicate_keys: last`, as most parsers have it.",
+    )
+    INVALID_WIRE = (
+        "INVALID_WIRE",
+        Stage.DECODE,
+        "The value does not begin as Schema Registry clients write it: a zero byte, then the id of the schema.",
+        "Check the serializer of the producer; a value without an id needs `value.schema_file`.",
+    )
+    UNKNOWN_SCHEMA = (
+        "UNKNOWN_SCHEMA",
+        Stage.DECODE,
+        "The Schema Registry knows no schema of the id that the value names.",
+        "Check that producer and pipeline use the same registry, and that no schema was deleted for good.",
+    )
+    UNUSABLE_SCHEMA = (
+        "UNUSABLE_SCHEMA",
+        Stage.DECODE,
+        "The schema of the value is of another kind than the pipeline's format, invalid, or has no columns.",
+        "Read the message; register a schema that tables have a shape for, or declare the right format.",
+    )
+    INVALID_AVRO = (
+        "INVALID_AVRO",
+        Stage.DECODE,
+        "The bytes can't have been written with the schema that they name: cut off, too long, or another schema's.",
+        "Mend the producer; the message says where reading stopped.",
+    )
+    INVALID_PROTOBUF = (
+        "INVALID_PROTOBUF",
+        Stage.DECODE,
+        "The bytes are no message of the type that they name.",
+        "Mend the producer; a cut value often means a size limit.",
+    )
+    SCHEMA_VIOLATION = (
+        "SCHEMA_VIOLATION",
+        Stage.DECODE,
+        "The value is JSON, and its own schema forbids it.",
+        "Mend the producer: its serializer does not validate. The message names the rule.",
+    )
+    INVALID_ENVELOPE = (
+        "INVALID_ENVELOPE",
+        Stage.DECODE,
+        'The value is not Kafka Connect\'s `{"schema": …, "payload": …}`, or its payload is not what its schema says.',
+        "Check `schemas.enable` of the producer's converter; without schemas the format is `json`.",
+    )
+    INVALID_DELIMITED = (
+        "INVALID_DELIMITED",
+        Stage.DECODE,
+        "The line has another number of fields than were declared, or a quote that never ends.",
+        "Mend the producer, or declare delimiter, quote and fields as they are sent.",
+    )
+    INVALID_SCALAR = (
+        "INVALID_SCALAR",
+        Stage.DECODE,
+        "The value is not as long as a number of this format: 8 bytes for a long and a double.",
+        "Check the serializer of the producer: numbers as text are of format `string`.",
+    )
+    TRANSFORM_FAILED = (
+        "TRANSFORM_FAILED",
+        Stage.TRANSFORM,
+        "A transform can't do its work on this record.",
+        "The message names the transform and what it found; restrict it with `when`, or mend the producer.",
+    )
+    UNKNOWN_FIELD = (
+        "UNKNOWN_FIELD",
+        Stage.CONVERT,
+        "The value has a field that no column takes and the pipeline wants such records as dead letters.",
+        "Declare a column for it, or set `value.unknown_fields` to `ignore` or `rescue`.",
+    )
+    NOT_FINITE = (
+        "NOT_FINITE",
+        Stage.CONVERT,
+        "The number is NaN or infinite, and the column holds only numbers that are neither.",
+        "Mend the producer or declare the column as double.",
     )
     LONE_SURROGATE = (
         "LONE_SURROGATE",

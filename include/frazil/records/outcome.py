@@ -18,6 +18,8 @@ class FilterReason(StrEnum):
     """Why a good record has no row, on purpose."""
 
     TOMBSTONE = "tombstone"
+    EMPTY_VALUE = "empty_value"
+    TRANSFORM = "transform"
 
 
 class TopicPartition(NamedTuple):

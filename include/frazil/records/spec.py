@@ -5,12 +5,41 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 import pyarrow as pa
 
 from frazil.errors import Terminal
+from frazil.records.formats.catalogue import JSON, FormatSpec
+from frazil.records.frame import Transform
 from frazil.records.kafka import TIMESTAMP
+
+TimeUnit = Literal["s", "ms", "us", "ns"]
+"""What numbers count that are sent for a time: since 1970-01-01T00:00Z, or since midnight."""
+
+WHOLE_VALUE: Final[tuple[str, ...]] = ()
+"""The source of a column that takes the whole value as JSON text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How the JSON values of one column are read, at any level of its type.
+
+    Attributes:
+        unit: What numbers in place of times count; None takes texts only.
+        local_time: Whether a text with an offset may become a timestamp without zone, which keeps its wall clock.
+        cast_text: Whether numbers and booleans become texts, as they were sent.
+        fold: What fields mean that differ in case only, where they are found whatever their case; None if they are not.
+    """
+
+    unit: TimeUnit | None = None
+    local_time: Literal["keep", "dead_letter"] = "keep"
+    cast_text: bool = False
+    fold: Literal["last", "dead_letter"] | None = None
+
+
+AS_IT_IS: Final = Reading()
+"""Nothing but what the JSON value itself says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +73,7 @@ class ColumnSpec:
         type: Its Arrow type.
         required: Whether null is refused.
         source: Field names from the value's root to the field it is taken from; None means the
-            field of its name.
+            field of its name, no names (`WHOLE_VALUE`) the value itself as JSON text.
         has_default: Whether `default` is used where the field is missing (and where a required one
             is null).
         default: A JSON value: text, number, bool, list, dict or None.
@@ -56,11 +85,12 @@ class ColumnSpec:
     source: tuple[str, ...] | None = None
     has_default: bool = False
     default: object = None
+    reading: Reading = AS_IT_IS
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """Field names from the root of the value to the field."""
-        return self.source or (self.name,)
+        """Field names from the root of the value to the field; none for the value itself."""
+        return (self.name,) if self.source is None else self.source
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,25 +100,46 @@ class RecordSpec:
     Attributes:
         columns: The declared columns with the Arrow types of the table; `nullable=False` means
             required.
-        value_format: How values are encoded.
+        format: How values are encoded.
+        fields: What a JSON value holds, where transforms come before the columns; None means what the columns say.
+        transforms: What happens between decoding and the columns, in this order.
         defaults: Column name -> JSON value for a missing field.
         sources: Column name -> field path in the value, for columns that are not named as their
-            field.
-        unknown_fields: What happens to fields without a column.
+            field; `WHOLE_VALUE` for a text column that takes the whole value.
+        units: Column name -> what numbers count that are sent for its times.
+        local_times: Column name -> whether a text with an offset may become a timestamp without zone; `keep` if not
+            named.
+        unknown_fields: What happens to fields at the top level of a value that no column takes: left out, kept as JSON
+            text in `rescued_column`, or a dead letter. A whole-value column takes all.
+        rescued_column: The optional text column for them; no field fills it then.
+        duplicate_keys: What an object means that names a field twice: the last one, or a dead letter.
+        field_names: Whether `Id` is the field of a column `id`. Of fields that differ in case only the last one counts,
+            or they are duplicates. Names inside maps and JSON texts stay as they are.
+        casts: Whether numbers and booleans become texts in text columns, as they were sent.
         tombstone: What a null value becomes: a counted filter or a dead letter.
+        empty_value: What a value of 0 bytes becomes.
         kafka_columns: Names of the added columns, or None to add none.
 
     Raises:
-        Terminal: no columns, names that repeat, or a default or source for a column that isn't
-        declared.
+        Terminal: no columns, names that repeat, options for a column that isn't declared or of another type, or no column
+        for rescued fields.
     """
 
     columns: pa.Schema
-    value_format: Literal["json"] = "json"
+    format: FormatSpec = field(default_factory=FormatSpec)
+    fields: pa.Schema | None = None
+    transforms: tuple[Transform, ...] = ()
     defaults: Mapping[str, object] = field(default_factory=dict)
     sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    unknown_fields: Literal["ignore"] = "ignore"
+    units: Mapping[str, TimeUnit] = field(default_factory=dict)
+    local_times: Mapping[str, Literal["keep", "dead_letter"]] = field(default_factory=dict)
+    unknown_fields: Literal["ignore", "rescue", "fail"] = "ignore"
+    rescued_column: str = "_rescued"
+    duplicate_keys: Literal["last", "dead_letter"] = "last"
+    field_names: Literal["exact", "case_insensitive"] = "exact"
+    casts: Literal["none", "text"] = "none"
     tombstone: Literal["filter", "dead_letter"] = "filter"
+    empty_value: Literal["dead_letter", "filter"] = "dead_letter"
     kafka_columns: KafkaColumns | None = field(default_factory=KafkaColumns)
 
     def __post_init__(self) -> None:
@@ -99,12 +150,60 @@ class RecordSpec:
             "columns are declared twice",
             [name for name, times in Counter(names).items() if times > 1],
         )
-        _refuse("defaults name unknown columns", sorted(set(self.defaults) - set(self.columns.names)))
-        _refuse("sources name unknown columns", sorted(set(self.sources) - set(self.columns.names)))
+        options = {
+            "defaults": self.defaults,
+            "sources": self.sources,
+            "units": self.units,
+            "local times": self.local_times,
+        }
+        for what, named in options.items():
+            _refuse(f"{what} name unknown columns", sorted(set(named) - set(self.columns.names)))
+        _refuse("only texts take the whole value, not", [n for n in self.whole_columns if not self._is_text(n)])
+        _refuse("columns take fields that differ in case only", self._ambiguous())
+        if self.unknown_fields == "rescue":
+            self._check_rescued()
+
+    def _check_rescued(self) -> None:
+        name = self.rescued_column
+        declared = name in self.columns.names and self._is_text(name) and self.columns.field(name).nullable
         _refuse(
-            "sources have no field for columns",
-            [name for name, steps in self.sources.items() if not steps],
+            "unknown fields are rescued into an optional string column, which is not declared",
+            () if declared else [name],
         )
+        _refuse("rescued fields leave no room for the options of", {name} & {*self.defaults, *self.sources})
+
+    def _is_text(self, name: str) -> bool:
+        of = self.columns.field(name).type
+        return bool(pa.types.is_string(of) or pa.types.is_large_string(of))
+
+    def _ambiguous(self) -> list[str]:
+        if self.field_names == "exact":
+            return []
+        written: dict[str, set[str]] = {}
+        for column in self.column_specs:
+            for step in column.steps[:1]:
+                written.setdefault(step.casefold(), set()).add(step)
+        return [name for names in written.values() if len(names) > 1 for name in sorted(names)]
+
+    @property
+    def is_shaped(self) -> bool:
+        """Whether values bring their own columns, which then become the ones that are wanted."""
+        return bool(self.transforms) or self.format.name != JSON
+
+    @property
+    def fold(self) -> Literal["last", "dead_letter"] | None:
+        """What fields mean that differ in case only; None if they are different fields."""
+        return self.duplicate_keys if self.field_names == "case_insensitive" else None
+
+    @property
+    def whole_columns(self) -> list[str]:
+        """Names of the columns that take the whole value."""
+        return [name for name, steps in self.sources.items() if steps == WHOLE_VALUE]
+
+    @property
+    def rescues(self) -> str | None:
+        """Name of the column that takes rescued fields, if there is one."""
+        return self.rescued_column if self.unknown_fields == "rescue" else None
 
     @property
     def row_schema(self) -> pa.Schema:
@@ -114,7 +213,7 @@ class RecordSpec:
 
     @property
     def column_specs(self) -> tuple[ColumnSpec, ...]:
-        """The declared columns, one by one, in order."""
+        """The declared columns that take fields, one by one, in order: without the one for rescued fields."""
         return tuple(
             ColumnSpec(
                 column.name,
@@ -123,8 +222,18 @@ class RecordSpec:
                 source=self.sources.get(column.name),
                 has_default=column.name in self.defaults,
                 default=self.defaults.get(column.name),
+                reading=self._reading(column.name),
             )
             for column in self.columns
+            if column.name != self.rescues
+        )
+
+    def _reading(self, name: str) -> Reading:
+        return Reading(
+            unit=self.units.get(name),
+            local_time=self.local_times.get(name, "keep"),
+            cast_text=self.casts == "text",
+            fold=self.fold,
         )
 
 

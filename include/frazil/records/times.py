@@ -3,23 +3,27 @@
 Read are `YYYY-MM-DD`, `HH:MM[:SS[.fraction]]` and both joined by `T` or a blank, with zone `Z`,
 `+HH`, `+HHMM`, `+HH:MM` (or minus) or none: RFC 3339 plus what java.time and SQL databases print.
 Years are 0001 to 9999, a fraction has 1 to 9 digits of which those beyond microseconds must be
-zero. A leap second (`:60`) names no instant that a table can hold.
+zero. A leap second (`:60`) names no instant that a table can hold. Numbers are read where a column declares what they
+count; from the proleptic Gregorian calendar and days of 86,400 seconds, as Unix time has them.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import date
 from typing import Final
 
 from frazil.records.dead import DeadCode, Rejection
-from frazil.records.json_text import describe
+from frazil.records.json.number import Number, scaled
+from frazil.records.json.text import describe
 
 SECOND: Final = 1_000_000
 DAY: Final = 86_400 * SECOND
 _EPOCH: Final = date(1970, 1, 1).toordinal()
-_FIRST: Final = (date.min.toordinal() - _EPOCH) * DAY
-_END: Final = (date.max.toordinal() - _EPOCH + 1) * DAY
+FIRST: Final = (date.min.toordinal() - _EPOCH) * DAY
+END: Final = (date.max.toordinal() - _EPOCH + 1) * DAY
+"""Timestamps of tables are from `FIRST` on, before `END`: years 1 to 9999."""
 
 _DATE: Final = r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
 _TIME: Final = r"([01][0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9])(?:\.([0-9]{1,9}))?)?"
@@ -27,6 +31,10 @@ _ZONE: Final = r"([Zz]|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?)?"
 _DATES: Final = re.compile(_DATE)
 _TIMES: Final = re.compile(_TIME)
 _TIMESTAMPS: Final = re.compile(f"{_DATE}[Tt ]{_TIME}{_ZONE}")
+_ZONED: Final = re.compile(r"(?:[Zz]|[+-][0-9:]+)$")
+
+SHIFTS: Final = {"s": 6, "ms": 3, "us": 0, "ns": -3}
+"""Unit of counted times -> its size in powers of ten of a microsecond."""
 
 
 def days(text: str) -> int:
@@ -64,6 +72,49 @@ def wall_micros(text: str) -> int:
     return _timestamp(text)[0]
 
 
+def local_micros(text: str) -> int:
+    """Return microseconds of the wall clock that `text` shows, which must have no zone.
+
+    Raises:
+        Rejection: INVALID_TIME, or LOSSY_CAST for non-zero nanoseconds.
+    """
+    micros, _ = _timestamp(text)
+    if _ZONED.search(text):
+        raise _invalid("a timestamp without zone", text)
+    return micros
+
+
+def epoch_micros(shift: int, number: Number) -> int:
+    """Return microseconds since 1970-01-01T00:00 of a number that counts units of 10^`shift` microseconds.
+
+    Raises:
+        Rejection: OUT_OF_RANGE outside years 1 to 9999, LOSSY_CAST for parts of a microsecond.
+    """
+    return _counted(shift, number, FIRST, END, "years 0001 to 9999")
+
+
+def clock_micros(shift: int, number: Number) -> int:
+    """Return microseconds since midnight of a number that counts units of 10^`shift` microseconds.
+
+    Raises:
+        Rejection: OUT_OF_RANGE outside the day, LOSSY_CAST for parts of a microsecond.
+    """
+    return _counted(shift, number, 0, DAY, "a time of day")
+
+
+def _counted(shift: int, number: Number, first: int, end: int, expected: str) -> int:
+    exact = scaled(number)
+    exponent = exact.exponent + shift
+    if exact.digits and len(exact.digits) + exponent > len(str(END)):
+        raise Rejection(DeadCode.OUT_OF_RANGE, f"expected {expected}, found {describe(number)}")
+    if exact.digits and exponent < 0:
+        raise Rejection(DeadCode.LOSSY_CAST, f"expected at most microseconds, found {describe(number)}")
+    micros = replace(exact, exponent=exponent if exact.digits else 0).integer()
+    if not first <= micros < end:
+        raise Rejection(DeadCode.OUT_OF_RANGE, f"expected {expected}, found {describe(number)}")
+    return micros
+
+
 def utc_micros(text: str) -> int:
     """Return microseconds since 1970-01-01T00:00Z of the instant that `text` names.
 
@@ -75,7 +126,7 @@ def utc_micros(text: str) -> int:
     """
     wall, offset = _timestamp(text)
     instant = wall - offset
-    if not _FIRST <= instant < _END:
+    if not FIRST <= instant < END:
         raise Rejection(DeadCode.OUT_OF_RANGE, f'expected years 0001 to 9999 in UTC, found text "{text}"')
     return instant
 

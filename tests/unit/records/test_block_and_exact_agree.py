@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from frazil.records.json_block import SMALL, block_decoder
+from frazil.records.json.blocks import SMALL, block_decoder
+from frazil.records.json.folded import FoldedBlockDecoder
 from frazil.records.spec import RecordSpec
 from tests.unit.records.kafka_batches import decode_both, kafka_batch
 
@@ -54,10 +56,59 @@ NESTED = RecordSpec(
         ]
     )
 )
-SPECS = [NUMBERS, TEXTS, NESTED]
+COUNTED = RecordSpec(
+    pa.schema(
+        [
+            pa.field("a", pa.timestamp("us")),
+            pa.field("b", pa.timestamp("us", tz="UTC")),
+            pa.field("c", pa.time64("us")),
+            pa.field("d", pa.timestamp("us")),
+            pa.field("e", pa.struct([pa.field("a", pa.timestamp("us"))])),
+            pa.field("f", pa.list_(pa.timestamp("us"))),
+            pa.field("g", pa.timestamp("us")),
+        ]
+    ),
+    units={"a": "s", "b": "ns", "c": "ms", "d": "us", "e": "s", "f": "ms"},
+    local_times={"g": "dead_letter"},
+)
+FROM_INSIDE = RecordSpec(
+    pa.schema([pa.field("p", pa.int64()), pa.field("q", pa.string(), nullable=False), pa.field("b", pa.bool_())]),
+    sources={"p": ("a", "b"), "q": ("a", "c", "d")},
+    defaults={"q": "none", "p": 7},
+)
+WHOLE = RecordSpec(
+    pa.schema([pa.field("a", pa.int64()), pa.field("json", pa.string())]), sources={"json": ()}, unknown_fields="fail"
+)
+FLAT = pa.schema(
+    [
+        pa.field("a", pa.int64()),
+        pa.field("b", pa.string()),
+        pa.field("é", pa.list_(pa.int64())),
+        pa.field("c", pa.string()),
+        pa.field("", pa.int64()),
+    ]
+)
+STRUCTS = pa.schema(
+    [
+        pa.field("a", pa.struct([pa.field("a", pa.int64()), pa.field("b", pa.struct([pa.field("c", pa.string())]))])),
+        pa.field("B", pa.int64()),
+        pa.field("c", pa.string()),
+    ]
+)
+SHAPES = [FLAT, STRUCTS]
+POLICIES = [
+    RecordSpec(shape, unknown_fields=unknown, duplicate_keys=repeated, field_names=names, casts=casts, rescued_column="c",
+               empty_value="filter")
+    for shape in SHAPES
+    for unknown in ("ignore", "rescue", "fail")
+    for repeated in ("last", "dead_letter")
+    for names in ("exact", "case_insensitive")
+    for casts in ("none", "text")
+]  # fmt: skip
+SPECS = [NUMBERS, TEXTS, NESTED, COUNTED, FROM_INSIDE]
 
 BLANKS = st.sampled_from(["", "", "", " ", "\n", "\r\n    ", "\t"])
-NAMES = st.sampled_from(["a", "b", "c", "d", "e", "f", "g", "z", "unknown", "é", ""])
+NAMES = st.sampled_from(["a", "b", "c", "d", "e", "f", "g", "z", "unknown", "é", "", "A", "B", "É"])
 KEYS = NAMES.map(json.dumps) | st.sampled_from([r'"\u0061"', r'"\u0064"', '"a', "a"])
 SCALARS = st.one_of(
     st.sampled_from(["null", "true", "false", "0", "1", "-0", "1.0", "1.50", "1e2", "1E-3", "0.1"]),
@@ -67,6 +118,9 @@ SCALARS = st.one_of(
     st.sampled_from(['"2024-02-29 01:02:03"', '"2024-02-30T00:00:00Z"', '"2024-01-31T24:00:00"']),
     st.sampled_from(['"2024-01-01T00:00:00.1234567+0130"', '"0001-01-01 00:00:00+01"', '"12:30"']),
     st.sampled_from(['"2024-01-01 00:00:00.25-03:30"', '"2024-12-31"', '"23:59:59.5"', '"AAE="']),
+    st.sampled_from(
+        ["1714979289.123", "1714979289123", "253402300800", "-62135596800", "1e9", "1714979289123456000", "86399.9"]
+    ),
     st.sampled_from(['"00112233-4455-6677-8899-aabbccddeeff"', '"1.5"', '"{}"', '", NaN ]"']),
     st.integers().map(str),
     st.floats(allow_nan=False, allow_infinity=False).map(repr),
@@ -120,6 +174,12 @@ def _broken(draw: st.DrawFn) -> bytes:
     return raw[:start] + draw(st.sampled_from(FRAGMENTS)) + raw[end:]
 
 
+PARTS = [
+    *(b'"a":1', b'"a":null', b'"b":"x"', b'"b":null', b'"":5', b'"c":null', b'"\xc3\xa9":[1]', b'"u":1', b'"u":":"'),
+    *(b'"A":1', b'"B":2', b'"a":{"a":1}', b'"a":{"b":{"c":"x"}}', b'"a":{"b":{"c":"x"},"u":null}', b'"u":{"a":null}'),
+    *(b'"a": 1', b'"a" :1', b'"b":"a:"', b'"b":":a"', b'"\\u0061":3', b'"b":"\\"a\\":null"', b'"u":null'),
+]
+PLAIN = st.lists(st.sampled_from(PARTS), max_size=5).map(lambda parts: b"{" + b",".join(parts) + b"}")
 GOOD = st.just(b'{"a":1,"z":"x"}') | st.just(b'{"a":null,"b":null,"z":"2024-01-01 00:00:00"}')
 BATCHES = st.lists(st.none() | GOOD | GOOD | RAW | RAW | _broken(), max_size=24)
 TORN = st.tuples(RAW, st.floats(0, 1)).map(
@@ -133,6 +193,28 @@ relaxed = settings(max_examples=150, deadline=None, suppress_health_check=[Healt
 def test_any_values_have_the_same_outcome_as_block_and_one_by_one(spec: RecordSpec, values: list[bytes | None]) -> None:
     """Rows, dead letters with their messages, and counts are equal whatever a producer sends."""
     decode_both(spec, kafka_batch(values))
+
+
+@relaxed
+@given(st.sampled_from([*POLICIES, WHOLE]), BATCHES | st.lists(PLAIN | GOOD | RAW, max_size=12))
+def test_every_policy_has_the_same_outcome_as_block_and_one_by_one(
+    spec: RecordSpec, values: list[bytes | None]
+) -> None:
+    """Unknown and repeated fields, and names in another case, are seen by the block path too."""
+    decode_both(spec, kafka_batch(values))
+
+
+@pytest.mark.parametrize(
+    "spec", POLICIES, ids=lambda s: f"{s.unknown_fields}-{s.duplicate_keys}-{s.field_names}-{s.casts}"
+)
+def test_every_policy_has_a_block_path(spec: RecordSpec) -> None:
+    """Plain values, also with null in them, are decided as blocks under every policy."""
+    flat = spec.columns is FLAT
+    plain = b'{"a":%d,"b":"x","":null}' if flat else b'{"a":{"a":%d,"b":{}},"B":2}'
+    values = pa.array([plain % number for number in range(100)], pa.binary())
+    decoder = FoldedBlockDecoder(spec) if spec.field_names == "case_insensitive" else block_decoder(spec)
+    assert decoder is not None
+    assert len(decoder.decode(values).positions) == len(values)
 
 
 @relaxed

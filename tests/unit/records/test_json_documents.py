@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from frazil.records.dead import DeadCode
-from frazil.records.json_exact import MAX_DEPTH, nesting
+from frazil.records.json.exact import MAX_DEPTH, nesting
 from frazil.records.spec import RecordSpec
 from tests.unit.records.kafka_batches import decode_both, kafka_batch
 
@@ -30,6 +30,8 @@ GOOD = {
     "as deep as allowed": b'{"z":' + b"[" * (MAX_DEPTH - 1) + b"]" * (MAX_DEPTH - 1) + b"}",
     "deep and stored": b'{"s":' + b"[" * (MAX_DEPTH - 1) + b"]" * (MAX_DEPTH - 1) + b"}",
     "ten megabytes": b'{"s":"' + b"x" * MEGABYTES + b'"}',
+    "many items in a text column": b'{"s":[' + b"1," * 100_000 + b"1]}",
+    "number beyond every type in an unknown field": b'{"a":1,"z":1e400,"y":-1E+999999999999,"x":-0}',
     "many digits in an unknown field": b'{"z":' + b"7" * 10_000 + b',"a":1}',
 }
 
@@ -75,6 +77,21 @@ BAD = {
     "number": (b"7" * 10_000, DeadCode.NOT_AN_OBJECT),
     "null": (b"null", DeadCode.NOT_AN_OBJECT),
     "too deep": (b'{"z":' + b"[" * MAX_DEPTH + b"]" * MAX_DEPTH + b"}", DeadCode.TOO_DEEP),
+    "a thousand levels": (b'{"z":' + b"[" * 1000 + b"]" * 1000 + b"}", DeadCode.TOO_DEEP),
+    "a thousand objects": (b'{"z":' * 1000 + b"1" + b"}" * 1000, DeadCode.TOO_DEEP),
+    "escape cut short": (b'{"z":"\\u12"}', DeadCode.INVALID_JSON),
+    "number without digits": (b'{"z":-}', DeadCode.INVALID_JSON),
+    "number with a point at its end": (b'{"z":1.}', DeadCode.INVALID_JSON),
+    "exponent without digits": (b'{"z":1e}', DeadCode.INVALID_JSON),
+    "capital true": (b'{"z":True}', DeadCode.INVALID_JSON),
+    "undefined": (b'{"z":undefined}', DeadCode.INVALID_JSON),
+    "two colons": (b'{"z"::1}', DeadCode.INVALID_JSON),
+    "two commas": (b'{"a":1,,"z":2}', DeadCode.INVALID_JSON),
+    "comma at the start": (b'{,"a":1}', DeadCode.INVALID_JSON),
+    "wrong bracket": (b'{"z":[1}', DeadCode.INVALID_JSON),
+    "name without value": (b'{"a"}', DeadCode.INVALID_JSON),
+    "number as a name": (b"{1:1}", DeadCode.INVALID_JSON),
+    "byte order mark inside": (b'{\xef\xbb\xbf"a":1}', DeadCode.INVALID_JSON),
     "far too deep": (b'{"z":' + b"[" * 100_000 + b"]" * 100_000 + b"}", DeadCode.TOO_DEEP),
     "far too deep objects": (b'{"a":' * 100_000, DeadCode.TOO_DEEP),
 }

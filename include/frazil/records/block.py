@@ -1,0 +1,39 @@
+"""Rows that were decoded together, and where they belong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Rows of the declared columns, and the positions of the values they came from, ascending."""
+
+    rows: pa.RecordBatch
+    positions: pa.Int64Array
+
+
+def concat_blocks(blocks: list[Block], schema: pa.Schema) -> Block:
+    """Return one block with the rows and positions of `blocks`, as they come."""
+    rows = pa.Table.from_batches([block.rows for block in blocks], schema).combine_chunks()
+    positions = pa.chunked_array([block.positions for block in blocks], pa.int64())
+    batches = rows.to_batches()
+    return Block(batches[0] if batches else no_rows(schema), positions.combine_chunks())
+
+
+def in_order(blocks: list[Block], schema: pa.Schema) -> Block:
+    """Return one block with the rows of `blocks` by their positions; rows of one position keep their order."""
+    filled = [block for block in blocks if len(block.positions)]
+    if len(filled) <= 1:
+        return filled[0] if filled else Block(no_rows(schema), pa.array([], pa.int64()))
+    whole = concat_blocks(filled, schema)
+    order = pc.sort_indices(whole.positions)  # a stable sort
+    return Block(whole.rows.take(order), whole.positions.take(order))
+
+
+def no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch without rows."""
+    return pa.RecordBatch.from_arrays([pa.nulls(0, each.type) for each in schema], schema=schema)

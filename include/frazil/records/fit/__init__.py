@@ -1,0 +1,1 @@
+"""Typed columns, whatever made them, to the declared columns of a destination."""

@@ -1,0 +1,192 @@
+"""One declared column: where its field is in decoded records, and how it becomes the column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.records.dead import Reason, Rejection
+from frazil.records.fit.block import one_by_one, settle_plan
+from frazil.records.fit.nested import ExactPlan, build, matching
+from frazil.records.fit.scalar import Exact, FitRules, refuse
+from frazil.records.fit.source import Kind, kind_of, plain, plain_type, values
+from frazil.records.json.carrier import Settled
+from frazil.records.json.convert_nested import missing
+from frazil.records.json.record import ExactDecoder
+from frazil.records.spec import ColumnSpec, Reading, RecordSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """How one column is made of records of one shape.
+
+    Attributes:
+        name: Of the column.
+        places: Which field at the top, which field of that one, and so on; empty if there is no such field. With
+            `blocked` it ends at a field that has no fields.
+        steps: Names of the fields, for the paths of reasons; none for the whole value.
+        blocked: Whether a value at `places` is in the way.
+        field: Of the rows; not nullable if null is refused.
+        settle: Converts arrays.
+        exact: Converts single values; decides.
+        default: An array of one value, or None.
+        problems: Why no value can ever become the column.
+    """
+
+    name: str
+    places: tuple[int, ...]
+    steps: tuple[str, ...]
+    blocked: bool
+    field: pa.Field
+    settle: Callable[[pa.Array], Settled]
+    exact: Exact
+    default: pa.Array | None
+    problems: tuple[str, ...]
+
+    def fit(self, batch: pa.RecordBatch, dead: dict[int, Reason]) -> pa.Array:
+        """Return the column, and add reasons of rows that have none yet. What dead rows hold has no meaning."""
+        found, absent = self._found(batch)
+        made = self._settled(found, dead)
+        gaps = found.is_null() if found.null_count else None
+        return made if gaps is None else self._without_value(made, gaps, absent, dead)
+
+    def _found(self, batch: pa.RecordBatch) -> tuple[pa.Array, pa.BooleanArray | None]:
+        """Return the field's array, and where there is no such field (None: wherever it is null)."""
+        if not self.steps:
+            return batch.to_struct_array(), None
+        if not self.places:
+            return pa.nulls(len(batch)), None
+        array, absent = plain(batch.column(self.places[0])), pa.nulls(len(batch), pa.bool_()).is_valid()
+        for place in self.places[1:]:
+            absent = array.is_null()
+            array = plain(array.flatten()[place])
+        return array, None if self.blocked else absent
+
+    def _settled(self, array: pa.Array, dead: dict[int, Reason]) -> pa.Array:
+        made, doubt = self.settle(array)
+        rows = [] if doubt is None else pc.indices_nonzero(doubt).to_pylist()
+        if not rows:
+            return made
+        fixed: dict[int, object] = {}
+        for row, value in zip(rows, values(array.take(pa.array(rows, pa.int64()))), strict=True):
+            try:
+                fixed[row] = self.exact(value)
+            except Rejection as e:
+                _bury(dead, row, e, self.steps)
+        return _patched(made, list(fixed), build(list(fixed.values()), self.field.type)) if fixed else made
+
+    def _without_value(
+        self, made: pa.Array, gaps: pa.BooleanArray, absent: pa.BooleanArray | None, dead: dict[int, Reason]
+    ) -> pa.Array:
+        if self.default is not None:
+            chosen = gaps if absent is None or not self.field.nullable else pc.and_(gaps, absent)
+            rows = pc.indices_nonzero(chosen).to_pylist()
+            return _patched(made, rows, self.default.take(pa.array([0] * len(rows), pa.int64()))) if rows else made
+        if not self.field.nullable:
+            for row in pc.indices_nonzero(gaps).to_pylist():
+                _bury(dead, row, missing(str(self.field.type)), self.steps)
+        return made
+
+
+def _bury(dead: dict[int, Reason], row: int, verdict: Rejection, steps: tuple[str, ...]) -> None:
+    """Keep the first reason of a row, with its path from the root."""
+    reason = verdict.reason
+    for step in reversed(steps):
+        reason = reason.within(step)
+    dead.setdefault(row, reason)
+
+
+def _patched(array: pa.Array, rows: list[int], others: pa.Array) -> pa.Array:
+    """Return an array with other values in some (ascending) rows."""
+    size = len(array)
+    marked = pc.is_in(pa.array(range(size), pa.int64()), value_set=pa.array(rows, pa.int64()))
+    order = pc.replace_with_mask(
+        pa.array(range(size), pa.int64()), marked, pa.array(range(size, size + len(rows)), pa.int64())
+    )
+    return pa.concat_arrays([array, others]).take(order)
+
+
+def column_plan(spec: ColumnSpec, field: pa.Field, schema: pa.Schema, rules: FitRules, *, blocks: bool) -> Column:
+    """Plan a column for records of a schema.
+
+    Raises:
+        Terminal: a step fits several fields, or the default does not fit.
+    """
+    wanted = field.with_nullable(field.nullable and not spec.required)
+    places, source, blocked = _locate(spec.steps, schema, rules)
+    rules = _reading(spec.reading, rules)
+    steps = spec.steps[: len(places)] if blocked else spec.steps
+    exact, problems = _exact(source, wanted, rules, blocked=blocked)
+    settle = settle_plan if blocks else one_by_one
+    told = [f"{'.'.join(spec.steps)}{path}: {message}" for path, message in problems]
+    if steps and not places and not wanted.nullable and not spec.has_default:
+        told.append(f"{spec.name}: a required column, and there is no field {'.'.join(spec.steps)}")
+    return Column(
+        name=spec.name,
+        places=places,
+        steps=steps,
+        blocked=blocked,
+        field=wanted,
+        settle=_doubted(wanted.type) if blocked else settle(source, wanted.type, rules),
+        exact=exact,
+        default=_default(spec, wanted),
+        problems=tuple(told),
+    )
+
+
+def _reading(reading: Reading, rules: FitRules) -> FitRules:
+    """Return the rules of one column: what it declares itself comes on top."""
+    return replace(
+        rules,
+        unit=reading.unit,
+        local_time="reject" if reading.local_time == "dead_letter" else rules.local_time,
+        number_texts=rules.number_texts or reading.cast_text,
+    )
+
+
+def _exact(
+    source: pa.DataType, field: pa.Field, rules: FitRules, *, blocked: bool
+) -> tuple[Exact, list[tuple[str, str]]]:
+    if blocked:
+        return partial(refuse, "object", source), [("", f"expected an object on the way, found {source}")]
+    plan = ExactPlan(rules)
+    return plan.exact(source, field.type, ""), plan.problems
+
+
+def _doubted(target: pa.DataType) -> Callable[[pa.Array], Settled]:
+    return partial(_all_doubted, target)
+
+
+def _all_doubted(target: pa.DataType, array: Any) -> Settled:
+    return pa.nulls(len(array), target), array.is_valid()
+
+
+def _locate(steps: tuple[str, ...], schema: pa.Schema, rules: FitRules) -> tuple[tuple[int, ...], pa.DataType, bool]:
+    """Return the places of a field, its plain type, and whether the way to it ends early at a value without fields."""
+    places: list[int] = []
+    source: pa.DataType = pa.struct(list(schema))
+    for step in steps:
+        if kind_of(source) is not Kind.STRUCT:
+            return tuple(places), source, kind_of(source) is not Kind.NULL
+        at = matching(step, [field.name for field in source], case_insensitive=rules.case_insensitive)
+        if at is None:
+            return (), pa.null(), False
+        places.append(at)
+        source = plain_type(source.field(at).type)
+    return tuple(places), source, False
+
+
+def _default(spec: ColumnSpec, field: pa.Field) -> pa.Array | None:
+    """Return the default as a JSON record would bring it, in an array of one."""
+    if not spec.has_default:
+        return None
+    name, unit = spec.name, spec.reading.unit
+    units = {} if unit is None else {name: unit}
+    schema = pa.schema([field.with_name(name)])
+    decoder = ExactDecoder(RecordSpec(schema, defaults={name: spec.default}, units=units, kafka_columns=None))
+    return decoder.table([decoder.row(b"{}")]).column(0)

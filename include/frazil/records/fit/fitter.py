@@ -1,0 +1,198 @@
+"""Typed columns to the declared columns of a destination: the last step before rows are written.
+
+Whatever decoding and transforms made, here it gets the exact types of the table, or a reason. Values that come out equal
+those that went in; nothing is rounded, cut, wrapped around or nulled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.errors import Terminal
+from frazil.records.dead import Reason, Rejection
+from frazil.records.fit.column import Column, column_plan
+from frazil.records.fit.nested import unknown
+from frazil.records.fit.scalar import FitRules
+from frazil.records.fit.source import plain, values
+from frazil.records.fit.text import json_form, unique
+from frazil.records.json.text import compact
+from frazil.records.spec import ColumnSpec
+
+_PLANS: Final = 64
+"""Shapes kept: a topic has a handful of writer schemas at a time; planning again costs a millisecond."""
+
+Dead = dict[int, Reason]
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """What became of decoded rows.
+
+    Attributes:
+        rows: Exactly of the columns' schema.
+        kept: int64, per row which row of the input it is, ascending.
+        dead: Reasons of the other rows, ascending.
+        ignored: How many fields with a value no column took, in the kept rows.
+    """
+
+    rows: pa.RecordBatch
+    kept: pa.Int64Array
+    dead: Dead
+    ignored: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    columns: tuple[Column, ...]
+    unknown: tuple[int, ...]
+
+
+class Fitter:
+    """Fits decoded columns to declared ones. Keeps its plans for the shapes it saw last.
+
+    Args:
+        columns: What is declared of each column.
+        columns_schema: The schema of the rows; with `rescue` it also has the rescued column.
+        unknown_fields: What happens to fields at the top that no column takes, where they are not null: left out and
+            counted, kept as a JSON object, or a dead letter (fields of structs too).
+        rescued_column: Where `rescue` puts them.
+        case_insensitive: Whether names that differ by case only are the same field; an exact match goes first.
+        text_casts: Whether text becomes numbers, bools and bytes (base64), and these become text.
+        local_time: A timestamp with zone in a column without: its wall time, or a dead letter.
+        blocks: Whether whole arrays are converted where that is exact. Without, the outcome is the same, later.
+
+    Raises:
+        Terminal: columns and schema don't name the same columns, or a default does not fit.
+    """
+
+    def __init__(  # noqa: PLR0913 - all but two are options
+        self,
+        columns: tuple[ColumnSpec, ...],
+        columns_schema: pa.Schema,
+        *,
+        unknown_fields: Literal["ignore", "rescue", "fail"] = "ignore",
+        rescued_column: str = "_rescued",
+        case_insensitive: bool = False,
+        text_casts: bool = False,
+        local_time: Literal["wall", "reject"] = "wall",
+        blocks: bool = True,
+    ) -> None:
+        self._schema: Final = columns_schema
+        self._unknown: Final = unknown_fields
+        self._rescued: Final = rescued_column if unknown_fields == "rescue" else None
+        self._rules: Final = FitRules(
+            text_casts=text_casts,
+            number_texts=text_casts,
+            local_time=local_time,
+            case_insensitive=case_insensitive,
+            strict=unknown_fields == "fail",
+        )
+        self._blocks: Final = blocks
+        self._specs: Final = _in_order(columns, columns_schema, self._rescued)
+        self._plans: Final[dict[pa.Schema, _Plan]] = {}
+        self._plan(pa.schema([]))  # a default that does not fit is told now
+
+    def check(self, schema: pa.Schema) -> list[str]:
+        """Return, for values of `schema`, each column that none of them could ever fill, and why.
+
+        Raises:
+            Terminal: a name fits several fields.
+        """
+        return [problem for column in self._plan(schema).columns for problem in column.problems]
+
+    def fit(self, value: pa.RecordBatch) -> Fitted:
+        """Fit rows to the columns. No value makes this fail.
+
+        Raises:
+            Terminal: a name fits several fields.
+        """
+        plan = self._plan(value.schema)
+        dead: Dead = {}
+        if self._unknown == "fail":
+            _refuse_unknown(value, plan.unknown, dead)
+        columns = {column.name: column.fit(value, dead) for column in plan.columns}
+        if self._rescued is not None:
+            columns[self._rescued] = _rescued(value, plan.unknown, dead, self._schema.field(self._rescued).type)
+        rows = pa.RecordBatch.from_arrays([columns[name] for name in self._schema.names], schema=self._schema)
+        kept = pa.array((row for row in range(len(value)) if row not in dead), pa.int64())
+        left = self._without(value, plan.unknown, kept)
+        return Fitted(rows.take(kept) if dead else rows, kept, dict(sorted(dead.items())), left)
+
+    def _without(self, value: pa.RecordBatch, others: tuple[int, ...], kept: pa.Int64Array) -> int:
+        """Count the values that no column took."""
+        if self._unknown != "ignore":
+            return 0
+        found = (plain(value.column(at)) for at in others)
+        return sum(len(kept) - (array if len(kept) == len(array) else array.take(kept)).null_count for array in found)
+
+    def _plan(self, schema: pa.Schema) -> _Plan:
+        if (found := self._plans.get(schema)) is not None:
+            return found
+        columns = tuple(
+            column_plan(spec, self._schema.field(spec.name), schema, self._rules, blocks=self._blocks)
+            for spec in self._specs
+        )
+        taken = {column.places[0] for column in columns if column.places}
+        whole = any(not column.steps for column in columns)
+        made = _Plan(columns, () if whole else tuple(at for at in range(len(schema)) if at not in taken))
+        if len(self._plans) >= _PLANS:
+            del self._plans[next(iter(self._plans))]
+        self._plans[schema] = made
+        return made
+
+
+def _in_order(columns: tuple[ColumnSpec, ...], schema: pa.Schema, rescued: str | None) -> list[ColumnSpec]:
+    specs = {spec.name: spec for spec in columns if spec.name != rescued}
+    wanted = [name for name in schema.names if name != rescued]
+    if set(specs) != set(wanted) or len(set(wanted)) < len(wanted):
+        raise Terminal(
+            f"declared columns are not those of the rows: expected {', '.join(wanted)}, found {', '.join(specs)}",
+            next_step="declare each column of the table once",
+        )
+    if rescued is not None:
+        _check_rescued(rescued, schema)
+    return [specs[name] for name in wanted]
+
+
+def _check_rescued(name: str, schema: pa.Schema) -> None:
+    found = schema.field(name) if name in schema.names else None
+    fits = found is not None and found.nullable and found.type in {pa.string(), pa.large_string()}
+    if not fits:
+        raise Terminal(
+            f"unknown fields are to be kept in {name}: expected an optional column of text, found {found}",
+            next_step=f"add the column {name} as an optional string, or ignore unknown fields",
+        )
+
+
+def _present(value: pa.RecordBatch, others: tuple[int, ...], dead: Dead) -> Iterable[tuple[int, list[int]]]:
+    """Yield each row that is alive and has values in unknown fields, with these fields."""
+    found: dict[int, list[int]] = {}
+    for at in others:
+        for row in pc.indices_nonzero(plain(value.column(at)).is_valid()).to_pylist():
+            found.setdefault(row, []).append(at)
+    return ((row, fields) for row, fields in sorted(found.items()) if row not in dead)
+
+
+def _refuse_unknown(value: pa.RecordBatch, others: tuple[int, ...], dead: Dead) -> None:
+    for row, fields in list(_present(value, others, dead)):
+        dead[row] = unknown([value.schema.names[at] for at in fields]).reason
+
+
+def _rescued(value: pa.RecordBatch, others: tuple[int, ...], dead: Dead, kind: pa.DataType) -> pa.Array:
+    """Return the values of unknown fields as JSON objects, null where there is none."""
+    if not others:
+        return pa.nulls(len(value), kind)
+    found = {at: values(value.column(at)) for at in others}
+    forms = {at: json_form(value.column(at).type) for at in others}
+    texts: list[str | None] = [None] * len(value)
+    for row, fields in list(_present(value, others, dead)):
+        try:
+            texts[row] = compact(unique((value.schema.names[at], forms[at](found[at][row])) for at in fields))
+        except Rejection as e:
+            dead[row] = e.reason
+    return pa.array(texts, kind)

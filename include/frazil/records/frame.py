@@ -1,0 +1,88 @@
+"""Records on their way from decoding to rows: what transforms take and give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import pyarrow as pa
+
+from frazil.records.dead import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Decoded records of one shape, row by row.
+
+    Attributes:
+        records: The records as they were consumed, of `KAFKA_SCHEMA`: original topic, offset, bytes. No transform changes
+            them.
+        positions: int64, per row the position of its record in the consumed batch, ascending; rows that came from one
+            record (exploded lists) share it.
+        topic: string, the topic as routing shall see it.
+        value: The fields of the values.
+        key: The fields of the keys; None if keys are not decoded.
+        headers: list<struct<key: string, value: binary>>, null where a record has none.
+    """
+
+    records: pa.RecordBatch
+    positions: pa.Int64Array
+    topic: pa.StringArray
+    value: pa.RecordBatch
+    key: pa.RecordBatch | None
+    headers: pa.ListArray
+
+    @classmethod
+    def of(
+        cls, records: pa.RecordBatch, positions: pa.Int64Array, value: pa.RecordBatch, key: pa.RecordBatch | None = None
+    ) -> Frame:
+        """Make the frame of decoded records: each row is one record."""
+        return cls(records, positions, records.column("topic"), value, key, records.column("headers"))
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def take(self, rows: pa.Int64Array) -> Frame:
+        """Return the frame of some rows, also repeated ones."""
+        return Frame(
+            self.records.take(rows),
+            self.positions.take(rows),
+            self.topic.take(rows),
+            self.value.take(rows),
+            None if self.key is None else self.key.take(rows),
+            self.headers.take(rows),
+        )
+
+    def with_value(self, value: pa.RecordBatch) -> Frame:
+        """Return the frame with other fields."""
+        return replace(self, value=value)
+
+
+@dataclass(frozen=True, slots=True)
+class Transformed:
+    """What a transform made of a frame.
+
+    Attributes:
+        frame: The rows that go on.
+        dead: Reasons by the position of the record in the consumed batch.
+        filtered: Positions of the records that were left out on purpose, as `Frame.positions` has them.
+    """
+
+    frame: Frame
+    dead: Mapping[int, Reason] = field(default_factory=dict)
+    filtered: frozenset[int] = frozenset()
+
+
+class Transform(Protocol):
+    """One step between decoding and rows: a pure function on Arrow columns."""
+
+    def apply(self, frame: Frame) -> Transformed:
+        """Transform a frame; never of no rows.
+
+        A row that fails becomes a reason (`DeadCode.TRANSFORM_FAILED`); its neighbours go on.
+
+        Raises:
+            Terminal: The fields of the frame don't have what the transform is declared on (a wrong type, say): a fault of
+                the pipeline file, not of a record.
+        """

@@ -1,0 +1,1 @@
+"""JSON values of declared columns: as blocks where that is exact, one by one elsewhere."""

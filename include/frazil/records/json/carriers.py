@@ -1,0 +1,153 @@
+"""What the block parser reads a column as, and how that becomes the column.
+
+pyarrow.json can't be asked for every type in a way that is exactly ours, so a column travels in a
+carrier type: a timestamp as text, a float32 as float64. Settling turns the carrier into the
+column's type and says which rows it has a doubt about; these go to the exact decoder. A type
+without a carrier takes the whole table off the block path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.records.dead import Rejection
+from frazil.records.json.carrier import Carrier, Settled, all_of, any_of, unless
+from frazil.records.json.carriers_time import time_carrier
+from frazil.records.json.convert import to_bytes, to_fixed, to_uuid, to_uuid_or_fixed
+from frazil.records.spec import AS_IT_IS, Reading
+
+__all__ = ["Carrier", "Settled", "any_of", "carrier", "settle_field"]
+
+
+def carrier(data_type: pa.DataType, reading: Reading = AS_IT_IS) -> Carrier | None:
+    """Return the carrier of a type, or None if pyarrow.json reads no form of it exactly."""
+    if pa.types.is_struct(data_type):
+        return _struct_carrier(data_type, reading)
+    if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
+        return _list_carrier(data_type, reading)
+    return _scalar_carrier(data_type, reading)
+
+
+def _scalar_carrier(data_type: pa.DataType, reading: Reading) -> Carrier | None:
+    if pa.types.is_int32(data_type):
+        return Carrier(pa.int64(), _int32)
+    if data_type in {pa.bool_(), pa.int64(), pa.string(), pa.large_string()}:
+        read = pa.string() if pa.types.is_large_string(data_type) else data_type
+        return Carrier(read, partial(_as_is, data_type))
+    if pa.types.is_decimal128(data_type) and data_type.scale >= 0:
+        return Carrier(data_type, _decimals)
+    if pa.types.is_float32(data_type) or pa.types.is_float64(data_type):
+        return Carrier(pa.float64(), partial(_floats, data_type))
+    if pa.types.is_temporal(data_type):
+        return time_carrier(data_type, reading)
+    return _bytes_carrier(data_type)
+
+
+def _bytes_carrier(data_type: pa.DataType) -> Carrier | None:
+    if data_type == pa.uuid():
+        return Carrier(pa.string(), partial(_each, to_uuid, data_type))
+    if pa.types.is_binary(data_type) or pa.types.is_large_binary(data_type):
+        return Carrier(pa.string(), partial(_each, to_bytes, data_type))
+    if pa.types.is_fixed_size_binary(data_type):
+        width = data_type.byte_width
+        read = to_uuid_or_fixed if width == pa.uuid().storage_type.byte_width else partial(to_fixed, width)
+        return Carrier(pa.string(), partial(_each, read, data_type))
+    return None
+
+
+def _as_is(data_type: pa.DataType, array: pa.Array) -> Settled:
+    return array.cast(data_type), None
+
+
+def _int32(array: pa.Array) -> Settled:
+    # Read as int64, a number out of range is a doubt about its row and not a failure of the block.
+    in_range = pc.and_(pc.greater_equal(array, -(1 << 31)), pc.less(array, 1 << 31))
+    numbers = array if all_of(in_range) else pc.if_else(in_range, array, pa.scalar(None, pa.int64()))
+    return numbers.cast(pa.int32()), unless(in_range)
+
+
+def _decimals(array: pa.Array) -> Settled:
+    array.validate(full=True)  # pyarrow.json checks the scale and not the precision; a failure fails the block
+    return array, None
+
+
+def _floats(data_type: pa.DataType, array: pa.Array) -> Settled:
+    numbers = array.cast(data_type, safe=False)
+    return numbers, unless(pc.is_finite(numbers))
+
+
+def _each(read: Callable[[str], bytes], data_type: pa.DataType, array: pa.Array) -> Settled:
+    values: list[bytes | None] = []
+    doubt: list[bool] = []
+    for text in array.to_pylist():
+        value = None if text is None else _value_of(read, text)
+        values.append(value)
+        doubt.append(text is not None and value is None)
+    return pa.array(values, _storage(data_type)).cast(data_type), pa.array(doubt, pa.bool_())
+
+
+def _value_of(read: Callable[[str], bytes], text: str) -> bytes | None:
+    try:
+        return read(text)
+    except Rejection:
+        return None
+
+
+def _storage(data_type: pa.DataType) -> pa.DataType:
+    return data_type.storage_type if isinstance(data_type, pa.BaseExtensionType) else data_type
+
+
+def _struct_carrier(data_type: pa.StructType, reading: Reading) -> Carrier | None:
+    inner = [carrier(field.type, reading) for field in data_type]
+    carriers = [found for found in inner if found is not None]
+    if len(carriers) < len(inner) or not inner:
+        return None
+    names = [field.name for field in data_type]
+    if len(set(names)) < len(names):
+        return None
+    read = pa.struct([pa.field(name, found.type) for name, found in zip(names, carriers, strict=True)])
+    return Carrier(read, partial(_settle_struct, data_type, carriers))
+
+
+def _settle_struct(data_type: pa.StructType, carriers: list[Carrier], array: pa.Array) -> Settled:
+    settled = [settle_field(field, *pair) for field, *pair in zip(data_type, carriers, array.flatten(), strict=True)]
+    # A null struct has null children: that is no doubt about the children.
+    doubt = any_of([child_doubt for _, child_doubt in settled])
+    if doubt is not None:
+        doubt = pc.and_(doubt, array.is_valid())
+    children = [child for child, _ in settled]
+    return pa.StructArray.from_arrays(children, fields=list(data_type), mask=array.is_null()), doubt
+
+
+def settle_field(field: pa.Field, found: Carrier, array: pa.Array) -> Settled:
+    """Settle an array of `field`; a null in a required field is a doubt."""
+    values, doubt = found.settle(array)
+    nulls = array.is_null() if not field.nullable and array.null_count else None
+    return values, any_of([doubt, nulls])
+
+
+def _list_carrier(data_type: pa.ListType | pa.LargeListType, reading: Reading) -> Carrier | None:
+    item = data_type.value_field
+    inner = carrier(item.type, reading)
+    # Texts in a list of decimals can't be told from numbers: see json_screen.
+    if inner is None or pa.types.is_decimal(inner.type):
+        return None
+    return Carrier(pa.list_(inner.type), partial(_settle_list, data_type, inner))
+
+
+def _settle_list(data_type: pa.ListType | pa.LargeListType, inner: Carrier, array: pa.Array) -> Settled:
+    values, doubt = settle_field(data_type.value_field, inner, array.values)
+    kind = pa.LargeListArray if pa.types.is_large_list(data_type) else pa.ListArray
+    offsets = array.offsets.cast(pa.int64()) if kind is pa.LargeListArray else array.offsets
+    lists = kind.from_arrays(offsets, values, type=data_type, mask=array.is_null())
+    return lists, None if doubt is None else _parents(array, doubt)
+
+
+def _parents(array: pa.Array, doubt: pa.BooleanArray) -> pa.BooleanArray:
+    """Return which lists hold a doubtful item."""
+    doubtful = pc.list_parent_indices(array).filter(doubt)
+    return pc.is_in(pa.array(range(len(array)), pa.int64()), value_set=doubtful)

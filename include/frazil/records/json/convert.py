@@ -1,0 +1,252 @@
+"""JSON values to values of an Arrow type: a converter per type, compiled once.
+
+No kind of value is cast to another unless its column says so (`Reading`): text is not a number, a
+number is not text, an epoch number is not a time. Where JSON has no kind of its own, text in a fixed form carries the type: base64 for
+binary and fixed, 8-4-4-4-12 digits for uuid, and the forms of `frazil.records.times`. An object or
+list in a text column becomes compact JSON text. Null is left to whoever knows whether it is
+allowed.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import struct
+from collections.abc import Callable
+from decimal import Decimal
+from functools import partial
+from math import isinf
+from typing import Any, Final
+
+import pyarrow as pa
+
+from frazil.errors import Terminal
+from frazil.records import times
+from frazil.records.dead import DeadCode, Rejection
+from frazil.records.json.number import Number, Scaled, scaled
+from frazil.records.json.text import JsonValue, compact, describe
+from frazil.records.spec import AS_IT_IS, Reading, TimeUnit
+
+Converter = Callable[[Any], object]
+"""Takes a JSON value that is not null, returns what `pa.array` takes for the type, or raises
+`Rejection`."""
+
+UUID_BYTES: Final = 16
+_UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_INT_TEXT: Final = 20
+"""Longest text that is surely a plain int64: nineteen digits and a sign. Longer ones take the way
+of any number."""
+
+
+def wrong_type(expected: str, found: JsonValue) -> Rejection:
+    """Return the verdict on a value of the wrong kind."""
+    return Rejection(DeadCode.WRONG_TYPE, f"expected {expected}, found {describe(found)}")
+
+
+def to_bool(value: JsonValue) -> bool:
+    """Take true and false."""
+    if isinstance(value, bool):
+        return value
+    raise wrong_type("bool", value)
+
+
+def to_int(bits: int, value: JsonValue) -> int:
+    """Take a number whose exact value is an integer, so 1.0 and 1e2 too, of `bits` bits."""
+    if type(value) is not Number:
+        raise wrong_type(f"int{bits}", value)
+    plain = len(value) <= _INT_TEXT and value.lstrip("-").isdigit()
+    number = int(value) if plain else _whole(bits, value)
+    if -(1 << (bits - 1)) <= number < 1 << (bits - 1):
+        return number
+    raise _out_of_range(f"int{bits}", value)
+
+
+def _whole(bits: int, value: Number) -> int:
+    exact = scaled(value)
+    if exact.magnitude > len(str(1 << (bits - 1))):
+        raise _out_of_range(f"int{bits}", value)
+    if exact.exponent < 0:
+        raise Rejection(DeadCode.LOSSY_CAST, f"expected int{bits}, found {describe(value)}, which is no integer")
+    return exact.integer()
+
+
+def to_float64(value: JsonValue) -> float:
+    """Take a number that is not beyond the largest double; its value is the nearest double."""
+    if type(value) is not Number:
+        raise wrong_type("float64", value)
+    number = float(value)
+    if isinf(number):
+        raise _out_of_range("float64", value)
+    return number
+
+
+def to_float32(value: JsonValue) -> float:
+    """Take a number; its value is the float nearest to the nearest double."""
+    if type(value) is not Number:
+        raise wrong_type("float32", value)
+    number = float(value)
+    try:
+        struct.pack("<f", number)
+    except OverflowError as e:
+        raise _out_of_range("float32", value) from e
+    if isinf(number):
+        raise _out_of_range("float32", value)
+    return number
+
+
+def to_decimal(precision: int, scale: int, value: JsonValue) -> Decimal:
+    """Take a number that decimal(precision, scale) holds exactly."""
+    expected = f"decimal({precision}, {scale})"
+    if type(value) is not Number:
+        raise wrong_type(expected, value)
+    exact: Scaled = scaled(value)
+    if exact.magnitude > precision - scale:
+        raise _out_of_range(expected, value)
+    if exact.exponent < -scale:
+        raise Rejection(
+            DeadCode.LOSSY_CAST,
+            f"expected {expected}, found {describe(value)}, which has more decimals",
+        )
+    return exact.decimal()
+
+
+def to_text(value: JsonValue) -> str:
+    """Take text, or an object or list as compact JSON text."""
+    if type(value) is str:
+        text: str = value
+    elif isinstance(value, dict | list):
+        text = compact(value)
+    else:
+        raise wrong_type("text", value)
+    # Plain ASCII is the common case and has no surrogates.
+    if not text.isascii():
+        check_characters(text)
+    return text
+
+
+def to_text_as_sent(value: JsonValue) -> str:
+    """Take a number or a boolean too, as the text it was sent as."""
+    return compact(value) if type(value) is Number or isinstance(value, bool) else to_text(value)
+
+
+def check_characters(text: str) -> None:
+    """Refuse text that UTF-8 can't hold.
+
+    Raises:
+        Rejection: LONE_SURROGATE.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as e:
+        half = f"\\u{ord(text[e.start]):04x}"
+        raise Rejection(DeadCode.LONE_SURROGATE, f"expected text, found half a surrogate pair: {half}") from e
+
+
+def from_text(expected: str, read: Callable[[str], object], value: JsonValue) -> object:
+    """Take text that `read` understands."""
+    if type(value) is not str:
+        raise wrong_type(expected, value)
+    return read(value)
+
+
+def from_text_or_number(
+    expected: str, read: Callable[[str], object], count: Callable[[Number], object], value: JsonValue
+) -> object:
+    """Take text that `read` understands, or a number that `count` does."""
+    return count(value) if type(value) is Number else from_text(expected, read, value)
+
+
+def to_bytes(text: str) -> bytes:
+    """Return the bytes of base64 text (RFC 4648 section 4, padded)."""
+    try:
+        return base64.b64decode(text.encode("ascii"), validate=True)
+    except (binascii.Error, UnicodeEncodeError) as e:
+        raise Rejection(DeadCode.INVALID_TEXT, f"expected base64, found {describe(text)}: {_plain(e)}") from e
+
+
+def to_fixed(width: int, text: str) -> bytes:
+    """Return exactly `width` bytes of base64 text."""
+    found = to_bytes(text)
+    if len(found) != width:
+        raise Rejection(DeadCode.INVALID_TEXT, f"expected {width} bytes as base64, found {len(found)} bytes")
+    return found
+
+
+def to_uuid(text: str) -> bytes:
+    """Return the 16 bytes of a uuid's text (RFC 9562 section 4)."""
+    if _UUID.fullmatch(text) is None:
+        raise Rejection(DeadCode.INVALID_TEXT, f"expected a uuid as 8-4-4-4-12 digits, found {describe(text)}")
+    return bytes.fromhex(text.replace("-", ""))
+
+
+def to_uuid_or_fixed(text: str) -> bytes:
+    """Return 16 bytes of a uuid's text or of base64: some Arrow schemas have fixed(16) for both."""
+    return to_uuid(text) if _UUID.fullmatch(text) else to_fixed(UUID_BYTES, text)
+
+
+def _out_of_range(expected: str, value: Number) -> Rejection:
+    return Rejection(
+        DeadCode.OUT_OF_RANGE,
+        f"expected {expected}, found {describe(value)}, which is out of its range",
+    )
+
+
+def _plain(error: ValueError) -> str:
+    return "not ASCII" if isinstance(error, UnicodeEncodeError) else str(error)
+
+
+_EXACT_TYPES: Final[dict[pa.DataType, Converter]] = {
+    pa.bool_(): to_bool,
+    pa.int32(): partial(to_int, 32),
+    pa.int64(): partial(to_int, 64),
+    pa.float32(): to_float32,
+    pa.float64(): to_float64,
+    pa.string(): to_text,
+    pa.large_string(): to_text,
+    pa.binary(): partial(from_text, "binary as base64 text", to_bytes),
+    pa.large_binary(): partial(from_text, "binary as base64 text", to_bytes),
+    pa.uuid(): partial(from_text, "a uuid as text", to_uuid),
+    pa.date32(): partial(from_text, "a date as text", times.days),
+}
+
+
+def _time_converter(
+    what: str, read: Callable[[str], int], count: Callable[[int, Number], int], unit: TimeUnit | None
+) -> Converter:
+    if unit is None:
+        return partial(from_text, f"{what} as text", read)
+    counted = partial(count, times.SHIFTS[unit])
+    return partial(from_text_or_number, f"{what} as text or as a number of {unit}", read, counted)
+
+
+def _timestamp_reader(data_type: pa.TimestampType, reading: Reading) -> Callable[[str], int]:
+    if data_type.tz is not None:
+        return times.utc_micros
+    return times.wall_micros if reading.local_time == "keep" else times.local_micros
+
+
+def scalar_converter(data_type: pa.DataType, reading: Reading = AS_IT_IS) -> Converter:
+    """Return the converter of a type that is not nested.
+
+    Raises:
+        Terminal: the type has no JSON form here.
+    """
+    if reading.cast_text and (pa.types.is_string(data_type) or pa.types.is_large_string(data_type)):
+        return to_text_as_sent
+    if (found := _EXACT_TYPES.get(data_type)) is not None:
+        return found
+    if data_type == pa.time64("us"):
+        return _time_converter("a time", times.time_micros, times.clock_micros, reading.unit)
+    if pa.types.is_timestamp(data_type) and data_type.unit == "us":
+        return _time_converter("a timestamp", _timestamp_reader(data_type, reading), times.epoch_micros, reading.unit)
+    if pa.types.is_decimal128(data_type) and data_type.scale >= 0:
+        return partial(to_decimal, data_type.precision, data_type.scale)
+    if pa.types.is_fixed_size_binary(data_type):
+        width = data_type.byte_width
+        read = to_uuid_or_fixed if width == UUID_BYTES else partial(to_fixed, width)
+        return partial(from_text, f"{width} bytes as base64 text", read)
+    raise Terminal(
+        f"JSON values can't become Arrow type {data_type}",
+        next_step="declare the column with a type of Iceberg format v2, or as string",
+    )

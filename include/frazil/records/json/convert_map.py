@@ -1,0 +1,111 @@
+"""Converters of maps, whose keys JSON can only name as text.
+
+A map with text keys is an object. One with other keys is an object whose names are the keys as text
+(`{"1": …}`, `{"2024-01-01": …}`, `{"true": …}`), or a list of entries, each `{"key": …, "value": …}` or,
+as Kafka Connect writes them, `[key, value]`. Two keys that are equal once they are read make the
+record a dead letter: which of the values is meant can't be known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final, TypeVar
+
+import pyarrow as pa
+
+from frazil.records.dead import DeadCode, Rejection
+from frazil.records.json.convert import Converter, check_characters, wrong_type
+from frazil.records.json.number import Number
+from frazil.records.json.text import JsonValue, compact, describe
+
+T = TypeVar("T")
+V = TypeVar("V")
+Entries = list[tuple[object, object]]
+
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_BOOLEANS: Final = {"true": True, "false": False}
+_PAIR: Final = 2
+
+
+def map_converter(data_type: pa.MapType, key: Converter, item: Converter) -> Converter:
+    """Return the converter of a map type, from those of its keys and of its values."""
+    if _is_text(data_type.key_type):
+        return partial(to_map, item)
+    return partial(to_keyed_map, data_type.key_type, key, item)
+
+
+def to_map(convert: Converter, value: JsonValue) -> Entries:
+    """Take an object as a map from its names."""
+    if not isinstance(value, dict):
+        raise wrong_type("object", value)
+    return [_text_entry(name, convert, item) for name, item in value.items()]
+
+
+def _text_entry(name: str, convert: Converter, value: JsonValue) -> tuple[object, object]:
+    place = f"[{compact(name)}]"
+    step(place, check_characters, name)
+    return name, step(place, convert, value)
+
+
+def to_keyed_map(key_type: pa.DataType, key: Converter, item: Converter, value: JsonValue) -> Entries:
+    """Take an object or a list of entries as a map whose keys are no texts."""
+    if isinstance(value, dict):
+        named = ((f"[{compact(name)}]", _key_of(key_type, name), content) for name, content in value.items())
+    elif isinstance(value, list):
+        named = ((f"[{index}]", *step(f"[{index}]", _entry, each)) for index, each in enumerate(value))
+    else:
+        raise wrong_type("object or list of entries", value)
+    return _distinct(
+        (place, _key(place, str(key_type), key, found), step(place, item, each)) for place, found, each in named
+    )
+
+
+def _key(place: str, expected: str, convert: Converter, value: JsonValue) -> object:
+    if value is None:
+        raise Rejection(DeadCode.MISSING_REQUIRED, f"expected a key of {expected}, found null", place)
+    return step(place, convert, value)
+
+
+def _key_of(key_type: pa.DataType, name: str) -> JsonValue:
+    """Return the JSON value that an object's name stands for."""
+    if pa.types.is_boolean(key_type):
+        return _BOOLEANS.get(name, name)
+    counted = pa.types.is_primitive(key_type) or pa.types.is_decimal(
+        key_type
+    )  # times are primitive, and may be counted
+    return Number(name) if counted and _NUMBER.fullmatch(name) else name
+
+
+def _entry(value: JsonValue) -> tuple[JsonValue, JsonValue]:
+    if isinstance(value, dict) and "key" in value:
+        return value["key"], value.get("value")
+    if isinstance(value, list) and len(value) == _PAIR:
+        return value[0], value[1]
+    raise wrong_type('an entry {"key": …, "value": …}', value)
+
+
+def _distinct(entries: Iterable[tuple[str, object, object]]) -> Entries:
+    taken: set[object] = set()
+    found: Entries = []
+    for place, key, value in entries:
+        # Keys may be structs or lists, which are no keys of a set.
+        seen = key if getattr(key, "__hash__", None) else repr(key)
+        if seen in taken:
+            raise Rejection(DeadCode.DUPLICATE_KEY, f"expected each key once, found {describe(str(key))} again", place)
+        taken.add(seen)
+        found.append((key, value))
+    return found
+
+
+def step(place: str, convert: Callable[[V], T], value: V) -> T:
+    """Convert what stands at a place; a reason names the place too."""
+    try:
+        return convert(value)
+    except Rejection as e:
+        raise e.within(place) from e
+
+
+def _is_text(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_string(data_type) or pa.types.is_large_string(data_type))

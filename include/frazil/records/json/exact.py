@@ -1,0 +1,98 @@
+r"""Bytes to a JSON object, one record at a time, by RFC 8259: this decides what a value is.
+
+- UTF-8 only. One byte order mark at the start is ignored, as section 8.1 allows: editors and .NET
+  producers send it.
+- Numbers keep their text (`Number`). NaN and Infinity are not JSON.
+- Of a repeated key the last one wins, as in JavaScript, Python and most parsers; on request it is
+  refused, at any level.
+- Raw control characters inside texts are refused; between tokens only blank, tab, line feed,
+  carriage return.
+- Half a surrogate pair (an escaped `\ud800`) is legal JSON: it is refused later, and only where it
+  would be stored.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final, NoReturn
+
+from frazil.records.dead import DeadCode, Rejection
+from frazil.records.json.names import once
+from frazil.records.json.number import Number
+from frazil.records.json.text import JsonValue, describe
+
+MAX_DEPTH: Final = 500
+"""Levels of objects and lists in one value. The parser of the standard library recurses once per
+level and counts towards Python's limit of 1,000 frames, of which the caller's may take a few
+hundred. Fixed, and checked before parsing, so that the same value has the same outcome wherever it
+is decoded."""
+
+_TEXTS: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
+_NOT_BRACKETS: Final = re.compile(r"[^\[\]{}]+")
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise Rejection(DeadCode.INVALID_JSON, f"expected a JSON value, found {name}, which JSON does not have")
+
+
+_DECODER: Final = json.JSONDecoder(parse_int=Number, parse_float=Number, parse_constant=_refuse_constant)
+_STRICT: Final = json.JSONDecoder(
+    parse_int=Number, parse_float=Number, parse_constant=_refuse_constant, object_pairs_hook=once
+)
+
+
+def parse_object(raw: bytes, *, repeated_keys: bool = True) -> dict[str, JsonValue]:
+    """Return the one JSON object that `raw` holds.
+
+    Args:
+        raw: The value.
+        repeated_keys: Whether an object may name a field twice.
+
+    Raises:
+        Rejection: EMPTY_VALUE, INVALID_UTF8, TOO_DEEP, INVALID_JSON, NOT_AN_OBJECT or DUPLICATE_KEY.
+    """
+    if not raw:
+        raise Rejection(DeadCode.EMPTY_VALUE, "expected a JSON object, found a value of 0 bytes")
+    text = _text(raw)
+    _check_depth(text)
+    document = _parse(_DECODER if repeated_keys else _STRICT, text)
+    if not isinstance(document, dict):
+        raise Rejection(DeadCode.NOT_AN_OBJECT, f"expected a JSON object, found {describe(document)}")
+    return document
+
+
+def _text(raw: bytes) -> str:
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as e:
+        # Position and byte are named from `raw` itself: the codec counts from behind a byte order
+        # mark.
+        at = len(raw) - len(e.object) + e.start
+        message = f"expected UTF-8, found byte 0x{raw[at]:02x} at position {at}: {e.reason}"
+        raise Rejection(DeadCode.INVALID_UTF8, message) from e
+
+
+def _parse(decoder: json.JSONDecoder, text: str) -> JsonValue:
+    try:
+        document: JsonValue = decoder.decode(text)
+    except json.JSONDecodeError as e:
+        message = f"expected one JSON document: {e.msg} at line {e.lineno} column {e.colno}"
+        raise Rejection(DeadCode.INVALID_JSON, message) from e
+    return document
+
+
+def _check_depth(text: str) -> None:
+    if text.count("{") + text.count("[") <= MAX_DEPTH:
+        return
+    if (depth := nesting(text)) > MAX_DEPTH:
+        raise Rejection(DeadCode.TOO_DEEP, f"expected at most {MAX_DEPTH} nested levels, found {depth}")
+
+
+def nesting(text: str) -> int:
+    """Return the deepest level of brackets outside of texts, also of a cut or invalid document."""
+    depth = deepest = 0
+    for bracket in _NOT_BRACKETS.sub("", _TEXTS.sub("", text)):
+        depth += 1 if bracket in "{[" else -1
+        deepest = max(deepest, depth)
+    return deepest

@@ -1,0 +1,51 @@
+"""The names in JSON objects: found whatever their case, and told when they repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Literal
+
+from frazil.records.dead import DeadCode, Rejection
+from frazil.records.json.text import JsonValue, describe
+
+Fold = Literal["last", "dead_letter"]
+"""What fields mean that differ in case only: the last one, or a dead letter."""
+
+
+def folded(value: dict[str, JsonValue], wanted: Collection[str], policy: Fold) -> dict[str, JsonValue]:
+    """Return the wanted fields by their case-folded names.
+
+    Raises:
+        Rejection: DUPLICATE_KEY, where the policy says so.
+    """
+    found: dict[str, JsonValue] = {}
+    for name, item in value.items():
+        key = name.casefold()
+        if key not in wanted:
+            continue
+        if policy == "dead_letter" and key in found:
+            raise repeated(name)
+        found[key] = item
+    return found
+
+
+def once(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
+    """Return an object of which each field is named once.
+
+    Raises:
+        Rejection: DUPLICATE_KEY.
+    """
+    value = dict(pairs)
+    if len(value) == len(pairs):
+        return value
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if name in seen:
+            raise repeated(name)
+        seen.add(name)
+    return value
+
+
+def repeated(name: str) -> Rejection:
+    """Return the verdict on an object that names a field twice."""
+    return Rejection(DeadCode.DUPLICATE_KEY, f"expected each field once, found {describe(name)} again")

@@ -1,0 +1,186 @@
+"""One record to one row, or a reason: the decoder that decides."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from enum import Enum
+from typing import Final
+
+import pyarrow as pa
+
+from frazil.errors import Terminal
+from frazil.records.dead import DeadCode, Rejection
+from frazil.records.json.convert import wrong_type
+from frazil.records.json.convert_nested import converter, missing, storage_type
+from frazil.records.json.exact import parse_object
+from frazil.records.json.names import folded
+from frazil.records.json.number import Number
+from frazil.records.json.text import JsonValue, describe, document
+from frazil.records.spec import ColumnSpec, RecordSpec
+
+Row = list[object]
+
+
+class _Field(Enum):
+    ABSENT = "told apart from null"
+
+
+class _Column:
+    """One column of the exact decoder: finds its field and converts it."""
+
+    def __init__(self, column: ColumnSpec) -> None:
+        fold = column.reading.fold
+        self._named: Final = column.steps
+        self._steps: Final = column.steps if fold is None else tuple(step.casefold() for step in column.steps)
+        self._fold: Final = fold
+        self._required: Final = column.required
+        self._has_default: Final = column.has_default
+        self._expected: Final = str(column.type)
+        self._convert: Final = converter(column.type, column.reading)
+        self._default: Final = self._converted_default(column) if column.has_default else None
+
+    def take(self, fields: dict[str, JsonValue], _whole: dict[str, JsonValue]) -> object:
+        """Return the column's value.
+
+        Args:
+            fields: The fields of the value, by their folded names if case means nothing.
+            _whole: The value.
+
+        Raises:
+            Rejection: the field can't become the column's type; its path starts at the value's
+            root.
+        """
+        value = self._find(fields)
+        try:
+            if value is None or value is _Field.ABSENT:
+                return self._without_value(absent=value is _Field.ABSENT)
+            return self._convert(value)
+        except Rejection as e:
+            raise _from_root(e, self._named) from e
+
+    def _find(self, fields: dict[str, JsonValue]) -> JsonValue | _Field:
+        found: JsonValue | _Field = fields
+        for depth, step in enumerate(self._steps):
+            if found is None or found is _Field.ABSENT:
+                return _Field.ABSENT
+            if not isinstance(found, dict):
+                raise _from_root(wrong_type("object", found), self._named[:depth])
+            # The names at the root are folded already, once for all columns.
+            inner = found if self._fold is None or not depth else folded(found, (step,), self._fold)
+            found = inner.get(step, _Field.ABSENT)
+        return found
+
+    def _without_value(self, *, absent: bool) -> object:
+        if self._has_default and (absent or self._required):
+            return self._default
+        if self._required:
+            raise missing(self._expected)
+        return None
+
+    def _converted_default(self, column: ColumnSpec) -> object:
+        value = _as_json(column.default)
+        if value is None and not column.required:
+            return None
+        try:
+            return self._convert(value)
+        except Rejection as e:
+            raise Terminal(
+                f"column {column.name}: the default does not fit its type: {e.reason.message}",
+                next_step="write the default as a JSON record would carry it",
+            ) from e
+
+
+class _Whole:
+    """The column of a whole value."""
+
+    def take(self, _fields: dict[str, JsonValue], whole: dict[str, JsonValue]) -> object:
+        """Return the value as JSON text."""
+        return document(whole)
+
+
+class _Rescued:
+    """The column of the fields that no other column takes."""
+
+    def __init__(self, unknown: Callable[[dict[str, JsonValue]], dict[str, JsonValue]]) -> None:
+        self._unknown: Final = unknown
+
+    def take(self, _fields: dict[str, JsonValue], whole: dict[str, JsonValue]) -> object:
+        """Return the fields as JSON text, or None if there are none."""
+        found = self._unknown(whole)
+        return document(found) if found else None
+
+
+class ExactDecoder:
+    """Decodes records one by one.
+
+    Args:
+        spec: What is wanted.
+
+    Raises:
+        Terminal: a type without a JSON form, or a default that does not fit its column.
+    """
+
+    def __init__(self, spec: RecordSpec) -> None:
+        self._schema: Final = spec.columns
+        specs = spec.column_specs
+        columns: dict[str, _Column | _Whole | _Rescued] = {
+            column.name: _Column(column) if column.steps else _Whole() for column in specs
+        }
+        self._repeated_keys: Final = spec.duplicate_keys == "last"
+        self._fold: Final = spec.fold
+        self._taken: Final = frozenset(self._sought(column.steps[0]) for column in specs if column.steps)
+        self._checks: Final = spec.unknown_fields != "ignore" and not spec.whole_columns
+        self._fails: Final = spec.unknown_fields == "fail"
+        if (rescued := spec.rescues) is not None:
+            columns[rescued] = _Rescued(self._unknown)
+        self._columns: Final = tuple(columns[name] for name in spec.columns.names)
+
+    def row(self, raw: bytes) -> Row:
+        """Return one row in the order of the columns.
+
+        Raises:
+            Rejection: the record can't become a row.
+        """
+        whole = parse_object(raw, repeated_keys=self._repeated_keys)
+        fields = whole if self._fold is None else folded(whole, self._taken, self._fold)
+        if self._fails and (unknown := self._unknown(whole)):
+            raise _unknown_field(list(unknown))
+        return [column.take(fields, whole) for column in self._columns]
+
+    def _sought(self, name: str) -> str:
+        return name if self._fold is None else name.casefold()
+
+    def _unknown(self, whole: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        """Return the fields that no column takes; none where a column takes the whole value."""
+        if not self._checks:
+            return {}
+        return {name: value for name, value in whole.items() if self._sought(name) not in self._taken}
+
+    def table(self, rows: list[Row]) -> pa.RecordBatch:
+        """Return rows as Arrow, in exactly the schema of the declared columns."""
+        arrays = [
+            pa.array([row[index] for row in rows], storage_type(field.type)).cast(field.type)
+            for index, field in enumerate(self._schema)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _unknown_field(names: list[str]) -> Rejection:
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    message = f"expected a column for each field, found field {describe(names[0])}{more}"
+    return Rejection(DeadCode.UNKNOWN_FIELD, message, names[0])
+
+
+def _from_root(verdict: Rejection, steps: tuple[str, ...]) -> Rejection:
+    for step in reversed(steps):
+        verdict = verdict.within(step)
+    return verdict
+
+
+def _as_json(default: object) -> JsonValue:
+    """Return a declared default (from YAML, say) as the value that a JSON record would carry."""
+    text = str(default) if isinstance(default, Decimal) else json.dumps(default, default=str)
+    value: JsonValue = json.loads(text, parse_int=Number, parse_float=Number)
+    return value

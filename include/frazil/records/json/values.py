@@ -1,0 +1,67 @@
+"""JSON values straight into the columns that are wanted: as blocks where that is exact, one by one elsewhere."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from frazil.records.block import Block, in_order
+from frazil.records.dead import Reason, Rejection
+from frazil.records.formats.port import Decoded, Shaped
+from frazil.records.json.blocks import BlockDecoder, block_decoder
+from frazil.records.json.folded import FoldedBlockDecoder
+from frazil.records.json.record import ExactDecoder, Row
+from frazil.records.spec import RecordSpec
+
+Dead = dict[int, Reason]
+"""Reasons by the position of the value, ascending."""
+
+
+class JsonValues:
+    """Decodes JSON objects; a `frazil.records.formats.port.Format` too. Keeps nothing from call to call.
+
+    Args:
+        spec: What is wanted of the values.
+        blocks: Whether values may be parsed as blocks where that is exact. Without, the outcome is the same, later.
+
+    Raises:
+        Terminal: the spec can't be met: a type without a JSON form, a default that does not fit.
+    """
+
+    def __init__(self, spec: RecordSpec, *, blocks: bool = True) -> None:
+        self._exact: Final = ExactDecoder(spec)
+        self._blocks: Final = _block_decoder(spec) if blocks else None
+
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        """Decode values, none of them null, into one shape: the columns."""
+        block, dead = self.rows(values)
+        return Decoded((Shaped(block.rows, block.positions),), dead)
+
+    def rows(self, values: pa.BinaryArray) -> tuple[Block, Dead]:
+        """Return rows, and reasons for the other values, none of which is null. No value makes this fail."""
+        block = self._blocks.decode(values) if self._blocks is not None else self._block([], [])
+        rows: list[Row] = []
+        positions: list[int] = []
+        dead: Dead = {}
+        for position in _others(len(values), block.positions):
+            try:
+                rows.append(self._exact.row(values[position].as_py()))
+                positions.append(position)
+            except Rejection as verdict:
+                dead[position] = verdict.reason
+        return in_order([block, self._block(rows, positions)], block.rows.schema), dead
+
+    def _block(self, rows: list[Row], positions: list[int]) -> Block:
+        return Block(self._exact.table(rows), pa.array(positions, pa.int64()))
+
+
+def _block_decoder(spec: RecordSpec) -> BlockDecoder | FoldedBlockDecoder | None:
+    return FoldedBlockDecoder(spec) if spec.field_names == "case_insensitive" else block_decoder(spec)
+
+
+def _others(size: int, decided: pa.Int64Array) -> list[int]:
+    if len(decided) == size:
+        return []
+    taken = set(decided.to_pylist())
+    return [position for position in range(size) if position not in taken]

@@ -1,0 +1,80 @@
+"""What a dead letter keeps of its record where payloads are secrets: sizes and hashes, or nothing."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.records.dead import DeadCode
+
+Payload = Literal["full", "redacted", "none"]
+"""Whole record, sizes and hashes of its parts, or nothing of it."""
+
+PAYLOAD_HEADER: Final = "frazil.payload"
+"""Header of a letter without its record: a null value could as well be a tombstone. Its value is the kind."""
+
+_HASH_BYTES = 16
+
+_MEANINGS = {code.value: code.meaning for code in DeadCode}
+
+
+def redacted(dead: pa.RecordBatch, payload: Payload) -> pa.RecordBatch:
+    """Rows of `DEAD_SCHEMA` with no more of their records than is wanted.
+
+    Unless that is `full`, key and value are null, and the message, which may quote the value, is what its code means.
+    Headers are `frazil.payload` with the kind as its value and, for `redacted`, the length in bytes and the BLAKE2b hash
+    (16 bytes, hexadecimal) of what was there: `frazil.key`, `frazil.value` and `frazil.headers`, the latter over names and
+    values, each behind its length. Paths stay in `redacted`, for they name fields; `none` has none.
+    """
+    if payload == "full" or not dead.num_rows:
+        return dead
+    size = dead.num_rows
+    changed = {
+        "message": pa.array([_MEANINGS[code] for code in dead.column("code").to_pylist()], pa.string()),
+        "path": dead.column("path") if payload == "redacted" else pa.nulls(size, pa.string()),
+        "key": pa.nulls(size, pa.binary()),
+        "value": pa.nulls(size, pa.binary()),
+        "headers": pa.array(_headers(dead, payload), dead.schema.field("headers").type),
+    }
+    columns = [changed.get(field.name, dead.column(field.name)) for field in dead.schema]
+    return pa.RecordBatch.from_arrays(columns, schema=dead.schema)
+
+
+def has_record(letters: pa.RecordBatch) -> pa.BooleanArray:
+    """Which letters (columns `key`, `value`, `headers`) hold their record, so that they can be decoded again.
+
+    A letter without key and value whose first header is `frazil.payload` holds none.
+    """
+    bare = pc.and_(letters.column("key").is_null(), letters.column("value").is_null())
+    marked = [bool(of) and of[0]["key"] == PAYLOAD_HEADER for of in letters.column("headers").to_pylist()]
+    return pc.invert(pc.and_(bare, pa.array(marked, pa.bool_())))
+
+
+def _headers(dead: pa.RecordBatch, payload: Payload) -> list[list[dict[str, Any]]]:
+    kind = _header(PAYLOAD_HEADER, payload)
+    if payload == "none":
+        return [[kind]] * dead.num_rows
+    columns = (dead.column(name).to_pylist() for name in ("key", "value", "headers"))
+    return [[kind, *_fingerprints(*of)] for of in zip(*columns, strict=True)]
+
+
+def _fingerprints(key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
+    parts = {"key": key, "value": value, "headers": _joined(headers) if headers else None}
+    return [_header(f"frazil.{name}", _fingerprint(part)) for name, part in parts.items() if part is not None]
+
+
+def _fingerprint(part: bytes) -> str:
+    return f"{len(part)} {blake2b(part, digest_size=_HASH_BYTES).hexdigest()}"
+
+
+def _joined(headers: list[dict[str, Any]]) -> bytes:
+    """Names and values of headers, each behind its length, so that no two lists read alike; -1 is no value."""
+    parts = (part for of in headers for part in ((of["key"] or "").encode(), of["value"]))
+    return b"".join(b"-1 " if part is None else b"%d %s" % (len(part), part) for part in parts)
+
+
+def _header(key: str, value: str) -> dict[str, Any]:
+    return {"key": key, "value": value.encode()}
