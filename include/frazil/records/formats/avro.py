@@ -1,0 +1,82 @@
+"""Avro: values with a registry's frame, or bare ones of a schema at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pyarrow as pa
+from fastavro.schema import fingerprint, to_parsing_canonical_form
+
+from frazil.errors import Terminal
+from frazil.records.dead import DeadCode, Rejection
+from frazil.records.formats.avro_read import Read, whole
+from frazil.records.formats.avro_types import Compiler, is_record, parsed
+from frazil.records.formats.port import Decoded, Format, NamedSchema, SchemaSource, WriterSchema
+from frazil.records.formats.registered import Codec, RegistryFormat, row_codec
+
+SINGLE_OBJECT: Final = b"\xc3\x01"
+"""First bytes of Avro's single-object encoding; then the fingerprint of the schema, 8 bytes, then the value."""
+
+
+class AvroFormat(RegistryFormat):
+    """Avro values behind a Schema Registry's frame, each read with the schema that it was written with.
+
+    Columns are the fields of the record; of any other type there is the one column `port.BARE`.
+
+    Args:
+        source: Knows the writer schemas.
+    """
+
+    def __init__(self, source: SchemaSource) -> None:
+        super().__init__(source, "AVRO", _codec)
+
+    @classmethod
+    def of_schema(cls, text: str, references: tuple[NamedSchema, ...] = ()) -> Format:
+        """Return the format of values of one schema: bare, or in Avro's single-object encoding with its fingerprint.
+
+        Raises:
+            Terminal: the schema is none, or no columns can be made of it.
+        """
+        return _OneSchema(WriterSchema("AVRO", text, references))
+
+
+class _OneSchema:
+    def __init__(self, writer: WriterSchema) -> None:
+        try:
+            schema, _ = parsed(writer)
+            self._codec: Final = _codec(writer, head=_single_object_head(schema))
+        except Rejection as e:
+            raise Terminal(f"Avro schema: {e.reason.message}", next_step="correct the schema file") from e
+
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        """Decode values, none of them null. No value makes this fail."""
+        return self._codec.decode(values)
+
+
+def _codec(writer: WriterSchema, head: bytes | None = None) -> Codec:
+    schema, named = parsed(writer)
+    try:
+        node = Compiler(named).node(schema)
+    except RecursionError as e:
+        raise Rejection(DeadCode.UNUSABLE_SCHEMA, "expected a schema of less depth, found too many levels") from e
+    take = _framed(node.read) if head is None else _bare(node.read, head)
+    return row_codec(node.type, take, bare=not is_record(schema, named))
+
+
+def _framed(read: Read) -> Callable[[bytes], Any]:
+    return lambda raw: whole(read, raw)
+
+
+def _bare(read: Read, head: bytes) -> Callable[[bytes], Any]:
+    def take(raw: bytes) -> Any:
+        if not raw:
+            raise Rejection(DeadCode.EMPTY_VALUE, "expected an Avro value, found a value of 0 bytes")
+        return whole(read, raw, len(head) if raw.startswith(head) else 0)
+
+    return take
+
+
+def _single_object_head(schema: Any) -> bytes:
+    # `fastavro` prints the fingerprint as the specification's bytes: least significant first.
+    return SINGLE_OBJECT + bytes.fromhex(fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO"))

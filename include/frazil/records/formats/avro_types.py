@@ -1,0 +1,231 @@
+"""Avro schemas to Arrow types and compiled readers.
+
+===================  ==========================================================================
+record               struct; without fields: JSON text
+enum                 string
+fixed, bytes         fixed-size binary, binary
+array, map           list, map from string
+[null, T]            T; everything may be null, a schema's promise is not the table's
+[null, T, U …]       struct with a field per branch, of which one is set, named as Kafka Connect does: a primitive's or
+                     container's kind (`int`, `array`), else the type's name (its full one where two share it)
+null                 string, always null
+a type within        JSON text from there on: no column type nests endlessly. Times in it are numbers (days, microseconds),
+itself               bytes base64, branches not named
+===================  ==========================================================================
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
+
+import fastavro
+import pyarrow as pa
+from fastavro.schema import SchemaParseException, UnknownType
+
+from frazil.records.formats import avro_read as read
+from frazil.records.formats.logical import Convert, meaning
+from frazil.records.formats.port import WriterSchema
+from frazil.records.formats.registered import MAX_COLUMNS, unusable
+from frazil.records.json.number import Number
+from frazil.records.json.text import JsonValue, compact
+
+Schema = Any
+"""Parsed Avro: a name, a list of branches, or a mapping."""
+
+_PRIMITIVES: Final[Mapping[str, tuple[pa.DataType, read.Read]]] = {
+    "null": (pa.string(), read.read_null),
+    "boolean": (pa.bool_(), read.read_boolean),
+    "int": (pa.int32(), read.read_int),
+    "long": (pa.int64(), read.read_long),
+    "float": (pa.float32(), read.read_float),
+    "double": (pa.float64(), read.read_double),
+    "bytes": (pa.binary(), read.read_bytes),
+    "string": (pa.string(), read.read_string),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A type: its column and its reader; `empty` if a value may take no bytes."""
+
+    type: pa.DataType
+    read: read.Read
+    empty: bool = False
+
+
+def parsed(writer: WriterSchema) -> tuple[Schema, dict[str, Schema]]:
+    """Return a schema with full names throughout, and the types it names.
+
+    Raises:
+        Rejection: UNUSABLE_SCHEMA, it is no Avro schema.
+    """
+    named: dict[str, Schema] = {}
+    try:
+        for reference in writer.references:
+            fastavro.parse_schema(json.loads(reference.text), named_schemas=named)
+        schema = fastavro.parse_schema(json.loads(writer.text), named_schemas=named)
+    except (SchemaParseException, UnknownType, ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
+        raise unusable(f"{type(e).__name__}: {e}") from e
+    return schema, named
+
+
+def is_record(schema: Schema, named: Mapping[str, Schema]) -> bool:
+    """Whether a value has fields of its own."""
+    found = named.get(schema, schema) if isinstance(schema, str) else schema
+    return isinstance(found, Mapping) and found["type"] in {"record", "error"}
+
+
+class Compiler:
+    """Makes nodes of one schema's types.
+
+    Args:
+        named: The schema's named types by their full names.
+    """
+
+    def __init__(self, named: Mapping[str, Schema]) -> None:
+        self._named: Final = named
+        self._within: Final[list[str]] = []
+        self._json: Final[dict[str, read.Recursive]] = {}
+        self._columns = 0
+
+    def node(self, schema: Schema) -> Node:
+        """Return the node of a type.
+
+        Raises:
+            Rejection: UNUSABLE_SCHEMA.
+        """
+        self._columns += 1
+        if self._columns > MAX_COLUMNS:
+            raise unusable(f"more than {MAX_COLUMNS} fields")
+        if isinstance(schema, list):
+            return self._union(schema)
+        kind, schema = self._defined(schema)
+        if kind == "record":
+            return self._record(schema)
+        if kind == "array":
+            item = self._item(schema["items"])
+            return Node(pa.list_(item.type), read.array(item.read))
+        if kind == "map":
+            item = self.node(schema["values"])
+            return Node(pa.map_(pa.string(), item.type), read.entries(item.read))
+        return _leaf(kind, schema)
+
+    def _defined(self, schema: Schema) -> tuple[str, Mapping[str, Any]]:
+        """Return a type's kind and definition, following names."""
+        while isinstance(schema, str) or isinstance(schema["type"], Mapping | list):
+            if isinstance(schema, str) and schema in _PRIMITIVES:
+                return schema, {}
+            schema = self._named[schema] if isinstance(schema, str) else schema["type"]
+        kind: str = schema["type"]
+        if kind in self._named:
+            return self._defined(self._named[kind])
+        return ("record" if kind == "error" else kind), schema
+
+    def _item(self, schema: Schema) -> Node:
+        item = self.node(schema)
+        if item.empty:  # a few bytes could ask for any number of them
+            raise unusable("an array of items that take no bytes")
+        return item
+
+    def _record(self, schema: Mapping[str, Any]) -> Node:
+        name = schema["name"]
+        if name in self._within or not schema["fields"]:
+            return Node(pa.string(), _text(self._json_read(name)), empty=not schema["fields"])
+        self._within.append(name)
+        fields = [(field["name"], self.node(field["type"])) for field in schema["fields"]]
+        self._within.pop()
+        return Node(
+            pa.struct([pa.field(field, node.type) for field, node in fields]),
+            read.record([(field, node.read) for field, node in fields]),
+            empty=all(node.empty for _, node in fields),
+        )
+
+    def _union(self, branches: list[Schema]) -> Node:
+        nodes = [self.node(branch) for branch in branches]
+        reads = [node.read for node in nodes]
+        values = [at for at, branch in enumerate(branches) if self._defined(branch)[0] != "null"]
+        if len(values) <= 1:
+            return Node(nodes[values[0]].type if values else pa.string(), read.union(reads))
+        names = dict(zip(values, self._names([branches[at] for at in values]), strict=True))
+        fields = pa.struct([pa.field(name, nodes[at].type) for at, name in names.items()])
+        return Node(fields, read.union([_held(names.get(at), take) for at, take in enumerate(reads)]))
+
+    def _names(self, branches: list[Schema]) -> list[str]:
+        defined = [self._defined(branch) for branch in branches]
+        full = [schema.get("name", kind) for kind, schema in defined]
+        short = [name.rpartition(".")[2] for name in full]
+        taken = Counter(short)
+        return [full[at] if taken[name] > 1 else name for at, name in enumerate(short)]
+
+    # --- as JSON: types within themselves ---------------------------------------------------------------------------
+    def _json_read(self, name: str) -> read.Read:
+        if name not in self._json:
+            self._json[name] = found = read.Recursive()
+            fields = self._named[name]["fields"]
+            found.read = read.record([(field["name"], self._json_node(field["type"])) for field in fields])
+        return self._json[name]
+
+    def _json_node(self, schema: Schema) -> read.Read:
+        if isinstance(schema, list):
+            return read.union([self._json_node(branch) for branch in schema])
+        kind, schema = self._defined(schema)
+        if kind == "record":
+            return self._json_read(schema["name"])
+        if kind == "array":
+            return read.array(self._json_node(schema["items"]))
+        if kind == "map":
+            return read.entries(self._json_node(schema["values"]))
+        return _converted(_leaf(kind, schema).read, _as_json)
+
+
+def _leaf(kind: str, schema: Mapping[str, Any]) -> Node:
+    if kind == "enum":
+        return Node(pa.string(), read.enum(schema["symbols"]))
+    if kind == "fixed":
+        data_type, take = pa.binary(schema["size"]), read.fixed(schema["size"])
+    else:
+        data_type, take = _PRIMITIVES[kind]
+    empty = kind == "null" or schema.get("size") == 0
+    found = meaning(schema, kind)
+    if found is None:
+        return Node(data_type, take, empty)
+    data_type, convert = found
+    return Node(data_type, take if convert is None else _converted(take, convert), empty)
+
+
+def _converted(take: read.Read, convert: Convert) -> read.Read:
+    def read_converted(data: bytes, at: int) -> tuple[object, int]:
+        value, at = take(data, at)
+        return convert(value), at
+
+    return read_converted
+
+
+def _held(name: str | None, take: read.Read) -> read.Read:
+    """Return the reader of a union's branch as a struct's only field that is set; null stays null."""
+    return take if name is None else read.record([(name, take)])
+
+
+def _text(take: read.Read) -> read.Read:
+    return _converted(take, compact)
+
+
+def _as_json(value: Any) -> JsonValue:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Decimal):
+        return Number(f"{value:f}")
+    if isinstance(value, float):
+        finite = value - value == 0
+        return Number(repr(value)) if finite else str(value)
+    if value is None or isinstance(value, bool | str):
+        found: JsonValue = value
+        return found
+    return str(value) if isinstance(value, UUID) else Number(str(value))

@@ -1,0 +1,88 @@
+"""What a format is: bytes to typed columns, or reasons. And where it gets writer schemas from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+from uuid import UUID
+
+import pyarrow as pa
+
+from frazil.records.dead import Reason
+
+Dead = Mapping[int, Reason]
+"""Reasons by the position of the value."""
+
+SchemaKind = Literal["AVRO", "PROTOBUF", "JSON"]
+"""As Schema Registries name them."""
+
+BARE = "value"
+"""Name of the one column of a value that has no fields: a text, a number, a list."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedSchema:
+    """A schema that another one refers to, under the name that it is referred to by."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriterSchema:
+    """The schema that values were written with.
+
+    Attributes:
+        kind: Language of the text.
+        text: The schema.
+        references: What it refers to, also indirectly; each comes after those that it refers to.
+    """
+
+    kind: SchemaKind
+    text: str
+    references: tuple[NamedSchema, ...] = ()
+
+
+class SchemaSource(Protocol):
+    """Knows writer schemas by id. They are immutable, so what was found once may be kept."""
+
+    def schema(self, schema_id: int | UUID) -> WriterSchema | None:
+        """Return a schema, or None if there surely is none of this id.
+
+        Raises:
+            Retryable: it can't be asked now.
+            Terminal: it refuses to answer.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Shaped:
+    """Values of one shape: columns, and the positions of the values they came from, ascending."""
+
+    columns: pa.RecordBatch
+    positions: pa.Int64Array
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """What became of some values: each is in one group, or dead."""
+
+    groups: tuple[Shaped, ...]
+    dead: Dead = field(default_factory=dict)
+
+
+class Format(Protocol):
+    """Decodes values. May keep what is costly to make: parsed writer schemas."""
+
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        """Decode values, none of them null. No value makes this fail.
+
+        Columns have these types, nested at will: bool, int32, int64, float32, float64, decimal128, decimal256 (unsigned
+        64-bit numbers and wider are decimal128(20, 0)), string, binary, fixed-size binary, uuid, date32, time64[us],
+        timestamp[us] with zone UTC or without, struct, list, map. A value without fields has one column, `BARE`.
+
+        Raises:
+            Retryable: a writer schema can't be had now.
+            Terminal: the registry refuses to answer.
+        """

@@ -1,0 +1,128 @@
+"""Protocol Buffers: messages with a registry's frame, or bare ones of a message type at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+
+from frazil.errors import Terminal
+from frazil.records.dead import DeadCode, Reason, Rejection
+from frazil.records.formats.port import Decoded, Format, NamedSchema, SchemaSource, WriterSchema
+from frazil.records.formats.protobuf_schema import Schema
+from frazil.records.formats.protobuf_types import Compiler
+from frazil.records.formats.registered import Codec, Fields, RegistryFormat, RowCodec, at_positions, row_codec, together
+from frazil.records.formats.wire import message_path
+
+_FIRST: Final = b"\0"
+"""The way to the first message of a file."""
+
+Path = tuple[int, ...]
+
+
+class ProtobufFormat(RegistryFormat):
+    """Messages behind a Schema Registry's frame, each read as the type that it was written as.
+
+    Args:
+        source: Knows the writer schemas.
+    """
+
+    def __init__(self, source: SchemaSource) -> None:
+        super().__init__(source, "PROTOBUF", _SchemaCodec)
+
+    @classmethod
+    def of_schema(cls, text: str, message: str, references: tuple[NamedSchema, ...] = ()) -> Format:
+        """Return the format of bare messages of one type. A value of 0 bytes is a message with nothing set.
+
+        Args:
+            text: Source of the file that declares the type.
+            message: Name of the type, with or without the file's package.
+            references: The files that it imports, less the well-known ones.
+
+        Raises:
+            Terminal: the source does not compile, or has no such type.
+            Retryable: the compiler does not come to an end.
+        """
+        try:
+            schema = Schema(WriterSchema("PROTOBUF", text, references))
+            return message_codec(schema.named(message), schema.pool)
+        except Rejection as e:
+            raise Terminal(f"Protobuf schema: {e.reason.message}", next_step="correct the schema file") from e
+
+
+class _SchemaCodec:
+    """Reads values of one file: the way to the message's type, then the message."""
+
+    def __init__(self, writer: WriterSchema) -> None:
+        self._schema: Final = Schema(writer)
+        self._codecs: Final[dict[Path, Codec]] = {}
+
+    def decode(self, payloads: pa.BinaryArray) -> Decoded:
+        first = pc.equal(pc.binary_slice(payloads, 0, 1), pa.scalar(_FIRST, payloads.type))
+        here = pc.indices_nonzero(first).cast(pa.int64())
+        paths: dict[Path, list[int]] = {}
+        dead: dict[int, Reason] = {}
+        begins: dict[int, int] = {}
+        for at in pc.indices_nonzero(pc.invert(first)).to_pylist():
+            try:
+                path, begins[at] = message_path(payloads[at].as_py())
+            except Rejection as e:
+                dead[at] = e.reason
+            else:
+                paths.setdefault(path, []).append(at)
+        parts = [Decoded((), dead)]
+        if len(here):
+            parts.append(self._decode((0,), pc.binary_slice(payloads.take(here), 1, _LONGEST), here))
+        for path, rows in paths.items():
+            bodies = pa.array([payloads[at].as_py()[begins[at] :] for at in rows], pa.binary())
+            parts.append(self._decode(path, bodies, pa.array(rows, pa.int64())))
+        return together(parts)
+
+    def _decode(self, path: Path, bodies: pa.BinaryArray, positions: pa.Int64Array) -> Decoded:
+        try:
+            codec = self._codec(path)
+        except Rejection as e:
+            return Decoded((), dict.fromkeys(positions.to_pylist(), e.reason))
+        return at_positions(codec.decode(bodies), positions)
+
+    def _codec(self, path: Path) -> Codec:
+        if path not in self._codecs:
+            self._codecs[path] = message_codec(self._schema.at(path), self._schema.pool)
+        return self._codecs[path]
+
+
+_LONGEST: Final = (1 << 31) - 1
+
+
+def message_codec(descriptor: Descriptor, pool: DescriptorPool) -> RowCodec:
+    """Return the codec of a type of messages.
+
+    Raises:
+        Rejection: UNUSABLE_SCHEMA.
+    """
+    data_type, take = Compiler(pool).message(descriptor)
+    return row_codec(data_type, _reader(GetMessageClass(descriptor), take), bare=False)
+
+
+def _reader(message_class: Any, take: Callable[[Any], Fields]) -> Callable[[bytes], Fields]:
+    name = message_class.DESCRIPTOR.full_name
+
+    def read(raw: bytes) -> Fields:
+        try:
+            message = message_class.FromString(raw)
+        except DecodeError as e:
+            found = str(e).rpartition(": ")[2]
+            raise Rejection(DeadCode.INVALID_PROTOBUF, f"expected a message of type {name[:80]}: {found}") from e
+        if not message.IsInitialized():
+            raise Rejection(
+                DeadCode.INVALID_PROTOBUF, f"expected all required fields of {name[:80]}, found not all set"
+            )
+        return take(message)
+
+    return read

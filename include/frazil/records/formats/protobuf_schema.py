@@ -1,0 +1,159 @@
+"""Sources of Protocol Buffers to descriptors: what `protoc` makes of a writer schema, in a pool of its own."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
+
+from frazil.errors import Retryable
+from frazil.records.dead import DeadCode, Rejection
+from frazil.records.formats.port import WriterSchema
+from frazil.records.formats.protobuf_imports import IMPORTS
+from frazil.records.formats.registered import unusable
+
+_MAIN: Final = "frazil_writer_schema.proto"
+_LONGEST_NAME: Final = 200
+_SECONDS: Final = 60
+"""For one schema; it takes a tenth of a second, and much more only on a machine that has no time for anything else."""
+
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*")
+
+
+class Schema:
+    """The messages of one source file and of all that it imports.
+
+    Args:
+        writer: The source, or the file's descriptor as base64: registries keep either.
+
+    Raises:
+        Rejection: UNUSABLE_SCHEMA, it is neither, or does not compile.
+        Retryable: the compiler does not come to an end.
+    """
+
+    def __init__(self, writer: WriterSchema) -> None:
+        files = _from_descriptors(writer) or _from_sources(writer)
+        self.pool: Final = DescriptorPool()
+        self._main: Final = files[-1]
+        try:
+            for file in files:
+                self.pool.AddSerializedFile(file.SerializeToString())
+        except TypeError as e:  # what the pool says about descriptors that don't fit together
+            raise unusable(e) from e
+
+    def at(self, path: Sequence[int]) -> Descriptor:
+        """Return a message by the numbers of it and those around it, outermost first.
+
+        Raises:
+            Rejection: INVALID_WIRE, there is none.
+        """
+        among: Sequence[DescriptorProto] = self._main.message_type
+        names = [self._main.package] if self._main.package else []
+        for step in path:
+            if not 0 <= step < len(among):
+                expected = f"expected the way to one of {len(among)} messages"
+                raise Rejection(DeadCode.INVALID_WIRE, f"{expected}, found {list(path)[:10]}")
+            names.append(among[step].name)
+            among = among[step].nested_type
+        return self.pool.FindMessageTypeByName(".".join(names))
+
+    def named(self, message: str) -> Descriptor:
+        """Return a message by its name, with or without the package of the file.
+
+        Raises:
+            Rejection: UNUSABLE_SCHEMA, there is none.
+        """
+        for name in (message, f"{self._main.package}.{message}"):
+            try:
+                return self.pool.FindMessageTypeByName(name)
+            except KeyError:
+                continue
+        known = ", ".join(found.name for found in self._main.message_type)
+        raise unusable(f"no message {message}, but {known or 'none'}")
+
+
+def _from_sources(writer: WriterSchema) -> list[FileDescriptorProto]:
+    return _compiled({**{reference.name: reference.text for reference in writer.references}, _MAIN: writer.text})
+
+
+def _from_descriptors(writer: WriterSchema) -> list[FileDescriptorProto]:
+    """Return the files of a schema that is kept as descriptors, imported ones first; none if it is kept as source."""
+    main = _descriptor(_MAIN, writer.text)
+    if main is None:
+        return []
+    files: list[FileDescriptorProto] = []
+    for reference in writer.references:
+        if (found := _descriptor(reference.name, reference.text)) is None:
+            raise unusable(f"a descriptor that refers to source: {reference.name}")
+        files.append(found)
+    files.append(main)
+    given = {file.name for file in files}
+    return _library({name for file in files for name in file.dependency} - given, given) + files
+
+
+def _library(names: Iterable[str], given: set[str]) -> list[FileDescriptorProto]:
+    wanted = sorted(names)
+    if not wanted:
+        return []
+    imports = "".join(f'import "{name}";\n' for name in wanted if '"' not in name and "\\" not in name)
+    return [file for file in _compiled({_MAIN: f'syntax = "proto3";\n{imports}'})[:-1] if file.name not in given]
+
+
+def _descriptor(name: str, text: str) -> FileDescriptorProto | None:
+    if _BASE64.fullmatch(text) is None:
+        return None
+    try:
+        found = FileDescriptorProto.FromString(base64.b64decode(text))
+    except (binascii.Error, DecodeError):
+        return None
+    found.name = name
+    return found
+
+
+def _compiled(sources: Mapping[str, str]) -> list[FileDescriptorProto]:
+    """Return the files that `protoc` makes of sources, each after those that it imports, the main one last."""
+    with TemporaryDirectory(prefix="frazil-protoc-") as folder:
+        root, built = Path(folder, "source"), Path(folder, "built")
+        for name, text in {**IMPORTS, **sources}.items():
+            _write(root, name, text)
+        _run_protoc(root, built)
+        return list(FileDescriptorSet.FromString(built.read_bytes()).file)
+
+
+def _write(root: Path, name: str, text: str) -> None:
+    path = PurePosixPath(name)
+    safe = name.isprintable() and "\\" not in name and len(name) <= _LONGEST_NAME
+    if path.is_absolute() or ".." in path.parts or not path.parts or not safe:
+        raise unusable(f"a reference to a file named {name!r}")
+    try:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(text.encode("utf-8", "backslashreplace"))
+    except (FileExistsError, IsADirectoryError, NotADirectoryError) as e:
+        raise unusable(f"a reference named {name!r}, which is also the folder of another one") from e
+
+
+def _run_protoc(root: Path, built: Path) -> None:
+    # In a process of its own: it recurses without limit, and prints what it finds wrong.
+    known = resources.files("grpc_tools") / "_proto"
+    command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{root}", f"-I{known}", "--include_imports"]
+    try:
+        done = subprocess.run(
+            [*command, f"--descriptor_set_out={built}", _MAIN], capture_output=True, check=False, timeout=_SECONDS
+        )
+    except subprocess.TimeoutExpired as e:
+        raise Retryable(f"protoc: no result within {_SECONDS} s for a schema", next_step="look at the machine") from e
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").replace(f"{_MAIN}:", "").strip()
+        raise unusable(said.splitlines()[0] if said else f"protoc ended with {done.returncode}")

@@ -1,0 +1,175 @@
+"""Messages of Protocol Buffers to Arrow types and compiled readers.
+
+===================================  ==================================================================================
+int32, sint32, sfixed32              int32
+uint32, fixed32, 64-bit ones         int64; uint64 and fixed64: decimal(20, 0)
+float, double, bool, string, bytes   the same
+enum                                 string; a number without name as its digits
+message                              struct, null if it is not set; without fields: JSON text
+repeated, map                        list, map
+optional, oneof, proto2              null if it is not set; a field without presence has its default
+wrappers                             the wrapped scalar, null if it is not set
+Timestamp, Duration                  timestamp in UTC; struct of seconds and nanos, as it is
+Struct, Value, ListValue, Any        JSON text
+google.type.Date, TimeOfDay          date, time; google.type.Decimal: string
+confluent.type.Decimal               decimal as `confluent.field_meta` declares it, else string
+a message within itself              JSON text from there on
+===================================  ==================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+from google.protobuf.descriptor_pool import DescriptorPool
+
+from frazil.records.dead import DeadCode, Rejection
+from frazil.records.formats.protobuf_known import (
+    CONFLUENT_DECIMAL,
+    JSON_TYPES,
+    KNOWN,
+    WRAPPERS,
+    Convert,
+    decimal_of,
+    json_text,
+)
+from frazil.records.formats.registered import MAX_COLUMNS, Fields, unusable
+
+Take = Callable[[Any], object]
+"""Takes a message, returns the value of one of its fields."""
+
+
+def _text(value: object) -> object:
+    if isinstance(value, bytes):  # proto2 does not check; the runtime hands out what is no UTF-8 as bytes
+        raise Rejection(DeadCode.INVALID_PROTOBUF, f"expected text in UTF-8, found bytes 0x{value[:20].hex()}")
+    return value
+
+
+_SCALARS: Final[Mapping[int, tuple[pa.DataType, Convert | None]]] = {
+    FieldDescriptor.TYPE_DOUBLE: (pa.float64(), None),
+    FieldDescriptor.TYPE_FLOAT: (pa.float32(), None),
+    FieldDescriptor.TYPE_INT64: (pa.int64(), None),
+    FieldDescriptor.TYPE_UINT64: (pa.decimal128(20, 0), Decimal),
+    FieldDescriptor.TYPE_INT32: (pa.int32(), None),
+    FieldDescriptor.TYPE_FIXED64: (pa.decimal128(20, 0), Decimal),
+    FieldDescriptor.TYPE_FIXED32: (pa.int64(), None),
+    FieldDescriptor.TYPE_BOOL: (pa.bool_(), None),
+    FieldDescriptor.TYPE_STRING: (pa.string(), _text),
+    FieldDescriptor.TYPE_BYTES: (pa.binary(), None),
+    FieldDescriptor.TYPE_UINT32: (pa.int64(), None),
+    FieldDescriptor.TYPE_SFIXED32: (pa.int32(), None),
+    FieldDescriptor.TYPE_SFIXED64: (pa.int64(), None),
+    FieldDescriptor.TYPE_SINT32: (pa.int32(), None),
+    FieldDescriptor.TYPE_SINT64: (pa.int64(), None),
+}
+
+
+def same(value: object) -> object:
+    """Take a value as it is."""
+    return value
+
+
+class Compiler:
+    """Makes types and readers of one schema's messages.
+
+    Args:
+        pool: Knows the messages.
+    """
+
+    def __init__(self, pool: DescriptorPool) -> None:
+        self._pool: Final = pool
+        self._json: Final = json_text(pool)
+        self._within: Final[list[str]] = []
+        self._columns = 0
+
+    def message(self, descriptor: Descriptor) -> tuple[pa.StructType, Callable[[Any], Fields]]:
+        """Return the type of a message's fields and what takes them from a message.
+
+        Raises:
+            Rejection: UNUSABLE_SCHEMA.
+        """
+        self._columns += len(descriptor.fields)
+        if self._columns > MAX_COLUMNS:
+            raise unusable(f"more than {MAX_COLUMNS} fields")
+        self._within.append(descriptor.full_name)
+        found = [(field.name, *self._field(field)) for field in descriptor.fields]
+        self._within.pop()
+        takes = [(name, take) for name, _, take in found]
+        return pa.struct([pa.field(name, data_type) for name, data_type, _ in found]), _fields(takes)
+
+    def _field(self, field: FieldDescriptor) -> tuple[pa.DataType, Take]:
+        name = field.name
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            return self._map(name, field.message_type)
+        data_type, convert = self._value(field)
+        if field.is_repeated:
+            return pa.list_(data_type), _repeated(name, convert)
+        if field.has_presence:
+            return data_type, lambda message: convert(getattr(message, name)) if message.HasField(name) else None
+        return data_type, lambda message: convert(getattr(message, name))
+
+    def _map(self, name: str, entry: Descriptor) -> tuple[pa.DataType, Take]:
+        key_type, key = self._value(entry.fields_by_name["key"])
+        item_type, item = self._value(entry.fields_by_name["value"])
+        return pa.map_(key_type, item_type), lambda message: [
+            (key(at), _step(f"[{str(at)[:20]!r}]", item, found)) for at, found in getattr(message, name).items()
+        ]
+
+    def _value(self, field: FieldDescriptor) -> tuple[pa.DataType, Convert]:
+        """Return type and converter of one value of a field."""
+        if field.message_type is not None:
+            return self._message_value(field, field.message_type)
+        if field.enum_type is not None:
+            return pa.string(), _enum(field.enum_type)
+        data_type, convert = _SCALARS[field.type]
+        return data_type, convert or same
+
+    def _message_value(self, field: FieldDescriptor, descriptor: Descriptor) -> tuple[pa.DataType, Convert]:
+        name = descriptor.full_name
+        if name in KNOWN:
+            return KNOWN[name]
+        if name in WRAPPERS:
+            data_type, convert = self._value(descriptor.fields_by_name["value"])
+            return data_type, lambda wrapper: convert(wrapper.value)
+        if name == CONFLUENT_DECIMAL:
+            return decimal_of(field, self._pool)
+        if name in JSON_TYPES or name in self._within or not descriptor.fields:
+            return pa.string(), self._json
+        return self.message(descriptor)
+
+
+def _enum(descriptor: EnumDescriptor) -> Convert:
+    # Of two names for one number the first one counts.
+    names = {value.number: value.name for value in reversed(descriptor.values)}
+    return lambda number: names.get(number) or str(number)
+
+
+def _repeated(name: str, convert: Convert) -> Take:
+    if convert is same:
+        return lambda message: list(getattr(message, name))
+    return lambda message: [_step(f"[{index}]", convert, found) for index, found in enumerate(getattr(message, name))]
+
+
+def _fields(takes: list[tuple[str, Take]]) -> Callable[[Any], Fields]:
+    def read(message: Any) -> Fields:
+        row: Fields = {}
+        name = ""
+        try:
+            for name, take in takes:
+                row[name] = take(message)
+        except Rejection as e:
+            raise e.within(name) from e
+        return row
+
+    return read
+
+
+def _step(step: str, convert: Convert, value: object) -> object:
+    try:
+        return convert(value)
+    except Rejection as e:
+        raise e.within(step) from e

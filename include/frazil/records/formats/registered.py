@@ -1,0 +1,147 @@
+"""Values of registered schemas: each is read with the schema that it was written with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, Protocol
+from uuid import UUID
+
+import pyarrow as pa
+
+from frazil.records.dead import DeadCode, Reason, Rejection
+from frazil.records.formats.port import BARE, Decoded, SchemaKind, SchemaSource, Shaped, WriterSchema
+from frazil.records.formats.wire import split
+from frazil.records.json.convert_nested import storage_type
+from frazil.records.json.text import SHOWN_CHARACTERS
+
+MAX_COLUMNS: Final = 5_000
+"""Fields of one schema, nested ones counted where they appear. Types that hold each other twice double with each level:
+thirty lines of schema can ask for a billion columns."""
+
+Fields = dict[str, object]
+"""One value by field name, as `pa.array` takes it for the storage of the fields' types."""
+
+
+class Codec(Protocol):
+    """Reads values of one writer schema, without frame."""
+
+    def decode(self, payloads: pa.BinaryArray) -> Decoded:
+        """Decode values; positions are those in `payloads`. No value makes this fail."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowCodec:
+    """Reads values one by one.
+
+    Attributes:
+        fields: Type of the columns.
+        read: Returns one value's fields, or raises `Rejection`.
+    """
+
+    fields: pa.StructType
+    read: Callable[[bytes], Fields]
+
+    def decode(self, payloads: pa.BinaryArray) -> Decoded:
+        """Decode values."""
+        rows: list[Fields] = []
+        kept: list[int] = []
+        dead: dict[int, Reason] = {}
+        for position, raw in enumerate(payloads.to_pylist()):
+            try:
+                rows.append(self.read(raw))
+            except Rejection as e:
+                dead[position] = e.reason
+            else:
+                kept.append(position)
+        return Decoded(self._shaped(rows, kept), dead)
+
+    def _shaped(self, rows: list[Fields], kept: list[int]) -> tuple[Shaped, ...]:
+        if not rows:
+            return ()
+        stored = pa.array(rows, storage_type(self.fields)).cast(self.fields)
+        return (Shaped(pa.RecordBatch.from_struct_array(stored), pa.array(kept, pa.int64())),)
+
+
+def row_codec(data_type: pa.DataType, read: Callable[[bytes], object], *, bare: bool) -> RowCodec:
+    """Return the codec of values whose fields are columns, or (`bare`) that are one column themselves.
+
+    Raises:
+        Rejection: UNUSABLE_SCHEMA, there are no fields.
+    """
+    if bare:
+        return RowCodec(pa.struct([pa.field(BARE, data_type)]), lambda raw: {BARE: read(raw)})
+    if not data_type.num_fields:
+        raise unusable("it has no fields, so there are no columns")
+    return RowCodec(data_type, read)  # type: ignore[arg-type]  # a value of a struct is its fields
+
+
+class RegistryFormat:
+    """Decodes framed values. Keeps what it made of each writer schema.
+
+    Args:
+        source: Knows the schemas.
+        kind: The kind of schema that the format reads.
+        compiled: Makes the codec of a schema, or raises `Rejection`.
+    """
+
+    def __init__(self, source: SchemaSource, kind: SchemaKind, compiled: Callable[[WriterSchema], Codec]) -> None:
+        self._source: Final = source
+        self._kind: Final = kind
+        self._compiled: Final = compiled
+        self._codecs: Final[dict[int | UUID, Codec | Reason]] = {}
+
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        """Decode values, none of them null. No value makes this fail.
+
+        Raises:
+            Retryable: a writer schema can't be had now.
+            Terminal: the registry refuses to answer.
+        """
+        frames = split(values)
+        parts = [Decoded((), frames.dead)]
+        for group in frames.groups:
+            codec = self._codec(group.schema_id)
+            if isinstance(codec, Reason):
+                parts.append(Decoded((), dict.fromkeys(group.positions.to_pylist(), codec)))
+            else:
+                parts.append(at_positions(codec.decode(group.payloads), group.positions))
+        return together(parts)
+
+    def _codec(self, schema_id: int | UUID) -> Codec | Reason:
+        if (known := self._codecs.get(schema_id)) is not None:
+            return known
+        schema = self._source.schema(schema_id)
+        if schema is None:  # not kept: it may be registered later
+            return Reason(DeadCode.UNKNOWN_SCHEMA, f"expected a registered schema, found id {schema_id}")
+        self._codecs[schema_id] = made = self._made(schema_id, schema)
+        return made
+
+    def _made(self, schema_id: int | UUID, schema: WriterSchema) -> Codec | Reason:
+        if schema.kind != self._kind:
+            found = f"expected a schema of kind {self._kind}, found id {schema_id} of kind {schema.kind}"
+            return Reason(DeadCode.UNUSABLE_SCHEMA, found)
+        try:
+            return self._compiled(schema)
+        except Rejection as e:
+            return Reason(e.reason.code, f"schema {schema_id}: {e.reason.message}", e.reason.path)
+
+
+def at_positions(decoded: Decoded, positions: pa.Int64Array) -> Decoded:
+    """Return what was decoded of a selection of values with the positions of all."""
+    groups = tuple(Shaped(group.columns, positions.take(group.positions)) for group in decoded.groups)
+    return Decoded(groups, {positions[at].as_py(): reason for at, reason in decoded.dead.items()})
+
+
+def together(parts: Iterable[Decoded]) -> Decoded:
+    """Return what became of parts of the same values."""
+    found = list(parts)
+    dead = {at: reason for part in found for at, reason in part.dead.items()}
+    return Decoded(tuple(group for part in found for group in part.groups), dict(sorted(dead.items())))
+
+
+def unusable(found: object) -> Rejection:
+    """Return the verdict on a writer schema."""
+    text = str(found)
+    cut = text if len(text) <= 2 * SHOWN_CHARACTERS else f"{text[: 2 * SHOWN_CHARACTERS]}…"
+    return Rejection(DeadCode.UNUSABLE_SCHEMA, f"expected a schema that columns can be made of, found: {cut}")

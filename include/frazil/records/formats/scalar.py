@@ -1,0 +1,170 @@
+"""Values that are one text, one run of bytes or one number, as Kafka's own serializers write them: one column.
+
+Numbers have a fixed width and the most significant byte first (`org.apache.kafka.common.serialization`). A text or a run of bytes
+may be empty: that is a value, where no value is a tombstone. Text stays as it is, a byte order mark included.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.records.dead import DeadCode, Reason
+from frazil.records.formats.port import BARE, Decoded, Shaped
+
+_RUN: Final = 64
+"""Values that are looked through one by one around a bad one."""
+
+_MOST_BYTES: Final = (1 << 31) - 2
+"""Of one run of bytes: its size is an int32."""
+
+ScalarKind = Literal["string", "bytes", "boolean", "short", "int", "long", "float", "double"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Fixed:
+    """A number: the type code of Python's `array`, the Arrow type of that width, and the column's type."""
+
+    code: str
+    width: int
+    stored: pa.DataType
+    column: pa.DataType
+
+
+_FIXED: Final = {
+    "boolean": _Fixed("B", 1, pa.uint8(), pa.bool_()),
+    "short": _Fixed("h", 2, pa.int16(), pa.int32()),
+    "int": _Fixed("i", 4, pa.int32(), pa.int32()),
+    "long": _Fixed("q", 8, pa.int64(), pa.int64()),
+    "float": _Fixed("f", 4, pa.float32(), pa.float32()),
+    "double": _Fixed("d", 8, pa.float64(), pa.float64()),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarFormat:
+    """Decodes values of one kind into the column `BARE`, never null.
+
+    Attributes:
+        kind: What the serializer of the producer is for. `short` and `int` are int32, `long` is int64, `float` and `double`
+            keep every bit, also of NaN.
+    """
+
+    kind: ScalarKind
+
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        """Decode values. See `frazil.records.formats.port.Format`."""
+        if self.kind == "bytes":
+            return _decoded(values, _all(values), {})
+        if self.kind == "string":
+            return _texts(values)
+        return _numbers(self.kind, _FIXED[self.kind], values)
+
+
+def scalar_type(kind: ScalarKind) -> pa.DataType:
+    """Return the type of the column `BARE`."""
+    if kind in _FIXED:
+        return _FIXED[kind].column
+    return pa.binary() if kind == "bytes" else pa.string()
+
+
+def utf8_reason(raw: bytes) -> Reason | None:
+    """Return why `raw` is no text, naming its first bad byte; None if it is one."""
+    try:
+        raw.decode()
+    except UnicodeDecodeError as e:
+        message = f"expected UTF-8, found byte 0x{raw[e.start]:02x} at position {e.start}: {e.reason}"
+        return Reason(DeadCode.INVALID_UTF8, message)
+    return None
+
+
+def split_texts(values: pa.BinaryArray) -> tuple[pa.StringArray, pa.Int64Array, dict[int, Reason]]:
+    """Return the values that are UTF-8, their positions, and reasons for the others."""
+    try:
+        return values.cast(pa.string()), _all(values), {}
+    except pa.ArrowInvalid:  # at least one is not; the block does not say which
+        dead = {position: reason for start in _suspects(values) for position, reason in _no_texts(values, start)}
+    places = _all(values)
+    good = places.filter(pc.invert(pc.is_in(places, value_set=pa.array(dead, pa.int64()))))
+    return values.take(good).cast(pa.string()), good, dead
+
+
+def _suspects(values: pa.BinaryArray) -> Iterator[int]:
+    """Yield the beginnings of those runs that hold a value which is no text."""
+    runs = range(0, len(values), _RUN)
+    if values.nbytes > _MOST_BYTES:  # counts the place of each value too, so that the line feeds are in
+        yield from runs
+        return
+    # A line feed between two values: else the halves of a character at their edges would be a whole one.
+    whole = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
+    joined = memoryview(pc.binary_join(whole, b"\n")[0].as_buffer())
+    offsets = memoryview(values.buffers()[1]).cast("i")[values.offset :]
+    for start in runs:
+        end = min(start + _RUN, len(values))
+        try:
+            str(joined[offsets[start] - offsets[0] + start : offsets[end] - offsets[0] + end], "utf-8")
+        except UnicodeDecodeError:
+            yield start
+
+
+def _no_texts(values: pa.BinaryArray, start: int) -> Iterator[tuple[int, Reason]]:
+    for position, raw in enumerate(values.slice(start, _RUN).to_pylist(), start):
+        reason = utf8_reason(raw)
+        if reason is not None:
+            yield position, reason
+
+
+def _texts(values: pa.BinaryArray) -> Decoded:
+    return _decoded(*split_texts(values))
+
+
+def _numbers(kind: ScalarKind, fixed: _Fixed, values: pa.BinaryArray) -> Decoded:
+    fits = pc.equal(pc.binary_length(values), fixed.width)
+    if kind == "boolean":
+        fits = pc.is_in(values, value_set=pa.array([b"\0", b"\1"], values.type))
+    if pc.all(fits).as_py() in {True, None}:
+        return _decoded(_read(fixed, values), _all(values), {})
+    dead = {
+        position: _no_number(kind, fixed, values[position].as_py())
+        for position in pc.indices_nonzero(pc.invert(fits)).to_pylist()
+    }
+    good = pc.indices_nonzero(fits).cast(pa.int64())
+    return _decoded(_read(fixed, values.take(good)), good, dead)
+
+
+def _no_number(kind: ScalarKind, fixed: _Fixed, raw: bytes) -> Reason:
+    if len(raw) == fixed.width:
+        return Reason(DeadCode.INVALID_SCALAR, f"expected a boolean as byte 0x00 or 0x01, found 0x{raw.hex()}")
+    plural = "" if fixed.width == 1 else "s"
+    return Reason(DeadCode.INVALID_SCALAR, f"expected a {kind} of {fixed.width} byte{plural}, found {len(raw)}")
+
+
+def _read(fixed: _Fixed, values: pa.BinaryArray) -> pa.Array:
+    """Return the numbers of values that all have the right width: they lie one behind the other in one buffer."""
+    numbers = array(fixed.code)
+    if len(values):
+        _, offsets, data = values.buffers()
+        start = memoryview(offsets).cast("i")[values.offset]
+        numbers.frombytes(memoryview(data)[start : start + len(values) * fixed.width])
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    stored = pa.Array.from_buffers(fixed.stored, len(values), [None, pa.py_buffer(numbers)])
+    return stored.cast(fixed.column)
+
+
+def _decoded(column: pa.Array, positions: pa.Int64Array, dead: dict[int, Reason]) -> Decoded:
+    if not len(positions):
+        return Decoded((), dead)
+    schema = pa.schema([pa.field(BARE, column.type, nullable=False)])
+    return Decoded((Shaped(pa.RecordBatch.from_arrays([column], schema=schema), positions),), dead)
+
+
+def _all(values: pa.Array) -> pa.Int64Array:
+    each = pa.repeat(pa.scalar(True), len(values))  # noqa: FBT003  # an Arrow value
+    return pc.indices_nonzero(each).cast(pa.int64())

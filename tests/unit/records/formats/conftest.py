@@ -1,0 +1,82 @@
+"""Writer schemas at hand, and what every decoder owes: one outcome per value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.schema_registry import Schema
+from confluent_kafka.schema_registry._sync.mock_schema_registry_client import MockSchemaRegistryClient
+
+from frazil.records.dead import DeadCode
+from frazil.records.formats.port import Decoded, Format, NamedSchema, SchemaKind, WriterSchema
+
+
+class Schemas:
+    """A `SchemaSource` in memory: schemas of its own, and those that the reference serializers registered."""
+
+    def __init__(self) -> None:
+        self.client = MockSchemaRegistryClient({"url": "mock://tests"})
+        self.own: dict[int | UUID, WriterSchema] = {}
+        self.asked: list[int | UUID] = []
+
+    def add(self, schema_id: int | UUID, kind: SchemaKind, text: str, *references: NamedSchema) -> None:
+        """Register a schema under an id."""
+        self.own[schema_id] = WriterSchema(kind, text, references)
+
+    def schema(self, schema_id: int | UUID) -> WriterSchema | None:
+        """Return the schema of an id."""
+        self.asked.append(schema_id)
+        return self.own.get(schema_id) or self._registered(schema_id)
+
+    def _registered(self, schema_id: int | UUID) -> WriterSchema | None:
+        if not isinstance(schema_id, int) or schema_id not in self.client._store.schema_id_index:
+            return None
+        found = self.client.get_schema(schema_id)
+        kind: SchemaKind = found.schema_type
+        return WriterSchema(kind, found.schema_str, tuple(self._references(found)))
+
+    def _references(self, schema: Schema) -> list[NamedSchema]:
+        found: list[NamedSchema] = []
+        for reference in schema.references or []:
+            referred = self.client.get_version(reference.subject, reference.version).schema
+            found += [*self._references(referred), NamedSchema(reference.name, referred.schema_str)]
+        return list({reference.name: reference for reference in found}.values())
+
+
+@pytest.fixture
+def schemas() -> Schemas:
+    """A registry without a network."""
+    return Schemas()
+
+
+Outcomes = list[dict[str, object] | DeadCode]
+Decode = Callable[[Format, list[bytes]], Outcomes]
+
+
+def _outcomes(decoded: Decoded, count: int) -> Outcomes:
+    found: dict[int, dict[str, object] | DeadCode] = {}
+    for group in decoded.groups:
+        group.columns.validate(full=True)
+        positions = group.positions.to_pylist()
+        assert positions == sorted(positions)
+        assert not found.keys() & set(positions)
+        found.update(zip(positions, group.columns.to_pylist(), strict=True))
+    assert not found.keys() & decoded.dead.keys()
+    assert list(decoded.dead) == sorted(decoded.dead)
+    for at, reason in decoded.dead.items():
+        assert len(reason.message) < 400
+        found[at] = reason.code
+    return [found[at] for at in range(count)]
+
+
+@pytest.fixture
+def decode() -> Decode:
+    """Decode values: per value its row or the code of its reason, and no value without or with two outcomes."""
+
+    def run(decoder: Format, values: list[bytes]) -> Outcomes:
+        return _outcomes(decoder.decode(pa.array(values, pa.binary())), len(values))
+
+    return run

@@ -1,0 +1,85 @@
+"""The table of the docs: every row of it is decoded, by the way that a pipeline file takes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import date, time
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+
+from frazil.iceberg.schema import declared_columns
+from frazil.pipeline.model import Pipeline
+from frazil.pipeline.types import PRIMITIVES
+from frazil.pipeline.value import FORMATS
+from frazil.records.decode import Decoder
+from frazil.records.formats.port import WriterSchema
+from frazil.run.record_spec import record_spec
+from tests.unit.records.formats.case import COLUMN, Case
+from tests.unit.records.formats.cases import cases
+from tests.unit.records.kafka_batches import kafka_batch
+
+
+@dataclass(frozen=True)
+class OneSchema:
+    """A registry that knows the schema of the case."""
+
+    text: str
+
+    def schema(self, schema_id: object) -> WriterSchema | None:
+        """Return the schema, whatever the kind of the id."""
+        return WriterSchema("JSON", self.text) if schema_id == 1 else None
+
+
+def shown(value: Any) -> str:
+    """A value of the table, as the docs show it."""
+    if isinstance(value, pa.MapScalar):
+        pairs = zip(value.values.field(0), value.values.field(1), strict=True) if value.is_valid else ()
+        return "{" + ", ".join(f"{shown(key)}: {shown(of)}" for key, of in pairs) + "}"
+    if isinstance(value, pa.ListScalar) and value.is_valid:
+        return "[" + ", ".join(map(shown, value)) + "]"
+    if isinstance(value, pa.StructScalar) and value.is_valid:
+        return "{" + ", ".join(f"{name}: {shown(value[name])}" for name in value) + "}"
+    if pa.types.is_floating(value.type) and value.is_valid:
+        return str(value.cast(pa.string()))
+    return _plain(value.as_py())
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bytes):
+        return f"0x{value.hex()}"
+    if isinstance(value, date | time):
+        return value.isoformat()
+    return str(value) if isinstance(value, Decimal | UUID) else json.dumps(value, ensure_ascii=False)
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: f"{case.group}: {case.sent} as {case.declared}")
+def test_docs_promise_what_does_not_happen(case: Case) -> None:
+    """Each value becomes what the docs say, parsed as a block or one by one."""
+    destination = {"table": "shop.orders", "columns": {COLUMN: dict(case.column)}}
+    pipeline = Pipeline.model_validate(
+        {
+            "name": "orders",
+            "source": {"topics": ["orders"]},
+            "value": dict(case.value),
+            "destinations": [destination],
+        }
+    )
+    columns = declared_columns(pipeline.destinations[0])
+    schemas = None if case.schema is None else OneSchema(case.schema)
+    spec = record_spec(pipeline, columns, schemas)
+    for blocks in (True, False):
+        outcomes = Decoder(spec, 1, blocks=blocks).decode(kafka_batch([case.data] * 3))
+        found = [shown(value) for value in outcomes.rows.column(COLUMN)] + outcomes.dead.column("code").to_pylist()
+        assert found == [case.result] * 3
+
+
+def test_format_or_type_is_missing_in_the_docs() -> None:
+    """Every format has cases, and JSON has them for every type."""
+    assert {str(case.value.get("format", "json")) for case in cases()} == set(FORMATS)
+    of_json = {str(case.column["type"]).partition("(")[0] for case in cases() if case.group == "json"}
+    assert set(PRIMITIVES) <= of_json
