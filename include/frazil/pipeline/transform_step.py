@@ -1,0 +1,133 @@
+"""What the entries of `transforms:` share: their keys' two spellings, names of fields, and `when`."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
+
+from frazil.pipeline.strict import Model
+
+_NAMED_GROUP = re.compile(r"\(\?<(?=[A-Za-z])")
+
+
+def _compiles(pattern: str) -> str:
+    try:
+        re.compile(_NAMED_GROUP.sub("(?P<", pattern))
+    except re.error as error:
+        raise ValueError(f"not a regular expression: {error}") from error
+    return pattern
+
+
+def split(names: object) -> object:
+    """`a, b` as Kafka Connect writes lists, as the list `[a, b]`; anything else as it is."""
+    return [name.strip() for name in names.split(",")] if isinstance(names, str) else names
+
+
+def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    if "" in names:
+        raise ValueError("a name is empty")
+    if twice := next((name for index, name in enumerate(names) if name in names[:index]), None):
+        raise ValueError(f"{twice!r} is named twice")
+    return names
+
+
+Regex = Annotated[str, AfterValidator(_compiles)]
+"""A regular expression, as Java or Python spells it."""
+
+Names = Annotated[tuple[str, ...], BeforeValidator(split), AfterValidator(_distinct)]
+"""Different names, as a list or with commas between them."""
+
+Half = Literal["value", "key"]
+
+
+def pairs(written: object) -> object:
+    """`a:b, c:d`, or a list of such pairs, as a mapping; anything else as it is.
+
+    Raises:
+        ValueError: A piece has no colon, or a name comes twice.
+    """
+    items = split(written)
+    if not isinstance(items, list):
+        return items
+    found: dict[str, str] = {}
+    for item in items:
+        name, colon, meaning = str(item).rpartition(":")
+        if not colon:
+            raise ValueError(f"{item!r} is no pair; expected name:other")
+        if name.strip() in found:
+            raise ValueError(f"{name.strip()!r} is named twice")
+        found[name.strip()] = meaning.strip()
+    return found
+
+
+class _Predicate(Model):
+    negate: bool = Field(False, description="Rather the records for which it does not hold.")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the predicate is made with."""
+        return self.model_dump(exclude={"predicate", "negate"})
+
+
+class TopicNameMatches(_Predicate):
+    """Records whose topic, as routed so far, an expression matches from end to end."""
+
+    predicate: Literal["TopicNameMatches"] = Field(description="Name of the predicate.")
+    pattern: Regex = Field(description="Regular expression, as Java spells it.")
+
+
+class HasHeaderKey(_Predicate):
+    """Records that have a header."""
+
+    predicate: Literal["HasHeaderKey"] = Field(description="Name of the predicate.")
+    name: str = Field(min_length=1, description="Name of the header.")
+
+
+class RecordIsTombstone(_Predicate):
+    """Records that came without value."""
+
+    predicate: Literal["RecordIsTombstone"] = Field(description="Name of the predicate.")
+
+
+When = Annotated[TopicNameMatches | HasHeaderKey | RecordIsTombstone, Field(discriminator="predicate")]
+"""For which records a transform is meant."""
+
+
+class Step(Model):
+    """One transform. Keys with a dot may be written with an underscore instead: `topic.field` or `topic_field`."""
+
+    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
+
+    when: When | None = Field(
+        None,
+        description="For which records; all without. The others go on as they are; fields that only one kind has are null"
+        " for the other one.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spelling(cls, given: Any) -> Any:
+        """Take `Cast$Key` as `Cast` with `target: key`, and no option in two spellings."""
+        if not isinstance(given, dict):
+            return given
+        for name, field in cls.model_fields.items():
+            if field.alias and field.alias != name and {name, field.alias} <= given.keys():
+                raise ValueError(f"{field.alias} and {name} are one option, written twice")
+        name, dollar, half = str(given.get("type")).partition("$")
+        if not dollar:
+            return given
+        if "target" not in cls.model_fields or half not in ("Key", "Value") or "target" in given:
+            raise ValueError(f"{name} has no form ${half}" + (" beside a target" if "target" in given else ""))
+        return {**given, "type": name, "target": half.lower()}
+
+    @property
+    def name(self) -> str:
+        """The transform's name in the catalogue."""
+        return str(getattr(self, "type"))  # noqa: B009 - each kind of step declares it as its own literal
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the transform is made with, by the names of its attributes."""
+        return self.model_dump(exclude={"type", "when"})

@@ -1,0 +1,73 @@
+"""The pipeline file's `transforms:`: one model per transform, told apart by `type`, and own transforms."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from functools import reduce
+from importlib.metadata import entry_points
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Discriminator, Field, JsonValue, Tag, field_validator
+
+from frazil.pipeline import transforms_connect, transforms_data
+from frazil.pipeline.transform_step import Step
+
+_GROUP = "frazil.transforms"
+"""Entry points of own transforms."""
+
+
+class OwnTransform(Step):
+    """A transform that another package brings, by an entry point of the group `frazil.transforms`."""
+
+    type: str = Field(description="Name of the entry point.")
+    arguments: dict[str, JsonValue] = Field(
+        default_factory=dict, alias="options", description="What it is made with, by name; only it knows what fits."
+    )
+
+    @field_validator("type")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        own = entry_points(group=_GROUP).names
+        if name in own:
+            return name
+        near = get_close_matches(name, [*KINDS, *own], 1)
+        hint = f", did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted([*KINDS, *own]))}"
+        raise ValueError(f"{name!r} is no transform{hint}")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the transform is made with, by the names of its arguments."""
+        return dict(self.arguments)
+
+
+KINDS: dict[str, type[Step]] = {
+    of.__name__: of
+    for room in (transforms_connect, transforms_data)
+    for of in vars(room).values()
+    if isinstance(of, type) and issubclass(of, Step) and of is not Step
+}
+"""Models of the transforms that come with Frazil, by name."""
+
+
+def _kind(given: Any) -> str | None:
+    """Name of the model for an entry, None if it says none: `Cast$Key` is a `Cast`."""
+    name = given.get("type") if isinstance(given, dict) else getattr(given, "type", None)
+    if name is None:
+        return None
+    plain = str(name).partition("$")[0]
+    return plain if plain in KINDS else OwnTransform.__name__
+
+
+if TYPE_CHECKING:
+    TransformStep = Step
+else:
+    TransformStep = Annotated[
+        reduce(or_, (Annotated[of, Tag(of.__name__)] for of in (*KINDS.values(), OwnTransform))),
+        Discriminator(
+            _kind,
+            custom_error_type="transform_without_type",
+            custom_error_message="expected a mapping with the key `type`, which names the transform",
+        ),
+    ]
+    """One entry of `transforms:`."""

@@ -1,0 +1,139 @@
+"""Transforms and predicates by the names that users write. Own transforms join by the entry-point group `frazil.transforms`.
+
+An entry point is named as the transform is in the pipeline file and leads to a class: called with the options as keyword
+arguments it gives a `frazil.records.frame.Transform`. ::
+
+    [project.entry-points."frazil.transforms"]
+    "acme.Anonymise" = "acme.frazil:Anonymise"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from importlib.metadata import entry_points
+from types import MappingProxyType
+from typing import Any, Final
+
+from frazil.errors import Terminal
+from frazil.records.frame import Transform
+from frazil.records.transforms.casting import Cast
+from frazil.records.transforms.cdc_debezium import DebeziumTransform
+from frazil.records.transforms.cdc_dms import DmsTransform
+from frazil.records.transforms.cdc_mongo import MongoDebezium
+from frazil.records.transforms.conditions import (
+    Filter,
+    HasHeaderKey,
+    Predicate,
+    RecordIsTombstone,
+    TopicNameMatches,
+    When,
+)
+from frazil.records.transforms.copy_value import CopyValue
+from frazil.records.transforms.explode import Explode
+from frazil.records.transforms.field_sets import (
+    ExtractField,
+    HoistField,
+    InsertField,
+    ReplaceField,
+    SetSchemaMetadata,
+    ValueToKey,
+)
+from frazil.records.transforms.flatten import Flatten
+from frazil.records.transforms.headers import DropHeaders, HeaderFrom, InsertHeader
+from frazil.records.transforms.json_text_fields import JsonToMap
+from frazil.records.transforms.kafka_metadata import KafkaMetadata
+from frazil.records.transforms.masking import MaskField
+from frazil.records.transforms.routers import RegexRouter, TimestampRouter
+from frazil.records.transforms.sql import Sql
+from frazil.records.transforms.timestamps import TimestampConverter
+
+GROUP: Final = "frazil.transforms"
+"""Entry points of own transforms."""
+
+TRANSFORMS: Final[Mapping[str, type[Transform]]] = MappingProxyType(
+    {
+        of.__name__: of
+        for of in (
+            *(InsertField, ReplaceField, MaskField, Cast, Flatten, Explode, ExtractField, HoistField, ValueToKey),
+            *(TimestampConverter, RegexRouter, TimestampRouter, Filter, HeaderFrom, InsertHeader, DropHeaders),
+            *(
+                SetSchemaMetadata,
+                CopyValue,
+                KafkaMetadata,
+                JsonToMap,
+                DebeziumTransform,
+                DmsTransform,
+                MongoDebezium,
+                Sql,
+            ),
+        )
+    }
+)
+"""Transforms that come with Frazil, by name."""
+
+PREDICATES: Final[Mapping[str, type[Predicate]]] = MappingProxyType(
+    {of.__name__: of for of in (TopicNameMatches, HasHeaderKey, RecordIsTombstone)}
+)
+"""Predicates by name."""
+
+
+def transform(
+    name: str, options: Mapping[str, Any], *, when: Predicate | None = None, negate: bool = False
+) -> Transform:
+    """Make a transform.
+
+    Args:
+        name: Its name; `Cast$Key` is `Cast` with `target: key`, as Kafka Connect writes it.
+        options: Its options, spelled as its attributes are.
+        when: Records it is meant for; None means all.
+        negate: Rather the other records.
+
+    Raises:
+        Terminal: no transform of this name, an own one that can't be loaded, or options that don't fit.
+    """
+    plain, dollar, half = name.partition("$")
+    given = {**options, "target": half.lower()} if dollar and plain in TRANSFORMS else dict(options)
+    made: Transform = _made(name, _loaded(plain if plain in TRANSFORMS else name), given)
+    return made if when is None else When(made, when, negate)
+
+
+def predicate(name: str, options: Mapping[str, Any]) -> Predicate:
+    """Make a predicate.
+
+    Raises:
+        Terminal: no predicate of this name, or options that don't fit.
+    """
+    if name not in PREDICATES:
+        raise _unknown("predicate", name, PREDICATES)
+    made: Predicate = _made(name, PREDICATES[name], options)
+    return made
+
+
+def _loaded(name: str) -> Callable[..., Any]:
+    if name in TRANSFORMS:
+        return TRANSFORMS[name]
+    own = {found.name: found for found in entry_points(group=GROUP)}
+    if name not in own:
+        raise _unknown("transform", name, {**TRANSFORMS, **own})
+    try:
+        loaded: Callable[..., Any] = own[name].load()
+    except (ImportError, AttributeError) as e:
+        raise Terminal(
+            f"the transform {name} can't be loaded from {own[name].value}: {e}",
+            next_step="install what its entry point names, where the pipeline runs and where its executors run",
+        ) from e
+    return loaded
+
+
+def _made(name: str, of: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+    try:
+        return of(**options)
+    except TypeError as e:
+        raise Terminal(f"{name}: the options don't fit: {e}", next_step="correct them in the pipeline file") from e
+
+
+def _unknown(what: str, name: str, known: Mapping[str, object]) -> Terminal:
+    near = get_close_matches(name, known, 1)
+    hint = f", did you mean {near[0]!r}?" if near else ""
+    return Terminal(f"no {what} is named {name!r}{hint}", next_step=f"known: {', '.join(sorted(known))}")

@@ -1,0 +1,69 @@
+"""What transforms of change events share: the `_cdc` struct, and verdicts on many rows at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.errors import Terminal
+from frazil.records.dead import Reason
+from frazil.records.transforms.fields import failure, find, shown
+
+Verdict = tuple[pa.BooleanArray, str, str]
+"""Where rows fail, the message, and the path of the field."""
+
+
+def failures(verdicts: Iterable[Verdict], among: pa.BooleanArray, found: pa.Array | None = None) -> dict[int, Reason]:
+    """Return reasons by row, the first verdict that strikes a row.
+
+    Args:
+        verdicts: Masks without nulls, with messages that may end in `found {}`.
+        among: The rows that verdicts are passed on.
+        found: What `{}` in a message stands for, per row.
+    """
+    failed: dict[int, Reason] = {}
+    for mask, message, path in verdicts:
+        for row in pc.indices_nonzero(pc.and_(mask, among)).to_pylist():
+            said = message if found is None else message.replace("{}", _found(found[row].as_py()))
+            failed.setdefault(row, failure(said, path))
+    return failed
+
+
+def _found(value: object) -> str:
+    return "null" if value is None else shown(value)
+
+
+def text_field(transform: str, fields: pa.RecordBatch, path: str) -> pa.StringArray:
+    """Return a text field, nulls where there is none of this name.
+
+    Raises:
+        Terminal: the field is no text.
+    """
+    values = find(fields, path)
+    if values is None or pa.types.is_null(values.type):
+        return pa.nulls(fields.num_rows, pa.string())
+    if not pa.types.is_string(values.type):
+        raise Terminal(
+            f"{transform}: expected {path} as string, found {values.type}", next_step=f"declare {path} as string"
+        )
+    return values
+
+
+def cdc_struct(columns: Mapping[str, pa.Array]) -> pa.StructArray:
+    """Return the struct of the facts about a change, all optional but `op`."""
+    fields = [pa.field(name, values.type, nullable=name != "op") for name, values in columns.items()]
+    return pa.StructArray.from_arrays(list(columns.values()), fields=fields)
+
+
+def refuse_field(transform: str, name: str, names: Iterable[str]) -> None:
+    """Refuse data that has a field of the name that the transform adds.
+
+    Raises:
+        Terminal: it has.
+    """
+    if name in names:
+        raise Terminal(
+            f"{transform}: the data has a field {name} itself", next_step="choose another name under cdc_field"
+        )

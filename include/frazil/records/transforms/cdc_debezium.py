@@ -1,0 +1,209 @@
+"""The Iceberg sink's DebeziumTransform: an envelope of Debezium becomes the row it tells of, with `_cdc` beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.errors import Terminal
+from frazil.records.formats.port import BARE
+from frazil.records.frame import Frame, Transformed
+from frazil.records.kafka import TIMESTAMP
+from frazil.records.transforms.cdc import Verdict, cdc_struct, failures, refuse_field, text_field
+from frazil.records.transforms.fields import batch_of, find
+from frazil.records.transforms.flatten import Column, children
+from frazil.records.transforms.selection import select
+
+_NAME: Final = "DebeziumTransform"
+_ROWS: Final = pa.array(["c", "r", "u", "d"])
+_NO_ROWS: Final = pa.array(["t", "m"])
+_OPS: Final = {"u": "U", "d": "D"}
+_PLACEHOLDER: Final = re.compile(r"(\{db\}|\{table\})")
+_MICROS: Final = 1000
+_LIMIT: Final = 2**63 // _MICROS - 1
+
+Columns = Mapping[str, Column]
+
+
+@dataclass(frozen=True, slots=True)
+class DebeziumTransform:
+    """Takes the fields of `after` (for op `d` of `before`) and adds a struct about the change.
+
+    The struct has `op` (U for u, D for d, else I), `ts` (timestamp[us, UTC] of `ts_ms`), `offset` (int64, Kafka's), `source`
+    (`<schema or db>.<table>`), `target` (by the pattern) and, if keys are decoded, `key`. Envelopes of other events
+    (truncate `t`, message `m`) are filtered; one without op, source table or the image of its row fails.
+
+    Attributes:
+        target_pattern: Text of `target`, with `{db}` and `{table}`.
+        delete_handling: `none` keeps deleted rows (told by `op`), `drop` filters them, `rewrite` keeps them and adds
+            `__deleted`, text `true` or `false`, to all rows as Debezium's ExtractNewRecordState does.
+        cdc_field: Name of the struct.
+
+    Raises:
+        Terminal: on `apply`: parts of the envelope have another type, or the data has a field of an added name.
+    """
+
+    target_pattern: str = "{db}.{table}"
+    delete_handling: Literal["none", "drop", "rewrite"] = "none"
+    cdc_field: str = "_cdc"
+
+    def apply(self, frame: Frame) -> Transformed:
+        """Unwrap the envelopes."""
+        op = text_field(_NAME, frame.value, "op")
+        deleted = pc.fill_null(pc.equal(op, "d"), fill_value=False)
+        before, after = (_image(frame.value, name) for name in ("before", "after"))
+        columns = _rows(before, after, deleted)
+        cdc = self._cdc(frame, op)
+        columns += self._added([declared.name for declared, _ in columns], cdc, deleted)
+        kept = self._kept(op, deleted)
+        failed = failures(_verdicts(frame.value, op, deleted, cdc), pc.or_(kept, _unknown(op)), op)
+        changed = frame.with_value(batch_of(columns, len(frame), like=frame.value))
+        return select(changed, kept, failed)
+
+    def _kept(self, op: pa.StringArray, deleted: pa.BooleanArray) -> pa.BooleanArray:
+        rows = pc.is_in(op, value_set=_ROWS)
+        return pc.and_not(rows, deleted) if self.delete_handling == "drop" else rows
+
+    def _added(self, names: list[str], cdc: pa.StructArray, deleted: pa.BooleanArray) -> list[Column]:
+        added: list[Column] = [(pa.field(self.cdc_field, cdc.type, nullable=False), cdc)]
+        if self.delete_handling == "rewrite":
+            told = pc.if_else(deleted, "true", "false")
+            added.append((pa.field("__deleted", told.type, nullable=False), told))
+        for declared, _ in added:
+            refuse_field(_NAME, declared.name, names)
+        return added
+
+    def _cdc(self, frame: Frame, op: pa.StringArray) -> pa.StructArray:
+        db, table = _database(frame.value), _table(frame.value)
+        facts = {
+            "op": pc.coalesce(*(pc.if_else(pc.equal(op, old), new, None) for old, new in _OPS.items()), pa.scalar("I")),
+            "ts": _instants(frame.value),
+            "offset": frame.records.column("offset"),
+            "source": pc.binary_join_element_wise(db, table, "."),
+            "target": _filled(self.target_pattern, {"{db}": db, "{table}": table}),
+        }
+        if frame.key is not None:
+            facts["key"] = frame.key.column(0) if frame.key.schema.names == [BARE] else frame.key.to_struct_array()
+        return cdc_struct(facts)
+
+
+def _verdicts(
+    fields: pa.RecordBatch, op: pa.StringArray, deleted: pa.BooleanArray, cdc: pa.StructArray
+) -> list[Verdict]:
+    before, after = (_valid(fields, name) for name in ("before", "after"))
+    return [
+        (_unknown(op), f"{_NAME}: expected op as one of c, r, u, d, t, m, found {{}}", "op"),
+        (
+            pc.and_not(deleted, before),
+            f"{_NAME}: expected before, the deleted row, found null or no such field",
+            "before",
+        ),
+        (
+            pc.and_not(pc.invert(deleted), after),
+            f"{_NAME}: expected after for op {{}}, found null or no such field",
+            "after",
+        ),
+        (
+            cdc.field("source").is_null(),
+            f"{_NAME}: expected source.db and source.table, found null or no such field",
+            "source",
+        ),
+        (_lost(fields), f"{_NAME}: expected ts_ms in milliseconds since 1970, found a number out of range", "ts_ms"),
+    ]
+
+
+def _unknown(op: pa.StringArray) -> pa.BooleanArray:
+    return pc.invert(pc.or_(pc.is_in(op, value_set=_ROWS), pc.is_in(op, value_set=_NO_ROWS)))
+
+
+def _image(fields: pa.RecordBatch, name: str) -> dict[str, Column]:
+    """Return the fields of a row's image; a text (a document in JSON) is a row of one column."""
+    values = find(fields, name, nested=False)
+    if values is None or pa.types.is_null(values.type):
+        return {}
+    if pa.types.is_string(values.type):
+        return {BARE: (pa.field(BARE, values.type), values)}
+    if pa.types.is_struct(values.type):
+        # Rows without the image fail, so it adds no nulls of its own to those that go on.
+        return {
+            declared.name: (declared, v)
+            for declared, v in children(pa.field(name, values.type, nullable=False), values)
+        }
+    raise Terminal(
+        f"{_NAME}: expected {name} as struct or string, found {values.type}", next_step=f"declare {name} as struct"
+    )
+
+
+def _valid(fields: pa.RecordBatch, name: str) -> pa.BooleanArray:
+    values = find(fields, name, nested=False)
+    return pa.repeat(pa.scalar(value=False), fields.num_rows) if values is None else values.is_valid()
+
+
+def _rows(before: Columns, after: Columns, deleted: pa.BooleanArray) -> list[Column]:
+    if not deleted.true_count:
+        return list(after.values())
+    return [_merged(name, before.get(name), after.get(name), deleted) for name in {**after, **before}]
+
+
+def _merged(name: str, before: Column | None, after: Column | None, deleted: pa.BooleanArray) -> Column:
+    known = after or before
+    if known is None:
+        raise AssertionError(name)
+    declared, values = known
+    nothing: Column = (declared.with_nullable(nullable=True), pa.nulls(len(values), declared.type))
+    (old, old_values), (new, new_values) = before or nothing, after or nothing
+    if old.type != new.type:
+        raise Terminal(
+            f"{_NAME}: expected one type of field {name}, found {old.type} before and {new.type} after",
+            next_step="declare the rows of before and after with the same fields",
+        )
+    rows = pa.array(range(len(deleted)), pa.int64())
+    both = pa.concat_arrays([new_values, old_values])
+    merged = both.take(pc.add(rows, pc.if_else(deleted, pa.scalar(len(deleted), pa.int64()), pa.scalar(0, pa.int64()))))
+    return declared.with_nullable(old.nullable or new.nullable), merged
+
+
+def _database(fields: pa.RecordBatch) -> pa.StringArray:
+    return pc.coalesce(text_field(_NAME, fields, "source.schema"), text_field(_NAME, fields, "source.db"))
+
+
+def _table(fields: pa.RecordBatch) -> pa.StringArray:
+    return pc.coalesce(text_field(_NAME, fields, "source.table"), text_field(_NAME, fields, "source.collection"))
+
+
+def _millis(fields: pa.RecordBatch) -> pa.Array:
+    values = find(fields, "ts_ms", nested=False)
+    if values is None or pa.types.is_null(values.type):
+        return pa.nulls(fields.num_rows, pa.int64())
+    if pa.types.is_integer(values.type) or pa.types.is_timestamp(values.type):
+        return values
+    raise Terminal(f"{_NAME}: expected ts_ms as long, found {values.type}", next_step="declare ts_ms as long")
+
+
+def _lost(fields: pa.RecordBatch) -> pa.BooleanArray:
+    millis = _millis(fields)
+    if pa.types.is_timestamp(millis.type):
+        return pa.repeat(pa.scalar(value=False), fields.num_rows)
+    wide = millis.cast(pa.int64())
+    out = pc.or_(pc.greater(wide, pa.scalar(_LIMIT, pa.int64())), pc.less(wide, pa.scalar(-_LIMIT, pa.int64())))
+    return pc.fill_null(out, fill_value=False)
+
+
+def _instants(fields: pa.RecordBatch) -> pa.TimestampArray:
+    millis = _millis(fields)
+    if pa.types.is_timestamp(millis.type):
+        return millis.cast(TIMESTAMP)
+    inside = pc.if_else(_lost(fields), pa.scalar(None, pa.int64()), millis.cast(pa.int64()))
+    return pc.multiply(inside, pa.scalar(_MICROS, pa.int64())).cast(TIMESTAMP)
+
+
+def _filled(pattern: str, found: Mapping[str, pa.StringArray]) -> pa.StringArray:
+    parts = [found.get(part, pa.scalar(part)) for part in _PLACEHOLDER.split(pattern)]
+    size = next(iter(found.values()))
+    every = [pa.repeat(part, len(size)) if isinstance(part, pa.Scalar) else part for part in parts]
+    return pc.binary_join_element_wise(*every, "")

@@ -1,0 +1,131 @@
+"""A list becomes rows: one per element."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.errors import Terminal
+from frazil.records.frame import Frame, Transformed
+from frazil.records.transforms.fields import batch_of, columns_of, no_field, none_survive, repeated
+from frazil.records.transforms.flatten import Column, children
+from frazil.records.transforms.selection import select
+
+
+@dataclass(frozen=True, slots=True)
+class Explode:
+    """Makes one row per element of a list; the other fields repeat, in the order of the list.
+
+    The rows of one record share its position. Only the first of them carries the bytes of the record's value, the others
+    carry none: a record of 10 MB with 10,000 elements would become 100 GB.
+
+    Attributes:
+        field: Name of the list field of the value, exactly. Records of a shape without it fail.
+        outer: Whether a record whose list is null or empty keeps one row, with null in place of the element. Otherwise it is
+            filtered.
+        position_field: Name of a field for the element's place in the list, int32 from 0; None adds none.
+        spread: Whether the fields of struct elements take the list's place; otherwise the element has the list's name.
+
+    Raises:
+        Terminal: on `apply`: the field is no list, elements to spread are no structs, or two fields would get one name.
+    """
+
+    field: str
+    outer: bool = True
+    position_field: str | None = None
+    spread: bool = False
+
+    def apply(self, frame: Frame) -> Transformed:
+        """Explode."""
+        index = frame.value.schema.get_field_index(self.field)
+        if index < 0:
+            return none_survive(frame, no_field("Explode", self.field, frame.value), self.field)
+        lists = _as_list(self.field, frame.value.column(index))
+        if self.outer:
+            return Transformed(self._rows(frame, lists, index))
+        filled = pc.greater(pc.list_value_length(lists), 0)
+        selected = select(frame, filled)
+        if not len(selected.frame):
+            lists = lists.slice(0, 0)
+        elif len(selected.frame) < len(frame):
+            lists = lists.filter(pc.fill_null(filled, fill_value=False))
+        return replace(selected, frame=self._rows(selected.frame, lists, index))
+
+    def _rows(self, frame: Frame, lists: pa.ListArray, index: int) -> Frame:
+        parents, elements, places = _explode(lists)
+        item = pa.field(self.field, elements.type, nullable=self.outer or lists.type.value_field.nullable)
+        # The lists stay behind: repeated for each of their elements they would fill the memory.
+        others = frame.value.drop_columns([self.field])
+        repeats = _without_repeated_bytes(replace(frame, value=_numbered(others, len(frame))), parents)
+        columns = columns_of(repeats.value)[:-1]
+        columns[index:index] = self._spread(item, elements)
+        if self.position_field is not None:
+            columns.append((pa.field(self.position_field, pa.int32(), nullable=self.outer), places))
+        if twice := repeated([declared.name for declared, _ in columns]):
+            raise Terminal(
+                f"Explode: two fields would be named {twice}", next_step="rename one with ReplaceField first"
+            )
+        return repeats.with_value(batch_of(columns, len(parents), like=frame.value))
+
+    def _spread(self, item: pa.Field, elements: pa.Array) -> list[Column]:
+        if not self.spread:
+            return [(item, elements)]
+        if not pa.types.is_struct(item.type):
+            raise Terminal(
+                f"Explode: expected {self.field} as a list of structs to spread, found elements of type {item.type}",
+                next_step="leave spread out",
+            )
+        return children(item, elements)
+
+
+def _as_list(name: str, values: pa.Array) -> pa.ListArray:
+    kind = values.type
+    if pa.types.is_fixed_size_list(kind) or pa.types.is_large_list(kind):
+        return values.cast(pa.list_(kind.value_field))
+    if pa.types.is_list(kind):
+        return values
+    raise Terminal(f"Explode: expected {name} as a list, found {kind}", next_step="name a field that is a list")
+
+
+def _explode(lists: pa.ListArray) -> tuple[pa.Int64Array, pa.Array, pa.Int32Array]:
+    """Return per element the row of its list, the element and its place; null for each list without elements."""
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_pylist()
+    parents: list[int] = []
+    places: list[int | None] = []
+    elements: list[int | None] = []
+    found = 0
+    for row, length in enumerate(lengths):
+        parents += [row] * (length or 1)
+        places += range(length) if length else (None,)
+        elements += range(found, found + length) if length else (None,)
+        found += length
+    flat = lists.flatten().take(pa.array(elements, pa.int64()))
+    return pa.array(parents, pa.int64()), flat, pa.array(places, pa.int32())
+
+
+def _numbered(fields: pa.RecordBatch, rows: int) -> pa.RecordBatch:
+    """Return fields with one more column, so that there is one to count rows by."""
+    number = (pa.field("", pa.int64()), pa.array(range(rows), pa.int64()))
+    return batch_of([*columns_of(fields), number], rows)
+
+
+def _without_repeated_bytes(frame: Frame, parents: pa.Int64Array) -> Frame:
+    """Return rows again, the bytes of each record's value only with its first row."""
+    records = frame.records
+    raw = records.column("value")
+    at = records.schema.get_field_index("value")
+    light = records.set_column(at, records.schema.field(at), pa.nulls(len(records), raw.type))
+    rows = replace(frame, records=light).take(parents)
+    positions = rows.positions
+    firsts = pa.array(
+        [at == 0 or here != before for at, (here, before) in enumerate(_pairs(positions.to_pylist()))], pa.bool_()
+    )
+    kept = raw.take(pc.if_else(firsts, parents, pa.scalar(None, pa.int64())))
+    empty = pc.if_else(firsts, kept, pa.scalar(b"", raw.type))
+    return replace(rows, records=rows.records.set_column(at, records.schema.field(at), empty))
+
+
+def _pairs(values: list[int]) -> list[tuple[int, int]]:
+    return list(zip(values, values[:1] + values[:-1], strict=True))

@@ -1,0 +1,87 @@
+"""Nested structs as plain columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+
+from frazil.errors import Terminal
+from frazil.records.frame import Frame, Transformed
+from frazil.records.transforms.arrow_json import json_texts
+from frazil.records.transforms.fields import Target, batch_of, columns_of, fields_of, with_fields
+
+Column = tuple[pa.Field, pa.Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Flatten:
+    """Turns struct fields into fields of their own, named by their path: `address.city`.
+
+    What a null struct holds is null. Maps, and structs without fields, stay as they are; so do structs within lists (explode
+    the list first, or have it as JSON).
+
+    Attributes:
+        delimiter: Between the names of a path.
+        depth: So many levels of structs are opened; None means all.
+        lists: Whether lists are kept or become JSON text.
+        target: Values or keys.
+
+    Raises:
+        Terminal: a depth below 1. On `apply`: two fields would get one name.
+    """
+
+    delimiter: str = "."
+    depth: int | None = None
+    lists: Literal["keep", "json"] = "keep"
+    target: Target = "value"
+
+    def __post_init__(self) -> None:
+        if self.depth is not None and self.depth < 1:
+            raise Terminal(f"Flatten: expected a depth of 1 or more, found {self.depth}", next_step="leave depth out")
+
+    def apply(self, frame: Frame) -> Transformed:
+        """Flatten."""
+        fields = fields_of(frame, self.target)
+        paths: dict[str, tuple[str, ...]] = {}
+        columns: list[Column] = []
+        for path, (declared, values) in self._opened(columns_of(fields), ()):
+            name = self.delimiter.join(path)
+            if name in paths:
+                raise _collision(name, paths[name], path)
+            paths[name] = path
+            columns.append((declared.with_name(name), values))
+        return Transformed(with_fields(frame, self.target, batch_of(columns, len(frame), like=fields)))
+
+    def _opened(self, columns: list[Column], outer: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Column]]:
+        for declared, values in columns:
+            path = (*outer, declared.name)
+            if self._opens(declared.type, len(path)):
+                yield from self._opened(children(declared, values), path)
+            elif self.lists == "json" and _is_list(declared.type):
+                yield path, (declared.with_type(pa.string()), json_texts(values))
+            else:
+                yield path, (declared, values)
+
+    def _opens(self, kind: pa.DataType, level: int) -> bool:
+        return pa.types.is_struct(kind) and kind.num_fields > 0 and (self.depth is None or level <= self.depth)
+
+
+def children(declared: pa.Field, values: pa.StructArray) -> list[Column]:
+    """Return the fields of a struct column, null where it is null, and optional if it is."""
+    fields = [field.with_nullable(field.nullable or declared.nullable) for field in declared.type]
+    return list(zip(fields, values.flatten(), strict=True))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return any(test(kind) for test in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
+
+
+def _collision(name: str, first: tuple[str, ...], second: tuple[str, ...]) -> Terminal:
+    one, other = (" > ".join(path) for path in (first, second))
+    return Terminal(
+        f"Flatten: {one} and {other} both become {name}",
+        next_step="choose another delimiter, or rename one of them with ReplaceField first",
+    )

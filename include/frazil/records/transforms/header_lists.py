@@ -1,0 +1,56 @@
+"""Headers of many records at once: lists of name and bytes, added to and thinned out as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.records.kafka import HEADERS
+
+
+def rows_with(headers: pa.ListArray, name: str) -> pa.BooleanArray:
+    """Return per row whether it has a header of that name; never null."""
+    named = pc.equal(pc.struct_field(headers.flatten(), 0), name)
+    rows = _row_numbers(headers).filter(pc.fill_null(named, False))  # noqa: FBT003 - a value
+    return pc.is_in(_numbers(len(headers)), value_set=rows.unique())
+
+
+def without(headers: pa.ListArray, names: Sequence[str]) -> pa.ListArray:
+    """Return the headers without those of some names; a record without headers stays so."""
+    entries = headers.flatten()
+    kept = pc.invert(pc.is_in(pc.struct_field(entries, 0), value_set=pa.array(names, pa.string())))
+    return _lists(_row_numbers(headers).filter(kept), entries.filter(kept), headers.is_null())
+
+
+def with_added(headers: pa.ListArray, name: str, values: pa.BinaryArray) -> pa.ListArray:
+    """Return the headers with one more of that name at the end of each row, null bytes included."""
+    names = pa.repeat(pa.scalar(name, pa.string()), len(headers))
+    added = pa.StructArray.from_arrays([names, values], fields=list(HEADERS.value_type))
+    entries = pa.concat_arrays([headers.flatten().cast(HEADERS.value_type), added])
+    rows = pa.concat_arrays([_row_numbers(headers), _numbers(len(headers))])
+    order = pc.sort_indices(rows)  # stable: the new one comes last
+    return _lists(rows.take(order), entries.take(order), None)
+
+
+def _row_numbers(headers: pa.ListArray) -> pa.Int64Array:
+    return pc.list_parent_indices(headers).cast(pa.int64())
+
+
+def _numbers(rows: int) -> pa.Int64Array:
+    return pa.array(range(rows), pa.int64())
+
+
+def _lists(rows: pa.Int64Array, entries: pa.StructArray, nulls: pa.BooleanArray | None) -> pa.ListArray:
+    """Return lists of entries.
+
+    Args:
+        rows: Per entry the row it belongs to, ascending.
+        entries: Name and bytes.
+        nulls: Per row whether it has no list; None means that every row has entries.
+    """
+    size = len(nulls) if nulls is not None else (rows[-1].as_py() + 1 if len(rows) else 0)
+    offsets = pc.search_sorted(rows, _numbers(size + 1), side="left").cast(pa.int32())
+    mask = nulls if nulls is not None and pc.any(nulls).as_py() else None
+    return pa.ListArray.from_arrays(offsets, entries.cast(HEADERS.value_type), type=HEADERS, mask=mask)

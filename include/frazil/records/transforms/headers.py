@@ -1,0 +1,110 @@
+"""Transforms of headers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import pyarrow as pa
+
+from frazil.errors import Terminal
+from frazil.records.frame import Frame, Transformed
+from frazil.records.transforms.fields import (
+    Target,
+    batch_of,
+    columns_of,
+    fields_of,
+    no_field,
+    none_survive,
+    repeated,
+    with_fields,
+)
+from frazil.records.transforms.header_lists import with_added, without
+from frazil.records.transforms.texts import header_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderFrom:
+    """Copies or moves fields into headers, behind those that are there.
+
+    A text becomes its bytes in UTF-8, binary stays as it is, numbers and times become text, structs and lists JSON; null
+    becomes a header without value. Records of a shape without one of the fields fail.
+
+    Attributes:
+        fields: Names of the fields.
+        headers: Names of their headers, as many and in the same order.
+        operation: Whether the fields stay (`copy`) or go (`move`).
+        target: Values or keys.
+
+    Raises:
+        Terminal: no fields, one twice, or another number of headers.
+    """
+
+    fields: tuple[str, ...]
+    headers: tuple[str, ...]
+    operation: Literal["move", "copy"]
+    target: Target = "value"
+
+    def __post_init__(self) -> None:
+        if not self.fields or len(self.fields) != len(self.headers) or repeated(self.fields):
+            raise Terminal(
+                f"HeaderFrom: {len(self.fields)} fields can't become {len(self.headers)} headers",
+                next_step="name each field once, and one header for each",
+            )
+        if self.operation not in ("move", "copy"):
+            raise Terminal(f"HeaderFrom: {self.operation!r} is not known", next_step="write operation: move, or copy")
+
+    def apply(self, frame: Frame) -> Transformed:
+        """Add the headers."""
+        fields = fields_of(frame, self.target)
+        names = fields.schema.names
+        headers = frame.headers
+        for name, header in zip(self.fields, self.headers, strict=True):
+            if name not in names:
+                return none_survive(frame, no_field("HeaderFrom", name, fields), name)
+            headers = with_added(headers, header, header_bytes(fields.column(name)))
+        done = replace(frame, headers=headers)
+        if self.operation == "copy":
+            return Transformed(done)
+        kept = [(column, values) for column, values in columns_of(fields) if column.name not in self.fields]
+        return Transformed(with_fields(done, self.target, batch_of(kept, len(frame), like=fields)))
+
+
+@dataclass(frozen=True, slots=True)
+class InsertHeader:
+    """Adds a header with a fixed text, behind those that are there.
+
+    Attributes:
+        header: Its name.
+        value_literal: Its text.
+    """
+
+    header: str
+    value_literal: str
+
+    def apply(self, frame: Frame) -> Transformed:
+        """Add the header."""
+        values = pa.repeat(pa.scalar(self.value_literal.encode(), pa.binary()), len(frame))
+        return Transformed(replace(frame, headers=with_added(frame.headers, self.header, values)))
+
+
+@dataclass(frozen=True, slots=True)
+class DropHeaders:
+    """Leaves out all headers of some names; a record that has none of them stays as it is.
+
+    Attributes:
+        headers: The names.
+
+    Raises:
+        Terminal: no name.
+    """
+
+    headers: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.headers:
+            raise Terminal("DropHeaders: no header is named", next_step="name them under headers")
+
+    def apply(self, frame: Frame) -> Transformed:
+        """Leave the headers out."""
+        return Transformed(replace(frame, headers=without(frame.headers, self.headers)))

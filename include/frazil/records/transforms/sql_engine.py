@@ -1,0 +1,90 @@
+"""The DuckDB that runs SQL expressions: one database in memory per process and thread, shut off from everything outside."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    import duckdb
+
+RELATION: Final = "records"
+_SETTINGS: Final = (
+    "SET TimeZone = 'UTC'",
+    "SET arrow_lossless_conversion = true",
+    "SET autoinstall_known_extensions = false",
+    "SET autoload_known_extensions = false",
+    "SET allow_community_extensions = false",
+    "SET python_enable_replacements = false",
+    "SET enable_external_access = false",
+    "SET lock_configuration = true",
+)
+_MESSAGE_CHARACTERS: Final = 300
+_ROW_MESSAGE_CHARACTERS: Final = 100
+"""Of these the name of the error takes twenty, so that a value shows no more than eighty of its characters."""
+
+_QUOTED: Final = re.compile(r"""'[^']*'|"[^"]*\"""")
+_QUOTED_CHARACTERS: Final = 40
+
+
+def connection() -> duckdb.DuckDBPyConnection:
+    """Return this thread's database in memory: one thread, no files, no network, no extensions to load."""
+    return _connection(os.getpid(), threading.get_ident())
+
+
+def forget_connection() -> None:
+    """Open a new database next time: after an internal error the old one answers nothing more."""
+    _connection.cache_clear()
+
+
+@lru_cache(maxsize=16)
+def _connection(_process: int, _thread: int) -> duckdb.DuckDBPyConnection:
+    import duckdb
+
+    opened = duckdb.connect(":memory:", config={"threads": 1})
+    for setting in _SETTINGS:
+        opened.execute(setting)
+    return opened
+
+
+def ask(question: str, *parameters: str) -> list[tuple[Any, ...]]:
+    """Return all rows of the answer."""
+    return connection().execute(question, list(parameters)).fetchall()
+
+
+def run(statement: str, rows: pa.Table) -> pa.Table:
+    """Run a statement on rows.
+
+    Raises:
+        duckdb.Error: it failed on some row.
+    """
+    opened = connection()
+    # A reader, not a table: DuckDB would push conditions down to Arrow, which compares NaN otherwise.
+    opened.register(RELATION, rows.to_reader())
+    try:
+        return opened.sql(statement).to_arrow_table()
+    finally:
+        opened.unregister(RELATION)
+
+
+def said(error: Exception) -> str:
+    """Return DuckDB's message about an expression in one line."""
+    return _cut(_line(error), _MESSAGE_CHARACTERS)
+
+
+def said_of_row(error: Exception) -> str:
+    """Return DuckDB's message about a row in one line, with little of the row's values."""
+    return _cut(_QUOTED.sub(lambda found: _cut(found[0], _QUOTED_CHARACTERS), _line(error)), _ROW_MESSAGE_CHARACTERS)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split("\n\nLINE ")[0].split())
+
+
+def _cut(text: str, characters: int) -> str:
+    return text if len(text) <= characters else f"{text[:characters]}…"

@@ -1,0 +1,105 @@
+"""SQL expressions parsed by DuckDB, and held against what one record can answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, Final
+
+from frazil.errors import Terminal
+from frazil.records.transforms.sql_engine import ask
+
+Node = dict[str, Any]
+"""Part of a statement's tree, as DuckDB serialises it."""
+
+_REFUSED_CLASSES: Final = {"WINDOW": "a window function", "SUBQUERY": "a subquery", "PARAMETER": "a parameter"}
+_EMPTY_PARTS: Final = ("modifiers", "where_clause", "group_expressions", "having", "qualify", "sample")
+
+
+def condition_of(where: str) -> Node:
+    """Return the one condition that `where` holds.
+
+    Raises:
+        Terminal: it holds something else.
+    """
+    items = parsed(where, f"SELECT (\n{where}\n)")
+    if len(items) != 1 or items[0]["class"] == "STAR":
+        raise _refused(where, "it is not one condition")
+    return items[0]
+
+
+def parsed(expressions: str, statement: str) -> list[Node]:
+    """Return the expressions of a select list, all of them plain ones: one row in, one row out.
+
+    Raises:
+        Terminal: they can't be parsed or hold anything else.
+    """
+    tree = json.loads(ask("SELECT json_serialize_sql(?)", statement)[0][0])
+    if tree.get("error"):
+        raise _refused(expressions, str(tree.get("error_message")))
+    if len(tree["statements"]) != 1:
+        raise _refused(expressions, "it is several statements")
+    node = tree["statements"][0]["node"]
+    if node["type"] != "SELECT_NODE" or node["from_table"]["type"] != "EMPTY" or node["cte_map"]["map"]:
+        raise _refused(expressions, "it is more than expressions")
+    if any(node[part] for part in _EMPTY_PARTS):
+        raise _refused(expressions, "it is more than expressions")
+    items: list[Node] = node["select_list"]
+    for inner in walk(items):
+        _refuse_expression(expressions, inner)
+    return items
+
+
+def _refuse_expression(expressions: str, node: Node) -> None:
+    if (what := _REFUSED_CLASSES.get(str(node.get("class")))) is not None:
+        raise _refused(expressions, f"it holds {what}")
+    if node.get("class") == "STAR" and node["expr"] is not None:
+        raise _refused(expressions, "it takes columns by a pattern, which would take Kafka's too; name them, or use *")
+    name = str(node.get("function_name", "")).lower()
+    if (fault := _refused_functions().get(name)) is not None:
+        raise _refused(expressions, f"{name} can't be used: {fault}")
+
+
+def _refused(expressions: str, why: str) -> Terminal:
+    return Terminal(
+        f"Sql: {expressions!r}: {why}",
+        next_step="write expressions over the fields of one record, as between SELECT and FROM",
+    )
+
+
+def walk(found: Any) -> Iterator[Node]:
+    """Return all nodes of a tree."""
+    if isinstance(found, dict):
+        yield found
+        found = list(found.values())
+    if isinstance(found, list):
+        for inner in found:
+            yield from walk(inner)
+
+
+@lru_cache(maxsize=1)
+def _refused_functions() -> dict[str, str]:
+    rows = ask(
+        "SELECT DISTINCT function_name, function_type FROM duckdb_functions() "
+        "WHERE function_type = 'aggregate' OR stability = 'VOLATILE'"
+    )
+    # Refusing a record by error(…) is an answer like any other.
+    refused = {name: _fault(kind) for name, kind in rows if name != "error"}
+    return refused | {"unnest": "it makes several rows of one", "generate_series": "it makes several rows of one"}
+
+
+def _fault(kind: str) -> str:
+    return "it is an aggregate, over several rows" if kind == "aggregate" else "it has another result each time"
+
+
+def text(item: Node) -> str:
+    """Return an expression as SQL, without its alias."""
+    tree = json.loads(ask("SELECT json_serialize_sql('SELECT 1')")[0][0])
+    tree["statements"][0]["node"]["select_list"] = [{**item, "alias": ""}]
+    return written(tree).removeprefix("SELECT ")
+
+
+def written(tree: Node) -> str:
+    """Return a tree as SQL."""
+    return str(ask("SELECT json_deserialize_sql(?::JSON)", json.dumps(tree))[0][0])

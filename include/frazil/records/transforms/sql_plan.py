@@ -1,0 +1,178 @@
+"""What DuckDB is asked: SQL expressions checked, made one statement, and known by their columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from frazil.errors import Terminal
+from frazil.records.kafka import TIMESTAMP
+from frazil.records.transforms.fields import repeated
+from frazil.records.transforms.sql_engine import RELATION, ask, connection, said
+from frazil.records.transforms.sql_parse import Node, condition_of, parsed, text, walk, written
+from frazil.records.transforms.sql_types import port_type, quoted
+
+if TYPE_CHECKING:
+    import duckdb
+
+ROW: Final = "_frazil_row"
+ADDED: Final = pa.schema(
+    [
+        ("_kafka_topic", pa.string()),
+        ("_kafka_partition", pa.int32()),
+        ("_kafka_offset", pa.int64()),
+        ("_kafka_timestamp", TIMESTAMP),
+        ("_kafka_key", pa.string()),
+        (ROW, pa.int64()),
+    ]
+)
+"""Columns beside the fields; `*` does not stand for them."""
+
+
+class UnfitShape(Terminal):
+    """The expressions are sound, and the fields are not those that they speak of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A checked statement.
+
+    Attributes:
+        statement: Returns `ROW` and the columns.
+        trial: Returns `ROW` of rows on which `statement` fails, perhaps not of all; None if there is nothing to try.
+        schema: The columns, without `ROW`.
+        sources: Per column the field that it is, untouched; None if it is computed.
+    """
+
+    statement: str
+    trial: str | None
+    schema: pa.Schema
+    sources: tuple[str | None, ...]
+
+
+@lru_cache(maxsize=64)
+def plan(select: str, where: str | None, fields: pa.Schema) -> Plan:
+    """Check expressions against fields.
+
+    Raises:
+        Terminal: the expressions are no list of plain expressions, or give a type or names that tables don't have.
+        UnfitShape: they don't fit the fields.
+    """
+    _refuse_names(fields)
+    items = parsed(select, f"SELECT {select}")
+    condition = None if where is None else condition_of(where)
+    trial = _trial(items, condition)
+    sources = _sources(items, fields)
+    names = fields.names
+    for node in walk(items):
+        if node.get("class") == "STAR":
+            node["exclude_list"] += [n for n in ADDED.names if n.lower() not in _lowered(node["exclude_list"])]
+    inner = _statement(items, condition)
+    if condition is not None:
+        _refuse_no_boolean(condition, pa.schema([*fields, *ADDED]))
+    statement, columns = _typed(inner, pa.schema([*fields, *ADDED]))
+    known = sources if sources is not None and len(sources) == len(columns) else [None] * len(columns)
+    schema = pa.schema(
+        [
+            column if source is None else fields.field(names.index(source)).with_name(column.name)
+            for column, source in zip(columns, known, strict=True)
+        ]
+    )
+    return Plan(statement, trial, schema, tuple(known))
+
+
+def _refuse_names(fields: pa.Schema) -> None:
+    lowered = _lowered([*fields.names, *ADDED.names])
+    if twice := repeated(lowered):
+        raise UnfitShape(
+            f"Sql: expected names that differ by more than case, found {twice} twice",
+            next_step="rename one with ReplaceField first",
+        )
+
+
+def _lowered(names: list[str]) -> list[str]:
+    return [name.lower() for name in names]
+
+
+def _sources(items: list[Node], fields: pa.Schema) -> list[str | None] | None:
+    """Return per column the field that it merely names; None if it can't be told how many columns there are."""
+    by_name = {name.lower(): name for name in fields.names}
+    found: list[str | None] = []
+    for item in items:
+        if item["class"] != "STAR":
+            if any(node.get("class") == "STAR" for node in walk(item)):
+                return None
+            named = item["column_names"] if item["class"] == "COLUMN_REF" else []
+            found.append(by_name.get(named[0].lower()) if len(named) == 1 else None)
+        elif any(item[part] for part in ("columns", "replace_list", "rename_list", "qualified_exclude_list")):
+            return None
+        else:
+            left_out = _lowered(item["exclude_list"])
+            found += [name for name in fields.names if name.lower() not in left_out]
+    return found
+
+
+def _statement(items: list[Node], condition: Node | None) -> str:
+    template = f"SELECT {ROW} FROM {RELATION}"  # noqa: S608 - two constants
+    tree = json.loads(ask("SELECT json_serialize_sql(?)", template)[0][0])
+    node = tree["statements"][0]["node"]
+    node["select_list"] += items
+    node["where_clause"] = condition
+    return written(tree)
+
+
+def _trial(items: list[Node], condition: Node | None) -> str | None:
+    """Return the question on which rows an expression fails, each for itself."""
+    tried = [item for item in items if item["class"] not in {"STAR", "COLUMN_REF", "CONSTANT"}]
+    tried += [pair["value"] for item in items if item["class"] == "STAR" for pair in item["replace_list"]]
+    texts = [text(item) for item in tried if not any(node.get("class") == "STAR" for node in walk(item))]
+    fails = " OR ".join(f"TRY(({tested}) IS NULL) IS NULL" for tested in texts) or "false"
+    if condition is not None:
+        asked = text(condition)
+        fails = f"CASE WHEN TRY(({asked}) IS NULL) IS NULL THEN true WHEN {asked} THEN {fails} ELSE false END"
+    elif not texts:
+        return None
+    return f"SELECT {ROW} FROM {RELATION} WHERE {fails}"  # noqa: S608 - its parts were parsed and checked
+
+
+def _refuse_no_boolean(condition: Node, fields: pa.Schema) -> None:
+    with _empty(fields) as opened:
+        ((_, kind, *_),) = opened.sql(f"SELECT {text(condition)} FROM {RELATION}").description  # noqa: S608 - checked
+    if str(kind) not in {"BOOLEAN", '"NULL"'}:
+        raise Terminal(f"Sql: expected where as BOOLEAN, found {kind}", next_step="write a comparison")
+
+
+def _typed(inner: str, fields: pa.Schema) -> tuple[str, pa.Schema]:
+    """Return the statement that casts what `inner` returns, and its columns."""
+    with _empty(fields) as opened:
+        described = [(str(c[0]), c[1]) for c in opened.sql(inner).description]
+        casts = [f"CAST({quoted(name)} AS {port_type(kind, name)}) AS {quoted(name)}" for name, kind in described[1:]]
+        if twice := repeated(_lowered([name for name, _ in described])):
+            raise Terminal(f"Sql: two columns are named {twice}", next_step="give them names with AS")
+        statement = f"SELECT {', '.join([ROW, *casts])} FROM ({inner})"  # noqa: S608 - its parts were parsed and checked
+        schema = opened.sql(statement).to_arrow_table().schema
+    return statement, schema.remove(0)
+
+
+@contextmanager
+def _empty(fields: pa.Schema) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Have a relation without rows, and DuckDB's errors as ours."""
+    import duckdb
+
+    opened = connection()
+    try:
+        opened.register(RELATION, pa.Table.from_batches([], fields))
+        yield opened
+    except (duckdb.BinderException, duckdb.CatalogException, duckdb.NotImplementedException) as e:
+        raise UnfitShape(f"Sql: {said(e)}", next_step="correct the expressions, or the fields of the values") from e
+    except duckdb.Error as e:
+        raise Terminal(f"Sql: {said(e)}", next_step="correct the expressions") from e
+    finally:
+        with suppress(duckdb.Error):
+            opened.unregister(RELATION)

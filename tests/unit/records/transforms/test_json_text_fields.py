@@ -1,0 +1,98 @@
+"""JSON in text fields: every digit of it, or a reason."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from frazil.errors import Terminal
+from frazil.records.transforms.json_text_fields import JsonToMap
+from tests.unit.records.transforms.frames import dead_messages, frame_of, frame_of_array, run
+
+TYPES = pa.struct([pa.field("a", pa.decimal128(20, 2)), pa.field("t", pa.string(), nullable=False)])
+NINES = "9" * 400
+
+MAPS = [
+    ("number", '{"a": 1.500}', [("a", "1.500")]),
+    ("long number", f'{{"a": {NINES}}}', [("a", NINES)]),
+    ("nothing", "{}", []),
+    ("null", '{"a": null}', [("a", None)]),
+    ("truth", '{"a": true}', [("a", "true")]),
+    ("text", '{"a": "é\\n"}', [("a", "é\n")]),
+    ("nested", '{"a": {"b": [1.0, null]}}', [("a", '{"b":[1.0,null]}')]),
+    ("list", "[1]", "expected a JSON object, found list [1] (NOT_AN_OBJECT)"),
+    ("empty text", "", "expected a JSON object, found a value of 0 bytes (EMPTY_VALUE)"),
+    ("half a character", r'{"a": "\ud800"}', r"expected text, found half a surrogate pair: \ud800 (LONE_SURROGATE)"),
+    (
+        "half a character as name",
+        r'{"\ud800": 1}',
+        r"expected text, found half a surrogate pair: \ud800 (LONE_SURROGATE)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), [row[1:] for row in MAPS], ids=[row[0] for row in MAPS])
+def test_an_object_becomes_a_map_of_texts(text: str, expected: object):
+    """Numbers keep their digits; what is no object fails alone, between its neighbours."""
+    done = run(JsonToMap(json_root=True), frame_of_array("value", pa.array(['{"n":1}', text, None])))
+
+    found = done.frame.value.to_pylist()
+    assert (found[0], found[-1]) == ({"payload": [("n", "1")]}, {"payload": None})
+    if isinstance(expected, str):
+        assert dead_messages(done) == {1: f"JsonToMap: {expected}"}
+    else:
+        assert found[1] == {"payload": expected}
+
+
+def test_declared_types_become_columns():
+    """One row fits, one has a wrong kind, one lacks a required field, one is null."""
+    texts = pa.array(['{"a": 1.5, "t": {"x": 1.0}, "more": 1}', '{"a": "1", "t": ""}', '{"a": 1}', None])
+
+    done = run(JsonToMap(types=TYPES), frame_of_array("value", texts))
+
+    assert done.frame.value.to_pylist() == [{"a": Decimal("1.50"), "t": '{"x":1.0}'}, {"a": None, "t": None}]
+    assert {position: reason.path for position, reason in done.dead.items()} == {1: "value.a", 2: "value.t"}
+
+
+def test_a_text_field_beside_others_becomes_a_struct_in_its_place():
+    """The other fields stay as they are."""
+    rows: list[dict[str, object]] = [{"j": '{"a": 1, "t": "x"}', "id": 1}, {"j": None, "id": 2}]
+
+    value = run(JsonToMap(types=TYPES, field="j"), frame_of(rows)).frame.value
+
+    assert value.to_pylist() == [{"j": {"a": Decimal("1.00"), "t": "x"}, "id": 1}, {"j": None, "id": 2}]
+
+
+def test_declarations_that_mean_nothing_are_refused():
+    """Both ways at once, none of them, and a field that is no text."""
+    for options in ({}, {"json_root": True, "types": TYPES}):
+        with pytest.raises(Terminal, match="either json"):
+            JsonToMap(**options)
+    with pytest.raises(Terminal, match="expected value as string, found int64"):
+        JsonToMap(json_root=True).apply(frame_of([{"value": 1}]))
+    assert run(JsonToMap(json_root=True), frame_of([{"other": "{}"}])).dead
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=80)
+@given(st.lists(st.text() | JSON.map(json.dumps), min_size=1, max_size=5))
+def test_no_text_raises(texts: list):
+    """Each text becomes a map that holds what the parser of the standard library finds, or a reason."""
+    done = run(
+        JsonToMap(json_root=True),
+        frame_of_array("value", pa.array([t.encode("utf-8", "replace").decode() for t in texts])),
+    )
+
+    for position, row in zip(done.frame.positions.to_pylist(), done.frame.value.to_pylist(), strict=True):
+        assert [name for name, _ in row["payload"]] == list(json.loads(texts[position]))

@@ -1,0 +1,297 @@
+"""SQL over records: what is allowed, what becomes of a row that fails, and which types come back."""
+
+from __future__ import annotations
+
+import datetime as dt
+import pickle
+import re
+from decimal import Decimal
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from frazil.errors import Terminal
+from frazil.records.frame import Frame
+from frazil.records.transforms.explode import Explode
+from frazil.records.transforms.sql import Sql
+from frazil.records.transforms.sql_plan import plan
+from tests.unit.records.transforms.frames import dead_messages, frame_of, frame_of_array, run
+
+SHAPE = pa.schema(
+    [
+        pa.field("a", pa.int64(), nullable=False),
+        ("t", pa.string()),
+        ("s", pa.struct([("p", pa.int64())])),
+        ("f", pa.binary(2)),
+        ("odd name", pa.float64()),
+    ]
+)
+ROWS: list[dict[str, object]] = [
+    {"a": 1, "t": "1", "s": {"p": 1}, "f": b"ab", "odd name": 0.5},
+    {"a": 2, "t": "x", "s": None, "f": None, "odd name": float("nan")},
+    {"a": 3, "t": None, "s": {"p": None}, "f": b"cd", "odd name": None},
+]
+
+SELECTS = [
+    ("expression", "a + 1 AS b", [{"b": 2}, {"b": 3}, {"b": 4}]),
+    ("comment", "a AS b -- all", [{"b": 1}, {"b": 2}, {"b": 3}]),
+    ("field of a struct", "s.p", [{"p": 1}, {"p": None}, {"p": None}]),
+    ("quoted", '"odd name" IS NULL AS n', [{"n": False}, {"n": False}, {"n": True}]),
+    ("topic and offset", "_kafka_topic || _kafka_offset AS k", [{"k": f"orders{n}"} for n in (101, 102, 103)]),
+    ("key", "_kafka_key AS k", [{"k": f"key-{n}"} for n in (1, 2, 3)]),
+    ("alias of an alias", "a AS b, b + 1 AS c", [{"b": n, "c": n + 1} for n in (1, 2, 3)]),
+    ("all but", '* EXCLUDE (s, f, t, "odd name")', [{"a": 1}, {"a": 2}, {"a": 3}]),
+    ("all, one replaced", '* EXCLUDE (s, f, t, "odd name") REPLACE (-a AS a)', [{"a": -1}, {"a": -2}, {"a": -3}]),
+    ("lambda", "list_transform([a], lambda x: x * 2) AS l", [{"l": [2]}, {"l": [4]}, {"l": [6]}]),
+    ("constant", "'x' AS c", [{"c": "x"}] * 3),
+    ("all of a pattern", "* LIKE '%a'", [{"a": 1}, {"a": 2}, {"a": 3}]),
+    ("all that contain an o", "* LIKE '%o%'", [{"odd name": 0.5}, None, {"odd name": None}]),
+]
+
+
+@pytest.mark.parametrize(("select", "expected"), [row[1:] for row in SELECTS], ids=[row[0] for row in SELECTS])
+def test_expressions_give_one_row_for_each(select: str, expected: object):
+    """Fields, Kafka's coordinates and DuckDB's functions; `*` stands for the fields only."""
+    done = run(Sql(select), frame_of(ROWS, SHAPE))
+
+    found = done.frame.value.to_pylist()
+    assert [row if wanted else None for row, wanted in zip(found, expected, strict=True)] == expected
+    assert done.frame.value.schema == Sql(select).check(SHAPE)
+
+
+def test_fields_that_are_merely_named_keep_their_type():
+    """DuckDB has no fixed-size binary, and no required columns."""
+    value = run(Sql("*, f AS g, a + 1 AS b", "a <> 2"), frame_of(ROWS, SHAPE)).frame.value
+
+    assert value.schema.field("a") == SHAPE.field("a")
+    assert value.schema.field("g").type == pa.binary(2)
+    assert value["g"].to_pylist() == [b"ab", b"cd"]
+
+
+WHERES = [("a > 1", {0}), ("t = '1'", {1, 2}), ("NULL", {0, 1, 2}), ('"odd name" > 1e308', {0, 2}), ("true", set())]
+
+
+@pytest.mark.parametrize(("where", "filtered"), WHERES)
+def test_where_filters_and_counts(where: str | None, filtered: set[int]):
+    """Null is not true; NaN is the largest number, as DuckDB has it, and not what Arrow makes of it."""
+    assert run(Sql(where=where), frame_of(ROWS, SHAPE)).filtered == filtered
+
+
+TYPES = [
+    ("1::UTINYINT", pa.int32(), 1),
+    ("1::TINYINT", pa.int32(), 1),
+    ("4294967295::UINTEGER", pa.int64(), 2**32 - 1),
+    ("18446744073709551615::UBIGINT", pa.decimal128(20, 0), Decimal(2**64 - 1)),
+    ("1::HUGEINT", pa.decimal128(38, 0), Decimal(1)),
+    ("1.50::DECIMAL(5, 2)", pa.decimal128(5, 2), Decimal("1.50")),
+    ("TIMESTAMP_S '2026-01-01 00:00:00'", pa.timestamp("us"), dt.datetime(2026, 1, 1)),
+    ("TIMESTAMPTZ '2026-01-01 00:00:00+01'", pa.timestamp("us", "UTC"), dt.datetime(2025, 12, 31, 23, tzinfo=dt.UTC)),
+    ("UUID '00000000-0000-0000-0000-000000000001'", pa.uuid(), UUID(int=1)),
+    ("'a'::ENUM('a', 'b')", pa.string(), "a"),
+    ("'[1]'::JSON", pa.string(), "[1]"),
+    ("'a'::BLOB", pa.binary(), b"a"),
+    ("DATE '2026-01-01'", pa.date32(), dt.date(2026, 1, 1)),
+    ("TIME '01:00:00'", pa.time64("us"), dt.time(1)),
+    ("{'x': 1::UTINYINT}", pa.struct([("x", pa.int32())]), {"x": 1}),
+    ("MAP {'k': 1::HUGEINT}", pa.map_(pa.string(), pa.decimal128(38, 0)), [("k", Decimal(1))]),
+]
+
+
+@pytest.mark.parametrize(("expression", "kind", "value"), TYPES)
+def test_types_that_come_back_are_types_of_records(expression: str, kind: pa.DataType, value: object):
+    """Wide enough for each value, and known to tables."""
+    found = run(Sql(f"{expression} AS x"), frame_of(ROWS, SHAPE)).frame.value
+
+    assert found.schema.field("x").type == kind
+    assert found["x"].to_pylist() == [value] * 3
+
+
+def test_uuids_within_structs_pass_also_where_no_row_is_left():
+    """Arrow makes no empty column of such a type by itself."""
+    ids = pa.array([UUID(int=1).bytes, None], pa.binary(16)).cast(pa.uuid())
+    frame = frame_of_array("s", pa.StructArray.from_arrays([ids], names=["u"]))
+
+    found = [run(Sql("s, s.u AS u, {'v': s.u} AS w", where), frame).frame.value for where in (None, "false")]
+
+    assert found[0].to_pylist()[0] == {"s": {"u": UUID(int=1)}, "u": UUID(int=1), "w": {"v": UUID(int=1)}}
+    assert [found[1].num_rows, found[1].schema == found[0].schema] == [0, True]
+
+
+def test_lists_of_fixed_length_are_lists():
+    """Tables have no other."""
+    found = run(Sql("[1, 2]::UTINYINT[2] AS x"), frame_of(ROWS, SHAPE)).frame.value
+
+    assert pa.types.is_list(found.schema.field("x").type)
+    assert found["x"].to_pylist() == [[1, 2]] * 3
+
+
+REFUSED = [
+    ("aggregate", "sum(a)", None, "sum can't be used: it is an aggregate"),
+    ("count", "count(*)", None, "can't be used: it is an aggregate"),
+    ("window", "row_number() OVER ()", None, "it holds a window function"),
+    ("subquery", "(SELECT 1)", None, "it holds a subquery"),
+    ("exists", "EXISTS (FROM records)", None, "it holds a subquery"),
+    ("rows", "unnest([1, 2])", None, "it makes several rows of one"),
+    ("chance", "random()", None, "it has another result each time"),
+    ("two statements", "a; SELECT 1", None, "it is several statements"),
+    ("no select", "a; DROP TABLE x", None, "SELECT"),
+    ("from", "a FROM other", None, "it is more than expressions"),
+    ("order", "a ORDER BY a", None, "it is more than expressions"),
+    ("distinct", "DISTINCT a", None, "it is more than expressions"),
+    ("union", "a UNION SELECT 1", None, "it is more than expressions"),
+    ("parameter", "?", None, "it holds a parameter"),
+    ("nothing", "", None, "without selection list"),
+    ("garbled", "a +", None, "syntax error"),
+    ("unknown field", "nope", None, 'column "nope" not found'),
+    ("unknown function", "no_such(a)", None, "no_such"),
+    ("file", "read_text('/etc/hostname')", None, "read_text"),
+    ("wrong type", "a + [1]", None, "Binder Error"),
+    ("interval", "INTERVAL 1 DAY AS i", None, "of type INTERVAL, which no table has"),
+    ("nanoseconds", "make_timestamp_ns(1) AS n", None, "of type TIMESTAMP_NS, which no table has"),
+    ("nested interval", "[INTERVAL 1 DAY] AS n", None, "of type INTERVAL, which no table has"),
+    ("untyped null", "NULL AS n", None, "which no table has"),
+    ("names that differ in case only", "a AS x, t AS X", None, "two columns are named x"),
+    ("columns by pattern", "COLUMNS('a.*')", None, "it takes columns by a pattern"),
+    ("two conditions", "*", "true), (true", "it is not one condition"),
+    ("aggregate condition", "*", "sum(a) > 1", "it is an aggregate"),
+    ("limited", "*", "true LIMIT 1", "syntax error"),
+    ("no condition", "*", "[a]", "expected where as BOOLEAN, found BIGINT[]"),
+    ("number as condition", "*", "a", "expected where as BOOLEAN, found BIGINT"),
+]
+
+
+@pytest.mark.parametrize(("select", "where", "message"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
+def test_what_no_single_record_can_answer_is_refused(select: str, where: str | None, message: str):
+    """At validation time, with DuckDB's own message where it has one."""
+    with pytest.raises(Terminal) as refused:
+        Sql(select, where).check(SHAPE)
+
+    assert message in refused.value.message
+
+
+def test_records_of_a_shape_that_the_expressions_do_not_fit_fail():
+    """An old writer schema must not stop the pipeline; two names that DuckDB can't tell apart neither."""
+    missing = run(Sql("b"), frame_of([{"a": 1}, {"a": 2}]))
+    folded = run(Sql("a + 1 AS b"), frame_of([{"a": 1, "A": 2}]))
+
+    assert 'column "b" not found' in dead_messages(missing)[0]
+    assert len(missing.dead) == 2
+    assert dead_messages(folded) == {0: "Sql: expected names that differ by more than case, found a twice"}
+
+
+FAILING = [
+    ("cast", "t::INT AS n", "Could not convert string 'x' to INT32"),
+    ("overflow", "9223372036854775807 + (t = 'x')::INT AS n", "Overflow"),
+    ("decimal", "(CASE WHEN t = 'x' THEN 1000 ELSE 1 END)::DECIMAL(3, 1) AS n", "Error"),
+    ("too wide", "CASE WHEN t = 'x' THEN 170141183460469231731687303715884105727 ELSE 1 END AS n", "DECIMAL(38,0)"),
+    ("own error", "CASE WHEN t = 'x' THEN error('no ' || t) ELSE t END AS n", "no x"),
+    ("of an alias", "t AS u, u::INT AS n", "Could not convert"),
+    ("replaced", "* REPLACE (t::INT AS t)", "Could not convert"),
+    ("pattern", "regexp_matches('a', replace(t, 'x', '(')) AS n", "missing )"),
+]
+
+
+@pytest.mark.parametrize(("select", "message"), [row[1:] for row in FAILING], ids=[row[0] for row in FAILING])
+def test_a_row_that_fails_is_a_dead_letter_and_its_neighbours_go_on(select: str, message: str):
+    """Told with DuckDB's words for this row."""
+    texts = [str(n) if n != 5 else "x" for n in range(12)]
+
+    done = run(Sql(select), frame_of([{"t": text} for text in texts]))
+
+    assert list(done.dead) == [5]
+    assert message in dead_messages(done)[5]
+    assert done.frame.positions.to_pylist() == [n for n in range(12) if n != 5]
+
+
+def test_a_condition_that_fails_kills_its_row_only_and_spares_rows_it_excludes():
+    """Where comes before select: a row left out can't fail in select."""
+    rows: list[dict[str, object]] = [{"t": "x", "k": 1}, {"t": "2", "k": 2}, {"t": "x", "k": 0}]
+
+    done = run(Sql("t::INT AS n", "10 // k > 0 AND k <> 1 AND (k <> 0 OR t::INT > 0)"), frame_of(rows))
+
+    assert done.frame.value.to_pylist() == [{"n": 2}]
+    assert done.filtered | set(done.dead) == {0, 2}
+
+
+def test_many_failing_rows_are_found_without_asking_for_each():
+    """A tenth of the rows fails; the first letters quote DuckDB."""
+    rows = [{"t": str(n) if n % 10 else "x"} for n in range(2000)]
+
+    done = run(Sql("t::INT AS n"), frame_of(rows))
+
+    assert list(done.dead) == list(range(0, 2000, 10))
+    assert "Could not convert string 'x'" in dead_messages(done)[0]
+    assert done.frame.value["n"].to_pylist() == [n for n in range(2000) if n % 10]
+
+
+def test_messages_show_little_of_a_value():
+    """A payload must not be copied into a log."""
+    for expression in ("t::INT AS n", "error(t)::INT AS n", "strptime(t, '%Y') AS n"):
+        done = run(Sql(expression), frame_of([{"t": "0123456789" * 100}]))
+
+        assert max(map(len, re.findall("[0-9]+", dead_messages(done)[0]))) <= 80
+        assert len(dead_messages(done)[0]) < 120
+
+
+def test_the_database_reaches_nothing_outside():
+    """Neither settings nor files can be had by expression."""
+    for select in ("current_setting('threads') AS x", "getvariable('x')::INT AS y"):
+        Sql(select).check(SHAPE)
+    with pytest.raises(Terminal):
+        Sql("a; SET threads = 8").check(SHAPE)
+
+
+def test_keys_that_are_no_text_are_null():
+    """Raw bytes of a key are no reason to fail."""
+    frame = frame_of([{"x": 1}, {"x": 2}])
+    keys = pa.array([b"\xff", b"ok"])
+    records = frame.records.set_column(5, frame.records.schema.field(5), keys)
+    odd = Frame(records, frame.positions, frame.topic, frame.value, None, frame.headers)
+
+    assert run(Sql("_kafka_key AS k"), odd).frame.value["k"].to_pylist() == [None, "ok"]
+
+
+def test_the_transform_travels_to_executors():
+    """It is plain data; the database is made where it is used."""
+    assert pickle.loads(pickle.dumps(Sql("a + 1 AS b", "a > 1"))) == Sql("a + 1 AS b", "a > 1")  # noqa: S301
+
+
+def test_rows_of_one_record_stay_together():
+    """After Explode, positions repeat, and expressions see each element."""
+    exploded = run(Explode("l"), frame_of([{"l": [1, 2]}, {"l": [3]}])).frame
+
+    done = run(Sql("l * 2 AS n"), exploded)
+
+    assert (done.frame.positions.to_pylist(), done.frame.value["n"].to_pylist()) == ([0, 0, 1], [2, 4, 6])
+
+
+def test_a_trial_names_each_computed_expression():
+    """What can be tried row by row need not be searched by halves."""
+    assert plan("a, t::INT AS n", None, SHAPE).trial == (
+        "SELECT _frazil_row FROM records WHERE TRY((CAST(t AS INTEGER)) IS NULL) IS NULL"
+    )
+
+
+@settings(max_examples=60)
+@given(st.lists(st.sampled_from(["1", "22", "x", "", None]), min_size=1, max_size=4), st.booleans())
+def test_outcomes_do_not_depend_on_neighbours(texts: list, with_where: bool):
+    """Each row lands, fails or is filtered as it would alone, from slices too."""
+    transform = Sql("t::INT AS n", "t::INT > 5 OR t IS NULL" if with_where else None)
+    alone = [run(transform, frame_of([{"t": text}], pa.schema([("t", pa.string())]))) for text in texts]
+
+    together = run(transform, frame_of([{"t": text} for text in texts], pa.schema([("t", pa.string())])))
+
+    assert together.frame.positions.to_pylist() == [at for at, one in enumerate(alone) if len(one.frame)]
+    assert dead_messages(together) == {at: one.dead[0].message for at, one in enumerate(alone) if one.dead}
+
+
+@settings(max_examples=60)
+@given(st.lists(st.none() | st.text(max_size=6), min_size=1, max_size=8))
+def test_any_text_passes_through_an_expression(texts: list):
+    """Unicode, nulls and zero bytes."""
+    done = run(Sql("t || '' AS u"), frame_of_array("t", pa.array(texts, pa.string())))
+
+    assert done.frame.value["u"].to_pylist() == texts
