@@ -17,6 +17,7 @@ from frazil.pipeline.settings import EngineSettings, Settings
 if TYPE_CHECKING:
     from frazil.iceberg.catalog import Lake
     from frazil.kafka.cluster import Cluster
+    from frazil.registry.registry import Registry
 
 T = TypeVar("T")
 
@@ -109,6 +110,17 @@ class Project:
 
         found = _named(self.settings.catalogs, name, "catalogs", self.settings_file)
         return Lake(name, found.uri, found.warehouse, found.properties, kind=found.type)
+
+    def registry(self, name: str) -> Registry:
+        """The Schema Registry of that name in the settings file.
+
+        Raises:
+            Terminal: There is none.
+        """
+        from frazil.registry.registry import Registry
+
+        found = _named(self.settings.registries, name, "registries", self.settings_file)
+        return Registry(name, found.url, found.client_properties)
 
     def engine(self, name: str) -> EngineSettings:
         """The engine of that name in the settings file.

@@ -10,6 +10,7 @@ from typing import Literal
 from frazil.pipeline.load import ConfigError, References, load_pipeline, load_pipelines, load_settings
 from frazil.pipeline.settings import Settings, unknown_names
 from frazil.project import Places
+from frazil.run.record_spec import record_problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,8 @@ def _pipeline(file: Path, references: References, settings: Settings | None) -> 
         pipeline = load_pipeline(file, references)
     except ConfigError as error:
         return Verdict(str(file), "pipeline", tuple(error.problems))
-    return Verdict(str(file), "pipeline", tuple(unknown_names(pipeline, settings)) if settings else ())
+    unknown = tuple(unknown_names(pipeline, settings)) if settings else ()
+    return Verdict(str(file), "pipeline", (*unknown, *record_problems(pipeline)))
 
 
 def _folder(folder: Path, references: References, settings: Settings | None) -> list[Verdict]:

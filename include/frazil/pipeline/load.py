@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from types import UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
 from frazil.errors import Terminal
 from frazil.pipeline.model import Pipeline
+from frazil.pipeline.problems import problems
 from frazil.pipeline.settings import Settings
 
 M = TypeVar("M", bound=BaseModel)
+
+SCHEMAS = "schemas"
+"""Folder of schema files, beside the folder of pipeline files."""
 
 _REFERENCE = re.compile(r"\$\{(?P<kind>[a-z]+):(?P<name>[^}:]+)(?::-(?P<default>[^}]*))?\}")
 
@@ -71,7 +74,20 @@ def load_pipeline(path: Path, references: References) -> Pipeline:
     Raises:
         ConfigError: It can't be read, isn't YAML, or does not fit the model.
     """
-    return _load(path, Pipeline, references)
+    return _with_schema(path, _load(path, Pipeline, references))
+
+
+def _with_schema(path: Path, pipeline: Pipeline) -> Pipeline:
+    """The pipeline with the text of its schema file, which decides outcomes as the pipeline file does."""
+    value = pipeline.value
+    if value.schema_file is None:
+        return pipeline
+    file = path.parent.parent / SCHEMAS / value.schema_file
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(path, [f"value.schema_file: {file} can't be read: {error}"]) from error
+    return pipeline.model_copy(update={"value": value.model_copy(update={"schema_": text})})
 
 
 def load_settings(path: Path, references: References) -> Settings:
@@ -137,14 +153,14 @@ def load_pipelines(folder: Path, references: References) -> Pipelines:
 
 def _load(path: Path, model: type[M], references: References) -> M:
     raw = _read_yaml(path)
-    problems: list[str] = []
-    resolved = _substitute(raw, references, (), problems)
-    if problems:
-        raise ConfigError(path, problems)
+    unresolved: list[str] = []
+    resolved = _substitute(raw, references, (), unresolved)
+    if unresolved:
+        raise ConfigError(path, unresolved)
     try:
         return model.model_validate(resolved)
     except ValidationError as error:
-        raise ConfigError(path, _problems(model, error)) from error
+        raise ConfigError(path, problems(model, error)) from error
 
 
 _MERGE = "tag:yaml.org,2002:merge"
@@ -212,84 +228,3 @@ def _substitute(node: object, references: References, at: tuple[str, ...], probl
             return ""
 
     return _REFERENCE.sub(replace, node)
-
-
-_LITERAL = "literal["
-"""How pydantic names the branch of a union that takes certain words."""
-
-
-def _problems(model: type[BaseModel], error: ValidationError) -> list[str]:
-    """One line per complaint of pydantic, without its echoes.
-
-    A tuple that lost its broken items is also called too short, and the other branch of a union complains as well.
-    """
-    found = error.errors()
-    outer = {details["loc"][:depth] for details in found for depth in range(len(details["loc"]))}
-    return [
-        _problem(model, details)
-        for details in found
-        if not (details["type"] == "too_short" and details["loc"] in outer) and not _is_other_branch(details)
-    ]
-
-
-def _is_other_branch(details: Any) -> bool:
-    """Whether a complaint is of the branch of a union that was not meant: words for text, a mapping for the rest."""
-    if details["type"] == "model_type":
-        return isinstance(details["input"], str)
-    is_branch = any(str(part).startswith(_LITERAL) for part in details["loc"][-1:])
-    return details["type"] == "literal_error" and is_branch and not isinstance(details["input"], str)
-
-
-def _problem(model: type[BaseModel], details: Any) -> str:
-    if details["type"] == "extra_forbidden":
-        *above, key = details["loc"]
-        place = _Place.at(model, above)
-        near = get_close_matches(str(key), place.keys, 1)
-        known = f", did you mean {near[0]!r}?" if near else f"; known keys: {', '.join(place.keys)}"
-        return f"{'.'.join((*place.path, str(key)))}: unknown key{known}"
-    place = _Place.at(model, details["loc"])
-    where, message = ".".join(place.path) or "file", details["msg"].removeprefix("Value error, ")
-    if details["type"] == "missing":
-        return f"{where}: is required and missing"
-    hidden = place.secret or details["type"] == "value_error" or isinstance(details["input"], dict | list)
-    return f"{where}: {message}" + ("" if hidden else f", found {details['input']!r}")
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A place of a file, seen through the model: key path, keys known there, and whether it may hold secrets."""
-
-    path: tuple[str, ...]
-    keys: tuple[str, ...]
-    secret: bool
-
-    @classmethod
-    def at(cls, model: type[BaseModel], loc: Sequence[str | int]) -> _Place:
-        here: list[Any] = [model]
-        path: list[str] = []
-        secret = False
-        for part in loc:
-            if part in {of.__name__ for of in here if _is_model(of)} or str(part).startswith(_LITERAL):
-                continue  # pydantic names the branch of a union, which is no key of the file
-            path.append(str(part))
-            secret |= any(not of.model_fields[part].repr for of in here if _is_model(of) and part in of.model_fields)
-            here = [inner for of in here for inner in _inside(of, part)]
-        keys = tuple(key for of in here if _is_model(of) for key in of.model_fields)
-        return cls(tuple(path), keys, secret)
-
-
-def _is_model(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
-
-
-def _inside(annotation: Any, part: str | int) -> Iterator[Any]:
-    """The annotations that hold for one key, or one item, of an annotation."""
-    if _is_model(annotation):
-        field = annotation.model_fields.get(part)
-        yield from _branches(field.annotation) if field else ()
-    elif get_origin(annotation) in (dict, tuple):
-        yield from _branches(get_args(annotation)[get_origin(annotation) is dict])
-
-
-def _branches(annotation: Any) -> tuple[Any, ...]:
-    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)

@@ -11,42 +11,26 @@ from pydantic import Field, field_validator, model_validator
 from frazil.pipeline.interval import Interval, parse_interval
 from frazil.pipeline.source import Source, Start
 from frazil.pipeline.strict import Model, PipelineName, TableName
-from frazil.pipeline.types import ColumnType, parse_type
+from frazil.pipeline.transforms import TransformStep
+from frazil.pipeline.value import Column, Value
+
+__all__ = [
+    "Column",
+    "DeadLetters",
+    "Destination",
+    "KafkaColumns",
+    "Limits",
+    "PartitionField",
+    "Pipeline",
+    "Tolerance",
+    "Value",
+    "parse_partition_field",
+]
 
 _PARTITION_FIELD = re.compile(
     r"(?P<column>[^()\s,]+)|(?P<transform>year|month|day|hour)\((?P<of>[^(),\s]+)\)"
     r"|(?P<sized>bucket|truncate)\((?P<size>[1-9]\d*),\s*(?P<sized_of>[^(),\s]+)\)"
 )
-
-
-class Value(Model):
-    """How the value of a record is decoded."""
-
-    format: Literal["json"] = Field(
-        "json", description="`json`: one JSON object per record, read into the declared columns."
-    )
-    null_value: Literal["filter", "dead_letter"] = Field(
-        "filter",
-        description="A record without a value (a tombstone) is counted and left out, or becomes a dead letter.",
-    )
-
-
-class Column(Model):
-    """One column of a destination."""
-
-    type: str = Field(description="Type in Iceberg's spelling: long, decimal(10,2), list<string>, struct<a: int> …")
-    required: bool = Field(False, description="A record without a value for it is a dead letter.")
-    doc: str | None = Field(None, description="Comment stored with the column.")
-
-    @field_validator("type")
-    @classmethod
-    def _known(cls, value: str) -> str:
-        return str(parse_type(value))
-
-    @property
-    def parsed(self) -> ColumnType:
-        """The type as plain data."""
-        return parse_type(self.type)
 
 
 class KafkaColumns(Model):
@@ -141,7 +125,7 @@ class Destination(Model):
 
 
 class Tolerance(Model):
-    """How many dead letters a batch may have before nothing of it is published."""
+    """How many dead letters a batch may have before `dead_letters.on_exceed` decides about it."""
 
     max_rate: float = Field(0.1, ge=0, le=1, description="Largest share of dead letters in a batch.")
     min_records: int = Field(1000, ge=0, description="Batches smaller than this are not judged by their rate.")
@@ -154,7 +138,35 @@ class DeadLetters(Model):
     """Where records go that can't be decoded, converted or routed."""
 
     table: TableName | None = Field(None, description="Default: `<namespace>.<pipeline>__dead_letters`.")
-    tolerance: Tolerance = Field(default_factory=Tolerance, description="Above it the run fails and publishes nothing.")
+    tolerance: Tolerance | Literal["none", "all"] = Field(
+        default_factory=Tolerance,
+        description="How many a batch may have: `none` (the first one is one too many), `all`, or limits.",
+    )
+    on_exceed: Literal["fail", "dead_letter_and_alert"] = Field(
+        "fail",
+        description="With more than tolerated: the run fails and publishes nothing, or it publishes rows and dead letters"
+        " and says so loudly (in its report, and as `tolerance_exceeded` in its result).",
+    )
+    log: bool = Field(
+        False,
+        description="Whether a run reports code and coordinates of each dead letter, at most 100 per batch. Never what is"
+        " in a record, nor a message that quotes it.",
+    )
+    payload: Literal["full", "redacted", "none"] = Field(
+        "full",
+        description="What a dead letter keeps of its record: `full` is key, value and headers as they came; `redacted`"
+        " their sizes and hashes; `none` nothing. The latter two keep no message that quotes the record either, and such"
+        " letters can't be replayed from the table.",
+    )
+
+    @property
+    def limits(self) -> Tolerance:
+        """`tolerance` as limits, whatever way it is written."""
+        if self.tolerance == "none":
+            return Tolerance(max_rate=1, min_records=0, max_count=0)
+        if self.tolerance == "all":
+            return Tolerance(max_rate=1, min_records=0, max_count=None)
+        return self.tolerance
 
 
 class Limits(Model):
@@ -185,6 +197,9 @@ class Pipeline(Model):
     )
     source: Source
     value: Value = Field(default_factory=Value)
+    transforms: tuple[TransformStep, ...] = Field(
+        (), description="What happens to values between decoding and the columns, in this order."
+    )
     catalog: str = Field("lake", description="Name of a catalog in the settings file.")
     destinations: tuple[Destination, ...] = Field(
         min_length=1, max_length=1, description="The tables to write. One for now."
@@ -202,6 +217,19 @@ class Pipeline(Model):
         parse_interval(value)
         return value
 
+    @field_validator("transforms")
+    @classmethod
+    def _keys_exist(cls, steps: tuple[TransformStep, ...]) -> tuple[TransformStep, ...]:
+        for number, step in enumerate(steps, 1):
+            if step.name == "ValueToKey":
+                break
+            if getattr(step, "target", "value") == "key":
+                raise ValueError(
+                    f"number {number}, {step.name}: keys are not decoded, so there is nothing to work on; put ValueToKey"
+                    " before it, or write target: value"
+                )
+        return steps
+
     @model_validator(mode="after")
     def _tables_differ(self) -> Pipeline:
         if len({self.destinations[0].table, self.dead_letters_table, self.ledger_table}) < 3:  # noqa: PLR2004
@@ -218,10 +246,11 @@ class Pipeline(Model):
 
     @property
     def outcome_fingerprint(self) -> str:
-        """Hash of what decides a record's outcome: value format and destinations. Two batches with the same one make the
-        same of a record, whatever else was edited. It holds no secrets.
+        """Hash of what decides a record's outcome: value format, transforms and destinations. Two batches with the same one
+        make the same of a record, whatever else was edited. It has only what the file names, so that a newer Frazil, which
+        knows more keys, has the same one. It holds no secrets.
         """
-        deciding = self.model_dump_json(include={"value", "destinations"})
+        deciding = self.model_dump_json(include={"value", "transforms", "destinations"}, exclude_unset=True)
         return hashlib.sha256(deciding.encode()).hexdigest()[:12]
 
     @property

@@ -120,3 +120,32 @@ def test_programs_get_one_line_of_json(frazil: Frazil, place: Path) -> None:
     assert report["ok"] is False
     assert [file["kind"] for file in report["files"]] == ["settings", "pipeline", "pipeline"]
     assert report["files"][2]["problems"] == ["ownr: unknown key, did you mean 'owner'?"]
+
+
+@pytest.mark.parametrize(
+    ("value", "transforms", "said"),
+    [
+        ("{format: avro}", "[]", "value: format avro needs one of registry, schema or schema_file"),
+        ("{format: avro, registry: main, fields: [a]}", "[]", "value: fields is for format json and delimited"),
+        ("{format: avor}", "[]", "value.format: 'avor' is no format, did you mean 'avro'?"),
+        ("{format: avro, schema: 'no schema'}", "[]", "value: Avro schema"),
+        ("{format: avro, registry: main}", "[]", "value.registry: the settings have no 'main' under registries"),
+        ("{format: long}", "[]", "destinations.0.columns: "),
+        ("{fields: {a: long}}", "[{type: Flaten}]", "'Flaten' is no transform, did you mean 'Flatten'?"),
+        ("{fields: {a.b: long, a: 'struct<b: long>'}}", "[{type: Flatten}]", "transforms: "),
+    ],
+)
+def test_what_can_never_work_is_found_by_the_first_run(
+    frazil: Frazil, tmp_path: Path, value: str, transforms: str, said: str
+) -> None:
+    """Formats, schemas, transforms and columns that don't fit together are named before anything is read."""
+    file = tmp_path / "orders.yaml"
+    file.write_text(
+        f"name: orders\nsource: {{topics: [orders]}}\nvalue: {value}\ntransforms: {transforms}\n"
+        "destinations: [{table: shop.orders, columns: {id: {type: uuid, required: true}}}]\n"
+    )
+
+    ended = frazil("validate", str(file))
+
+    assert ended.code == Terminal.exit_code
+    assert said in ended.out

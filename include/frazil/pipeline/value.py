@@ -1,0 +1,205 @@
+"""How values are read: the part of the pipeline file about decoding, and about each column."""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from importlib.metadata import entry_points
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from frazil.pipeline.strict import Model
+from frazil.pipeline.types import ColumnType, parse_type
+
+_GROUP = "frazil.formats"
+"""Entry points of own formats."""
+
+_WITH_SCHEMA = ("avro", "protobuf", "json-schema")
+
+FORMATS = (
+    *("json", "json-envelope", *_WITH_SCHEMA, "delimited"),
+    *("string", "bytes", "boolean", "short", "int", "long", "float", "double"),
+)
+"""Formats that come with Frazil."""
+
+_MEANT_FOR = (
+    (("registry",), _WITH_SCHEMA),
+    (("schema_", "schema_file"), ("avro", "protobuf")),
+    (("message",), ("protobuf",)),
+    (("validate_schema",), ("json-schema",)),
+    (("fields",), ("json", "delimited")),
+    (("delimiter", "quote", "escape", "null_text", "header"), ("delimited",)),
+    (("duplicate_keys",), ("json",)),
+)
+"""Options that some formats have only."""
+
+_WORD = re.compile(r"[a-z]+")
+
+
+class Value(Model):
+    """How the value of a record is decoded."""
+
+    format: str = Field(
+        "json",
+        description="`json` (an object of the declared columns), `json-envelope` (Kafka Connect's, with its schema), `avro`,"
+        " `protobuf`, `json-schema`, `delimited` (CSV), or one value alone, which becomes the field `value`: `string`, `bytes`,"
+        " `boolean`, `short`, `int`, `long`, `float`, `double`. Other packages may bring more.",
+    )
+    registry: str | None = Field(
+        None,
+        description="`avro`, `protobuf`, `json-schema`: name of a Schema Registry in the settings file. Each value names the"
+        " schema that it was written with.",
+    )
+    schema_: str | None = Field(
+        None,
+        alias="schema",
+        description="`avro`, `protobuf`: the one schema of all values, if they name none: Avro, or the text of a .proto file.",
+    )
+    schema_file: str | None = Field(
+        None,
+        description="The same in a file, by its path from the folder `schemas` beside the folder of pipeline files.",
+    )
+    message: str | None = Field(None, description="`protobuf` with a schema: name of the message.")
+    validate_schema: bool = Field(
+        True, description="`json-schema`: whether values are held against their schema. It takes most of the time."
+    )
+    fields: tuple[str, ...] | dict[str, str] | None = Field(
+        None,
+        description="`delimited`: names of the fields of a line. `json` with transforms: what a value holds before them, as"
+        " name -> type; without, the columns of the destination.",
+    )
+    delimiter: str = Field(",", description="`delimited`: one character between fields.")
+    quote: str | None = Field('"', description="`delimited`: one character around a field, or null for none.")
+    escape: str | None = Field(None, description="`delimited`: one character that makes the next one plain.")
+    null_text: str | None = Field(
+        "", description="`delimited`: what stands for null where it is not quoted; null for nothing."
+    )
+    header: bool = Field(False, description="`delimited`: each value begins with a line of the names, in any order.")
+    null_value: Literal["filter", "dead_letter"] = Field(
+        "filter",
+        description="A record without a value (a tombstone) is counted and left out, or becomes a dead letter.",
+    )
+    empty_value: Literal["dead_letter", "filter"] = Field(
+        "dead_letter", description="A value of 0 bytes becomes a dead letter, or is counted and left out."
+    )
+    unknown_fields: Literal["ignore", "rescue", "fail"] = Field(
+        "ignore",
+        description="Fields at the top level of a value that no column takes: `ignore` leaves them out, `rescue` keeps"
+        " them as one JSON object in `rescued_column` (null if there are none), `fail` makes the record a dead letter.",
+    )
+    rescued_column: str = Field(
+        "_rescued", description="Column for rescued fields: declare it as an optional string column."
+    )
+    duplicate_keys: Literal["last", "dead_letter"] = Field(
+        "last",
+        description="An object that names a field twice, at any level: the last one counts, or the record is a dead letter.",
+    )
+    field_names: Literal["exact", "case_insensitive"] = Field(
+        "exact",
+        description="Whether `Id` fills the column `id`. Of fields that differ in case only the last one counts, or they"
+        " are duplicate keys. Keys of maps and names in JSON texts stay as they are.",
+    )
+    casts: Literal["none", "text"] = Field(
+        "none", description="`text` lets numbers and booleans into string columns, as the text they were sent as."
+    )
+
+    @field_validator("format")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        own = entry_points(group=_GROUP).names
+        if name in FORMATS or name in own:
+            return name
+        near = get_close_matches(name, [*FORMATS, *own], 1)
+        hint = f", did you mean {near[0]!r}?" if near else f"; known: {', '.join([*FORMATS, *own])}"
+        raise ValueError(f"{name!r} is no format{hint}")
+
+    @field_validator("fields")
+    @classmethod
+    def _typed(cls, fields: tuple[str, ...] | dict[str, str] | None) -> tuple[str, ...] | dict[str, str] | None:
+        return {name: str(parse_type(of)) for name, of in fields.items()} if isinstance(fields, dict) else fields
+
+    @model_validator(mode="after")
+    def _belongs_together(self) -> Value:
+        given = self.model_fields_set
+        for names, formats in _MEANT_FOR:
+            for name in names:
+                if name in given and self.format not in formats:
+                    key = name.rstrip("_")
+                    raise ValueError(f"{key} is for format {' and '.join(formats)}; the format is {self.format}")
+        if self.format == "delimited" and not isinstance(self.fields, tuple):
+            raise ValueError("format delimited needs fields: the names of the fields of a line, as a list")
+        if self.format == "json" and isinstance(self.fields, tuple):
+            raise ValueError("fields of format json have types: write name: type")
+        self._knows_its_schema()
+        return self
+
+    def _knows_its_schema(self) -> None:
+        sources = [name for name in ("registry", "schema_", "schema_file") if getattr(self, name) is not None]
+        if self.format in _WITH_SCHEMA and len(sources) != 1:
+            raise ValueError(f"format {self.format} needs one of registry, schema or schema_file")
+        if self.format == "json-schema" and self.registry is None:
+            raise ValueError("format json-schema needs a registry")
+        if self.format == "protobuf" and (self.message is None) != (self.registry is not None):
+            raise ValueError("message is needed with a schema; with a registry each value names its own")
+
+
+class Column(Model):
+    """One column of a destination."""
+
+    type: str = Field(description="Type in Iceberg's spelling: long, decimal(10,2), list<string>, struct<a: int> …")
+    required: bool = Field(False, description="A record without a value for it is a dead letter.")
+    doc: str | None = Field(None, description="Comment stored with the column.")
+    source: tuple[str, ...] | None = Field(
+        None,
+        alias="from",
+        description="The field it is taken from, if not the one of its name: a name, as it stands, or a list of names from"
+        " the top level down, such as `[customer, address, zip]`. `[]` takes the whole value, as JSON text.",
+    )
+    default: Any = Field(
+        None,
+        description="Value for a missing field (and for null, if required), written as a JSON record would carry it.",
+    )
+    unit: Literal["s", "ms", "us", "ns"] | None = Field(
+        None,
+        description="What numbers count that are sent for times: since 1970-01-01T00:00Z, or for the type time since"
+        " midnight. Texts are read as well.",
+    )
+    local_time: Literal["keep", "dead_letter"] = Field(
+        "keep",
+        description="A text with an offset in a timestamp without zone: the wall clock it shows is kept and the offset"
+        " dropped, or the record is a dead letter.",
+    )
+
+    @field_validator("type")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        return str(parse_type(value))
+
+    @field_validator("source", mode="before")
+    @classmethod
+    def _one_name(cls, value: object) -> object:
+        return (value,) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _options_fit(self) -> Column:
+        if self.source == () and self.type != "string":
+            raise ValueError(f"from: [] takes the whole value as JSON text; the type is {self.type}, not string")
+        if self.source == () and self.has_default:
+            raise ValueError("from: [] takes the whole value, which is never missing: a default has no meaning")
+        held = set(_WORD.findall(self.type))
+        if self.unit is not None and not held & {"time", "timestamp", "timestamptz"}:
+            raise ValueError(f"unit is for time, timestamp and timestamptz; the type is {self.type}")
+        if self.local_time != "keep" and "timestamp" not in held:
+            raise ValueError(f"local_time is for timestamp; the type is {self.type}")
+        return self
+
+    @property
+    def has_default(self) -> bool:
+        """Whether a default is declared, be it null."""
+        return "default" in self.model_fields_set
+
+    @property
+    def parsed(self) -> ColumnType:
+        """The type as plain data."""
+        return parse_type(self.type)

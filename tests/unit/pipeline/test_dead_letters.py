@@ -1,0 +1,53 @@
+"""What a pipeline file says of its dead letters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from frazil.pipeline.load import ConfigError, References, load_pipeline
+from frazil.pipeline.model import DeadLetters, Tolerance
+
+GOOD = """
+name: orders
+source: {topics: [orders]}
+destinations: [{table: shop.orders, columns: {id: long}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("written", "limits"),
+    [
+        ({}, Tolerance(max_rate=0.1, min_records=1000, max_count=None)),
+        ({"tolerance": "none"}, Tolerance(max_rate=1, min_records=0, max_count=0)),
+        ({"tolerance": "all"}, Tolerance(max_rate=1, min_records=0, max_count=None)),
+        ({"tolerance": {"max_count": 3}}, Tolerance(max_rate=0.1, min_records=1000, max_count=3)),
+    ],
+)
+def test_a_word_for_a_tolerance_means_other_limits(written: dict[str, Any], limits: Tolerance) -> None:
+    """`none` lets not a single one through, also of a small batch; `all` lets a batch through that is nothing else."""
+    assert DeadLetters.model_validate(written).limits == limits
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{tolerance: some}", "dead_letters.tolerance: Input should be 'none' or 'all', found 'some'"),
+        ("{tolerance: {max_rate: 2}}", "dead_letters.tolerance.max_rate: Input should be less than or equal to 1"),
+        ("{on_exceed: alert}", "dead_letters.on_exceed: Input should be 'fail' or 'dead_letter_and_alert'"),
+        ("{payload: hashed}", "dead_letters.payload: Input should be 'full', 'redacted' or 'none', found 'hashed'"),
+        ("{log: 7}", "dead_letters.log: Input should be a valid boolean"),
+    ],
+)
+def test_a_wrong_word_gets_through(tmp_path: Path, text: str, expected: str) -> None:
+    """One complaint, with its key path and what was expected."""
+    file = tmp_path / "orders.yaml"
+    file.write_text(f"{GOOD}dead_letters: {text}\n")
+
+    with pytest.raises(ConfigError) as caught:
+        load_pipeline(file, References({}, {}))
+
+    (problem,) = caught.value.problems
+    assert problem.startswith(expected)
