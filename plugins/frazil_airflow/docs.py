@@ -57,7 +57,7 @@ def _code(words: Iterable[str]) -> str:
 
 
 def _reading(pipeline: Pipeline) -> Iterator[str]:
-    tolerance = pipeline.dead_letters.tolerance
+    tolerance = pipeline.dead_letters.limits
     dead = pipeline.dead_letters_table
     yield (
         f"Records that can't be decoded or converted are kept whole in `{dead}`. A batch of"

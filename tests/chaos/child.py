@@ -17,12 +17,14 @@ from uuid import uuid4
 import confluent_kafka.admin  # noqa: F401 - loaded before the fork, as everything here
 import sqlalchemy.dialects.sqlite  # noqa: F401
 
+from frazil.batch.letters import LetterChoice
 from frazil.batch.request import RunRequest
 from frazil.batch.target import Target
 from frazil.crash_points import VARIABLE
 from frazil.errors import FrazilError
 from frazil.iceberg import rest  # noqa: F401
 from frazil.project import Project
+from frazil.run import dead_letters as letters
 from frazil.run.ingest import ingest
 from frazil.run.inline import stage_inline
 from frazil.run.plan import plan_run
@@ -65,6 +67,12 @@ def run(project: Project, report: Report, request: RunRequest | None = None, clo
     planned = plan_run(project, pipeline, request or RunRequest(str(uuid4())), report, clock)
     if planned.plan is not None:
         ingest(project, pipeline, planned.plan, stage_inline, report, clock)
+
+
+def bring_home(project: Project, report: Report) -> None:
+    """Land what is good now of the dead letters."""
+    scope = Scope.of(project, project.pipeline(PIPELINE), report)
+    letters.bring_home(scope, LetterChoice(), RunRequest(str(uuid4()), reason="a test"))
 
 
 def replay(

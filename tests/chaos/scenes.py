@@ -13,7 +13,7 @@ from frazil.batch.target import EARLIEST
 from frazil.crash_points import CrashPoint
 from tests.chaos import child
 from tests.chaos.child import Deed
-from tests.chaos.lab import ORDERS, Lab
+from tests.chaos.lab import DEFAULTS, LENIENT, ORDERS, STRICT, Lab
 
 P = CrashPoint
 
@@ -92,13 +92,22 @@ def _landed(orders: Lab) -> None:
     orders.run()
 
 
+def _dead_letters(orders: Lab) -> Deed:
+    rules = {name: orders.options.get(name, DEFAULTS[name]) for name in LENIENT}
+    orders.configure(**STRICT)
+    _landed(orders)
+    orders.configure(**(LENIENT if rules == STRICT else rules))
+    return child.bring_home
+
+
 FIRST = Scene("first", (*DECIDE, *RECORD), _first)
 INGEST = Scene("ingest", (*READ, *DECIDE, *FOLLOW, *RECORD), _ingest, (1, 2))
 REPLAY = Scene("replay", (*READ, P.MANIFEST_WRITTEN, *BRANCH, *DECIDE[1:], *FOLLOW, *RECORD), _replay)
 RESET = Scene("reset", (*DECIDE, *FOLLOW, *RECORD), _reset)
 REWIND = Scene("rewind", (*DECIDE, *FOLLOW, *RECORD), _rewind)
+DEAD_LETTERS = Scene("dead_letters", (*READ[1:3], *DECIDE, *FOLLOW, *RECORD), _dead_letters)
 
-SCENES = (FIRST, INGEST, REPLAY, RESET, REWIND)
+SCENES = (FIRST, INGEST, REPLAY, RESET, REWIND, DEAD_LETTERS)
 BATCH = 24
 """Records of a batch in these scenes: a run has two or three."""
 

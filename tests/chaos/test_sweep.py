@@ -12,7 +12,20 @@ from tests.chaos import child
 from tests.chaos.child import Deed
 from tests.chaos.lab import LEDGER, LENIENT, LETTERS, ORDERS, STRICT, Catalog, Lab
 from tests.chaos.processes import kill_at
-from tests.chaos.scenes import BATCH, BRANCH, FIRST, FOLLOW, INGEST, RECORD, REPLAY, RESET, REWIND, SCENES, Scene
+from tests.chaos.scenes import (
+    BATCH,
+    BRANCH,
+    DEAD_LETTERS,
+    FIRST,
+    FOLLOW,
+    INGEST,
+    RECORD,
+    REPLAY,
+    RESET,
+    REWIND,
+    SCENES,
+    Scene,
+)
 
 MakeLab = Callable[..., Lab]
 P = CrashPoint
@@ -20,6 +33,7 @@ P = CrashPoint
 ONCE = [
     *map(INGEST.kill, INGEST.points),
     *map(REPLAY.kill, BRANCH),
+    *map(DEAD_LETTERS.kill, (P.STAGED, P.DECIDE_COMMITTED, P.FOLLOW_COMMITTED)),
 ]
 """Every crash point once; those of a retry need a rival and have their own test."""
 

@@ -9,7 +9,7 @@ import pytest
 from frazil.crash_points import CrashPoint
 from frazil.errors import Retryable
 from tests.chaos.lab import Catalog, Lab
-from tests.chaos.scenes import BATCH, INGEST, REPLAY, RESET, SCENES, Scene
+from tests.chaos.scenes import BATCH, DEAD_LETTERS, INGEST, REPLAY, RESET, SCENES, Scene
 
 MakeLab = Callable[..., Lab]
 P = CrashPoint
@@ -18,6 +18,7 @@ QUICK = [
     *map(INGEST.kill, (P.PLANNED, P.MANIFEST_WRITTEN, P.DECIDE_COMMITTING, P.FOLLOW_COMMITTING, P.RECORD_COMMITTING)),
     *map(REPLAY.kill, (P.BRANCH_STAGED, P.DECIDE_COMMITTING)),
     RESET.kill(P.DECIDE_COMMITTING),
+    *map(DEAD_LETTERS.kill, (P.STAGED, P.FOLLOW_COMMITTING)),
 ]
 
 

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from frazil.batch.facts import ClusterFacts, Range, Staged, TopicPartition
+from frazil.batch.facts import ClusterFacts, Counts, Range, Staged, TopicPartition
 from frazil.batch.plan import RunPlan
 from frazil.errors import Retryable, Terminal
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How many dead letters a batch may have; see the pipeline file."""
+    """How many dead letters a batch may have; see the pipeline file.
+
+    Attributes:
+        max_rate: Largest share of a batch's records.
+        min_records: Smaller batches are not judged by their rate.
+        max_count: Largest number, whatever the size of the batch; None for any.
+        fails: Whether a batch with more is refused; otherwise it is published, and somebody is told.
+    """
 
     max_rate: float
     min_records: int
     max_count: int | None
+    fails: bool = True
 
 
-def audit(ranges: tuple[Range, ...], staged: Staged, destination: str, dead_letters: str, tolerance: Tolerance) -> None:
+def audit(
+    ranges: tuple[Range, ...], staged: Staged, destination: str, dead_letters: str, tolerance: Tolerance
+) -> str | None:
     """Check a batch before it is decided.
+
+    Returns:
+        What somebody must be told although the batch is published, or None.
 
     Raises:
         Terminal: The numbers don't add up, or there are more dead letters than the pipeline tolerates.
@@ -32,11 +45,12 @@ def audit(ranges: tuple[Range, ...], staged: Staged, destination: str, dead_lett
             next_step="this is a fault of Frazil or of its reader, not of the data: please report these numbers",
         )
     too_many = too_many_dead(staged, tolerance)
-    if too_many:
+    if too_many and tolerance.fails:
         raise Terminal(
-            f"too many dead letters, nothing was published: {too_many}",
+            f"too many dead letters, nothing was published: {too_many}{_first_of(staged)}",
             next_step="mend the producer or the pipeline's columns, or raise dead_letters.tolerance in the pipeline file",
         )
+    return too_many
 
 
 def _partition_problems(ranges: tuple[Range, ...], staged: Staged) -> list[str]:
@@ -56,7 +70,7 @@ def _partition_problems(ranges: tuple[Range, ...], staged: Staged) -> list[str]:
 
 def _row_problems(staged: Staged, destination: str, dead_letters: str) -> list[str]:
     total = staged.total
-    expected = {destination: total.written, dead_letters: total.dead}
+    expected = {destination: total.written + staged.extra_rows, dead_letters: total.dead}
     return [
         f"table {table}: {rows} records, {staged.rows(table)} rows in its files"
         for table, rows in expected.items()
@@ -65,16 +79,35 @@ def _row_problems(staged: Staged, destination: str, dead_letters: str) -> list[s
 
 
 def too_many_dead(staged: Staged, tolerance: Tolerance) -> str | None:
-    """Why a batch with these counts is not published, or None: more dead letters than the pipeline tolerates."""
-    total = staged.total
+    """How a batch has more dead letters than the pipeline tolerates, or None if it has not."""
+    return exceeded(staged.total, staged.dead_codes, tolerance)
+
+
+def exceeded(total: Counts, dead_codes: Mapping[str, int], tolerance: Tolerance) -> str | None:
+    """How so many dead letters of so many records are more than tolerated, or None if they are not.
+
+    Args:
+        total: The batch's counts.
+        dead_codes: Its dead letters per reason code.
+        tolerance: How many it may have.
+    """
     rate = total.dead / total.read if total.read else 0.0
     by_rate = total.read >= tolerance.min_records and rate > tolerance.max_rate
     by_count = tolerance.max_count is not None and total.dead > tolerance.max_count
     if not by_rate and not by_count:
         return None
     allowed = f"at most {tolerance.max_rate:.1%}" if by_rate else f"at most {tolerance.max_count}"
-    codes = ", ".join(f"{code} {count}" for code, count in sorted(staged.dead_codes.items(), key=lambda item: -item[1]))
+    codes = ", ".join(f"{code} {count}" for code, count in sorted(dead_codes.items(), key=lambda item: -item[1]))
     return f"{total.dead} of {total.read} records ({rate:.1%}), {allowed} are tolerated ({codes})"
+
+
+def _first_of(staged: Staged) -> str:
+    """Where to look: the first dead letter by its coordinates."""
+    samples = [(of.topic, of.partition, of.offset, code, of.message) for code, of in staged.samples.items()]
+    if not samples:
+        return ""
+    topic, partition, offset, code, message = min(samples)
+    return f"; the first is topic {topic}, partition {partition}, offset {offset}: {code}: {message}"
 
 
 def check_identity(plan: RunPlan, facts: ClusterFacts, read: Collection[str], pipeline: str) -> None:

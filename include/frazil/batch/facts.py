@@ -92,11 +92,22 @@ class DeadSample:
     message: str
 
 
+LETTERS_NAMED = 100
+"""Dead letters of one batch that a run names one by one: a log must not grow with the damage."""
+
+
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """Everything staging brings back: counts per partition, dead letters per code, files per table, bytes read.
+    """Everything staging brings back.
 
-    Where records are only counted, also a sample of the dead letters of each code.
+    Attributes:
+        counts: Outcomes per partition.
+        dead_codes: Dead letters per reason code.
+        files: What nobody can see yet, per table.
+        bytes: Bytes of the keys and values that were read.
+        samples: The first dead letter of each code.
+        named: If asked for, the first dead letters by name: code, topic, partition, offset.
+        extra_rows: Rows of the destination beyond one per written record: of lists that were exploded.
     """
 
     counts: Mapping[TopicPartition, Counts] = field(default_factory=dict)
@@ -104,6 +115,8 @@ class Staged:
     files: Mapping[str, tuple[StagedFile, ...]] = field(default_factory=dict)
     bytes: int = 0
     samples: Mapping[str, DeadSample] = field(default_factory=dict)
+    named: tuple[tuple[str, str, int, int], ...] = ()
+    extra_rows: int = 0
 
     @property
     def total(self) -> Counts:
@@ -122,6 +135,8 @@ class Staged:
             "files": {table: [dataclasses.astuple(file) for file in files] for table, files in self.files.items()},
             "bytes": self.bytes,
             "samples": {code: dataclasses.astuple(sample) for code, sample in self.samples.items()},
+            "named": self.named,
+            "extra_rows": self.extra_rows,
         }
         return json.dumps(body, separators=(",", ":"))
 
@@ -135,6 +150,8 @@ class Staged:
             {table: tuple(StagedFile(*file) for file in files) for table, files in body["files"].items()},
             body["bytes"],
             {code: DeadSample(*sample) for code, sample in body["samples"].items()},
+            tuple((code, topic, partition, offset) for code, topic, partition, offset in body["named"]),
+            body["extra_rows"],
         )
 
     @classmethod
@@ -153,6 +170,8 @@ class Staged:
             {k: (*self.files.get(k, ()), *other.files.get(k, ())) for k in {*self.files, *other.files}},
             self.bytes + other.bytes,
             {**other.samples, **self.samples},
+            (*self.named, *other.named)[:LETTERS_NAMED],
+            self.extra_rows + other.extra_rows,
         )
 
 

@@ -10,14 +10,14 @@ from typing import Any, Literal
 
 from frazil.batch.facts import Counts, Fit, Range, StagedFile
 from frazil.batch.position import BatchMark, Position
-from frazil.batch.removal import Removal
+from frazil.batch.removal import Removal, RemovedRange
 from frazil.errors import Terminal
 
 MANIFEST_VERSION = 1
 """Version of the manifest's JSON."""
 
 Role = Literal["destination", "dead_letters"]
-Kind = Literal["start", "ingest", "replay", "reset", "rewind", "settle"]
+Kind = Literal["start", "ingest", "replay", "dead_letters", "reset", "rewind", "settle"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Manifest:
     Attributes:
         pipeline: Name of the pipeline.
         kind: `start` writes the start position of a first run, `ingest` lands records, `replay` lands a range again in
-            place of what it landed before, `reset` moves the position on demand, `rewind` does so after the closing
+            place of what it landed before, `dead_letters` lands dead letters that are good now, `reset` moves the position on demand, `rewind` does so after the closing
             table was rolled back, `settle` gives a follower its part in another way.
         batch: Batch id, unique per attempt.
         run: Id of the run.
@@ -109,6 +109,17 @@ class Manifest:
     def mark(self) -> BatchMark:
         """What every table of the batch holds once it has its part."""
         return BatchMark(self.position.n, self.batch, self.position.epoch)
+
+    def taken_out(self, part: TablePart) -> tuple[RemovedRange, ...]:
+        """What a part takes out for good; what its files only say anew is not among it."""
+        return part.removal.ranges if part.removal is not None and not self._rewrites(part) else ()
+
+    def rows_brought(self, part: TablePart) -> int:
+        """Rows that a part brings; what its files only say anew is not among them."""
+        return 0 if self._rewrites(part) else part.rows
+
+    def _rewrites(self, part: TablePart) -> bool:
+        return self.kind == "dead_letters" and part.role == "dead_letters"
 
     @property
     def parts(self) -> tuple[TablePart, ...]:

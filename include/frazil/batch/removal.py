@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from frazil.batch.facts import Range
@@ -45,10 +45,6 @@ class Removal:
 
     columns: Coordinates
     ranges: tuple[RemovedRange, ...]
-
-    def to_list(self) -> list[list[Any]]:
-        """The ranges as the ledger shows them: [topic, partition, start, end, since]."""
-        return [list(astuple(r)) for r in self.ranges]
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> Removal:

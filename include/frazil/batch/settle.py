@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from frazil.batch.facts import ClusterFacts, Range
+from frazil.batch.letters import undone
 from frazil.batch.position import Position
 from frazil.batch.removal import RemovedRange
 
@@ -21,6 +22,7 @@ class Landing:
         filtered: Records it left out on purpose.
         is_current: Whether it ran under the present pipeline file.
         removed: Letters it took out.
+        brought_home: Letters that it landed after all: nothing is owed for them while the batch stands.
     """
 
     n: int
@@ -29,6 +31,7 @@ class Landing:
     filtered: int = 0
     is_current: bool = True
     removed: tuple[RemovedRange, ...] = ()
+    brought_home: tuple[RemovedRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,16 @@ class Owed:
     whole: bool = True
 
 
+def standing(landings: Iterable[Landing]) -> tuple[Landing, ...]:
+    """The same with letters that were brought home among those that were taken out, unless a rewind took that back."""
+    known = tuple(landings)
+    taken_back = undone((of.n, of.removed) for of in known)
+    return tuple(
+        of if of.n in taken_back else replace(of, removed=(*of.removed, *of.brought_home), brought_home=())
+        for of in known
+    )
+
+
 def owed(landings: Iterable[Landing], after: int) -> tuple[Owed, ...]:
     """Letters of the batches above `after` that no later batch took out or replaced.
 
@@ -69,21 +82,27 @@ def owed(landings: Iterable[Landing], after: int) -> tuple[Owed, ...]:
 
 def _spared(of: Owed, removed: Iterable[RemovedRange]) -> Owed:
     """What a later batch left of them."""
-    ranges = of.ranges
-    for gone in removed:
-        if gone.since <= of.n:
-            ranges = tuple(part for r in ranges for part in _without(r, gone))
+    gone = [r for r in removed if r.since <= of.n]
+    if not gone:
+        return of
+    ranges = tuple(part for r in of.ranges for part in _without(r, gone))
     return of if ranges == of.ranges else replace(of, ranges=ranges, whole=False)
 
 
-def _without(r: Range, gone: RemovedRange) -> Iterator[Range]:
-    if gone.topic != r.topic or gone.partition not in (None, r.partition):
-        yield r
-        return
-    end = r.end if gone.end is None else gone.end
-    for part in (replace(r, end=min(r.end, gone.start)), replace(r, start=max(r.start, end))):
-        if part.span > 0:
-            yield part
+def _without(r: Range, gone: Iterable[RemovedRange]) -> Iterator[Range]:
+    """What is left of a range, in one sweep: a batch that brought letters home may name thousands of offsets."""
+    met = (
+        (of.start, r.end if of.end is None else of.end)
+        for of in gone
+        if of.topic == r.topic and of.partition in (None, r.partition) and of.start < r.end
+    )
+    at = r.start
+    for start, end in sorted(met):
+        if at < start:
+            yield replace(r, start=at, end=start)
+        at = max(at, end)
+    if at < r.end:
+        yield replace(r, start=at)
 
 
 def part_gone(of: Owed, position: Position, facts: ClusterFacts) -> tuple[Owed, tuple[Range, ...]]:

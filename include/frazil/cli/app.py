@@ -15,7 +15,22 @@ from typing import Annotated, Any
 import typer
 
 from frazil import __version__
-from frazil.cli import console, demo, history, lag, produce, replay, reset, run, settle, sql, stack, validate, verify
+from frazil.cli import (
+    console,
+    dead_letters,
+    demo,
+    history,
+    lag,
+    produce,
+    replay,
+    reset,
+    run,
+    settle,
+    sql,
+    stack,
+    validate,
+    verify,
+)
 from frazil.cli.lean_imports import leave_out
 from frazil.errors import EXIT_FAILED, FrazilError
 
@@ -105,6 +120,8 @@ def _globals(
 
 for _command, _examples in _COMMANDS:
     app.command(epilog="\n\n".join(f"Example: [cyan]{line}[/cyan]" for line in _examples))(_command)
+
+app.add_typer(dead_letters.app)
 
 
 def main() -> int:

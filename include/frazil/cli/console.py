@@ -48,7 +48,8 @@ def show_table(table: "Table") -> None:
     """Print a table in its full width: a page that is too narrow wraps lines, it cuts nothing."""
     console = out()
     width = console.measure(table, options=console.options.update(width=_ENDLESS)).maximum
-    console.print(table, width=max(width, 1), crop=False)
+    console.width = max(width, console.width)  # print() takes no more than the console has
+    console.print(table, crop=False)
 
 
 def headline(text: str) -> None:

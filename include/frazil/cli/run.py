@@ -191,3 +191,5 @@ def show_result(result: "RunResult") -> None:
     )
     for code, count in sorted(result.dead_codes.items(), key=lambda item: -item[1]):
         console.say(f"  dead letters {code}: {count:,}")
+    for said in result.tolerance_exceeded:
+        console.say(f"  more dead letters than tolerated, published nevertheless: {said}")

@@ -34,7 +34,8 @@ def verify(
 ) -> None:
     """Compare every record that Kafka still holds with its row or dead letter, value by value, and the ledger too.
 
-    An independent check: it shares no code with what writes. Exit code 1 with the first differences if there are any,
+    An independent check: it shares no code with what writes. So it does not compare the values of rows that other formats
+    than JSON or transforms made, and says so. Exit code 1 with the first differences if there are any,
     and if Kafka holds none of the records any more, so that nothing could be compared.
     """
     from frazil.project import Project
@@ -63,6 +64,10 @@ def _show(found: "Verification") -> None:
         console.say(str(difference))
     if found.count > _SHOWN:
         console.say(f"… and {found.count - _SHOWN:,} more")
+    if not found.values_compared:
+        console.say(
+            f"values were not compared, since {found.values_not_compared_because}: only places, bytes and counts"
+        )
     for count, what in _remarks(found):
         if count:
             console.say(f"{count:,} {what}")
@@ -78,7 +83,7 @@ def _remarks(found: "Verification") -> tuple[tuple[int, str], ...]:
         (found.foreign, "rows without Kafka columns, or of another pipeline, are not ours and are left alone"),
         (expired, "offsets that batches read are gone from Kafka: not compared"),
         (unchecked, "rows and dead letters have no record in Kafka any more, or no batch in the ledger: not compared"),
-        (lenient, "rows of batches under another pipeline file: nulls were accepted"),
+        (lenient, "rows of batches under another pipeline file: what it may have read otherwise was accepted"),
         (given_up, "bad records lost their dead letter, and it was given up on record"),
     )
 
@@ -89,7 +94,7 @@ def _verdict(found: "Verification") -> str:
         return f"{found.pipeline}: {found.count:,} difference{'s' if found.count > 1 else ''}, {looked_at}"
     if not found.records:
         return f"{found.pipeline}: nothing was compared, {looked_at}"
-    return f"{found.pipeline}: clean, {looked_at}"
+    return f"{found.pipeline}: clean{'' if found.values_compared else ' but for values'}, {looked_at}"
 
 
 def _table(found: "Verification") -> "Table":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import pyarrow as pa
@@ -66,7 +65,7 @@ LEDGER_SCHEMA = _schema(
         ("epoch", IntegerType(), True, "Epoch of the position"),
         ("batch", StringType(), True, "Batch id"),
         ("run", StringType(), True, "Id of the run that planned the batch"),
-        ("kind", StringType(), True, "start | ingest | replay | reset | rewind | settle"),
+        ("kind", StringType(), True, "start | ingest | replay | dead_letters | reset | rewind | settle"),
         ("table", StringType(), True, "Table this row is about"),
         ("role", StringType(), True, "destination | dead_letters"),
         (
@@ -109,7 +108,7 @@ LEDGER_SCHEMA = _schema(
 
 DEAD_LETTER_SCHEMA = Schema(
     NestedField(1, "code", StringType(), required=True, doc="Reason code"),
-    NestedField(2, "stage", StringType(), required=True, doc="decode | convert | route"),
+    NestedField(2, "stage", StringType(), required=True, doc="decode | transform | convert | route"),
     NestedField(3, "message", StringType(), required=True, doc="What was expected and what was found"),
     NestedField(4, "path", StringType(), required=False, doc="Field path in the value"),
     NestedField(5, "key", BinaryType(), required=False, doc="Key, as it came"),
@@ -133,20 +132,24 @@ DEAD_LETTER_SCHEMA = Schema(
     NestedField(10, "offset", LongType(), required=True, doc="Kafka offset"),
     NestedField(11, "timestamp", TimestamptzType(), required=False, doc="Kafka timestamp"),
     NestedField(15, "_frazil_batch", LongType(), required=False, doc="Number of the batch that kept it"),
+    NestedField(16, "attempts", IntegerType(), required=False, doc="How often it was decoded; null: once"),
+    NestedField(
+        17, "landed_batch", LongType(), required=False, doc="Number of the batch that landed it after all, if one did"
+    ),
 )
 
 
-def with_all_columns(ledger: Table) -> Table:
-    """The ledger, with the columns that an older Frazil did not have.
+def with_all_columns(table: Table, name: str, wanted: Schema) -> Table:
+    """A ledger or dead-letter table, with the columns that an older Frazil did not have.
 
     Raises:
-        Retryable: The catalog can't be reached, or others change the ledger at the same moment.
+        Retryable: The catalog can't be reached, or others change the table at the same moment.
     """
-    if {field.name for field in LEDGER_SCHEMA.fields} <= {field.name for field in ledger.schema().fields}:
-        return ledger
-    with translated("adding columns to the ledger"), ledger.update_schema() as update:
-        update.union_by_name(LEDGER_SCHEMA)
-    return ledger
+    if {field.name for field in wanted.fields} <= {field.name for field in table.schema().fields}:
+        return table
+    with translated(f"adding columns to table {name}"), table.update_schema() as update:
+        update.union_by_name(wanted)
+    return table
 
 
 def ledger_rows(rows: list[dict[str, Any]]) -> pa.Table:
@@ -168,17 +171,3 @@ def read_ledger(lake: Lake, table: str, pipeline: str, run: str | None = None) -
     with translated(f"reading ledger {table}"):
         rows: list[dict[str, Any]] = found.scan(row_filter=where).to_arrow().to_pylist()
     return sorted(rows, key=lambda row: (row["n"], row["role"] != "destination", row["table"]))
-
-
-def code_counts(lake: Lake, dead_letters: str) -> dict[str, int]:
-    """Dead letters of a table per reason code, the most frequent first. Empty if there is no such table yet.
-
-    Raises:
-        Retryable: The catalog or the storage can't be read now.
-    """
-    found = lake.find_table(dead_letters)
-    if found is None:
-        return {}
-    with translated(f"counting dead letters of {dead_letters}"):
-        counted = Counter(found.scan(selected_fields=("code",)).to_arrow()["code"].to_pylist())
-    return dict(sorted(counted.items(), key=lambda item: (-item[1], item[0])))

@@ -205,20 +205,22 @@ class Rewriter:
         # Coordinates alone are read first: most files go as a whole, or only seem to match by their statistics.
         coordinates = table.schema().select(*_names(self._removal.columns))
         going = staying = 0
-        for batch in _read(table, task, coordinates):
+        for batch in file_rows(table, task, coordinates):
             hits = pc.sum(matches(batch, self._removal)).as_py() or 0
             going, staying = going + hits, staying + batch.num_rows - hits
         return _Outcome(going, self._survivors(table, task) if going and staying else ())
 
     def _survivors(self, table: Table, task: FileScanTask) -> tuple[StagedFile, ...]:
         writer = DataFileWriter(staging_table(self._name, table))
-        for batch in _read(table, task, table.schema()):
+        for batch in file_rows(table, task, table.schema()):
             writer.write(batch.filter(pc.invert(matches(batch, self._removal))))
         return writer.close()
 
 
-def _read(table: Table, task: FileScanTask, columns: Schema) -> Iterator[pa.RecordBatch]:
+def file_rows(
+    table: Table, task: FileScanTask, columns: Schema, where: BooleanExpression | None = None
+) -> Iterator[pa.RecordBatch]:
     """Rows of one data file as the table shows them, position deletes applied, a batch at a time."""
-    scan = ArrowScan(table.metadata, table.io, columns, AlwaysTrue())
+    scan = ArrowScan(table.metadata, table.io, columns, where or AlwaysTrue())
     deletes = _read_all_delete_files(table.io, [task])
     return scan._record_batches_from_scan_tasks_and_deletes([task], deletes)

@@ -88,6 +88,13 @@ def iceberg_type(of: ColumnType, ids: Iterator[int]) -> IcebergType:
             )
 
 
+def arrow_type(of: ColumnType) -> pa.DataType:
+    """The Arrow type of a declared type, as tables have it."""
+    return schema_to_pyarrow(
+        Schema(NestedField(0, "_", iceberg_type(of, itertools.count(1)))), include_field_ids=False
+    )[0].type
+
+
 def declared_schema(destination: model.Destination) -> Schema:
     """Schema of a new table: the declared columns, then the Kafka columns and the batch number."""
     ids = itertools.count(1)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
 from typing import Any
 
-from frazil.iceberg.ledger import code_counts, read_ledger
+from frazil.iceberg.ledger import read_ledger
+from frazil.iceberg.letters import open_letters
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
+from frazil.run.open_letters import letter_history
 
 Row = Mapping[str, Any]
 """One row of the ledger. Older ledgers lack some columns."""
@@ -107,12 +110,18 @@ def history(project: Project, pipeline: Pipeline) -> list[BatchHistory]:
 
 
 def dead_letter_counts(project: Project, pipeline: Pipeline) -> dict[str, int]:
-    """Dead letters that are there now per reason code, the most frequent first.
+    """Open dead letters per reason code, the most frequent first.
 
     Raises:
         Retryable: The catalog or the storage can't be read now.
     """
-    return code_counts(project.lake(pipeline.catalog), pipeline.dead_letters_table)
+    lake, name = project.lake(pipeline.catalog), pipeline.dead_letters_table
+    table = lake.find_table(name)
+    if table is None:
+        return {}
+    past = letter_history(read_ledger(lake, pipeline.ledger_table, pipeline.name))
+    counted = Counter(letter.code for letter in open_letters(table, name, past.taken_back))
+    return dict(sorted(counted.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _batch(rows: Sequence[Row]) -> BatchHistory:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from frazil.kafka.observe import observe
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
-from frazil.report.history import BatchHistory, history
+from frazil.report.history import BatchHistory, dead_letter_counts, history
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def reconcile(project: Project, pipeline: Pipeline) -> Reconciliation:
     """
     lake = project.lake(pipeline.catalog)
     rows = lake.load_table(pipeline.destinations[0].table).scan().count()
-    dead = lake.load_table(pipeline.dead_letters_table).scan().count()
+    dead = sum(dead_letter_counts(project, pipeline).values())
     filtered = sum(batch.filtered for batch in history(project, pipeline))
     return Reconciliation(landing(project, pipeline).produced, rows, dead, filtered)
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 
 import pyarrow as pa
 
-from frazil.batch.audit import Tolerance, check_identity, too_many_dead
+from frazil.batch.audit import check_identity, too_many_dead
 from frazil.batch.cut import cut
 from frazil.batch.facts import ClusterFacts, Counts, DeadSample, Range, Staged, TopicFacts, TopicPartition
 from frazil.batch.plan import PlannedTopic, RunPlan, skipped, start_position
@@ -21,12 +21,13 @@ from frazil.iceberg.schema import arrow_columns, check_destination, declared_col
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.run.plan import planned_topics
+from frazil.run.record_spec import record_spec
 from frazil.run.scope import Clock, Report, Scope, unheard, utc_now
 from frazil.run.source import observe_source, offsets_of, start_target
 from frazil.run.stage import Stage, StageOrder
-from frazil.run.staging import record_spec
 from frazil.run.standing import Standing, batch_offsets, standing
 from frazil.run.tables import find_tables
+from frazil.run.tolerance import tolerance_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class DryRun:
         samples: The first dead letter found of each code.
         partitions: The same, partition by partition.
         too_many_dead: Why a run would not publish these records; None if it would.
-        remarks: What else the next run does before it reads.
+        remarks: What else the next run does or says.
         seconds: How long it took.
     """
 
@@ -198,7 +199,9 @@ def dry_run(
     now = _standing(scope)
     ranges = next(cut(plan.ranges, batch_offsets(pipeline, now)), ())
     staged = _staged(scope, plan, ranges, stage)
-    limit = pipeline.dead_letters.tolerance
+    tolerance = tolerance_of(pipeline)
+    too_many = too_many_dead(staged, tolerance)
+    alert = [f"a run would publish this and say loudly: {too_many}"] if too_many and not tolerance.fails else []
     return DryRun(
         pipeline=pipeline.name,
         run=plan.run,
@@ -209,8 +212,8 @@ def dry_run(
         dead_codes=dict(sorted(staged.dead_codes.items())),
         samples=dict(sorted(staged.samples.items())),
         partitions=tuple(_looks(plan, ranges, staged)),
-        too_many_dead=too_many_dead(staged, Tolerance(limit.max_rate, limit.min_records, limit.max_count)),
-        remarks=_remarks(now, pipeline),
+        too_many_dead=too_many if tolerance.fails else None,
+        remarks=(*_remarks(now, pipeline), *alert),
         seconds=round(time.monotonic() - began, 3),
     )
 
@@ -226,9 +229,10 @@ def _staged(scope: Scope, plan: RunPlan, ranges: tuple[Range, ...], stage: Stage
         cluster=scope.cluster,
         ranges=ranges,
         records_per_task=pipeline.limits.records_per_task,
-        spec=record_spec(pipeline, _columns(scope)),
+        spec=record_spec(pipeline, _columns(scope), scope.schemas),
         destination=None,
         dead_letters=None,
+        payload=pipeline.dead_letters.payload,
     )
     staged = stage(order)
     check_identity(plan, observe_source(scope), {r.topic for r in ranges}, pipeline.name)

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from frazil.batch.facts import Range
-from frazil.batch.manifest import Manifest
+from frazil.batch.manifest import Manifest, TablePart
 from frazil.run.standing import TableMark
 
 
@@ -63,14 +63,19 @@ def entry_rows(
             "table": part.table,
             "role": part.role,
             "snapshot_id": snapshots[part.table],
-            "rows": part.rows,
+            "rows": manifest.rows_brought(part),
             "files": len(part.files),
             "bytes": part.size,
             "table_uuid": part.fit.uuid,
-            "removed": json.dumps(part.removal.to_list()) if part.removal else None,
+            "removed": _removed_json(manifest, part),
         }
         for part in manifest.parts
     ]
+
+
+def _removed_json(manifest: Manifest, part: TablePart) -> str | None:
+    gone = manifest.taken_out(part)
+    return json.dumps([dataclasses.astuple(r) for r in gone]) if gone else None
 
 
 def ranges_json(ranges: tuple[Range, ...]) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 from frazil.batch.facts import Range
 from frazil.batch.manifest import Manifest
 from frazil.batch.position import Position
-from frazil.batch.removal import RemovedRange, landed_after
-from frazil.batch.settle import Landing, Owed, owed, part_gone
+from frazil.batch.removal import RemovedRange, landed_after, replaced
+from frazil.batch.settle import Landing, Owed, owed, part_gone, standing
 from frazil.errors import Terminal
 from frazil.iceberg.holdings import BATCH_KEY, RolledBack, lookup
 from frazil.iceberg.landed import summaries
@@ -75,7 +75,7 @@ def letters_debt(scope: Scope, now: Standing, last: Unfinished | None) -> Debt:
     pipeline, after = scope.pipeline, -1 if now.dead_letters is None else now.dead_letters.n
     manifests = last.all if last is not None else ()
     rows = read_ledger(scope.lake, pipeline.ledger_table, pipeline.name)
-    landings = [*_landings(scope, rows), *(_landing(scope, of) for _, of in manifests)]
+    landings = standing([*_landings(scope, rows), *(_landing(scope, of) for _, of in manifests)])
     position = now.position or Position(0, 0, "")
     owing = owed(landings, after)
     topics = sorted({r.topic for of in owing for r in of.ranges})
@@ -143,7 +143,12 @@ def _landings(scope: Scope, rows: Iterable[Row]) -> Iterator[Landing]:
             filtered=first["records_filtered"],
             is_current=first["config"] == scope.pipeline.outcome_fingerprint,
             removed=tuple(RemovedRange(*r) for row in letters for r in json.loads(row.get("removed") or "[]")),
+            brought_home=_brought_home(_read(first), Position.from_json(first["position"]), first["kind"]),
         )
+
+
+def _brought_home(ranges: tuple[Range, ...], position: Position, kind: str) -> tuple[RemovedRange, ...]:
+    return replaced(ranges, position) if kind == "dead_letters" else ()
 
 
 def _read(row: Row) -> tuple[Range, ...]:
@@ -156,14 +161,16 @@ def _read(row: Row) -> tuple[Range, ...]:
 
 def _landing(scope: Scope, manifest: Manifest) -> Landing:
     reads = manifest.kind in _READING
-    removals = (part.removal for part in manifest.followers if part.role == "dead_letters")
+    letters = [part for part in manifest.followers if part.role == "dead_letters" and manifest.kind != "settle"]
+    gone = (r for part in letters for r in manifest.taken_out(part))
     return Landing(
         n=manifest.position.n,
         ranges=manifest.ranges if reads else (),
         dead=manifest.counts.dead if reads else 0,
         filtered=manifest.counts.filtered,
         is_current=manifest.config == scope.pipeline.outcome_fingerprint,
-        removed=tuple(r for of in removals if of is not None and manifest.kind != "settle" for r in of.ranges),
+        removed=tuple(gone),
+        brought_home=_brought_home(manifest.ranges, manifest.position, manifest.kind),
     )
 
 

@@ -21,10 +21,11 @@ from frazil.iceberg.table import staging_table
 from frazil.kafka.read import read_range
 from frazil.records.dead import DeadCode, Reason, dead_letters
 from frazil.records.decode import Decoder
+from frazil.records.redaction import Payload, redacted
 from frazil.run.manifests import row_columns
+from frazil.run.record_spec import record_spec
 from frazil.run.scope import Scope
 from frazil.run.stage import numbered
-from frazil.run.staging import record_spec
 from frazil.run.tables import Tables
 
 READ_ACROSS = 1_000
@@ -59,14 +60,16 @@ def restage(scope: Scope, tables: Tables, batches: tuple[Owed, ...]) -> Restaged
         Terminal: Records in the ranges are gone.
     """
     writer = DataFileWriter(staging_table(scope.pipeline.dead_letters_table, tables.dead_letters))
+    payload = scope.pipeline.dead_letters.payload
     letters, missing = {}, {}
     problems = []
     for of in batches:
-        dead_count, good_count = _write_dead(_without_rows(scope, tables, of), writer, of.n)
+        dead_count, good_count = _write_dead(_without_rows(scope, tables, of), writer, of.n, payload)
         decided = verdict(of, dead_count, good_count)
         if decided.with_good and good_count:
             # Read again rather than kept from the first time: they may be as large as a batch.
-            _require_same(scope, of, good_count, _write_good(_without_rows(scope, tables, of), writer, of.n))
+            found = _write_good(_without_rows(scope, tables, of), writer, of.n, payload)
+            _require_same(scope, of, good_count, found)
         letters[of.n] = dead_count + (good_count if decided.with_good else 0)
         missing[of.n] = decided.missing
         problems += [decided.problem] if decided.problem else []
@@ -74,21 +77,21 @@ def restage(scope: Scope, tables: Tables, batches: tuple[Owed, ...]) -> Restaged
     return Restaged(writer.close(), letters, missing, tuple(problems))
 
 
-def _write_dead(found: Iterator[_Split], writer: DataFileWriter, n: int) -> tuple[int, int]:
+def _write_dead(found: Iterator[_Split], writer: DataFileWriter, n: int, payload: Payload) -> tuple[int, int]:
     """Write the bad ones as letters, and count bad and good ones."""
     dead_count = good_count = 0
     for dead, good in found:
-        writer.write(numbered(dead, n))
+        writer.write(numbered(redacted(dead, payload), n))
         dead_count += dead.num_rows
         good_count += good.num_rows
     return dead_count, good_count
 
 
-def _write_good(found: Iterator[_Split], writer: DataFileWriter, n: int) -> int:
+def _write_good(found: Iterator[_Split], writer: DataFileWriter, n: int, payload: Payload) -> int:
     """Write the good ones as letters, and count them."""
     count = 0
     for _, good in found:
-        writer.write(numbered(_once_bad(good, n), n))
+        writer.write(numbered(redacted(_once_bad(good, n), payload), n))
         count += good.num_rows
     return count
 
@@ -109,7 +112,7 @@ def _without_rows(scope: Scope, tables: Tables, of: Owed) -> Iterator[_Split]:
     landed = offsets_of_batch(tables.destination, destination.table, columns, of.n) if columns else {}
     # What the batch did with records without a value is told by its counts, not by the present pipeline file.
     spec = replace(
-        record_spec(scope.pipeline, arrow_columns(tables.destination, destination)),
+        record_spec(scope.pipeline, arrow_columns(tables.destination, destination), scope.schemas),
         tombstone="filter" if of.filtered else "dead_letter",
         kafka_columns=None,
     )

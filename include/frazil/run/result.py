@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from frazil.batch.audit import exceeded
+from frazil.batch.facts import Counts
 from frazil.batch.position import Position
 from frazil.iceberg.ledger import read_ledger
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.run.standing import standing
 from frazil.run.tables import open_tables
+from frazil.run.tolerance import tolerance_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,7 @@ class RunResult:
         position: Topic -> next offset per partition, after the run.
         snapshots: Snapshots of the destination, one per batch.
         seconds: From the plan to the last row of the ledger, 0 without a batch.
+        tolerance_exceeded: Of each batch that was published with more dead letters than tolerated, how many it had.
     """
 
     pipeline: str
@@ -44,6 +48,7 @@ class RunResult:
     position: Mapping[str, list[int]]
     snapshots: tuple[int, ...]
     seconds: float
+    tolerance_exceeded: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """One line of JSON."""
@@ -74,7 +79,16 @@ def run_result(project: Project, pipeline: Pipeline, run_id: str) -> RunResult:
         position=_position(project, pipeline, rows),
         snapshots=tuple(row["snapshot_id"] for row in rows if row["snapshot_id"] is not None),
         seconds=round((rows[-1]["recorded_at"] - rows[0]["planned_at"]).total_seconds(), 3) if rows else 0.0,
+        tolerance_exceeded=tuple(_exceeded(rows, pipeline)),
     )
+
+
+def _exceeded(rows: list[dict[str, Any]], pipeline: Pipeline) -> Iterator[str]:
+    tolerance = tolerance_of(pipeline)
+    for row in rows:
+        counts = Counts(*(row[f"records_{of}"] for of in ("read", "written", "dead", "filtered")))
+        if said := exceeded(counts, json.loads(row["dead_codes"]), tolerance):
+            yield f"batch {row['n']}: {said}"
 
 
 def _position(project: Project, pipeline: Pipeline, rows: list[dict[str, Any]]) -> dict[str, list[int]]:

@@ -103,13 +103,21 @@ def _start(scope: Scope, rows: list[dict[str, Any]]) -> Position:
 
 def _recorded(rows: list[dict[str, Any]], n: int) -> Iterator[Abandoned]:
     removing = {row["n"] for row in rows if row.get("removed")}
+    settled = max((row["n"] for row in rows if row["kind"] == "settle" and row["role"] == "dead_letters"), default=0)
     for row in rows:
         if row["role"] == "destination" and row["n"] > n:
-            yield Abandoned(Position.from_json(row["position"]), _replayed(row), row["n"] in removing)
+            lost = row["kind"] == "dead_letters" and row["n"] < settled
+            yield Abandoned(
+                Position.from_json(row["position"]), _replayed(row, lost=lost), lost or row["n"] in removing
+            )
 
 
-def _replayed(row: dict[str, Any]) -> tuple[Range, ...]:
-    return tuple(Range(*r) for r in json.loads(row["ranges"])) if row["kind"] == "replay" else ()
+def _replayed(row: dict[str, Any], *, lost: bool) -> tuple[Range, ...]:
+    """What must be read again from its beginning: letters that a batch took out went for good.
+
+    Letters that were brought home are still there, and open again, unless the table was settled while they were rows.
+    """
+    return tuple(Range(*r) for r in json.loads(row["ranges"])) if row["kind"] == "replay" or lost else ()
 
 
 def _unrecorded(scope: Scope, tables: Tables, now: Standing) -> Iterator[Abandoned]:
@@ -119,8 +127,10 @@ def _unrecorded(scope: Scope, tables: Tables, now: Standing) -> Iterator[Abandon
         return
     last = read_manifest(tables, scope.pipeline, mark, None)[0]
     for manifest in (*recovered(tables.destination, last), last):
-        is_replay = manifest.kind == "replay"
-        removed = any(part.removal for part in manifest.parts)
+        # A settle that recovers the batch before it is the last one: letters that were rows then are in no table.
+        is_lost = manifest.kind == "dead_letters" and manifest is not last and last.kind == "settle"
+        is_replay = manifest.kind == "replay" or is_lost
+        removed = is_lost or any(manifest.taken_out(part) for part in manifest.parts)
         yield Abandoned(manifest.position, manifest.ranges if is_replay else (), removed)
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from frazil.iceberg.catalog import Lake
 from frazil.kafka.cluster import Cluster
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
+
+if TYPE_CHECKING:
+    from frazil.registry.client import RegistrySchemas
 
 Report = Callable[[str], None]
 """Takes one line for people who watch."""
@@ -47,6 +51,18 @@ class Scope:
         """
         lake, cluster = project.lake(pipeline.catalog), project.cluster(pipeline.source.cluster)
         return cls(project, pipeline, lake, cluster, report, clock)
+
+    @property
+    def schemas(self) -> RegistrySchemas | None:
+        """The Schema Registry that the pipeline names, if it does.
+
+        Raises:
+            Terminal: The settings don't know it.
+        """
+        from frazil.registry.client import RegistrySchemas
+
+        name = self.pipeline.value.registry
+        return None if name is None else RegistrySchemas(self.project.registry(name))
 
     def stamp(self) -> str:
         """The time as manifests and plans write it."""

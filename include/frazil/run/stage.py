@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.batch.facts import Counts, DeadSample, Range, Staged
+from frazil.batch.facts import LETTERS_NAMED, Counts, DeadSample, Range, Staged
 from frazil.crash_points import CrashPoint, reached
 from frazil.iceberg.data_files import DataFileWriter, StagingTable
 from frazil.kafka.cluster import Cluster
 from frazil.records.decode import Decoder
+from frazil.records.redaction import Payload, redacted
 from frazil.records.spec import RecordSpec
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ class StageOrder:
         spec: How values become rows.
         destination: Where rows go; None to count only.
         dead_letters: Where dead letters go; None to count only.
+        payload: What a dead letter keeps of its record.
+        names_letters: Whether dead letters are to be named one by one, the first of them.
     """
 
     pipeline: str
@@ -45,6 +48,8 @@ class StageOrder:
     spec: RecordSpec
     destination: StagingTable | None
     dead_letters: StagingTable | None
+    payload: Payload = "full"
+    names_letters: bool = False
 
 
 class Stage(Protocol):
@@ -68,11 +73,11 @@ def stage_records(order: StageOrder, batches: Iterable[pa.RecordBatch]) -> Stage
         outcomes = decoder.decode(batch)
         if rows is not None:
             rows.write(outcomes.rows)
+        letters = redacted(outcomes.dead, order.payload)
         if dead is not None:
-            dead.write(numbered(outcomes.dead, order.n))
-        else:
-            whole = whole.merge(Staged(samples=_samples(outcomes.dead, whole.samples)))
-        whole = whole.merge(_counted(outcomes)).merge(Staged(bytes=_bytes(batch)))
+            dead.write(numbered(letters, order.n))
+        shown = Staged(samples=_samples(letters, whole.samples), named=_named(order, letters, len(whole.named)))
+        whole = whole.merge(_counted(outcomes)).merge(Staged(bytes=_bytes(batch))).merge(shown)
         reached(CrashPoint.STAGING)
     files = {writer.name: writer.close() for writer in (rows, dead) if writer is not None}
     return whole.merge(Staged(files=files))
@@ -89,8 +94,15 @@ def _bytes(batch: pa.RecordBatch) -> int:
 
 
 def numbered(dead: pa.RecordBatch, n: int) -> pa.RecordBatch:
-    """Dead letters with the number of the batch that keeps them."""
-    return dead.append_column(DEAD_LETTER_BATCH_COLUMN, pa.array([n] * dead.num_rows, pa.int64()))
+    """Dead letters with the number of the batch that keeps them, decoded once and not landed."""
+    size = dead.num_rows
+    added = {
+        DEAD_LETTER_BATCH_COLUMN: pa.repeat(pa.scalar(n, pa.int64()), size),
+        "attempts": pa.repeat(pa.scalar(1, pa.int32()), size),
+        "landed_batch": pa.nulls(size, pa.int64()),
+    }
+    columns = [*dead.columns, *added.values()]
+    return pa.RecordBatch.from_arrays(columns, [*dead.schema.names, *added])
 
 
 def _samples(dead: pa.RecordBatch, known: Collection[str]) -> dict[str, DeadSample]:
@@ -101,6 +113,15 @@ def _samples(dead: pa.RecordBatch, known: Collection[str]) -> dict[str, DeadSamp
     return {code: DeadSample(r["topic"], r["partition"], r["offset"], r["message"]) for code, r in rows.items()}
 
 
+def _named(order: StageOrder, dead: pa.RecordBatch, known: int) -> tuple[tuple[str, str, int, int], ...]:
+    """Code and coordinates of letters, as many as are still named."""
+    if not order.names_letters or not dead.num_rows or known >= LETTERS_NAMED:
+        return ()
+    few = dead.slice(0, LETTERS_NAMED - known)
+    columns = (few.column(name).to_pylist() for name in ("code", "topic", "partition", "offset"))
+    return tuple(zip(*columns, strict=True))
+
+
 def _counted(outcomes: Outcomes) -> Staged:
     counts = {}
     codes: dict[str, int] = {}
@@ -108,4 +129,5 @@ def _counted(outcomes: Outcomes) -> Staged:
         counts[key.topic, key.partition] = Counts(of.read, of.written, sum(of.dead.values()), sum(of.filtered.values()))
         for code, count in of.dead.items():
             codes[code.value] = codes.get(code.value, 0) + count
-    return Staged(counts, codes)
+    written = sum(of.written for of in counts.values())
+    return Staged(counts, codes, extra_rows=outcomes.rows.num_rows - written)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-import pyarrow as pa
-
 from frazil.batch import audit as batch_audit
 from frazil.batch.facts import Range, Staged
 from frazil.batch.plan import RunPlan
@@ -14,12 +12,12 @@ from frazil.crash_points import CrashPoint, reached
 from frazil.errors import FrazilError
 from frazil.iceberg.schema import arrow_columns
 from frazil.iceberg.table import delete_files, staging_table
-from frazil.pipeline.model import Pipeline
-from frazil.records.spec import KafkaColumns, RecordSpec
+from frazil.run.record_spec import record_spec
 from frazil.run.scope import Scope
 from frazil.run.source import observe_source
 from frazil.run.stage import Stage, StageOrder
 from frazil.run.tables import Tables
+from frazil.run.tolerance import named_letters, tolerance_of
 
 
 @dataclass(frozen=True)
@@ -70,25 +68,25 @@ def stage_batch(run: Ingestion, tables: Tables, n: int, ranges: tuple[Range, ...
 
 def _audit(scope: Scope, plan: RunPlan, ranges: tuple[Range, ...], staged: Staged) -> None:
     pipeline = scope.pipeline
-    tolerance = pipeline.dead_letters.tolerance
-    batch_audit.audit(
-        ranges,
-        staged,
-        pipeline.destinations[0].table,
-        pipeline.dead_letters_table,
-        batch_audit.Tolerance(tolerance.max_rate, tolerance.min_records, tolerance.max_count),
+    for line in named_letters(staged):
+        scope.report(line)
+    too_many = batch_audit.audit(
+        ranges, staged, pipeline.destinations[0].table, pipeline.dead_letters_table, tolerance_of(pipeline)
     )
+    if too_many is not None:
+        scope.report(f"ALERT: too many dead letters, published nevertheless: {too_many}")
     read = {r.topic for r in ranges}
     batch_audit.check_identity(plan, observe_source(scope), read, pipeline.name)
 
 
-def discard(scope: Scope, tables: Tables, staged: Staged, failure: FrazilError) -> None:
-    """Remove files that were never part of a commit request. The failure that led here is told whatever happens."""
+def discard(scope: Scope, tables: Tables, staged: Staged, failure: FrazilError | None = None) -> None:
+    """Remove files that were never part of a commit request. A failure that led here is told whatever happens."""
     try:
         delete_files(tables.destination, [file.path for files in staged.files.values() for file in files])
     except FrazilError as error:
         scope.report(f"staged files are left to orphan removal: {error.message}")
-        failure.add_note(f"staged files could not be deleted: {error.message}")
+        if failure is not None:
+            failure.add_note(f"staged files could not be deleted: {error.message}")
 
 
 def stage_order(scope: Scope, tables: Tables, n: int, ranges: tuple[Range, ...]) -> StageOrder:
@@ -101,18 +99,9 @@ def stage_order(scope: Scope, tables: Tables, n: int, ranges: tuple[Range, ...])
         cluster=scope.cluster,
         ranges=ranges,
         records_per_task=pipeline.limits.records_per_task,
-        spec=record_spec(pipeline, arrow_columns(tables.destination, destination)),
+        spec=record_spec(pipeline, arrow_columns(tables.destination, destination), scope.schemas),
         destination=staging_table(destination.table, tables.destination),
         dead_letters=staging_table(pipeline.dead_letters_table, tables.dead_letters),
-    )
-
-
-def record_spec(pipeline: Pipeline, columns: pa.Schema) -> RecordSpec:
-    """How values become rows with these columns."""
-    names = pipeline.destinations[0].kafka_columns
-    return RecordSpec(
-        columns=columns,
-        value_format=pipeline.value.format,
-        tombstone=pipeline.value.null_value,
-        kafka_columns=KafkaColumns(**names.model_dump()) if names else None,
+        payload=pipeline.dead_letters.payload,
+        names_letters=pipeline.dead_letters.log,
     )

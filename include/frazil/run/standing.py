@@ -252,5 +252,5 @@ def _summary(found: Held | RolledBack | None) -> Mapping[str, str]:
 
 
 def _record_bytes(summary: Mapping[str, str]) -> float | None:
-    read = int(summary.get(READ_KEY, 0))
-    return int(summary.get(BYTES_KEY, 0)) / read if read else None
+    read, size = (int(summary.get(key, 0)) for key in (READ_KEY, BYTES_KEY))
+    return size / read if read and size else None

@@ -65,7 +65,11 @@ def open_tables(lake: Lake, pipeline: Pipeline, recreate: Collection[str] = ()) 
     ledger, dead_letters, closing = (found[name] for name in names)
     if ledger is None or dead_letters is None or closing is None:
         raise Retryable(f"pipeline {pipeline.name}: a table vanished while the tables were opened")
-    return Tables(closing, dead_letters, with_all_columns(ledger))
+    return Tables(
+        closing,
+        with_all_columns(dead_letters, pipeline.dead_letters_table, DEAD_LETTER_SCHEMA),
+        with_all_columns(ledger, pipeline.ledger_table, LEDGER_SCHEMA),
+    )
 
 
 def find_tables(lake: Lake, pipeline: Pipeline) -> Tables | None:

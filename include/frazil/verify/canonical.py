@@ -9,7 +9,7 @@
 | uuid, fixed, binary | bytes |
 | list | tuple |
 | struct | tuple, in the order of the declared fields |
-| map | tuple of (key, value), sorted by key: a map has no order |
+| map | tuple of (key, value), sorted by key (by its notation, if it has parts): a map has no order |
 
 One difference can't be seen: PyIceberg 0.12 hands out a list of structs that is null as an empty one (its projection
 rebuilds such lists without their null mask), so an empty list of structs counts as null here.
@@ -17,7 +17,7 @@ rebuilds such lists without their null mask), so an empty list of structs counts
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import MAX_PREC, Context
 from hashlib import blake2b
 from typing import Any
@@ -62,7 +62,7 @@ def _plain_nested(of: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(of):
         return pa.struct([_plain_field(field) for field in of])
     if pa.types.is_map(of):
-        return pa.map_(of.key_field, _plain_field(of.item_field))
+        return pa.map_(_plain_field(of.key_field), _plain_field(of.item_field))
     make = pa.large_list if pa.types.is_large_list(of) else pa.list_
     return make(_plain_field(of.value_field))
 
@@ -82,8 +82,8 @@ def _freezer(of: ColumnType) -> Freeze | None:
         case StructOf(fields):
             parts = [(name, _optional(_freezer(of_field))) for name, of_field in fields]
             return lambda struct: tuple([freeze(struct[name]) for name, freeze in parts])
-        case MapOf(_, value):
-            return _map_freezer(_optional(_freezer(value)))
+        case MapOf(key, value):
+            return _map_freezer(_optional(_freezer(key)), _optional(_freezer(value)))
         case Primitive("decimal", (_, scale)):
             return lambda number: int(number.scaleb(scale, _EXACT))
     return None
@@ -99,12 +99,17 @@ def empty_list(element: ColumnType) -> tuple[()] | None:
     return None if isinstance(element, StructOf) else ()
 
 
-def _map_freezer(freeze: Freeze) -> Freeze:
+def _map_freezer(freeze_key: Freeze, freeze: Freeze) -> Freeze:
     def of_pairs(pairs: Mapping[Any, Any] | Sequence[tuple[Any, Any]]) -> tuple[Any, ...]:
         items = pairs.items() if isinstance(pairs, Mapping) else pairs
-        return tuple(sorted(((key, freeze(value)) for key, value in items), key=lambda item: item[0]))
+        return ordered((freeze_key(key), freeze(value)) for key, value in items)
 
     return of_pairs
+
+
+def ordered(entries: Iterable[tuple[Any, Any]]) -> tuple[tuple[Any, Any], ...]:
+    """The entries of a map by key. Keys with parts may hold nulls, which have no order: their notation has one."""
+    return tuple(sorted(entries, key=lambda entry: repr(entry[0]) if isinstance(entry[0], tuple) else entry[0]))
 
 
 def _optional(freeze: Freeze | None) -> Freeze:

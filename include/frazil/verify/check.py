@@ -19,17 +19,17 @@ from frazil.project import Project
 from frazil.verify.books import closing_differences, ledger_differences
 from frazil.verify.bounds import bounds
 from frazil.verify.census import Census, Topics, count
-from frazil.verify.compare import Comparison, Rules, Subject
+from frazil.verify.compare import Comparison, Subject
 from frazil.verify.coverage import Key, coverage, given_up
-from frazil.verify.expected import Expectation
 from frazil.verify.holes import holes
 from frazil.verify.kafka import PartitionReader, Source, TopicState
 from frazil.verify.lake import Tables, open_tables
 from frazil.verify.ledger import Position, unrecorded
 from frazil.verify.outcomes import Outcomes
 from frazil.verify.result import Difference, Findings, PartitionResult, Verification
+from frazil.verify.rules import Rules, exploding, rules_of, unread_because
 from frazil.verify.spans import Segments, clip
-from frazil.verify.totals import total_differences
+from frazil.verify.totals import total_differences, whole_batches
 
 T = TypeVar("T")
 
@@ -45,12 +45,16 @@ _NOTHING: Asked = (0, 0)
 def verify(project: Project, pipeline: Pipeline, from_: str | None = None, to: str | None = None) -> Verification:
     """Compare every committed record that Kafka still holds of what batches read with what became of it.
 
-    Each offset must have exactly one outcome, a row with its values, a dead letter with its bytes, or none where a
-    tombstone is filtered; and no outcome may be without its record. From the first offset to the position, each must
+    Each offset must have exactly one outcome, a row with its values, a dead letter with its bytes, or none where the
+    record is filtered; and no outcome may be without its record. From the first offset to the position, each must
     have been read by a batch, given up on record, or jumped over by a reset. Where Kafka holds a record no more (retention,
-    compaction), only doubles are found, and per batch more or fewer outcomes than the ledger says. After a backward reset that allowed duplicates an offset has one outcome per
-    pass: a pass is a batch, and outcomes carry its number. Rows of topics that were recreated or are gone are left
-    alone and counted.
+    compaction), only doubles are found, and per batch more or fewer outcomes than the ledger says. After a backward reset
+    that allowed duplicates an offset has one outcome per pass: a pass is a batch, and outcomes carry its number. Rows of
+    topics that were recreated or are gone are left alone and counted.
+
+    What other formats than JSON and transforms make of values can't be worked out without the code that writes. There
+    rows are not held against values, a record of an exploded list has several rows, and how many records were filtered is
+    the ledger's word, batch by batch.
 
     Args:
         project: Settings.
@@ -71,6 +75,7 @@ def verify(project: Project, pipeline: Pipeline, from_: str | None = None, to: s
     findings = Findings()
     results: tuple[PartitionResult, ...] = ()
     census = Census()
+    unread = unread_because(pipeline)
     if _check_books(pipeline, tables, findings):
         cluster = pipeline.source.cluster
         source = Source(cluster, _entry(project.settings.clusters, cluster, "clusters", project))
@@ -85,6 +90,8 @@ def verify(project: Project, pipeline: Pipeline, from_: str | None = None, to: s
         census.older_incarnation,
         census.foreign,
         round(time.monotonic() - began, 3),
+        values_compared=unread is None,
+        values_not_compared_because=unread,
     )
 
 
@@ -114,7 +121,7 @@ def _check_books(pipeline: Pipeline, tables: Tables, findings: Findings) -> bool
             f"pipeline {pipeline.name} has not run yet: {table} holds no position",
             next_step=f"frazil run {pipeline.name}",
         )
-    findings.extend(ledger_differences(tables.batches))
+    findings.extend(ledger_differences(tables.batches, exploding(pipeline, tables.batches)))
     if tables.done is not None and tables.done > (-1 if finished is None else finished):
         lost = f"rows of batch {tables.done}, which the ledger marks as finished"
         findings.add(Difference("ledger", lost, f"batch {finished} as the last one", batch=tables.done))
@@ -160,7 +167,10 @@ class _Check:
         rest = _EVERYTHING if from_ is None and to is None else _NOTHING
         work = _Work(covered, holes(batches, covered, self.position), given_up(batches), states, census.counts)
         keys = sorted({*covered, *census.counts})
-        results = tuple(self._compared({key: asked.get(key, rest) for key in keys}, work))
+        rules = rules_of(self.pipeline, batches)
+        results = tuple(self._compared({key: asked.get(key, rest) for key in keys}, work, rules))
+        counted = {batch.n for batch in batches if rules.is_counted(batch.n)} - self.findings.batches
+        self.findings.extend(rules.left_out.differences([*whole_batches(batches, live, asked)], counted))
         tables = self.tables.destination.name, self.tables.letters.name
         self.findings.extend(total_differences(batches, tables, census.by_batch, live, asked, self.findings.batches))
         return results
@@ -204,19 +214,10 @@ class _Check:
             work.holes.get(key, ()),
         )
 
-    def _compared(self, asked: Mapping[Key, Asked], work: _Work) -> Iterator[PartitionResult]:
+    def _compared(self, asked: Mapping[Key, Asked], work: _Work, rules: Rules) -> Iterator[PartitionResult]:
         declared = self.pipeline.destinations[0].columns
-        configs = {batch.n: batch.config for batch in self.tables.batches}
-        older = frozenset(n for n, config in configs.items() if config != self.pipeline.outcome_fingerprint)
-        rules = Rules(
-            Expectation(declared),
-            tuple(declared),
-            self.pipeline.value.null_value == "filter",
-            older,
-            unrecorded(self.tables.batches),
-        )
-        types = {name: column.parsed for name, column in declared.items()}
-        outcomes = Outcomes(self.tables.destination, self.tables.letters, types, older)
+        types = {name: declared[name].parsed for name in rules.columns}
+        outcomes = Outcomes(self.tables.destination, self.tables.letters, types, rules.older)
         for key, of in asked.items():
             with closing(PartitionReader(self.source, *key)) as reader:
                 subject = self._subject(key, of, work, reader)

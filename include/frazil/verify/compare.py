@@ -9,10 +9,11 @@ from typing import Any
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from frazil.verify.canonical import digest
-from frazil.verify.expected import Bad, Expectation
+from frazil.verify.expected import Bad
 from frazil.verify.kafka import PartitionReader
-from frazil.verify.outcomes import Cells, Found, Outcome, Outcomes, Stretch, cell_digests, pairs
+from frazil.verify.outcomes import Cells, Found, Outcome, Outcomes, Stretch, cell_digests, kept, pairs
 from frazil.verify.result import Difference, Findings, Kind, PartitionResult, cut
+from frazil.verify.rules import Rules
 from frazil.verify.spans import Passes, Segments, Window, clip, gaps, length, windows
 
 WINDOW = 250_000
@@ -53,26 +54,6 @@ class Subject:
     def stretch(self, start: int, end: int | None) -> Stretch:
         """Offsets of this partition."""
         return Stretch(self.topic, self.partition, start, end, self.since)
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """How a pipeline turns records into outcomes.
-
-    Attributes:
-        expectation: The row a value must be.
-        columns: Names of the declared columns.
-        filters: Whether a record without value is left out.
-        older: Numbers of batches that ran under another pipeline file: it may have called a record bad or left it
-            out, and may not have had every column.
-        unrecorded: Numbers of batches whose ledger rows were given up.
-    """
-
-    expectation: Expectation
-    columns: tuple[str, ...]
-    filters: bool
-    older: frozenset[int]
-    unrecorded: frozenset[int] = frozenset()
 
 
 @dataclass
@@ -119,6 +100,7 @@ class Comparison:
         counts = {of.name: getattr(self, of.name) for of in fields(PartitionResult) if hasattr(self, of.name)}
         place, segments = (self.subject.topic, self.subject.partition), self.subject.segments
         expired = length(clip(segments, 0, self._low))
+        self.rules.left_out.held[place] = self.subject.log[1] if self.subject.is_compacted else self._low
         return PartitionResult(*place, covered=length(segments), expired=expired, **counts)
 
     @property
@@ -167,21 +149,25 @@ class Comparison:
         self._not_of(passes, offset, found)
 
     def _without_outcome(self, message: Message, offset: int, n: int) -> None:
-        value = message.value()
-        if value is None and (self.rules.filters or n in self.rules.older):
+        value, is_counted = message.value(), self.rules.is_counted(n)
+        if not is_counted and self.rules.leaves_out(value):
             self.filtered += 1
         elif self._is_given_up(value, offset, n):
             self.given_up += 1
+        elif is_counted and self.rules.left_out.takes(n):
+            self.filtered += 1
         else:
-            self._add("missing", offset, n, f"a row or a dead letter for {_shown(value)}", "nothing")
+            allowed = self.rules.left_out.allowed.get(n, 0) if is_counted else 0
+            others = f": batch {n} left out {allowed} others" if allowed else ""
+            self._add("missing", offset, n, f"a row or a dead letter for {_shown(value)}{others}", "nothing")
 
     def _is_given_up(self, value: bytes | None, offset: int, n: int) -> bool:
         if not any(start <= offset < end and n < settled for start, end, settled in self.subject.given_up):
             return False
-        return value is None or n in self.rules.older or isinstance(self.rules.expectation.row(value), Bad)
+        return value is None or self.rules.is_counted(n) or isinstance(self.rules.expectation.row(value), Bad)
 
     def _doubles(self, offset: int, n: int | None, mine: Sequence[Outcome]) -> None:
-        if len(mine) > 1:
+        if len(mine) > 1 and (n not in self.rules.exploded or any(outcome.code is not None for outcome in mine)):
             said = ", ".join("a row" if outcome.code is None else f"letter {outcome.code}" for outcome in mine)
             self._add("duplicate", offset, n, "one outcome", f"{len(mine)}: {said}", times=len(mine) - 1)
 
@@ -221,37 +207,50 @@ class Comparison:
         if outcome.code is not None:
             self._judge_letter(message, offset, outcome)
         elif (value := message.value()) is None:
-            wanted = "nothing: a tombstone is filtered" if self.rules.filters else "a dead letter NULL_VALUE"
-            self._add("unexpected" if self.rules.filters else "changed", offset, outcome.batch, wanted, "a row")
+            self._judge_tombstone(message, offset, outcome)
         elif isinstance(outcome.digest, tuple):
             self._judge_cells(value, _micros(message), offset, outcome, outcome.digest)
         else:
             row = self.rules.expectation.row(value)
             if isinstance(row, Bad):
-                self._add("changed", offset, outcome.batch, f"a dead letter ({row.why}) for {_shown(value)}", "a row")
+                self._must_be_none(value, offset, outcome, f"a dead letter ({row.why}) for {_shown(value)}")
             elif digest((*row, _micros(message))) != outcome.digest:
                 self._changed(offset, outcome, (*row, _micros(message)))
 
     def _judge_cells(self, value: bytes, stamp: int | None, offset: int, outcome: Outcome, found: Cells) -> None:
-        """A row of a batch under another file, which may not have had a column; what it had must be right."""
+        """A row of a batch under another file, which may not have had a column; what both say must be right."""
         self.lenient += 1
         row = self.rules.expectation.cells(value)
         if isinstance(row, Bad):
-            self._add("changed", offset, outcome.batch, f"a dead letter ({row.why}) for {_shown(value)}", "a row")
-            return
-        wanted = cell_digests((*row, stamp))
-        if wanted[-1] != found[-1] or any(f not in (None, w) for w, f in zip(wanted[:-1], found[:-1], strict=True)):
+            return  # the other file may have had another format
+        *wanted, when = cell_digests((*row, stamp))
+        cells = zip(row, wanted, found[:-1], strict=True)
+        if when != found[-1] or any(f not in (None, w) and not isinstance(cell, Bad) for cell, w, f in cells):
             self._changed(offset, outcome, (*row, stamp))
+
+    def _judge_tombstone(self, message: Message, offset: int, outcome: Outcome) -> None:
+        """A row of a record without value, which only transforms and other formats make."""
+        wanted = (_micros(message),)
+        if self.rules.unread is None:
+            self._must_be_none(None, offset, outcome, "a dead letter NULL_VALUE")
+        elif outcome.digest not in (digest(wanted), cell_digests(wanted)):
+            self._changed(offset, outcome, wanted)
+
+    def _must_be_none(self, value: bytes | None, offset: int, outcome: Outcome, otherwise: str) -> None:
+        is_left_out = self.rules.leaves_out(value)
+        wanted = f"nothing: {_shown(value)} is filtered" if is_left_out else otherwise
+        self._add("unexpected" if is_left_out else "changed", offset, outcome.batch, wanted, "a row")
 
     def _judge_letter(self, message: Message, offset: int, outcome: Outcome) -> None:
         value, n = message.value(), outcome.batch
         record = message.key(), value, pairs(_headers(message)), _micros(message)
-        if digest(record) != outcome.digest:
-            self._add("changed", offset, n, f"a letter with the record's bytes: {_shown(value)}", "other bytes")
-        if n in self.rules.older:
+        if digest(kept(record, outcome.payload)) != outcome.digest:
+            wanted = "bytes" if outcome.payload == "full" else "sizes and hashes"  # nothing is left of it in `none`
+            self._add("changed", offset, n, f"a letter with the record's {wanted}: {_shown(value)}", "others")
+        if n in self.rules.older or self.rules.unread is not None:
             return
-        if value is None and self.rules.filters:
-            self._add("unexpected", offset, n, "nothing: a tombstone is filtered", _named(outcome))
+        if self.rules.leaves_out(value):
+            self._add("unexpected", offset, n, f"nothing: {_shown(value)} is filtered", _named(outcome))
         elif value is not None and not isinstance(self.rules.expectation.row(value), Bad):
             self._add("changed", offset, n, f"a row for {_shown(value)}", _named(outcome))
 
@@ -260,9 +259,8 @@ class Comparison:
         if self.findings.has_room:
             stored = self.outcomes.row(self.subject.stretch(offset, offset + 1), outcome.batch)
             names = (*self.rules.columns, "timestamp")
-            differing = [
-                (name, a, b) for name, a, b in zip(names, wanted, stored or wanted, strict=True) if repr(a) != repr(b)
-            ]
+            cells = zip(names, wanted, stored or wanted, strict=True)
+            differing = [(name, a, b) for name, a, b in cells if repr(a) != repr(b) and not isinstance(a, Bad)]
             expected = ", ".join(f"{name}={cut(a)}" for name, a, _ in differing) or expected
             found = ", ".join(f"{name}={cut(b)}" for name, _, b in differing) or found
         self._add("changed", offset, outcome.batch, expected, found)

@@ -56,6 +56,9 @@ def taken_out(batch: Batch) -> Sequence[Removed]:
     """What a batch took out of tables for good."""
     if batch.kind == "settle":
         return ()  # it takes out letters only to stage the same ones again, under the numbers they had
+    if batch.kind == "dead_letters":  # what it landed is no dead letter any more
+        since = {name: topic.since for name, topic in batch.position.topics.items()}
+        return [Removed(r.topic, r.partition, r.start, r.end, since[r.topic]) for r in batch.ranges]
     if batch.removed or batch.kind != "rewind":
         return batch.removed
     return [  # nothing was left to take out of followers: the rollback itself took the rows

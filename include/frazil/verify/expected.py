@@ -5,34 +5,25 @@ Written from the promises of the pipeline reference and docs/dead-letters.md, no
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import Any, NoReturn
+from functools import cached_property
+from typing import Any
 
-from frazil.pipeline.model import Column
-from frazil.verify.readers import Figure, Read, Unfit, reader
+from frazil.pipeline.model import Column, Value
+from frazil.verify.documents import EACH_ONCE, LAST_COUNTS, document_of
+from frazil.verify.figures import Unfit
+from frazil.verify.readers import Read, reader
+from frazil.verify.takers import Document, Take, Takers, options_of
 
-MAX_DEPTH = 500
-"""Values nested deeper are dead letters (TOO_DEEP)."""
+_DEFAULTS = Value()
 
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """A value that must be a dead letter, or a cell that can't be its column's."""
+    """A value that must be a dead letter, or a cell of which this file does not say what it must be."""
 
     why: str
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise Unfit(f"{name} is not JSON")
-
-
-_JSON = json.JSONDecoder(parse_int=Figure, parse_float=Figure, parse_constant=_refuse_constant)
-_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
-_STEP = {"{": 1, "[": 1, "}": -1, "]": -1}
 
 
 class Expectation:
@@ -40,26 +31,60 @@ class Expectation:
 
     Args:
         columns: Name -> column, in the order in which values are returned.
+        value: What the pipeline file says of values.
+
+    Raises:
+        Terminal: A default is no value of its column.
     """
 
-    def __init__(self, columns: Mapping[str, Column]) -> None:
-        self._columns = [(name, column.required, reader(column.parsed)) for name, column in columns.items()]
+    def __init__(self, columns: Mapping[str, Column], value: Value = _DEFAULTS) -> None:
+        self._declared, self._value = columns, value
+        self._decoder = EACH_ONCE if value.duplicate_keys == "dead_letter" else LAST_COUNTS
+        self._takers = None if _is_plain(columns, value) else Takers(columns, value)
+        self._columns = [
+            (name, column.required, reader(column.parsed, options_of(column, value)))
+            for name, column in columns.items()
+        ]
 
     def row(self, raw: bytes) -> tuple[Any, ...] | Bad:
         """The canonical values of the row that this record must be, or why it must be a dead letter."""
         try:
-            document = _document(raw)
-            return tuple([_cell(document.get(name), required, read) for name, required, read in self._columns])
+            whole = document_of(raw, self._decoder)
+            if self._takers is None:
+                return tuple([_cell(whole.get(name), required, read) for name, required, read in self._columns])
+            document = self._takers.document(whole)
+            return tuple([take(document) for take in self._takers.takes])
         except Unfit as unfit:
             return Bad(str(unfit))
 
     def cells(self, raw: bytes) -> tuple[Any, ...] | Bad:
-        """Like `row`, and a cell that can't be its column's is one `Bad` among good ones."""
+        """What another file, with other options, must have made of this record: `Bad` where this one does not know.
+
+        Options of this file that refuse a value are not looked at.
+        """
         try:
-            document = _document(raw)
+            document = self._of_any_file.document(document_of(raw))
         except Unfit as unfit:
             return Bad(str(unfit))
-        return tuple(_tolerant(document.get(name), required, read) for name, required, read in self._columns)
+        return tuple(_tolerant(document, take) for take in self._of_any_file.takes)
+
+    @cached_property
+    def _of_any_file(self) -> Takers:
+        loose = {"duplicate_keys": "last", "casts": "text", "unknown_fields": "ignore"}
+        # Marking every field as required makes one that is missing Bad: another file may have had a default for it.
+        columns = {
+            name: Column.model_validate(
+                column.model_dump(by_alias=True, exclude={"default"}) | {"local_time": "keep", "required": True}
+            )
+            for name, column in self._declared.items()
+        }
+        return Takers(columns, self._value.model_copy(update=loose))
+
+
+def _is_plain(columns: Mapping[str, Column], value: Value) -> bool:
+    """Whether each column takes the field of its name, and nothing else is asked of the value."""
+    as_named = all(column.source is None and not column.has_default for column in columns.values())
+    return as_named and value.unknown_fields == "ignore" and value.field_names == "exact"
 
 
 def _cell(value: Any, required: bool, read: Read) -> Any:  # noqa: FBT001 - a column's property
@@ -70,27 +95,8 @@ def _cell(value: Any, required: bool, read: Read) -> Any:  # noqa: FBT001 - a co
     return None
 
 
-def _tolerant(value: Any, required: bool, read: Read) -> Any:  # noqa: FBT001
+def _tolerant(document: Document, take: Take) -> Any:
     try:
-        return _cell(value, required, read)
+        return take(document)
     except Unfit as unfit:
         return Bad(str(unfit))
-
-
-def _document(raw: bytes) -> dict[str, Any]:
-    try:
-        text = raw.decode("utf-8-sig")
-        if text.count("[") + text.count("{") > MAX_DEPTH and _depth(text) > MAX_DEPTH:
-            raise Unfit(f"nested deeper than {MAX_DEPTH} levels")
-        document = _JSON.decode(text)
-    except UnicodeDecodeError as error:
-        raise Unfit("not UTF-8") from error
-    except json.JSONDecodeError as error:
-        raise Unfit("not one JSON document") from error
-    if not isinstance(document, dict):
-        raise Unfit("not a JSON object")
-    return document
-
-
-def _depth(text: str) -> int:
-    return max(accumulate(_STEP.get(part, 0) for part in _BRACKETS.findall(text)), default=0)

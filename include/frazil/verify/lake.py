@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, GreaterThanOrEqual, LessThan
+from pyiceberg.expressions import (
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThanOrEqual,
+    In,
+    IsNull,
+    LessThan,
+    Or,
+)
 from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -19,6 +29,7 @@ from pyiceberg.table.metadata import TableMetadata
 from frazil.errors import Retryable, Terminal
 from frazil.pipeline.model import KafkaColumns, Pipeline
 from frazil.pipeline.settings import CatalogSettings
+from frazil.verify.coverage import rolled_back
 from frazil.verify.faults import reading_tables
 from frazil.verify.ledger import Batch, Position, batches_of, position_of
 from frazil.verify.rest import TimedRestCatalog
@@ -28,6 +39,9 @@ ROUNDS = 3
 
 LETTER_COLUMNS = KafkaColumns(topic="topic", partition="partition", offset="offset", timestamp="timestamp")
 """Where dead letters say which record they are."""
+
+_LANDED = "landed_batch"
+"""Column of the dead letters: the batch that landed one after all."""
 
 _POSITION = "kafka.offsets."
 """What the key of a position begins with; the name of the pipeline follows."""
@@ -44,11 +58,12 @@ _TYPES = {"jdbc": "sql"}
 
 @dataclass(frozen=True)
 class Held:
-    """A table and the columns that say which record a row is."""
+    """A table, the columns that say which record a row is, and which rows count as outcomes."""
 
     table: Table
     name: str
     columns: KafkaColumns
+    outcomes: BooleanExpression = field(default_factory=AlwaysTrue)
 
 
 @dataclass(frozen=True)
@@ -134,14 +149,24 @@ def _load(catalog: Catalog, pipeline: Pipeline, columns: KafkaColumns) -> Tables
     letters = _table(catalog, pipeline.dead_letters_table, pipeline)
     ledger = _table(catalog, pipeline.ledger_table, pipeline)
     _require(destination, declared.table, [*declared.columns, *declared.added_columns])
+    batches = batches_of(_ledger_rows(ledger, pipeline), pipeline.ledger_table)
     return Tables(
         Held(destination, declared.table, columns),
-        Held(letters, pipeline.dead_letters_table, LETTER_COLUMNS),
-        batches_of(_ledger_rows(ledger, pipeline), pipeline.ledger_table),
+        Held(letters, pipeline.dead_letters_table, LETTER_COLUMNS, _not_landed(letters, batches)),
+        batches,
         *_positions(destination.metadata, pipeline),
         _done(ledger.metadata, pipeline),
         _topics_of_others(destination.metadata, pipeline),
     )
+
+
+def _not_landed(letters: Table, batches: Sequence[Batch]) -> BooleanExpression:
+    """Letters that are no rows: none landed them, or the batch that did was rolled back."""
+    if all(column.name != _LANDED for column in letters.schema().fields):
+        return AlwaysTrue()
+    undone = rolled_back(batches)
+    never: BooleanExpression = IsNull(_LANDED)  # type: ignore[call-arg, arg-type]
+    return Or(never, In(_LANDED, undone)) if undone else never  # type: ignore[call-arg, arg-type]
 
 
 def _position_now(catalog: Catalog, pipeline: Pipeline) -> tuple[Position | None, Position | None]:
@@ -243,7 +268,8 @@ def scan(held: Held, where: BooleanExpression | None, columns: Sequence[str]) ->
         Terminal: A file is gone, or can't be read.
     """
     with reading_tables(f"reading table {held.name}"):
-        asked = held.table.scan(row_filter=AlwaysTrue() if where is None else where, selected_fields=tuple(columns))
+        wanted = held.outcomes if where is None else And(where, held.outcomes)
+        asked = held.table.scan(row_filter=wanted, selected_fields=tuple(columns))
         rows = ArrowScan(held.table.metadata, held.table.io, asked.projection(), asked.row_filter)
         for task in asked.plan_files():
             deletes = _read_all_delete_files(held.table.io, [task])

@@ -10,8 +10,8 @@ from typing import Any
 
 from frazil.errors import Terminal
 
-READING = frozenset({"ingest", "replay"})
-"""Kinds of batches that read records."""
+READING = frozenset({"ingest", "replay", "dead_letters"})
+"""Kinds of batches that read records: from Kafka, or from the dead letters that they were before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +63,9 @@ class Batch:
     Attributes:
         n: Batch number.
         ids: Ids of the batches that claim the number; one, if all is well.
-        kind: start, ingest, replay, reset, rewind or settle.
+        kind: start, ingest, replay, dead_letters, reset, rewind or settle.
         config: Hash of the pipeline file it ran under.
-        read: Records read; `written`, `dead` and `filtered` are what became of them.
+        read: Records read; `written`, `dead` and `filtered` are what became of them, in records.
         written_position: The position after it, as it was written: many of them take much less memory this way.
         ranges: What it read.
         skipped: Offsets it gave up because retention had deleted them.
@@ -95,6 +95,11 @@ class Batch:
     def position(self) -> Position:
         """The position after it."""
         return position_of(self.written_position, f"batch {self.n} of the ledger")
+
+    @property
+    def has_more_rows(self) -> bool:
+        """Whether it made several rows of a record."""
+        return self.rows.get("destination", 0) > self.written
 
     @property
     def removed(self) -> tuple[Removed, ...]:

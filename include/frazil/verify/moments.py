@@ -18,6 +18,15 @@ _MOMENT_FORM = re.compile(rf"(?P<day>{_DAY_FORM.pattern})[Tt ]{_CLOCK}{_ZONE}")
 _MICROSECOND = timedelta(microseconds=1)
 _LAST_HOUR, _LAST_MINUTE = 23, 59
 
+BOUNDS = (
+    (datetime.min - datetime(1970, 1, 1)) // _MICROSECOND,  # noqa: DTZ001, DTZ901 - wall clocks have no zone
+    (datetime.max - datetime(1970, 1, 1)) // _MICROSECOND,  # noqa: DTZ001, DTZ901
+)
+"""The first and the last microsecond of years 1 to 9999."""
+
+DAY_BOUNDS = (0, timedelta(days=1) // _MICROSECOND - 1)
+"""The first and the last microsecond of a day."""
+
 
 def day_number(text: str) -> int:
     """Days since 1970-01-01.
@@ -51,6 +60,18 @@ def wall_micros(text: str) -> int:
     """
     wall, _ = _moment(text)
     return (wall - datetime(1970, 1, 1)) // _MICROSECOND  # noqa: DTZ001 - wall clocks have no zone
+
+
+def unzoned_micros(text: str) -> int:
+    """The same for a text that must have no zone.
+
+    Raises:
+        ValueError: The text is no timestamp of that form, has a zone, or is finer than microseconds.
+    """
+    match = _MOMENT_FORM.fullmatch(text)
+    if match is not None and (match["utc"] or match["sign"]):
+        raise ValueError("a timestamp with a zone")
+    return wall_micros(text)
 
 
 def instant_micros(text: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -14,6 +15,10 @@ from frazil.verify.lake import Held, scan, within
 
 _LONG = Primitive("long")
 _CELLS = ("key", "value")
+_PAYLOAD = "frazil.payload"
+"""Header of a dead letter that does not keep its record; docs/dead-letters.md has its form."""
+
+_WITHOUT_RECORD = ((_PAYLOAD, b"redacted"), (_PAYLOAD, b"none"))
 
 Cells = tuple[Digest | None, ...]
 
@@ -25,11 +30,13 @@ class Outcome(NamedTuple):
         batch: Number of the batch that says so.
         code: Reason of a dead letter, None for a row.
         digest: Hash of all values; for a row of a batch under another pipeline file, the hash of each.
+        payload: What a dead letter keeps of its record: `full`, `redacted` (sizes and hashes) or `none`.
     """
 
     batch: int | None
     code: str | None
     digest: Digest | Cells
+    payload: str = "full"
 
 
 Found = dict[int, list[Outcome]]
@@ -89,7 +96,8 @@ class Outcomes:
             places = self._places(self._letters, batch)
             for offset, n, why, *record in zip(*places, code, key, value, map(pairs, headers), stamps, strict=True):
                 if n is None or n >= stretch.since:
-                    found.setdefault(offset, []).append(Outcome(n, why or "", digest(tuple(record))))
+                    payload = payload_of(record)
+                    found.setdefault(offset, []).append(Outcome(n, why or "", digest(tuple(record)), payload))
                     count += 1
         return count
 
@@ -124,6 +132,38 @@ class Outcomes:
         """Declared columns, then the timestamp, in canonical form."""
         declared = [column_values(batch.column(name), of) for name, of in self._columns.items()]
         return [*declared, column_values(batch.column(self._destination.columns.timestamp), _LONG)]
+
+
+def payload_of(letter: Sequence[Any]) -> str:
+    """What a letter (key, value, headers, ...) keeps of its record. One that keeps it not says so in its first header."""
+    key, value, headers = letter[:3]
+    if key is None and value is None and headers and headers[0] in _WITHOUT_RECORD:
+        return str(headers[0][1].decode())
+    return "full"
+
+
+def kept(record: tuple[Any, ...], payload: str) -> tuple[Any, ...]:
+    """A record (key, value, headers, timestamp) as a letter keeps it that has only sizes and hashes, or nothing."""
+    if payload == "full":
+        return record
+    key, value, headers, stamp = record
+    said = [(_PAYLOAD, payload.encode())]
+    if payload == "redacted":
+        text = None if headers is None else b"".join(part for of in headers for part in map(_sized, of))
+        parts = (("frazil.key", key), ("frazil.value", value), ("frazil.headers", text))
+        said += [
+            (name, b"%d %s" % (len(part), blake2b(part, digest_size=16).hexdigest().encode()))
+            for name, part in parts
+            if part is not None
+        ]
+    return None, None, tuple(said), stamp
+
+
+def _sized(part: str | bytes | None) -> bytes:
+    if part is None:
+        return b"-1 "
+    text = part.encode() if isinstance(part, str) else part
+    return b"%d %s" % (len(text), text)
 
 
 def pairs(headers: Sequence[Any] | None) -> tuple[tuple[str, bytes | None], ...] | None:

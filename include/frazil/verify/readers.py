@@ -6,46 +6,67 @@ dates, times and decimals, bytes for uuid, fixed and binary, tuples for lists, s
 
 from __future__ import annotations
 
-import json
 import re
 from base64 import b64decode
 from collections.abc import Callable
-from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, InvalidOperation, Overflow, Underflow
-from math import isinf
-from struct import Struct
+from dataclasses import dataclass
 from typing import Any
 
 from frazil.pipeline.types import ColumnType, ListOf, MapOf, Primitive, StructOf
 from frazil.verify import moments
-from frazil.verify.canonical import empty_list
+from frazil.verify.canonical import empty_list, ordered
+from frazil.verify.documents import compact, without_case
+from frazil.verify.figures import Figure, Unfit, counted, double, figure, scaled, single, whole
 
 Read = Callable[[Any], Any]
 """Takes a JSON value that is not null and returns its canonical form, or raises Unfit."""
 
 
-class Unfit(ValueError):
-    """A value can't become its column's type, so its record is a dead letter."""
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How the values of a column are read, at any level of its type.
+
+    Attributes:
+        unit: What numbers count that stand for times; None: they don't.
+        drops_offset: Whether a text with an offset may become a timestamp without zone.
+        casts: Whether numbers and booleans become texts.
+        any_case: Whether fields of structs are found whatever their case.
+        once: Whether two of them that differ in case only are unfit.
+    """
+
+    unit: str | None = None
+    drops_offset: bool = True
+    casts: bool = False
+    any_case: bool = False
+    once: bool = False
 
 
-class Figure(str):
-    """The text of a JSON number: which digits count is known only with the column."""
-
-    __slots__ = ()
+NO_OPTIONS = Options()
 
 
-def reader(of: ColumnType) -> Read:
+def reader(of: ColumnType, options: Options = NO_OPTIONS) -> Read:
     """The reader of a column's type."""
     match of:
         case ListOf(element):
-            return _list_reader(reader(element), empty_list(element))
-        case MapOf(_, value):
-            return _map_reader(reader(value))
+            return _list_reader(reader(element, options), empty_list(element))
+        case MapOf(key, value):
+            return _map_reader(key, reader(key, options), reader(value, options))
         case StructOf(fields):
-            return _struct_reader([(name, reader(inner)) for name, inner in fields])
+            return _struct_reader([(name, reader(inner, options)) for name, inner in fields], options)
+        case Primitive():
+            return _primitive_reader(of, options)
+
+
+def _primitive_reader(of: Primitive, options: Options) -> Read:
+    match of:
         case Primitive("decimal", (precision, scale)):
-            return lambda value: _decimal(value, precision, scale)
+            return lambda value: scaled(figure(value), precision, scale)
         case Primitive("fixed", (width,)):
             return lambda value: _fixed(value, width)
+        case Primitive("string") if options.casts:
+            return _string_as_sent
+        case Primitive("time" | "timestamp" | "timestamptz" as name):
+            return _time_reader(name, options)
         case Primitive(name):
             return _PRIMITIVES[name]
 
@@ -59,7 +80,11 @@ def _list_reader(read: Read, empty: tuple[()] | None) -> Read:
     return read_list
 
 
-def _map_reader(read: Read) -> Read:
+def _map_reader(key: ColumnType, read_key: Read, read: Read) -> Read:
+    return _named_map_reader(read) if key == Primitive("string") else _keyed_map_reader(key, read_key, read)
+
+
+def _named_map_reader(read: Read) -> Read:
     def read_map(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, dict):
             raise Unfit("not an object")
@@ -68,10 +93,61 @@ def _map_reader(read: Read) -> Read:
     return read_map
 
 
-def _struct_reader(fields: list[tuple[str, Read]]) -> Read:
+def _keyed_map_reader(key: ColumnType, read_key: Read, read: Read) -> Read:
+    def read_map(value: Any) -> tuple[Any, ...]:
+        found = {_key(read_key, name): None if item is None else read(item) for name, item in _entries(key, value)}
+        if len(found) < len(value):
+            raise Unfit("a key is there twice")
+        return ordered(found.items())
+
+    return read_map
+
+
+def _key(read: Read, name: Any) -> Any:
+    if name is None:
+        raise Unfit("a key is null")
+    return read(name)
+
+
+def _entries(key: ColumnType, value: Any) -> list[tuple[Any, Any]]:
+    """Keys and values of an object, whose names are the keys as text, or of a list of entries."""
+    if isinstance(value, dict):
+        return [(_named(key, name), item) for name, item in value.items()]
+    if isinstance(value, list):
+        return [_entry(item) for item in value]
+    raise Unfit("neither an object nor a list of entries")
+
+
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_COUNTED = {"int", "long", "float", "double", "decimal", "time", "timestamp", "timestamptz"}
+
+
+def _named(key: ColumnType, name: str) -> Any:
+    """The JSON value that a name of an object stands for."""
+    if key == Primitive("boolean"):
+        return {"true": True, "false": False}.get(name, name)
+    is_number = isinstance(key, Primitive) and key.name in _COUNTED and _NUMBER.fullmatch(name)
+    return Figure(name) if is_number else name
+
+
+def _entry(item: Any) -> tuple[Any, Any]:
+    if isinstance(item, dict) and "key" in item:
+        return item["key"], item.get("value")
+    if isinstance(item, list) and len(item) == len(("key", "value")):
+        return item[0], item[1]
+    raise Unfit("not an entry of a map")
+
+
+def _struct_reader(fields: list[tuple[str, Read]], options: Options) -> Read:
+    if options.any_case:
+        fields = [(name.casefold(), read) for name, read in fields]
+    wanted = {name for name, _ in fields}
+
     def read_struct(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, dict):
             raise Unfit("not an object")
+        if options.any_case:
+            value = without_case(value, wanted, once=options.once)
         return tuple([None if value.get(name) is None else read(value[name]) for name, read in fields])
 
     return read_struct
@@ -83,109 +159,22 @@ def _boolean(value: Any) -> bool:
     return value
 
 
-def _figure(value: Any) -> Figure:
-    if type(value) is not Figure:
-        raise Unfit("not a number")
-    return value
-
-
-_SHORT = 18
-"""Digits, sign included, that surely are a whole number of 64 bits."""
-
-
-def _whole(value: Any, bits: int) -> int:
-    text = _figure(value)
-    number = int(text) if len(text) <= _SHORT and text.removeprefix("-").isdecimal() else _scaled(text, 20, 0)
-    if not -(1 << bits - 1) <= number < 1 << bits - 1:
-        raise Unfit("out of range")
-    return number
-
-
-def _decimal(value: Any, precision: int, scale: int) -> int:
-    return _scaled(_figure(value), precision, scale)
-
-
-def _scaled(text: str, precision: int, scale: int) -> int:
-    """The exact value times 10^scale."""
-    whole, _, fraction = text.partition(".")
-    fraction = fraction.rstrip("0")
-    if len(text) <= _SHORT and len(fraction) <= scale and f"{whole.removeprefix('-')}{fraction}".isdecimal():
-        number = int(whole + fraction.ljust(scale, "0"))
-        if abs(number) < 10**precision:
-            return number
-    return _scaled_exactly(text, precision, scale)
-
-
-def _scaled_exactly(text: str, precision: int, scale: int) -> int:
-    """The same for any text: exponents, more digits than the column has, zeros at the end."""
-    traps = [InvalidOperation, Overflow, Underflow]
-    exact = Context(prec=max(len(text), precision) + 1, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=traps)
-    try:
-        number = exact.create_decimal(text)
-    except (InvalidOperation, Overflow, Underflow) as error:  # an exponent that no Decimal has
-        if Decimal(text.lower().partition("e")[0]).is_zero():
-            return 0
-        raise Unfit("out of range") from error
-    if number.is_zero():
-        return 0
-    if number.adjusted() >= precision - scale:
-        raise Unfit("out of range")
-    sign, digits, exponent = number.normalize(exact).as_tuple()
-    if not isinstance(exponent, int) or exponent < -scale:
-        raise Unfit("more digits than the column holds")
-    units = int("".join(map(str, digits)) + "0" * (exponent + scale))
-    return -units if sign else units
-
-
-def _double(value: Any) -> float:
-    number = float(_figure(value))
-    if isinf(number):
-        raise Unfit("out of range")
-    return number
-
-
-_FLOAT = Struct("<f")
-
-
-def _single(value: Any) -> float:
-    try:
-        packed = _FLOAT.pack(_double(value))
-    except OverflowError as error:
-        raise Unfit("out of range") from error
-    found: float = _FLOAT.unpack(packed)[0]
-    return found
-
-
 def _string(value: Any) -> str:
     if type(value) is str:
         return _stored(value)
     if isinstance(value, dict | list):
-        parts: list[str] = []
-        _compact(value, parts)
-        return _stored("".join(parts))
+        return _stored(compact(value))
     raise Unfit("not a text")
+
+
+def _string_as_sent(value: Any) -> str:
+    return compact(value) if isinstance(value, bool | Figure) else _string(value)
 
 
 def _stored(text: str) -> str:
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
         raise Unfit("half of a surrogate pair")
     return text
-
-
-def _compact(value: Any, parts: list[str]) -> None:
-    """JSON without blanks, numbers as they were sent."""
-    if isinstance(value, dict):
-        for at, (key, item) in enumerate(value.items()):
-            parts += ["," if at else "{", json.dumps(key, ensure_ascii=False), ":"]
-            _compact(item, parts)
-        parts.append("}" if value else "{}")
-    elif isinstance(value, list):
-        for at, item in enumerate(value):
-            parts.append("," if at else "[")
-            _compact(item, parts)
-        parts.append("]" if value else "[]")
-    else:
-        parts.append(value if isinstance(value, Figure) else json.dumps(value, ensure_ascii=False))
 
 
 _UUID_FORM = re.compile(r"[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}")
@@ -228,12 +217,21 @@ def _moment(read: Callable[[str], int]) -> Read:
     return read_moment
 
 
+def _time_reader(name: str, options: Options) -> Read:
+    """Of texts, and where their unit is declared of numbers too."""
+    read = _PRIMITIVES[name] if options.drops_offset or name != "timestamp" else _moment(moments.unzoned_micros)
+    unit, first, last = options.unit, *(moments.DAY_BOUNDS if name == "time" else moments.BOUNDS)
+    if unit is None:
+        return read
+    return lambda value: counted(value, unit, first, last) if type(value) is Figure else read(value)
+
+
 _PRIMITIVES: dict[str, Read] = {
     "boolean": _boolean,
-    "int": lambda value: _whole(value, 32),
-    "long": lambda value: _whole(value, 64),
-    "float": _single,
-    "double": _double,
+    "int": lambda value: whole(value, 32),
+    "long": lambda value: whole(value, 64),
+    "float": single,
+    "double": double,
     "date": _moment(moments.day_number),
     "time": _moment(moments.clock_micros),
     "timestamp": _moment(moments.wall_micros),

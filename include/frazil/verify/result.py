@@ -104,6 +104,9 @@ class Verification:
         foreign: Rows of the destination that carry no Kafka columns, or are of topics of another pipeline: written by
             somebody else.
         seconds: How long it took.
+        values_compared: Whether rows were held against the values of their records. If not, only places were: that each
+            record has its one outcome, a dead letter its bytes, and each batch as many of each as the ledger says.
+        values_not_compared_because: Why not.
     """
 
     pipeline: str
@@ -114,6 +117,8 @@ class Verification:
     older_incarnation: int
     foreign: int
     seconds: float
+    values_compared: bool = True
+    values_not_compared_because: str | None = None
 
     @property
     def is_clean(self) -> bool:

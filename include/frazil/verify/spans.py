@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -35,15 +36,20 @@ def with_pass(segments: Segments, start: int, end: int, n: int) -> Segments:
 
 
 def without(segments: Segments, start: int, end: int, is_gone: Callable[[int], bool]) -> Segments:
-    """The segments after the outcomes of some batches were taken out of `start` <= o < `end`."""
+    """The segments after the outcomes of some batches were taken out of `start` <= o < `end`; the list is changed."""
     return _changed(segments, start, end, lambda passes: tuple(n for n in passes if not is_gone(n)))
 
 
 def _changed(segments: Segments, start: int, end: int, change: Callable[[Passes], Passes]) -> Segments:
-    inside = (replace(s, passes=change(s.passes)) for s in _filled(clip(segments, start, end), start, end))
-    first = segments[0].start if segments else start
-    last = segments[-1].end if segments else end
-    return [*clip(segments, first, start), *(s for s in inside if s.passes), *clip(segments, end, last)]
+    # Only what is met is made anew: a batch that brought letters home changes thousands of single offsets.
+    low = bisect_right(segments, start, key=lambda s: s.end)
+    high = bisect_left(segments, end, key=lambda s: s.start)
+    met = segments[low:high]
+    inside = (replace(s, passes=change(s.passes)) for s in _filled(clip(met, start, end), start, end))
+    before = clip(met, met[0].start, start) if met else []
+    after = clip(met, end, met[-1].end) if met else []
+    segments[low:high] = [*before, *(s for s in inside if s.passes), *after]
+    return segments
 
 
 def _filled(segments: Segments, start: int, end: int) -> Iterator[Segment]:

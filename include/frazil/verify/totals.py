@@ -31,12 +31,17 @@ def total_differences(
         asked: Which offsets are compared.
         known: Numbers of batches with differences.
     """
-    for batch in _untouched(batches):
-        if batch.n in known or not _is_inside(batch, live, asked):
+    for batch in whole_batches(batches, live, asked):
+        if batch.n in known:
             continue
-        for table, wanted in zip(tables, (batch.written, batch.dead), strict=True):
+        for table, wanted in zip(tables, (batch.rows.get("destination", batch.written), batch.dead), strict=True):
             if (found := counted.get((table, batch.n), 0)) != wanted:
                 yield Difference("ledger", f"{wanted} rows of batch {batch.n} in {table}", f"{found}", batch=batch.n)
+
+
+def whole_batches(batches: Sequence[Batch], live: Mapping[str, int], asked: Bounds) -> Iterator[Batch]:
+    """Batches that read, of which nothing was taken out, and of which all was asked for."""
+    return (batch for batch in _untouched(batches) if _is_inside(batch, live, asked))
 
 
 def _untouched(batches: Sequence[Batch]) -> Iterator[Batch]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.batch.audit import Tolerance, audit, check_identity
-from frazil.batch.facts import ClusterFacts, Counts, Fit, Range, Staged, StagedFile
+from frazil.batch.facts import ClusterFacts, Counts, DeadSample, Fit, Range, Staged, StagedFile
 from frazil.errors import Retryable, Terminal
 from tests.unit.batch.commands import ResetCommand, reset_command
 from tests.unit.batch.kafka_facts import facts_of, plan_of, position_at
@@ -129,6 +129,28 @@ def test_batch_just_above_the_limit_is_published(count: int, of: int, tolerance:
 
     with pytest.raises(Terminal, match=rf"{count} of {of} .*{allowed}.*bad_json {count}"):
         audit(ranges, whole, "rows", "letters", tolerance)
+
+
+def test_the_first_bad_record_is_not_named() -> None:
+    """Whoever is called at night wants to look at one: the first by its coordinates, whatever its code."""
+    ranges, whole = dead(2, 10)
+    samples = {"bad_json": DeadSample("t", 0, 7, "cut off"), "bad_type": DeadSample("t", 0, 3, "id: expected a long")}
+
+    with pytest.raises(Terminal) as caught:
+        audit(ranges, replace(whole, samples=samples), "rows", "letters", Tolerance(1, 0, 0))
+
+    first = "the first is topic t, partition 0, offset 3: bad_type: id: expected a long"
+    assert caught.value.message.endswith(f"at most 0 are tolerated (bad_json 2); {first}")
+
+
+def test_an_alert_stops_a_batch_or_is_not_given() -> None:
+    """Where that is wanted, a batch above the limit is published, and what was too much is told."""
+    alerting = Tolerance(0.1, 0, None, fails=False)
+
+    assert audit(*dead(1, 10), "rows", "letters", alerting) is None
+    assert audit(*dead(2, 10), "rows", "letters", alerting) == (
+        "2 of 10 records (20.0%), at most 10.0% are tolerated (bad_json 2)"
+    )
 
 
 PLAN = plan_of(position_at(0), facts_of((0, 5, 5)))

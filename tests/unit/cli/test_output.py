@@ -8,6 +8,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from rich.table import Table
 
 from frazil.cli import console
 from frazil.cli.demo_report import _sample
@@ -167,3 +168,14 @@ def test_a_result_without_rows_still_names_its_columns(capsys: pytest.CaptureFix
     out = capsys.readouterr().out
     assert "code" in out
     assert "0 rows" in out
+
+
+def test_table_wider_than_the_page_loses_words(capsys: pytest.CaptureFixture[str]) -> None:
+    """However narrow the page, each row is one line with all of its cells."""
+    table = Table("topic", "what happens")
+    table.add_row("t" * 130, f"{'1' * 60} come again")
+
+    console.show_table(table)
+
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "come again" in line]
+    assert ("t" * 130 in line, "1" * 60 in line) == (True, True)

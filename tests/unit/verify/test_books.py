@@ -38,6 +38,15 @@ def test_right_books_are_called_wrong(rows: tuple[dict[str, Any], ...]) -> None:
     assert told(*rows) == []
 
 
+def test_more_rows_than_records_are_called_right() -> None:
+    """Only where lists were exploded; fewer rows than records are wrong there, too."""
+    more, fewer = FIRST | {"rows": 9}, FIRST | {"rows": 4}
+
+    assert len(told(START, more)) == 1
+    assert list(ledger_differences(read(START, more), {1})) == []
+    assert len(list(ledger_differences(read(START, fewer), {1}))) == 1
+
+
 @pytest.mark.parametrize(
     ("rows", "said"),
     [

@@ -17,7 +17,8 @@ from frazil.records.decode import Decoder
 from frazil.records.kafka import KAFKA_SCHEMA
 from frazil.records.spec import RecordSpec
 from frazil.verify.canonical import column_values
-from frazil.verify.expected import MAX_DEPTH, Bad, Expectation
+from frazil.verify.documents import MAX_DEPTH
+from frazil.verify.expected import Bad, Expectation
 
 BAD = "bad"
 

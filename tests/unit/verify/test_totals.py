@@ -25,6 +25,12 @@ def test_a_batch_with_fewer_or_more_rows_is_believed() -> None:
     assert told(START, FIRST, SECOND, rows_of={1: 4, 2: 11}) == [2, 1]
 
 
+def test_a_lost_row_of_an_exploded_list_is_believed() -> None:
+    """Rows are counted as rows, which may be more than records."""
+    assert told(START, FIRST | {"rows": 9}, SECOND, rows_of={1: 9, 2: 10}) == []
+    assert told(START, FIRST | {"rows": 9}, SECOND, rows_of={1: 8, 2: 10}) == [1]
+
+
 @pytest.mark.parametrize(
     "last",
     [

@@ -1,0 +1,111 @@
+"""Dead letters that become rows after all: which ones are open, and what a batch that lands some of them says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+from typing import NamedTuple
+
+from frazil.batch.facts import Range
+from frazil.batch.removal import RemovedRange
+
+
+class Place(NamedTuple):
+    """Which record a letter is."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
+
+class OpenLetter(NamedTuple):
+    """One letter: which record it is, and the batch that kept it. A record may have had several."""
+
+    place: Place
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class LetterChoice:
+    """Which letters are tried again: those that fit everything that is named.
+
+    Attributes:
+        codes: Reason codes; empty for any.
+        topics: Names of topics; empty for any.
+        since: Kafka timestamp from which on; None for any.
+        places: Records; empty for any.
+    """
+
+    codes: frozenset[str] = frozenset()
+    topics: frozenset[str] = frozenset()
+    since: datetime | None = None
+    places: frozenset[Place] = frozenset()
+
+    def fits(self, place: Place, code: str, timestamp: datetime | None) -> bool:
+        """Whether a letter is among them. One without a timestamp is not known to be recent."""
+        return (
+            (not self.codes or code in self.codes)
+            and (not self.topics or place.topic in self.topics)
+            and (not self.places or place in self.places)
+            and (self.since is None or (timestamp is not None and timestamp >= self.since))
+        )
+
+
+def undone(rewinds: Iterable[tuple[int, Iterable[RemovedRange]]]) -> frozenset[int]:
+    """Numbers of batches that a rollback of the closing table took back: what they landed is open again.
+
+    A rewind says so by taking out, whatever the partition, all that batches from a number on landed. One that was rolled
+    back itself undoes nothing.
+
+    Args:
+        rewinds: Number of each rewinding batch, and what it took out.
+    """
+    found: set[int] = set()
+    for n, removed in sorted(rewinds, key=lambda of: of[0], reverse=True):
+        if n not in found:
+            found.update(number for r in removed if r.partition is None for number in range(r.since, n))
+    return frozenset(found)
+
+
+def spans(places: Collection[Place]) -> tuple[RemovedRange, ...]:
+    """Per partition the offsets from the first to the last of these, whatever batch kept them."""
+    by_partition = groupby(sorted(places), key=lambda place: place[:2])
+    found: Mapping[tuple[str, int], list[int]] = {key: [place.offset for place in of] for key, of in by_partition}
+    return tuple(RemovedRange(*key, offsets[0], offsets[-1] + 1, 0) for key, offsets in found.items())
+
+
+def ranges_of(places: Iterable[Place]) -> tuple[Range, ...]:
+    """Exactly these offsets, neighbours as one range."""
+    return tuple(_joined(sorted(places)))
+
+
+def first_of(letters: Iterable[OpenLetter], most: int, most_ranges: int) -> tuple[OpenLetter, ...]:
+    """As many of ascending letters as one batch may try: so many, in so many ranges of neighbours."""
+    chosen: list[OpenLetter] = []
+    ranges = 0
+    for letter in letters:
+        place = letter.place
+        is_next = bool(chosen) and chosen[-1].place == place._replace(offset=place.offset - 1)
+        ranges += not is_next
+        if len(chosen) == most or ranges > most_ranges:
+            break
+        chosen.append(letter)
+    return tuple(chosen)
+
+
+def _joined(places: Iterable[Place]) -> Iterator[Range]:
+    begun: Range | None = None
+    for topic, partition, offset in places:
+        if begun is not None and (topic, partition, offset) == (begun.topic, begun.partition, begun.end):
+            begun = Range(topic, partition, begun.start, offset + 1)
+            continue
+        if begun is not None:
+            yield begun
+        begun = Range(topic, partition, offset, offset + 1)
+    if begun is not None:
+        yield begun

@@ -1,0 +1,227 @@
+"""`frazil dead-letters`: what could not become a row, why, and how it develops."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from frazil.cli import console, letters_replay
+from frazil.cli.letter_options import Codes, Since, Topics, choice_of, instant_of, place_of
+from frazil.cli.letter_views import letter_lines, letter_rows
+from frazil.cli.options import Json, PipelineName
+from frazil.errors import Terminal
+
+if TYPE_CHECKING:
+    from frazil.batch.letters import LetterChoice
+    from frazil.iceberg.letter_scan import State
+    from frazil.report.dead_letters import WholeLetter
+
+_PERIOD = "7d"
+"""How far a report looks back: long enough that every producer was heard, short enough for a trend."""
+
+app = typer.Typer(
+    name="dead-letters",
+    help="Records that could not become rows: list them, look at one, sum them up, land what is good now.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def list_letters(  # noqa: PLR0913 - the options of a command
+    pipeline: PipelineName,
+    *,
+    codes: Codes = None,
+    topics: Topics = None,
+    since: Since = None,
+    is_open: Annotated[bool, typer.Option("--open", help="Letters that are still dead. This is the default.")] = False,
+    landed: Annotated[bool, typer.Option("--landed", help="Letters that became rows after all.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Both.")] = False,
+    limit: Annotated[int, typer.Option(min=0, help="How many at most, newest batches first; 0 for all.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """List dead letters: which record, when, why, where in its value, how often it was tried, by which batch.
+
+    Reads no keys and values. Long messages are cut; --json has them whole.
+    """
+    from dataclasses import asdict
+
+    from frazil.project import Project
+    from frazil.report import dead_letters as report
+
+    if is_open + landed + everything > 1:
+        raise typer.BadParameter("--open, --landed and --all exclude each other")
+    state: State = "landed" if landed else "all" if everything else "open"
+    choice = choice_of(codes, topics, since)
+    project = Project.load()
+    found = report.list_letters(project, project.pipeline(pipeline), choice, state, limit or None)
+    letters = () if found is None else found.letters
+    if as_json:
+        console.print_json([asdict(letter) for letter in letters])
+    elif found is None:
+        console.say(f"{pipeline}: it never ran, so there are no dead letters")
+    elif not letters:
+        console.say(f"{pipeline}: no {_described(choice, state)}")
+    else:
+        for line in letter_rows(letters, with_landed=state != "open"):
+            console.say(line)
+        more = f"; there may be more: --limit {limit * 10}" if found.has_more else ""
+        console.say(f"{pipeline}: {len(letters):,} {_described(choice, state, len(letters))}{more}")
+
+
+def _described(choice: "LetterChoice", state: "State", count: int = 0) -> str:
+    """What was asked for, in words."""
+    kind = "" if state == "all" else f"{state} "
+    parts = [
+        f"{kind}dead letter" + ("" if count == 1 else "s"),
+        f"of code {' or '.join(sorted(choice.codes))}" if choice.codes else "",
+        f"in topic {' or '.join(sorted(choice.topics))}" if choice.topics else "",
+        f"since {choice.since.isoformat(timespec='seconds')}" if choice.since else "",
+    ]
+    return " ".join(part for part in parts if part)
+
+
+def show(
+    pipeline: PipelineName,
+    record: Annotated[str, typer.Argument(metavar="TOPIC/PARTITION/OFFSET", help="Which record.", show_default=False)],
+    *,
+    raw: Annotated[
+        Path | None,
+        typer.Option("--raw", metavar="FILE", help="Write the value to this file, byte by byte.", show_default=False),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show one dead letter: its reason, what to do about it, and its headers, key and value.
+
+    What is JSON is shown as JSON, anything else as a hex dump; the first 4 KiB of each.
+    """
+    from frazil.project import Project
+    from frazil.report.dead_letters import find_letters
+
+    place = place_of(record)
+    project = Project.load()
+    found = find_letters(project, project.pipeline(pipeline), place)
+    if not found:
+        raise Terminal(
+            f"pipeline {pipeline} has no dead letter of record {place}",
+            next_step=f"frazil dead-letters list {pipeline} --all shows which there are",
+        )
+    if raw is not None:
+        _write(raw, _value(found[0]))
+    if as_json:
+        console.print_json([_as_json(letter) for letter in found])
+        return
+    for number, letter in enumerate(found):
+        for line in (*([""] if number else []), *letter_lines(letter)):
+            console.say(line)
+
+
+def _value(found: "WholeLetter") -> bytes:
+    if found.value is None:
+        raise Terminal(
+            f"the dead letter of {found.letter.place} holds no value",
+            next_step="it is a tombstone, or dead_letters.payload keeps values out of the table: read it from Kafka",
+        )
+    return found.value
+
+
+def _as_json(found: "WholeLetter") -> dict[str, object]:
+    from dataclasses import asdict
+
+    headers = [{"key": key, "value": value} for key, value in found.headers]
+    return {
+        **asdict(found.letter),
+        "stage": found.stage,
+        "key": found.key,
+        "value": found.value,
+        "headers": headers,
+    }
+
+
+def report(
+    pipeline: PipelineName,
+    *,
+    since: Since = _PERIOD,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write it as a page.", show_default=False)
+    ] = None,
+    markdown: Annotated[
+        Path | None, typer.Option("--markdown", metavar="FILE", help="Write it as Markdown.", show_default=False)
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Sum up the dead letters of a period: counts by code and topic, the trend, samples. Markdown, unless told otherwise.
+
+    The trend compares with the period of the same length before. Samples tell the first field that does not fit.
+    """
+    from dataclasses import asdict
+
+    from frazil.project import Project
+    from frazil.report import dead_letters_page as page
+    from frazil.report.dead_letters_summary import summarize
+
+    now = datetime.now(UTC)
+    begin = instant_of(since or _PERIOD, now)
+    if begin >= now:
+        raise typer.BadParameter(f"--since {since} is not in the past")
+    project = Project.load()
+    found = summarize(project, project.pipeline(pipeline), begin, now)
+    if html is not None:
+        _write(html, page.html(found).encode())
+    if markdown is not None:
+        _write(markdown, page.markdown(found).encode())
+    if as_json:
+        console.print_json({**asdict(found), "groups": [{**asdict(of), "trend": of.trend} for of in found.groups]})
+    elif html is None and markdown is None:
+        for line in page.markdown(found).splitlines():
+            console.say(line)
+
+
+def _write(file: Path, content: bytes) -> None:
+    try:
+        file.write_bytes(content)
+    except OSError as error:
+        raise Terminal(f"{file} can't be written: {error.strerror}") from error
+    console.err().print(f"wrote {len(content):,} bytes to {file}", soft_wrap=True)
+
+
+_COMMANDS: Sequence[tuple[str, Callable[..., Any], tuple[str, ...]]] = (
+    (
+        "list",
+        list_letters,
+        (
+            "frazil dead-letters list pizzas",
+            "frazil dead-letters list pizzas --code INVALID_JSON --since 24h --limit 0 --json",
+        ),
+    ),
+    (
+        "show",
+        show,
+        (
+            "frazil dead-letters show pizzas completed-pizzas/0/1564",
+            "frazil dead-letters show pizzas completed-pizzas/0/1564 --raw value.bin",
+        ),
+    ),
+    (
+        "report",
+        report,
+        (
+            "frazil dead-letters report pizzas --since 24h",
+            "frazil dead-letters report pizzas --html dead-letters.html",
+        ),
+    ),
+    (
+        "replay",
+        letters_replay.replay,
+        (
+            'frazil dead-letters replay pizzas --reason "columns were mended" --dry-run',
+            'frazil dead-letters replay pizzas --code WRONG_TYPE --since 24h --reason "columns were mended"',
+        ),
+    ),
+)
+"""Every verb with the examples that end its help."""
+
+for _name, _command, _examples in _COMMANDS:
+    app.command(_name, epilog="\n\n".join(f"Example: [cyan]{line}[/cyan]" for line in _examples))(_command)

@@ -1,0 +1,177 @@
+"""Reads what a person asks of the dead-letter table: only the rows and columns that are asked for, newest files first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import reduce
+from typing import Any, Literal
+
+import pyarrow as pa
+from pyiceberg.conversions import from_bytes
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThanOrEqual,
+    In,
+    IsNull,
+    Not,
+    Or,
+)
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import DataScan, FileScanTask, Table
+from pyiceberg.types import LongType
+
+from frazil.batch.letters import LetterChoice, Place
+from frazil.iceberg.faults import translated
+from frazil.iceberg.ledger import DEAD_LETTER_SCHEMA
+from frazil.iceberg.removal import file_rows
+
+State = Literal["open", "landed", "all"]
+"""Letters that no batch landed, those that one landed after all, or both."""
+
+LANDED_COLUMN = "landed_batch"
+_BATCH_COLUMN = "_frazil_batch"
+
+
+@dataclass(frozen=True, slots=True)
+class LetterQuestion:
+    """Which letters are asked for.
+
+    Attributes:
+        choice: What they are.
+        state: Whether they are landed.
+        untimed: Whether letters without a timestamp are recent enough for any `choice.since`.
+        undone: Numbers of batches that were taken back: what they landed is open again.
+    """
+
+    choice: LetterChoice = field(default_factory=LetterChoice)
+    state: State = "all"
+    untimed: bool = False
+    undone: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class LetterFile:
+    """One data file of the table.
+
+    Attributes:
+        newest: Highest number of a batch that put letters into it; None if the file does not tell.
+        batches: Its letters that are asked for.
+    """
+
+    newest: int | None
+    batches: Iterator[pa.RecordBatch]
+
+
+def letter_files(table: Table, name: str, question: LetterQuestion, columns: Sequence[str]) -> Iterator[LetterFile]:
+    """Files that may hold letters that are asked for, those with the newest batches first.
+
+    A column that an older table does not have yet is null.
+
+    Args:
+        table: The dead-letter table.
+        name: Its name.
+        question: Which letters.
+        columns: Which of their columns.
+
+    Raises:
+        Retryable: The storage can't be read now.
+    """
+    if table.metadata.current_snapshot_id is None:
+        return
+    there = [column for column in columns if column in _columns(table)]
+    where = _where(question, _columns(table))
+    scan = DataScan(table.metadata, table.io, where, tuple(there), snapshot_id=table.metadata.current_snapshot_id)
+    with translated(f"reading manifests of table {name}"):
+        found = [(_newest(table, task.file), task) for task in scan.plan_files()]
+    for newest, task in sorted(found, key=lambda of: (of[0] is None, of[0] or 0), reverse=True):
+        yield LetterFile(newest, _rows(table, name, task, scan, columns))
+
+
+def letters_held(table: Table, name: str) -> int:
+    """How many letters there are, as the manifests tell.
+
+    Raises:
+        Retryable: The storage can't be read now.
+    """
+    if table.metadata.current_snapshot_id is None:
+        return 0
+    with translated(f"reading manifests of table {name}"):
+        return sum(int(task.file.record_count) for task in table.scan().plan_files())
+
+
+def can_be_landed(table: Table) -> bool:
+    """Whether the table says of a letter that it was landed; older ones don't."""
+    return LANDED_COLUMN in _columns(table)
+
+
+def _columns(table: Table) -> frozenset[str]:
+    return frozenset(column.name for column in table.schema().fields)
+
+
+def _newest(table: Table, file: DataFile) -> int | None:
+    if _BATCH_COLUMN not in _columns(table):
+        return None
+    bound = (file.upper_bounds or {}).get(table.schema().find_field(_BATCH_COLUMN).field_id)
+    return None if bound is None else int(from_bytes(LongType(), bound))
+
+
+def _rows(
+    table: Table, name: str, task: FileScanTask, scan: DataScan, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    types = schema_to_pyarrow(DEAD_LETTER_SCHEMA, include_field_ids=False)
+    schema = pa.schema([types.field(column).with_nullable(nullable=True) for column in columns])
+    with translated(f"reading table {name}"):
+        for batch in file_rows(table, task, scan.projection(), scan.row_filter):
+            there = set(batch.schema.names)
+            arrays = [
+                batch.column(of.name).cast(of.type) if of.name in there else pa.nulls(batch.num_rows, of.type)
+                for of in schema
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _where(question: LetterQuestion, columns: frozenset[str]) -> BooleanExpression:
+    choice = question.choice
+    parts = [_state(question, columns)]
+    if choice.codes:
+        parts.append(_in("code", choice.codes))
+    if choice.topics:
+        parts.append(_in("topic", choice.topics))
+    if choice.since is not None:
+        parts.append(_since(choice.since, untimed=question.untimed))
+    if choice.places:
+        parts.append(reduce(Or, map(_at, sorted(choice.places))))
+    return reduce(And, parts)
+
+
+# Below, mypy sees the fields of PyIceberg's models and not their __init__.
+
+
+def _state(question: LetterQuestion, columns: frozenset[str]) -> BooleanExpression:
+    if question.state == "all":
+        return AlwaysTrue()
+    if LANDED_COLUMN not in columns:
+        return AlwaysTrue() if question.state == "open" else AlwaysFalse()
+    never: BooleanExpression = IsNull(LANDED_COLUMN)  # type: ignore[call-arg, arg-type]
+    is_open = Or(never, _in(LANDED_COLUMN, question.undone)) if question.undone else never
+    return is_open if question.state == "open" else Not(is_open)
+
+
+def _in(column: str, values: frozenset[Any]) -> BooleanExpression:
+    return In(column, values)  # type: ignore[call-arg, arg-type]
+
+
+def _since(instant: datetime, *, untimed: bool) -> BooleanExpression:
+    recent: BooleanExpression = GreaterThanOrEqual("timestamp", instant.isoformat())  # type: ignore[call-arg, arg-type]
+    return Or(IsNull("timestamp"), recent) if untimed else recent  # type: ignore[call-arg, arg-type]
+
+
+def _at(place: Place) -> BooleanExpression:
+    return reduce(And, (EqualTo(*of) for of in zip(place._fields, place, strict=True)))  # type: ignore[call-arg, arg-type]

@@ -1,0 +1,85 @@
+"""Reads the dead-letter table: which letters are open, and letters as a whole, a part at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression, In, IsNull, Or
+from pyiceberg.table import DataScan, Table
+
+from frazil.batch.letters import Place
+from frazil.batch.removal import Removal
+from frazil.iceberg.faults import translated
+from frazil.iceberg.removal import file_rows, matches, row_filter
+
+_NAMED = ("topic", "partition", "offset", "code", "timestamp", "_frazil_batch")
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One letter without its record.
+
+    Attributes:
+        place: Which record it is.
+        code: Reason code.
+        timestamp: Kafka timestamp of the record.
+        batch: Number of the batch that kept it.
+    """
+
+    place: Place
+    code: str
+    timestamp: datetime | None
+    batch: int | None
+
+
+def open_letters(table: Table, name: str, undone: Collection[int]) -> Iterator[Letter]:
+    """Letters that no batch landed, or one that was taken back since. Keys and values stay unread.
+
+    Args:
+        table: The dead-letter table.
+        name: Its name.
+        undone: Numbers of batches that were taken back.
+
+    Raises:
+        Retryable: The storage can't be read now.
+    """
+    for batch in _batches(table, name, _is_open(table, undone), _NAMED):
+        for row in batch.to_pylist():
+            place = Place(row["topic"], row["partition"], row["offset"])
+            yield Letter(place, row["code"], row["timestamp"], row["_frazil_batch"])
+
+
+def _is_open(table: Table, undone: Collection[int]) -> BooleanExpression:
+    if all(column.name != "landed_batch" for column in table.schema().fields):
+        return AlwaysTrue()  # an older Frazil landed none
+    never: Any = IsNull("landed_batch")  # type: ignore[call-arg, arg-type]  # mypy sees the fields, not __init__
+    again: Any = In("landed_batch", frozenset(undone))  # type: ignore[call-arg, arg-type]
+    return Or(never, again) if undone else never
+
+
+def letters_within(table: Table, name: str, removal: Removal) -> Iterator[pa.RecordBatch]:
+    """All letters that a removal would take out, whole, a part at a time.
+
+    Raises:
+        Retryable: The storage can't be read now.
+    """
+    for batch in _batches(table, name, row_filter(removal), None):
+        yield batch.filter(matches(batch, removal))
+
+
+def _batches(
+    table: Table, name: str, where: BooleanExpression, columns: tuple[str, ...] | None
+) -> Iterator[pa.RecordBatch]:
+    fields = ("*",) if columns is None else columns
+    scan = DataScan(
+        table.metadata, table.io, where, selected_fields=fields, snapshot_id=table.metadata.current_snapshot_id
+    )
+    with translated(f"reading table {name}"):
+        if table.metadata.current_snapshot_id is None:
+            return
+        for task in scan.plan_files():
+            yield from file_rows(table, task, scan.projection(), scan.row_filter)

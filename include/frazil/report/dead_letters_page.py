@@ -1,0 +1,111 @@
+"""The report on dead letters as Markdown and as a page of HTML. Whatever comes from records is shown, never obeyed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from frazil.records.dead import DeadCode
+from frazil.report.dead_letters import DeadLetter
+from frazil.report.dead_letters_summary import LetterReport
+
+_TICKS = re.compile(r"`+")
+_INSTANT = "%Y-%m-%d %H:%M:%S UTC"
+
+
+def markdown(report: LetterReport) -> str:
+    """The report as GitHub's Markdown, to be read as it is or rendered."""
+    return "\n".join(_lines(report)) + "\n"
+
+
+def html(report: LetterReport) -> str:
+    """The report as one page that needs no other file and runs no script."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("frazil.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"visible": visible, "instant": _instant, "remedy": remedy, "meaning": meaning}
+    return environment.get_template("dead_letters.html.j2").render(report=report, summary=summary(report))
+
+
+def summary(report: LetterReport) -> str:
+    """The report in a sentence."""
+    if report.held is None:
+        return "The pipeline has no dead-letter table yet: it never ran."
+    if not report.count:
+        held = f"; the table holds {counted(report.held)} of any time" if report.held else ", and the table holds none"
+        return f"No dead letters in this period ({counted(report.before)} in the period before){held}."
+    return (
+        f"{counted(report.count)}, {report.open:,} of them open; {report.before:,} in the period before"
+        f" ({report.held:,} in the table)."
+    )
+
+
+def counted(count: int) -> str:
+    """`1 dead letter`, `2,000 dead letters`."""
+    return "1 dead letter" if count == 1 else f"{count:,} dead letters"
+
+
+def meaning(code: str) -> str:
+    """What a code says; nothing of a code that this Frazil does not know."""
+    return next((of.meaning for of in DeadCode if of == code), "")
+
+
+def remedy(code: str) -> str:
+    """What to do about a code; nothing of a code that this Frazil does not know."""
+    return next((of.remedy for of in DeadCode if of == code), "")
+
+
+def visible(text: str) -> str:
+    """A text of a record on one line, without characters that steer a terminal or turn the direction of reading."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _lines(report: LetterReport) -> Iterator[str]:
+    yield f"# Dead letters of {report.pipeline}"
+    yield ""
+    yield f"{_instant(report.since)} to {_instant(report.until)}, table `{report.table}`, owner: {_plain(report.owner)}"
+    yield ""
+    yield summary(report)
+    if not report.groups:
+        return
+    yield ""
+    yield "| code | topic | letters | open | before | trend |"
+    yield "| --- | --- | ---: | ---: | ---: | ---: |"
+    for group in report.groups:
+        numbers = f"{group.count:,} | {group.open:,} | {group.before:,} | {group.trend}"
+        yield f"| {_code(group.code)} | {_code(group.topic)} | {numbers} |"
+    for group in report.groups:
+        if group.samples:
+            yield from ("", f"## {_code(group.code)} in {_code(group.topic)}", "")
+            if said := meaning(group.code):
+                yield from (said, "", f"What to do: {remedy(group.code)}", "")
+            yield from map(_sample, group.samples)
+
+
+def _sample(letter: DeadLetter) -> str:
+    place = _code(f"{letter.topic}/{letter.partition}/{letter.offset}")
+    path = f" field {_code(letter.path)}:" if letter.path else ""
+    return f"- {place}{path} {_code(letter.found)}"
+
+
+def _instant(at: object) -> str:
+    return format(at, _INSTANT)
+
+
+def _code(text: str) -> str:
+    """A code span: nothing in it is markup. A bar would still end the cell of a table, so it is escaped."""
+    shown = visible(text).replace("|", r"\|")
+    longest = max((len(ticks) for ticks in _TICKS.findall(shown)), default=0)
+    fence = "`" * (longest + 1)
+    pad = " " if longest or not shown.strip() else ""
+    return f"{fence}{pad}{shown}{pad}{fence}"
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", visible(text))

@@ -1,0 +1,162 @@
+"""What the dead letters of a period come to: per code and topic how many, against the period before, and samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.batch.letters import LetterChoice
+from frazil.iceberg.letter_scan import letter_files, letters_held
+from frazil.pipeline.model import Pipeline
+from frazil.project import Project
+from frazil.report.dead_letters import LISTED, DeadLetter, letter_of, open_table
+
+SAMPLES = 3
+"""Letters shown per code and topic: the first ones often are of one producer, three tell whether they differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class LetterGroup:
+    """Letters of one code in one topic.
+
+    Attributes:
+        code: Reason code.
+        topic: Kafka topic.
+        count: How many there are in the period.
+        open: How many of them no batch landed.
+        before: How many there were in the period before, which is as long.
+        samples: Some of the period's.
+    """
+
+    code: str
+    topic: str
+    count: int
+    open: int
+    before: int
+    samples: tuple[DeadLetter, ...] = ()
+
+    @property
+    def trend(self) -> str:
+        """How they changed: `new`, `gone`, or by how many percent."""
+        if not self.before:
+            return "new"
+        if not self.count:
+            return "gone"
+        return f"{(self.count - self.before) / self.before:+.0%}"
+
+
+@dataclass(frozen=True, slots=True)
+class LetterReport:
+    """The dead letters of a period.
+
+    Attributes:
+        pipeline: Name of the pipeline.
+        owner: Who is asked.
+        table: Name of the dead-letter table.
+        since, until: The period, by Kafka's timestamps, UTC. Letters without one are taken as recent.
+        groups: By code and topic, the most frequent first.
+        held: Letters of the table, whatever their time; None if there is no table yet.
+    """
+
+    pipeline: str
+    owner: str
+    table: str
+    since: datetime
+    until: datetime
+    groups: tuple[LetterGroup, ...] = ()
+    held: int | None = None
+
+    @property
+    def count(self) -> int:
+        """Letters of the period."""
+        return sum(group.count for group in self.groups)
+
+    @property
+    def open(self) -> int:
+        """Letters of the period that no batch landed."""
+        return sum(group.open for group in self.groups)
+
+    @property
+    def before(self) -> int:
+        """Letters of the period before."""
+        return sum(group.before for group in self.groups)
+
+
+def summarize(project: Project, pipeline: Pipeline, since: datetime, until: datetime) -> LetterReport:
+    """Sum up the letters since an instant, and those of a period of the same length before it.
+
+    Args:
+        project: Settings and doors.
+        pipeline: The pipeline.
+        since: Where the period begins, UTC.
+        until: Its end, which is now.
+
+    Raises:
+        Retryable: The catalog or the storage can't be read now.
+    """
+    name = pipeline.dead_letters_table
+    empty = LetterReport(pipeline.name, pipeline.owner, name, since, until)
+    found = open_table(project, pipeline, LetterChoice(since=_before(since, until)), "all", untimed=True)
+    if found is None:
+        return empty
+    table, question = found
+    tally = _Tally(since, question.undone)
+    for file in letter_files(table, name, question, LISTED):
+        for batch in file.batches:
+            tally.add(batch)
+    return LetterReport(
+        pipeline.name, pipeline.owner, name, since, until, tuple(tally.groups()), letters_held(table, name)
+    )
+
+
+def _before(since: datetime, until: datetime) -> datetime:
+    """Begin of the period before; periods that would begin before the calendar does have none."""
+    try:
+        return since - (until - since)
+    except OverflowError:
+        return since
+
+
+@dataclass
+class _Tally:
+    """Counts and samples, a part of the table at a time."""
+
+    since: datetime
+    taken_back: frozenset[int]
+    counts: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    samples: dict[tuple[str, str], list[DeadLetter]] = field(default_factory=dict)
+
+    def add(self, letters: pa.RecordBatch) -> None:
+        now = pc.fill_null(pc.greater_equal(letters.column("timestamp"), pa.scalar(self.since)), fill_value=True)
+        landed = letters.column("landed_batch")
+        again = pc.is_in(landed, pa.array(sorted(self.taken_back), pa.int64()))
+        marks = {"now": now, "open": pc.or_(landed.is_null(), again)}
+        table = pa.table({"code": letters.column("code"), "topic": letters.column("topic"), **marks})
+        for row in table.group_by(table.column_names).aggregate([([], "count_all")]).to_pylist():
+            key, number = (row["code"], row["topic"]), row["count_all"]
+            of = self.counts.setdefault(key, [0, 0, 0])
+            of[0] += number if row["now"] else 0
+            of[1] += number if row["now"] and row["open"] else 0
+            of[2] += 0 if row["now"] else number
+            if row["now"] and len(self.samples.get(key, ())) < SAMPLES:
+                self._sample(letters.filter(now), key)
+
+    def _sample(self, letters: pa.RecordBatch, key: tuple[str, str]) -> None:
+        code, topic = key
+        mask = pc.and_(pc.equal(letters.column("code"), code), pc.equal(letters.column("topic"), topic))
+        known = self.samples.setdefault(key, [])
+        few = letters.filter(mask).slice(0, SAMPLES - len(known))
+        known += [letter_of(row, self.taken_back) for row in few.to_pylist()]
+
+    def groups(self) -> Iterable[LetterGroup]:
+        for key, (count, still_open, before) in sorted(self.counts.items(), key=_most_first):
+            yield LetterGroup(*key, count, still_open, before, tuple(self.samples.get(key, ())))
+
+
+def _most_first(item: tuple[tuple[str, str], list[int]]) -> tuple[int, int, tuple[str, str]]:
+    key, (count, _, before) = item
+    return -count, -before, key

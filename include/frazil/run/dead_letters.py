@@ -1,0 +1,250 @@
+"""Bringing dead letters home: what decodes under the present pipeline file becomes rows, by a batch of its own.
+
+The position stays. The batch appends the rows and marks their letters as landed; letters that are still bad get their
+new reason and one more attempt. A rollback of the closing table past the batch opens its letters again: a mark counts
+only while its batch does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from frazil.batch.facts import Counts, Staged, TopicPartition
+from frazil.batch.letters import LetterChoice, OpenLetter, Place, first_of, ranges_of, spans
+from frazil.batch.position import Position
+from frazil.batch.removal import Removal
+from frazil.batch.request import RunRequest
+from frazil.crash_points import CrashPoint, reached
+from frazil.errors import FrazilError, Retryable, Terminal
+from frazil.iceberg.commit import Refused
+from frazil.iceberg.data_files import DataFileWriter
+from frazil.iceberg.letters import letters_within
+from frazil.iceberg.schema import arrow_columns
+from frazil.iceberg.table import staging_table
+from frazil.records.decode import Decoder
+from frazil.run.letter_verdicts import Verdicts, judged
+from frazil.run.manifests import LETTER_COLUMNS, Batch
+from frazil.run.open_letters import find_open
+from frazil.run.publish import publish
+from frazil.run.record_spec import record_spec
+from frazil.run.replay import refuse_without_coordinates
+from frazil.run.scope import Scope
+from frazil.run.settled import settled
+from frazil.run.staging import discard
+from frazil.run.standing import Standing
+from frazil.run.tables import Tables
+
+LETTERS_PER_BATCH = 100_000
+RANGES_PER_BATCH = 1_000
+"""Letters that one batch tries, and ranges of neighbours they may lie in: bounds what the ledger says of it."""
+
+ATTEMPTS = 3
+"""How often letters are staged because other batches were decided meanwhile: their rows carry their batch's number."""
+
+
+@dataclass(frozen=True, slots=True)
+class BroughtHome:
+    """What became of the letters that were tried.
+
+    Attributes:
+        tried: How many there were.
+        landed: How many are rows now.
+        filtered: How many the present pipeline file leaves out on purpose.
+        dead_codes: How many are still dead, by reason code.
+        bare: How many keep nothing of their records (`dead_letters.payload`), and were left as they are.
+        batches: Numbers of the batches.
+    """
+
+    tried: int = 0
+    landed: int = 0
+    filtered: int = 0
+    dead_codes: Mapping[str, int] | None = None
+    bare: int = 0
+    batches: tuple[int, ...] = ()
+
+    def __add__(self, other: BroughtHome) -> BroughtHome:
+        return BroughtHome(
+            self.tried + other.tried,
+            self.landed + other.landed,
+            self.filtered + other.filtered,
+            dict(Counter(self.dead_codes or {}) + Counter(other.dead_codes or {})),
+            self.bare + other.bare,
+            self.batches + other.batches,
+        )
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Letters to be tried by one batch, and where the pipeline stands."""
+
+    scope: Scope
+    tables: Tables
+    now: Standing
+    position: Position
+    letters: frozenset[OpenLetter]
+
+    @property
+    def removal(self) -> Removal:
+        """Letters that are written anew, those between the tried ones included."""
+        return Removal(LETTER_COLUMNS, spans([letter.place for letter in self.letters]))
+
+
+def bring_home(scope: Scope, choice: LetterChoice, request: RunRequest, *, dry_run: bool = False) -> BroughtHome:
+    """Decode letters again and land what is good now, exactly once.
+
+    Args:
+        scope: The pipeline and its doors.
+        choice: Which letters.
+        request: Who asks, and why.
+        dry_run: Only look what would become of them.
+
+    Raises:
+        Terminal: The pipeline never ran, or its rows don't say which record they are.
+        Retryable: Other batches were decided each time, or a part is not available now.
+    """
+    refuse_without_coordinates(scope)
+    whole, tried = BroughtHome(dead_codes={}), frozenset[OpenLetter]()
+    while True:
+        letters, found = _once(scope, choice, request, tried, dry_run=dry_run)
+        if not letters:
+            return whole
+        whole, tried = whole + found, tried | letters
+
+
+def _once(
+    scope: Scope, choice: LetterChoice, request: RunRequest, tried: frozenset[OpenLetter], *, dry_run: bool
+) -> tuple[frozenset[OpenLetter], BroughtHome]:
+    """One batch, staged again while others are decided in between."""
+    refusal: Refused | None = None
+    for _ in range(ATTEMPTS):
+        tables, now = settled(scope)
+        if now.position is None:
+            raise Terminal(f"pipeline {scope.pipeline.name} never ran: it has no dead letters")
+        found = find_open(scope, tables, now.position, choice, tried)
+        letters = frozenset(first_of(found, LETTERS_PER_BATCH, RANGES_PER_BATCH))
+        if not letters:
+            return letters, BroughtHome()
+        work = _Work(scope, tables, now, now.position, letters)
+        try:
+            return letters, _looked_at(work) if dry_run else _landed(work, request)
+        except Refused as refused:
+            refusal = refused
+            scope.report(f"refused, staging the letters again: {refused.message}")
+    raise Retryable(
+        f"pipeline {scope.pipeline.name}: landing dead letters was refused {ATTEMPTS} times: {refusal}",
+        next_step=f"pause the DAG ingest__{scope.pipeline.name} meanwhile, or do it at a quiet time",
+    ) from refusal
+
+
+def _looked_at(work: _Work) -> BroughtHome:
+    decoder, whole = _decoder(work, 0), BroughtHome(dead_codes={})
+    for letters in _letters(work):
+        whole += _told(judged(letters, work.letters, decoder, 0), ())
+    return whole
+
+
+def _landed(work: _Work, request: RunRequest) -> BroughtHome:
+    scope, n = work.scope, work.position.n + 1
+    started_at, began = scope.stamp(), time.monotonic()
+    scope.report(f"batch {n}: trying {len(work.letters):,} dead letters again")
+    staged, landed, told, seen = _staged(work, n)
+    reached(CrashPoint.STAGED)
+    if not told.tried:
+        discard(scope, work.tables, staged)
+        return replace(told, batches=())
+    try:
+        _check(scope, work, staged, told, seen)
+        batch = Batch(
+            kind="dead_letters",
+            run=request.run,
+            position=replace(
+                work.position,
+                n=n,
+                topics={name: replace(at, start=at.next) for name, at in work.position.topics.items()},
+            ),
+            planned_at=started_at,
+            staged=staged,
+            ranges=ranges_of(landed),
+            removed_letters=work.removal.ranges,
+            started_at=started_at,
+            phases={"stage": round(time.monotonic() - began, 3)},
+            started_by=request.started_by,
+            reason=request.reason,
+        )
+    except FrazilError as failure:
+        discard(scope, work.tables, staged, failure)
+        raise
+    publish(scope, work.tables, work.now, batch)
+    return told
+
+
+def _staged(work: _Work, n: int) -> tuple[Staged, set[Place], BroughtHome, int]:
+    pipeline, tables = work.scope.pipeline, work.tables
+    rows = DataFileWriter(staging_table(pipeline.destinations[0].table, tables.destination))
+    letters = DataFileWriter(staging_table(pipeline.dead_letters_table, tables.dead_letters))
+    decoder, landed, told = _decoder(work, n), set[Place](), BroughtHome(dead_codes={})
+    counts: dict[TopicPartition, Counts] = {}
+    extra_rows = size = seen = 0
+    for batch in _letters(work):
+        verdicts = judged(batch, work.letters, decoder, n, pipeline.dead_letters.payload)
+        rows.write(verdicts.rows)
+        letters.write(verdicts.letters)
+        landed |= verdicts.landed
+        told += _told(verdicts, (n,) if not told.batches else ())
+        for key, of in verdicts.counts.items():
+            counts[key] = counts.get(key, Counts()) + of
+            extra_rows -= of.written
+        extra_rows += verdicts.rows.num_rows
+        size += verdicts.bytes
+        seen += batch.num_rows
+        reached(CrashPoint.STAGING)
+    files = {rows.name: rows.close(), letters.name: letters.close()}
+    return Staged(counts, files=files, bytes=size, extra_rows=extra_rows), landed, told, seen
+
+
+def _decoder(work: _Work, n: int) -> Decoder:
+    pipeline = work.scope.pipeline
+    columns = arrow_columns(work.tables.destination, pipeline.destinations[0])
+    return Decoder(record_spec(pipeline, columns, work.scope.schemas), n)
+
+
+def _letters(work: _Work) -> Iterator[pa.RecordBatch]:
+    return letters_within(work.tables.dead_letters, work.scope.pipeline.dead_letters_table, work.removal)
+
+
+def _told(verdicts: Verdicts, batches: tuple[int, ...]) -> BroughtHome:
+    total = sum(verdicts.counts.values(), Counts())
+    tried = total.read + sum(verdicts.dead_codes.values())
+    return BroughtHome(tried, total.written, total.filtered, verdicts.dead_codes, verdicts.bare, batches)
+
+
+def _check(scope: Scope, work: _Work, staged: Staged, told: BroughtHome, seen: int) -> None:
+    """Refuse what does not add up, counted on either side of decoding.
+
+    Args:
+        scope: The pipeline and its doors.
+        work: What was to be tried.
+        staged: What was written.
+        told: What became of the letters.
+        seen: Letters that were read, the untried ones between them included.
+    """
+    pipeline = scope.pipeline
+    expected = {
+        "letters tried": (len(work.letters), told.tried + told.bare),
+        "their outcomes": (told.tried, told.landed + told.filtered + sum((told.dead_codes or {}).values())),
+        "rows": (told.landed + staged.extra_rows, staged.rows(pipeline.destinations[0].table)),
+        "letters written anew": (seen, staged.rows(pipeline.dead_letters_table)),
+    }
+    wrong = [
+        f"{what}: {wanted} expected, {found} found" for what, (wanted, found) in expected.items() if wanted != found
+    ]
+    if wrong:
+        raise Terminal(
+            f"the audit failed, nothing was published: {'; '.join(wrong)}",
+            next_step="this is a fault of Frazil, not of the data: please report these numbers",
+        )

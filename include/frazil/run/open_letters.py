@@ -1,0 +1,130 @@
+"""Which dead letters may be decoded again: open ones, and only where it is sure that their record has no other outcome."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from frazil.batch.letters import LetterChoice, OpenLetter, Place, undone
+from frazil.batch.position import Position
+from frazil.batch.removal import RemovedRange, moved_back
+from frazil.iceberg.landed import offsets_of_batch
+from frazil.iceberg.ledger import read_ledger
+from frazil.iceberg.letters import Letter, open_letters
+from frazil.run.manifests import row_columns
+from frazil.run.scope import Scope
+from frazil.run.tables import Tables
+
+Row = Mapping[str, Any]
+"""One row of the ledger."""
+
+
+@dataclass(frozen=True, slots=True)
+class LetterHistory:
+    """What the ledger says that matters to letters.
+
+    Attributes:
+        taken_back: Numbers of batches that a rollback of the closing table took back.
+        doubled: Offsets that a reset let come again beside what they had become: `since` is the reset.
+        brought_home: Numbers of the batches that landed letters, and still stand.
+    """
+
+    taken_back: frozenset[int]
+    doubled: tuple[RemovedRange, ...]
+    brought_home: tuple[int, ...]
+
+
+def letter_history(rows: Sequence[Row]) -> LetterHistory:
+    """Read the ledger of a pipeline, whose rows are sorted by batch number."""
+    by_batch = [list(of) for _, of in groupby(rows, key=lambda row: row["n"])]
+    rewinds = [(of[0]["n"], _removed(of)) for of in by_batch if of[0]["kind"] == "rewind"]
+    taken_back = undone(rewinds)
+    home = (of[0] for of in by_batch if of[0]["kind"] == "dead_letters" and of[0]["records_written"])
+    return LetterHistory(
+        taken_back, tuple(_doubled(by_batch)), tuple(row["n"] for row in home if row["n"] not in taken_back)
+    )
+
+
+def _removed(rows: Sequence[Row]) -> list[RemovedRange]:
+    return [RemovedRange(*r) for row in rows for r in json.loads(row.get("removed") or "[]")]
+
+
+def _doubled(by_batch: Sequence[Sequence[Row]]) -> Iterator[RemovedRange]:
+    """What resets moved back over without taking anything out."""
+    before: Position | None = None
+    for rows in by_batch:
+        after = Position.from_json(rows[0]["position"])
+        if before is not None and rows[0]["kind"] == "reset" and not _removed(rows):
+            for r in moved_back(before, after):
+                end = None if r.partition is None else before.next_offset(r.topic, r.partition)
+                yield RemovedRange(r.topic, r.partition, r.start, end, after.n)
+        before = after
+
+
+def find_open(
+    scope: Scope, tables: Tables, position: Position, choice: LetterChoice, tried: frozenset[OpenLetter]
+) -> list[OpenLetter]:
+    """Open letters of a choice, in order, without those that were tried. What is left out is reported.
+
+    Letters of a topic as it was before it was recreated stay: their rows would be taken for its successor's. So do those
+    of offsets that a reset let come twice: nobody could tell their rows from the others'.
+
+    Raises:
+        Retryable: The catalog or the storage can't be read now.
+    """
+    past = letter_history(read_ledger(scope.lake, scope.pipeline.ledger_table, scope.pipeline.name))
+    landed = _landed(scope, tables, past)
+    found: dict[Place, OpenLetter] = {}
+    left = Counter[str]()
+    for letter in open_letters(tables.dead_letters, scope.pipeline.dead_letters_table, past.taken_back):
+        if not choice.fits(letter.place, letter.code, letter.timestamp):
+            continue
+        why = _left_because(letter, position, past, landed)
+        if why is None and letter.place in found:
+            why = "of a record that has another one"
+        if why is not None:
+            left[why] += 1
+        elif letter.batch is not None:
+            found[letter.place] = OpenLetter(letter.place, letter.batch)
+    if not tried:
+        for why, count in sorted(left.items()):
+            scope.report(f"{count:,} letters {why} are left as they are")
+    return sorted(of for of in found.values() if of not in tried)
+
+
+def _left_because(letter: Letter, position: Position, past: LetterHistory, landed: Mapping[Place, int]) -> str | None:
+    place = letter.place
+    topic = position.topics.get(place.topic)
+    if topic is None or letter.batch is None or letter.batch < topic.since:
+        return "of a topic as it was before it was recreated"
+    if landed.get(place, -1) >= topic.since:
+        return "that have their row, though they don't say so,"
+    if any(_holds(of, place) and of.since > topic.since for of in past.doubled):
+        return "of records that a reset let come twice"
+    return None
+
+
+def _holds(of: RemovedRange, place: Place) -> bool:
+    is_here = (of.topic, of.partition) == (place.topic, place.partition)
+    return is_here and of.start <= place.offset and (of.end is None or place.offset < of.end)
+
+
+def _landed(scope: Scope, tables: Tables, past: LetterHistory) -> dict[Place, int]:
+    """Records whose rows are there because their letters were landed, by the newest batch that did.
+
+    Marks alone don't tell: they go with a lost or abandoned table, and with the next batch that tries the letter.
+    """
+    columns = row_columns(scope.pipeline)
+    if columns is None:
+        return {}
+    table = scope.pipeline.destinations[0].table
+    return {
+        Place(*key, offset): n
+        for n in sorted(past.brought_home)
+        for key, offsets in offsets_of_batch(tables.destination, table, columns, n).items()
+        for offset in offsets.to_pylist()
+    }

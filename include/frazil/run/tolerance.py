@@ -1,0 +1,24 @@
+"""What a pipeline file says of its dead letters, as a batch's audit and its report take it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from frazil.batch.audit import Tolerance
+from frazil.batch.facts import Staged
+from frazil.pipeline.model import Pipeline
+
+
+def tolerance_of(pipeline: Pipeline) -> Tolerance:
+    """How many dead letters a batch may have, and whether one with more is refused."""
+    limits, on_exceed = pipeline.dead_letters.limits, pipeline.dead_letters.on_exceed
+    return Tolerance(limits.max_rate, limits.min_records, limits.max_count, fails=on_exceed == "fail")
+
+
+def named_letters(staged: Staged) -> Iterator[str]:
+    """A line for each dead letter that staging names, then one for all others. Nothing of a record is in them."""
+    for code, topic, partition, offset in staged.named:
+        yield f"dead letter {code}: topic {topic}, partition {partition}, offset {offset}"
+    more = staged.total.dead - len(staged.named)
+    if staged.named and more > 0:
+        yield f"and {more:,} more dead letters"

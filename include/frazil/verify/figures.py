@@ -1,0 +1,106 @@
+"""JSON numbers as what a column stores: exact, however they are written."""
+
+from __future__ import annotations
+
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, InvalidOperation, Overflow, Underflow
+from math import isinf
+from struct import Struct
+from typing import Any
+
+
+class Unfit(ValueError):
+    """A value can't become its column's type, so its record is a dead letter."""
+
+
+class Figure(str):
+    """The text of a JSON number: which digits count is known only with the column."""
+
+    __slots__ = ()
+
+
+def figure(value: Any) -> Figure:
+    """The value, which must be a number."""
+    if type(value) is not Figure:
+        raise Unfit("not a number")
+    return value
+
+
+_SHORT = 18
+"""Digits, sign included, that surely are a whole number of 64 bits."""
+
+
+def whole(value: Any, bits: int) -> int:
+    """A whole number of so many bits; 1.0 and 1e2 are whole."""
+    text = figure(value)
+    number = int(text) if len(text) <= _SHORT and text.removeprefix("-").isdecimal() else scaled(text, 20, 0)
+    if not -(1 << bits - 1) <= number < 1 << bits - 1:
+        raise Unfit("out of range")
+    return number
+
+
+def scaled(text: str, precision: int, scale: int) -> int:
+    """The exact value times 10^scale, of at most `precision` digits. A negative scale takes digits off."""
+    before, _, fraction = text.partition(".")
+    fraction = fraction.rstrip("0")
+    if len(text) <= _SHORT and len(fraction) <= scale and f"{before.removeprefix('-')}{fraction}".isdecimal():
+        number = int(before + fraction.ljust(scale, "0"))
+        if abs(number) < 10**precision:
+            return number
+    return _scaled_exactly(text, precision, scale)
+
+
+def _scaled_exactly(text: str, precision: int, scale: int) -> int:
+    """The same for any text: exponents, more digits than the column has, zeros at the end."""
+    traps = [InvalidOperation, Overflow, Underflow]
+    exact = Context(prec=max(len(text), precision) + 1, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=traps)
+    try:
+        number = exact.create_decimal(text)
+    except (InvalidOperation, Overflow, Underflow) as error:  # an exponent that no Decimal has
+        if Decimal(text.lower().partition("e")[0]).is_zero():
+            return 0
+        raise Unfit("out of range") from error
+    if number.is_zero():
+        return 0
+    if number.adjusted() >= precision - scale:
+        raise Unfit("out of range")
+    sign, digits, exponent = number.normalize(exact).as_tuple()
+    if not isinstance(exponent, int) or exponent < -scale:
+        raise Unfit("more digits than the column holds")
+    units = int("".join(map(str, digits)) + "0" * (exponent + scale))
+    return -units if sign else units
+
+
+def double(value: Any) -> float:
+    """The nearest double."""
+    number = float(figure(value))
+    if isinf(number):
+        raise Unfit("out of range")
+    return number
+
+
+_FLOAT = Struct("<f")
+
+
+def single(value: Any) -> float:
+    """The float nearest to the nearest double."""
+    try:
+        packed = _FLOAT.pack(double(value))
+    except OverflowError as error:
+        raise Unfit("out of range") from error
+    found: float = _FLOAT.unpack(packed)[0]
+    return found
+
+
+_POWERS = {"s": 6, "ms": 3, "us": 0, "ns": -3}
+"""Unit -> how many powers of ten it is above a microsecond."""
+
+_DIGITS = 18
+"""Of the microseconds until the year 10000."""
+
+
+def counted(text: str, unit: str, first: int, last: int) -> int:
+    """Microseconds that a number of units stands for, from `first` to `last`."""
+    micros = scaled(text, _DIGITS, _POWERS[unit])
+    if not first <= micros <= last:
+        raise Unfit("out of range")
+    return micros

@@ -1,0 +1,100 @@
+"""How a pipeline turns records into outcomes, and how much of that can be worked out anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from frazil.pipeline.model import Pipeline
+from frazil.pipeline.transforms import KINDS
+from frazil.verify.expected import Bad, Expectation
+from frazil.verify.ledger import Batch, unrecorded
+from frazil.verify.left_out import LeftOut
+
+
+class Unread:
+    """Takes the place of an expectation where values can't be worked out anew: nothing is expected of them."""
+
+    def row(self, _raw: bytes) -> tuple[Any, ...] | Bad:
+        """No values."""
+        return ()
+
+    def cells(self, _raw: bytes) -> tuple[Any, ...] | Bad:
+        """No values."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How a pipeline turns records into outcomes.
+
+    Attributes:
+        expectation: The row a value must be.
+        columns: Names of the columns that are compared.
+        filters: Whether a record without value is left out.
+        filters_empty: Whether one with a value of 0 bytes is.
+        older: Numbers of batches that ran under another pipeline file: it may have called a record bad or left it
+            out, and may not have had every column.
+        unrecorded: Numbers of batches whose ledger rows were given up.
+        unread: Why values are not compared; None if they are.
+        exploded: Numbers of batches that made several rows of a record.
+        left_out: Records without outcome of batches that may have left out more than this file says.
+    """
+
+    expectation: Expectation | Unread
+    columns: tuple[str, ...]
+    filters: bool
+    older: frozenset[int]
+    unrecorded: frozenset[int] = frozenset()
+    filters_empty: bool = False
+    unread: str | None = None
+    exploded: frozenset[int] = frozenset()
+    left_out: LeftOut = field(default_factory=LeftOut)
+
+    def leaves_out(self, value: bytes | None) -> bool:
+        """Whether a value alone says that its record is left out."""
+        return self.filters if value is None else self.filters_empty and not value
+
+    def is_counted(self, n: int) -> bool:
+        """Whether only the ledger knows how many records a batch left out."""
+        return self.unread is not None or n in self.older
+
+
+def rules_of(pipeline: Pipeline, batches: Sequence[Batch]) -> Rules:
+    """The rules of a pipeline file for what these batches landed."""
+    declared, unread = pipeline.destinations[0].columns, unread_because(pipeline)
+    may_explode = exploding(pipeline, batches)
+    return Rules(
+        Expectation(declared, pipeline.value) if unread is None else Unread(),
+        tuple(declared) if unread is None else (),
+        pipeline.value.null_value == "filter",
+        _older(pipeline, batches),
+        unrecorded(batches),
+        pipeline.value.empty_value == "filter",
+        unread,
+        frozenset(batch.n for batch in batches if batch.has_more_rows and batch.n in may_explode),
+        LeftOut.of(batches),
+    )
+
+
+def unread_because(pipeline: Pipeline) -> str | None:
+    """Why values can't be worked out anew without the code that writes; None if they can."""
+    reasons = []
+    if pipeline.value.format != "json":
+        reasons.append(f"value.format is {pipeline.value.format}")
+    if pipeline.transforms:
+        reasons.append(f"transforms change them ({', '.join(step.name for step in pipeline.transforms)})")
+    return " and ".join(reasons) or None
+
+
+def exploding(pipeline: Pipeline, batches: Sequence[Batch]) -> frozenset[int]:
+    """Numbers of batches that may have made several rows of a record: by Explode or an own transform, of any file."""
+    if any(step.name == "Explode" or step.name not in KINDS for step in pipeline.transforms):
+        return frozenset(batch.n for batch in batches)
+    return _older(pipeline, batches)
+
+
+def _older(pipeline: Pipeline, batches: Sequence[Batch]) -> frozenset[int]:
+    now = pipeline.outcome_fingerprint
+    return frozenset(batch.n for batch in batches if batch.config != now)

@@ -1,0 +1,146 @@
+"""What each column takes from a value, where the pipeline file says more than its type."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from frazil.errors import Terminal
+from frazil.pipeline.value import Column, Value
+from frazil.verify.documents import LAST_COUNTS, storable, without_case
+from frazil.verify.figures import Unfit
+from frazil.verify.readers import Options, Read, reader
+
+_ABSENT = object()
+"""No such field, told apart from null."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A value.
+
+    Attributes:
+        whole: All of it.
+        fields: Its fields, by case-folded names where case means nothing.
+        unknown: Those that no column takes, if it matters.
+    """
+
+    whole: dict[str, Any]
+    fields: dict[str, Any]
+    unknown: dict[str, Any]
+
+
+Take = Callable[[Document], Any]
+"""Returns what a column must hold, in canonical form, or raises Unfit."""
+
+
+def options_of(column: Column, value: Value) -> Options:
+    """How the values of a column are read."""
+    return Options(
+        column.unit,
+        column.local_time == "keep",
+        value.casts == "text",
+        value.field_names == "case_insensitive",
+        value.duplicate_keys == "dead_letter",
+    )
+
+
+class Takers:
+    """Takes values apart as the file says.
+
+    Args:
+        columns: Name -> column, in the order of the columns.
+        value: What the file says of values as a whole.
+
+    Raises:
+        Terminal: A default is no value of its column.
+    """
+
+    def __init__(self, columns: Mapping[str, Column], value: Value) -> None:
+        self._any_case = value.field_names == "case_insensitive"
+        self._once = value.duplicate_keys == "dead_letter"
+        self._fails = value.unknown_fields == "fail"
+        rescued = value.rescued_column if value.unknown_fields == "rescue" else None
+        paths = {name: _path(name, column) for name, column in columns.items() if name != rescued}
+        self._known = {self._sought(path[0]) for path in paths.values() if path}
+        self._counts_unknown = value.unknown_fields != "ignore" and all(paths.values())
+        taken = {name: self._taker(name, columns[name], value, path) for name, path in paths.items()}
+        self.takes: list[Take] = [taken.get(name, _rescued) for name in columns]
+
+    def document(self, whole: dict[str, Any]) -> Document:
+        """A value, by what its fields mean here.
+
+        Raises:
+            Unfit: It has a field twice, or one that no column takes, and the file does not allow that.
+        """
+        fields = without_case(whole, self._known, once=self._once) if self._any_case else whole
+        unknown: dict[str, Any] = {}
+        if self._counts_unknown:
+            unknown = {name: item for name, item in whole.items() if self._sought(name) not in self._known}
+        if unknown and self._fails:
+            raise Unfit("a field that no column takes")
+        return Document(whole, fields, unknown)
+
+    def _sought(self, name: str) -> str:
+        return name.casefold() if self._any_case else name
+
+    def _taker(self, name: str, column: Column, value: Value, path: Sequence[str]) -> Take:
+        if not path:
+            return lambda document: storable(document.whole)
+        read = reader(column.parsed, options_of(column, value))
+        default = _default(name, column, read)
+        steps = [self._sought(step) for step in path]
+
+        def take(document: Document) -> Any:
+            found = self._find(document.fields, steps)
+            if found is _ABSENT:
+                return _absent(column, default)
+            if found is None:
+                return _absent(column, default) if column.required else None
+            return read(found)
+
+        return take
+
+    def _find(self, fields: dict[str, Any], path: Sequence[str]) -> Any:
+        """The value at the end of a path."""
+        if len(path) == 1:
+            return fields.get(path[0], _ABSENT)
+        here: Any = fields
+        for depth, step in enumerate(path):
+            if here is None or here is _ABSENT:
+                return _ABSENT
+            if not isinstance(here, dict):
+                raise Unfit("not an object on the way to the field")
+            inner = without_case(here, {step}, once=self._once) if depth and self._any_case else here
+            here = inner.get(step, _ABSENT)
+        return here
+
+
+def _path(name: str, column: Column) -> Sequence[str]:
+    return (name,) if column.source is None else column.source
+
+
+def _rescued(document: Document) -> str | None:
+    return storable(document.unknown) if document.unknown else None
+
+
+def _absent(column: Column, default: Any) -> Any:
+    if column.has_default:
+        return default
+    if column.required:
+        raise Unfit("a required field is missing or null")
+    return None
+
+
+def _default(name: str, column: Column, read: Read) -> Any:
+    if column.default is None:
+        return None
+    try:
+        return read(LAST_COUNTS.decode(json.dumps(column.default, default=str)))
+    except Unfit as unfit:
+        raise Terminal(
+            f"the default of column {name} can't be its value: {unfit}",
+            next_step="correct the columns of the pipeline file: frazil validate says what is wrong",
+        ) from unfit

@@ -1,0 +1,163 @@
+"""Dead letters come home: what decodes after a change of the pipeline file is a row, exactly once, whatever happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from frazil.batch.letters import LetterChoice, Place
+from frazil.crash_points import CrashPoint
+from frazil.errors import Terminal
+from frazil.run import dead_letters
+from frazil.run.dead_letters import BroughtHome
+from frazil.run.standing import standing
+from frazil.run.tables import open_tables
+from tests.letters import EVERY, bring, good_letters, still_open
+from tests.operations import (
+    LETTERS,
+    Killed,
+    assert_clean,
+    lake,
+    landed,
+    ledger,
+    letters,
+    places,
+    position,
+    send,
+    without_kafka_columns,
+)
+
+MakeShop = Callable[..., Any]
+At = Callable[..., Any]
+P = CrashPoint
+
+
+@pytest.fixture
+def good_now(shop: MakeShop) -> Any:
+    return good_letters(shop)
+
+
+def test_letters_land_and_the_position_moves(good_now: Any) -> None:
+    """Rows with their own coordinates, letters marked, the position where it was; a second time does nothing."""
+    before = position(good_now)
+
+    first, second = bring(good_now), bring(good_now)
+
+    assert (first.tried, first.landed, first.batches) == (6, 6, (before.n + 1,))
+    assert second == BroughtHome(dead_codes={})
+    assert places(good_now) == EVERY
+    assert still_open(good_now) == []
+    after = position(good_now)
+    assert {name: at.next for name, at in after.topics.items()} == {name: at.next for name, at in before.topics.items()}
+    assert after.n == before.n + 1
+    assert_clean(good_now)
+
+
+def test_what_is_still_bad_is_lost_or_landed(shop: MakeShop) -> None:
+    """It stays a letter of its batch, with one more attempt; the ledger has a batch that landed nothing."""
+    orders = landed(shop)
+
+    found = bring(orders)
+
+    assert (found.landed, found.dead_codes) == (0, {"WRONG_TYPE": 6})
+    assert [(row["attempts"], row["landed_batch"]) for row in orders.rows(LETTERS)] == [(2, None)] * 6
+    assert letters(orders) == [(0, 1, 1), (0, 3, 1), (0, 5, 2), (0, 7, 2), (0, 9, 3), (0, 11, 3)]
+    assert [row["records_written"] for row in ledger(orders, "dead_letters")] == [0, 0]
+    assert_clean(orders)
+
+
+def test_others_than_the_chosen_are_touched(good_now: Any) -> None:
+    """Only the named one lands; its neighbours in the same files stay open and unchanged."""
+    chosen = Place(good_now.topic, 0, 5)
+
+    found = bring(good_now, LetterChoice(places=frozenset([chosen])))
+
+    assert found.landed == 1
+    assert still_open(good_now) == [(0, o) for o in (1, 3, 7, 9, 11)]
+    assert sorted(row["attempts"] for row in good_now.rows(LETTERS)) == [1, 1, 1, 1, 1, 2]
+    assert_clean(good_now)
+    assert bring(good_now, LetterChoice(codes=frozenset(["INVALID_JSON"]))).tried == 0
+
+
+def test_a_look_lands_something(good_now: Any) -> None:
+    """With dry_run the counts are the same and no table changes."""
+    before = good_now.snapshots(), good_now.snapshots(LETTERS)
+
+    found = bring(good_now, dry_run=True)
+
+    assert (found.tried, found.landed) == (6, 6)
+    assert (good_now.snapshots(), good_now.snapshots(LETTERS)) == before
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        *(P.STAGING, P.STAGED, P.MANIFEST_WRITTEN, P.DECIDE_COMMITTING, P.DECIDE_COMMITTED),
+        *(P.FOLLOW_COMMITTING, P.FOLLOW_COMMITTED, P.RECORD_COMMITTING, P.RECORD_COMMITTED),
+    ],
+)
+def test_killed_on_the_way_home(good_now: Any, at: At, point: CrashPoint) -> None:
+    """Killed at any step, then tried again, with a run in between: each letter is one row."""
+    at(point)
+    with pytest.raises(Killed):
+        bring(good_now)
+
+    good_now.run()
+    bring(good_now)
+
+    assert places(good_now) == EVERY
+    assert still_open(good_now) == []
+    assert_clean(good_now)
+
+
+@pytest.mark.parametrize("point", [P.STAGED, P.DECIDE_COMMITTING, P.FOLLOW_COMMITTING, P.RECORD_COMMITTING])
+def test_two_bring_the_same_letters_home(good_now: Any, at: At, point: CrashPoint) -> None:
+    """A rival does all of it while the first stands at a step: nothing lands twice."""
+    at(point, lambda: bring(good_now))
+
+    bring(good_now)
+
+    assert places(good_now) == EVERY
+    assert still_open(good_now) == []
+    assert_clean(good_now)
+
+
+def test_new_records_arrive_meanwhile(good_now: Any, at: At) -> None:
+    """A run decides a batch in between: the letters are staged again, with the next number."""
+
+    def rival() -> None:
+        send(good_now, {0: [b'{"name": "new"}', b"broken"]})
+        good_now.run()
+
+    at(P.STAGED, rival)
+
+    found = bring(good_now)
+
+    assert found.landed == 6
+    assert places(good_now) == [*EVERY, (0, 12)]
+    assert still_open(good_now) == [(0, 13)]
+    assert_clean(good_now)
+
+
+def test_rows_without_coordinates_take_letters(shop: MakeShop) -> None:
+    """Nobody could tell later which rows they became: refused, and nothing changes."""
+    orders = without_kafka_columns(shop)
+    send(orders, {0: [b"broken"]})
+    orders.run()
+
+    with pytest.raises(Terminal, match="no Kafka columns"):
+        bring(orders)
+
+
+def test_letters_of_many_places_take_several_batches(good_now: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each batch is bounded; together they land every letter once, and the next run keeps its bound in bytes."""
+    monkeypatch.setattr(dead_letters, "RANGES_PER_BATCH", 4)
+
+    found = bring(good_now)
+
+    assert (found.landed, len(found.batches)) == (6, 2)
+    assert places(good_now) == EVERY
+    assert standing(good_now.pipeline, open_tables(lake(good_now), good_now.pipeline)).record_bytes
+    assert_clean(good_now)

@@ -1,0 +1,184 @@
+"""Operators and others act on letters that came home: each record keeps its one outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.update import SetSnapshotRefUpdate
+
+from frazil.batch.letters import LetterChoice, Place
+from frazil.crash_points import CrashPoint
+from frazil.run.dead_letters import bring_home
+from tests.letters import EVERY, bring, good_letters
+from tests.operations import (
+    LETTERS,
+    ORDERS,
+    Killed,
+    assert_clean,
+    drop,
+    lake,
+    letters,
+    places,
+    recreate_topic,
+    replay,
+    request,
+    reset,
+    roll_back,
+    scope,
+    send,
+    settle,
+)
+
+MakeShop = Callable[..., Any]
+At = Callable[..., Any]
+P = CrashPoint
+
+
+def set_main(orders: Any, snapshot_id: int) -> None:
+    """Make main any snapshot, as Spark's set_current_snapshot does."""
+    table = lake(orders).load_table(ORDERS)
+    update = SetSnapshotRefUpdate(ref_name=MAIN_BRANCH, type="branch", snapshot_id=snapshot_id)
+    table.catalog.commit_table(table, (), (update,))
+
+
+@pytest.fixture
+def good_now(shop: MakeShop) -> Any:
+    return good_letters(shop)
+
+
+def test_rollback_past_the_batch_that_landed_them(good_now: Any) -> None:
+    """The rows go with the rollback, so the letters are open again, and land again."""
+    bring(good_now)
+    roll_back(good_now, ORDERS)
+
+    good_now.run()
+    gone = places(good_now)
+    found = bring(good_now)
+
+    assert gone == [(0, o) for o in range(0, 12, 2)]
+    assert found.landed == 6
+    assert places(good_now) == EVERY
+    assert_clean(good_now)
+
+
+@pytest.mark.parametrize("again", ["replay", "reset"])
+def test_a_range_that_holds_landed_letters_is_read_again(good_now: Any, again: str) -> None:
+    """Rows and letters of the range go together, so each record has one outcome after it."""
+    bring(good_now)
+
+    if again == "replay":
+        replay(good_now, "earliest")
+    else:
+        reset(good_now, "earliest")
+        good_now.run()
+
+    assert places(good_now) == EVERY
+    assert bring(good_now).tried == 0
+    assert_clean(good_now)
+
+
+def test_dead_letter_table_is_lost_after_they_landed(good_now: Any) -> None:
+    """A settle stages lost letters again, and not those that are rows by now."""
+    bring(good_now, LetterChoice(places=frozenset(Place(good_now.topic, 0, o) for o in (1, 5))))
+    drop(good_now, LETTERS)
+
+    settle(good_now, LETTERS)
+
+    assert [(p, o) for p, o, _ in letters(good_now)] == [(0, o) for o in (3, 7, 9, 11)]
+    assert_clean(good_now)
+    assert bring(good_now).landed == 4
+    assert places(good_now) == EVERY
+    assert_clean(good_now)
+
+
+def test_letters_of_a_recreated_topic_stay(good_now: Any) -> None:
+    """Their rows would be taken for its successor's: they are left as they are, and counted."""
+    recreate_topic(good_now, 1)
+    reset(good_now, "earliest")
+    said: list[str] = []
+
+    found = bring_home(scope(good_now, said.append), LetterChoice(), request())
+
+    assert found.tried == 0
+    assert any("6 letters of a topic as it was before it was recreated" in line for line in said)
+
+
+def test_letters_of_a_topic_and_its_successor_share_an_offset(good_now: Any) -> None:
+    """Only the present topic's letter lands, once; the old one's keeps its reason and stays open."""
+    recreate_topic(good_now, 1)
+    reset(good_now, "earliest")
+    send(good_now, {0: [b"{}", b"broken"]})
+    good_now.run()
+
+    first, second = bring(good_now), bring(good_now)
+
+    assert (first.tried, first.dead_codes, second.tried) == (1, {"INVALID_JSON": 1}, 1)
+    told = {
+        row["_frazil_batch"]: (row["code"], row["attempts"]) for row in good_now.rows(LETTERS) if row["offset"] == 1
+    }
+    assert told == {1: ("WRONG_TYPE", 1), max(told): ("INVALID_JSON", 3)}
+    assert_clean(good_now)
+
+
+def test_settle_forgets_letters_whose_rows_were_rolled_back(good_now: Any) -> None:
+    """They are no rows any more, so a lost table gets them back as letters."""
+    bring(good_now)
+    roll_back(good_now, ORDERS)
+    good_now.run()
+    drop(good_now, LETTERS)
+
+    settle(good_now, LETTERS)
+
+    assert [(p, o) for p, o, _ in letters(good_now)] == [(0, o) for o in range(1, 12, 2)]
+    assert_clean(good_now)
+
+
+@pytest.mark.parametrize("is_finished", [True, False], ids=["finished", "unfinished"])
+def test_rollback_after_a_settle_that_left_landed_letters_out(good_now: Any, at: At, *, is_finished: bool) -> None:
+    """Rows are gone and so are their letters: the position goes back to them, and Kafka brings them again."""
+    if is_finished:
+        bring(good_now)
+    else:
+        at(P.FOLLOW_COMMITTING)
+        with pytest.raises(Killed):
+            bring(good_now)
+    drop(good_now, LETTERS)
+    settle(good_now, LETTERS)
+    roll_back(good_now, ORDERS, 2)
+
+    good_now.run()
+
+    assert places(good_now) == EVERY
+    assert_clean(good_now)
+
+
+def test_records_that_came_twice_land_a_third_time(good_now: Any) -> None:
+    """After a reset that allowed duplicates nobody can tell whose row a letter would be: they stay, and it is said."""
+    reset(good_now, "earliest", allow_duplicates=True)
+    good_now.run()
+    before = places(good_now)
+    said: list[str] = []
+
+    found = bring_home(scope(good_now, said.append), LetterChoice(), request())
+
+    assert found.tried == 0
+    assert any("of records that a reset let come twice" in line for line in said)
+    assert places(good_now) == before
+
+
+def test_rollback_that_is_taken_back_itself(good_now: Any) -> None:
+    """Rows of the first landing are back, whatever the letters were marked with since: none lands again."""
+    bring(good_now, LetterChoice(places=frozenset(Place(good_now.topic, 0, o) for o in (1, 3))))
+    landed_once = lake(good_now).load_table(ORDERS).metadata.current_snapshot_id
+    roll_back(good_now, ORDERS)
+    good_now.run()
+    bring(good_now, LetterChoice(places=frozenset([Place(good_now.topic, 0, 1)])))
+    set_main(good_now, landed_once)
+    good_now.run()
+
+    bring(good_now)
+
+    assert places(good_now) == EVERY

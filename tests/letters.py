@@ -1,0 +1,38 @@
+"""Dead letters that are good now, and bringing them home: for tests with a shop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from frazil.batch.letters import LetterChoice
+from frazil.run.dead_letters import BroughtHome, bring_home
+from tests.operations import LETTERS, ORDERS, landed, request, scope
+
+ANY = LetterChoice()
+EVERY = [(0, offset) for offset in range(12)]
+
+
+def mended(orders: Any) -> Any:
+    """The shop under a pipeline file that takes what was bad: any id is text, and nothing is required."""
+    text = (orders.project.pipelines_folder / "orders.yaml").read_text()
+    return orders.with_pipeline(text.replace("id: {type: long, required: true}", "name2: string"))
+
+
+def bring(orders: Any, choice: LetterChoice = ANY, **options: Any) -> BroughtHome:
+    return bring_home(scope(orders), choice, request(), **options)
+
+
+def still_open(orders: Any) -> list[tuple[int, int]]:
+    rows = orders.rows(LETTERS)
+    return sorted((row["partition"], row["offset"]) for row in rows if row["landed_batch"] is None)
+
+
+def good_letters(shop: Callable[..., Any]) -> Any:
+    """Three batches with six letters; under the present pipeline file they are good."""
+    orders = landed(shop)
+    table = orders.project.lake("lake").load_table(ORDERS)
+    with table.update_schema(allow_incompatible_changes=True) as update:
+        update.make_column_optional("id")
+        update.add_column("name2", table.schema().find_type("name"))
+    return mended(orders)

@@ -1,0 +1,193 @@
+"""`frazil dead-letters` before it reads anything: options, help, and how letters look."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from frazil.batch.letters import Place
+from frazil.cli import console
+from frazil.cli.dead_letters import app
+from frazil.cli.letter_options import choice_of, instant_of, place_of
+from frazil.cli.letter_views import as_json, cut, hex_lines, letter_lines, letter_rows, part_lines
+from frazil.errors import Terminal
+from frazil.report.dead_letters import DeadLetter, WholeLetter
+
+Frazil = Callable[..., Any]
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+VERBS = [command.name or "" for command in app.registered_commands]
+
+
+def letter(message: str = 'id: expected a long, found "x"', topic: str = "orders") -> DeadLetter:
+    return DeadLetter(topic, 3, 1564, NOW, "WRONG_TYPE", "id", message, 7, 2, None)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_shows_an_example_that_does_not_exist(frazil: Frazil, verb: str) -> None:
+    """A reader copies the example; it must name this verb and options that it has."""
+    ended = frazil("dead-letters", verb, "--help")
+
+    examples = re.findall(r"^ *Example: (.*)$", ended.out, re.MULTILINE)
+    options = set(re.findall(r"--[a-z-]+", ended.out.split("Example:")[0]))
+    assert ended.code == 0
+    assert examples
+    assert all(f"frazil dead-letters {verb}" in example for example in examples)
+    assert {option for example in examples for option in re.findall(r" (--[a-z-]+)", example)} <= options
+
+
+def test_a_verb_is_lost() -> None:
+    """Renaming a verb breaks scripts."""
+    assert {"list", "show", "report"} <= set(VERBS)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("90m", NOW - timedelta(minutes=90)),
+        ("7d", NOW - timedelta(days=7)),
+        ("2026-11-20T10:00:00", datetime(2026, 11, 20, 10, tzinfo=UTC)),
+        ("2026-11-20T10:00:00+02:00", datetime(2026, 11, 20, 8, tzinfo=UTC)),
+    ],
+)
+def test_since_means_another_instant(text: str, expected: datetime) -> None:
+    """How long ago, or an instant, in UTC unless it says otherwise."""
+    assert instant_of(text, NOW) == expected
+
+
+@pytest.mark.parametrize("text", ["latest", "earliest", "999999d"])
+def test_since_takes_what_is_no_instant(text: str) -> None:
+    """A wrong use, with what was expected."""
+    with pytest.raises(typer.BadParameter):
+        instant_of(text, NOW)
+
+
+@pytest.mark.parametrize("text", ["soon", "7", "7w", ""])
+def test_since_takes_anything(text: str) -> None:
+    """What can't be read is refused, not ignored."""
+    with pytest.raises(Terminal):
+        instant_of(text, NOW)
+
+
+@pytest.mark.parametrize("text", ["orders/0/1564", "orders/0:1564", " orders/0/1564 "])
+def test_a_record_can_not_be_named(text: str) -> None:
+    """As the list prints it, and as dry runs do."""
+    assert place_of(text) == Place("orders", 0, 1564)
+
+
+@pytest.mark.parametrize("text", ["orders", "orders/0", "a/b/0/1", "/0/1", "o/-1/1", "o/x/1", f"o/0/{2**63}"])
+def test_what_names_no_record_finds_another(text: str) -> None:
+    """A wrong use, with the form that was expected."""
+    with pytest.raises(typer.BadParameter, match="TOPIC/PARTITION/OFFSET"):
+        place_of(text)
+
+
+def test_a_mistyped_code_finds_nothing_for_ever() -> None:
+    """It is refused with the nearest one; the case does not matter."""
+    with pytest.raises(typer.BadParameter, match="did you mean INVALID_JSON"):
+        choice_of(["INVALID_JSN"], None, None)
+    assert choice_of(["invalid_json"], ["t"], None).codes == {"INVALID_JSON"}
+
+
+@pytest.mark.parametrize("options", [("--open", "--all"), ("--landed", "--all")])
+def test_contradicting_options_are_taken(frazil: Frazil, options: tuple[str, ...]) -> None:
+    """Both can't be meant."""
+    ended = frazil("dead-letters", "list", "pizzas", *options)
+
+    assert ended.code == 2
+    assert "exclude each other" in ended.err
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_a_long_message_breaks_the_table(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is cut; the record's place, which the next command needs, never is."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    topic = "a.topic.with.a.long.name-of-40-characters"
+
+    for line in letter_rows([letter("m" * 500, topic), letter("\x1b[2J\nx", topic)], with_landed=True):
+        console.say(line)
+
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    assert "…" in lines[1]
+    assert all(len(line) <= max(width, 140) for line in lines)
+    assert all(f"{topic}/3/1564" in line and "WRONG_TYPE" in line for line in lines[1:])
+    assert r"\x1b[2J\nx" in lines[2]
+
+
+def test_a_letter_says_not_what_to_do() -> None:
+    """Reason, remedy, attempts, and every part of the record."""
+    found = WholeLetter(letter(), "convert", b"\x00key", b'{"id":"x"}', (("trace", b"1"), ("none", None)))
+
+    text = "\n".join(letter_lines(found))
+
+    for said in ("orders/3/1564  WRONG_TYPE", "Mend the producer", "tried 2 times, kept by batch 7", "it is open"):
+        assert said in text
+    assert 'value: 10 bytes, JSON\n  {\n    "id": "x"\n  }' in text
+    assert "00000000  00 6b 65 79" in text
+    assert "header none: null" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (b'{"a":1e400,"a":0.10}', '{\n  "a": 1e400,\n  "a": 0.10\n}'),
+        (b"[]", "[]"),
+        (b"[{},[1]]", "[\n  {},\n  [\n    1\n  ]\n]"),
+        (b'"a\\"b{,"', '"a\\"b{,"'),
+        (b"9" * 5000, "9" * 5000),
+        (b"[NaN]", None),
+        (b"{'a': 1}", None),
+        (b"", None),
+        (b"\xff", None),
+        (b"[" * 100_000, None),
+    ],
+)
+def test_json_is_shown_as_something_else(value: bytes, shown: str | None) -> None:
+    """Digits, doubled fields and escapes stay as they were sent."""
+    assert as_json(value) == shown
+
+
+@given(st.binary(max_size=6000))
+def test_a_record_can_not_be_looked_at(value: bytes) -> None:
+    """Whatever the bytes, they are shown, within bounds and without steering the terminal."""
+    lines = list(part_lines("value", value))
+
+    assert all(line.isprintable() for line in lines)
+    assert sum(map(len, lines)) < 30_000
+
+
+def test_a_dump_shifts_its_bytes() -> None:
+    """Offset, 16 bytes, and their ASCII."""
+    assert list(hex_lines(bytes(range(60, 78)))) == [
+        "00000000  3c 3d 3e 3f 40 41 42 43 44 45 46 47 48 49 4a 4b  <=>?@ABCDEFGHIJK",
+        f"00000010  {'4c 4d':47}  LM",
+    ]
+
+
+def test_a_large_value_floods_the_screen() -> None:
+    """The first 4 KiB, and how much is left."""
+    *_, last = part_lines("value", b"\x00" * 5000)
+    *_, last_of_json = part_lines("value", json.dumps("x" * 5000).encode())
+
+    assert last == "  … and 904 more bytes"
+    assert last_of_json == "  … and 906 more characters"
+    assert cut("abcdef", 4) == "abc…"
+
+
+def test_a_file_that_can_not_be_written_is_a_stack_trace(tmp_path: Path) -> None:
+    """It is named, with what the system said."""
+    from frazil.cli.dead_letters import _write
+
+    with pytest.raises(Terminal, match=r"can't be written: Is a directory"):
+        _write(tmp_path, b"")

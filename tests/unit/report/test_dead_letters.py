@@ -1,0 +1,208 @@
+"""Dead letters read from a table: only what is asked for, of tables old and new."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.io.pyarrow import PyArrowFile, schema_to_pyarrow
+from pyiceberg.schema import Schema
+
+from frazil.batch.letters import LetterChoice, Place
+from frazil.iceberg.ledger import DEAD_LETTER_SCHEMA, UNPARTITIONED
+from frazil.iceberg.letter_scan import LetterQuestion, State, letter_files
+from frazil.project import Project
+from frazil.report.dead_letters import LISTED, find_letters, letter_of, list_letters
+from frazil.report.dead_letters_summary import LetterReport, summarize
+
+NAME = "shop.orders__dead_letters"
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+ANY = LetterChoice()
+
+SETTINGS = """
+clusters: {local: {bootstrap_servers: "127.0.0.1:9"}}
+catalogs: {lake: {uri: "sqlite:///${local:home}/catalog.db", warehouse: "file://${local:home}/warehouse"}}
+"""
+ORDERS = """
+name: orders
+owner: team <b>
+engine: inline
+source: {topics: [orders]}
+destinations: [{table: shop.orders, columns: {id: long}}]
+"""
+
+Append = Callable[..., None]
+
+
+def letter(offset: int, **changed: Any) -> dict[str, Any]:
+    """A row as batch 1 writes it."""
+    about = {"topic": "orders", "partition": 0, "offset": offset, "timestamp": NOW - timedelta(hours=1)}
+    reason = {"code": "WRONG_TYPE", "stage": "convert", "path": "id", "message": 'id: expected a long, found "x"'}
+    record = {"key": b"k", "value": b'{"id": "x"}', "headers": [{"key": "h", "value": b"v"}]}
+    return {**about, **reason, **record, "_frazil_batch": 1, "attempts": 1, "landed_batch": None, **changed}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "settings.yaml").write_text(SETTINGS)
+    (tmp_path / "pipelines" / "orders.yaml").write_text(ORDERS)
+    places = {"HOME": "home", "SETTINGS": "settings.yaml", "PIPELINES": "pipelines"}
+    return Project.load({f"FRAZIL_{name}": str(tmp_path / of) for name, of in places.items()})
+
+
+@pytest.fixture
+def append(project: Project) -> Append:
+    """Make the table and put rows into it, each call a file: `append(letter(0), letter(1))`."""
+
+    def do(*rows: dict[str, Any], columns: Iterable[str] | None = None) -> None:
+        schema = DEAD_LETTER_SCHEMA
+        if columns is not None:
+            schema = Schema(*(field for field in schema.fields if field.name in set(columns)))
+        lake = project.lake("lake")
+        table = lake.find_table(NAME) or lake.create_table(NAME, schema, UNPARTITIONED, {})
+        wanted = [{name: row[name] for name in schema.column_names if name in row} for row in rows]
+        table.append(pa.Table.from_pylist(wanted, schema_to_pyarrow(schema, include_field_ids=False)))
+
+    return do
+
+
+def offsets(project: Project, choice: LetterChoice = ANY, state: Any = "open", limit: int | None = None) -> list[int]:
+    found = list_letters(project, project.pipeline("orders"), choice, state, limit)
+    assert found is not None
+    return [of.offset for of in found.letters]
+
+
+def report(project: Project, days: int = 1) -> LetterReport:
+    return summarize(project, project.pipeline("orders"), NOW - timedelta(days=days), NOW)
+
+
+def test_a_pipeline_that_never_ran_is_an_error(project: Project) -> None:
+    """No table is an answer of its own, and looking makes none."""
+    assert list_letters(project, project.pipeline("orders"), ANY, "all", 5) is None
+    assert find_letters(project, project.pipeline("orders"), Place("orders", 0, 0)) == ()
+    assert report(project).held is None
+    assert project.lake("lake").tables() == []
+
+
+def test_an_empty_table_is_an_error(project: Project, append: Append) -> None:
+    """Made by the first run, without a snapshot."""
+    project.lake("lake").create_table(NAME, DEAD_LETTER_SCHEMA, UNPARTITIONED, {})
+
+    assert offsets(project) == []
+    assert (report(project).held, report(project).groups) == (0, ())
+
+
+@pytest.mark.parametrize(
+    ("choice", "state", "expected"),
+    [
+        (ANY, "open", [4, 0, 1]),
+        (ANY, "landed", [2, 3]),
+        (ANY, "all", [4, 0, 1, 2, 3]),
+        (LetterChoice(codes=frozenset({"INVALID_JSON"})), "open", [1]),
+        (LetterChoice(topics=frozenset({"other"})), "open", [4]),
+        (LetterChoice(since=NOW - timedelta(days=1)), "open", [4, 0]),
+        (LetterChoice(places=frozenset({Place("orders", 0, 1), Place("orders", 0, 2)})), "all", [1, 2]),
+        (LetterChoice(codes=frozenset({"NULL_VALUE"})), "all", []),
+    ],
+)
+def test_letters_that_were_not_asked_for_are_listed(
+    project: Project, append: Append, choice: LetterChoice, state: str, expected: list[int]
+) -> None:
+    """Code, topic, time, record and whether it is landed; newest batch first, then in order."""
+    append(
+        letter(1, code="INVALID_JSON", timestamp=NOW - timedelta(days=2)),
+        letter(0),
+        letter(2, landed_batch=7),
+        letter(3, landed_batch=7, timestamp=None),
+    )
+    append(letter(4, topic="other", _frazil_batch=2))
+
+    assert offsets(project, choice, state) == expected
+
+
+def test_a_short_list_reads_the_whole_table(project: Project, append: Append, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten letters of the newest batches are in the newest file; the others stay closed."""
+    for batch in range(1, 6):
+        append(*(letter(batch * 10 + n, _frazil_batch=batch) for n in range(3)))
+    opened: list[str] = []
+    genuine = PyArrowFile.open
+    monkeypatch.setattr(
+        PyArrowFile, "open", lambda file, *a, **kw: opened.append(file.location) or genuine(file, *a, **kw)
+    )
+
+    found = list_letters(project, project.pipeline("orders"), ANY, "open", 2)
+
+    assert found is not None
+    assert [of.offset for of in found.letters] == [50, 51]
+    assert found.has_more
+    assert len({path for path in opened if path.endswith(".parquet")}) <= 1
+
+
+def test_tables_of_older_versions_break_the_list(project: Project, append: Append) -> None:
+    """They don't tell attempts and landing, and the oldest no batch: then it was tried once, and is open."""
+    append(
+        letter(0), columns=[name for name in DEAD_LETTER_SCHEMA.column_names if name[:3] not in ("_fr", "att", "lan")]
+    )
+
+    found = list_letters(project, project.pipeline("orders"), ANY, "open", 10)
+
+    assert found is not None
+    assert [(of.batch, of.attempts, of.landed_batch) for of in found.letters] == [(None, 1, None)]
+    assert offsets(project, state="landed") == []
+    assert report(project).open == 1
+    assert find_letters(project, project.pipeline("orders"), Place("orders", 0, 0))[0].value == b'{"id": "x"}'
+
+
+def test_a_record_loses_bytes_on_the_way_to_the_eye(project: Project, append: Append) -> None:
+    """Key, value and headers as they came; of a topic that was recreated there are several."""
+    append(letter(0, value=b"\xff\x00", key=None, headers=None))
+    append(letter(0, _frazil_batch=4, stage="decode"))
+
+    newer, older = find_letters(project, project.pipeline("orders"), Place("orders", 0, 0))
+
+    assert (newer.letter.batch, newer.stage, newer.headers) == (4, "decode", (("h", b"v"),))
+    assert (older.letter.batch, older.key, older.value, older.headers) == (1, None, b"\xff\x00", ())
+
+
+@pytest.mark.parametrize(("state", "expected"), [("open", [0, 1]), ("landed", [2]), ("all", [0, 1, 2])])
+def test_a_landing_that_was_taken_back_still_counts(
+    project: Project, append: Append, state: State, expected: list[int]
+) -> None:
+    """The closing table was rolled back past batch 7: what it landed is no row any more, so the letter is open."""
+    append(letter(0), letter(1, landed_batch=7), letter(2, landed_batch=9))
+    table = project.lake("lake").load_table(NAME)
+    question = LetterQuestion(state=state, undone=frozenset({7, 8}))
+
+    rows = [
+        row for file in letter_files(table, NAME, question, LISTED) for of in file.batches for row in of.to_pylist()
+    ]
+
+    assert [row["offset"] for row in rows] == expected
+    assert letter_of(letter(1, landed_batch=7), question.undone).landed_batch is None
+
+
+def test_the_trend_is_wrong(project: Project, append: Append) -> None:
+    """This period against the one before, by code and topic; what is older still counts nowhere."""
+    day = timedelta(days=1)
+    append(*(letter(n) for n in range(3)), letter(3, landed_batch=9), letter(4, timestamp=None))
+    append(letter(10, timestamp=NOW - day * 1.5), letter(11, timestamp=NOW - day * 1.9))
+    append(letter(20, code="TOO_DEEP", timestamp=NOW - day * 1.5), letter(21, code="NULL_VALUE"))
+    append(letter(30, timestamp=NOW - day * 2.1))
+
+    found = report(project)
+
+    said = [(of.code, of.count, of.open, of.before, of.trend) for of in found.groups]
+    assert said == [
+        ("WRONG_TYPE", 5, 4, 2, "+150%"),
+        ("NULL_VALUE", 1, 1, 0, "new"),
+        ("TOO_DEEP", 0, 0, 1, "gone"),
+    ]
+    assert (found.count, found.open, found.before, found.held) == (6, 5, 3, 10)
+    assert [len(of.samples) for of in found.groups] == [3, 1, 0]
+    assert found.groups[0].samples[0].path == "id"

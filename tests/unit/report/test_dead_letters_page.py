@@ -1,0 +1,105 @@
+"""The report as Markdown and HTML: what records say is shown, and never runs or breaks the page."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+
+import pytest
+
+from frazil.report.dead_letters import DeadLetter
+from frazil.report.dead_letters_page import html, markdown, visible
+from frazil.report.dead_letters_summary import LetterGroup, LetterReport
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+HOSTILE = '<script>alert("1")</script>`|\n# owned\x1b[31m\u202e'
+
+
+def report(*groups: LetterGroup, held: int | None = 9) -> LetterReport:
+    return LetterReport("orders", "team <b>|*x*", "shop.letters", NOW - timedelta(days=1), NOW, groups, held)
+
+
+def group(text: str = "id: expected a long", count: int = 2) -> LetterGroup:
+    sample = DeadLetter(text, 0, 7, NOW, "WRONG_TYPE", text, text, 1, 1, None)
+    return LetterGroup("WRONG_TYPE", text, count, 1, 1, (sample,))
+
+
+class Tags(HTMLParser):
+    """Collects tags, and requires that they are closed in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+        self.open: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """A tag begins."""
+        self.seen.append(tag)
+        assert not [name for name, _ in attrs if name.startswith("on") or name in ("src", "href")]
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        """A tag ends."""
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        """Text between tags."""
+        self.text += data
+
+
+def test_a_message_runs_a_script() -> None:
+    """Topics and messages come from producers; the page shows them letter by letter."""
+    page = html(report(group(HOSTILE)))
+    tags = Tags()
+    tags.feed(page)
+
+    assert tags.open == []
+    assert "script" not in tags.seen
+    assert '<script>alert("1")</script>' in tags.text
+    assert "\x1b" not in page
+    assert "\u202e" not in page
+
+
+def test_the_page_needs_the_network_or_blinds_at_night() -> None:
+    """One file without scripts, in the colours of the reader's system."""
+    page = html(report(group()))
+
+    assert "default-src 'none'" in page
+    assert "prefers-color-scheme: dark" in page
+    assert not re.search(r"https?://|url\(|@import", page)
+    assert all(text in page for text in ("WRONG_TYPE", "+100%", "team &lt;b&gt;", "Mend the producer"))
+
+
+def test_a_message_breaks_the_markdown() -> None:
+    """Every line is one that the report itself begins, whatever a message holds; tables keep their cells."""
+    lines = markdown(report(group(HOSTILE))).splitlines()
+
+    assert all(re.match(r"(#|\||- |[A-Z0-9]|$)", line) for line in lines)
+    assert [line for line in lines if line.startswith("# ")] == ["# Dead letters of orders"]
+    (row,) = (line for line in lines if line.startswith("| `WRONG_TYPE`"))
+    assert len(re.findall(r"(?<!\\)\|", row)) == 7
+    assert "``" in row
+    assert r"team \<b\>\|\*x\*" in lines[2]
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (report(held=None), "it never ran"),
+        (report(held=0), "and the table holds none."),
+        (report(held=9), "the table holds 9 dead letters of any time."),
+        (report(group(count=1)), "1 dead letter, 1 of them open; 1 in the period before (9 in the table)."),
+    ],
+)
+def test_nothing_to_report_is_an_empty_page(found: LetterReport, said: str) -> None:
+    """An empty table would leave open whether it works."""
+    assert said in markdown(found)
+    assert said in html(found)
+
+
+def test_text_of_a_record_steers_the_terminal() -> None:
+    """Control characters and turned text are shown as escapes, other scripts as they are."""
+    assert visible("ünï\x1b[2J\n\u202e\x9b") == "ünï\\x1b[2J\\n\\u202e\\x9b"

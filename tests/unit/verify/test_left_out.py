@@ -1,0 +1,85 @@
+"""Records without outcome, against the ledger's count of each batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from frazil.pipeline.model import Pipeline
+from frazil.verify.left_out import LeftOut
+from frazil.verify.rules import rules_of, unread_because
+from tests.unit.verify.test_coverage import FIRST, START, batch, read
+
+FILTERED = batch(1, "ingest", 0, 5, ranges='[["t",0,0,5]]', records_written=3, records_filtered=2, rows=3)
+
+
+def test_more_records_are_left_out_than_the_ledger_says() -> None:
+    """So many may be without outcome; the next one is missing."""
+    left_out = LeftOut.of(read(START, FILTERED))
+
+    assert [left_out.takes(1) for _ in range(3)] == [True, True, False]
+    assert not left_out.takes(0)
+    assert not left_out.takes(7)
+
+
+@pytest.mark.parametrize(
+    ("found", "held", "of", "is_told"),
+    [
+        (2, {("t", 0): 0}, {1}, False),
+        (1, {("t", 0): 0}, {1}, True),
+        (1, {("t", 0): 1}, {1}, False),
+        (1, {}, {1}, False),
+        (1, {("t", 0): 0}, set(), False),
+    ],
+)
+def test_fewer_records_are_left_out_than_the_ledger_says(
+    found: int, held: dict[Any, int], of: set[int], is_told: bool
+) -> None:
+    """Then some of them have an outcome; where Kafka may hold fewer records than were read, nothing is known."""
+    batches = read(START, FILTERED)
+    left_out = LeftOut.of(batches)
+    left_out.held.update(held)
+    for _ in range(found):
+        left_out.takes(1)
+
+    told = list(left_out.differences([batches[1]], of))
+    assert [difference.batch for difference in told] == ([1] if is_told else [])
+
+
+def pipeline(**given: Any) -> Pipeline:
+    destination = {"table": "a.b", "columns": {"a": "long"}}
+    return Pipeline.model_validate({"name": "p", "source": {"topics": ["t"]}, "destinations": [destination], **given})
+
+
+EXPLODE = {"type": "Explode", "field": "a"}
+
+
+@pytest.mark.parametrize(
+    ("given", "because"),
+    [
+        ({}, None),
+        ({"value": {"casts": "text", "empty_value": "filter"}}, None),
+        ({"value": {"format": "json-envelope"}}, "value.format is json-envelope"),
+        ({"transforms": [EXPLODE]}, "transforms change them (Explode)"),
+        (
+            {"value": {"format": "string"}, "transforms": [EXPLODE]},
+            "value.format is string and transforms change them (Explode)",
+        ),
+    ],
+)
+def test_values_that_nobody_else_can_read_are_compared(given: dict[str, Any], because: str | None) -> None:
+    """Only values of JSON that nothing changes are worked out anew."""
+    assert unread_because(pipeline(**given)) == because
+
+
+def test_doubles_are_taken_for_rows_of_a_list() -> None:
+    """A batch has several rows of a record if the ledger says so, and its file could make them."""
+    plain, exploding = pipeline(), pipeline(transforms=[EXPLODE])
+    more = {"rows": 9}
+    ran_plain, ran_exploding = {"config": plain.outcome_fingerprint}, {"config": exploding.outcome_fingerprint}
+
+    assert rules_of(exploding, read(START, FIRST | more | ran_exploding)).exploded == {1}
+    assert rules_of(exploding, read(START, FIRST | ran_exploding)).exploded == frozenset()
+    assert rules_of(plain, read(START, FIRST | more | ran_exploding)).exploded == {1}
+    assert rules_of(plain, read(START, FIRST | more | ran_plain)).exploded == frozenset()
