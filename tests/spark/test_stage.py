@@ -23,6 +23,8 @@ from frazil.kafka.record import OutgoingRecord
 from frazil.kafka.topics import create_topic
 from frazil.pipeline.model import Destination
 from frazil.records.spec import RecordSpec
+from frazil.records.transforms.casting import Cast
+from frazil.records.transforms.sql import Sql
 from frazil.run.inline import stage_inline
 from frazil.run.stage import StageOrder
 from frazil.spark import stage
@@ -91,6 +93,19 @@ def test_spark_and_inline_differ(spark: SparkSession, order: StageOrder) -> None
     assert by_spark.dead_codes == inline.dead_codes == {"INVALID_JSON": 1, "EMPTY_VALUE": 1, "LOSSY_CAST": 1}
     for table in ("shop.orders", "shop.letters"):
         assert contents(by_spark, table) == contents(inline, table)
+
+
+def test_transforms_stay_on_the_driver(spark: SparkSession, order: StageOrder) -> None:
+    """Formats and transforms travel to the workers as plain data: SQL and casts run there as they do here."""
+    fields = pa.schema([("id", pa.int64()), ("name", pa.string()), ("at", pa.string()), ("price", pa.float64())])
+    steps = (Cast({"name": "string"}), Sql(where="id % 2 = 0"))
+    shaped = dataclasses.replace(order, spec=dataclasses.replace(order.spec, fields=fields, transforms=steps))
+
+    by_spark, inline = SparkStage(spark)(shaped), stage_inline(shaped)
+
+    assert by_spark.counts == inline.counts
+    assert (by_spark.total.written, by_spark.total.filtered) == (300, 301)
+    assert contents(by_spark, "shop.orders") == contents(inline, "shop.orders")
 
 
 def test_part_of_a_range_is_read(spark: SparkSession, order: StageOrder) -> None:

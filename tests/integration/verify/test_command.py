@@ -12,6 +12,14 @@ from frazil.cli.app import invoke
 
 Make = Callable[..., Any]
 
+TEXTS = """
+    name: orders
+    source: {topics: [%s]}
+    engine: inline
+    value: {format: string}
+    destinations: [{table: shop.orders, columns: {value: string}}]
+"""
+
 
 @pytest.fixture
 def frazil(shop: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Make:
@@ -43,6 +51,22 @@ def test_a_clean_pipeline_ends_with_a_failure(shop: Make, frazil: Make) -> None:
     said = json.loads(out)
     assert (code, said["is_clean"], said["count"], said["differences"]) == (0, True, 0, [])
     assert (said["partitions"][0]["records"], said["partitions"][0]["letters"]) == (13, 1)
+
+
+def test_values_that_were_not_compared_are_called_right(shop: Make, frazil: Make) -> None:
+    """A verdict must say what it is about."""
+    plain = shop(partitions=1)
+    orders = plain.with_pipeline(TEXTS % plain.topic)
+    orders.produce([b"a", b"b"])
+    orders.run()
+
+    code, out = frazil(orders, "verify", "orders")
+    assert code == 0
+    assert "values were not compared, since value.format is string: only places, bytes and counts" in out
+    assert "orders: clean but for values, 2 records through batch 1" in out.splitlines()[-1]
+
+    said = json.loads(frazil(orders, "verify", "orders", "--json")[1])
+    assert (said["values_compared"], said["values_not_compared_because"]) == (False, "value.format is string")
 
 
 def test_a_spoiled_pipeline_ends_with_success(shop: Make, frazil: Make, table: Make) -> None:

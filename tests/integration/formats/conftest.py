@@ -1,0 +1,81 @@
+"""A pipeline over values of any format, with a real broker and a real Schema Registry."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from frazil.project import SETTINGS_VARIABLE, Project
+from tests.registry_server import RegistryServer
+
+MakeStore = Callable[..., Any]
+
+PIPELINE = """
+name: orders
+source: {{topics: [{topic}]}}
+engine: inline
+value: {value}
+transforms: {transforms}
+destinations:
+  - table: shop.orders
+    columns: {columns}
+dead_letters: {{tolerance: {{max_rate: 1.0}}}}
+"""
+
+
+@dataclass
+class Store:
+    """A shop whose records have another format than JSON."""
+
+    shop: Any
+
+    def lands(self, values: list[bytes | None]) -> tuple[list[dict[str, Any]], list[tuple[int, str]]]:
+        """Send values to one partition and run: the rows without Kafka columns, and offset and code of each dead letter."""
+        self.shop.produce(values)
+        result = self.shop.run()
+        rows = [{name: of for name, of in row.items() if not name.startswith("_")} for row in self.in_order()]
+        letters = self.shop.rows("shop.orders__dead_letters") if result.dead else []
+        return rows, sorted((letter["offset"], letter["code"]) for letter in letters)
+
+    def in_order(self) -> list[dict[str, Any]]:
+        """All rows by offset."""
+        return sorted(self.shop.rows(), key=lambda row: row["_kafka_offset"])
+
+
+@pytest.fixture
+def store(shop: Callable[..., Any], registry: RegistryServer, tmp_path: Path) -> MakeStore:
+    """Make a store: `store(value={...}, columns={...}, transforms=[...])`; its registry is named `main`."""
+    settings = tmp_path / "settings.yaml"
+    catalog = {
+        "uri": f"sqlite:///{tmp_path}/home/catalog.db",
+        "warehouse": f"file://{tmp_path}/home/warehouse",
+    }
+    given = {
+        "clusters": {"local": {"bootstrap_servers": "${local:kafka}"}},
+        "catalogs": {"lake": catalog},
+        "registries": {"main": {"url": registry.url}},
+    }
+    settings.write_text(json.dumps(given))
+
+    def make(value: dict[str, Any], columns: dict[str, Any], transforms: list[Any] | None = None) -> Store:
+        made = shop(partitions=1)
+        text = PIPELINE.format(
+            topic=made.topic,
+            value=json.dumps(value),
+            columns=json.dumps(columns),
+            transforms=json.dumps(transforms or []),
+        )
+        (made.project.pipelines_folder / "orders.yaml").write_text(text)
+        env = made.project.environment() | {
+            "FRAZIL_KAFKA_PORT": str(made.project.home.ports.kafka),
+            SETTINGS_VARIABLE: str(settings),
+        }
+        made.project = Project.load(env)
+        return Store(made)
+
+    return make

@@ -1,0 +1,111 @@
+"""Values that name the schema that they were written with, as confluent-kafka's own serialisers write them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from frazil.errors import Retryable
+from tests.operations import assert_clean
+from tests.registry_server import RegistryServer
+
+MakeStore = Callable[..., Any]
+
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "total", "type": {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 2}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "lines", "type": {"type": "array", "items": "string"}},
+    ],
+}
+WIDER = {**ORDER, "fields": [*ORDER["fields"], {"name": "note", "type": ["null", "string"], "default": None}]}
+COLUMNS = {"id": "long", "total": "decimal(38,2)", "at": "timestamptz", "lines": "list<string>", "note": "string"}
+AT = datetime(2026, 5, 1, 12, 30, tzinfo=UTC)
+
+
+@pytest.fixture
+def confluent(registry: RegistryServer) -> Any:
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        yield client
+
+
+def serialized(serializer: Any, *values: dict[str, Any]) -> list[bytes]:
+    context = SerializationContext(f"t-{uuid4().hex}", MessageField.VALUE)
+    return [serializer(value, context) for value in values]
+
+
+def avro(client: SchemaRegistryClient, schema: dict[str, Any], *values: dict[str, Any]) -> list[bytes]:
+    return serialized(AvroSerializer(client, json.dumps(schema)), *values)
+
+
+def order(number: int, **more: Any) -> dict[str, Any]:
+    return {"id": number, "total": Decimal("12.50"), "at": AT, "lines": ["a", "b"], **more}
+
+
+def test_two_writer_schemas_meet_in_one_batch(store: MakeStore, confluent: SchemaRegistryClient) -> None:
+    """Each value is read with its own schema; what one does not have is null; what is none is a letter."""
+    values = [
+        *avro(confluent, ORDER, order(1)),
+        *avro(confluent, WIDER, order(2, note="gift")),
+        b"\x00\x7f\xff\xff\xff\x02",
+        b"plain text",
+        *avro(confluent, ORDER, order(3)),
+    ]
+    shop = store({"format": "avro", "registry": "main"}, COLUMNS)
+
+    rows, letters = shop.lands([*values, values[0][:-2], None])
+
+    assert [(row["id"], row["note"]) for row in rows] == [(1, None), (2, "gift"), (3, None)]
+    assert rows[0] == {"id": 1, "total": Decimal("12.50"), "at": AT, "lines": ["a", "b"], "note": None}
+    assert letters == [(2, "UNKNOWN_SCHEMA"), (3, "INVALID_WIRE"), (5, "INVALID_AVRO")]
+    assert_clean(shop.shop)
+
+
+def test_json_schema_is_held_against_its_values(store: MakeStore, confluent: SchemaRegistryClient) -> None:
+    """A value that its schema forbids is a letter, its neighbours land."""
+    schema = {
+        "title": "Order",
+        "type": "object",
+        "properties": {"id": {"type": "integer", "minimum": 1}, "name": {"type": "string"}},
+        "required": ["id"],
+    }
+    good = serialized(JSONSerializer(json.dumps(schema), confluent), {"id": 7, "name": "x"})
+    bad = good[0][:5] + b'{"id": 0}'
+
+    rows, letters = store({"format": "json-schema", "registry": "main"}, {"id": "long", "name": "string"}).lands(
+        [*good, bad]
+    )
+
+    assert rows == [{"id": 7, "name": "x"}]
+    assert letters == [(1, "SCHEMA_VIOLATION")]
+
+
+def test_registry_that_is_down_makes_dead_letters(store: MakeStore, confluent: SchemaRegistryClient) -> None:
+    """Nobody knows what the values are: nothing is published, the run may try again."""
+    shop = store({"format": "avro", "registry": "main"}, COLUMNS)
+    settings = shop.shop.project.settings_file
+    known = json.loads(settings.read_text())
+    known["registries"]["main"]["url"] = "http://127.0.0.1:9/apis/ccompat/v7"
+    settings.write_text(json.dumps(known))
+    shop.shop.project = type(shop.shop.project).load(
+        shop.shop.project.environment() | {"FRAZIL_KAFKA_PORT": str(shop.shop.project.home.ports.kafka)}
+    )
+    shop.shop.produce(avro(confluent, ORDER, order(1)))
+
+    with pytest.raises(Retryable, match="Schema Registry 'main'"):
+        shop.shop.run()
+
+    assert shop.shop.rows() == []
