@@ -8,6 +8,7 @@ BIN := .venv/bin
 CODE := include plugins dags spark_jobs docs docker tests conftest.py
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url
 ARGS ?=
+WORKERS ?= 2
 SEED ?= 1
 MINUTES ?= 5
 
@@ -33,14 +34,14 @@ up: setup ## Start the embedded stack: Kafka and Airflow
 down: setup ## Stop the embedded stack
 	@$(BIN)/frazil down
 
-test: setup ## Run all tests, the quick ones first (ARGS="-k offsets" passes options to pytest)
-	@$(BIN)/python -m pytest $(ARGS)
+test: setup ## Run all tests, the quick ones first (ARGS="-k offsets" for pytest, WORKERS=0 for one process)
+	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup $(ARGS)
 
 test-fast: setup ## Run the tests that need neither Java nor a network, in seconds
-	@$(BIN)/python -m pytest tests/unit $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses $(WORKERS) tests/unit $(ARGS)
 
 test-full: setup ## Run all tests in their long form too: every kill point under every circumstance
-	@$(BIN)/python -m pytest --full $(ARGS)
+	@$(BIN)/python -m pytest --full --numprocesses $(WORKERS) --dist loadgroup $(ARGS)
 
 chaos: setup ## Run a random schedule of faults and verify what it left (SEED=1 MINUTES=5)
 	@$(BIN)/python -m tests.chaos.random_schedule --seed $(SEED) --minutes $(MINUTES)

@@ -11,6 +11,9 @@ import pytest
 TIERS = ("unit", "dags", "spark", "integration", "chaos", "e2e")
 """Folders under tests/, from the quickest to start to the slowest. Each is a marker too."""
 
+ONE_PROCESS = ("spark", "e2e")
+"""Tiers whose tests share something big, a Spark session or the whole stack: one worker process runs all of a tier."""
+
 TESTS = Path(__file__).parent / "tests"
 
 
@@ -48,4 +51,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(tier)
         if tier == "unit":
             item.add_marker("disable_socket")
+        if tier in ONE_PROCESS:
+            item.add_marker(pytest.mark.xdist_group(tier))
     items.sort(key=lambda item: TIERS.index(tier_of(item.path)))

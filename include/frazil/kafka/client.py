@@ -78,6 +78,9 @@ _PRODUCER_DEFAULTS: Final[dict[str, Any]] = {
     # Batches fill up within a few milliseconds at any rate worth batching for, and nobody notices
     # the wait at others.
     "linger.ms": 10,
+    # Records without a key go to all partitions from the first one on, not to one for some milliseconds, then another:
+    # a thousand of them would all lie in one.
+    "sticky.partitioning.linger.ms": 0,
     # Records waiting in this process; beyond them the sender waits for the broker. About 10 MB of
     # small records.
     "queue.buffering.max.messages": 50_000,
