@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import date, time
 from typing import TYPE_CHECKING, Any, TextIO
 
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 from rich.text import Text
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ def show_table(table: "Table") -> None:
     """Print a table in its full width: a page that is too narrow wraps lines, it cuts nothing."""
     console = out()
     width = console.measure(table, options=console.options.update(width=_ENDLESS)).maximum
-    console.width = max(width, console.width)  # print() takes no more than the console has
+    # print() takes no more than the console has; on a dumb terminal that is 80, unless both sides of it are set.
+    console.size = ConsoleDimensions(max(width, console.width), console.height)
     console.print(table, crop=False)
 
 

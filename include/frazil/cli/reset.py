@@ -121,13 +121,13 @@ def _show_moves(planned: "PlannedReset") -> None:
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("topic", overflow="fold")
+    table.add_column("topic")
     for column in ("partition", "from", "to", "offsets"):
         table.add_column(column, justify="right", no_wrap=True)
     for move in planned.moves:
         before = "" if move.before is None else f"{move.before:,}"
         table.add_row(move.topic, str(move.partition), before, f"{move.after:,}", what_happens(move))
-    console.out().print(table)
+    console.show_table(table)
 
 
 def _show_position(scope: "Scope", position: "Position") -> None:

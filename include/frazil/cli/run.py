@@ -174,12 +174,12 @@ def show_plan(plan: "RunPlan") -> None:
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("topic", overflow="fold")
+    table.add_column("topic")
     for column in ("partition", "from", "to", "offsets"):
         table.add_column(column, justify="right", no_wrap=True)
     for r in plan.ranges:
         table.add_row(r.topic, str(r.partition), f"{r.start:,}", f"{r.end:,}", f"{r.span:,}")
-    console.out().print(table)
+    console.show_table(table)
     console.say(f"{plan.pipeline}: {plan.records:,} offsets to read")
 
 

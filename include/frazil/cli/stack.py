@@ -57,7 +57,7 @@ def status(*, as_json: Json = False) -> None:
         since = f"{component.since:%Y-%m-%d %H:%M:%S}" if component.since else ""
         state = Text(component.state, style=_STATE_STYLES[component.state])
         table.add_row(component.name, state, str(component.pid or ""), since)
-    console.out().print(table)
+    console.show_table(table)
     console.say()
     console.say(f"kafka    {facts['bootstrap_servers']}")
     console.say(f"airflow  {facts['airflow']['url']}")

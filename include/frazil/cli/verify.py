@@ -59,7 +59,7 @@ def _report(found: "Verification") -> dict[str, object]:
 
 def _show(found: "Verification") -> None:
     if found.partitions:
-        console.out().print(_table(found))
+        console.show_table(_table(found))
     for difference in found.differences[:_SHOWN]:
         console.say(str(difference))
     if found.count > _SHOWN:
@@ -101,7 +101,7 @@ def _table(found: "Verification") -> "Table":
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("partition", overflow="fold")
+    table.add_column("partition")
     for name in _COUNTS:
         table.add_column(name, justify="right", no_wrap=True)
     for partition in found.partitions:

@@ -38,7 +38,7 @@ AT = datetime(2026, 5, 1, 12, 30, tzinfo=UTC)
 
 @pytest.fixture
 def confluent(registry: RegistryServer) -> Any:
-    with SchemaRegistryClient({"url": registry.url}) as client:
+    with SchemaRegistryClient({"url": registry.url, "timeout": 30}) as client:
         yield client
 
 

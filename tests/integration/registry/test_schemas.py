@@ -42,7 +42,7 @@ def schemas(registry: RegistryServer) -> Iterator[RegistrySchemas]:
 @pytest.fixture(scope="session")
 def confluent(registry: RegistryServer) -> Iterator[SchemaRegistryClient]:
     """Who writes: the client that producers use."""
-    with SchemaRegistryClient({"url": registry.url}) as client:
+    with SchemaRegistryClient({"url": registry.url, "timeout": 30}) as client:
         yield client
 
 
