@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -16,6 +16,7 @@ from frazil.errors import Terminal
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.problems import problems
 from frazil.pipeline.settings import Settings
+from frazil.pipeline.value import Decoding
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -74,20 +75,36 @@ def load_pipeline(path: Path, references: References) -> Pipeline:
     Raises:
         ConfigError: It can't be read, isn't YAML, or does not fit the model.
     """
-    return _with_schema(path, _load(path, Pipeline, references))
+    pipeline = _load(path, Pipeline, references)
+    if found := list(_without_source(pipeline)):
+        raise ConfigError(path, found)
+    halves = {"value": pipeline.value, "key": pipeline.key}
+    schemas = {half: _with_schema(path, half, of) for half, of in halves.items() if of is not None and of.schema_file}
+    return pipeline.model_copy(update=schemas) if schemas else pipeline
 
 
-def _with_schema(path: Path, pipeline: Pipeline) -> Pipeline:
-    """The pipeline with the text of its schema file, which decides outcomes as the pipeline file does."""
-    value = pipeline.value
-    if value.schema_file is None:
-        return pipeline
-    file = path.parent.parent / SCHEMAS / value.schema_file
+def _without_source(pipeline: Pipeline) -> Iterator[str]:
+    """Columns of keys that nothing decodes, and a value that no column takes."""
+    has_keys = pipeline.key is not None or any(step.name == "ValueToKey" for step in pipeline.transforms)
+    for at, destination in enumerate(pipeline.destinations):
+        of_key = [name for name, column in destination.columns.items() if column.of == "key"]
+        for name in () if has_keys else of_key:
+            yield (
+                f"destinations.{at}.columns.{name}.of: keys are not decoded: declare how under key, or let the transform"
+                " ValueToKey make them"
+            )
+        if len(of_key) == len(destination.columns):
+            yield f"destinations.{at}.columns: all are of the key: at least one must be of the value"
+
+
+def _with_schema(path: Path, half: str, decoding: Decoding) -> Decoding:
+    """`value` or `key` with the text of its schema file, which decides outcomes as the pipeline file does."""
+    file = path.parent.parent / SCHEMAS / str(decoding.schema_file)
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(path, [f"value.schema_file: {file} can't be read: {error}"]) from error
-    return pipeline.model_copy(update={"value": value.model_copy(update={"schema_": text})})
+        raise ConfigError(path, [f"{half}.schema_file: {file} can't be read: {error}"]) from error
+    return decoding.model_copy(update={"schema_": text})
 
 
 def load_settings(path: Path, references: References) -> Settings:

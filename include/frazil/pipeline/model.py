@@ -6,19 +6,20 @@ import hashlib
 import re
 from typing import Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from frazil.pipeline.interval import Interval, parse_interval
 from frazil.pipeline.source import Source, Start
 from frazil.pipeline.strict import Model, PipelineName, TableName
 from frazil.pipeline.transforms import TransformStep
-from frazil.pipeline.value import Column, Value
+from frazil.pipeline.value import Column, Key, Value
 
 __all__ = [
     "Column",
     "DeadLetters",
     "Destination",
     "KafkaColumns",
+    "Key",
     "Limits",
     "PartitionField",
     "Pipeline",
@@ -197,6 +198,10 @@ class Pipeline(Model):
     )
     source: Source
     value: Value = Field(default_factory=Value)
+    key: Key | None = Field(
+        None,
+        description="How the key of a record is decoded, for columns with `of: key` and transforms. Without, it is not.",
+    )
     transforms: tuple[TransformStep, ...] = Field(
         (), description="What happens to values between decoding and the columns, in this order."
     )
@@ -219,14 +224,16 @@ class Pipeline(Model):
 
     @field_validator("transforms")
     @classmethod
-    def _keys_exist(cls, steps: tuple[TransformStep, ...]) -> tuple[TransformStep, ...]:
+    def _keys_exist(cls, steps: tuple[TransformStep, ...], info: ValidationInfo) -> tuple[TransformStep, ...]:
+        if info.data.get("key", steps) is not None:  # decoded, or complained about already
+            return steps
         for number, step in enumerate(steps, 1):
             if step.name == "ValueToKey":
                 break
             if getattr(step, "target", "value") == "key":
                 raise ValueError(
-                    f"number {number}, {step.name}: keys are not decoded, so there is nothing to work on; put ValueToKey"
-                    " before it, or write target: value"
+                    f"number {number}, {step.name}: keys are not decoded, so there is nothing to work on; declare how"
+                    " under key, put ValueToKey before it, or write target: value"
                 )
         return steps
 
@@ -246,11 +253,11 @@ class Pipeline(Model):
 
     @property
     def outcome_fingerprint(self) -> str:
-        """Hash of what decides a record's outcome: value format, transforms and destinations. Two batches with the same one
+        """Hash of what decides a record's outcome: value format, key format, transforms and destinations. Two batches with the same one
         make the same of a record, whatever else was edited. It has only what the file names, so that a newer Frazil, which
         knows more keys, has the same one. It holds no secrets.
         """
-        deciding = self.model_dump_json(include={"value", "transforms", "destinations"}, exclude_unset=True)
+        deciding = self.model_dump_json(include={"value", "key", "transforms", "destinations"}, exclude_unset=True)
         return hashlib.sha256(deciding.encode()).hexdigest()[:12]
 
     @property

@@ -119,7 +119,7 @@ class Settings(Model):
     clusters: dict[str, ClusterSettings] = Field(min_length=1)
     catalogs: dict[str, CatalogSettings] = Field(min_length=1)
     registries: dict[str, RegistrySettings] = Field(
-        {}, description="Schema Registries, for values that name the schema that they were written with."
+        {}, description="Schema Registries, for values and keys that name the schema that they were written with."
     )
     engines: dict[str, EngineSettings] = Field(default_factory=lambda: {"spark": EngineSettings()})
 
@@ -133,6 +133,8 @@ def unknown_names(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
     yield from _unknown("source.cluster", pipeline.source.cluster, settings.clusters, "clusters")
     if pipeline.value.registry is not None:
         yield from _unknown("value.registry", pipeline.value.registry, settings.registries, "registries")
+    if pipeline.key is not None and pipeline.key.registry is not None:
+        yield from _unknown("key.registry", pipeline.key.registry, settings.registries, "registries")
     yield from _unknown("catalog", pipeline.catalog, settings.catalogs, "catalogs")
     yield from _unknown("engine", pipeline.engine, [*settings.engines, INLINE_ENGINE], "engines")
 

@@ -86,9 +86,18 @@ class HasHeaderKey(_Predicate):
 
 
 class RecordIsTombstone(_Predicate):
-    """Records that came without value."""
+    """Records that came without value. None of them gets to transforms, so only its negation is allowed: all others."""
 
     predicate: Literal["RecordIsTombstone"] = Field(description="Name of the predicate.")
+
+    @model_validator(mode="after")
+    def _can_hold(self) -> RecordIsTombstone:
+        if not self.negate:
+            raise ValueError(
+                "RecordIsTombstone would never hold: value.null_value decides about records without value before"
+                " transforms; leave the transform out, or write negate: true"
+            )
+        return self
 
 
 When = Annotated[TopicNameMatches | HasHeaderKey | RecordIsTombstone, Field(discriminator="predicate")]

@@ -1,11 +1,11 @@
-"""How values are read: the part of the pipeline file about decoding, and about each column."""
+"""How values and keys are read: the part of the pipeline file about decoding, and about each column."""
 
 from __future__ import annotations
 
 import re
 from difflib import get_close_matches
 from importlib.metadata import entry_points
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -37,8 +37,8 @@ _MEANT_FOR = (
 _WORD = re.compile(r"[a-z]+")
 
 
-class Value(Model):
-    """How the value of a record is decoded."""
+class Decoding(Model):
+    """How bytes become fields: what values and keys have in common."""
 
     format: str = Field(
         "json",
@@ -48,13 +48,13 @@ class Value(Model):
     )
     registry: str | None = Field(
         None,
-        description="`avro`, `protobuf`, `json-schema`: name of a Schema Registry in the settings file. Each value names the"
-        " schema that it was written with.",
+        description="`avro`, `protobuf`, `json-schema`: name of a Schema Registry in the settings file. All bytes name the"
+        " schema that they were written with: in front of them, or in a header.",
     )
     schema_: str | None = Field(
         None,
         alias="schema",
-        description="`avro`, `protobuf`: the one schema of all values, if they name none: Avro, or the text of a .proto file.",
+        description="`avro`, `protobuf`: the one schema of all, if they name none: Avro, or the text of a .proto file.",
     )
     schema_file: str | None = Field(
         None,
@@ -66,8 +66,8 @@ class Value(Model):
     )
     fields: tuple[str, ...] | dict[str, str] | None = Field(
         None,
-        description="`delimited`: names of the fields of a line. `json` with transforms: what a value holds before them, as"
-        " name -> type; without, the columns of the destination.",
+        description="`delimited`: names of the fields of a line. `json`: what an object holds, as name -> type. Keys need"
+        " it; of values it is asked where transforms come before the columns, and is else the columns.",
     )
     delimiter: str = Field(",", description="`delimited`: one character between fields.")
     quote: str | None = Field('"', description="`delimited`: one character around a field, or null for none.")
@@ -75,7 +75,51 @@ class Value(Model):
     null_text: str | None = Field(
         "", description="`delimited`: what stands for null where it is not quoted; null for nothing."
     )
-    header: bool = Field(False, description="`delimited`: each value begins with a line of the names, in any order.")
+    header: bool = Field(False, description="`delimited`: the first of two lines has the names, in any order.")
+
+    @field_validator("format")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        own = entry_points(group=_GROUP).names
+        if name in FORMATS or name in own:
+            return name
+        near = get_close_matches(name, [*FORMATS, *own], 1)
+        hint = f", did you mean {near[0]!r}?" if near else f"; known: {', '.join([*FORMATS, *own])}"
+        raise ValueError(f"{name!r} is no format{hint}")
+
+    @field_validator("fields")
+    @classmethod
+    def _typed(cls, fields: tuple[str, ...] | dict[str, str] | None) -> tuple[str, ...] | dict[str, str] | None:
+        return {name: str(parse_type(of)) for name, of in fields.items()} if isinstance(fields, dict) else fields
+
+    @model_validator(mode="after")
+    def _belongs_together(self) -> Self:
+        given = self.model_fields_set
+        for names, formats in _MEANT_FOR:
+            for name in names:
+                if name in given and self.format not in formats:
+                    key = name.rstrip("_")
+                    raise ValueError(f"{key} is for format {' and '.join(formats)}; the format is {self.format}")
+        if self.format == "delimited" and not isinstance(self.fields, tuple):
+            raise ValueError("format delimited needs fields: the names of the fields of a line, as a list")
+        if self.format == "json" and isinstance(self.fields, tuple):
+            raise ValueError("fields of format json have types: write name: type")
+        self._knows_its_schema()
+        return self
+
+    def _knows_its_schema(self) -> None:
+        sources = [name for name in ("registry", "schema_", "schema_file") if getattr(self, name) is not None]
+        if self.format in _WITH_SCHEMA and len(sources) != 1:
+            raise ValueError(f"format {self.format} needs one of registry, schema or schema_file")
+        if self.format == "json-schema" and self.registry is None:
+            raise ValueError("format json-schema needs a registry")
+        if self.format == "protobuf" and (self.message is None) != (self.registry is not None):
+            raise ValueError("message is needed with a schema; with a registry each value names its own")
+
+
+class Value(Decoding):
+    """How the value of a record is decoded."""
+
     null_value: Literal["filter", "dead_letter"] = Field(
         "filter",
         description="A record without a value (a tombstone) is counted and left out, or becomes a dead letter.",
@@ -104,44 +148,15 @@ class Value(Model):
         "none", description="`text` lets numbers and booleans into string columns, as the text they were sent as."
     )
 
-    @field_validator("format")
-    @classmethod
-    def _known(cls, name: str) -> str:
-        own = entry_points(group=_GROUP).names
-        if name in FORMATS or name in own:
-            return name
-        near = get_close_matches(name, [*FORMATS, *own], 1)
-        hint = f", did you mean {near[0]!r}?" if near else f"; known: {', '.join([*FORMATS, *own])}"
-        raise ValueError(f"{name!r} is no format{hint}")
 
-    @field_validator("fields")
-    @classmethod
-    def _typed(cls, fields: tuple[str, ...] | dict[str, str] | None) -> tuple[str, ...] | dict[str, str] | None:
-        return {name: str(parse_type(of)) for name, of in fields.items()} if isinstance(fields, dict) else fields
+class Key(Decoding):
+    """How the key of a record is decoded. A record without key has null in each column that takes a field of it."""
 
     @model_validator(mode="after")
-    def _belongs_together(self) -> Value:
-        given = self.model_fields_set
-        for names, formats in _MEANT_FOR:
-            for name in names:
-                if name in given and self.format not in formats:
-                    key = name.rstrip("_")
-                    raise ValueError(f"{key} is for format {' and '.join(formats)}; the format is {self.format}")
-        if self.format == "delimited" and not isinstance(self.fields, tuple):
-            raise ValueError("format delimited needs fields: the names of the fields of a line, as a list")
-        if self.format == "json" and isinstance(self.fields, tuple):
-            raise ValueError("fields of format json have types: write name: type")
-        self._knows_its_schema()
+    def _says_its_fields(self) -> Key:
+        if self.format == "json" and not self.fields:
+            raise ValueError("keys of format json need fields: what a key holds, as name: type")
         return self
-
-    def _knows_its_schema(self) -> None:
-        sources = [name for name in ("registry", "schema_", "schema_file") if getattr(self, name) is not None]
-        if self.format in _WITH_SCHEMA and len(sources) != 1:
-            raise ValueError(f"format {self.format} needs one of registry, schema or schema_file")
-        if self.format == "json-schema" and self.registry is None:
-            raise ValueError("format json-schema needs a registry")
-        if self.format == "protobuf" and (self.message is None) != (self.registry is not None):
-            raise ValueError("message is needed with a schema; with a registry each value names its own")
 
 
 class Column(Model):
@@ -154,7 +169,10 @@ class Column(Model):
         None,
         alias="from",
         description="The field it is taken from, if not the one of its name: a name, as it stands, or a list of names from"
-        " the top level down, such as `[customer, address, zip]`. `[]` takes the whole value, as JSON text.",
+        " the top level down, such as `[customer, address, zip]`. `[]` takes the whole value, or the whole key, as JSON text.",
+    )
+    of: Literal["value", "key"] = Field(
+        "value", description="Whether it takes a field of the value or of the key, which `key` of the file decodes."
     )
     default: Any = Field(
         None,

@@ -9,6 +9,8 @@
     outcome.py       what a batch became: rows, dead letters, counts per partition
     block.py         rows that were decoded together, and where they belong
     decode.py        puts it together: batch in, outcomes out
+    halves.py        values or keys, with what headers say of them, to their format
+    keys.py          keys beside the values, and the columns that take their fields
 
     json_number.py   JSON numbers with every digit
     json_text.py     JSON values back to text

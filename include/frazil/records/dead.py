@@ -81,7 +81,7 @@ class DeadCode(StrEnum):
     INVALID_WIRE = (
         "INVALID_WIRE",
         Stage.DECODE,
-        "The value does not begin as Schema Registry clients write it: a zero byte, then the id of the schema.",
+        "Neither before the value nor in its header is the id of a schema, as Schema Registry clients write it.",
         "Check the serializer of the producer; a value without an id needs `value.schema_file`.",
     )
     UNKNOWN_SCHEMA = (
@@ -131,6 +131,12 @@ class DeadCode(StrEnum):
         Stage.DECODE,
         "The value is not as long as a number of this format: 8 bytes for a long and a double.",
         "Check the serializer of the producer: numbers as text are of format `string`.",
+    )
+    INVALID_KEY = (
+        "INVALID_KEY",
+        Stage.DECODE,
+        "The key is not what `key` of the pipeline file says. The message names the code that a value would have.",
+        "Mend the producer or `key`; leave `key` out if no column and no transform needs it.",
     )
     TRANSFORM_FAILED = (
         "TRANSFORM_FAILED",

@@ -8,12 +8,14 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.block import Block
+from frazil.errors import Terminal
+from frazil.records.block import Block, in_order
 from frazil.records.dead import DeadCode, Reason, dead_letters
-from frazil.records.formats.catalogue import JSON, open_format
-from frazil.records.formats.port import Format
+from frazil.records.formats.catalogue import JSON, FormatSpec, open_format
+from frazil.records.halves import Half, HalfName
 from frazil.records.json.values import JsonValues
 from frazil.records.kafka import conform
+from frazil.records.keys import DecodedKeys, KeyColumns, KeyDecoder
 from frazil.records.outcome import FilterReason, Outcomes, count_outcomes
 from frazil.records.shaped import LeftOut, ShapedDecoder
 from frazil.records.spec import RecordSpec
@@ -43,11 +45,7 @@ class Decoder:
         self._spec: Final = spec
         self._batch_number: Final = batch_number
         self._row_schema: Final = spec.row_schema
-        self._values: Final = (
-            ShapedDecoder(spec, _format(spec, blocks=blocks))
-            if spec.is_shaped
-            else _Direct(JsonValues(spec, blocks=blocks))
-        )
+        self._values: Final = _values(spec, blocks=blocks)
 
     def decode(self, batch: pa.RecordBatch) -> Outcomes:
         """Return the outcomes of `batch` (of `KAFKA_SCHEMA`), in its order.
@@ -70,13 +68,17 @@ class Decoder:
         others = {reason: _at(records, found) for reason, found in filtered.items() if len(found)}
         return Outcomes(rows, letters, count_outcomes(records, written, letters, others))
 
-    def problems(self, shape: pa.Schema) -> list[str]:
-        """Return which columns no value could ever fill, and why, where all values have these fields before transforms.
+    def problems(self, shape: pa.Schema | None, key_shape: pa.Schema | None = None) -> list[str]:
+        """Return which columns nothing could ever fill, and why.
+
+        Args:
+            shape: The fields that all values have before transforms; None if each says its own.
+            key_shape: The fields of keys, likewise.
 
         Raises:
             Terminal: a transform does not fit the fields that it gets.
         """
-        return self._values.problems(shape) if isinstance(self._values, ShapedDecoder) else []
+        return self._values.problems(shape, key_shape)
 
     def _screened(self, values: pa.BinaryArray) -> tuple[pa.Int64Array, Dead, Filtered]:
         """Positions of the values to decode, and what became of records without value or with an empty one."""
@@ -117,15 +119,60 @@ class _Direct:
         places = present.to_pylist()
         return Block(block.rows, present.take(block.positions)), {places[at]: of for at, of in dead.items()}, {}
 
+    def problems(self, _shape: pa.Schema | None, _key_shape: pa.Schema | None) -> list[str]:
+        return []
 
-def _format(spec: RecordSpec, *, blocks: bool) -> Format:
-    if spec.format.name != JSON:
-        return open_format(spec.format)
-    fields = spec.columns if spec.fields is None else spec.fields
+
+class _Keyed:
+    """JSON values that are rows at once, beside their keys."""
+
+    def __init__(self, values: _Direct, keys: KeyDecoder, columns: KeyColumns | None) -> None:
+        self._values: Final = values
+        self._keys: Final = keys
+        self._columns: Final = columns
+
+    def decode(self, records: pa.RecordBatch, present: pa.Int64Array) -> tuple[Block, Dead, LeftOut]:
+        keys = self._keys.decode(records, present)
+        if self._columns is None:
+            block, dead, left_out = self._values.decode(records, keys.alive)
+            return block, keys.dead | dead, left_out
+        fitted, unfit = self._fitted(self._columns, keys)
+        block, dead, left_out = self._values.decode(records, fitted.positions)
+        beside = fitted.rows.take(pc.index_in(block.positions, value_set=fitted.positions))
+        return Block(self._columns.joined(block.rows, beside), block.positions), keys.dead | unfit | dead, left_out
+
+    def problems(self, _shape: pa.Schema | None, key_shape: pa.Schema | None) -> list[str]:
+        return [] if key_shape is None or self._columns is None else self._columns.check(key_shape)
+
+    def _fitted(self, columns: KeyColumns, keys: DecodedKeys) -> tuple[Block, Dead]:
+        blocks: list[Block] = []
+        dead: Dead = {}
+        for group in keys.groups:
+            fitted = columns.fit(group.columns, len(group.positions))
+            blocks.append(Block(fitted.rows, group.positions.take(fitted.kept)))
+            dead |= {group.positions[row].as_py(): reason for row, reason in fitted.dead.items()}
+        return in_order(blocks, columns.schema), dead
+
+
+def _values(spec: RecordSpec, *, blocks: bool) -> ShapedDecoder | _Direct | _Keyed:
+    keys = None if spec.key is None else KeyDecoder(_half("key", spec, spec.key, spec.key_fields, blocks=blocks))
+    columns = KeyColumns(spec) if spec.of_key else None
+    if spec.is_shaped:
+        fields = spec.of_value.columns if spec.fields is None else spec.fields
+        return ShapedDecoder(spec, _half("value", spec, spec.format, fields, blocks=blocks), keys, columns)
+    direct = _Direct(JsonValues(spec.of_value, blocks=blocks))
+    return direct if keys is None else _Keyed(direct, keys, columns)
+
+
+def _half(name: HalfName, spec: RecordSpec, of: FormatSpec, fields: pa.Schema | None, *, blocks: bool) -> Half:
+    if of.name != JSON:
+        return Half(name, of, open_format(of))
+    if fields is None:
+        raise Terminal(f"record shape: nothing says which fields the JSON of a {name} has", next_step="declare them")
     json = RecordSpec(
         fields, duplicate_keys=spec.duplicate_keys, field_names=spec.field_names, casts=spec.casts, kafka_columns=None
     )
-    return JsonValues(json, blocks=blocks)
+    return Half(name, of, JsonValues(json, blocks=blocks))
 
 
 def _where(mask: pa.BooleanArray) -> pa.Int64Array:

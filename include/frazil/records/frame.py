@@ -22,7 +22,7 @@ class Frame:
             record (exploded lists) share it.
         topic: string, the topic as routing shall see it.
         value: The fields of the values.
-        key: The fields of the keys; None if keys are not decoded.
+        key: The fields of the keys; None if keys are not decoded, or none of these records has one.
         headers: list<struct<key: string, value: binary>>, null where a record has none.
     """
 

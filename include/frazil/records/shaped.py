@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -11,9 +11,11 @@ import pyarrow.compute as pc
 from frazil.records.block import Block, in_order, no_rows
 from frazil.records.dead import DeadCode, Reason
 from frazil.records.fit.fitter import Fitter
-from frazil.records.formats.port import Format, Shaped
+from frazil.records.formats.port import Shaped
 from frazil.records.frame import Frame, Transform
+from frazil.records.halves import Half
 from frazil.records.kafka import KAFKA_SCHEMA
+from frazil.records.keys import DecodedKeys, KeyColumns, KeyDecoder
 from frazil.records.outcome import FilterReason
 from frazil.records.spec import RecordSpec
 from frazil.records.transforms.chain import chain
@@ -29,20 +31,27 @@ class ShapedDecoder:
 
     Args:
         spec: What is wanted of the records.
-        values: The format.
+        values: Decodes values.
+        keys: Decodes keys; None leaves them.
+        key_columns: Fits keys to the columns that take their fields; None if there are none.
 
     Raises:
         Terminal: a default does not fit its column.
     """
 
-    def __init__(self, spec: RecordSpec, values: Format) -> None:
-        self._format: Final = values
+    def __init__(
+        self, spec: RecordSpec, values: Half, keys: KeyDecoder | None = None, key_columns: KeyColumns | None = None
+    ) -> None:
+        self._values: Final = values
+        self._keys: Final = keys
+        self._key_columns: Final = key_columns
         self._transforms: Final[Sequence[Transform]] = spec.transforms
         self._schema: Final = spec.columns
         self._filters_nulls: Final = spec.tombstone == "filter"
+        of_value = spec.of_value
         self._fitter: Final = Fitter(
-            spec.column_specs,
-            spec.columns,
+            of_value.column_specs,
+            of_value.columns,
             unknown_fields=spec.unknown_fields,
             rescued_column=spec.rescued_column,
             case_insensitive=spec.field_names == "case_insensitive",
@@ -64,39 +73,48 @@ class ShapedDecoder:
             Retryable: a writer schema can't be had now.
             Terminal: the registry refuses, or a transform does not fit the fields that it gets.
         """
-        decoded = self._format.decode(_values(records, present))
-        places = present.to_pylist() if decoded.dead else []
-        dead: Dead = {places[at]: reason for at, reason in decoded.dead.items()}
+        keys = None if self._keys is None else self._keys.decode(records, present)
+        decoded = self._values.decode(records, present if keys is None else keys.alive)
+        dead: Dead = dict(decoded.dead)
         # A format may have a null of its own: an envelope without payload is a tombstone as well.
         nulls = [at for at, of in dead.items() if of.code is DeadCode.NULL_VALUE] if self._filters_nulls else []
         for at in nulls:
             del dead[at]
+        dead |= {} if keys is None else keys.dead
         filtered: list[int] = []
-        blocks = [self._block(records, present, group, dead, filtered) for group in decoded.groups]
+        frames = (frame for group in decoded.groups for frame in _frames(records, group, keys))
+        blocks = [self._block(frame, dead, filtered) for frame in frames]
         left_out = {FilterReason.TOMBSTONE: nulls, FilterReason.TRANSFORM: sorted(filtered)}
         return in_order(blocks, self._schema), dead, left_out
 
-    def problems(self, shape: pa.Schema) -> list[str]:
-        """Return what can't become a column, and why, where all values have one shape before transforms.
+    def problems(self, shape: pa.Schema | None, key_shape: pa.Schema | None) -> list[str]:
+        """Return what can't become a column, and why, where all values, or keys, have one shape before transforms.
 
         Raises:
             Terminal: a transform does not fit the fields that it gets.
         """
-        nothing = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in shape], schema=_nullable(shape))
+        if shape is None:
+            return [] if self._transforms else self._key_problems(key_shape)
         records = pa.RecordBatch.from_arrays([_sample(field) for field in KAFKA_SCHEMA], schema=KAFKA_SCHEMA)
-        done = chain(self._transforms, Frame.of(records, pa.array([0], pa.int64()), nothing))
-        return self._fitter.check(done.frame.value.schema) if len(done.frame) else []
+        key = None if key_shape is None else _nothing(key_shape)
+        done = chain(self._transforms, Frame.of(records, pa.array([0], pa.int64()), _nothing(shape), key))
+        if not len(done.frame):
+            return []
+        found = self._fitter.check(done.frame.value.schema)
+        return found + self._key_problems(None if done.frame.key is None else done.frame.key.schema)
 
-    def _block(
-        self, records: pa.RecordBatch, present: pa.Int64Array, group: Shaped, dead: Dead, filtered: list[int]
-    ) -> Block:
-        positions = present.take(group.positions)
-        done = chain(self._transforms, Frame.of(records.take(positions), positions, group.columns))
+    def _key_problems(self, key_shape: pa.Schema | None) -> list[str]:
+        return [] if key_shape is None or self._key_columns is None else self._key_columns.check(key_shape)
+
+    def _block(self, frame: Frame, dead: Dead, filtered: list[int]) -> Block:
+        done = chain(self._transforms, frame)
         dead |= done.dead
         filtered += done.filtered
         if not len(done.frame):
             return Block(no_rows(self._schema), pa.array([], pa.int64()))
         fitted = self._fitter.fit(done.frame.value)
+        if self._key_columns is not None:
+            fitted = self._key_columns.beside(fitted, done.frame.key, len(done.frame))
         kept = Block(fitted.rows, done.frame.positions.take(fitted.kept))
         if not fitted.dead:
             return kept
@@ -108,8 +126,22 @@ class ShapedDecoder:
         return Block(kept.rows.filter(good), kept.positions.filter(good))
 
 
-def _nullable(shape: pa.Schema) -> pa.Schema:
-    return pa.schema([field.with_nullable(nullable=True) for field in shape])
+def _frames(records: pa.RecordBatch, group: Shaped, keys: DecodedKeys | None) -> Iterator[Frame]:
+    """Frames of one shape of values, one per shape of keys."""
+    positions = group.positions
+    if keys is None:
+        yield Frame.of(records.take(positions), positions, group.columns)
+        return
+    for rows, key in keys.beside(positions):
+        value = group.columns if len(rows) == len(positions) else group.columns.take(rows)
+        at = positions.take(rows)
+        yield Frame.of(records.take(at), at, value, key)
+
+
+def _nothing(shape: pa.Schema) -> pa.RecordBatch:
+    """One row of a shape, all of it null."""
+    nullable = pa.schema([field.with_nullable(nullable=True) for field in shape])
+    return pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in shape], schema=nullable)
 
 
 def _sample(field: pa.Field) -> pa.Array:
@@ -117,8 +149,3 @@ def _sample(field: pa.Field) -> pa.Array:
     if field.nullable and field.name != "value":
         return pa.nulls(1, field.type)
     return pa.array([b"" if field.name == "value" else "topic" if field.name == "topic" else 0], field.type)
-
-
-def _values(records: pa.RecordBatch, present: pa.Int64Array) -> pa.BinaryArray:
-    values = records.column("value")
-    return values if len(present) == len(values) else values.take(present)

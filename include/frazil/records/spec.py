@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, TypeVar
 
 import pyarrow as pa
 
@@ -13,6 +13,8 @@ from frazil.errors import Terminal
 from frazil.records.formats.catalogue import JSON, FormatSpec
 from frazil.records.frame import Transform
 from frazil.records.kafka import TIMESTAMP
+
+T = TypeVar("T")
 
 TimeUnit = Literal["s", "ms", "us", "ns"]
 """What numbers count that are sent for a time: since 1970-01-01T00:00Z, or since midnight."""
@@ -102,6 +104,9 @@ class RecordSpec:
             required.
         format: How values are encoded.
         fields: What a JSON value holds, where transforms come before the columns; None means what the columns say.
+        key: How keys are encoded; None means that they are not decoded.
+        key_fields: What a JSON key holds.
+        of_key: Names of the columns that take fields of the key.
         transforms: What happens between decoding and the columns, in this order.
         defaults: Column name -> JSON value for a missing field.
         sources: Column name -> field path in the value, for columns that are not named as their
@@ -128,6 +133,9 @@ class RecordSpec:
     columns: pa.Schema
     format: FormatSpec = field(default_factory=FormatSpec)
     fields: pa.Schema | None = None
+    key: FormatSpec | None = None
+    key_fields: pa.Schema | None = None
+    of_key: frozenset[str] = frozenset()
     transforms: tuple[Transform, ...] = ()
     defaults: Mapping[str, object] = field(default_factory=dict)
     sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -155,6 +163,7 @@ class RecordSpec:
             "sources": self.sources,
             "units": self.units,
             "local times": self.local_times,
+            "columns of the key": self.of_key,
         }
         for what, named in options.items():
             _refuse(f"{what} name unknown columns", sorted(set(named) - set(self.columns.names)))
@@ -170,7 +179,9 @@ class RecordSpec:
             "unknown fields are rescued into an optional string column, which is not declared",
             () if declared else [name],
         )
-        _refuse("rescued fields leave no room for the options of", {name} & {*self.defaults, *self.sources})
+        _refuse(
+            "rescued fields leave no room for the options of", {name} & {*self.defaults, *self.sources, *self.of_key}
+        )
 
     def _is_text(self, name: str) -> bool:
         of = self.columns.field(name).type
@@ -179,11 +190,32 @@ class RecordSpec:
     def _ambiguous(self) -> list[str]:
         if self.field_names == "exact":
             return []
-        written: dict[str, set[str]] = {}
+        written: dict[tuple[bool, str], set[str]] = {}
         for column in self.column_specs:
             for step in column.steps[:1]:
-                written.setdefault(step.casefold(), set()).add(step)
+                written.setdefault((column.name in self.of_key, step.casefold()), set()).add(step)
         return [name for names in written.values() if len(names) > 1 for name in sorted(names)]
+
+    @property
+    def of_value(self) -> RecordSpec:
+        """What is wanted of values alone."""
+        if self.key is None and not self.of_key:
+            return self
+        columns = pa.schema([column for column in self.columns if column.name not in self.of_key])
+        return replace(
+            self,
+            columns=columns,
+            key=None,
+            key_fields=None,
+            of_key=frozenset(),
+            defaults=self._but_keys(self.defaults),
+            sources=self._but_keys(self.sources),
+            units=self._but_keys(self.units),
+            local_times=self._but_keys(self.local_times),
+        )
+
+    def _but_keys(self, options: Mapping[str, T]) -> dict[str, T]:
+        return {name: of for name, of in options.items() if name not in self.of_key}
 
     @property
     def is_shaped(self) -> bool:

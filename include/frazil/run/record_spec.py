@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -13,7 +14,7 @@ from frazil.iceberg.schema import arrow_type, declared_columns
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.transform_step import Step
 from frazil.pipeline.types import parse_type
-from frazil.pipeline.value import Value
+from frazil.pipeline.value import Decoding
 from frazil.records.decode import Decoder
 from frazil.records.formats.catalogue import JSON, SCALARS, FormatSpec, open_format
 from frazil.records.formats.port import BARE, SchemaSource, WriterSchema
@@ -21,25 +22,34 @@ from frazil.records.formats.scalar import scalar_type
 from frazil.records.frame import Transform
 from frazil.records.spec import KafkaColumns, RecordSpec
 from frazil.records.transforms.catalogue import predicate, transform
+from frazil.records.transforms.conditions import WithKey
+
+Schemas = Mapping[str, SchemaSource]
+"""Schema Registries by the names that pipeline files call them."""
 
 
-def record_spec(pipeline: Pipeline, columns: pa.Schema, schemas: SchemaSource | None = None) -> RecordSpec:
-    """How values become rows.
+def record_spec(pipeline: Pipeline, columns: pa.Schema, schemas: Schemas | None = None) -> RecordSpec:
+    """How records become rows.
 
     Args:
         pipeline: The pipeline file.
         columns: The declared columns, with the Arrow types of the table.
-        schemas: The Schema Registry that the pipeline names, if it does.
+        schemas: The Schema Registries that the pipeline names, if it does.
 
     Raises:
         Terminal: Transforms that can't be made, or options that don't fit together.
     """
-    value, declared = pipeline.value, pipeline.destinations[0].columns
+    value, key, declared = pipeline.value, pipeline.key, pipeline.destinations[0].columns
+    of_key = frozenset(name for name, column in declared.items() if column.of == "key")
+    of_value = pa.schema([column for column in columns if column.name not in of_key])
     names = pipeline.destinations[0].kafka_columns
     return RecordSpec(
         columns=columns,
-        format=_format(value, schemas),
-        fields=_fields(value, columns) if pipeline.transforms and value.format == JSON else None,
+        format=_format(value, schemas or {}),
+        fields=_fields(value, of_value) if pipeline.transforms and value.format == JSON else None,
+        key=None if key is None else _format(key, schemas or {}),
+        key_fields=_fields(key, of_value) if key is not None and key.format == JSON else None,
+        of_key=of_key,
         transforms=tuple(_transform(step) for step in pipeline.transforms),
         defaults={name: column.default for name, column in declared.items() if column.has_default},
         sources={name: column.source for name, column in declared.items() if column.source is not None},
@@ -56,27 +66,27 @@ def record_spec(pipeline: Pipeline, columns: pa.Schema, schemas: SchemaSource | 
     )
 
 
-def _format(value: Value, schemas: SchemaSource | None) -> FormatSpec:
+def _format(half: Decoding, schemas: Schemas) -> FormatSpec:
     return FormatSpec(
-        name=value.format,
-        source=schemas,
-        schema=value.schema_,
-        message=value.message,
-        validate=value.validate_schema,
-        fields=value.fields if isinstance(value.fields, tuple) else (),
-        delimiter=value.delimiter,
-        quote=value.quote,
-        escape=value.escape,
-        null_text=value.null_text,
-        header=value.header,
+        name=half.format,
+        source=None if half.registry is None else schemas.get(half.registry),
+        schema=half.schema_,
+        message=half.message,
+        validate=half.validate_schema,
+        fields=half.fields if isinstance(half.fields, tuple) else (),
+        delimiter=half.delimiter,
+        quote=half.quote,
+        escape=half.escape,
+        null_text=half.null_text,
+        header=half.header,
     )
 
 
-def _fields(value: Value, columns: pa.Schema) -> pa.Schema:
-    """What a JSON value holds before transforms: all of it optional, since the columns decide what must be there."""
-    if not isinstance(value.fields, dict):
+def _fields(half: Decoding, columns: pa.Schema) -> pa.Schema:
+    """What a JSON object holds before transforms: all of it optional, since the columns decide what must be there."""
+    if not isinstance(half.fields, dict):
         return pa.schema([column.with_nullable(nullable=True) for column in columns])
-    return pa.schema([pa.field(name, _arrow(of)) for name, of in value.fields.items()])
+    return pa.schema([pa.field(name, _arrow(of)) for name, of in half.fields.items()])
 
 
 def _arrow(text: str) -> pa.DataType:
@@ -85,7 +95,8 @@ def _arrow(text: str) -> pa.DataType:
 
 def _transform(step: Step) -> Transform:
     when = None if step.when is None else predicate(step.when.predicate, step.when.options)
-    return transform(step.name, _options(step), when=when, negate=step.when is not None and step.when.negate)
+    made = transform(step.name, _options(step), when=when, negate=step.when is not None and step.when.negate)
+    return WithKey(made) if getattr(step, "target", "value") == "key" else made
 
 
 def _options(step: Step) -> Mapping[str, Any]:
@@ -109,18 +120,24 @@ def record_problems(pipeline: Pipeline) -> tuple[str, ...]:
 def _attempts(pipeline: Pipeline) -> Iterator[tuple[str, Callable[[], Iterable[str]]]]:
     """What is tried, in this order, and the part of the file that it is about."""
     columns = declared_columns(pipeline.destinations[0])
-    schemas = _Unasked() if pipeline.value.registry is not None else None
-    if pipeline.value.format != JSON:
-        yield "value", lambda: _nothing(open_format(_format(pipeline.value, schemas)))
+    halves = {"value": pipeline.value, "key": pipeline.key}
+    schemas = {of.registry: _Unasked() for of in halves.values() if of is not None and of.registry is not None}
+    for name, half in halves.items():
+        if half is not None and half.format != JSON:
+            yield name, partial(_opened, half, schemas)
     if pipeline.transforms:
         yield "transforms", lambda: _nothing([_transform(step) for step in pipeline.transforms])
     yield "destinations.0.columns", lambda: _nothing(Decoder(record_spec(pipeline, columns, schemas), 0))
     spec = record_spec(pipeline, columns, schemas)
-    shape = _shape(spec)
-    if shape is not None:
-        decoder = Decoder(spec, 0)
-        yield "transforms", lambda: _nothing(decoder.problems(shape))
-        yield "destinations.0.columns", lambda: decoder.problems(shape)
+    shape = _shape(spec.format, spec.fields) if spec.is_shaped else None
+    key_shape = None if spec.key is None else _shape(spec.key, spec.key_fields)
+    decoder = Decoder(spec, 0)
+    yield "transforms", lambda: _nothing(decoder.problems(shape, key_shape))
+    yield "destinations.0.columns", lambda: decoder.problems(shape, key_shape)
+
+
+def _opened(half: Decoding, schemas: Schemas) -> Iterable[str]:
+    return _nothing(open_format(_format(half, schemas)))
 
 
 def _nothing(_made: object) -> Iterable[str]:
@@ -134,14 +151,12 @@ def _refused(key: str, attempt: Callable[[], Iterable[str]]) -> Iterator[str]:
         yield f"{key}: {error.message}"
 
 
-def _shape(spec: RecordSpec) -> pa.Schema | None:
-    """The fields of every value before transforms; None if each value says its own."""
-    if not spec.is_shaped:
-        return None
-    if spec.format.name == JSON:
-        return spec.fields
-    if spec.format.name == "delimited":
-        return pa.schema([pa.field(name, pa.string()) for name in spec.format.fields])
-    if spec.format.name in SCALARS:
-        return pa.schema([pa.field(BARE, scalar_type(spec.format.name))])
+def _shape(of: FormatSpec, fields: pa.Schema | None) -> pa.Schema | None:
+    """The fields of every value, or key, before transforms; None if each says its own."""
+    if of.name == JSON:
+        return fields
+    if of.name == "delimited":
+        return pa.schema([pa.field(name, pa.string()) for name in of.fields])
+    if of.name in SCALARS:
+        return pa.schema([pa.field(BARE, scalar_type(of.name))])
     return None

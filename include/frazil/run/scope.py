@@ -53,16 +53,17 @@ class Scope:
         return cls(project, pipeline, lake, cluster, report, clock)
 
     @property
-    def schemas(self) -> RegistrySchemas | None:
-        """The Schema Registry that the pipeline names, if it does.
+    def schemas(self) -> dict[str, RegistrySchemas]:
+        """The Schema Registries that the pipeline names, by name: one for values, another for keys, or one for both.
 
         Raises:
             Terminal: The settings don't know it.
         """
         from frazil.registry.client import RegistrySchemas
 
-        name = self.pipeline.value.registry
-        return None if name is None else RegistrySchemas(self.project.registry(name))
+        halves = (self.pipeline.value, self.pipeline.key)
+        names = {of.registry for of in halves if of is not None and of.registry is not None}
+        return {name: RegistrySchemas(self.project.registry(name)) for name in sorted(names)}
 
     def stamp(self) -> str:
         """The time as manifests and plans write it."""

@@ -83,6 +83,8 @@ def unread_because(pipeline: Pipeline) -> str | None:
     reasons = []
     if pipeline.value.format != "json":
         reasons.append(f"value.format is {pipeline.value.format}")
+    if pipeline.key is not None:
+        reasons.append(f"keys are decoded (key.format is {pipeline.key.format})")
     if pipeline.transforms:
         reasons.append(f"transforms change them ({', '.join(step.name for step in pipeline.transforms)})")
     return " and ".join(reasons) or None

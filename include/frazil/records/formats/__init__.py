@@ -5,6 +5,7 @@
     port.py          what a format is, and where writer schemas come from
     catalogue.py     formats by the names that users write, own ones included
     wire.py          the frame that Schema Registry clients put before a value
+    header_ids.py    the same, where it is in a header
     registered.py    each value with the schema that it was written with
     avro*.py         Avro, with a registry or with a schema
     protobuf*.py     Protocol Buffers, likewise

@@ -19,7 +19,7 @@ from frazil.records.formats.port import Dead
 
 BY_ID: Final = 0
 BY_GUID: Final = 1
-_HEADS: Final = {BY_ID: 5, BY_GUID: 17}
+HEADS: Final = {BY_ID: 5, BY_GUID: 17}
 """Length of a frame's head by its first byte."""
 
 _LONGEST: Final = (1 << 31) - 1
@@ -57,7 +57,7 @@ def split(values: pa.BinaryArray) -> Frames:
     groups: list[Framed] = []
     lengths = pc.binary_length(values)
     framed = pa.array([False] * len(values), pa.bool_())
-    for magic, head in _HEADS.items():
+    for magic, head in HEADS.items():
         begins = pc.equal(pc.binary_slice(values, 0, 1), pa.scalar(bytes([magic]), values.type))
         here = pc.and_(begins, pc.greater_equal(lengths, head))
         framed = pc.or_(framed, here)

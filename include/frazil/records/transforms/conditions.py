@@ -116,6 +116,25 @@ class When:
         return settled(_together(others, done.frame), done.dead, done.filtered)
 
 
+@dataclass(frozen=True, slots=True)
+class WithKey:
+    """Applies a transform of keys to records that have one; the others go on as they are, as in Kafka Connect.
+
+    Attributes:
+        transform: What to apply.
+    """
+
+    transform: Transform
+
+    def apply(self, frame: Frame) -> Transformed:
+        """Transform the keys, if there are any.
+
+        Raises:
+            Terminal: what the transform raises.
+        """
+        return Transformed(frame) if frame.key is None else self.transform.apply(frame)
+
+
 def _together(untouched: Frame, touched: Frame) -> Frame:
     """Return the rows of both by position, in one shape."""
     if not len(touched):

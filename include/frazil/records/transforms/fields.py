@@ -34,7 +34,7 @@ def fields_of(frame: Frame, target: Target) -> pa.RecordBatch:
     if frame.key is None:
         raise Terminal(
             "a transform works on the key, and keys are not decoded",
-            next_step="declare the format of the key in the pipeline file",
+            next_step="declare `key:` in the pipeline file, or put ValueToKey before the transform",
         )
     return frame.key
 

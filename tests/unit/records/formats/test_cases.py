@@ -70,7 +70,7 @@ def test_docs_promise_what_does_not_happen(case: Case) -> None:
         }
     )
     columns = declared_columns(pipeline.destinations[0])
-    schemas = None if case.schema is None else OneSchema(case.schema)
+    schemas = {} if case.schema is None else {str(case.value["registry"]): OneSchema(case.schema)}
     spec = record_spec(pipeline, columns, schemas)
     for blocks in (True, False):
         outcomes = Decoder(spec, 1, blocks=blocks).decode(kafka_batch([case.data] * 3))

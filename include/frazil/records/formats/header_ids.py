@@ -1,0 +1,81 @@
+"""Ids of writer schemas in headers, where newer serialisers of Confluent put them instead of before the bytes.
+
+The header `__value_schema_id` or `__key_schema_id` holds what else would be in front (see `frazil.records.formats.wire`):
+magic and id or GUID, with Protobuf also the way to the message's type. So it is put back there. Of several headers of that
+name the last one counts, and one without value is none, as Confluent's Java deserialiser has it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.records.dead import DeadCode, Reason, Rejection
+from frazil.records.formats.wire import HEADS, message_path
+
+HEADERS: Final = {"value": "__value_schema_id", "key": "__key_schema_id"}
+"""Names of the headers by the half of the record that they are about."""
+
+
+def with_heads(
+    data: pa.BinaryArray, headers: pa.ListArray, name: str, *, has_path: bool
+) -> tuple[pa.BinaryArray, dict[int, Reason]]:
+    """Return values with the ids of their headers before them; those without such a header as they are.
+
+    Args:
+        data: Values or keys, none of them null.
+        headers: The headers of their records.
+        name: Of the header.
+        has_path: Whether the way to a Protobuf message follows the id.
+
+    Returns:
+        As many values, and reasons (INVALID_WIRE) by position where the header names no schema.
+    """
+    rows, found = _last(headers, name)
+    if not len(rows):
+        return data, {}
+    known = found.dictionary_encode()
+    faults = [_fault(head, name, has_path=has_path) for head in known.dictionary.to_pylist()]
+    dead = {
+        row: fault
+        for row, of in zip(rows.to_pylist(), known.indices.to_pylist(), strict=True)
+        if (fault := faults[of]) is not None
+    }
+    at = pc.index_in(pa.array(range(len(data)), pa.int64()), value_set=rows)
+    heads = pc.fill_null(found.take(at), pa.scalar(b"", pa.binary()))
+    return pc.binary_join_element_wise(heads, data, pa.scalar(b"", pa.binary())), dead
+
+
+def _last(headers: pa.ListArray, name: str) -> tuple[pa.Int64Array, pa.BinaryArray]:
+    """Return the rows that have the header, ascending, and its value."""
+    entries = headers.flatten()
+    named = pc.fill_null(pc.equal(pc.struct_field(entries, 0), name), False)  # noqa: FBT003 - a value
+    if not named.true_count:
+        return pa.array([], pa.int64()), pa.array([], pa.binary())
+    rows = pc.list_parent_indices(headers).cast(pa.int64()).filter(named)
+    found = pc.struct_field(entries, 1).filter(named)
+    changes = pc.not_equal(rows.slice(0, len(rows) - 1), rows.slice(1))
+    counts = pc.and_(pa.concat_arrays([changes, pa.array([True])]), found.is_valid())
+    return rows.filter(counts), found.filter(counts)
+
+
+def _fault(head: bytes, name: str, *, has_path: bool) -> Reason | None:
+    size = HEADS.get(head[0]) if head else None
+    if size is not None and len(head) >= size and _ends(head[size:], has_path=has_path):
+        return None
+    behind = " and the way to a message" if has_path else ""
+    expected = f"expected 0x00 and a schema's id of 4 bytes, or 0x01 and its GUID of 16{behind}"
+    found = f"{len(head)} bytes" + (f": 0x{head[:20].hex()}" if head else "")
+    return Reason(DeadCode.INVALID_WIRE, f"header {name}: {expected}, found {found}")
+
+
+def _ends(rest: bytes, *, has_path: bool) -> bool:
+    """Whether nothing is behind the id, or exactly the way to a message."""
+    if not has_path:
+        return not rest
+    try:
+        return message_path(rest)[1] == len(rest)
+    except Rejection:
+        return False

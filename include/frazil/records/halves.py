@@ -1,0 +1,54 @@
+"""The two halves of a record, its value and its key: their bytes on the way to their format."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import pyarrow as pa
+
+from frazil.records.formats.catalogue import FormatSpec
+from frazil.records.formats.header_ids import HEADERS, with_heads
+from frazil.records.formats.port import Decoded, Format
+from frazil.records.formats.registered import at_positions
+
+HalfName = Literal["value", "key"]
+
+
+class Half:
+    """Decodes values, or keys, of consumed records.
+
+    Args:
+        name: Which of both.
+        spec: Which format.
+        opened: The format.
+    """
+
+    def __init__(self, name: HalfName, spec: FormatSpec, opened: Format) -> None:
+        self._name: Final = name
+        self._header: Final = None if spec.source is None else HEADERS[name]
+        self._has_path: Final = spec.name == "protobuf"
+        self._format: Final = opened
+
+    def decode(self, records: pa.RecordBatch, present: pa.Int64Array) -> Decoded:
+        """Decode some records; positions are those in `records`. No bytes make this fail.
+
+        Args:
+            records: The consumed batch, of `KAFKA_SCHEMA`.
+            present: Positions of the records to decode, ascending; their half is not null.
+
+        Raises:
+            Retryable: a writer schema can't be had now.
+            Terminal: the registry refuses to answer.
+        """
+        data = _at(records.column(self._name), present)
+        if self._header is None:
+            return at_positions(self._format.decode(data), present)
+        headers = _at(records.column("headers"), present)
+        framed, dead = with_heads(data, headers, self._header, has_path=self._has_path)
+        rows = pa.array((row for row in range(len(framed)) if row not in dead), pa.int64())
+        decoded = at_positions(self._format.decode(_at(framed, rows)), rows)
+        return at_positions(Decoded(decoded.groups, dead | dict(decoded.dead)), present)
+
+
+def _at(column: pa.Array, present: pa.Int64Array) -> pa.Array:
+    return column if len(present) == len(column) else column.take(present)
