@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from frazil.kafka.produce import produce
+from frazil.kafka.record import OutgoingRecord
 from frazil.project import SETTINGS_VARIABLE, Project
 from tests.registry_server import RegistryServer
 
@@ -20,7 +22,7 @@ name: orders
 source: {{topics: [{topic}]}}
 engine: inline
 value: {value}
-transforms: {transforms}
+{key}transforms: {transforms}
 destinations:
   - table: shop.orders
     columns: {columns}
@@ -36,7 +38,11 @@ class Store:
 
     def lands(self, values: list[bytes | None]) -> tuple[list[dict[str, Any]], list[tuple[int, str]]]:
         """Send values to one partition and run: the rows without Kafka columns, and offset and code of each dead letter."""
-        self.shop.produce(values)
+        return self.lands_records([OutgoingRecord(key=None, value=value) for value in values])
+
+    def lands_records(self, records: list[OutgoingRecord]) -> tuple[list[dict[str, Any]], list[tuple[int, str]]]:
+        """The same with keys and headers."""
+        produce(self.shop.cluster, self.shop.topic, records)
         result = self.shop.run()
         rows = [{name: of for name, of in row.items() if not name.startswith("_")} for row in self.in_order()]
         letters = self.shop.rows("shop.orders__dead_letters") if result.dead else []
@@ -49,7 +55,7 @@ class Store:
 
 @pytest.fixture
 def store(shop: Callable[..., Any], registry: RegistryServer, tmp_path: Path) -> MakeStore:
-    """Make a store: `store(value={...}, columns={...}, transforms=[...])`; its registry is named `main`."""
+    """Make a store: `store(value={...}, columns={...}, transforms=[...], key={...})`; its registry is named `main`."""
     settings = tmp_path / "settings.yaml"
     catalog = {
         "uri": f"sqlite:///{tmp_path}/home/catalog.db",
@@ -62,13 +68,19 @@ def store(shop: Callable[..., Any], registry: RegistryServer, tmp_path: Path) ->
     }
     settings.write_text(json.dumps(given))
 
-    def make(value: dict[str, Any], columns: dict[str, Any], transforms: list[Any] | None = None) -> Store:
+    def make(
+        value: dict[str, Any],
+        columns: dict[str, Any],
+        transforms: list[Any] | None = None,
+        key: dict[str, Any] | None = None,
+    ) -> Store:
         made = shop(partitions=1)
         text = PIPELINE.format(
             topic=made.topic,
             value=json.dumps(value),
             columns=json.dumps(columns),
             transforms=json.dumps(transforms or []),
+            key="" if key is None else f"key: {json.dumps(key)}\n",
         )
         (made.project.pipelines_folder / "orders.yaml").write_text(text)
         env = made.project.environment() | {
