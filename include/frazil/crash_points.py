@@ -16,7 +16,11 @@ VARIABLE = "FRAZIL_CRASH"
 
 
 class CrashPoint(StrEnum):
-    """Where a run can be hit. Commits name their step: decide (the deciding one), follow, record (the ledger)."""
+    """Where a run can be hit.
+
+    Commits name their step: decide (the deciding one), follow, record (the ledger); ready (the dead-letter topic, before
+    the decision), send (letters to that topic).
+    """
 
     PLANNED = "planned"
     STAGING = "staging"
@@ -26,10 +30,15 @@ class CrashPoint(StrEnum):
     MANIFEST_WRITTEN = "manifest.written"
     BRANCH_MADE = "branch.made"
     BRANCH_STAGED = "branch.staged"
+    READY_COMMITTING = "ready.committing"
+    READY_COMMITTED = "ready.committed"
     DECIDE_COMMITTING = "decide.committing"
     DECIDE_RETRYING = "decide.retrying"
     """Between two attempts: somebody else committed first, the table was read again."""
     DECIDE_COMMITTED = "decide.committed"
+    SEND_COMMITTING = "send.committing"
+    """Letters are with the broker, their transaction is open."""
+    SEND_COMMITTED = "send.committed"
     FOLLOW_COMMITTING = "follow.committing"
     FOLLOW_RETRYING = "follow.retrying"
     FOLLOW_COMMITTED = "follow.committed"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from frazil.batch.facts import Counts, Fit, Range, StagedFile
+from frazil.batch.letter_topic import LetterTopic
 from frazil.batch.position import BatchMark, Position
 from frazil.batch.removal import Removal, RemovedRange
 from frazil.errors import Terminal
@@ -76,6 +77,7 @@ class Manifest:
             reason to refuse.
         recovers: Paths of the manifests of earlier batches that the ledger gets the rows of, too, the oldest first.
         abandoned: Rows of `settles` that are given up, at most; of the ledger: batches.
+        letter_topic: Topic that gets the batch's letters, too, if one does.
     """
 
     pipeline: str
@@ -104,6 +106,7 @@ class Manifest:
     settles: str | None = None
     recovers: tuple[str, ...] = ()
     abandoned: int = 0
+    letter_topic: LetterTopic | None = None
 
     @property
     def mark(self) -> BatchMark:
@@ -153,6 +156,8 @@ class Manifest:
             for name in ("ranges", "skipped"):
                 body[name] = tuple(Range(**r) for r in body.get(name, ()))
             body["recovers"] = tuple(body.get("recovers", ()))
+            topic = body.get("letter_topic")
+            body["letter_topic"] = LetterTopic(**topic) if topic else None
             return cls(**body)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Terminal(f"this is not a manifest: {text[:200]!r} ({error})") from error

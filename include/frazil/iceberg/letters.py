@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression, In, IsNull, Or
 from pyiceberg.table import DataScan, Table
 
+from frazil.batch.facts import StagedFile
 from frazil.batch.letters import Place
 from frazil.batch.removal import Removal
 from frazil.iceberg.faults import translated
 from frazil.iceberg.removal import file_rows, matches, row_filter
+
+_LETTERS_AT_ONCE = 250
+"""Whole letters held in memory."""
 
 _NAMED = ("topic", "partition", "offset", "code", "timestamp", "_frazil_batch")
 
@@ -69,6 +74,23 @@ def letters_within(table: Table, name: str, removal: Removal) -> Iterator[pa.Rec
     """
     for batch in _batches(table, name, row_filter(removal), None):
         yield batch.filter(matches(batch, removal))
+
+
+def staged_letters(table: Table, name: str, files: Sequence[StagedFile]) -> Iterator[pa.RecordBatch]:
+    """Letters of staged files, whole, a part at a time, in an order that never changes. Visible or not makes no difference.
+
+    Args:
+        table: The dead-letter table, through whose storage they are read.
+        name: Its name.
+        files: The files, as a manifest lists them.
+
+    Raises:
+        Terminal: A file is gone.
+        Retryable: The storage can't be read now.
+    """
+    for file in files:
+        with translated(f"reading staged letters of table {name}"), table.io.new_input(file.path).open() as stream:
+            yield from pq.ParquetFile(stream).iter_batches(_LETTERS_AT_ONCE)
 
 
 def _batches(

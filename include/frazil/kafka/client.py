@@ -89,6 +89,16 @@ _PRODUCER_DEFAULTS: Final[dict[str, Any]] = {
     "message.timeout.ms": 60_000,
 }
 
+_TRANSACTIONS: Final[dict[str, Any]] = {
+    # After it the broker aborts what a producer left open, and readers of committed records go on. Nobody waits for it
+    # as a rule: the next producer of the name aborts it at once.
+    "transaction.timeout.ms": 60_000,
+    # A record may live as long as its transaction.
+    "message.timeout.ms": 60_000,
+    # The largest that librdkafka takes: the topic's own limit decides, and its refusal names the topic.
+    "message.max.bytes": 1_000_000_000,
+}
+
 _LOG: Final = logging.getLogger(__name__)
 # Without any handler, logging's last resort would print warnings to stderr; with this one the
 # application decides.
@@ -172,6 +182,16 @@ def producer(cluster: Cluster, complaints: Complaints) -> Producer:
         Terminal: the cluster's properties are not valid.
     """
     return _build(Producer, cluster, complaints, _PRODUCER_DEFAULTS, _PRODUCER)
+
+
+def transactional_producer(cluster: Cluster, complaints: Complaints, name: str) -> Producer:
+    """A producer for transactions. Once initialised, it is the only one of its name that can commit.
+
+    Raises:
+        Terminal: the cluster's properties are not valid.
+    """
+    own = {"transactional.id": name, **_TRANSACTIONS}
+    return _build(Producer, cluster, complaints, _PRODUCER_DEFAULTS, _PRODUCER | own)
 
 
 def _build(

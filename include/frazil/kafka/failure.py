@@ -44,6 +44,16 @@ _ACTIVE_GROUP: Final = frozenset(
         KafkaError.NON_EMPTY_GROUP,
     }
 )
+_FENCED: Final = frozenset(
+    {
+        # What a producer hears whose name another one has taken over, by the step it is at.
+        KafkaError._FENCED,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+        KafkaError.INVALID_TXN_STATE,
+    }
+)
 _OUT_OF_RANGE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 _UNREACHABLE: Final = frozenset(
     {
@@ -169,6 +179,39 @@ def translate_group(
             next_step=f"have Read and Describe on group {group} granted",
         )
     return translate(error, cluster, complaints, topic=topic)
+
+
+class Fenced(Retryable):
+    """Another producer of the same name took over; what this one left open is aborted."""
+
+
+def translate_transaction(
+    error: KafkaException | KafkaError,
+    cluster: Cluster,
+    name: str,
+    complaints: Iterable[KafkaError] = (),
+    *,
+    topic: str,
+) -> FrazilError:
+    """Say what an error of a transactional producer means and what to do about it; otherwise as `translate`.
+
+    A fatal one ends this producer only, so it is no reason for a person to act: the next one begins anew.
+    """
+    failed = _kafka_error(error)
+    where = f"{cluster}, topic {topic!r}, transactional id {name!r}"
+    if failed.code() in _FENCED:
+        return Fenced(f"{where}: another producer took over ({failed.str()})", next_step="try again")
+    if failed.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+        return Terminal(
+            f"not allowed at {where}: {cluster.redact(failed.str())}",
+            next_step=f"have Write and Describe on transactional id {name} granted, and Read on the group of that name",
+        )
+    if failed.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+        return Terminal(
+            f"{where}: a record is larger than the topic takes: {failed.str()}",
+            next_step=f"raise max.message.bytes of topic {topic}",
+        )
+    return translate(KafkaError(failed.code(), failed.str(), fatal=False), cluster, complaints, topic=topic)
 
 
 def _by_code(cause: KafkaError, cluster: Cluster, where: str, said: str) -> FrazilError:

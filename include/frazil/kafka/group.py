@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -36,8 +37,8 @@ def mirror_offsets(cluster: Cluster, group: str, offsets: Mapping[tuple[str, int
     if not offsets:
         return
     wanted = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
-    with _outsider(cluster, group) as outsider:
-        outsider.ask(lambda client: client.commit(offsets=wanted, asynchronous=False))
+    with outsider(cluster, group) as speaker:
+        speaker.ask(lambda client: client.commit(offsets=wanted, asynchronous=False))
 
 
 def group_offsets(
@@ -57,9 +58,9 @@ def group_offsets(
         Retryable: no broker answers.
         Terminal: credentials or permissions don't fit.
     """
-    with _outsider(cluster, group) as outsider:
-        asked = outsider.ask(_partitions) if partitions is None else [TopicPartition(*key) for key in partitions]
-        found = outsider.ask(lambda client: client.committed(asked, timeout=REQUEST_SECONDS)) if asked else []
+    with outsider(cluster, group) as speaker:
+        asked = speaker.ask(_partitions) if partitions is None else [TopicPartition(*key) for key in partitions]
+        found = speaker.ask(lambda client: client.committed(asked, timeout=REQUEST_SECONDS)) if asked else []
     # A partition without a committed offset has a number below zero.
     return {(tp.topic, tp.partition): tp.offset for tp in found if tp.offset >= 0}
 
@@ -70,7 +71,7 @@ def _partitions(client: Consumer) -> list[TopicPartition]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Outsider:
+class Outsider:
     """Who speaks about a group without being a member of it."""
 
     cluster: Cluster
@@ -81,6 +82,10 @@ class _Outsider:
     def ask(self, question: Callable[[Consumer], list[TopicPartition]]) -> list[TopicPartition]:
         """Ask, again while the group's coordinator is loading; partitions that aren't there are left out."""
         return while_changing()(self._answer, question)
+
+    def metadata(self) -> Any:
+        """What a transaction needs to know of the group to commit an offset of it."""
+        return self.client.consumer_group_metadata()
 
     def _answer(self, question: Callable[[Consumer], list[TopicPartition]]) -> list[TopicPartition]:
         try:
@@ -101,10 +106,15 @@ class _Outsider:
 
 
 @contextmanager
-def _outsider(cluster: Cluster, group: str) -> Iterator[_Outsider]:
+def outsider(cluster: Cluster, group: str) -> Iterator[Outsider]:
+    """Open who speaks about a group.
+
+    Raises:
+        Terminal: the cluster's properties are not valid.
+    """
     complaints = Complaints()
     client = consumer(cluster, complaints, group)
     try:
-        yield _Outsider(cluster, group, client, complaints)
+        yield Outsider(cluster, group, client, complaints)
     finally:
         client.close()

@@ -15,7 +15,7 @@ from frazil.errors import Retryable, Terminal
 from frazil.kafka.client import REQUEST_SECONDS, Admin, admin
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.failure import is_existing_topic, is_not_allowed, is_unknown_topic
-from frazil.kafka.observe import find
+from frazil.kafka.observe import find, topic_id
 
 _BROKER_DEFAULT: Final = -1
 """Replication factor as the brokers are configured (KIP-464)."""
@@ -58,6 +58,26 @@ def create_topic(cluster: Cluster, name: str, partitions: int, config: Mapping[s
             next_step=f"go on with {found} partitions, or choose another topic",
         )
     return created
+
+
+def ready_topic(cluster: Cluster, name: str, partitions: int) -> str | None:
+    """Make a topic if it is missing, and return its topic id; None where the broker gives none.
+
+    Args:
+        cluster: Where.
+        name: Name of the topic.
+        partitions: How many partitions a new one gets; not compared with one that exists.
+
+    Raises:
+        Terminal: it can't be made or must not be seen.
+        Retryable: no broker answers.
+    """
+    with admin(cluster) as asked:
+        found = find(asked, name)
+        if found is None:
+            _create(asked, NewTopic(name, partitions, _BROKER_DEFAULT))
+            found = _until(asked, name, _is_led)
+    return None if found is None else topic_id(found.topic_id)
 
 
 def delete_topic(cluster: Cluster, name: str) -> None:

@@ -38,7 +38,7 @@ def test_newer_or_truncated_manifest_is_rolled_forward(manifest: Manifest) -> No
         Manifest.from_json(text[: len(text) // 2])
 
 
-OLD_KEYS = ("ranges", "skipped", "bytes_read", "started_by", "reason")
+OLD_KEYS = ("ranges", "skipped", "bytes_read", "started_by", "reason", "letter_topic")
 """What a manifest of an older Frazil does not have; nor do its parts have a removal."""
 
 
@@ -56,6 +56,7 @@ def test_manifest_that_an_upgrade_found_unfinished_is_refused(manifest: Manifest
 
     assert read.mark == manifest.mark
     assert (read.ranges, read.skipped, read.bytes_read, read.started_by, read.reason) == ((), (), 0, "", None)
+    assert read.letter_topic is None
     assert [part.files for part in read.parts] == [part.files for part in manifest.parts]
     assert all(part.removal is None for part in read.parts)
 
@@ -94,6 +95,8 @@ def test_bounds_of_a_removal_get_lost() -> None:
         {"followers": [None]},
         {"counts": {"read": 1, "lost": 2}},
         {"ledger_after": {"n": 6}},
+        {"letter_topic": "letters"},
+        {"letter_topic": {"name": "letters"}},
         {"unheard": "of"},
     ],
     ids=str,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from frazil.batch.facts import Counts, Fit, Range, StagedFile
+from frazil.batch.letter_topic import LetterTopic
 from frazil.batch.manifest import Manifest, TablePart
 from frazil.batch.position import BatchMark, Position, TopicPosition
 from frazil.batch.removal import Coordinates, Removal, RemovedRange
@@ -69,4 +70,5 @@ manifests = st.builds(
     bytes_read=numbers,
     started_by=texts,
     reason=st.none() | texts,
+    letter_topic=st.none() | st.builds(LetterTopic, texts, st.none() | texts, texts),
 )

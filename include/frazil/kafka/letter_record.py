@@ -1,0 +1,73 @@
+"""Dead letters as records of a dead-letter topic: the record as it came, and Kafka Connect's headers behind its own.
+
+Header names: https://github.com/apache/kafka/blob/trunk/connect/runtime/src/main/java/org/apache/kafka/connect/runtime/errors/DeadLetterQueueReporter.java
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from frazil.kafka.record import Header, OutgoingRecord
+from frazil.records.dead import Stage
+
+PREFIX: Final = "__connect.errors."
+"""How Kafka Connect's headers begin. Their values are UTF-8 texts, numbers included."""
+
+CODE_HEADER: Final = "frazil.code"
+BATCH_HEADER: Final = "frazil.batch"
+
+STAGES: Final[Mapping[str, str]] = {
+    Stage.DECODE: "VALUE_CONVERTER",
+    Stage.TRANSFORM: "TRANSFORMATION",
+    Stage.CONVERT: "TASK_PUT",
+    Stage.ROUTE: "TASK_PUT",
+}
+"""Stage -> what Kafka Connect calls it. What does not fit a table's columns fails there in the sink's `put`."""
+
+_MICROSECONDS: Final = 1_000
+"""In a millisecond, the unit of Kafka's timestamps."""
+
+_CLASS: Final = "frazil.records.decode.Decoder"
+"""The class at work. Kafka Connect has a converter's or a transform's here."""
+
+
+def letter_records(letters: pa.RecordBatch, pipeline: str, n: int) -> Iterator[OutgoingRecord]:
+    """Records of a dead-letter topic.
+
+    Key, value and timestamp are those of the record; so are the first headers, whatever their names. A record that fails
+    for the second time, in another pipeline, thus has the headers of both failures, the newer ones last.
+
+    Args:
+        letters: Rows of the dead-letter table, with key, value and headers as they came.
+        pipeline: Name of the pipeline.
+        n: Number of the batch.
+    """
+    stamps = letters.column("timestamp").cast(pa.int64()).to_pylist()  # Python knows no years beyond 9999
+    for row, stamp in zip(letters.drop_columns("timestamp").to_pylist(), stamps, strict=True):
+        headers = tuple((of["key"] or "", of["value"]) for of in row["headers"] or ())
+        yield OutgoingRecord(row["key"], row["value"], (*headers, *_said(row, pipeline, n)), _milliseconds(stamp))
+
+
+def _said(row: Mapping[str, Any], pipeline: str, n: int) -> Iterator[Header]:
+    said = {
+        f"{PREFIX}topic": row["topic"],
+        f"{PREFIX}partition": row["partition"],
+        f"{PREFIX}offset": row["offset"],
+        f"{PREFIX}connector.name": pipeline,
+        f"{PREFIX}task.id": 0,
+        f"{PREFIX}stage": STAGES[row["stage"]],
+        f"{PREFIX}class.name": _CLASS,
+        f"{PREFIX}exception.class.name": f"frazil.{row['code']}",
+        f"{PREFIX}exception.message": row["message"],
+        CODE_HEADER: row["code"],
+        BATCH_HEADER: n,
+    }
+    return ((name, str(value).encode()) for name, value in said.items())
+
+
+def _milliseconds(microseconds: int | None) -> int | None:
+    """As Kafka has it; None where the record has no time that can be sent."""
+    return microseconds // _MICROSECONDS if microseconds is not None and microseconds >= _MICROSECONDS else None
