@@ -33,6 +33,7 @@ from frazil.verify.result import Verification
 from tests.chaos import child
 from tests.chaos.child import Deed
 from tests.chaos.processes import SECONDS, Child, Ended, Nursery, kill_at, stop_at
+from tests.topic_reader import committed
 
 ORDERS, LETTERS, LEDGER = "shop.orders", "shop.orders__dead_letters", "shop.orders__ledger"
 TABLES = (ORDERS, LETTERS, LEDGER)
@@ -51,7 +52,7 @@ destinations:
       id: {{type: long, required: true}}
       name: {{type: string, required: {strict}}}
 limits: {{max_records: {max_records}, max_bytes: {max_bytes}, records_per_task: {max_records}}}
-dead_letters: {{tolerance: {{max_rate: 1.0}}}}
+dead_letters: {{tolerance: {{max_rate: 1.0}}, topic: {letter_topic}}}
 """
 
 DEFAULTS: Mapping[str, Any] = {
@@ -63,6 +64,7 @@ DEFAULTS: Mapping[str, Any] = {
     "strict": "false",
     "max_records": 1000,
     "max_bytes": 2**30,
+    "letter_topic": "null",
 }
 
 LENIENT: Mapping[str, Any] = {"strict": "false", "null_value": "filter"}
@@ -215,9 +217,20 @@ class Lab:
         expected = Counter(dict.fromkeys(self.values, passes))
         assert found == expected, f"too many: {found - expected}\ntoo few: {expected - found}"
         assert not self.branches(through=numbers[-1]), "branches of decided batches are left"
+        self._assert_sent()
         result = verify(self.project, self.pipeline)
         assert result.is_clean, "\n".join(map(str, result.differences))
         return result
+
+    def _assert_sent(self) -> None:
+        """Every letter is in the dead-letter topic, if there is one, once, and nothing else is."""
+        topic = self.pipeline.dead_letters.topic
+        if topic is not None:
+            sent = Counter(
+                (dict(of.headers())["frazil.batch"], of.value()) for of in committed(self.cluster, topic.name)
+            )
+            kept = Counter((str(row["_frazil_batch"]).encode(), row["value"]) for row in self.rows(LETTERS))
+            assert sent == kept, f"sent too much: {sent - kept}\nnot sent: {kept - sent}"
 
     def outcomes(self) -> Counter[bytes]:
         """Every row and dead letter, as the value it came from; tombstones apart."""

@@ -21,6 +21,8 @@ DECIDE = (P.MANIFEST_WRITTEN, P.DECIDE_COMMITTING, P.DECIDE_COMMITTED)
 FOLLOW = (P.FOLLOW_COMMITTING, P.FOLLOW_COMMITTED)
 RECORD = (P.RECORD_COMMITTING, P.RECORD_COMMITTED)
 READ = (P.PLANNED, P.STAGING, P.STAGED, P.AUDITED)
+READY = (P.READY_COMMITTING, P.READY_COMMITTED)
+SEND = (P.SEND_COMMITTING, P.SEND_COMMITTED)
 BRANCH = (P.BRANCH_MADE, P.BRANCH_STAGED)
 
 
@@ -100,6 +102,11 @@ def _dead_letters(orders: Lab) -> Deed:
     return child.bring_home
 
 
+def _letter_topic(orders: Lab) -> Deed:
+    orders.configure(letter_topic=f"{orders.topic}-letters")
+    return _ingest(orders)
+
+
 FIRST = Scene("first", (*DECIDE, *RECORD), _first)
 INGEST = Scene("ingest", (*READ, *DECIDE, *FOLLOW, *RECORD), _ingest, (1, 2))
 REPLAY = Scene("replay", (*READ, P.MANIFEST_WRITTEN, *BRANCH, *DECIDE[1:], *FOLLOW, *RECORD), _replay)
@@ -107,7 +114,9 @@ RESET = Scene("reset", (*DECIDE, *FOLLOW, *RECORD), _reset)
 REWIND = Scene("rewind", (*DECIDE, *FOLLOW, *RECORD), _rewind)
 DEAD_LETTERS = Scene("dead_letters", (*READ[1:3], *DECIDE, *FOLLOW, *RECORD), _dead_letters)
 
-SCENES = (FIRST, INGEST, REPLAY, RESET, REWIND, DEAD_LETTERS)
+LETTER_TOPIC = Scene("letter_topic", (*READY, *DECIDE, *SEND, *FOLLOW, *RECORD), _letter_topic, (1, 2))
+
+SCENES = (FIRST, INGEST, REPLAY, RESET, REWIND, DEAD_LETTERS, LETTER_TOPIC)
 BATCH = 24
 """Records of a batch in these scenes: a run has two or three."""
 

@@ -19,11 +19,14 @@ from tests.chaos.scenes import (
     FIRST,
     FOLLOW,
     INGEST,
+    LETTER_TOPIC,
+    READY,
     RECORD,
     REPLAY,
     RESET,
     REWIND,
     SCENES,
+    SEND,
     Scene,
 )
 
@@ -34,6 +37,7 @@ ONCE = [
     *map(INGEST.kill, INGEST.points),
     *map(REPLAY.kill, BRANCH),
     *map(DEAD_LETTERS.kill, (P.STAGED, P.DECIDE_COMMITTED, P.FOLLOW_COMMITTED)),
+    *map(LETTER_TOPIC.kill, (*READY, *SEND)),
 ]
 """Every crash point once; those of a retry need a rival and have their own test."""
 
@@ -151,7 +155,8 @@ def test_any_kill_under_any_circumstance(  # noqa: PLR0913 - what is combined
 @pytest.mark.full
 @pytest.mark.parametrize("second", [*FOLLOW, *RECORD])
 @pytest.mark.parametrize(
-    ("scene", "first", "time"), [scene.kill(point) for scene in (INGEST, REPLAY, REWIND) for point in scene.points]
+    ("scene", "first", "time"),
+    [scene.kill(point) for scene in (INGEST, REPLAY, REWIND, LETTER_TOPIC) for point in scene.points],
 )
 def test_recovery_is_killed_too(lab: MakeLab, scene: Scene, first: CrashPoint, time: int, second: CrashPoint) -> None:
     """The run that carries on is killed on its way, rolling forward or landing; the third one ends it."""

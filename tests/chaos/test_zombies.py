@@ -9,7 +9,7 @@ import pytest
 from frazil.crash_points import CrashPoint
 from frazil.errors import Retryable
 from tests.chaos.lab import Catalog, Lab
-from tests.chaos.scenes import BATCH, DEAD_LETTERS, INGEST, REPLAY, RESET, SCENES, Scene
+from tests.chaos.scenes import BATCH, DEAD_LETTERS, INGEST, LETTER_TOPIC, REPLAY, RESET, SCENES, Scene
 
 MakeLab = Callable[..., Lab]
 P = CrashPoint
@@ -19,6 +19,7 @@ QUICK = [
     *map(REPLAY.kill, (P.BRANCH_STAGED, P.DECIDE_COMMITTING)),
     RESET.kill(P.DECIDE_COMMITTING),
     *map(DEAD_LETTERS.kill, (P.STAGED, P.FOLLOW_COMMITTING)),
+    *map(LETTER_TOPIC.kill, (P.READY_COMMITTING, P.SEND_COMMITTING)),
 ]
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from frazil.pipeline.dead_letters import DeadLetters, DeadLetterTopic, Tolerance
 from frazil.pipeline.interval import Interval, parse_interval
 from frazil.pipeline.source import Source, Start
 from frazil.pipeline.strict import Model, PipelineName, TableName
@@ -16,6 +17,7 @@ from frazil.pipeline.value import Column, Key, Value
 
 __all__ = [
     "Column",
+    "DeadLetterTopic",
     "DeadLetters",
     "Destination",
     "KafkaColumns",
@@ -125,51 +127,6 @@ class Destination(Model):
         return self
 
 
-class Tolerance(Model):
-    """How many dead letters a batch may have before `dead_letters.on_exceed` decides about it."""
-
-    max_rate: float = Field(0.1, ge=0, le=1, description="Largest share of dead letters in a batch.")
-    min_records: int = Field(1000, ge=0, description="Batches smaller than this are not judged by their rate.")
-    max_count: int | None = Field(
-        None, ge=0, description="Largest number of dead letters in a batch, whatever its size."
-    )
-
-
-class DeadLetters(Model):
-    """Where records go that can't be decoded, converted or routed."""
-
-    table: TableName | None = Field(None, description="Default: `<namespace>.<pipeline>__dead_letters`.")
-    tolerance: Tolerance | Literal["none", "all"] = Field(
-        default_factory=Tolerance,
-        description="How many a batch may have: `none` (the first one is one too many), `all`, or limits.",
-    )
-    on_exceed: Literal["fail", "dead_letter_and_alert"] = Field(
-        "fail",
-        description="With more than tolerated: the run fails and publishes nothing, or it publishes rows and dead letters"
-        " and says so loudly (in its report, and as `tolerance_exceeded` in its result).",
-    )
-    log: bool = Field(
-        False,
-        description="Whether a run reports code and coordinates of each dead letter, at most 100 per batch. Never what is"
-        " in a record, nor a message that quotes it.",
-    )
-    payload: Literal["full", "redacted", "none"] = Field(
-        "full",
-        description="What a dead letter keeps of its record: `full` is key, value and headers as they came; `redacted`"
-        " their sizes and hashes; `none` nothing. The latter two keep no message that quotes the record either, and such"
-        " letters can't be replayed from the table.",
-    )
-
-    @property
-    def limits(self) -> Tolerance:
-        """`tolerance` as limits, whatever way it is written."""
-        if self.tolerance == "none":
-            return Tolerance(max_rate=1, min_records=0, max_count=0)
-        if self.tolerance == "all":
-            return Tolerance(max_rate=1, min_records=0, max_count=None)
-        return self.tolerance
-
-
 class Limits(Model):
     """Bounds of one batch; a run with more is cut into several."""
 
@@ -243,6 +200,16 @@ class Pipeline(Model):
             raise ValueError(
                 f"destination {self.destinations[0].table}, dead letters {self.dead_letters_table} and"
                 f" ledger {self.ledger_table} must be three tables"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _reads_not_its_own_letters(self) -> Pipeline:
+        topic = self.dead_letters.topic
+        if topic is not None and self.source.reads(topic.name):
+            raise ValueError(
+                f"the source reads topic {topic.name}, which dead_letters.topic names: each dead letter would come again as a"
+                " record"
             )
         return self
 

@@ -33,6 +33,7 @@ from frazil.iceberg.holdings import (
 from frazil.iceberg.ledger import ledger_rows
 from frazil.iceberg.table import Table, TableMetadata, missing_files, staging_table
 from frazil.run.ledger_entry import entry_rows, ranges_json, told_after, told_json
+from frazil.run.letter_topic import send_letters
 from frazil.run.manifests import recovered
 from frazil.run.scope import Scope, utc_now
 from frazil.run.shared import refuse_same_topics
@@ -116,7 +117,8 @@ def _described(position: Position | None) -> str:
 
 
 def roll_forward(scope: Scope, manifest: Manifest, path: str, now: Standing) -> None:
-    """Give every follower its part, then the ledger its rows. Safe to repeat, and when two do it at once.
+    """Give the dead-letter topic and every follower their parts, then the ledger its rows. Safe to repeat, and when two do
+    it at once.
 
     Args:
         scope: The pipeline and its doors.
@@ -125,8 +127,11 @@ def roll_forward(scope: Scope, manifest: Manifest, path: str, now: Standing) -> 
         now: The standing before the batch was recorded.
 
     Raises:
-        Terminal: A follower can't take its part: dropped, rolled back, changed.
+        Terminal: A follower can't take its part: dropped, rolled back, changed; or the topic can't.
+        Retryable: Kafka, the catalog or the storage is not available now.
     """
+    # First, so that a table which can't take its part, and is settled, has no part in what becomes of the topic.
+    send_letters(scope, manifest)
     key = BATCH_KEY.format(manifest.pipeline)
     snapshots = {manifest.closing.table: _landed_in(scope.lake, manifest, manifest.closing, key)}
     for part in manifest.followers:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from frazil import __version__
 from frazil.batch.facts import Range, Staged
+from frazil.batch.letter_topic import LetterTopic
 from frazil.batch.manifest import Kind, Manifest, TablePart
 from frazil.batch.position import BatchMark, Position
 from frazil.batch.removal import Coordinates, Removal, RemovedRange
@@ -48,6 +49,7 @@ class Batch:
         recovers: See `Manifest.recovers`.
         abandoned: See `Manifest.abandoned`.
         marks_letters: Whether the dead letters get the batch's mark although they get nothing else.
+        letter_topic: See `Manifest.letter_topic`.
     """
 
     kind: Kind
@@ -68,6 +70,7 @@ class Batch:
     recovers: tuple[str, ...] = ()
     abandoned: int = 0
     marks_letters: bool = False
+    letter_topic: LetterTopic | None = None
 
 
 def write_manifest(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> tuple[Manifest, str]:
@@ -176,6 +179,7 @@ def _manifest(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Mani
         settles=batch.settles,
         recovers=batch.recovers,
         abandoned=batch.abandoned,
+        letter_topic=batch.letter_topic,
     )
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from frazil.batch.manifest import Manifest
 from frazil.batch.plan import RunPlan
 from frazil.batch.position import Position
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.commit import Refused, fit_of
 from frazil.run.forward import decide, roll_forward
+from frazil.run.letter_topic import ready_letter_topic
 from frazil.run.manifests import Batch, write_manifest
 from frazil.run.scope import Scope
 from frazil.run.standing import Standing
@@ -38,8 +41,11 @@ def publish(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> None:
     Raises:
         Refused: A rival was first, a table no longer takes its files, or they lay so long that an orphan removal may have
             taken some of them.
+        Retryable: Kafka, the catalog or the storage is not available now.
+        Terminal: A person must act; the dead-letter topic is asked before the decision.
     """
-    manifest, path = write_manifest(scope, tables, now, batch)
+    topic = ready_letter_topic(scope, tables, batch)
+    manifest, path = write_manifest(scope, tables, now, replace(batch, letter_topic=topic))
     _refuse_changed_followers(scope, manifest)
     snapshot = decide(scope, manifest, path, now)
     scope.report(f"batch {batch.position.n}: decided, snapshot {snapshot}")

@@ -15,6 +15,7 @@ from frazil.batch.request import RunRequest
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.commit import Refused
 from frazil.iceberg.table import delete_files
+from frazil.run.letter_topic import send_letters
 from frazil.run.manifests import Batch
 from frazil.run.owed import Debt, ledger_debt, letters_debt
 from frazil.run.publish import publish
@@ -110,6 +111,8 @@ def plan_settle(scope: Scope, order: SettleOrder) -> PlannedSettle | None:
             return None
         if now.position is None:
             raise Terminal(f"pipeline {pipeline.name} never ran, so no table lacks anything")
+        if last is not None:
+            send_letters(scope, last.manifest)  # nobody rolls that batch forward any more
         return PlannedSettle(order, tables, now, now.position, _debt(scope, tables, now, order.table, last))
     raise Retryable(f"pipeline {pipeline.name}: other runs kept moving it over {ROUNDS} looks")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from frazil.pipeline.load import ConfigError, References, load_pipeline
-from frazil.pipeline.model import DeadLetters, Tolerance
+from frazil.pipeline.model import DeadLetters, DeadLetterTopic, Tolerance
 
 GOOD = """
 name: orders
@@ -38,6 +38,14 @@ def test_a_word_for_a_tolerance_means_other_limits(written: dict[str, Any], limi
         ("{tolerance: {max_rate: 2}}", "dead_letters.tolerance.max_rate: Input should be less than or equal to 1"),
         ("{on_exceed: alert}", "dead_letters.on_exceed: Input should be 'fail' or 'dead_letter_and_alert'"),
         ("{payload: hashed}", "dead_letters.payload: Input should be 'full', 'redacted' or 'none', found 'hashed'"),
+        ("{topic: 'a b'}", "dead_letters.topic.name: 'a b' is not a topic name"),
+        (
+            "{topic: {name: letters, partitions: 0}}",
+            "dead_letters.topic.partitions: Input should be greater than or equal",
+        ),
+        ("{topic: letters, payload: redacted}", "dead_letters: topic gets records as they came"),
+        ("{topic: letters, payload: none}", "dead_letters: topic gets records as they came"),
+        ("{topic: orders}", "file: the source reads topic orders, which dead_letters.topic names"),
         ("{log: 7}", "dead_letters.log: Input should be a valid boolean"),
     ],
 )
@@ -51,3 +59,9 @@ def test_a_wrong_word_gets_through(tmp_path: Path, text: str, expected: str) -> 
 
     (problem,) = caught.value.problems
     assert problem.startswith(expected)
+
+
+def test_a_name_for_a_topic_is_another_topic() -> None:
+    """A bare name is the short form of a mapping."""
+    assert DeadLetters.model_validate({"topic": "letters"}).topic == DeadLetterTopic(name="letters")
+    assert DeadLetters().topic is None
