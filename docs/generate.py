@@ -99,6 +99,10 @@ good now lands as rows, exactly once, in a batch of its own; the position stays.
 number of that batch as `landed_batch`. What is still bad stays dead, with its new reason and one more attempt. See
 [operations.md](operations.md#bringing-dead-letters-home).
 
+## A Kafka topic beside the table
+
+`dead_letters.topic` names a Kafka topic that gets them as well, each once: [dead-letter-topic.md](dead-letter-topic.md).
+
 ## Reason codes
 """
 
