@@ -75,8 +75,8 @@ def _codec(validate: bool, writer: WriterSchema) -> Codec:  # noqa: FBT001  # bo
 
 def _loaded(text: str) -> Any:
     try:
-        # Decimals, because the numbers of values are: 0.1 is a multiple of 0.01.
-        return json.loads(text, parse_float=Decimal)
+        # As the numbers of values are: 0.1 is a multiple of 0.01, and 2.0 is an integer.
+        return json.loads(text, parse_float=lambda number: _number(Number(number)))
     except (ValueError, RecursionError) as e:
         raise unusable(f"{type(e).__name__}: {e}") from e
 
@@ -130,13 +130,19 @@ def _check(validator: Validator, document: JsonValue) -> None:
 
 
 def _violation(error: ValidationError, document: JsonValue) -> Rejection:
-    found: Any = document
-    for step in error.absolute_path:
-        found = found[step]
     rule = json.dumps(error.validator_value, default=str, ensure_ascii=False)
     shown = rule if len(rule) <= SHOWN_CHARACTERS else f"{rule[:SHOWN_CHARACTERS]}…"
-    message = f"expected {error.validator or 'nothing'}: {shown}, found {describe(found)}"
+    message = f"expected {error.validator or 'nothing'}: {shown}, found {_described(document, error.absolute_path)}"
     return Rejection(DeadCode.SCHEMA_VIOLATION, message, _path(error.absolute_path))
+
+
+def _described(document: JsonValue, steps: Iterable[str | int]) -> str:
+    found: Any = document
+    for step in steps:
+        if isinstance(found, dict) and step not in found:  # draft 3: the path of a missing field ends with its name
+            return "no such field"
+        found = found[step]
+    return describe(found)
 
 
 def _path(steps: Iterable[str | int]) -> str:

@@ -174,6 +174,7 @@ DEAD = [
         DeadCode.UNUSABLE_SCHEMA,
     ),
     ("huge multiple", {"type": "number", "multipleOf": 0.01}, "1e300", None, None),
+    ("limit written as a decimal", {"type": "string", "maxLength": 2.0}, '"abc"', DeadCode.SCHEMA_VIOLATION, None),
     ("many digits", {"type": "number", "minimum": 0}, "1" * 10_000, DeadCode.OUT_OF_RANGE, DeadCode.OUT_OF_RANGE),
     ("huge exponent", {"type": "number"}, "1e99999999999999999999", DeadCode.OUT_OF_RANGE, DeadCode.OUT_OF_RANGE),
 ]
@@ -191,6 +192,18 @@ def test_what_a_schema_forbids_or_no_column_holds_is_dead(
         found = decode(decoder, values)
         assert (found[0] if isinstance(found[0], DeadCode) else None) is code
         assert found[1] == ({"f": None} if code is not DeadCode.UNUSABLE_SCHEMA else code)
+
+
+def test_a_field_that_an_old_draft_misses_does_not_end_the_batch(schemas: Any, decode: Any) -> None:
+    """In draft 3 the path of a missing field ends with its name, where the value has nothing to show."""
+    old = "http://json-schema.org/draft-03/schema#"
+    schema = {"$schema": old, "type": "object", "properties": {"f": {"type": "integer", "required": True}}}
+    schemas.add(1, "JSON", json.dumps(schema))
+
+    reason = JsonSchemaFormat(schemas).decode(pa.array([HEAD + b"{}"])).dead[0]
+    assert (reason.code, reason.path) == (DeadCode.SCHEMA_VIOLATION, "f")
+    assert reason.message.endswith("found no such field")
+    assert decode(JsonSchemaFormat(schemas), [HEAD + b"{}", HEAD + b'{"f": 1}'])[1] == {"f": 1}
 
 
 def test_a_violation_names_the_place_and_the_rule(schemas: Any) -> None:
