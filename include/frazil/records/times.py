@@ -2,9 +2,11 @@
 
 Read are `YYYY-MM-DD`, `HH:MM[:SS[.fraction]]` and both joined by `T` or a blank, with zone `Z`,
 `+HH`, `+HHMM`, `+HH:MM` (or minus) or none: RFC 3339 plus what java.time and SQL databases print.
-Years are 0001 to 9999, a fraction has 1 to 9 digits of which those beyond microseconds must be
-zero. A leap second (`:60`) names no instant that a table can hold. Numbers are read where a column declares what they
-count; from the proleptic Gregorian calendar and days of 86,400 seconds, as Unix time has them.
+A date or a time of day alone may say that it is in UTC, which is how both are kept: a date by `Z`
+(Java's ISO_OFFSET_DATE), a time by `Z` or an offset of zero (RFC 3339's full-time). Years are 0001
+to 9999, digits beyond microseconds must be zero. A leap second (`:60`) names no instant that a
+table can hold. Numbers are read where a column declares what they count; from the proleptic
+Gregorian calendar and days of 86,400 seconds, as Unix time has them.
 """
 
 from __future__ import annotations
@@ -26,10 +28,10 @@ END: Final = (date.max.toordinal() - _EPOCH + 1) * DAY
 """Timestamps of tables are from `FIRST` on, before `END`: years 1 to 9999."""
 
 _DATE: Final = r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
-_TIME: Final = r"([01][0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9])(?:\.([0-9]{1,9}))?)?"
+_TIME: Final = r"([01][0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9])(?:\.([0-9]+))?)?"
 _ZONE: Final = r"([Zz]|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?)?"
-_DATES: Final = re.compile(_DATE)
-_TIMES: Final = re.compile(_TIME)
+_DATES: Final = re.compile(f"{_DATE}[Zz]?")
+_TIMES: Final = re.compile(f"{_TIME}(?:[Zz]|[+-]00(?::?00)?)?")
 _TIMESTAMPS: Final = re.compile(f"{_DATE}[Tt ]{_TIME}{_ZONE}")
 _ZONED: Final = re.compile(r"(?:[Zz]|[+-][0-9:]+)$")
 
@@ -38,7 +40,7 @@ SHIFTS: Final = {"s": 6, "ms": 3, "us": 0, "ns": -3}
 
 
 def days(text: str) -> int:
-    """Return days since 1970-01-01 of a `YYYY-MM-DD`.
+    """Return days since 1970-01-01 of a `YYYY-MM-DD[Z]`.
 
     Raises:
         Rejection: INVALID_TIME.
@@ -50,14 +52,14 @@ def days(text: str) -> int:
 
 
 def time_micros(text: str) -> int:
-    """Return microseconds since midnight of a `HH:MM[:SS[.fraction]]`.
+    """Return microseconds since midnight of a `HH:MM[:SS[.fraction]]`, in UTC if it says so.
 
     Raises:
         Rejection: INVALID_TIME, or LOSSY_CAST for non-zero nanoseconds.
     """
     match = _TIMES.fullmatch(text)
     if match is None:
-        raise _invalid("a time as HH:MM:SS[.ffffff] without zone", text)
+        raise _invalid("a time as HH:MM:SS[.ffffff], without zone or in UTC", text)
     return _micros(*match.groups(default="0"), text=text)
 
 
@@ -149,7 +151,7 @@ def _days(year: str, month: str, day: str, *, text: str) -> int:
 
 def _micros(hour: str, minute: str, second: str, fraction: str, *, text: str) -> int:
     if fraction[6:].strip("0"):
-        raise Rejection(DeadCode.LOSSY_CAST, f'expected at most microseconds, found text "{text}"')
+        raise Rejection(DeadCode.LOSSY_CAST, f"expected at most microseconds, found {describe(text)}")
     seconds = int(hour) * 3600 + int(minute) * 60 + int(second)
     return seconds * SECOND + int(fraction[:6].ljust(6, "0"))
 

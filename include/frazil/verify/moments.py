@@ -1,7 +1,7 @@
 """Texts of dates and times as the integers that tables store.
 
 The forms are those the pipeline reference promises: `YYYY-MM-DD`, `HH:MM[:SS[.fraction]]`, both joined by `T` or a
-blank, and a zone `Z`, `+HH`, `+HHMM` or `+HH:MM`. Tables hold microseconds, so a finer fraction must end in zeros.
+blank, and a zone `Z`, `+HH`, `+HHMM` or `+HH:MM`; alone, a date or a time may be in UTC only. Tables hold microseconds, so a finer fraction must end in zeros.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from datetime import date, datetime, time, timedelta
 
-_CLOCK = r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2})(?:\.(?P<fraction>[0-9]{1,9}))?)?"
+_CLOCK = r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2})(?:\.(?P<fraction>[0-9]+))?)?"
 _ZONE = r"(?:(?P<utc>[Zz])|(?P<sign>[+-])(?P<zone_hour>[0-9]{2})(?::?(?P<zone_minute>[0-9]{2}))?)?"
 _DAY_FORM = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_CLOCK_FORM = re.compile(_CLOCK)
+_CLOCK_FORM = re.compile(_CLOCK + _ZONE)
 _MOMENT_FORM = re.compile(rf"(?P<day>{_DAY_FORM.pattern})[Tt ]{_CLOCK}{_ZONE}")
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -34,9 +34,10 @@ def day_number(text: str) -> int:
     Raises:
         ValueError: The text is no date of that form.
     """
-    if not _DAY_FORM.fullmatch(text):
+    day = text[:-1] if text.endswith(("Z", "z")) else text
+    if not _DAY_FORM.fullmatch(day):
         raise ValueError("not a date")
-    return (date.fromisoformat(text) - date(1970, 1, 1)).days
+    return (date.fromisoformat(day) - date(1970, 1, 1)).days
 
 
 def clock_micros(text: str) -> int:
@@ -46,7 +47,7 @@ def clock_micros(text: str) -> int:
         ValueError: The text is no time of that form, or finer than microseconds.
     """
     match = _CLOCK_FORM.fullmatch(text)
-    if match is None:
+    if match is None or _ahead(match):
         raise ValueError("not a time")
     at = datetime.combine(date.min, _clock(match))
     return (at - datetime.min) // _MICROSECOND  # noqa: DTZ901 - wall clocks have no zone
@@ -96,8 +97,8 @@ def _moment(text: str) -> tuple[datetime, timedelta]:
 
 
 def _clock(match: re.Match[str]) -> time:
-    fraction = (match["fraction"] or "").ljust(9, "0")
-    if fraction[6:] != "000":
+    fraction = (match["fraction"] or "").ljust(6, "0")
+    if fraction[6:].strip("0"):
         raise ValueError("finer than microseconds")
     return time(int(match["hour"]), int(match["minute"]), int(match["second"] or 0), int(fraction[:6]))
 

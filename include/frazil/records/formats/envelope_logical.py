@@ -7,8 +7,9 @@ classes of `org.apache.kafka.connect.data`, and the chapters on data types in De
   own `Timestamp` is an instant.
 - `VariableScaleDecimal` (a number of a column without declared scale) becomes text with every digit, as Java's
   `BigDecimal.toString` writes it: no decimal type of a table holds all of them.
-- `ZonedTime`, `ISODuration`, `Json`, `Xml`, `Enum`, `EnumSet` stay text, `Year`, `Interval`, `MicroDuration` numbers,
-  `Bits` bytes (the lowest bits first), geometries structs.
+- `IsoDate`, `IsoTime`, `IsoTimestamp` are text of columns without zone, too: their `Z` belongs to the form.
+- `ZonedTime`, `Interval`, `Json`, `Xml`, `Enum`, `EnumSet` stay text, `Year`, `MicroDuration`, `NanoDuration` numbers,
+  `Bits` bytes (the lowest bits first), geometries, sparse vectors and the times of `time.precision.mode=structured` structs.
 """
 
 from __future__ import annotations
@@ -123,6 +124,13 @@ _NAMED: Final[Mapping[tuple[str, str], Logical]] = {
     ("io.debezium.time.Timestamp", "int64"): _timestamp("milliseconds", _MILLI),
     ("io.debezium.time.MicroTimestamp", "int64"): _timestamp("microseconds"),
     ("io.debezium.time.NanoTimestamp", "int64"): _timestamp("nanoseconds", divisor=1000),
+    ("io.debezium.time.IsoDate", "string"): Logical(pa.date32(), partial(from_text, "a date as text", times.days)),
+    ("io.debezium.time.IsoTime", "string"): Logical(
+        pa.time64("us"), partial(from_text, "a time as text", times.time_micros)
+    ),
+    ("io.debezium.time.IsoTimestamp", "string"): Logical(
+        pa.timestamp("us"), partial(from_text, "a timestamp as text", times.wall_micros)
+    ),
     ("io.debezium.time.ZonedTimestamp", "string"): Logical(
         pa.timestamp("us", "UTC"), partial(from_text, "a timestamp with zone as text", times.utc_micros)
     ),

@@ -70,8 +70,8 @@ _DATE: Final = (
 )
 _TIME: Final = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
 _ZONE: Final = r"(?:Z|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?)$"
-_PLAIN_DATE: Final = f"^{_DATE}$"
-_PLAIN_TIME: Final = f"^{_TIME}$"
+_PLAIN_DATE: Final = f"^{_DATE}Z?$"
+_PLAIN_TIME: Final = f"^{_TIME}Z?$"
 _PLAIN_LOCAL: Final = f"^{_DATE}[T ]{_TIME}$"
 _PLAIN_TIMESTAMP: Final = f"^{_DATE}[T ]{_TIME}{_ZONE[:-1]}?$"
 _ZONED: Final = f":[0-5][0-9](?:\\.[0-9]+)?{_ZONE}"
@@ -92,9 +92,10 @@ def _plain_form(data_type: pa.DataType, *, zones: bool) -> str:
 
 def _cast(data_type: pa.DataType, texts: pa.Array) -> pa.Array:
     if pa.types.is_date(data_type):
-        return texts.cast(data_type)
+        return pc.utf8_rtrim(texts, "Z").cast(data_type)
     if pa.types.is_time(data_type):  # Arrow casts no text to a time, but a timestamp
-        stamps = pc.binary_join_element_wise("1970-01-01T", texts, "").cast(pa.timestamp("us"))
+        walls = pc.utf8_rtrim(texts, "Z")
+        stamps = pc.binary_join_element_wise("1970-01-01T", walls, "").cast(pa.timestamp("us"))
         return stamps.cast(data_type)
     zoned = pc.match_substring_regex(texts, _ZONED)
     if data_type.tz is None:

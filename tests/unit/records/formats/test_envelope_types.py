@@ -116,6 +116,24 @@ CASES: dict[str, tuple[Schema | None, str, pa.DataType, object]] = {
         pa.timestamp("us"),
         datetime(2024, 1, 1, 0, 0, 0, 1000),
     ),
+    "Debezium date in ISO": (
+        named(DEBEZIUM + "time.IsoDate", "string"),
+        '"2024-02-29Z"',
+        pa.date32(),
+        date(2024, 2, 29),
+    ),
+    "Debezium time in ISO": (
+        named(DEBEZIUM + "time.IsoTime", "string"),
+        '"04:05:11.789Z"',
+        pa.time64("us"),
+        time(4, 5, 11, 789000),
+    ),
+    "Debezium timestamp in ISO": (
+        named(DEBEZIUM + "time.IsoTimestamp", "string"),
+        '"2024-01-01T00:00:00.001Z"',
+        pa.timestamp("us"),
+        datetime(2024, 1, 1, 0, 0, 0, 1000),
+    ),
     "Debezium micro timestamp": (
         named(DEBEZIUM + "time.MicroTimestamp", "int64"),
         "1704067200000001",
