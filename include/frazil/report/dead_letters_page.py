@@ -10,6 +10,7 @@ from frazil.report.dead_letters import DeadLetter
 from frazil.report.dead_letters_summary import LetterReport
 
 _TICKS = re.compile(r"`+")
+_SPAN = re.compile(r"`([^`]+)`")
 _INSTANT = "%Y-%m-%d %H:%M:%S UTC"
 
 
@@ -29,7 +30,13 @@ def html(report: LetterReport) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"visible": visible, "instant": _instant, "remedy": remedy, "meaning": meaning}
+    environment.filters |= {
+        "visible": visible,
+        "instant": _instant,
+        "remedy": remedy,
+        "meaning": meaning,
+        "spans": _spans,
+    }
     return environment.get_template("dead_letters.html.j2").render(report=report, summary=summary(report))
 
 
@@ -96,6 +103,13 @@ def _sample(letter: DeadLetter) -> str:
 
 def _instant(at: object) -> str:
     return format(at, _INSTANT)
+
+
+def _spans(text: str) -> str:
+    """A text of this project, with its code spans as HTML has them; everything else in it is escaped."""
+    from markupsafe import Markup, escape
+
+    return Markup(_SPAN.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped one call before
 
 
 def _code(text: str) -> str:

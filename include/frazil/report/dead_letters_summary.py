@@ -41,12 +41,14 @@ class LetterGroup:
 
     @property
     def trend(self) -> str:
-        """How they changed: `new`, `gone`, or by how many percent."""
+        """How they changed: `new`, `gone`, `same`, or by how many whole percent, so that 1 of 900 is not all of them."""
         if not self.before:
             return "new"
         if not self.count:
             return "gone"
-        return f"{(self.count - self.before) / self.before:+.0%}"
+        change = self.count - self.before
+        percent = abs(change) * 100 // self.before
+        return f"{'+' if change > 0 else '-'}{percent:,}%" if percent else "same"
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,31 @@ def test_a_message_runs_a_script() -> None:
     assert "\u202e" not in page
 
 
+@pytest.mark.parametrize(
+    ("count", "before", "said"),
+    [
+        (3, 0, "new"),
+        (0, 3, "gone"),
+        (3, 3, "same"),
+        (1, 900, "-99%"),
+        (12_345, 1, "+1,234,400%"),
+        (1_001, 1_000, "same"),
+    ],
+)
+def test_a_trend_says_that_all_are_gone_while_some_are_left(count: int, before: int, said: str) -> None:
+    """Percents are whole and never rounded up."""
+    assert LetterGroup("WRONG_TYPE", "orders", count, count, before, ()).trend == said
+
+
+def test_advice_shows_the_marks_of_its_code_spans() -> None:
+    """What a code says is written for Markdown; the page has spans for it, and escapes the rest."""
+    sample = DeadLetter("orders", 0, 7, NOW, "EMPTY_VALUE", None, "nothing", 1, 1, None)
+    page = html(report(LetterGroup("EMPTY_VALUE", "orders", 1, 1, 0, (sample,))))
+
+    assert "<code>{}</code>" in page
+    assert "`" not in page
+
+
 def test_the_page_needs_the_network_or_blinds_at_night() -> None:
     """One file without scripts, in the colours of the reader's system."""
     page = html(report(group()))
