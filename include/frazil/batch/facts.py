@@ -105,9 +105,10 @@ class Staged:
         dead_codes: Dead letters per reason code.
         files: What nobody can see yet, per table.
         bytes: Bytes of the keys and values that were read.
-        samples: The first dead letter of each code.
+        samples: The first dead letter of each code, by its coordinates.
         named: If asked for, the first dead letters by name: code, topic, partition, offset.
         extra_rows: Rows of the destination beyond one per written record: of lists that were exploded.
+        stopped: Whether some of the records were not read, since the batch is refused whatever they are.
     """
 
     counts: Mapping[TopicPartition, Counts] = field(default_factory=dict)
@@ -117,6 +118,7 @@ class Staged:
     samples: Mapping[str, DeadSample] = field(default_factory=dict)
     named: tuple[tuple[str, str, int, int], ...] = ()
     extra_rows: int = 0
+    stopped: bool = False
 
     @property
     def total(self) -> Counts:
@@ -137,6 +139,7 @@ class Staged:
             "samples": {code: dataclasses.astuple(sample) for code, sample in self.samples.items()},
             "named": self.named,
             "extra_rows": self.extra_rows,
+            "stopped": self.stopped,
         }
         return json.dumps(body, separators=(",", ":"))
 
@@ -152,6 +155,7 @@ class Staged:
             {code: DeadSample(*sample) for code, sample in body["samples"].items()},
             tuple((code, topic, partition, offset) for code, topic, partition, offset in body["named"]),
             body["extra_rows"],
+            body["stopped"],
         )
 
     @classmethod
@@ -169,10 +173,20 @@ class Staged:
             {k: self.dead_codes.get(k, 0) + other.dead_codes.get(k, 0) for k in {*self.dead_codes, *other.dead_codes}},
             {k: (*self.files.get(k, ()), *other.files.get(k, ())) for k in {*self.files, *other.files}},
             self.bytes + other.bytes,
-            {**other.samples, **self.samples},
+            _first_samples(self.samples, other.samples),
             (*self.named, *other.named)[:LETTERS_NAMED],
             self.extra_rows + other.extra_rows,
+            self.stopped or other.stopped,
         )
+
+
+def _first_samples(left: Mapping[str, DeadSample], right: Mapping[str, DeadSample]) -> dict[str, DeadSample]:
+    """The first of each code, whichever task met it: tasks come in no order."""
+    both = dict(left)
+    for code, sample in right.items():
+        known = both.get(code, sample)
+        both[code] = min(known, sample, key=lambda of: (of.topic, of.partition, of.offset))
+    return both
 
 
 @dataclass(frozen=True, slots=True)

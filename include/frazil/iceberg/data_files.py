@@ -86,6 +86,11 @@ class DataFileWriter:
         self._flush()
         return tuple(self._files)
 
+    def abandon(self) -> tuple[StagedFile, ...]:
+        """Tell the files that are written already, and forget what is held: nobody will want it."""
+        self._held, self._held_bytes = [], 0
+        return tuple(self._files)
+
     def _flush(self) -> None:
         if not self._held:
             return

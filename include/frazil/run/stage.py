@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.batch.facts import LETTERS_NAMED, Counts, DeadSample, Range, Staged
+from frazil.batch.audit import Tolerance
+from frazil.batch.facts import LETTERS_NAMED, Counts, DeadSample, Range, Staged, StagedFile
 from frazil.crash_points import CrashPoint, reached
 from frazil.iceberg.data_files import DataFileWriter, StagingTable
 from frazil.kafka.cluster import Cluster
@@ -38,6 +39,8 @@ class StageOrder:
         dead_letters: Where dead letters go; None to count only.
         payload: What a dead letter keeps of its record.
         names_letters: Whether dead letters are to be named one by one, the first of them.
+        tolerance: How many dead letters the batch may have: a task that has more by itself stops reading. None to read
+            everything.
     """
 
     pipeline: str
@@ -50,6 +53,7 @@ class StageOrder:
     dead_letters: StagingTable | None
     payload: Payload = "full"
     names_letters: bool = False
+    tolerance: Tolerance | None = None
 
 
 class Stage(Protocol):
@@ -65,7 +69,10 @@ class Stage(Protocol):
 
 
 def stage_records(order: StageOrder, batches: Iterable[pa.RecordBatch]) -> Staged:
-    """Decode records and write their rows and dead letters in one pass, holding a bounded part in memory."""
+    """Decode records and write their rows and dead letters in one pass, holding a bounded part in memory.
+
+    What can't be published any more is not read to its end, if the order says what is tolerated.
+    """
     decoder = Decoder(order.spec, order.n)
     rows, dead = _writer(order.destination), _writer(order.dead_letters)
     whole = Staged()
@@ -79,8 +86,15 @@ def stage_records(order: StageOrder, batches: Iterable[pa.RecordBatch]) -> Stage
         shown = Staged(samples=_samples(letters, whole.samples), named=_named(order, letters, len(whole.named)))
         whole = whole.merge(_counted(outcomes)).merge(Staged(bytes=_bytes(batch))).merge(shown)
         reached(CrashPoint.STAGING)
-    files = {writer.name: writer.close() for writer in (rows, dead) if writer is not None}
-    return whole.merge(Staged(files=files))
+        if order.tolerance is not None and order.tolerance.is_lost(whole.total.dead):
+            return whole.merge(Staged(files=_files(DataFileWriter.abandon, rows, dead), stopped=True))
+    return whole.merge(Staged(files=_files(DataFileWriter.close, rows, dead)))
+
+
+def _files(
+    told: Callable[[DataFileWriter], tuple[StagedFile, ...]], *writers: DataFileWriter | None
+) -> dict[str, tuple[StagedFile, ...]]:
+    return {writer.name: told(writer) for writer in writers if writer is not None}
 
 
 def _writer(table: StagingTable | None) -> DataFileWriter | None:

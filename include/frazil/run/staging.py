@@ -55,7 +55,8 @@ def stage_batch(run: Ingestion, tables: Tables, n: int, ranges: tuple[Range, ...
     staged_in = time.monotonic() - began
     reached(CrashPoint.STAGED)
     total = staged.total
-    scope.report(f"batch {n}: staged {total.written:,} rows, {total.dead:,} dead letters in {staged_in:.1f} s")
+    how = "stopped at" if staged.stopped else "staged"
+    scope.report(f"batch {n}: {how} {total.written:,} rows, {total.dead:,} dead letters in {staged_in:.1f} s")
     try:
         _audit(scope, run.plan, ranges, staged)
     except FrazilError as failure:
@@ -104,4 +105,5 @@ def stage_order(scope: Scope, tables: Tables, n: int, ranges: tuple[Range, ...])
         dead_letters=staging_table(pipeline.dead_letters_table, tables.dead_letters),
         payload=pipeline.dead_letters.payload,
         names_letters=pipeline.dead_letters.log,
+        tolerance=tolerance_of(pipeline),
     )
