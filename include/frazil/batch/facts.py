@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from frazil.batch.unknown import UnknownFields
+
 TopicPartition = tuple[str, int]
 
 
@@ -108,6 +110,7 @@ class Staged:
         samples: The first dead letter of each code, by its coordinates.
         named: If asked for, the first dead letters by name: code, topic, partition, offset.
         extra_rows: Rows of the destination beyond one per written record: of lists that were exploded.
+        unknown_fields: Fields of written records that no column takes.
         stopped: Whether some of the records were not read, since the batch is refused whatever they are.
     """
 
@@ -119,6 +122,7 @@ class Staged:
     named: tuple[tuple[str, str, int, int], ...] = ()
     extra_rows: int = 0
     stopped: bool = False
+    unknown_fields: UnknownFields = field(default_factory=UnknownFields)
 
     @property
     def total(self) -> Counts:
@@ -140,6 +144,7 @@ class Staged:
             "named": self.named,
             "extra_rows": self.extra_rows,
             "stopped": self.stopped,
+            "unknown_fields": dataclasses.asdict(self.unknown_fields),
         }
         return json.dumps(body, separators=(",", ":"))
 
@@ -156,6 +161,7 @@ class Staged:
             tuple((code, topic, partition, offset) for code, topic, partition, offset in body["named"]),
             body["extra_rows"],
             body["stopped"],
+            UnknownFields(**body["unknown_fields"]),
         )
 
     @classmethod
@@ -177,6 +183,7 @@ class Staged:
             (*self.named, *other.named)[:LETTERS_NAMED],
             self.extra_rows + other.extra_rows,
             self.stopped or other.stopped,
+            self.unknown_fields + other.unknown_fields,
         )
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from frazil.batch.facts import Counts, Fit, Range, StagedFile
 from frazil.batch.letter_topic import LetterTopic
 from frazil.batch.position import BatchMark, Position
 from frazil.batch.removal import Removal, RemovedRange
+from frazil.batch.unknown import UnknownFields
 from frazil.errors import Terminal
 
 MANIFEST_VERSION = 1
@@ -78,6 +79,7 @@ class Manifest:
         recovers: Paths of the manifests of earlier batches that the ledger gets the rows of, too, the oldest first.
         abandoned: Rows of `settles` that are given up, at most; of the ledger: batches.
         letter_topic: Topic that gets the batch's letters, too, if one does.
+        unknown_fields: Fields of written records that no column takes.
     """
 
     pipeline: str
@@ -107,6 +109,7 @@ class Manifest:
     recovers: tuple[str, ...] = ()
     abandoned: int = 0
     letter_topic: LetterTopic | None = None
+    unknown_fields: UnknownFields = field(default_factory=UnknownFields)
 
     @property
     def mark(self) -> BatchMark:
@@ -155,6 +158,7 @@ class Manifest:
             body["counts"] = Counts(**body["counts"])
             for name in ("ranges", "skipped"):
                 body[name] = tuple(Range(**r) for r in body.get(name, ()))
+            body["unknown_fields"] = UnknownFields(**body.get("unknown_fields", {}))
             body["recovers"] = tuple(body.get("recovers", ()))
             topic = body.get("letter_topic")
             body["letter_topic"] = LetterTopic(**topic) if topic else None

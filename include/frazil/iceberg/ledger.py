@@ -103,6 +103,8 @@ LEDGER_SCHEMA = _schema(
         ("started_by", StringType(), False, "Who or what started the run"),
         ("reason", StringType(), False, "Why, in the words of whoever asked"),
         ("abandoned", LongType(), False, "Rows that a settle gave up, at most; for the ledger: batches"),
+        ("records_unknown", LongType(), False, "Of the records written, those with fields that no column takes"),
+        ("unknown_fields", StringType(), False, "Names of these fields with records each, as JSON: at most 20"),
     ]
 )
 

@@ -129,8 +129,9 @@ class Value(Decoding):
     )
     unknown_fields: Literal["ignore", "rescue", "fail"] = Field(
         "ignore",
-        description="Fields at the top level of a value that no column takes: `ignore` leaves them out, `rescue` keeps"
-        " them as one JSON object in `rescued_column` (null if there are none), `fail` makes the record a dead letter.",
+        description="Fields at the top level of a value that no column takes: `ignore` leaves them out and counts the"
+        " records that had any, `rescue` keeps them as one JSON object in `rescued_column` (null if there are none), `fail`"
+        " makes the record a dead letter.",
     )
     rescued_column: str = Field(
         "_rescued", description="Column for rescued fields: declare it as an optional string column."

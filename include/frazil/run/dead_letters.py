@@ -19,6 +19,7 @@ from frazil.batch.letters import LetterChoice, OpenLetter, Place, first_of, rang
 from frazil.batch.position import Position
 from frazil.batch.removal import Removal
 from frazil.batch.request import RunRequest
+from frazil.batch.unknown import UnknownFields
 from frazil.crash_points import CrashPoint, reached
 from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.iceberg.commit import Refused
@@ -190,6 +191,7 @@ def _staged(work: _Work, n: int) -> tuple[Staged, set[Place], BroughtHome, int]:
     decoder, landed, told = _decoder(work, n), set[Place](), BroughtHome(dead_codes={})
     counts: dict[TopicPartition, Counts] = {}
     extra_rows = size = seen = 0
+    unknown = UnknownFields()
     for batch in _letters(work):
         verdicts = judged(batch, work.letters, decoder, n, pipeline.dead_letters.payload)
         rows.write(verdicts.rows)
@@ -201,10 +203,12 @@ def _staged(work: _Work, n: int) -> tuple[Staged, set[Place], BroughtHome, int]:
             extra_rows -= of.written
         extra_rows += verdicts.rows.num_rows
         size += verdicts.bytes
+        unknown += verdicts.unknown_fields
         seen += batch.num_rows
         reached(CrashPoint.STAGING)
     files = {rows.name: rows.close(), letters.name: letters.close()}
-    return Staged(counts, files=files, bytes=size, extra_rows=extra_rows), landed, told, seen
+    staged = Staged(counts, files=files, bytes=size, extra_rows=extra_rows, unknown_fields=unknown)
+    return staged, landed, told, seen
 
 
 def _decoder(work: _Work, n: int) -> Decoder:

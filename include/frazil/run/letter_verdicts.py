@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from frazil.batch.facts import Counts, TopicPartition
 from frazil.batch.letters import OpenLetter, Place
+from frazil.batch.unknown import UnknownFields
 from frazil.records.decode import Decoder
 from frazil.records.kafka import KAFKA_SCHEMA
 from frazil.records.redaction import Payload, has_record, redacted
@@ -31,6 +32,7 @@ class Verdicts:
         dead_codes: How many are still dead, by reason code.
         bare: How many were to be tried and keep nothing of their records.
         bytes: Bytes of the keys and values of the landed ones.
+        unknown_fields: Fields of the landed ones that no column takes.
     """
 
     rows: pa.RecordBatch
@@ -40,6 +42,7 @@ class Verdicts:
     dead_codes: Mapping[str, int]
     bare: int = 0
     bytes: int = 0
+    unknown_fields: UnknownFields = field(default_factory=UnknownFields)
 
 
 def judged(
@@ -72,7 +75,9 @@ def judged(
     size = sum(pc.sum(pc.binary_length(home.column(name))).as_py() or 0 for name in ("key", "value"))
     anew = pa.concat_batches([letters.filter(pc.invert(mask)), _marked(chosen, reasons, n)])
     codes = Counter(str(reason["code"]) for reason in reasons.values())
-    return Verdicts(outcomes.rows, anew, landed, counts, dict(codes), asked.true_count - mask.true_count, size)
+    unknown = outcomes.unknown if payload == "full" else outcomes.unknown.without_names()
+    bare = asked.true_count - mask.true_count
+    return Verdicts(outcomes.rows, anew, landed, counts, dict(codes), bare, size, unknown)
 
 
 def _places(letters: pa.RecordBatch) -> list[Place]:

@@ -180,6 +180,7 @@ def _manifest(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Mani
         recovers=batch.recovers,
         abandoned=batch.abandoned,
         letter_topic=batch.letter_topic,
+        unknown_fields=batch.staged.unknown_fields.shown,
     )
 
 

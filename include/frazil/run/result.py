@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from frazil.batch.audit import exceeded
 from frazil.batch.facts import Counts
 from frazil.batch.position import Position
+from frazil.batch.unknown import UnknownFields
 from frazil.iceberg.ledger import read_ledger
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
@@ -34,6 +35,7 @@ class RunResult:
         position: Topic -> next offset per partition, after the run.
         snapshots: Snapshots of the destination, one per batch.
         seconds: From the plan to the last row of the ledger, 0 without a batch.
+        unknown_fields: Fields of written records that no column takes.
         tolerance_exceeded: Of each batch that was published with more dead letters than tolerated, how many it had.
     """
 
@@ -49,6 +51,7 @@ class RunResult:
     snapshots: tuple[int, ...]
     seconds: float
     tolerance_exceeded: tuple[str, ...] = ()
+    unknown_fields: UnknownFields = field(default_factory=UnknownFields)
 
     def to_json(self) -> str:
         """One line of JSON."""
@@ -80,7 +83,15 @@ def run_result(project: Project, pipeline: Pipeline, run_id: str) -> RunResult:
         snapshots=tuple(row["snapshot_id"] for row in rows if row["snapshot_id"] is not None),
         seconds=round((rows[-1]["recorded_at"] - rows[0]["planned_at"]).total_seconds(), 3) if rows else 0.0,
         tolerance_exceeded=tuple(_exceeded(rows, pipeline)),
+        unknown_fields=sum((found for row in rows if (found := unknown_fields_of(row))), UnknownFields()).shown,
     )
+
+
+def unknown_fields_of(row: Mapping[str, Any]) -> UnknownFields | None:
+    """What a row of the ledger says of fields that no column took, or None if an older Frazil did not count them."""
+    if row.get("records_unknown") is None:
+        return None
+    return UnknownFields(row["records_unknown"], json.loads(row.get("unknown_fields") or "{}"))
 
 
 def _exceeded(rows: list[dict[str, Any]], pipeline: Pipeline) -> Iterator[str]:

@@ -84,7 +84,7 @@ def stage_records(order: StageOrder, batches: Iterable[pa.RecordBatch]) -> Stage
         if dead is not None:
             dead.write(numbered(letters, order.n))
         shown = Staged(samples=_samples(letters, whole.samples), named=_named(order, letters, len(whole.named)))
-        whole = whole.merge(_counted(outcomes)).merge(Staged(bytes=_bytes(batch))).merge(shown)
+        whole = whole.merge(_counted(order, outcomes)).merge(Staged(bytes=_bytes(batch))).merge(shown)
         reached(CrashPoint.STAGING)
         if order.tolerance is not None and order.tolerance.is_lost(whole.total.dead):
             return whole.merge(Staged(files=_files(DataFileWriter.abandon, rows, dead), stopped=True))
@@ -136,7 +136,7 @@ def _named(order: StageOrder, dead: pa.RecordBatch, known: int) -> tuple[tuple[s
     return tuple(zip(*columns, strict=True))
 
 
-def _counted(outcomes: Outcomes) -> Staged:
+def _counted(order: StageOrder, outcomes: Outcomes) -> Staged:
     counts = {}
     codes: dict[str, int] = {}
     for key, of in outcomes.counts.items():
@@ -144,4 +144,6 @@ def _counted(outcomes: Outcomes) -> Staged:
         for code, count in of.dead.items():
             codes[code.value] = codes.get(code.value, 0) + count
     written = sum(of.written for of in counts.values())
-    return Staged(counts, codes, extra_rows=outcomes.rows.num_rows - written)
+    # A name may be as secret as a value: of a map that is written as an object it is one.
+    unknown = outcomes.unknown if order.payload == "full" else outcomes.unknown.without_names()
+    return Staged(counts, codes, extra_rows=outcomes.rows.num_rows - written, unknown_fields=unknown)

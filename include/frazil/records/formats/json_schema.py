@@ -20,8 +20,9 @@ from referencing.jsonschema import DRAFT7
 
 from frazil.records.dead import DeadCode, Rejection
 from frazil.records.formats.json_schema_types import Compiler
+from frazil.records.formats.outside import Outside, outside
 from frazil.records.formats.port import SchemaSource, WriterSchema
-from frazil.records.formats.registered import Codec, RegistryFormat, row_codec, unusable
+from frazil.records.formats.registered import Codec, Incomplete, RegistryFormat, row_codec, unusable
 from frazil.records.json.convert import Converter
 from frazil.records.json.exact import parse_object
 from frazil.records.json.number import Number, scaled
@@ -70,7 +71,7 @@ def _codec(validate: bool, writer: WriterSchema) -> Codec:  # noqa: FBT001  # bo
         raise unusable(f"{type(e).__name__}: {e}") from e
     bare = not pa.types.is_struct(data_type)
     checked = partial(_check, chosen(schema, registry=registry)) if validate else _unchecked
-    return row_codec(data_type, _reader(convert, checked, bare=bare), bare=bare)
+    return row_codec(data_type, _reader(convert, checked, outside(data_type), bare=bare), bare=bare)
 
 
 def _loaded(text: str) -> Any:
@@ -93,11 +94,15 @@ def _registry(writer: WriterSchema, root: Resource[Any]) -> Registry[Any]:
     return found
 
 
-def _reader(convert: Converter, check: Callable[[JsonValue], None], *, bare: bool) -> Callable[[bytes], object]:
+def _reader(
+    convert: Converter, check: Callable[[JsonValue], None], others: Outside | None, *, bare: bool
+) -> Callable[[bytes], object]:
     def read(raw: bytes) -> object:
         document = _document(raw) if bare else parse_object(raw)
         check(document)
-        return convert(document)
+        value = convert(document)
+        found = () if others is None else tuple(others(document))
+        return Incomplete(value, found) if found else value
 
     return read
 
