@@ -152,7 +152,7 @@ class ExactDecoder:
         Raises:
             Rejection: the record can't become a row.
         """
-        whole = parse_object(raw, repeated_keys=self._repeated_keys)
+        whole = parse_object(raw, repeated_keys=self._repeated_keys, in_order=self._fold is not None)
         fields = whole if self._fold is None else folded(whole, self._taken, self._fold)
         if self._fails and (unknown := self._unknown(whole)):
             raise _unknown_field(list(unknown))
