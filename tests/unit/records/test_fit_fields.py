@@ -85,6 +85,7 @@ INNER = pa.struct([pa.field("n", pa.int32(), nullable=False), pa.field("s", TEXT
 ITEM = pa.list_(pa.field("element", pa.int32(), nullable=False))
 WIDE = pa.struct([("n", INT)])
 BAD = 1 << 40
+TWO_CASES = [("c0ffee00-4455-6677-8899-aabbccddeeff", 1), ("C0FFEE00-4455-6677-8899-aabbccddeeff", 2)]
 NESTED = [
     ("struct", WIDE, {"n": 1}, INNER, {"n": 1, "s": None}),
     ("struct-range", WIDE, {"n": BAD}, INNER, (DeadCode.OUT_OF_RANGE, "c.n")),
@@ -108,6 +109,7 @@ NESTED = [
     ("struct-int-map", WIDE, {"n": 1}, pa.map_(INT, INT), (DeadCode.WRONG_TYPE, "c")),
     ("list-uuid", pa.list_(TEXT), [str(U), None], pa.list_(pa.uuid()), [U, None]),
     ("uuid-key", pa.map_(TEXT, INT), [(str(U), 1)], pa.map_(pa.uuid(), INT), [(U, 1)]),
+    ("uuid-key-twice", pa.map_(TEXT, INT), TWO_CASES, pa.map_(pa.uuid(), INT), (DeadCode.DUPLICATE_KEY, "c")),
     ("list-to-struct", pa.list_(INT), [1], WIDE, (DeadCode.WRONG_TYPE, "c")),
     ("text-map-twice", pa.map_(TEXT, INT), [("a", 1), ("a", 2)], TEXT, (DeadCode.DUPLICATE_KEY, "c")),
 ]

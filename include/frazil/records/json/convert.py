@@ -34,6 +34,7 @@ Converter = Callable[[Any], object]
 
 UUID_BYTES: Final = 16
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_SINGLE: Final = struct.Struct("<f")
 _INT_TEXT: Final = 20
 """Longest text that is surely a plain int64: nineteen digits and a sign. Longer ones take the way
 of any number."""
@@ -82,12 +83,11 @@ def to_float64(value: JsonValue) -> float:
 
 
 def to_float32(value: JsonValue) -> float:
-    """Take a number; its value is the float nearest to the nearest double."""
+    """Take a number; its value is the float nearest to the nearest double, so that equal keys of maps are seen."""
     if type(value) is not Number:
         raise wrong_type("float32", value)
-    number = float(value)
     try:
-        struct.pack("<f", number)
+        number: float = _SINGLE.unpack(_SINGLE.pack(float(value)))[0]
     except OverflowError as e:
         raise _out_of_range("float32", value) from e
     if isinf(number):

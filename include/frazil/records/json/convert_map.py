@@ -57,7 +57,7 @@ def to_keyed_map(key_type: pa.DataType, key: Converter, item: Converter, value: 
         named = ((f"[{index}]", *step(f"[{index}]", _entry, each)) for index, each in enumerate(value))
     else:
         raise wrong_type("object or list of entries", value)
-    return _distinct(
+    return distinct(
         (place, _key(place, str(key_type), key, found), step(place, item, each)) for place, found, each in named
     )
 
@@ -86,7 +86,15 @@ def _entry(value: JsonValue) -> tuple[JsonValue, JsonValue]:
     raise wrong_type('an entry {"key": …, "value": …}', value)
 
 
-def _distinct(entries: Iterable[tuple[str, object, object]]) -> Entries:
+def distinct(entries: Iterable[tuple[str, object, object]]) -> Entries:
+    """Return keys and values.
+
+    Args:
+        entries: Place, key and value, as they are once they are read.
+
+    Raises:
+        Rejection: DUPLICATE_KEY.
+    """
     taken: set[object] = set()
     found: Entries = []
     for place, key, value in entries:
