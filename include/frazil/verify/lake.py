@@ -17,10 +17,7 @@ from pyiceberg.expressions import (
     BooleanExpression,
     EqualTo,
     GreaterThanOrEqual,
-    In,
-    IsNull,
     LessThan,
-    Or,
 )
 from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files
 from pyiceberg.table import Table
@@ -29,9 +26,9 @@ from pyiceberg.table.metadata import TableMetadata
 from frazil.errors import Retryable, Terminal
 from frazil.pipeline.model import KafkaColumns, Pipeline
 from frazil.pipeline.settings import CatalogSettings
-from frazil.verify.coverage import rolled_back
 from frazil.verify.faults import reading_tables
 from frazil.verify.ledger import Batch, Position, batches_of, position_of
+from frazil.verify.letters import not_landed
 from frazil.verify.rest import TimedRestCatalog
 
 ROUNDS = 3
@@ -39,9 +36,6 @@ ROUNDS = 3
 
 LETTER_COLUMNS = KafkaColumns(topic="topic", partition="partition", offset="offset", timestamp="timestamp")
 """Where dead letters say which record they are."""
-
-_LANDED = "landed_batch"
-"""Column of the dead letters: the batch that landed one after all."""
 
 _POSITION = "kafka.offsets."
 """What the key of a position begins with; the name of the pipeline follows."""
@@ -152,21 +146,12 @@ def _load(catalog: Catalog, pipeline: Pipeline, columns: KafkaColumns) -> Tables
     batches = batches_of(_ledger_rows(ledger, pipeline), pipeline.ledger_table)
     return Tables(
         Held(destination, declared.table, columns),
-        Held(letters, pipeline.dead_letters_table, LETTER_COLUMNS, _not_landed(letters, batches)),
+        Held(letters, pipeline.dead_letters_table, LETTER_COLUMNS, not_landed(letters.schema(), batches)),
         batches,
         *_positions(destination.metadata, pipeline),
         _done(ledger.metadata, pipeline),
         _topics_of_others(destination.metadata, pipeline),
     )
-
-
-def _not_landed(letters: Table, batches: Sequence[Batch]) -> BooleanExpression:
-    """Letters that are no rows: none landed them, or the batch that did was rolled back."""
-    if all(column.name != _LANDED for column in letters.schema().fields):
-        return AlwaysTrue()
-    undone = rolled_back(batches)
-    never: BooleanExpression = IsNull(_LANDED)  # type: ignore[call-arg, arg-type]
-    return Or(never, In(_LANDED, undone)) if undone else never  # type: ignore[call-arg, arg-type]
 
 
 def _position_now(catalog: Catalog, pipeline: Pipeline) -> tuple[Position | None, Position | None]:
