@@ -146,7 +146,9 @@ class Value(Decoding):
         " are duplicate keys. Keys of maps and names in JSON texts stay as they are.",
     )
     casts: Literal["none", "text"] = Field(
-        "none", description="`text` lets numbers and booleans into string columns, as the text they were sent as."
+        "none",
+        description="`text` lets numbers and booleans into string columns, as the text they were sent as, and"
+        " numbers sent as text into the times of a column with `unit`.",
     )
 
 
@@ -182,7 +184,7 @@ class Column(Model):
     unit: Literal["s", "ms", "us", "ns"] | None = Field(
         None,
         description="What numbers count that are sent for times: since 1970-01-01T00:00Z, or for the type time since"
-        " midnight. Texts are read as well.",
+        " midnight. Texts are read as well; a number that comes as text counts in `delimited` and with `casts: text`.",
     )
     local_time: Literal["keep", "dead_letter"] = Field(
         "keep",

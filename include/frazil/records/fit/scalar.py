@@ -40,6 +40,7 @@ class FitRules:
         strict: Whether a field of a struct that its column doesn't have is refused.
         unit: What a number counts in place of a time; None refuses it.
         number_texts: Whether numbers and bools become text, without the other casts.
+        text_counts: Whether a number may be text where `unit` says what it counts.
     """
 
     text_casts: bool = False
@@ -48,6 +49,7 @@ class FitRules:
     strict: bool = False
     unit: TimeUnit | None = None
     number_texts: bool = False
+    text_counts: bool = False
 
 
 class Pair(NamedTuple):
@@ -239,7 +241,7 @@ def _date(pair: Pair) -> Exact | None:
 
 def _time(pair: Pair) -> Exact | None:
     if pair.kind is Kind.TEXT:
-        return partial(_then, times.time_micros, partial(_rescale, _MICROS, pair.target))
+        return _text_time(pair, times.time_micros, times.clock_micros)
     if pair.kind is Kind.INT:
         return _counted(pair, times.clock_micros)
     return partial(_rescale, pair.source, pair.target) if pair.kind is Kind.TIME else None
@@ -254,12 +256,23 @@ def _stamp(pair: Pair) -> Exact | None:
             if pair.rules.local_time == "wall"
             else times.local_micros
         )
-        return partial(_then, read, partial(_rescale, _MICROS, pair.target))
+        return _text_time(pair, read, times.epoch_micros)
     if pair.kind is Kind.INT:
         return _counted(pair, times.epoch_micros)
     if pair.kind is Kind.STAMP and pair.source.tz and not pair.target.tz and pair.rules.local_time == "reject":
         return None
     return partial(_rescale, pair.source, pair.target) if pair.kind in {Kind.STAMP, Kind.DATE} else None
+
+
+def _text_time(pair: Pair, read: Callable[[str], int], count: Callable[[int, Number], int]) -> Exact:
+    spelled = partial(_then, read, partial(_rescale, _MICROS, pair.target))
+    counted = _counted(pair, count) if pair.rules.text_counts else None
+    return spelled if counted is None else partial(_spelled_or_counted, spelled, counted)
+
+
+def _spelled_or_counted(spelled: Exact, counted: Exact, text: str) -> object:
+    match = _NUMBER.fullmatch(text)
+    return spelled(text) if match is None or text.startswith("+-") else counted(match[1])
 
 
 def _counted(pair: Pair, read: Callable[[int, Number], int]) -> Exact | None:
