@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from frazil.records.fit.block import one_by_one, settle_plan
 from frazil.records.fit.scalar import FitRules
-from frazil.records.spec import ColumnSpec, Reading
-from tests.unit.records.fitting import fit_both, fit_one
+from tests.unit.records.fitting import fit_one
 
 SIZES = [7, 8, 15, 16, 24, 31, 32, 53, 63, 64]
 EDGES = st.builds(
@@ -289,25 +288,3 @@ def test_common_pairs_have_a_fast_way(source: pa.DataType, target: pa.DataType) 
     slow = one_by_one(source, target, rules)
     assert isinstance(slow, partial)
     assert getattr(settle_plan(source, target, rules), "func", None) is not slow.func
-
-
-COUNTS = st.integers(-(10**12), 10**19).map(str) | st.sampled_from(["1704067200.5", "1e9", "+5", "007", "-0"])
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.lists(st.none() | COUNTS | TEXTS, max_size=5),
-    st.sampled_from([pa.string(), pa.large_string()]),
-    st.sampled_from([pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.time64("us"), pa.date32()]),
-    st.builds(
-        Reading, unit=st.sampled_from(["s", "ms", "us", "ns"]), local_time=st.sampled_from(["keep", "dead_letter"])
-    ),
-)
-def test_counts_that_come_as_text_have_the_same_outcome_as_arrays_and_one_by_one(
-    texts: list[str | None], source: pa.DataType, target: pa.DataType, reading: Reading
-) -> None:
-    """Digits are found by another expression as arrays than one by one, and may stand beside spelled times."""
-    column = ColumnSpec("c", target, required=False, reading=reading)
-    batch = pa.RecordBatch.from_arrays([pa.array(texts, source)], ["c"])
-
-    fit_both((column,), pa.schema([("c", target)]), batch, text_casts=True)
