@@ -61,9 +61,7 @@ class Decoding(Model):
         description="The same in a file, by its path from the folder `schemas` beside the folder of pipeline files.",
     )
     message: str | None = Field(None, description="`protobuf` with a schema: name of the message.")
-    validate_schema: bool = Field(
-        True, description="`json-schema`: whether values are held against their schema. It takes most of the time."
-    )
+    validate_schema: bool = Field(True, description="`json-schema`: whether values are held against their schema.")
     fields: tuple[str, ...] | dict[str, str] | None = Field(
         None,
         description="`delimited`: names of the fields of a line. `json`: what an object holds, as name -> type. Keys need"
