@@ -17,6 +17,7 @@ from frazil.records.json.values import JsonValues
 from frazil.records.kafka import conform
 from frazil.records.keys import DecodedKeys, KeyColumns, KeyDecoder
 from frazil.records.outcome import FilterReason, Outcomes, count_outcomes
+from frazil.records.positions import at, distinct
 from frazil.records.shaped import LeftOut, ShapedDecoder
 from frazil.records.spec import RecordSpec
 
@@ -25,6 +26,9 @@ Dead = dict[int, Reason]
 
 Filtered = dict[FilterReason, pa.Int64Array]
 """Positions of the records that were left out on purpose, ascending."""
+
+_ORIGIN: Final = ("topic", "partition", "offset", "timestamp")
+"""Columns of a record that its rows carry too."""
 
 _NULL_VALUE: Final = Reason(DeadCode.NULL_VALUE, "expected a value, found a record without one (a tombstone)")
 
@@ -62,10 +66,12 @@ class Decoder:
         dead = dict(sorted((dead | more).items()))
         for reason, places in left_out.items():
             filtered[reason] = pa.concat_arrays([filtered.get(reason, _positions([])), _positions(places)])
-        rows = self._with_kafka_columns(block.rows, _at(records, block.positions))
-        letters = dead_letters(_at(records, _positions(dead)), list(dead.values()))
-        written = _at(records, pc.unique(block.positions))
-        others = {reason: _at(records, found) for reason, found in filtered.items() if len(found)}
+        origins = at(records.select(_ORIGIN), block.positions)
+        rows = self._with_kafka_columns(block.rows, origins)
+        letters = dead_letters(at(records, _positions(dead)), list(dead.values()))
+        once = distinct(block.positions)
+        written = origins if once is block.positions else records.take(once)
+        others = {reason: records.take(found) for reason, found in filtered.items() if len(found)}
         counts = count_outcomes(records, written, letters, others)
         return Outcomes(rows, letters, counts, block.unknown.only(block.positions).counted())
 
@@ -101,7 +107,7 @@ class Decoder:
     def _with_kafka_columns(self, rows: pa.RecordBatch, records: pa.RecordBatch) -> pa.RecordBatch:
         if self._spec.kafka_columns is None:
             return rows
-        added = [records.column(name) for name in ("topic", "partition", "offset", "timestamp")]
+        added = [records.column(name) for name in _ORIGIN]
         batch = pa.repeat(pa.scalar(self._batch_number, pa.int64()), len(records))
         return pa.RecordBatch.from_arrays([*rows.columns, *added, batch], schema=self._row_schema)
 
@@ -117,9 +123,8 @@ class _Direct:
         if len(present) == len(values):
             return *self._json.rows(values), {}
         block, dead = self._json.rows(values.take(present))
-        places = present.to_pylist()
         placed = Block(block.rows, present.take(block.positions), block.unknown.among(present))
-        return placed, {places[at]: of for at, of in dead.items()}, {}
+        return placed, {present[place].as_py(): of for place, of in dead.items()}, {}
 
     def problems(self, _shape: pa.Schema | None, _key_shape: pa.Schema | None) -> list[str]:
         return []
@@ -180,19 +185,6 @@ def _half(name: HalfName, spec: RecordSpec, of: FormatSpec, fields: pa.Schema | 
 
 def _where(mask: pa.BooleanArray) -> pa.Int64Array:
     return pc.indices_nonzero(mask).cast(pa.int64())
-
-
-def _at(records: pa.RecordBatch, positions: pa.Int64Array) -> pa.RecordBatch:
-    """Return the records at ascending `positions`, which may repeat; all of them, each once, without a copy."""
-    is_all = len(positions) == len(records) and (not len(records) or _is_strict(positions))
-    return records if is_all else records.take(positions)
-
-
-def _is_strict(positions: pa.Int64Array) -> bool:
-    """Whether ascending positions, as many as there are records, are each of them once."""
-    return bool(positions[0].as_py() == 0 and positions[-1].as_py() == len(positions) - 1) and len(
-        pc.unique(positions)
-    ) == len(positions)
 
 
 def _positions(found: Iterable[int]) -> pa.Int64Array:

@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.batch.unknown import UnknownFields
 from frazil.records.dead import DeadCode
+from frazil.records.kafka import KAFKA_SCHEMA
 
 
 class FilterReason(StrEnum):
@@ -55,7 +56,6 @@ class PartitionCounts:
 
 Counts = Mapping[TopicPartition, PartitionCounts]
 Filtered = Mapping[FilterReason, pa.RecordBatch]
-K = TypeVar("K", bound=StrEnum)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,22 +95,38 @@ def count_outcomes(
         dead: Rows of `DEAD_SCHEMA`.
         filtered: The records left out on purpose, by reason.
     """
-    rows = _per_partition(written)
-    letters = {code: _per_partition(dead.filter(pc.equal(dead["code"], code))) for code in DeadCode}
-    left_out = {reason: _per_partition(records) for reason, records in filtered.items()}
-    return {
-        key: PartitionCounts(number, rows.get(key, 0), _here(letters, key), _here(left_out, key))
-        for key, number in _per_partition(read).items()
-    }
+    marked = [_all_of(read, _READ), _all_of(written, _WRITTEN)]
+    if dead.num_rows:
+        marked.append(_marked(dead, pc.index_in(dead["code"], value_set=_NAMES)))
+    marked += [_all_of(records, _OUTCOMES.index(reason)) for reason, records in filtered.items()]
+    table = pa.Table.from_batches(marked, _MARKED)
+    found: dict[TopicPartition, dict[str, int]] = {}
+    for each in table.group_by(_MARKED.names, use_threads=False).aggregate([([], "count_all")]).to_pylist():
+        key = TopicPartition(each["topic"], each["partition"])
+        found.setdefault(key, {})[_OUTCOMES[each["outcome"]]] = each["count_all"]
+    return {key: _counts(numbers) for key, numbers in found.items()}
 
 
-def _per_partition(records: pa.RecordBatch) -> dict[TopicPartition, int]:
-    if not records.num_rows:
-        return {}
-    table = pa.Table.from_batches([records.select(["topic", "partition"])])
-    counted = table.group_by(table.column_names, use_threads=False).aggregate([([], "count_all")])
-    return {TopicPartition(r["topic"], r["partition"]): r["count_all"] for r in counted.to_pylist()}
+_OUTCOMES: Final = ("", "written", *DeadCode, *FilterReason)
+"""What a record can be counted as; first of all it was read."""
+
+_READ, _WRITTEN = 0, 1
+_NAMES: Final = pa.array(_OUTCOMES, pa.string())
+_MARKED: Final = pa.schema([KAFKA_SCHEMA.field("topic"), KAFKA_SCHEMA.field("partition"), ("outcome", pa.int32())])
 
 
-def _here(counts: Mapping[K, Mapping[TopicPartition, int]], key: TopicPartition) -> dict[K, int]:
-    return {reason: found[key] for reason, found in counts.items() if key in found}
+def _all_of(records: pa.RecordBatch, outcome: int) -> pa.RecordBatch:
+    return _marked(records, pa.repeat(pa.scalar(outcome, pa.int32()), len(records)))
+
+
+def _marked(records: pa.RecordBatch, outcomes: pa.Int32Array) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([records["topic"], records["partition"], outcomes], schema=_MARKED)
+
+
+def _counts(numbers: Mapping[str, int]) -> PartitionCounts:
+    return PartitionCounts(
+        numbers.get("", 0),
+        numbers.get("written", 0),
+        {code: numbers[code] for code in DeadCode if code in numbers},
+        {reason: numbers[reason] for reason in FilterReason if reason in numbers},
+    )

@@ -18,6 +18,7 @@ from frazil.records.halves import Half
 from frazil.records.kafka import KAFKA_SCHEMA
 from frazil.records.keys import DecodedKeys, KeyColumns, KeyDecoder
 from frazil.records.outcome import FilterReason
+from frazil.records.positions import at
 from frazil.records.spec import RecordSpec
 from frazil.records.transforms.chain import chain
 from frazil.records.unknown import UnknownAt
@@ -80,13 +81,16 @@ class ShapedDecoder:
         decoded = self._checked(self._values.decode(records, present if keys is None else keys.alive))
         dead: Dead = dict(decoded.dead)
         # A format may have a null of its own: an envelope without payload is a tombstone as well.
-        nulls = [at for at, of in dead.items() if of.code is DeadCode.NULL_VALUE] if self._filters_nulls else []
-        for at in nulls:
-            del dead[at]
+        nulls = [place for place, of in dead.items() if of.code is DeadCode.NULL_VALUE] if self._filters_nulls else []
+        for place in nulls:
+            del dead[place]
         dead |= {} if keys is None else keys.dead
         filtered: list[int] = []
-        frames = (frame for group in decoded.groups for frame in _frames(records, group, keys))
-        blocks = [self._block(frame, dead, filtered) for frame in frames]
+        if keys is None and not self._transforms:  # nothing else of the records is looked at
+            blocks = [self._fitted(group.columns, group.positions, None, dead) for group in decoded.groups]
+        else:
+            frames = (frame for group in decoded.groups for frame in _frames(records, group, keys))
+            blocks = [self._block(frame, dead, filtered) for frame in frames]
         left_out = {FilterReason.TOMBSTONE: nulls, FilterReason.TRANSFORM: sorted(filtered)}
         whole = in_order(blocks, self._schema)
         without = UnknownAt.together([*(block.unknown for block in blocks), decoded.unknown])
@@ -96,7 +100,7 @@ class ShapedDecoder:
         """Return what was decoded, less the values with fields that have no place where these are refused."""
         if not (self._refuses_unknown and len(decoded.unknown)):
             return decoded
-        refused = {at: unknown(names).reason for at, names in decoded.unknown.by_position()}
+        refused = {place: unknown(names).reason for place, names in decoded.unknown.by_position()}
         places = pa.array(list(refused), pa.int64())
         good = [(group, pc.invert(pc.is_in(group.positions, value_set=places))) for group in decoded.groups]
         groups = tuple(Shaped(of.columns.filter(kept), of.positions.filter(kept)) for of, kept in good)
@@ -127,30 +131,38 @@ class ShapedDecoder:
         filtered += done.filtered
         if not len(done.frame):
             return Block(no_rows(self._schema), pa.array([], pa.int64()))
-        fitted = self._fitter.fit(done.frame.value)
+        return self._fitted(done.frame.value, done.frame.positions, done.frame.key, dead)
+
+    def _fitted(
+        self, value: pa.RecordBatch, positions: pa.Int64Array, key: pa.RecordBatch | None, dead: Dead
+    ) -> Block:
+        """Fit rows to the columns; `positions` are those of their records."""
+        fitted = self._fitter.fit(value)
         if self._key_columns is not None:
-            fitted = self._key_columns.beside(fitted, done.frame.key, len(done.frame))
-        kept = Block(fitted.rows, done.frame.positions.take(fitted.kept), fitted.ignored.among(done.frame.positions))
+            fitted = self._key_columns.beside(fitted, key, len(positions))
+        ignored = fitted.ignored.among(positions)
         if not fitted.dead:
+            return Block(fitted.rows, positions, ignored)
+        kept = Block(fitted.rows, positions.take(fitted.kept), ignored)
+        failed = {positions[row].as_py(): reason for row, reason in reversed(fitted.dead.items())}
+        dead |= failed | dead  # the first reason of a record stays
+        if not self._transforms:
             return kept
-        places = done.frame.positions.to_pylist()
-        for row, reason in fitted.dead.items():
-            dead.setdefault(places[row], reason)
         # Of an exploded record no row may land if one of them can't.
-        good = pc.invert(pc.is_in(kept.positions, value_set=pa.array({places[row] for row in fitted.dead}, pa.int64())))
-        return Block(kept.rows.filter(good), kept.positions.filter(good), kept.unknown)
+        good = pc.invert(pc.is_in(kept.positions, value_set=pa.array(failed, pa.int64())))
+        return Block(kept.rows.filter(good), kept.positions.filter(good), ignored)
 
 
 def _frames(records: pa.RecordBatch, group: Shaped, keys: DecodedKeys | None) -> Iterator[Frame]:
     """Frames of one shape of values, one per shape of keys."""
     positions = group.positions
     if keys is None:
-        yield Frame.of(records.take(positions), positions, group.columns)
+        yield Frame.of(at(records, positions), positions, group.columns)
         return
     for rows, key in keys.beside(positions):
         value = group.columns if len(rows) == len(positions) else group.columns.take(rows)
-        at = positions.take(rows)
-        yield Frame.of(records.take(at), at, value, key)
+        places = positions.take(rows)
+        yield Frame.of(at(records, places), places, value, key)
 
 
 def _nothing(shape: pa.Schema) -> pa.RecordBatch:

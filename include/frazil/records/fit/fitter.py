@@ -21,6 +21,7 @@ from frazil.records.fit.scalar import FitRules
 from frazil.records.fit.source import plain, values
 from frazil.records.fit.text import json_form, unique
 from frazil.records.json.text import compact
+from frazil.records.positions import mask_without
 from frazil.records.spec import ColumnSpec
 from frazil.records.unknown import NOTHING_UNKNOWN, UnknownAt
 
@@ -120,9 +121,12 @@ class Fitter:
         if self._rescued is not None:
             columns[self._rescued] = _rescued(value, plan.unknown, dead, self._schema.field(self._rescued).type)
         rows = pa.RecordBatch.from_arrays([columns[name] for name in self._schema.names], schema=self._schema)
-        kept = pa.array((row for row in range(len(value)) if row not in dead), pa.int64())
-        left = self._without(value, plan.unknown)
-        return Fitted(rows.take(kept) if dead else rows, kept, dict(sorted(dead.items())), left.only(kept))
+        kept, left = pa.arange(0, len(value)), self._without(value, plan.unknown)
+        if dead:
+            alive = mask_without(len(value), dead)
+            kept, rows = kept.filter(alive), rows.filter(alive)
+            left = left.only(kept)
+        return Fitted(rows, kept, dict(sorted(dead.items())), left)
 
     def _without(self, value: pa.RecordBatch, others: tuple[int, ...]) -> UnknownAt:
         """Return the values that no column takes."""

@@ -25,6 +25,7 @@ from frazil.records.dead import DeadCode, Reason, Rejection
 from frazil.records.formats.delimited_block import read_block
 from frazil.records.formats.port import Decoded, Shaped
 from frazil.records.json.text import describe
+from frazil.records.positions import others
 
 Row = Sequence[str | None]
 
@@ -68,19 +69,16 @@ class DelimitedFormat:
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Decode values. See `frazil.records.formats.port.Format`."""
         rows, positions = self._block(values)
-        taken = set(positions.to_pylist()) if len(positions) < len(values) else None
-        others: list[Row] = []
+        read: list[Row] = []
         at: list[int] = []
         dead: dict[int, Reason] = {}
-        for position in () if taken is None else range(len(values)):
-            if taken is not None and position in taken:
-                continue
+        for position in others(len(values), positions).to_pylist():
             try:
-                others.append(self._row(values[position].as_py()))
+                read.append(self._row(values[position].as_py()))
                 at.append(position)
             except Rejection as e:
                 dead[position] = e.reason
-        return Decoded(_merged(Shaped(rows, positions), Shaped(self._batch(others), pa.array(at, pa.int64()))), dead)
+        return Decoded(_merged(Shaped(rows, positions), Shaped(self._batch(read), pa.array(at, pa.int64()))), dead)
 
     def _block(self, values: pa.BinaryArray) -> tuple[pa.RecordBatch, pa.Int64Array]:
         """Return what may be parsed as a block: rows and their positions."""

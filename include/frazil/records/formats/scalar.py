@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -17,12 +18,13 @@ import pyarrow.compute as pc
 
 from frazil.records.dead import DeadCode, Reason
 from frazil.records.formats.port import BARE, Decoded, Shaped
+from frazil.records.positions import mask_without
 
-_RUN: Final = 64
-"""Values that are looked through one by one around a bad one."""
+_RUN: Final = 256
+"""Values that are read at once in search of a bad one: behind it reading starts again."""
 
 _MOST_BYTES: Final = (1 << 31) - 2
-"""Of one run of bytes: its size is an int32."""
+"""Of joined values: their size is an int32, and `nbytes` has room for the line feeds, for it counts their places too."""
 
 ScalarKind = Literal["string", "bytes", "boolean", "short", "int", "long", "float", "double"]
 
@@ -89,35 +91,39 @@ def split_texts(values: pa.BinaryArray) -> tuple[pa.StringArray, pa.Int64Array, 
     try:
         return values.cast(pa.string()), _all(values), {}
     except pa.ArrowInvalid:  # at least one is not; the block does not say which
-        dead = {position: reason for start in _suspects(values) for position, reason in _no_texts(values, start)}
+        dead = dict(_no_texts(values))
     places = _all(values)
-    good = places.filter(pc.invert(pc.is_in(places, value_set=pa.array(dead, pa.int64()))))
-    return values.take(good).cast(pa.string()), good, dead
+    good = mask_without(len(values), dead)
+    return values.filter(good).cast(pa.string()), places.filter(good), dead
+
+
+def _no_texts(values: pa.BinaryArray) -> Iterator[tuple[int, Reason]]:
+    """Yield the positions of values that are no text, and why."""
+    for position in range(len(values)) if values.nbytes > _MOST_BYTES else _suspects(values):
+        reason = utf8_reason(values[position].as_py())
+        if reason is not None:
+            yield position, reason
 
 
 def _suspects(values: pa.BinaryArray) -> Iterator[int]:
-    """Yield the beginnings of those runs that hold a value which is no text."""
-    runs = range(0, len(values), _RUN)
-    if values.nbytes > _MOST_BYTES:  # counts the place of each value too, so that the line feeds are in
-        yield from runs
-        return
+    """Yield the positions of values that can't be read as text, found by reading long runs of values at once."""
     # A line feed between two values: else the halves of a character at their edges would be a whole one.
     whole = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
     joined = memoryview(pc.binary_join(whole, b"\n")[0].as_buffer())
     offsets = memoryview(values.buffers()[1]).cast("i")[values.offset :]
-    for start in runs:
+
+    def beginning(position: int) -> int:
+        return offsets[position] - offsets[0] + position
+
+    start = 0
+    while start < len(values):
         end = min(start + _RUN, len(values))
         try:
-            str(joined[offsets[start] - offsets[0] + start : offsets[end] - offsets[0] + end], "utf-8")
-        except UnicodeDecodeError:
-            yield start
-
-
-def _no_texts(values: pa.BinaryArray, start: int) -> Iterator[tuple[int, Reason]]:
-    for position, raw in enumerate(values.slice(start, _RUN).to_pylist(), start):
-        reason = utf8_reason(raw)
-        if reason is not None:
-            yield position, reason
+            str(joined[beginning(start) : beginning(end)], "utf-8")
+            start = end
+        except UnicodeDecodeError as e:
+            start += bisect_right(range(start, end), beginning(start) + e.start, key=beginning)
+            yield start - 1
 
 
 def _texts(values: pa.BinaryArray) -> Decoded:
@@ -134,8 +140,7 @@ def _numbers(kind: ScalarKind, fixed: _Fixed, values: pa.BinaryArray) -> Decoded
         position: _no_number(kind, fixed, values[position].as_py())
         for position in pc.indices_nonzero(pc.invert(fits)).to_pylist()
     }
-    good = pc.indices_nonzero(fits).cast(pa.int64())
-    return _decoded(_read(fixed, values.take(good)), good, dead)
+    return _decoded(_read(fixed, values.filter(fits)), _all(values).filter(fits), dead)
 
 
 def _no_number(kind: ScalarKind, fixed: _Fixed, raw: bytes) -> Reason:
@@ -166,5 +171,4 @@ def _decoded(column: pa.Array, positions: pa.Int64Array, dead: dict[int, Reason]
 
 
 def _all(values: pa.Array) -> pa.Int64Array:
-    each = pa.repeat(pa.scalar(True), len(values))  # noqa: FBT003  # an Arrow value
-    return pc.indices_nonzero(each).cast(pa.int64())
+    return pa.arange(0, len(values))

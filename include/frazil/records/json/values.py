@@ -13,6 +13,7 @@ from frazil.records.formats.port import Decoded, Shaped
 from frazil.records.json.blocks import BlockDecoder, block_decoder
 from frazil.records.json.folded import FoldedBlockDecoder
 from frazil.records.json.record import ExactDecoder, Row
+from frazil.records.positions import others
 from frazil.records.spec import RecordSpec
 from frazil.records.unknown import UnknownAt
 
@@ -47,7 +48,7 @@ class JsonValues:
         positions: list[int] = []
         unknown: dict[int, Collection[str]] = {}
         dead: Dead = {}
-        for position in _others(len(values), block.positions):
+        for position in others(len(values), block.positions).to_pylist():
             try:
                 row, others = self._exact.read(values[position].as_py())
                 rows.append(row)
@@ -64,10 +65,3 @@ class JsonValues:
 
 def _block_decoder(spec: RecordSpec) -> BlockDecoder | FoldedBlockDecoder | None:
     return FoldedBlockDecoder(spec) if spec.field_names == "case_insensitive" else block_decoder(spec)
-
-
-def _others(size: int, decided: pa.Int64Array) -> list[int]:
-    if len(decided) == size:
-        return []
-    taken = set(decided.to_pylist())
-    return [position for position in range(size) if position not in taken]
