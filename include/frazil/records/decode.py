@@ -91,7 +91,7 @@ class Decoder:
         """Positions of the values to decode, and what became of records without value or with an empty one."""
         dead: Dead = {}
         filtered: Filtered = {}
-        present = pa.repeat(pa.scalar(True), len(values))  # noqa: FBT003  # an Arrow value
+        present = None
         if values.null_count:
             present, absent = values.is_valid(), _where(values.is_null())
             if self._spec.tombstone == "filter":
@@ -101,8 +101,8 @@ class Decoder:
         if self._spec.empty_value == "filter":
             empty = pc.fill_null(pc.equal(pc.binary_length(values), 0), fill_value=False)
             filtered[FilterReason.EMPTY_VALUE] = _where(empty)
-            present = pc.and_not(present, empty)
-        return _where(present), dead, filtered
+            present = pc.invert(empty) if present is None else pc.and_not(present, empty)
+        return pa.arange(0, len(values)) if present is None else _where(present), dead, filtered
 
     def _with_kafka_columns(self, rows: pa.RecordBatch, records: pa.RecordBatch) -> pa.RecordBatch:
         if self._spec.kafka_columns is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -22,9 +22,6 @@ from frazil.records.positions import mask_without
 
 _RUN: Final = 256
 """Values that are read at once in search of a bad one: behind it reading starts again."""
-
-_MOST_BYTES: Final = (1 << 31) - 2
-"""Of joined values: their size is an int32, and `nbytes` has room for the line feeds, for it counts their places too."""
 
 ScalarKind = Literal["string", "bytes", "boolean", "short", "int", "long", "float", "double"]
 
@@ -91,38 +88,37 @@ def split_texts(values: pa.BinaryArray) -> tuple[pa.StringArray, pa.Int64Array, 
     try:
         return values.cast(pa.string()), _all(values), {}
     except pa.ArrowInvalid:  # at least one is not; the block does not say which
-        dead = dict(_no_texts(values))
-    places = _all(values)
+        dead = _no_texts(values, _suspects(values))
+    try:
+        return _without(values, dead)
+    except pa.ArrowInvalid:  # side by side, the halves of a character at the edges of two values look like a whole one
+        return _without(values, _no_texts(values, range(len(values))))
+
+
+def _without(
+    values: pa.BinaryArray, dead: dict[int, Reason]
+) -> tuple[pa.StringArray, pa.Int64Array, dict[int, Reason]]:
     good = mask_without(len(values), dead)
-    return values.filter(good).cast(pa.string()), places.filter(good), dead
+    return values.filter(good).cast(pa.string()), _all(values).filter(good), dead
 
 
-def _no_texts(values: pa.BinaryArray) -> Iterator[tuple[int, Reason]]:
-    """Yield the positions of values that are no text, and why."""
-    for position in range(len(values)) if values.nbytes > _MOST_BYTES else _suspects(values):
-        reason = utf8_reason(values[position].as_py())
-        if reason is not None:
-            yield position, reason
+def _no_texts(values: pa.BinaryArray, suspects: Iterable[int]) -> dict[int, Reason]:
+    found = ((position, utf8_reason(values[position].as_py())) for position in suspects)
+    return {position: reason for position, reason in found if reason is not None}
 
 
 def _suspects(values: pa.BinaryArray) -> Iterator[int]:
-    """Yield the positions of values that can't be read as text, found by reading long runs of values at once."""
-    # A line feed between two values: else the halves of a character at their edges would be a whole one.
-    whole = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
-    joined = memoryview(pc.binary_join(whole, b"\n")[0].as_buffer())
-    offsets = memoryview(values.buffers()[1]).cast("i")[values.offset :]
-
-    def beginning(position: int) -> int:
-        return offsets[position] - offsets[0] + position
-
+    """Yield the positions of values that are no text, found by reading long runs of values at once."""
+    _, places, data = values.buffers()
+    offsets, octets = memoryview(places).cast("i")[values.offset :], memoryview(data)
     start = 0
     while start < len(values):
         end = min(start + _RUN, len(values))
         try:
-            str(joined[beginning(start) : beginning(end)], "utf-8")
+            str(octets[offsets[start] : offsets[end]], "utf-8")
             start = end
         except UnicodeDecodeError as e:
-            start += bisect_right(range(start, end), beginning(start) + e.start, key=beginning)
+            start = bisect_right(offsets, offsets[start] + e.start, start, end)
             yield start - 1
 
 
