@@ -110,6 +110,13 @@ number of that batch as `landed_batch`. What is still bad stays dead, with its n
 ## Reason codes
 """
 
+MATRIX_KEY = """
+*yes*: the format has such values. *from text*: it has none, but texts that say one land. *by …*: only with that option
+([Column](pipeline-reference.md#column), [Value](pipeline-reference.md#value)). A code: no value of the format gets there.
+"""
+
+CODES = frozenset(map(str, DeadCode))
+
 ANY_VALUE = "JsonValue"
 """Pydantic's name for whatever JSON can say; it has no keys."""
 
@@ -143,13 +150,27 @@ def filled(page: Path, name: str, text: str) -> str:
 
 
 def case_tables() -> str:
-    """What becomes of values: a table per format, from the cases of its tests."""
+    """What becomes of values, from the cases of the tests: all pairs at one look, then a table per format."""
     sys.path.append(str(ROOT))
-    parts: list[str] = []
-    for group, found in groupby(import_module("tests.unit.records.formats.cases").cases(), lambda case: case.group):
+    cases = import_module("tests.unit.records.formats.cases").cases()
+    parts: list[str] = ["### All formats and types\n", *overview(cases), MATRIX_KEY]
+    for group, found in groupby(cases, lambda case: case.group):
         parts += [f"### {group}\n", "| sent | column | in the table |", "| --- | --- | --- |"]
         parts += [f"| {code(of.sent)} | {code(of.declared)} | {outcome(of.result)} |" for of in found] + [""]
     return "\n".join(["", *parts])
+
+
+def overview(cases: list[Any]) -> Iterator[str]:
+    """Types by formats: how a value of the format gets into such a column."""
+    matrix = import_module("tests.unit.records.formats.matrix")
+    groups, ways = matrix.groups(cases), matrix.matrix(cases)
+    yield "| column | " + " | ".join(groups) + " |"
+    yield "| --- |" + " --- |" * len(groups)
+    for kind in matrix.KINDS:
+        cells = (
+            ", ".join(outcome(DeadCode(of)) if of in CODES else of for of in ways[kind, group]) for group in groups
+        )
+        yield f"| `{kind}` | " + " | ".join(cells) + " |"
 
 
 def outcome(result: str) -> str:

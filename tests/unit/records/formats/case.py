@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,10 @@ from frazil.records.dead import DeadCode
 
 COLUMN = "c"
 """The one column of a case, and the field that it is taken from."""
+
+
+_TEXT = re.compile(r'"|string[ :]|\{type: "string"\}:')
+"""How what is sent begins where it is just a text to its format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,16 @@ class Case:
     data: bytes
     value: Mapping[str, Any] = field(default_factory=dict)
     schema: str | None = None
+
+    @property
+    def kind(self) -> str:
+        """The column's type without its parts: `decimal`, `list`."""
+        return re.split(r"\W", str(self.column["type"]), maxsplit=1)[0]
+
+    @property
+    def is_text(self) -> bool:
+        """Whether to its format the value is just a text."""
+        return self.group == "delimited" or _TEXT.match(self.sent) is not None
 
     @property
     def declared(self) -> str:

@@ -21,6 +21,7 @@ from frazil.records.formats.port import WriterSchema
 from frazil.run.record_spec import record_spec
 from tests.unit.records.formats.case import COLUMN, Case
 from tests.unit.records.formats.cases import cases
+from tests.unit.records.formats.matrix import KINDS, matrix
 from tests.unit.records.kafka_batches import kafka_batch
 
 
@@ -79,7 +80,7 @@ def test_docs_promise_what_does_not_happen(case: Case) -> None:
 
 
 def test_format_or_type_is_missing_in_the_docs() -> None:
-    """Every format has cases, and JSON has them for every type."""
+    """Every format has cases, and no pair of a format and a column type is without."""
     assert {str(case.value.get("format", "json")) for case in cases()} == set(FORMATS)
-    of_json = {str(case.column["type"]).partition("(")[0] for case in cases() if case.group == "json"}
-    assert set(PRIMITIVES) <= of_json
+    assert set(PRIMITIVES) | {case.kind for case in cases()} == set(KINDS)
+    assert [pair for pair, ways in matrix(cases()).items() if not ways] == []
