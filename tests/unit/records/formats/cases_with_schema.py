@@ -21,60 +21,62 @@ _CONNECT = "org.apache.kafka.connect.data."
 _IMPORTS = ("protobuf/timestamp", "protobuf/struct", "protobuf/wrappers", "type/date", "type/timeofday")
 
 
+_ENVELOPE: list[tuple[dict[str, Any], str, str, str | DeadCode]] = [
+    ({"type": "int32"}, "7", "int", "7"),
+    ({"type": "int32"}, "7", "long", "7"),
+    ({"type": "int64"}, "7", "int", "7"),
+    ({"type": "int64"}, "2147483648", "int", DeadCode.OUT_OF_RANGE),
+    ({"type": "int32"}, "7", "string", DeadCode.WRONG_TYPE),
+    ({"type": "int32"}, '"7"', "int", DeadCode.INVALID_ENVELOPE),
+    ({"type": "boolean"}, "true", "boolean", "true"),
+    ({"type": "float"}, "0.1", "float", "0.1"),
+    ({"type": "double"}, "0.1", "float", DeadCode.LOSSY_CAST),
+    ({"type": "double"}, '"NaN"', "double", "nan"),
+    (
+        {"type": "bytes", "name": f"{_CONNECT}Decimal", "parameters": {"scale": "2"}},
+        '"bg=="',
+        "decimal(10,2)",
+        "1.10",
+    ),
+    ({"type": "int32", "name": f"{_CONNECT}Date"}, "20574", "date", "2026-05-01"),
+    ({"type": "int32", "name": f"{_CONNECT}Time"}, "45000000", "time", "12:30:00"),
+    (
+        {"type": "int64", "name": f"{_CONNECT}Timestamp"},
+        "1777638600123",
+        "timestamptz",
+        "2026-05-01T12:30:00.123000+00:00",
+    ),
+    (
+        {"type": "int64", "name": "io.debezium.time.MicroTimestamp"},
+        "1777638600000001",
+        "timestamp",
+        "2026-05-01T12:30:00.000001",
+    ),
+    (
+        {"type": "string", "name": "io.debezium.time.ZonedTimestamp"},
+        '"2026-05-01T12:30:00Z"',
+        "timestamptz",
+        "2026-05-01T12:30:00+00:00",
+    ),
+    ({"type": "string", "name": "io.debezium.data.Uuid"}, f'"{_UUID}"', "uuid", _UUID),
+    ({"type": "bytes"}, '"AP8="', "binary", "0x00ff"),
+    ({"type": "bytes"}, '"AP8="', "fixed[2]", "0x00ff"),
+    ({"type": "bytes"}, '"AP8="', "fixed[3]", DeadCode.OUT_OF_RANGE),
+    (
+        {"type": "map", "keys": {"type": "string"}, "values": {"type": "int32"}},
+        '{"a": 1}',
+        "map<string, int>",
+        '{"a": 1}',
+    ),
+    ({"type": "array", "items": {"type": "string"}}, '["a"]', "list<string>", '["a"]'),
+    ({"type": "struct", "fields": [{"field": "a", "type": "int32"}]}, '{"a": 1}', "struct<a: int>", "{a: 1}"),
+    ({"type": "struct", "fields": [{"field": "a", "type": "int32"}]}, '{"a": 1}', "string", '"{\\"a\\":1}"'),
+]
+
+
 def envelope() -> Iterator[Case]:
     """Kafka Connect's JSON with its schema."""
-    rows: list[tuple[dict[str, Any], str, str, str | DeadCode]] = [
-        ({"type": "int32"}, "7", "int", "7"),
-        ({"type": "int32"}, "7", "long", "7"),
-        ({"type": "int64"}, "7", "int", "7"),
-        ({"type": "int64"}, "2147483648", "int", DeadCode.OUT_OF_RANGE),
-        ({"type": "int32"}, "7", "string", DeadCode.WRONG_TYPE),
-        ({"type": "int32"}, '"7"', "int", DeadCode.INVALID_ENVELOPE),
-        ({"type": "boolean"}, "true", "boolean", "true"),
-        ({"type": "float"}, "0.1", "float", "0.1"),
-        ({"type": "double"}, "0.1", "float", DeadCode.LOSSY_CAST),
-        ({"type": "double"}, '"NaN"', "double", "nan"),
-        (
-            {"type": "bytes", "name": f"{_CONNECT}Decimal", "parameters": {"scale": "2"}},
-            '"bg=="',
-            "decimal(10,2)",
-            "1.10",
-        ),
-        ({"type": "int32", "name": f"{_CONNECT}Date"}, "20574", "date", "2026-05-01"),
-        ({"type": "int32", "name": f"{_CONNECT}Time"}, "45000000", "time", "12:30:00"),
-        (
-            {"type": "int64", "name": f"{_CONNECT}Timestamp"},
-            "1777638600123",
-            "timestamptz",
-            "2026-05-01T12:30:00.123000+00:00",
-        ),
-        (
-            {"type": "int64", "name": "io.debezium.time.MicroTimestamp"},
-            "1777638600000001",
-            "timestamp",
-            "2026-05-01T12:30:00.000001",
-        ),
-        (
-            {"type": "string", "name": "io.debezium.time.ZonedTimestamp"},
-            '"2026-05-01T12:30:00Z"',
-            "timestamptz",
-            "2026-05-01T12:30:00+00:00",
-        ),
-        ({"type": "string", "name": "io.debezium.data.Uuid"}, f'"{_UUID}"', "uuid", _UUID),
-        ({"type": "bytes"}, '"AP8="', "binary", "0x00ff"),
-        ({"type": "bytes"}, '"AP8="', "fixed[2]", "0x00ff"),
-        ({"type": "bytes"}, '"AP8="', "fixed[3]", DeadCode.OUT_OF_RANGE),
-        (
-            {"type": "map", "keys": {"type": "string"}, "values": {"type": "int32"}},
-            '{"a": 1}',
-            "map<string, int>",
-            '{"a": 1}',
-        ),
-        ({"type": "array", "items": {"type": "string"}}, '["a"]', "list<string>", '["a"]'),
-        ({"type": "struct", "fields": [{"field": "a", "type": "int32"}]}, '{"a": 1}', "struct<a: int>", "{a: 1}"),
-        ({"type": "struct", "fields": [{"field": "a", "type": "int32"}]}, '{"a": 1}', "string", '"{\\"a\\":1}"'),
-    ]
-    for schema, payload, column, result in rows:
+    for schema, payload, column, result in _ENVELOPE:
         whole = {"type": "struct", "fields": [{**schema, "field": COLUMN, "optional": True}]}
         data = f'{{"schema": {json.dumps(whole)}, "payload": {{"{COLUMN}": {payload}}}}}'.encode()
         label = str(schema.get("name", schema["type"])).removeprefix(_CONNECT)
