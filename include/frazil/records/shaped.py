@@ -133,9 +133,7 @@ class ShapedDecoder:
             return Block(no_rows(self._schema), pa.array([], pa.int64()))
         return self._fitted(done.frame.value, done.frame.positions, done.frame.key, dead)
 
-    def _fitted(
-        self, value: pa.RecordBatch, positions: pa.Int64Array, key: pa.RecordBatch | None, dead: Dead
-    ) -> Block:
+    def _fitted(self, value: pa.RecordBatch, positions: pa.Int64Array, key: pa.RecordBatch | None, dead: Dead) -> Block:
         """Fit rows to the columns; `positions` are those of their records."""
         fitted = self._fitter.fit(value)
         if self._key_columns is not None:
