@@ -34,82 +34,6 @@ may refer to the environment with `${env:NAME}` or `${env:NAME:-default}`; `${lo
 broker and the state folder of the embedded stack. An unknown key is an error. `frazil validate` checks all files.
 """
 
-DEAD_LETTERS = """\
-# Dead letters
-
-Generated from `frazil.records.dead` by `make docs`; `make check` fails when it is out of date.
-
-A record that can't become a row is kept whole in `<namespace>.<pipeline>__dead_letters`: key, value and headers as they
-came, topic, partition, offset and timestamp, the batch, and why: `code`, `stage`, `message`, and `path` for the field.
-`attempts` counts how often it was decoded, and `landed_batch` is the batch that landed it after all.
-
-## How many are too many
-
-`dead_letters.tolerance` in the pipeline file says how many a batch may have: `none`, `all`, or limits (`max_rate` from
-`min_records` records on, `max_count`). With more, the run fails, publishes nothing, and its message has the counts by code
-and the coordinates of the first one. With `on_exceed: dead_letter_and_alert` the batch is published; the run reports
-`ALERT: too many dead letters, published nevertheless: …` and its result lists the batch under `tolerance_exceeded`.
-
-Where a number alone decides (`none`, `max_count`), a task of the batch that exceeds it stops reading and the run fails at its
-end: with `none` by the first bad record, which the message names with code, topic, partition and offset. Tasks that run beside
-it finish theirs. A rate is judged over the whole batch, and a dry run always counts everything.
-
-`log: true` has each run report code, topic, partition and offset of its dead letters, the first 100 of a batch by name and
-the others as a number. Nothing that was in a record is in these lines.
-
-## Where payloads are secrets
-
-A message quotes up to 80 characters of a value, and key, value and headers are the record. `dead_letters.payload` keeps
-less; encryption is left to the lake.
-
-| payload | key, value | headers | message | path | replay from the table |
-| --- | --- | --- | --- | --- | --- |
-| `full` | as they came | as they came | what was expected and found | kept | yes |
-| `redacted` | null | sizes and hashes | what the code means | kept | no |
-| `none` | null | `frazil.payload` only | what the code means | null | no |
-
-A letter without its record has the header `frazil.payload` (`redacted` or `none`) first. Redacted ones have `frazil.key`,
-`frazil.value` and `frazil.headers` beside it, each as far as it was there: the size in bytes, and a BLAKE2b hash of 16 bytes
-in hexadecimal. Sizes show values that were cut, equal hashes show a record that comes again, and `frazil verify` compares
-both with Kafka; of `none` it can only check that the letter is there, with its code and timestamp. Mind that a hash of
-something short, such as a card number, can be found by trying: take `none` for those. Paths name fields, so a map's keys can
-be in them: `none` leaves them out. A letter without its record can't be decoded again; `frazil replay` reads it from Kafka
-while it is still there.
-
-## Looking at them
-
-```text
-frazil dead-letters list PIPELINE [--code C] [--topic T] [--since 24h] [--open | --landed | --all] [--limit N] [--json]
-frazil dead-letters show PIPELINE TOPIC/PARTITION/OFFSET [--raw FILE] [--json]
-frazil dead-letters report PIPELINE [--since 7d] [--html FILE] [--markdown FILE] [--json]
-```
-
-- `list` reads neither keys nor values, the newest batches first, and opens no file with older ones than it shows.
-- `show` says what to do, and shows headers, key and value as JSON or as a hex dump, 4 KiB of each; `--raw` writes the exact
-  bytes of the value.
-- `report` counts by code and topic, against the period of the same length before, with samples that name the field. It
-  prints Markdown; `--html` writes one page that needs no other file.
-
-Times are Kafka's timestamps of the records.
-
-## Bringing them home
-
-```text
-frazil dead-letters replay PIPELINE [--code C] [--topic T] [--since 24h] [--id TOPIC/PARTITION/OFFSET] --reason TEXT [--dry-run] [-y]
-```
-
-decodes open letters again with the present pipeline file, from what the table keeps of them: Kafka is not asked. What is
-good now lands as rows, exactly once, in a batch of its own; the position stays. Those letters stay in the table, with the
-number of that batch as `landed_batch`. What is still bad stays dead, with its new reason and one more attempt. See
-[operations.md](operations.md#bringing-dead-letters-home).
-
-## A Kafka topic beside the table
-
-`dead_letters.topic` names a Kafka topic that gets them as well, each once: [dead-letter-topic.md](dead-letter-topic.md).
-
-## Reason codes
-"""
-
 MATRIX_KEY = """
 *yes*: the format has such values. *from text*: it has none, but texts that say one land. *by …*: only with that option
 ([Column](pipeline-reference.md#column), [Value](pipeline-reference.md#value)). A code: no value of the format gets there.
@@ -134,7 +58,7 @@ def pages() -> dict[Path, str]:
     docs = ROOT / "docs"
     return {
         docs / "pipeline-reference.md": reference(),
-        docs / "dead-letters.md": dead_letters(),
+        docs / "dead-letters.md": filled(docs / "dead-letters.md", "codes", reason_codes()),
         docs / "formats.md": filled(docs / "formats.md", "cases", case_tables()),
         docs / "transforms.md": filled(docs / "transforms.md", "transforms", transform_sections()),
     }
@@ -189,11 +113,11 @@ def transform_sections() -> str:
     return "\n".join(["", *parts])
 
 
-def dead_letters() -> str:
-    """The page about reason codes."""
+def reason_codes() -> str:
+    """What each reason code of a dead letter means."""
     head = ["| code | stage | what is wrong | what to do |", "| --- | --- | --- | --- |"]
     rows = [f"| `{code}` | {code.stage} | {escaped(code.meaning)} | {escaped(code.remedy)} |" for code in DeadCode]
-    return "\n".join([DEAD_LETTERS, *head, *rows, ""])
+    return "\n".join([*head, *rows, ""])
 
 
 def reference() -> str:

@@ -50,11 +50,11 @@ class JsonValues:
         dead: Dead = {}
         for position in others(len(values), block.positions).to_pylist():
             try:
-                row, others = self._exact.read(values[position].as_py())
+                row, left_out = self._exact.read(values[position].as_py())
                 rows.append(row)
                 positions.append(position)
-                if others:
-                    unknown[position] = others
+                if left_out:
+                    unknown[position] = left_out
             except Rejection as verdict:
                 dead[position] = verdict.reason
         return in_order([block, self._block(rows, positions, unknown)], block.rows.schema), dead
