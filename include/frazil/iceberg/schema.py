@@ -69,6 +69,11 @@ _FIRST_PARTITION_FIELD_ID = 1000
 """The table specification reserves ids below 1000 for columns."""
 
 
+def plain_types() -> dict[IcebergType, str]:
+    """How types without parts are declared."""
+    return {of: name for name, of in _PLAIN.items()}
+
+
 def iceberg_type(of: ColumnType, ids: Iterator[int]) -> IcebergType:
     """The Iceberg type of a declared type; nested fields take their ids from `ids`."""
     match of:

@@ -1,0 +1,167 @@
+"""The catalog: properties of Iceberg's Java catalogs as those of the settings file."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from frazil.connect.findings import Keys
+from frazil.connect.secrets import Secrets
+
+_PREFIX = "iceberg.catalog."
+_REST = "org.apache.iceberg.rest.RESTCatalog"
+_JDBC = "org.apache.iceberg.jdbc.JdbcCatalog"
+_REST_INSTEAD = {
+    "hive": "put a REST catalog in front of the metastore (Polaris, Gravitino, Lakekeeper), and name it under catalogs",
+    "hadoop": "move the tables to a catalog: register_table of a REST catalog keeps their files",
+    "glue": "Glue speaks Iceberg's REST protocol: https://glue.<region>.amazonaws.com/iceberg, rest.sigv4-enabled: true,"
+    " rest.signing-name: glue, warehouse: the account's number",
+    "nessie": "Nessie speaks Iceberg's REST protocol: http://<host>:19120/iceberg",
+}
+_ELSEWHERE = "name a catalog that speaks Iceberg's REST protocol under catalogs"
+_DIALECTS = {"postgresql": "postgresql+psycopg2", "mysql": "mysql+pymysql", "sqlite": "sqlite"}
+_JVM = ("io-impl", "clients", "client.pool.", "client.factory", "cache-enabled", "cache.", "metrics-reporter-impl")
+"""Beginnings of properties that only Java's catalogs read; Spark gets them, PyIceberg passes over them."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogPart:
+    """The name of the catalog, and its entry in the settings file."""
+
+    name: str
+    entry: dict[str, Any]
+
+
+def catalog(keys: Keys, secrets: Secrets) -> CatalogPart:
+    """The catalog's entry. A kind that can't be had becomes a REST catalog whose address the environment names."""
+    given = keys.below(_PREFIX)
+    written = keys.get("iceberg.catalog")
+    if not given:
+        by_hand = "give the properties iceberg.catalog.*"
+        keys.say("iceberg.catalog", "refused", "the sink refuses a configuration without properties of its catalog", by_hand)
+        return CatalogPart("iceberg", {})
+    is_class = written is not None and re.fullmatch(r"(\w+\.){2,}[A-Z]\w*", written) is not None
+    name = "iceberg" if written is None or is_class else written
+    if written is not None:
+        said = "catalogs: type (an old release's way to name the class)" if is_class else "catalogs: the entry's name"
+        keys.say("iceberg.catalog", "carried", said)
+    kind = _kind(given, written if is_class else None)
+    for option in ("type", "catalog-impl"):
+        if option in given:
+            keys.say(_PREFIX + option, "carried", f"catalogs: type: {kind}")
+    if kind == "rest":
+        return CatalogPart(name, _rest(keys, given, secrets))
+    if kind == "jdbc":
+        return CatalogPart(name, _jdbc(keys, given, secrets))
+    return CatalogPart(name, _other(keys, given, kind, secrets))
+
+
+def _kind(given: dict[str, str], old_class: str | None) -> str:
+    known = {_REST: "rest", _JDBC: "jdbc"}
+    of = given.get("catalog-impl") or old_class
+    if of is not None:
+        short = of.rpartition(".")[2].removesuffix("Catalog").lower()
+        return known.get(of, short)
+    return given.get("type", "hive").lower()
+
+
+def _rest(keys: Keys, given: dict[str, str], secrets: Secrets) -> dict[str, Any]:
+    what = "address of the REST catalog"
+    entry: dict[str, Any] = {"type": "rest"}
+    entry["uri"] = secrets.value("uri", given["uri"], what) if "uri" in given else secrets.hide("uri", None, what)
+    _say_carried(keys, given, "uri")
+    return {**entry, **_warehouse(keys, given, secrets), **_rest_of(keys, given, secrets)}
+
+
+def _jdbc(keys: Keys, given: dict[str, str], secrets: Secrets) -> dict[str, Any]:
+    entry: dict[str, Any] = {"type": "jdbc", "uri": _sqlalchemy(keys, given, secrets)}
+    version = given.get("jdbc.schema-version", "V0").upper()
+    if "jdbc.schema-version" in given and version == "V1":
+        keys.say(f"{_PREFIX}jdbc.schema-version", "carried", "Spark and PyIceberg use V1")
+    elif version != "V1":
+        message = "Frazil's Spark uses schema version V1 of the catalog's tables; the sink's are V0 unless told otherwise"
+        keys.say(f"{_PREFIX}jdbc.schema-version", "changed", message, "set jdbc.schema-version=V1 once, which adds a column")
+        keys.note(message + ".")
+    if "warehouse" not in given:
+        given = {**given, "warehouse": ""}
+    entry |= _warehouse(keys, given, secrets)
+    without = {name: value for name, value in given.items() if not name.startswith("jdbc.")}
+    for name in given.keys() - without.keys() - {"jdbc.schema-version"}:
+        keys.say(_PREFIX + name, "not_supported", "a property of Java's database driver", "write it into the uri")
+    return {**entry, **_rest_of(keys, without, secrets)}
+
+
+def _sqlalchemy(keys: Keys, given: dict[str, str], secrets: Secrets) -> str:
+    what = "SQLAlchemy address of the catalog's database, such as postgresql+psycopg2://user:password@host/db"
+    uri = given.get("uri", "")
+    dialect, _, rest = uri.removeprefix("jdbc:").partition(":")
+    if dialect not in _DIALECTS:
+        if "uri" in given:
+            keys.say(f"{_PREFIX}uri", "not_supported", "a database whose address is not known here", f"catalogs: uri: {what}")
+        return secrets.hide("uri", None, what)
+    user, password = given.get("jdbc.user"), given.get("jdbc.password")
+    for name in ("jdbc.user", "jdbc.password"):
+        if name in given:
+            keys.say(_PREFIX + name, "carried", "catalogs: uri, from the environment")
+    if dialect == "sqlite":
+        keys.say(f"{_PREFIX}uri", "carried", "catalogs: uri")
+        return secrets.value("uri", f"sqlite:///{rest.removeprefix('file:')}", what)
+    keys.say(f"{_PREFIX}uri", "changed", "catalogs: uri, in SQLAlchemy's form; its driver must be installed", None)
+    if user is None and password is None:
+        return secrets.value("uri", f"{_DIALECTS[dialect]}:{rest}", what)
+    login = ":".join(quote(part, safe="") for part in (user or "", password or ""))
+    return secrets.hide("uri", f"{_DIALECTS[dialect]}://{login}@{rest.removeprefix('//')}", what)
+
+
+def _other(keys: Keys, given: dict[str, str], kind: str, secrets: Secrets) -> dict[str, Any]:
+    written = next((name for name in ("catalog-impl", "type") if name in given), None)
+    by_hand = _REST_INSTEAD.get(kind, _ELSEWHERE)
+    name = _PREFIX + written if written else "iceberg.catalog"
+    keys.say(name, "not_supported", "catalogs are reached by Iceberg's REST protocol, or in a SQL database", by_hand)
+    if "uri" in given:
+        keys.say(f"{_PREFIX}uri", "not_supported", "the address of a catalog of another kind", by_hand)
+    entry = {"type": "rest", "uri": secrets.hide("uri", None, "address of a REST catalog that has these tables")}
+    return {**entry, **_warehouse(keys, given, secrets), **_rest_of(keys, given, secrets)}
+
+
+def _warehouse(keys: Keys, given: dict[str, str], secrets: Secrets) -> dict[str, Any]:
+    if "warehouse" not in given:
+        return {}
+    _say_carried(keys, given, "warehouse")
+    what = "where table data is stored"
+    written = given["warehouse"]
+    return {"warehouse": secrets.value("warehouse", written, what) if written else secrets.hide("warehouse", None, what)}
+
+
+def _rest_of(keys: Keys, given: dict[str, str], secrets: Secrets) -> dict[str, Any]:
+    """Everything else is handed to Spark's catalog and to PyIceberg's."""
+    made = {}
+    for name, value in given.items():
+        if name in ("type", "catalog-impl", "uri", "warehouse"):
+            continue
+        key = _PREFIX + name
+        made[name] = secrets.value(name, value, f"property {name} of the catalog")
+        if name.startswith(_JVM):
+            keys.say(key, "changed", "catalogs: properties; Spark's catalog reads it, PyIceberg has its own way", None)
+        else:
+            place = "catalogs: properties" + (", from the environment" if made[name] != value else "")
+            keys.say(key, "carried", place)
+    if any(name.startswith(("s3.", "client.region")) for name in given) and "s3.region" not in given and "client.region" in given:
+        made["s3.region"] = made["client.region"]
+    return {"properties": made} if made else {}
+
+
+def _say_carried(keys: Keys, given: dict[str, str], name: str) -> None:
+    if name in given:
+        keys.say(_PREFIX + name, "carried", f"catalogs: {name}")
+
+
+def hadoop(keys: Keys) -> None:
+    """Hadoop's configuration, which PyIceberg has no use for."""
+    by_hand = "give storage under catalogs: properties (s3.*, gcs.*, adls.*), and Spark's own under engines: conf (spark.hadoop.*)"
+    for rest in keys.below("iceberg.hadoop."):
+        keys.say(f"iceberg.hadoop.{rest}", "not_supported", "Hadoop's configuration reaches only Spark", by_hand)
+    if "iceberg.hadoop-conf-dir" in keys:
+        keys.say("iceberg.hadoop-conf-dir", "not_supported", "Hadoop's configuration reaches only Spark", by_hand)

@@ -1,0 +1,118 @@
+"""Reads configurations of connectors and workers: Kafka Connect's JSON in both shapes, and Java's properties."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+_ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
+_PLAIN = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_KEY = re.compile(r"(?P<key>(?:\\.|[^\\=:\s])*)[ \t\f]*(?:[=:][ \t\f]*|(?<=[ \t\f])|$)(?P<value>.*)", re.DOTALL)
+
+
+class UnreadableConfig(ValueError):
+    """A text that is no configuration; the message never quotes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connector:
+    """One connector as it was written.
+
+    Attributes:
+        file: Where it was read from.
+        config: Keys and values as texts. Values may be secrets.
+    """
+
+    file: str
+    config: Mapping[str, str] = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """Its name, or what the file suggests."""
+        return self.config.get("name", "").strip() or self.file.rpartition("/")[2].partition(".")[0]
+
+
+def read_connectors(text: str, file: str) -> list[Connector]:
+    """The connectors of a file: one object, `{"name": …, "config": {…}}` or flat, a list of them, or properties.
+
+    Raises:
+        UnreadableConfig: It is neither.
+    """
+    if not file.endswith(".properties") and text.lstrip("\ufeff \t\r\n")[:1] in ("{", "["):
+        given = _json(text)
+        return [Connector(file, _flat(item)) for item in (given if isinstance(given, list) else [given])]
+    return [Connector(file, read_properties(text))]
+
+
+def read_properties(text: str) -> dict[str, str]:
+    """Java's properties: comments, continued lines, `=`, `:` or a blank, escapes. Of a repeated key the last one counts.
+
+    Raises:
+        UnreadableConfig: A Unicode escape is broken.
+    """
+    found = {}
+    for line in _logical_lines(text.removeprefix("\ufeff")):
+        match = _KEY.match(line)
+        if match is None:
+            raise UnreadableConfig("a line has no key")
+        found[_unescaped(match["key"])] = _unescaped(match["value"])
+    return found
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text.lstrip("\ufeff"))
+    except (ValueError, RecursionError) as error:
+        where = f": line {error.lineno}, {error.msg}" if isinstance(error, json.JSONDecodeError) else ""
+        raise UnreadableConfig(f"not JSON{where}") from error
+
+
+def _flat(given: Any) -> dict[str, str]:
+    if not isinstance(given, dict):
+        raise UnreadableConfig("expected an object with the keys of a connector")
+    inner = given.get("config")
+    if not isinstance(inner, dict):
+        return _texts(given)
+    name = {"name": given["name"]} if "name" in given else {}
+    return _texts({**name, **inner})
+
+
+def _texts(given: Mapping[str, Any]) -> dict[str, str]:
+    """Values as Kafka Connect takes them: texts. A null counts as not given there."""
+    return {key: _text(value) for key, value in given.items() if value is not None}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Lines without comments and blank ones; a backslash at the end goes on in the next."""
+    pending = ""
+    for raw in re.split(r"\r\n|\r|\n", text):
+        line = raw.lstrip(" \t\f")
+        if not pending and (not line or line[0] in "#!"):
+            continue
+        ends = len(line) - len(line.rstrip("\\"))
+        if ends % 2:
+            pending += line[:-1]
+            continue
+        yield pending + line
+        pending = ""
+    if pending:
+        yield pending
+
+
+def _unescaped(text: str) -> str:
+    def plain(match: re.Match[str]) -> str:
+        escaped = match[1]
+        if len(escaped) > 1:
+            return chr(int(escaped[1:], 16))
+        if escaped == "u":
+            raise UnreadableConfig("a \\u escape is not followed by four hexadecimal digits")
+        return _PLAIN.get(escaped, escaped)
+
+    return _ESCAPE.sub(plain, text)

@@ -1,0 +1,126 @@
+"""Events of the sink's control topic, and what of them is in the tables: plain data, decided without asking anybody.
+
+The sink writes offsets of its sources when it announces files, and commits the files to tables later. So its consumer group
+can be ahead of a table. A table's snapshots name the offsets of the control topic up to which its files are in.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+OFFSETS_KEY = "kafka.connect.offsets.{}.{}"
+"""Summary key by control topic and group: `{"0": 3}`, control partition -> next control offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a connector keeps what it has read and published.
+
+    Attributes:
+        groups: Consumer groups with offsets of the source topics; where one lacks a partition, the next one counts.
+        connect_group: The group whose members are the running tasks.
+        group: The group that names the offsets in snapshot summaries, and that events of the control topic carry.
+        control_topic: The control topic.
+        branches: Table -> branch that it is committed to.
+    """
+
+    groups: tuple[str, ...]
+    connect_group: str
+    group: str
+    control_topic: str
+    branches: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class FilesWritten:
+    """An event that announces files for a table.
+
+    Attributes:
+        partition: Partition of the control topic.
+        offset: Its offset there.
+        group: Group of the connector that wrote it.
+        table: Namespace and name.
+        files: How many data and delete files it announces.
+    """
+
+    partition: int
+    offset: int
+    group: str
+    table: str
+    files: int
+
+
+@dataclass(frozen=True, slots=True)
+class ControlFacts:
+    """What the control topic and the tables say.
+
+    Attributes:
+        log_starts: Control partition -> its first offset that Kafka still holds.
+        events: Events that announce files, of any connector.
+        recorded: Table -> control partition -> next control offset, from its snapshots. A table that is missing has None.
+        handled: Control partition -> next offset of the coordinator, who commits it when all tables have their files.
+    """
+
+    log_starts: Mapping[int, int]
+    events: tuple[FilesWritten, ...]
+    recorded: Mapping[str, Mapping[int, int] | None]
+    handled: Mapping[int, int]
+
+
+def recorded_offsets(summaries: Iterable[Mapping[str, str]], topic: str, group: str) -> dict[int, int]:
+    """Offsets of the control topic that a branch's snapshots name, newest snapshot first.
+
+    Each partition counts as far as any snapshot names it: sinks before 1.10.1 leave out partitions that a commit had no
+    events of.
+
+    Raises:
+        ValueError: A value is not of the sink's form.
+    """
+    key, found = OFFSETS_KEY.format(topic, group), dict[int, int]()
+    for summary in summaries:
+        for partition, offset in json.loads(summary.get(key, "{}")).items():
+            found.setdefault(int(partition), int(offset))
+    return found
+
+
+def concerned_tables(standing: Standing, events: Iterable[FilesWritten]) -> tuple[str, ...]:
+    """Destinations, and every other table that the connector announced files for."""
+    named = [table for table in standing.branches if table != "*"]
+    return tuple(dict.fromkeys([*named, *(event.table for event in events if event.group == standing.group)]))
+
+
+def reasons_against(standing: Standing, facts: ControlFacts) -> list[str]:
+    """Why the offsets of the sources can't be taken over; empty if every announced file is in its table."""
+    return [*_pending(standing, facts), *_unread(standing, facts)]
+
+
+def _pending(standing: Standing, facts: ControlFacts) -> Iterator[str]:
+    """Files that were announced and are in no snapshot."""
+    waiting: dict[str, list[FilesWritten]] = {}
+    for event in facts.events:
+        known = facts.recorded.get(event.table)
+        if event.group == standing.group and event.files and event.offset >= (known or {}).get(event.partition, 0):
+            waiting.setdefault(event.table, []).append(event)
+    for table, events in waiting.items():
+        first, files = events[0], sum(event.files for event in events)
+        where = f"{standing.control_topic}, partition {first.partition}, offset {first.offset}"
+        if facts.recorded.get(table) is None:
+            yield f"table {table} is not there, and {files} files were announced for it ({where} on)"
+        else:
+            held = (facts.recorded[table] or {}).get(first.partition)
+            upto = f"the table has them up to offset {held}" if held is not None else "the table names no offsets of it"
+            yield f"table {table}: {files} files were announced and never committed ({where} on; {upto})"
+
+
+def _unread(standing: Standing, facts: ControlFacts) -> Iterator[str]:
+    """Stretches of the control topic that Kafka deleted before anybody said that they were committed."""
+    tables = [known for known in facts.recorded.values() if known is not None]
+    for partition, log_start in sorted(facts.log_starts.items()):
+        seen = max(facts.handled.get(partition, 0), min((known.get(partition, 0) for known in tables), default=0))
+        if seen < log_start:
+            yield (
+                f"{standing.control_topic}, partition {partition}: Kafka deleted its events {seen} to {log_start}, and neither"
+                " every table nor the coordinator's group says that it had come so far"
+            )

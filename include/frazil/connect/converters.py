@@ -1,0 +1,162 @@
+"""Converters: how values are decoded, and the Schema Registry they ask."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from frazil.connect.findings import Keys
+from frazil.connect.secrets import Secrets
+
+_APACHE: Final = "org.apache.kafka.connect."
+
+_BARE: Final = MappingProxyType(
+    {
+        f"{_APACHE}storage.StringConverter": "string",
+        f"{_APACHE}converters.ByteArrayConverter": "bytes",
+        f"{_APACHE}converters.BooleanConverter": "boolean",
+        f"{_APACHE}converters.ShortConverter": "short",
+        f"{_APACHE}converters.IntegerConverter": "int",
+        f"{_APACHE}converters.LongConverter": "long",
+        f"{_APACHE}converters.FloatConverter": "float",
+        f"{_APACHE}converters.DoubleConverter": "double",
+    }
+)
+_JSON: Final = f"{_APACHE}json.JsonConverter"
+_REGISTERED: Final = MappingProxyType(
+    {
+        "io.confluent.connect.avro.AvroConverter": "avro",
+        "io.confluent.connect.protobuf.ProtobufConverter": "protobuf",
+        "io.confluent.connect.json.JsonSchemaConverter": "json-schema",
+    }
+)
+_URL: Final = "schema.registry.url"
+_USER: Final = ("basic.auth.user.info", "schema.registry.basic.auth.user.info")
+_CLIENT: Final = (
+    *("bearer.auth.credentials.source", "bearer.auth.token", "bearer.auth.client.id", "bearer.auth.client.secret"),
+    *("bearer.auth.scope", "bearer.auth.issuer.endpoint.url", "bearer.auth.logical.cluster", "bearer.auth.identity.pool.id"),
+)
+"""Properties that confluent-kafka's client of the registry has under the same names."""
+
+_WRITERS: Final = (
+    *("auto.register.schemas", "use.latest.version", "latest.compatibility.strict", "key.subject.name.strategy"),
+    *("value.subject.name.strategy", "enhanced.avro.schema.support", "connect.meta.data", "schemas.cache.config"),
+    *("generalized.sum.type.support", "scrub.invalid.names", "max.schemas.per.subject", "normalize.schemas"),
+    *("schemas.cache.size", "object.additional.properties", "use.optional.for.nonrequired", "optional.for.nullables"),
+    *("wrapper.for.nullables", "wrapper.for.raw.primitives", "generate.struct.for.nulls", "generate.index.for.unions"),
+    *("allow.optional.map.keys", "flatten.unions", "flatten.singleton.unions", "avro.use.logical.type.converters"),
+    *("ignore.default.for.nullables", "discard.type.doc.default", "int.for.enums", "specific.avro.reader"),
+)
+"""Options of writers, of caches, and of how Connect's own types are made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """The keys `value` of the pipeline file, and the registry of the settings file, if one is asked."""
+
+    value: dict[str, Any]
+    registry: dict[str, Any] | None = None
+
+
+def decoding(keys: Keys, worker: Keys, registry: str, secrets: Secrets) -> Decoding:
+    """How values are decoded: by the connector's converter, or the worker's."""
+    _key(keys, worker)
+    of = keys if "value.converter" in keys else worker
+    converter = of.get("value.converter")
+    if of is keys:
+        for option in worker.below("value.converter"):
+            worker.say(f"value.converter{option}", "changed", "the connector has a converter of its own")
+    if converter is None:
+        by_hand = "give the worker file (--worker), or add value.converter to the connector"
+        keys.say("value.converter", "refused", "nothing tells how values are decoded", by_hand)
+        return Decoding({})
+    options = of.below("value.converter.")
+    if converter in _REGISTERED:
+        return _registered(of, _REGISTERED[converter], options, registry, secrets)
+    if converter == _JSON:
+        return Decoding(_json(of, options))
+    if converter in _BARE:
+        return Decoding(_bare(of, _BARE[converter], options))
+    by_hand = "make a format of it: docs/formats.md, own formats"
+    of.say("value.converter", "refused", "a converter that has no counterpart", by_hand)
+    return Decoding({})
+
+
+def _json(of: Keys, options: dict[str, str]) -> dict[str, Any]:
+    with_schema = options.get("schemas.enable", "true").lower() != "false"
+    made = {"format": "json-envelope" if with_schema else "json"}
+    of.say("value.converter", "carried", f"value.format: {made['format']}")
+    for name, value in options.items():
+        key = f"value.converter.{name}"
+        if name == "schemas.enable":
+            of.say(key, "carried", f"value.format: {made['format']}")
+        elif name == "schemas.cache.size":
+            of.say(key, "changed", "no cache to size")
+        elif name == "decimal.format" and value.upper() != "BASE64" and with_schema:
+            of.say(key, "not_supported", "decimals of an envelope are read as base64", "have the producer send base64")
+        elif name == "decimal.format":
+            of.say(key, "carried", "numbers keep every digit")
+        elif name == "replace.null.with.default" and value.lower() == "false" and with_schema:
+            of.say(key, "changed", "defaults of the schema stand in for nulls of required fields")
+        elif name == "replace.null.with.default":
+            of.say(key, "carried", "as here")
+    return made
+
+
+def _bare(of: Keys, name: str, options: dict[str, str]) -> dict[str, Any]:
+    of.say("value.converter", "carried", f"value.format: {name}")
+    encoding = options.get("encoding", "UTF-8")
+    if encoding.upper().replace("-", "").replace("_", "") not in ("UTF8", "USASCII", "ASCII"):
+        of.say("value.converter.encoding", "refused", "text is read as UTF-8", "have the producer send UTF-8")
+    elif "encoding" in options:
+        of.say("value.converter.encoding", "carried", "UTF-8")
+    return {"format": name}
+
+
+def _registered(of: Keys, name: str, options: dict[str, str], registry: str, secrets: Secrets) -> Decoding:
+    of.say("value.converter", "carried", f"value.format: {name}")
+    what = "address of the Schema Registry"
+    if _URL in options:
+        of.say(f"value.converter.{_URL}", "carried", "registries: url")
+    url = secrets.value("url", options[_URL], what) if _URL in options else secrets.hide("url", None, what)
+    entry: dict[str, Any] = {"url": url}
+    for option in _USER:
+        if option in options:
+            entry["user_info"] = secrets.hide("user_info", options[option], "user:password of the Schema Registry")
+            of.say(f"value.converter.{option}", "carried", "registries: user_info, from the environment")
+    _source_of_credentials(of, options, entry, secrets)
+    properties = {}
+    for option, value in options.items():
+        key, plain = f"value.converter.{option}", option.removeprefix("schema.registry.")
+        if option in _CLIENT:
+            properties[option] = secrets.value(option, value, f"property {option} of the Schema Registry's client")
+            of.say(key, "carried", f"registries: properties.{option}")
+        elif option in _WRITERS:
+            of.say(key, "changed", "for writers, or for Kafka Connect's own types: a value is read by the schema it names")
+        elif plain.startswith("ssl."):
+            by_hand = "registries: ca_file, certificate_file, key_file and key_password, PEM files"
+            of.say(key, "not_supported", "keystores of Java are not read", by_hand)
+        elif plain.startswith("proxy.") or plain == "url" or option in (*_USER, "basic.auth.credentials.source"):
+            of.say(key, "changed", "set registries: properties.proxy, if there is a proxy")
+    return Decoding({"format": name, "registry": registry}, {**entry, "properties": properties} if properties else entry)
+
+
+def _source_of_credentials(of: Keys, options: dict[str, str], entry: dict[str, Any], secrets: Secrets) -> None:
+    name = "basic.auth.credentials.source"
+    if name not in options:
+        return
+    kind = options[name].upper()
+    key = f"value.converter.{name}"
+    if kind == "USER_INFO" or kind == "URL":
+        of.say(key, "carried", "registries: user_info, or user and password in the url")
+        return
+    entry.setdefault("user_info", secrets.hide("user_info", None, "user:password of the Schema Registry"))
+    of.say(key, "changed", "user and password come from the environment", None)
+
+
+def _key(keys: Keys, worker: Keys) -> None:
+    why = "keys are not decoded: no column needs them, and dead letters keep their bytes"
+    for of in (keys, worker):
+        for name in of.below("key.converter"):
+            of.say(f"key.converter{name}", "changed", why)

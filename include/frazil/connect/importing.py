@@ -1,0 +1,219 @@
+"""One connector becomes one pipeline with its entries of the settings, and what became of each of its keys."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from frazil.connect import catalog, converters, source, tables, tolerance, transforms
+from frazil.connect.config import Connector
+from frazil.connect.control import Standing
+from frazil.connect.findings import Finding, Keys
+from frazil.connect.names import APACHE, TABULAR
+from frazil.connect.routing import routed
+from frazil.connect.secrets import Secrets
+from frazil.connect.worker import close_worker
+
+OTHERS: Mapping[str, str] = MappingProxyType(
+    {
+        "io.confluent.connect.jdbc.JdbcSinkConnector": "writes to databases",
+        "io.aiven.connect.jdbc.JdbcSinkConnector": "writes to databases",
+        "io.debezium.connector.jdbc.JdbcSinkConnector": "writes to databases",
+        "io.confluent.connect.s3.S3SinkConnector": "writes files to S3, no Iceberg table",
+        "io.aiven.kafka.connect.s3.AivenKafkaConnectS3SinkConnector": "writes files to S3, no Iceberg table",
+        "io.confluent.connect.gcs.GcsSinkConnector": "writes files to Cloud Storage, no Iceberg table",
+        "io.confluent.connect.hdfs.HdfsSinkConnector": "writes files to HDFS, no Iceberg table",
+        "org.apache.hudi.connect.HoodieSinkConnector": "writes Hudi tables",
+        "io.delta.kafka.DeltaSinkConnector": "writes Delta tables",
+        "com.getindata.kafka.connect.iceberg.sink.IcebergSink": "is another project's Iceberg sink, for Debezium only",
+        "com.snowflake.kafka.connector.SnowflakeSinkConnector": "writes to Snowflake",
+    }
+)
+"""Connectors that are no Iceberg sink, and what they do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the user adds to a configuration.
+
+    Attributes:
+        worker: The worker's properties.
+        columns: Columns by table.
+        tables: Tables of a connector whose records name them.
+        absent: Tables that are not there yet, so that the first run creates them.
+        cluster: Name of a cluster in the settings that are there, instead of a new entry.
+        catalog: Name of a catalog there, likewise.
+        registry: Name of a registry there, likewise.
+    """
+
+    worker: Mapping[str, str] = field(default_factory=dict, repr=False)
+    columns: Mapping[str, tables.Columns] = field(default_factory=dict)
+    tables: Sequence[str] = ()
+    absent: Collection[str] = ()
+    cluster: str | None = None
+    catalog: str | None = None
+    registry: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Names of new entries of the settings file."""
+
+    cluster: str = "kafka"
+    registry: str = "registry"
+    catalog: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What one connector became.
+
+    Attributes:
+        connector: Its name.
+        file: Where it was read from.
+        pipeline: The pipeline file, empty if it is refused.
+        settings: Entries of the settings file: clusters, catalogs, registries.
+        findings: Every key that was given, once, the gravest first.
+        notes: What belongs to no key.
+        variables: Environment variable -> what to put there.
+        values: Environment variable -> the value that the configuration had. For this process only.
+        positions: What is needed to look up where the connector stopped.
+    """
+
+    connector: str
+    file: str
+    pipeline: dict[str, Any]
+    settings: dict[str, dict[str, Any]]
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...]
+    variables: dict[str, str]
+    values: dict[str, str] = field(repr=False)
+    positions: Standing | None
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether nothing can be written for it."""
+        return any(found.outcome == "refused" for found in self.findings)
+
+
+def import_connector(connector: Connector, known: Known, names: Names = Names()) -> Imported:  # noqa: B008 - frozen
+    """Turn one connector into a pipeline. Nothing is read or written; nothing of it raises."""
+    keys, worker = Keys(connector.config), Keys(known.worker, "worker: ")
+    if not _is_sink(keys):
+        return _result(connector, keys, Keys({}), {}, {}, ())
+    return _imported(connector, known, names, keys, worker)
+
+
+def _imported(connector: Connector, known: Known, names: Names, keys: Keys, worker: Keys) -> Imported:
+    name = pipeline_name(connector.name)
+    if "name" in keys:
+        keys.say("name", "carried" if name == connector.name else "changed", f"name: {name}")
+    secrets = [Secrets(prefix) for prefix in (names.cluster, names.catalog or "catalog", names.registry)]
+    cluster = source.cluster(keys, worker, secrets[0])
+    lake = catalog.catalog(keys, secrets[1])
+    decoding = converters.decoding(keys, worker, known.registry or names.registry, secrets[2])
+    chain = transforms.chain(keys, decoding.value.get("format"))
+    routes = routed(keys, known.tables)
+    settings: dict[str, dict[str, Any]] = {}
+    if known.cluster is None:
+        settings["clusters"] = {names.cluster: cluster}
+    if known.catalog is None:
+        settings["catalogs"] = {names.catalog or lake.name: lake.entry}
+    if known.registry is None and decoding.registry is not None:
+        settings["registries"] = {names.registry: decoding.registry}
+    pipeline: dict[str, Any] = {
+        "name": name,
+        "description": f"Carried over from the connector {connector.name}.",
+        "interval": source.interval(keys),
+        "start": source.start(keys, worker),
+        "source": {"cluster": known.cluster or names.cluster, **source.source(keys)},
+        "value": _value(keys, decoding.value, chain),
+        **({"transforms": list(chain.steps)} if chain.steps else {}),
+        **({"route": routes.route} if routes.route else {}),
+        "catalog": known.catalog or names.catalog or lake.name,
+        "destinations": tables.destinations(keys, routes.tables, known.columns, known.absent),
+        "dead_letters": tolerance.dead_letters(keys),
+    }
+    keys.note(source.starts_anew(pipeline["start"]))
+    catalog.hadoop(keys)
+    source.framework(keys)
+    used = [of for of, entry in zip(secrets, (known.cluster, known.catalog, known.registry), strict=True) if entry is None]
+    return _result(connector, keys, worker, pipeline, settings, used, routes.tables)
+
+
+def pipeline_name(connector: str) -> str:
+    """A pipeline's name for a connector's."""
+    plain = re.sub(r"[^a-z0-9]+", "_", connector.lower()).strip("_")[:90]
+    return plain if plain[:1].isalpha() else f"p_{plain}".rstrip("_")
+
+
+def _is_sink(keys: Keys) -> bool:
+    of = keys.get("connector.class")
+    if of in (APACHE, TABULAR, "IcebergSinkConnector", "IcebergSink"):
+        keys.say("connector.class", "carried", "one pipeline file")
+        return True
+    kind = "connector.class"
+    if of is None:
+        keys.say(kind, "refused", "no connector.class, so nothing tells what this is", f"expected {APACHE} or {TABULAR}")
+        return False
+    what = OTHERS.get(of) or ("reads a database's log into Kafka" if ".debezium.connector." in of else "is no Iceberg sink")
+    message = f"{of} {what}: only the Iceberg sink is imported"
+    keys.say(kind, "refused", message, f"expected {APACHE} or {TABULAR}")
+    for name in list(keys.unsaid()):
+        keys.say(name, "not_supported", "a key of a connector that is not imported")
+    return False
+
+
+def _value(keys: Keys, value: dict[str, Any], chain: transforms.Chain) -> dict[str, Any]:
+    made = {**value, **({"format": "json"} if chain.reads_text else {}), "casts": "text"}
+    if made.get("format") == "json" and chain.needs_fields:
+        made["fields"] = []  # refused by validation until somebody says what a value holds
+    name = "iceberg.tables.schema-case-insensitive"
+    if keys.is_true(name):
+        made["field_names"] = "case_insensitive"
+        keys.say(name, "carried", "value.field_names: case_insensitive")
+    elif name in keys:
+        keys.say(name, "carried", "value.field_names: exact, the default")
+    return made
+
+
+def _result(
+    connector: Connector,
+    keys: Keys,
+    worker: Keys,
+    pipeline: dict[str, Any],
+    settings: dict[str, dict[str, Any]],
+    secrets: Sequence[Secrets],
+    destinations: Sequence[str] = (),
+) -> Imported:
+    refused = keys.is_refused or worker.is_refused
+    findings = (*keys.close(destinations), *close_worker(worker))
+    return Imported(
+        connector=connector.name,
+        file=connector.file,
+        pipeline={} if refused else pipeline,
+        settings={} if refused else settings,
+        findings=findings,
+        notes=tuple([*keys.notes, *worker.notes]),
+        variables={name: what for of in secrets for name, what in of.described.items()},
+        values={name: value for of in secrets for name, value in of.known.items()},
+        positions=None if refused else _standing(connector, keys, destinations),
+    )
+
+
+def _standing(connector: Connector, keys: Keys, destinations: Sequence[str]) -> Standing:
+    connect = keys.get("iceberg.connect.group-id") or f"connect-{connector.name}"
+    control = keys.get("iceberg.control.group-id") or f"cg-control-{connector.name}"
+    tabular = keys.get("connector.class") == TABULAR
+    default = keys.get("iceberg.tables.default-commit-branch") or "main"
+    branches = {table: keys.get(f"iceberg.table.{table}.commit-branch") or default for table in destinations}
+    return Standing(
+        groups=(control, connect) if tabular else (connect,),
+        connect_group=connect,
+        group=control if tabular else connect,
+        control_topic=keys.get("iceberg.control.topic") or "control-iceberg",
+        branches={"*": default, **branches},
+    )

@@ -1,0 +1,161 @@
+"""Properties of Kafka's Java client as those of librdkafka."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from frazil.connect.secrets import Secrets
+
+Say = Callable[[str, str, str, str | None], None]
+"""Takes key, outcome, message and what to do by hand."""
+
+_SAME: Final = MappingProxyType(
+    {
+        "security.protocol": "security.protocol",
+        "sasl.mechanism": "sasl.mechanism",
+        "sasl.kerberos.service.name": "sasl.kerberos.service.name",
+        "sasl.oauthbearer.token.endpoint.url": "sasl.oauthbearer.token.endpoint.url",
+        "sasl.oauthbearer.scope": "sasl.oauthbearer.scope",
+        "ssl.cipher.suites": "ssl.cipher.suites",
+        "ssl.key.password": "ssl.key.password",
+        "client.rack": "client.rack",
+        "client.dns.lookup": "client.dns.lookup",
+        "fetch.min.bytes": "fetch.min.bytes",
+        "fetch.max.bytes": "fetch.max.bytes",
+        "max.partition.fetch.bytes": "max.partition.fetch.bytes",
+        "fetch.max.wait.ms": "fetch.wait.max.ms",
+        "receive.buffer.bytes": "socket.receive.buffer.bytes",
+        "send.buffer.bytes": "socket.send.buffer.bytes",
+        "connections.max.idle.ms": "connections.max.idle.ms",
+        "metadata.max.age.ms": "metadata.max.age.ms",
+    }
+)
+"""Properties that mean the same, and librdkafka's names of them."""
+
+_HANDLED: Final = (
+    *("sasl.jaas.config", "ssl.endpoint.identification.algorithm", "ssl.truststore.location", "ssl.truststore.type"),
+    *("ssl.truststore.password", "ssl.truststore.certificates", "ssl.keystore.location", "ssl.keystore.type"),
+    *("ssl.keystore.password", "ssl.keystore.key", "ssl.keystore.certificate.chain"),
+)
+
+_NO_EFFECT: Final = (
+    *("group.id", "group.instance.id", "enable.auto.commit", "auto.commit.interval.ms", "partition.assignment.strategy"),
+    *("session.timeout.ms", "heartbeat.interval.ms", "max.poll.records", "max.poll.interval.ms", "client.id"),
+    *("request.timeout.ms", "default.api.timeout.ms", "retry.backoff.ms", "reconnect.backoff.ms", "group.protocol"),
+    *("reconnect.backoff.max.ms", "key.deserializer", "value.deserializer", "interceptor.classes", "metric.reporters"),
+    *("allow.auto.create.topics", "check.crcs", "exclude.internal.topics", "metrics.num.samples", "metadata.recovery.strategy"),
+    *("metrics.recording.level", "metrics.sample.window.ms", "socket.connection.setup.timeout.ms", "security.providers"),
+    *("ssl.protocol", "ssl.enabled.protocols", "ssl.provider", "ssl.keymanager.algorithm", "ssl.trustmanager.algorithm"),
+    *("ssl.secure.random.implementation", "ssl.engine.factory.class", "enable.metrics.push", "auto.include.jmx.reporter"),
+)
+"""Properties of the Java client that nothing here has a use for."""
+
+_LOGIN: Final = re.compile(r"(?P<name>[A-Za-z.]+)\s*=\s*(?:\"(?P<quoted>(?:\\.|[^\"\\])*)\"|(?P<bare>[^\s;\"]+))")
+
+
+def is_client_property(name: str) -> bool:
+    """Whether a name is one of a client of Kafka, so that a worker file may have it for its own clients."""
+    return name in _SAME or name in _HANDLED or name in _NO_EFFECT
+
+
+def librdkafka(given: Mapping[str, str], secrets: Secrets, say: Say) -> dict[str, str]:
+    """Properties for the settings file, secrets as references.
+
+    Args:
+        given: Properties of the Java client, without their prefix.
+        secrets: Takes what must not be written down.
+        say: Told what became of each property.
+    """
+    made: dict[str, str] = {}
+    for name, value in given.items():
+        if name in _SAME:
+            made[_SAME[name]] = secrets.value(name, value, f"property {name} of the Kafka client")
+            say(name, "carried", f"clusters: properties.{_SAME[name]}", None)
+        elif name in _NO_EFFECT:
+            say(name, "changed", "Frazil's reader sets this itself, or has no use for it", None)
+        elif name not in _HANDLED:
+            say(name, "not_supported", "librdkafka may have no such property", "look it up in librdkafka's CONFIGURATION.md")
+    _endpoint(given, made, say)
+    _login(given, made, secrets, say)
+    _trust(given, made, secrets, say)
+    _identity(given, made, secrets, say)
+    return made
+
+
+def _endpoint(given: Mapping[str, str], made: dict[str, str], say: Say) -> None:
+    name = "ssl.endpoint.identification.algorithm"
+    if name in given:
+        made[name] = given[name].strip().lower() or "none"
+        say(name, "carried", f"clusters: properties.{name}", None)
+
+
+def _login(given: Mapping[str, str], made: dict[str, str], secrets: Secrets, say: Say) -> None:
+    mechanism = given.get("sasl.mechanism", "").upper()
+    if mechanism not in ("", "PLAIN", "GSSAPI", "OAUTHBEARER", "SCRAM-SHA-256", "SCRAM-SHA-512"):
+        made.pop("sasl.mechanism", None)
+        by_hand = "use a mechanism that librdkafka has: PLAIN, SCRAM, OAUTHBEARER or GSSAPI"
+        say("sasl.mechanism", "not_supported", "librdkafka does not have this mechanism", by_hand)
+    if "sasl.jaas.config" not in given:
+        return
+    text = given["sasl.jaas.config"]
+    options = {found["name"]: found["quoted"] if found["bare"] is None else found["bare"] for found in _LOGIN.finditer(text)}
+    pairs = {"username": "sasl.username", "password": "sasl.password"}
+    if mechanism == "OAUTHBEARER":
+        pairs = {"clientId": "sasl.oauthbearer.client.id", "clientSecret": "sasl.oauthbearer.client.secret"}
+        made["sasl.oauthbearer.method"] = "oidc"
+    if "${" in text.partition(" ")[0] or not pairs.keys() <= options.keys():
+        if mechanism in ("GSSAPI", ""):
+            by_hand = "set sasl.kerberos.principal and sasl.kerberos.keytab, or what the mechanism needs, under properties"
+            say("sasl.jaas.config", "not_supported", "it names no user and password", by_hand)
+            return
+        options = {}
+    for option, name in pairs.items():
+        made[name] = secrets.hide(name, options.get(option), f"{option} of sasl.jaas.config")
+    say("sasl.jaas.config", "carried", f"clusters: properties.{' and '.join(pairs.values())}, from the environment", None)
+
+
+def _trust(given: Mapping[str, str], made: dict[str, str], secrets: Secrets, say: Say) -> None:
+    kind = given.get("ssl.truststore.type", "JKS").upper()
+    if "ssl.truststore.certificates" in given:
+        made["ssl.ca.pem"] = secrets.hide("ssl.ca.pem", given["ssl.truststore.certificates"], "certificates to trust, PEM")
+        say("ssl.truststore.certificates", "carried", "clusters: properties.ssl.ca.pem, from the environment", None)
+    if "ssl.truststore.location" in given:
+        if kind == "PEM":
+            made["ssl.ca.location"] = secrets.value("ssl.ca.location", given["ssl.truststore.location"], "file, PEM")
+            say("ssl.truststore.location", "carried", "clusters: properties.ssl.ca.location", None)
+        else:
+            made["ssl.ca.location"] = secrets.hide("ssl_ca_location", None, "file of the certificates to trust, PEM")
+            by_hand = "keytool -exportcert -rfc -keystore … > ca.pem, and name that file in the variable"
+            say("ssl.truststore.location", "not_supported", "librdkafka reads PEM, no Java keystore", by_hand)
+    for name in ("ssl.truststore.type", "ssl.truststore.password"):
+        if name in given:
+            say(name, "changed", "certificates to trust are a PEM file here, without type and password", None)
+
+
+def _identity(given: Mapping[str, str], made: dict[str, str], secrets: Secrets, say: Say) -> None:
+    kind = given.get("ssl.keystore.type", "JKS").upper()
+    location = given.get("ssl.keystore.location")
+    inline = {"ssl.keystore.key": "ssl.key.pem", "ssl.keystore.certificate.chain": "ssl.certificate.pem"}
+    for name, other in inline.items():
+        if name in given:
+            made[other] = secrets.hide(other, given[name], f"{name}, PEM")
+            say(name, "carried", f"clusters: properties.{other}, from the environment", None)
+    if location is not None and kind == "PEM":
+        written = secrets.value("ssl.certificate.location", location, "file of key and certificate, PEM")
+        made |= {"ssl.certificate.location": written, "ssl.key.location": written}
+        say("ssl.keystore.location", "carried", "clusters: properties.ssl.certificate.location, ssl.key.location", None)
+    elif location is not None:
+        is_pkcs12 = kind == "PKCS12" or location.endswith((".p12", ".pfx"))
+        written = secrets.value("ssl.keystore.location", location, "file of the keystore") if is_pkcs12 else None
+        made["ssl.keystore.location"] = written or secrets.hide("ssl_keystore_location", None, "keystore, PKCS#12")
+        outcome = "carried" if is_pkcs12 else "not_supported"
+        by_hand = None if is_pkcs12 else "keytool -importkeystore -deststoretype PKCS12 …, and name that file in the variable"
+        say("ssl.keystore.location", outcome, "clusters: properties.ssl.keystore.location, which is PKCS#12", by_hand)
+    if "ssl.keystore.type" in given:
+        say("ssl.keystore.type", "changed", "librdkafka reads PKCS#12, or PEM", None)
+    if "ssl.keystore.password" in given:
+        made["ssl.keystore.password"] = secrets.hide("ssl.keystore.password", given["ssl.keystore.password"], "its password")
+        say("ssl.keystore.password", "carried", "clusters: properties.ssl.keystore.password, from the environment", None)

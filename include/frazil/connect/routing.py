@@ -1,0 +1,131 @@
+"""The key `route` of the pipeline file, and which tables are destinations. All that knows its form is here.
+
+`route` has one of `static`, `field` and `topic`; without it every record goes to every destination. `otherwise: filter`
+skips, as the sink does, what no table takes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from frazil.connect.findings import Keys
+from frazil.connect.names import per_table
+from frazil.connect.patterns import UnusablePattern, python_regex
+
+_DYNAMIC = "iceberg.tables.dynamic-enabled"
+_FIELD = "iceberg.tables.route-field"
+_TABLE = re.compile(r"[^.\s]+(\.[^.\s]+)+")
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """Destinations by name, and `route`, None if there is none."""
+
+    tables: tuple[str, ...]
+    route: dict[str, Any] | None = None
+
+
+def routed(keys: Keys, named: Sequence[str] = ()) -> Routed:
+    """Where records go.
+
+    Args:
+        keys: The connector's keys.
+        named: Tables that the user names for a connector whose records name them.
+    """
+    written = keys.get("iceberg.tables")
+    static = list(dict.fromkeys(part.strip() for part in (written or "").split(",") if part.strip()))
+    _switch(keys)
+    if keys.is_true(_DYNAMIC):
+        return _dynamic(keys, static, named)
+    if not static:
+        keys.say("iceberg.tables", "refused", "no table is named, and dynamic-enabled is not true", "name the tables")
+        return Routed(())
+    if bad := [table for table in static if not _TABLE.fullmatch(table)]:
+        message = f"{bad[0]} is no table with its namespace"
+        keys.say("iceberg.tables", "refused", message, "write namespace.table")
+        return Routed(())
+    keys.say("iceberg.tables", "carried", "destinations")
+    _strangers(keys, static)
+    return _static(keys, static) if _FIELD in keys else _everywhere(keys, static)
+
+
+def _switch(keys: Keys) -> None:
+    value = (keys.get(_DYNAMIC) or "false").lower()
+    if value not in ("true", "false"):
+        keys.say(_DYNAMIC, "refused", "neither true nor false", None)
+    elif value == "false":
+        keys.say(_DYNAMIC, "carried", "route: the default")
+
+
+def _dynamic(keys: Keys, static: Sequence[str], named: Sequence[str]) -> Routed:
+    """Each record names its table."""
+    if static:
+        both = "the sink refuses static and dynamic table names together"
+        keys.say("iceberg.tables", "refused", both, "remove iceberg.tables, or dynamic-enabled")
+        return Routed(())
+    if _FIELD not in keys:
+        keys.say(_DYNAMIC, "refused", "records name their table in a field, and iceberg.tables.route-field is missing", None)
+        return Routed(())
+    mentioned = [found[0] for found in map(per_table, _per_table_names(keys)) if found]
+    tables = tuple(dict.fromkeys(table for table in (*named, *mentioned) if _TABLE.fullmatch(table)))
+    why = (
+        "route.field; the sink lower-cases the name, here it keeps its case, and names that are no destination are skipped"
+        " (otherwise: filter) and counted"
+    )
+    by_hand = (
+        "list every table under destinations; if values have capitals, add a transform that makes them small:"
+        " {type: Sql, select: \"* REPLACE (lower(field) AS field)\"}"
+    )
+    keys.say(_DYNAMIC, "changed", why, by_hand)
+    keys.say(_FIELD, "carried", "route.field.name")
+    for key in _per_table_names(keys):
+        if key.endswith(".route-regex"):
+            keys.say(key, "changed", "no effect on dynamic names, there as here")
+    field = {"name": keys.get(_FIELD), "allow": [re.escape(table) for table in tables], "deny": []}
+    return Routed(tables, {"field": field, "otherwise": "filter"})
+
+
+def _static(keys: Keys, static: Sequence[str]) -> Routed:
+    """Tables take the records whose field their expression matches."""
+    expressions: dict[str, str] = {}
+    for table in static:
+        key = f"iceberg.table.{table}.route-regex"
+        pattern = keys.get(key)
+        if pattern is None:
+            message = f"{table} has no route-regex, so the sink writes nothing to it; it is no destination"
+            keys.say("iceberg.tables", "changed", message, None)
+            continue
+        try:
+            expressions[table] = python_regex(pattern)
+            keys.say(key, "carried", "route.static.tables")
+        except UnusablePattern as error:
+            keys.say(key, "refused", str(error), "write the expression as Python has it")
+    if not expressions:
+        keys.say(_FIELD, "refused", "no table has a route-regex, so the sink drops every record", "give each table one")
+        return Routed(())
+    keys.say(_FIELD, "carried", "route.static.field; no match is skipped (otherwise: filter) and counted")
+    route = {"static": {"field": keys.get(_FIELD), "tables": expressions}, "otherwise": "filter"}
+    return Routed(tuple(expressions), route)
+
+
+def _everywhere(keys: Keys, static: Sequence[str]) -> Routed:
+    for key in _per_table_names(keys):
+        if key.endswith(".route-regex"):
+            keys.say(key, "changed", "no route-field, so it has no effect: every record goes to every table", None)
+    if len(static) > 1:
+        keys.note("Every record goes to every destination, as in the sink: there is no route-field.")
+    return Routed(tuple(static))
+
+
+def _strangers(keys: Keys, static: Sequence[str]) -> None:
+    for key in _per_table_names(keys):
+        table = per_table(key)
+        if table and table[0] not in static:
+            keys.say(key, "unknown", f"iceberg.tables does not name {table[0]}, so nothing reads it", None)
+
+
+def _per_table_names(keys: Keys) -> list[str]:
+    return [f"iceberg.table.{rest}" for rest in keys.below("iceberg.table.") if per_table(f"iceberg.table.{rest}")]

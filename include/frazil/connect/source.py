@@ -1,0 +1,162 @@
+"""Topics, the first start, the cluster and the interval."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from frazil.connect.findings import Keys
+from frazil.connect.kafka_clients import is_client_property, librdkafka
+from frazil.connect.patterns import UnusablePattern, python_regex
+from frazil.connect.secrets import Secrets
+from frazil.pipeline.interval import SHORTEST
+
+_COMMIT_INTERVAL_MS = 300_000
+"""The sink's default."""
+
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_RESET = "auto.offset.reset"
+_ISOLATION = "isolation.level"
+
+
+def source(keys: Keys) -> dict[str, Any]:
+    """The key `source` of the pipeline file, without the cluster."""
+    topics, pattern = keys.get("topics"), keys.get("topics.regex")
+    if topics is not None and pattern is not None:
+        keys.say("topics.regex", "refused", "topics and topics.regex exclude each other", "keep one")
+        return {}
+    if topics is not None:
+        return _named(keys, topics)
+    if pattern is not None:
+        try:
+            keys.say("topics.regex", "carried", "source.topics_pattern")
+            return {"topics_pattern": python_regex(pattern)}
+        except UnusablePattern as error:
+            keys.say("topics.regex", "refused", str(error), "write source.topics_pattern by hand")
+            return {}
+    keys.say("topics", "refused", "neither topics nor topics.regex says what to read", "name the topics")
+    return {}
+
+
+def _named(keys: Keys, topics: str) -> dict[str, Any]:
+    names = list(dict.fromkeys(name.strip() for name in topics.split(",") if name.strip()))
+    if not names or not all(map(_TOPIC.fullmatch, names)):
+        keys.say("topics", "refused", "a name is not one of a topic", "letters, digits, '.', '_' and '-'")
+    keys.say("topics", "carried", "source.topics")
+    return {"topics": names}
+
+
+def start(keys: Keys, worker: Keys) -> str:
+    """Where the very first run begins when no positions are taken over: Kafka Connect's own default is `earliest`."""
+    place = "earliest"
+    for of, name in ((worker, f"consumer.{_RESET}"), (keys, f"consumer.override.{_RESET}")):
+        given = of.get(name)
+        if given in ("earliest", "latest"):
+            place = given
+            of.say(name, "carried", f"start: {given}")
+        elif given is not None:
+            of.say(name, "not_supported", "a first start is earliest, latest, an instant or offsets", "write start by hand")
+    return place
+
+
+def starts_anew(place: str) -> str:
+    """What a start without positions does to tables that the connector has been writing."""
+    if place == "earliest":
+        return "start: earliest lands again what the connector landed. --positions connect starts where it stopped."
+    return "start: latest leaves out what came since the connector stopped. --positions connect starts where it stopped."
+
+
+def interval(keys: Keys) -> str:
+    """The interval of the pipeline, from that of the sink's commits."""
+    name = "iceberg.control.commit.interval-ms"
+    given = keys.get(name)
+    milliseconds = _COMMIT_INTERVAL_MS
+    if given is not None and (not given.isascii() or not given.isdecimal() or len(given) > 15):
+        keys.say(name, "refused", "not a number of milliseconds", None)
+    elif given is not None:
+        milliseconds = int(given)
+    shortest = SHORTEST // timedelta(milliseconds=1)
+    seconds = max(milliseconds, shortest) // 1000
+    text = f"{seconds // 60}m" if seconds % 60 == 0 else f"{seconds}s"
+    if milliseconds < shortest:
+        keys.say(name, "changed", "a batch is a process that Airflow starts: a minute is the shortest interval")
+    elif milliseconds % 1000:
+        keys.say(name, "changed", f"interval: {text}, in whole seconds")
+    keys.say(name, "carried", f"interval: {text}")
+    return text
+
+
+def cluster(keys: Keys, worker: Keys, secrets: Secrets) -> dict[str, Any]:
+    """The cluster's entry in the settings file: the worker's clients, the connector's overrides above them."""
+    shared = {name: value for name, value in worker.below("").items() if is_client_property(name)}
+    consumers = {**worker.below("consumer."), **keys.below("consumer.override.")}
+    given = {**shared, **consumers}
+    for name in ("bootstrap.servers", _RESET, _ISOLATION):
+        given.pop(name, None)
+    properties = librdkafka(given, secrets, lambda name, *said: _say(keys, worker, name, *said))
+    _isolation(keys, worker)
+    entry: dict[str, Any] = {"bootstrap_servers": _bootstrap(keys, worker, secrets)}
+    return {**entry, "properties": properties} if properties else entry
+
+
+def _say(keys: Keys, worker: Keys, name: str, outcome: Any, message: str, by_hand: str | None) -> None:
+    for of, prefix in ((worker, ""), (worker, "consumer."), (keys, "consumer.override.")):
+        if f"{prefix}{name}" in of:
+            of.say(f"{prefix}{name}", outcome, message, by_hand)
+
+
+def _isolation(keys: Keys, worker: Keys) -> None:
+    for of, name in ((worker, f"consumer.{_ISOLATION}"), (keys, f"consumer.override.{_ISOLATION}")):
+        if of.get(name) == "read_committed":
+            of.say(name, "carried", "committed records are all that is ever read")
+        elif name in of:
+            of.say(name, "changed", "committed records only: those of aborted transactions never land")
+
+
+def _bootstrap(keys: Keys, worker: Keys, secrets: Secrets) -> str:
+    places: tuple[tuple[Keys, str], ...] = (
+        (keys, "consumer.override.bootstrap.servers"),
+        (worker, "consumer.bootstrap.servers"),
+        (worker, "bootstrap.servers"),
+        (keys, "iceberg.kafka.bootstrap.servers"),
+    )
+    found = [(of, name, of.get(name) or "") for of, name in places if name in of]
+    for of, name, _ in found:
+        of.say(name, "carried", "clusters: bootstrap_servers")
+    if found:
+        return secrets.value("bootstrap_servers", found[0][2], "brokers, host:port with commas")
+    keys.note("No worker file was given, so nothing tells where the brokers are: the settings take them from the environment.")
+    return secrets.hide("bootstrap_servers", None, "brokers, host:port with commas")
+
+
+def framework(keys: Keys) -> None:
+    """What only Kafka Connect's way of running needs."""
+    without: Mapping[str, str] = {
+        "tasks.max": "no tasks: a batch is spread over the engine's executors by partitions and limits.records_per_task",
+        "tasks.max.enforce": "no tasks",
+        "config.action.reload": "files are read at each run",
+        "header.converter": "headers stay bytes; transforms read them as UTF-8 text",
+        "iceberg.control.topic": "no control topic; --positions connect reads it",
+        "iceberg.control.group-id": "no control group; --positions connect reads its offsets",
+        "iceberg.control.group-id-prefix": "no control consumers",
+        "iceberg.connect.group-id": "no such group; --positions connect reads its offsets",
+        "iceberg.control.commit.timeout-ms": "no partial commits: a batch is published whole or not at all",
+        "iceberg.control.commit.threads": "no coordinator: the run that made a batch commits it",
+        "iceberg.control.commit.max-consecutive-failures": "a failed commit ends the run, and Airflow's retries decide",
+        "iceberg.coordinator.transactional.prefix": "no transactions: the position is in the table's own commit",
+        "iceberg.coordinator.transactional.suffix": "no transactions: the position is in the table's own commit",
+        "iceberg.coordinator-executor-keep-alive-timeout-ms": "no coordinator",
+    }
+    for name, why in without.items():
+        if name in keys:
+            keys.say(name, "changed", why)
+    for prefix, why in (
+        ("iceberg.kafka.", "no clients of a control topic"),
+        ("producer.override.", "Frazil produces nothing for a sink"),
+        ("admin.override.", "Frazil's own admin clients use the cluster's properties"),
+        ("header.converter.", "headers stay bytes; transforms read them as UTF-8 text"),
+    ):
+        for rest in keys.below(prefix):
+            keys.say(prefix + rest, "changed", why)

@@ -1,0 +1,147 @@
+"""Destinations: partitions, properties and columns, and what the sink does to tables that is to be done by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from frazil.connect.findings import Keys
+from frazil.connect.partitions import column_of, partition_fields
+
+Columns = Mapping[str, Mapping[str, Any]]
+"""Columns of a table: name -> type and options, as the pipeline file has them."""
+
+_NO_KAFKA_COLUMNS = (
+    "kafka_columns: false, because tables of the sink have none. To have replay and verify, add the five columns to the"
+    " table (docs/pipeline-reference.md, KafkaColumns) and take that line out."
+)
+_TIMES = ("time", "timestamp", "timestamptz")
+_CREATED = "iceberg.tables.auto-create-props."
+_WRITTEN = ("iceberg.tables.write-props.", "iceberg.table.write-props.")
+
+
+def destinations(
+    keys: Keys, tables: Sequence[str], columns: Mapping[str, Columns], absent: Collection[str] = ()
+) -> list[dict[str, Any]]:
+    """The entries of `destinations`; a table whose columns nobody told has none, which validation refuses.
+
+    Tables that the sink writes have no columns for topic, partition and offset; those that are `absent` get them.
+    """
+    properties = _properties(keys)
+    _policies(keys)
+    made = []
+    for table in tables:
+        known = columns.get(table, {})
+        entry: dict[str, Any] = {"table": table, "columns": {name: _column(of) for name, of in known.items()}}
+        if fields := _partitions(keys, table, known):
+            entry["partition_by"] = fields
+        if table not in absent:
+            entry["kafka_columns"] = False
+            keys.note(_NO_KAFKA_COLUMNS)
+        if properties:
+            entry["properties"] = properties
+        made.append(entry)
+        _identity(keys, table)
+    return made
+
+
+def _column(of: Mapping[str, Any]) -> Any:
+    """A column, whose numbers count milliseconds where it holds times: that is how the sink reads them."""
+    made = {"type": str(of["type"]), **{name: option for name, option in of.items() if name != "type"}}
+    if made["type"] in _TIMES:
+        made.setdefault("unit", "ms")
+    return made["type"] if made.keys() == {"type"} else made
+
+
+def _partitions(keys: Keys, table: str, columns: Columns) -> list[str]:
+    own = f"iceberg.table.{table}.partition-by"
+    key = own if own in keys else "iceberg.tables.default-partition-by"
+    text = keys.get(key)
+    if text is None:
+        return []
+    try:
+        fields = partition_fields(text)
+    except ValueError as error:
+        message = f"{error}; the sink logs an error and creates the table without partitions"
+        keys.say(key, "not_supported", message, "write partition_by as it should be")
+        return []
+    if missing := [field for field in fields if columns and column_of(field) not in columns]:
+        keys.say(key, "not_supported", f"{missing[0]}: {table} has no such column", "write partition_by by hand")
+        return []
+    turned = ", its arguments turned round" if any(field.startswith(("bucket", "truncate")) for field in fields) else ""
+    keys.say(key, "carried", f"partition_by{turned}; it counts when the table is created")
+    return fields
+
+
+def _properties(keys: Keys) -> dict[str, str]:
+    made = {}
+    for name, value in keys.below(_CREATED).items():
+        if _writable(keys, _CREATED + name, name, value):
+            made[name] = value
+            keys.say(_CREATED + name, "carried", "destinations: properties")
+    for prefix in _WRITTEN:
+        for name, value in keys.below(prefix).items():
+            if _writable(keys, prefix + name, name, value):
+                made[name] = value
+                why = "destinations: properties, which are set when a table is created; one that is there has its own"
+                keys.say(prefix + name, "changed", why, "ALTER TABLE … SET TBLPROPERTIES")
+    return made
+
+
+def _writable(keys: Keys, key: str, name: str, value: str) -> bool:
+    if name == "format-version" and value not in ("1", "2"):
+        keys.say(key, "not_supported", "tables are written up to format version 2", "create the table with version 2")
+        return False
+    if name == "write.format.default" and value.lower() != "parquet":
+        keys.say(key, "not_supported", "only Parquet is written", "have the table's files be Parquet")
+        return False
+    return True
+
+
+_SWITCHES = {
+    "iceberg.tables.auto-create-enabled": (
+        "a table that is missing is created from the columns declared here, not from a record",
+        "declare the columns of every table that is not there yet",
+    ),
+    "iceberg.tables.evolve-schema-enabled": (
+        "columns don't come by themselves; fields that no column takes are left out",
+        "ALTER TABLE and the pipeline file; value.unknown_fields: rescue keeps what has no column",
+    ),
+    "iceberg.tables.schema-force-optional": (
+        "columns are as declared",
+        "declare columns without required, or ALTER TABLE … DROP NOT NULL",
+    ),
+    "iceberg.tables.upsert-mode-enabled": (
+        "rows are appended, an update is one more row",
+        "MERGE by a job of your own, or let this connector run on until upsert is there",
+    ),
+}
+
+
+def _policies(keys: Keys) -> None:
+    for name, (why, by_hand) in _SWITCHES.items():
+        if keys.is_true(name):
+            keys.say(name, "not_supported", why, by_hand)
+        elif name in keys:
+            keys.say(name, "carried", "off, as here")
+    if "iceberg.tables.cdc-field" in keys:
+        why = "changes and deletes are appended as rows"
+        keys.say("iceberg.tables.cdc-field", "not_supported", why, _SWITCHES["iceberg.tables.upsert-mode-enabled"][1])
+    if "iceberg.tables.default-commit-branch" in keys:
+        why = "rows land on main"
+        keys.say("iceberg.tables.default-commit-branch", "not_supported", why, "let readers take main, or keep the connector")
+    if "iceberg.tables.default-id-columns" in keys:
+        keys.say("iceberg.tables.default-id-columns", "not_supported", *_NO_IDENTITY)
+
+
+_NO_IDENTITY = (
+    "rows are appended, no column identifies them",
+    "ALTER TABLE … SET IDENTIFIER FIELDS tells other engines",
+)
+
+
+def _identity(keys: Keys, table: str) -> None:
+    if f"iceberg.table.{table}.id-columns" in keys:
+        keys.say(f"iceberg.table.{table}.id-columns", "not_supported", *_NO_IDENTITY)
+    if f"iceberg.table.{table}.commit-branch" in keys:
+        keys.say(f"iceberg.table.{table}.commit-branch", "not_supported", "rows land on main", None)

@@ -1,0 +1,221 @@
+"""Chains of transforms (SMTs) and their predicates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from frazil.connect.findings import Keys
+from frazil.pipeline.transforms import KINDS, TransformStep
+
+_STEP: Final[TypeAdapter[Any]] = TypeAdapter(TransformStep)
+
+_KAFKA: Final = "org.apache.kafka.connect.transforms."
+_SINKS: Final = ("org.apache.iceberg.connect.transforms.", "io.tabular.iceberg.connect.transforms.")
+_OF_SINK: Final = {
+    "CopyValue": "CopyValue",
+    "DmsTransform": "DmsTransform",
+    "DebeziumTransform": "DebeziumTransform",
+    "JsonToMapTransform": "JsonToMap",
+    "KafkaMetadataTransform": "KafkaMetadata",
+    "MongoDebeziumTransform": "MongoDebezium",
+}
+_UNWRAP: Final = "io.debezium.transforms.ExtractNewRecordState"
+_RENAMED: Final = {"ReplaceField": {"whitelist": "include", "blacklist": "exclude"}}
+_NO_OPTION: Final = ("replace.null.with.default",)
+_WITHOUT_FIELDS: Final = (
+    *("RegexRouter", "TimestampRouter", "Filter", "InsertHeader", "DropHeaders", "SetSchemaMetadata"),
+)
+"""Transforms that leave the fields of a value as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The key `transforms` of the pipeline file.
+
+    Attributes:
+        steps: Its entries.
+        reads_text: The values were text that a transform reads as JSON objects, so the format is `json`.
+        needs_fields: A step works on the fields of a value, so JSON has to declare what it holds before.
+    """
+
+    steps: tuple[dict[str, Any], ...] = ()
+    reads_text: bool = False
+    needs_fields: bool = False
+
+
+def chain(keys: Keys, value_format: str | None) -> Chain:
+    """The transforms of a connector, in their order."""
+    aliases = _names(keys.get("transforms"))
+    if len(set(aliases)) < len(aliases):
+        keys.say("transforms", "refused", "a name stands there twice", "name each transform once")
+        return Chain()
+    if aliases:
+        keys.say("transforms", "carried", "transforms")
+    predicates = {alias: _predicate(keys, alias) for alias in _names(keys.get("predicates"))}
+    if predicates:
+        keys.say("predicates", "carried", "transforms: when")
+    steps: list[dict[str, Any]] = []
+    reads_text = has_key = False
+    for alias in aliases:
+        made = _step(keys, alias, predicates)
+        if made is None:
+            continue
+        if _infers(made):
+            reads_text = not steps and value_format == "string" and "when" not in made
+            _inferring(keys, alias, reads_text)
+            continue
+        if made.get("target") == "key" and not has_key:
+            why = "keys are not decoded, so there is nothing to work on; left out"
+            keys.say(f"transforms.{alias}.type", "not_supported", why, None)
+            continue
+        has_key |= made["type"] == "ValueToKey"
+        steps.append(made)
+    _unused(keys, aliases, predicates)
+    return Chain(tuple(steps), reads_text, any(step["type"] not in _WITHOUT_FIELDS for step in steps))
+
+
+def _names(text: str | None) -> list[str]:
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
+
+
+def _step(keys: Keys, alias: str, predicates: dict[str, dict[str, Any] | None]) -> dict[str, Any] | None:
+    """One entry, checked against its model; None if it can't be had."""
+    prefix = f"transforms.{alias}."
+    options = keys.below(prefix)
+    given = options.pop("type", None)
+    if given is None:
+        keys.say("transforms", "refused", f"{prefix}type is missing", "name its class")
+        return None
+    when = _when(keys, alias, options, predicates)
+    plain, _, half = given.partition("$")
+    if plain == _UNWRAP:
+        made = _unwrap(keys, alias, options)
+    elif (name := _known(plain)) is not None:
+        made = {"type": name, **_options(keys, alias, name, options)}
+        made |= {"target": half.lower()} if half == "Key" else {}
+    else:
+        by_hand = "write it as a transform of Frazil's, Sql among them, or bring an own one: docs/transforms.md"
+        keys.say(f"{prefix}type", "refused", "a transform that has no counterpart", by_hand)
+        return None
+    return _checked(keys, prefix, {**made, **({"when": when} if when else {})}, options)
+
+
+def _known(of: str) -> str | None:
+    for package in _SINKS:
+        if of.startswith(package):
+            return _OF_SINK.get(of.removeprefix(package))
+    name = of.removeprefix(_KAFKA)
+    is_theirs = of.startswith(_KAFKA) and name in KINDS and name not in (*_OF_SINK.values(), "Explode", "Sql")
+    return name if is_theirs else None
+
+
+def _options(keys: Keys, alias: str, name: str, options: dict[str, str]) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    model = KINDS[name].model_fields
+    spellings = {field.alias or attribute for attribute, field in model.items()} - {"type", "when", "target"}
+    for written, value in options.items():
+        key, option = f"transforms.{alias}.{written}", _RENAMED.get(name, {}).get(written, written)
+        if option in spellings:
+            made[option] = value
+        elif option in _NO_OPTION:
+            keys.say(key, "changed", "a null stays null")
+        else:
+            keys.say(key, "not_supported", f"{name} has no such option here", None)
+    if name == "ExtractField" and "field.syntax.version" not in made:
+        made["field.syntax.version"] = "V1"  # their default; ours is V2
+    if name == "DmsTransform":
+        keys.note("DmsTransform writes the struct _cdc {op, ts, source}; the sink's early releases wrote _cdc_op and the like.")
+    return made
+
+
+def _checked(keys: Keys, prefix: str, made: dict[str, Any], options: dict[str, str]) -> dict[str, Any] | None:
+    """The entry if its model takes it. JsonToMap that infers its types is not for the model to judge."""
+    if not _infers(made):
+        try:
+            _STEP.validate_python(made)
+        except ValidationError as error:
+            said = "; ".join(
+                f"{'.'.join(str(part) for part in problem['loc'][1:])} {problem['msg']}".strip()
+                for problem in error.errors(include_input=False, include_url=False)
+            )
+            keys.say(f"{prefix}type", "refused", f"{made['type']} does not take these options: {said}", None)
+            return None
+    keys.say(f"{prefix}type", "carried", f"transforms: {made['type']}")
+    for option in options:
+        keys.say(prefix + option, "carried", f"transforms: {made['type']}")
+    return made
+
+
+def _unwrap(keys: Keys, alias: str, options: dict[str, str]) -> dict[str, Any]:
+    """Debezium's own transform that takes the row out of its envelope."""
+    prefix = f"transforms.{alias}."
+    mode = options.get("delete.handling.mode", options.get("delete.tombstone.handling.mode", "drop")).lower()
+    rewrites = mode.startswith("rewrite")
+    keys.say(f"{prefix}type", "changed", "transforms: DebeziumTransform, which also adds the struct _cdc", None)
+    for name in options:
+        if name in ("delete.handling.mode", "delete.tombstone.handling.mode"):
+            keys.say(prefix + name, "carried", "transforms: DebeziumTransform, delete.handling")
+        elif name == "drop.tombstones":
+            keys.say(prefix + name, "carried", "tombstones are filtered, as the sink ignores them")
+        else:
+            by_hand = "the struct _cdc has op, ts, source; take columns from it: from: [_cdc, op]"
+            keys.say(prefix + name, "not_supported", "DebeziumTransform has no such option", by_hand)
+    return {"type": "DebeziumTransform", "delete.handling": "rewrite" if rewrites else "drop"}
+
+
+def _infers(made: dict[str, Any]) -> bool:
+    return made["type"] == "JsonToMap" and str(made.get("json.root", "false")).lower() != "true"
+
+
+def _inferring(keys: Keys, alias: str, reads_text: bool) -> None:
+    key = f"transforms.{alias}.type"
+    if reads_text:
+        keys.say(key, "changed", "value.format: json, whose types the columns declare; the sink guesses them per record")
+        for option in keys.below(f"transforms.{alias}."):
+            keys.say(f"transforms.{alias}.{option}", "carried", "value.format: json")
+        return
+    by_hand = "write {type: JsonToMap, types: 'struct<…>'} with the fields to take"
+    keys.say(key, "refused", "types are declared, not guessed for each record", by_hand)
+
+
+def _when(
+    keys: Keys, alias: str, options: dict[str, str], predicates: dict[str, dict[str, Any] | None]
+) -> dict[str, Any] | None:
+    prefix = f"transforms.{alias}."
+    name, negate = options.pop("predicate", None), options.pop("negate", "false").lower() == "true"
+    if name is None:
+        return None
+    if name not in predicates:
+        keys.say(f"{prefix}predicate", "refused", "predicates does not name this one", "name it under predicates")
+        return None
+    keys.say(f"{prefix}predicate", "carried", "transforms: when")
+    keys.say(f"{prefix}negate", "carried", "transforms: when.negate")
+    made = predicates[name]
+    return {**made, **({"negate": True} if negate else {})} if made else None
+
+
+def _predicate(keys: Keys, alias: str) -> dict[str, Any] | None:
+    prefix = f"predicates.{alias}."
+    options = keys.below(prefix)
+    name = (options.pop("type", "")).removeprefix(f"{_KAFKA}predicates.")
+    expected = {"TopicNameMatches": {"pattern"}, "HasHeaderKey": {"name"}, "RecordIsTombstone": set[str]()}
+    if name not in expected or options.keys() != expected[name]:
+        keys.say(f"{prefix}type", "refused", "not a predicate of Kafka Connect's with its options", None)
+        keys.say("predicates", "refused", f"{prefix}type is missing or unusable", None)
+        return None
+    for option in ("type", *options):
+        keys.say(prefix + option, "carried", "transforms: when")
+    return {"predicate": name, **options}
+
+
+def _unused(keys: Keys, aliases: list[str], predicates: dict[str, dict[str, Any] | None]) -> None:
+    used = {keys.get(f"transforms.{alias}.predicate") for alias in aliases}
+    for name in predicates.keys() - used:
+        for option in keys.below(f"predicates.{name}."):
+            keys.say(f"predicates.{name}.{option}", "changed", "no transform names it, so it has no effect there either")
+    for alias in aliases:
+        if f"transforms.{alias}.negate" in keys:
+            keys.say(f"transforms.{alias}.negate", "changed", "without a predicate it has no effect")

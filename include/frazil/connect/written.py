@@ -1,0 +1,73 @@
+"""Imported pipelines and settings as YAML, with a comment at every hole that somebody has to fill."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from frazil.connect.findings import Finding
+from frazil.connect.importing import Imported
+
+_WIDTH = 118
+_HOLES = {
+    "    columns: {}": "name the columns: name -> type; the connector takes them from the table",
+    "  fields: []": "say what a value holds before the transforms: {name: type}",
+    "destinations: []": "name every table that the field may name, with its columns",
+}
+"""Lines that validation refuses, and what to write there."""
+
+
+def pipeline_text(imported: Imported) -> str:
+    """The pipeline file: what is to be done by hand first, then the keys."""
+    lines = _yaml(imported.pipeline).splitlines()
+    marked = [f"{line}  # {_HOLES[line]}" if line in _HOLES else line for line in lines]
+    return "\n".join([*_header(imported), *marked, ""])
+
+
+def settings_text(settings: Mapping[str, Any], imported: Sequence[Imported]) -> str:
+    """The settings file, with the variables that it reads."""
+    variables = {name: what for of in imported for name, what in of.variables.items()}
+    written = _yaml(dict(settings))
+    told = [f"#   {name}: {what}" for name, what in sorted(variables.items()) if f"${{env:{name}}}" in written]
+    head = ["# Carried over from Kafka Connect. Secrets are not in here; set these environment variables:", *told]
+    return "\n".join([*(head if told else ["# Carried over from Kafka Connect."]), "", written])
+
+
+def holes(imported: Imported) -> list[str]:
+    """What has to be filled in before `frazil validate` takes the file."""
+    lines = _yaml(imported.pipeline).splitlines()
+    return list(dict.fromkeys(f"{line.strip()}  # {_HOLES[line]}" for line in lines if line in _HOLES))
+
+
+def _header(imported: Imported) -> Iterator[str]:
+    yield f"# Carried over from the connector {_one_line(imported.connector)} of Kafka Connect."
+    open_ends = [of for of in imported.findings if of.outcome in ("not_supported", "unknown")]
+    changed = [of for of in imported.findings if of.outcome == "changed" and of.by_hand]
+    if open_ends or changed:
+        yield "# To do by hand, or to know:"
+    for finding in (*open_ends, *changed):
+        yield from _finding(finding)
+    yield ""
+
+
+def _finding(finding: Finding) -> Iterator[str]:
+    yield f"# - {_one_line(finding.key)}: {_one_line(finding.message)}"
+    if finding.by_hand:
+        yield f"#   {_one_line(finding.by_hand)}"
+
+
+def _one_line(text: str) -> str:
+    return "".join(sign if sign.isprintable() else " " for sign in text)
+
+
+def _yaml(of: Mapping[str, Any]) -> str:
+    return yaml.dump(dict(of), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH)
+
+
+class _Dumper(yaml.SafeDumper):
+    """YAML without anchors: the same properties of two tables are written twice."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - PyYAML's signature
+        return True
