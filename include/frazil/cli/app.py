@@ -20,6 +20,7 @@ from frazil.cli import (
     dead_letters,
     demo,
     history,
+    import_connector,
     lag,
     produce,
     replay,
@@ -63,6 +64,13 @@ _COMMANDS: tuple[tuple[Callable[..., Any], tuple[str, ...]], ...] = (
         ),
     ),
     (validate.validate, ("frazil validate", "frazil validate include/pipelines/pizzas.yaml")),
+    (
+        import_connector.import_connector,
+        (
+            "frazil import-connector orders-sink.json --worker connect-distributed.properties",
+            "frazil import-connector orders-sink.json --worker worker.properties --catalog lake --positions connect",
+        ),
+    ),
     (run.plan, ("frazil plan pizzas", "frazil plan pizzas --json")),
     (run.run, ("frazil run pizzas", "frazil run pizzas --json", "frazil run pizzas --dry-run --from earliest")),
     (history.history, ("frazil history pizzas", "frazil history pizzas --files", "frazil history pizzas --json")),

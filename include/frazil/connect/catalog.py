@@ -40,7 +40,9 @@ def catalog(keys: Keys, secrets: Secrets) -> CatalogPart:
     written = keys.get("iceberg.catalog")
     if not given:
         by_hand = "give the properties iceberg.catalog.*"
-        keys.say("iceberg.catalog", "refused", "the sink refuses a configuration without properties of its catalog", by_hand)
+        keys.say(
+            "iceberg.catalog", "refused", "the sink refuses a configuration without properties of its catalog", by_hand
+        )
         return CatalogPart("iceberg", {})
     is_class = written is not None and re.fullmatch(r"(\w+\.){2,}[A-Z]\w*", written) is not None
     name = "iceberg" if written is None or is_class else written
@@ -81,8 +83,12 @@ def _jdbc(keys: Keys, given: dict[str, str], secrets: Secrets) -> dict[str, Any]
     if "jdbc.schema-version" in given and version == "V1":
         keys.say(f"{_PREFIX}jdbc.schema-version", "carried", "Spark and PyIceberg use V1")
     elif version != "V1":
-        message = "Frazil's Spark uses schema version V1 of the catalog's tables; the sink's are V0 unless told otherwise"
-        keys.say(f"{_PREFIX}jdbc.schema-version", "changed", message, "set jdbc.schema-version=V1 once, which adds a column")
+        message = (
+            "Frazil's Spark uses schema version V1 of the catalog's tables; the sink's are V0 unless told otherwise"
+        )
+        keys.say(
+            f"{_PREFIX}jdbc.schema-version", "changed", message, "set jdbc.schema-version=V1 once, which adds a column"
+        )
         keys.note(message + ".")
     if "warehouse" not in given:
         given = {**given, "warehouse": ""}
@@ -99,7 +105,9 @@ def _sqlalchemy(keys: Keys, given: dict[str, str], secrets: Secrets) -> str:
     dialect, _, rest = uri.removeprefix("jdbc:").partition(":")
     if dialect not in _DIALECTS:
         if "uri" in given:
-            keys.say(f"{_PREFIX}uri", "not_supported", "a database whose address is not known here", f"catalogs: uri: {what}")
+            keys.say(
+                f"{_PREFIX}uri", "not_supported", "a database whose address is not known here", f"catalogs: uri: {what}"
+            )
         return secrets.hide("uri", None, what)
     user, password = given.get("jdbc.user"), given.get("jdbc.password")
     for name in ("jdbc.user", "jdbc.password"):
@@ -132,7 +140,9 @@ def _warehouse(keys: Keys, given: dict[str, str], secrets: Secrets) -> dict[str,
     _say_carried(keys, given, "warehouse")
     what = "where table data is stored"
     written = given["warehouse"]
-    return {"warehouse": secrets.value("warehouse", written, what) if written else secrets.hide("warehouse", None, what)}
+    return {
+        "warehouse": secrets.value("warehouse", written, what) if written else secrets.hide("warehouse", None, what)
+    }
 
 
 def _rest_of(keys: Keys, given: dict[str, str], secrets: Secrets) -> dict[str, Any]:
@@ -148,7 +158,11 @@ def _rest_of(keys: Keys, given: dict[str, str], secrets: Secrets) -> dict[str, A
         else:
             place = "catalogs: properties" + (", from the environment" if made[name] != value else "")
             keys.say(key, "carried", place)
-    if any(name.startswith(("s3.", "client.region")) for name in given) and "s3.region" not in given and "client.region" in given:
+    if (
+        any(name.startswith(("s3.", "client.region")) for name in given)
+        and "s3.region" not in given
+        and "client.region" in given
+    ):
         made["s3.region"] = made["client.region"]
     return {"properties": made} if made else {}
 

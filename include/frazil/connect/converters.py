@@ -35,7 +35,12 @@ _URL: Final = "schema.registry.url"
 _USER: Final = ("basic.auth.user.info", "schema.registry.basic.auth.user.info")
 _CLIENT: Final = (
     *("bearer.auth.credentials.source", "bearer.auth.token", "bearer.auth.client.id", "bearer.auth.client.secret"),
-    *("bearer.auth.scope", "bearer.auth.issuer.endpoint.url", "bearer.auth.logical.cluster", "bearer.auth.identity.pool.id"),
+    *(
+        "bearer.auth.scope",
+        "bearer.auth.issuer.endpoint.url",
+        "bearer.auth.logical.cluster",
+        "bearer.auth.identity.pool.id",
+    ),
 )
 """Properties that confluent-kafka's client of the registry has under the same names."""
 
@@ -133,13 +138,17 @@ def _registered(of: Keys, name: str, options: dict[str, str], registry: str, sec
             properties[option] = secrets.value(option, value, f"property {option} of the Schema Registry's client")
             of.say(key, "carried", f"registries: properties.{option}")
         elif option in _WRITERS:
-            of.say(key, "changed", "for writers, or for Kafka Connect's own types: a value is read by the schema it names")
+            of.say(
+                key, "changed", "for writers, or for Kafka Connect's own types: a value is read by the schema it names"
+            )
         elif plain.startswith("ssl."):
             by_hand = "registries: ca_file, certificate_file, key_file and key_password, PEM files"
             of.say(key, "not_supported", "keystores of Java are not read", by_hand)
-        elif plain.startswith("proxy.") or plain == "url" or option in (*_USER, "basic.auth.credentials.source"):
+        elif plain.startswith("proxy.") and option != _URL:
             of.say(key, "changed", "set registries: properties.proxy, if there is a proxy")
-    return Decoding({"format": name, "registry": registry}, {**entry, "properties": properties} if properties else entry)
+    return Decoding(
+        {"format": name, "registry": registry}, {**entry, "properties": properties} if properties else entry
+    )
 
 
 def _source_of_credentials(of: Keys, options: dict[str, str], entry: dict[str, Any], secrets: Secrets) -> None:
@@ -148,7 +157,7 @@ def _source_of_credentials(of: Keys, options: dict[str, str], entry: dict[str, A
         return
     kind = options[name].upper()
     key = f"value.converter.{name}"
-    if kind == "USER_INFO" or kind == "URL":
+    if kind in ("USER_INFO", "URL"):
         of.say(key, "carried", "registries: user_info, or user and password in the url")
         return
     entry.setdefault("user_info", secrets.hide("user_info", None, "user:password of the Schema Registry"))

@@ -99,11 +99,11 @@ class Imported:
         return any(found.outcome == "refused" for found in self.findings)
 
 
-def import_connector(connector: Connector, known: Known, names: Names = Names()) -> Imported:  # noqa: B008 - frozen
+def import_connector(connector: Connector, known: Known, names: Names = Names()) -> Imported:
     """Turn one connector into a pipeline. Nothing is read or written; nothing of it raises."""
     keys, worker = Keys(connector.config), Keys(known.worker, "worker: ")
     if not _is_sink(keys):
-        return _result(connector, keys, Keys({}), {}, {}, ())
+        return _result(connector, (keys, Keys({})), {}, {}, ())
     return _imported(connector, known, names, keys, worker)
 
 
@@ -140,8 +140,10 @@ def _imported(connector: Connector, known: Known, names: Names, keys: Keys, work
     keys.note(source.starts_anew(pipeline["start"]))
     catalog.hadoop(keys)
     source.framework(keys)
-    used = [of for of, entry in zip(secrets, (known.cluster, known.catalog, known.registry), strict=True) if entry is None]
-    return _result(connector, keys, worker, pipeline, settings, used, routes.tables)
+    used = [
+        of for of, entry in zip(secrets, (known.cluster, known.catalog, known.registry), strict=True) if entry is None
+    ]
+    return _result(connector, (keys, worker), pipeline, settings, used)
 
 
 def pipeline_name(connector: str) -> str:
@@ -157,9 +159,13 @@ def _is_sink(keys: Keys) -> bool:
         return True
     kind = "connector.class"
     if of is None:
-        keys.say(kind, "refused", "no connector.class, so nothing tells what this is", f"expected {APACHE} or {TABULAR}")
+        keys.say(
+            kind, "refused", "no connector.class, so nothing tells what this is", f"expected {APACHE} or {TABULAR}"
+        )
         return False
-    what = OTHERS.get(of) or ("reads a database's log into Kafka" if ".debezium.connector." in of else "is no Iceberg sink")
+    what = OTHERS.get(of) or (
+        "reads a database's log into Kafka" if ".debezium.connector." in of else "is no Iceberg sink"
+    )
     message = f"{of} {what}: only the Iceberg sink is imported"
     keys.say(kind, "refused", message, f"expected {APACHE} or {TABULAR}")
     for name in list(keys.unsaid()):
@@ -182,25 +188,24 @@ def _value(keys: Keys, value: dict[str, Any], chain: transforms.Chain) -> dict[s
 
 def _result(
     connector: Connector,
-    keys: Keys,
-    worker: Keys,
+    of: tuple[Keys, Keys],
     pipeline: dict[str, Any],
     settings: dict[str, dict[str, Any]],
     secrets: Sequence[Secrets],
-    destinations: Sequence[str] = (),
 ) -> Imported:
+    keys, worker = of
     refused = keys.is_refused or worker.is_refused
-    findings = (*keys.close(destinations), *close_worker(worker))
+    tables = [destination["table"] for destination in pipeline.get("destinations", ())]
     return Imported(
         connector=connector.name,
         file=connector.file,
         pipeline={} if refused else pipeline,
         settings={} if refused else settings,
-        findings=findings,
-        notes=tuple([*keys.notes, *worker.notes]),
-        variables={name: what for of in secrets for name, what in of.described.items()},
-        values={name: value for of in secrets for name, value in of.known.items()},
-        positions=None if refused else _standing(connector, keys, destinations),
+        findings=(*keys.close(tables), *close_worker(worker)),
+        notes=(*keys.notes, *worker.notes),
+        variables={name: what for one in secrets for name, what in one.described.items()},
+        values={name: value for one in secrets for name, value in one.known.items()},
+        positions=None if refused else _standing(connector, keys, tables),
     )
 
 

@@ -42,14 +42,42 @@ _HANDLED: Final = (
 )
 
 _NO_EFFECT: Final = (
-    *("group.id", "group.instance.id", "enable.auto.commit", "auto.commit.interval.ms", "partition.assignment.strategy"),
+    *(
+        "group.id",
+        "group.instance.id",
+        "enable.auto.commit",
+        "auto.commit.interval.ms",
+        "partition.assignment.strategy",
+    ),
     *("session.timeout.ms", "heartbeat.interval.ms", "max.poll.records", "max.poll.interval.ms", "client.id"),
     *("request.timeout.ms", "default.api.timeout.ms", "retry.backoff.ms", "reconnect.backoff.ms", "group.protocol"),
     *("reconnect.backoff.max.ms", "key.deserializer", "value.deserializer", "interceptor.classes", "metric.reporters"),
-    *("allow.auto.create.topics", "check.crcs", "exclude.internal.topics", "metrics.num.samples", "metadata.recovery.strategy"),
-    *("metrics.recording.level", "metrics.sample.window.ms", "socket.connection.setup.timeout.ms", "security.providers"),
-    *("ssl.protocol", "ssl.enabled.protocols", "ssl.provider", "ssl.keymanager.algorithm", "ssl.trustmanager.algorithm"),
-    *("ssl.secure.random.implementation", "ssl.engine.factory.class", "enable.metrics.push", "auto.include.jmx.reporter"),
+    *(
+        "allow.auto.create.topics",
+        "check.crcs",
+        "exclude.internal.topics",
+        "metrics.num.samples",
+        "metadata.recovery.strategy",
+    ),
+    *(
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+        "socket.connection.setup.timeout.ms",
+        "security.providers",
+    ),
+    *(
+        "ssl.protocol",
+        "ssl.enabled.protocols",
+        "ssl.provider",
+        "ssl.keymanager.algorithm",
+        "ssl.trustmanager.algorithm",
+    ),
+    *(
+        "ssl.secure.random.implementation",
+        "ssl.engine.factory.class",
+        "enable.metrics.push",
+        "auto.include.jmx.reporter",
+    ),
 )
 """Properties of the Java client that nothing here has a use for."""
 
@@ -77,7 +105,12 @@ def librdkafka(given: Mapping[str, str], secrets: Secrets, say: Say) -> dict[str
         elif name in _NO_EFFECT:
             say(name, "changed", "Frazil's reader sets this itself, or has no use for it", None)
         elif name not in _HANDLED:
-            say(name, "not_supported", "librdkafka may have no such property", "look it up in librdkafka's CONFIGURATION.md")
+            say(
+                name,
+                "not_supported",
+                "librdkafka may have no such property",
+                "look it up in librdkafka's CONFIGURATION.md",
+            )
     _endpoint(given, made, say)
     _login(given, made, secrets, say)
     _trust(given, made, secrets, say)
@@ -101,26 +134,37 @@ def _login(given: Mapping[str, str], made: dict[str, str], secrets: Secrets, say
     if "sasl.jaas.config" not in given:
         return
     text = given["sasl.jaas.config"]
-    options = {found["name"]: found["quoted"] if found["bare"] is None else found["bare"] for found in _LOGIN.finditer(text)}
+    options = {
+        found["name"]: found["quoted"] if found["bare"] is None else found["bare"] for found in _LOGIN.finditer(text)
+    }
     pairs = {"username": "sasl.username", "password": "sasl.password"}
     if mechanism == "OAUTHBEARER":
         pairs = {"clientId": "sasl.oauthbearer.client.id", "clientSecret": "sasl.oauthbearer.client.secret"}
         made["sasl.oauthbearer.method"] = "oidc"
     if "${" in text.partition(" ")[0] or not pairs.keys() <= options.keys():
         if mechanism in ("GSSAPI", ""):
-            by_hand = "set sasl.kerberos.principal and sasl.kerberos.keytab, or what the mechanism needs, under properties"
+            by_hand = (
+                "set sasl.kerberos.principal and sasl.kerberos.keytab, or what the mechanism needs, under properties"
+            )
             say("sasl.jaas.config", "not_supported", "it names no user and password", by_hand)
             return
         options = {}
     for option, name in pairs.items():
         made[name] = secrets.hide(name, options.get(option), f"{option} of sasl.jaas.config")
-    say("sasl.jaas.config", "carried", f"clusters: properties.{' and '.join(pairs.values())}, from the environment", None)
+    say(
+        "sasl.jaas.config",
+        "carried",
+        f"clusters: properties.{' and '.join(pairs.values())}, from the environment",
+        None,
+    )
 
 
 def _trust(given: Mapping[str, str], made: dict[str, str], secrets: Secrets, say: Say) -> None:
     kind = given.get("ssl.truststore.type", "JKS").upper()
     if "ssl.truststore.certificates" in given:
-        made["ssl.ca.pem"] = secrets.hide("ssl.ca.pem", given["ssl.truststore.certificates"], "certificates to trust, PEM")
+        made["ssl.ca.pem"] = secrets.hide(
+            "ssl.ca.pem", given["ssl.truststore.certificates"], "certificates to trust, PEM"
+        )
         say("ssl.truststore.certificates", "carried", "clusters: properties.ssl.ca.pem, from the environment", None)
     if "ssl.truststore.location" in given:
         if kind == "PEM":
@@ -149,13 +193,22 @@ def _identity(given: Mapping[str, str], made: dict[str, str], secrets: Secrets, 
         say("ssl.keystore.location", "carried", "clusters: properties.ssl.certificate.location, ssl.key.location", None)
     elif location is not None:
         is_pkcs12 = kind == "PKCS12" or location.endswith((".p12", ".pfx"))
-        written = secrets.value("ssl.keystore.location", location, "file of the keystore") if is_pkcs12 else None
-        made["ssl.keystore.location"] = written or secrets.hide("ssl_keystore_location", None, "keystore, PKCS#12")
+        made["ssl.keystore.location"] = (
+            secrets.value("ssl.keystore.location", location, "file of the keystore")
+            if is_pkcs12
+            else secrets.hide("ssl_keystore_location", None, "keystore, PKCS#12")
+        )
         outcome = "carried" if is_pkcs12 else "not_supported"
-        by_hand = None if is_pkcs12 else "keytool -importkeystore -deststoretype PKCS12 …, and name that file in the variable"
+        by_hand = (
+            None if is_pkcs12 else "keytool -importkeystore -deststoretype PKCS12 …, and name that file in the variable"
+        )
         say("ssl.keystore.location", outcome, "clusters: properties.ssl.keystore.location, which is PKCS#12", by_hand)
     if "ssl.keystore.type" in given:
         say("ssl.keystore.type", "changed", "librdkafka reads PKCS#12, or PEM", None)
     if "ssl.keystore.password" in given:
-        made["ssl.keystore.password"] = secrets.hide("ssl.keystore.password", given["ssl.keystore.password"], "its password")
-        say("ssl.keystore.password", "carried", "clusters: properties.ssl.keystore.password, from the environment", None)
+        made["ssl.keystore.password"] = secrets.hide(
+            "ssl.keystore.password", given["ssl.keystore.password"], "its password"
+        )
+        say(
+            "ssl.keystore.password", "carried", "clusters: properties.ssl.keystore.password, from the environment", None
+        )

@@ -61,9 +61,24 @@ def _clashes(kind: str, made: Imported, resolved: Mapping[tuple[str, str], Any])
 
 
 def _with_values(entry: Any, values: Mapping[str, str]) -> Any:
-    if isinstance(entry, dict):
-        return {name: _with_values(inner, values) for name, inner in entry.items()}
-    return _REFERENCE.sub(lambda found: values.get(found[1], found[0]), entry) if isinstance(entry, str) else entry
+    return with_values(entry, values)[0]
+
+
+def with_values(entry: Any, values: Mapping[str, str]) -> tuple[Any, set[str]]:
+    """An entry with its references to variables filled in, and the names of variables that have no value."""
+    missing: set[str] = set()
+
+    def fill(of: Any) -> Any:
+        if isinstance(of, dict):
+            return {name: fill(inner) for name, inner in of.items()}
+        return _REFERENCE.sub(value, of) if isinstance(of, str) else of
+
+    def value(found: re.Match[str]) -> str:
+        if found[1] not in values:
+            missing.add(found[1])
+        return values.get(found[1], found[0])
+
+    return fill(entry), missing
 
 
 def _twice(made: Imported) -> Imported:

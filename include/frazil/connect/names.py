@@ -32,7 +32,12 @@ LEGACY: Final = MappingProxyType(
 """Old spellings of Tabular's early releases, and what they are called now."""
 
 _LEGACY_OF_TABLES: Final = MappingProxyType(
-    {"routeRegex": "route-regex", "routeValues": "route-regex", "idColumns": "id-columns", "commitBranch": "commit-branch"}
+    {
+        "routeRegex": "route-regex",
+        "routeValues": "route-regex",
+        "idColumns": "id-columns",
+        "commitBranch": "commit-branch",
+    }
 )
 
 TABLE_OPTIONS: Final = ("route-regex", "partition-by", "id-columns", "commit-branch")

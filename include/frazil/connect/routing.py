@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from frazil.connect.findings import Keys
@@ -67,7 +68,9 @@ def _dynamic(keys: Keys, static: Sequence[str], named: Sequence[str]) -> Routed:
         keys.say("iceberg.tables", "refused", both, "remove iceberg.tables, or dynamic-enabled")
         return Routed(())
     if _FIELD not in keys:
-        keys.say(_DYNAMIC, "refused", "records name their table in a field, and iceberg.tables.route-field is missing", None)
+        keys.say(
+            _DYNAMIC, "refused", "records name their table in a field, and iceberg.tables.route-field is missing", None
+        )
         return Routed(())
     mentioned = [found[0] for found in map(per_table, _per_table_names(keys)) if found]
     tables = tuple(dict.fromkeys(table for table in (*named, *mentioned) if _TABLE.fullmatch(table)))
@@ -77,7 +80,7 @@ def _dynamic(keys: Keys, static: Sequence[str], named: Sequence[str]) -> Routed:
     )
     by_hand = (
         "list every table under destinations; if values have capitals, add a transform that makes them small:"
-        " {type: Sql, select: \"* REPLACE (lower(field) AS field)\"}"
+        ' {type: Sql, select: "* REPLACE (lower(field) AS field)"}'
     )
     keys.say(_DYNAMIC, "changed", why, by_hand)
     keys.say(_FIELD, "carried", "route.field.name")
@@ -124,7 +127,9 @@ def _strangers(keys: Keys, static: Sequence[str]) -> None:
     for key in _per_table_names(keys):
         table = per_table(key)
         if table and table[0] not in static:
-            keys.say(key, "unknown", f"iceberg.tables does not name {table[0]}, so nothing reads it", None)
+            near = get_close_matches(table[0], static, 1, 0.75)
+            hint = f"did you mean {near[0]}?" if near else None
+            keys.say(key, "unknown", f"iceberg.tables does not name {table[0]}, so nothing reads it", hint)
 
 
 def _per_table_names(keys: Keys) -> list[str]:

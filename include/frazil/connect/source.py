@@ -17,6 +17,7 @@ _COMMIT_INTERVAL_MS = 300_000
 """The sink's default."""
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_MILLISECONDS = re.compile(r"[0-9]{1,15}")
 _RESET = "auto.offset.reset"
 _ISOLATION = "isolation.level"
 
@@ -57,7 +58,9 @@ def start(keys: Keys, worker: Keys) -> str:
             place = given
             of.say(name, "carried", f"start: {given}")
         elif given is not None:
-            of.say(name, "not_supported", "a first start is earliest, latest, an instant or offsets", "write start by hand")
+            of.say(
+                name, "not_supported", "a first start is earliest, latest, an instant or offsets", "write start by hand"
+            )
     return place
 
 
@@ -65,7 +68,9 @@ def starts_anew(place: str) -> str:
     """What a start without positions does to tables that the connector has been writing."""
     if place == "earliest":
         return "start: earliest lands again what the connector landed. --positions connect starts where it stopped."
-    return "start: latest leaves out what came since the connector stopped. --positions connect starts where it stopped."
+    return (
+        "start: latest leaves out what came since the connector stopped. --positions connect starts where it stopped."
+    )
 
 
 def interval(keys: Keys) -> str:
@@ -73,7 +78,7 @@ def interval(keys: Keys) -> str:
     name = "iceberg.control.commit.interval-ms"
     given = keys.get(name)
     milliseconds = _COMMIT_INTERVAL_MS
-    if given is not None and (not given.isascii() or not given.isdecimal() or len(given) > 15):
+    if given is not None and not _MILLISECONDS.fullmatch(given):
         keys.say(name, "refused", "not a number of milliseconds", None)
     elif given is not None:
         milliseconds = int(given)
@@ -127,7 +132,9 @@ def _bootstrap(keys: Keys, worker: Keys, secrets: Secrets) -> str:
         of.say(name, "carried", "clusters: bootstrap_servers")
     if found:
         return secrets.value("bootstrap_servers", found[0][2], "brokers, host:port with commas")
-    keys.note("No worker file was given, so nothing tells where the brokers are: the settings take them from the environment.")
+    keys.note(
+        "No worker file was given, so nothing tells where the brokers are: the settings take them from the environment."
+    )
     return secrets.hide("bootstrap_servers", None, "brokers, host:port with commas")
 
 

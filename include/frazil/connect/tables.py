@@ -129,7 +129,9 @@ def _policies(keys: Keys) -> None:
         keys.say("iceberg.tables.cdc-field", "not_supported", why, _SWITCHES["iceberg.tables.upsert-mode-enabled"][1])
     if "iceberg.tables.default-commit-branch" in keys:
         why = "rows land on main"
-        keys.say("iceberg.tables.default-commit-branch", "not_supported", why, "let readers take main, or keep the connector")
+        keys.say(
+            "iceberg.tables.default-commit-branch", "not_supported", why, "let readers take main, or keep the connector"
+        )
     if "iceberg.tables.default-id-columns" in keys:
         keys.say("iceberg.tables.default-id-columns", "not_supported", *_NO_IDENTITY)
 

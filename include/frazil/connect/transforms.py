@@ -65,7 +65,7 @@ def chain(keys: Keys, value_format: str | None) -> Chain:
             continue
         if _infers(made):
             reads_text = not steps and value_format == "string" and "when" not in made
-            _inferring(keys, alias, reads_text)
+            _inferring(keys, alias, reads_text=reads_text)
             continue
         if made.get("target") == "key" and not has_key:
             why = "keys are not decoded, so there is nothing to work on; left out"
@@ -127,7 +127,9 @@ def _options(keys: Keys, alias: str, name: str, options: dict[str, str]) -> dict
     if name == "ExtractField" and "field.syntax.version" not in made:
         made["field.syntax.version"] = "V1"  # their default; ours is V2
     if name == "DmsTransform":
-        keys.note("DmsTransform writes the struct _cdc {op, ts, source}; the sink's early releases wrote _cdc_op and the like.")
+        keys.note(
+            "DmsTransform writes the struct _cdc {op, ts, source}; the sink's early releases wrote _cdc_op and the like."
+        )
     return made
 
 
@@ -170,10 +172,12 @@ def _infers(made: dict[str, Any]) -> bool:
     return made["type"] == "JsonToMap" and str(made.get("json.root", "false")).lower() != "true"
 
 
-def _inferring(keys: Keys, alias: str, reads_text: bool) -> None:
+def _inferring(keys: Keys, alias: str, *, reads_text: bool) -> None:
     key = f"transforms.{alias}.type"
     if reads_text:
-        keys.say(key, "changed", "value.format: json, whose types the columns declare; the sink guesses them per record")
+        keys.say(
+            key, "changed", "value.format: json, whose types the columns declare; the sink guesses them per record"
+        )
         for option in keys.below(f"transforms.{alias}."):
             keys.say(f"transforms.{alias}.{option}", "carried", "value.format: json")
         return
@@ -215,7 +219,9 @@ def _unused(keys: Keys, aliases: list[str], predicates: dict[str, dict[str, Any]
     used = {keys.get(f"transforms.{alias}.predicate") for alias in aliases}
     for name in predicates.keys() - used:
         for option in keys.below(f"predicates.{name}."):
-            keys.say(f"predicates.{name}.{option}", "changed", "no transform names it, so it has no effect there either")
+            keys.say(
+                f"predicates.{name}.{option}", "changed", "no transform names it, so it has no effect there either"
+            )
     for alias in aliases:
         if f"transforms.{alias}.negate" in keys:
             keys.say(f"transforms.{alias}.negate", "changed", "without a predicate it has no effect")

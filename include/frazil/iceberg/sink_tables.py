@@ -69,5 +69,7 @@ def _declared(of: IcebergType, where: str) -> str:
             return f"struct<{', '.join(inner)}>"
     declared = plain_types().get(of)
     if declared is None:
-        raise Terminal(f"{where}: the type {of} can't be declared", next_step="leave the column out: name the others by --columns")
+        raise Terminal(
+            f"{where}: the type {of} can't be declared", next_step="leave the column out: name the others by --columns"
+        )
     return declared

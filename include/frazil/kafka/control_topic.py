@@ -91,8 +91,7 @@ def _files_written(partition: int, offset: int, event: Any) -> FilesWritten | No
     payload = event["payload"]
     table = payload["table_reference"] if "table_reference" in payload else _first(payload, "table_name", "tableName")
     files = sum(
-        len(_first(payload, *names) or ())
-        for names in (("data_files", "dataFiles"), ("delete_files", "deleteFiles"))
+        len(_first(payload, *names) or ()) for names in (("data_files", "dataFiles"), ("delete_files", "deleteFiles"))
     )
     name = ".".join([*table["namespace"], table["name"]])
     return FilesWritten(partition, offset, str(_first(event, "group_id", "groupId")), name, files)
@@ -113,7 +112,9 @@ def _without_name_spaces(schema: Any) -> Any:
         if key in made:
             made[key] = _without_name_spaces(made[key])
     if "fields" in made:
-        made["fields"] = [{"name": field["name"], "type": _without_name_spaces(field["type"])} for field in made["fields"]]
+        made["fields"] = [
+            {"name": field["name"], "type": _without_name_spaces(field["type"])} for field in made["fields"]
+        ]
     if schema.get("type") in _NAMED and "name" in made:
         made["name"] = str(made["name"]).rpartition(".")[2]
     return made

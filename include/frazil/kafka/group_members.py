@@ -22,4 +22,5 @@ def count_members(cluster: Cluster, group: str) -> int:
 
 def _described(asked: Admin, group: str) -> ConsumerGroupDescription:
     futures = asked.client.describe_consumer_groups([group], request_timeout=REQUEST_SECONDS)
-    return asked.answer(futures[group])
+    described: ConsumerGroupDescription = asked.answer(futures[group])
+    return described
