@@ -107,7 +107,7 @@ def _show(written: "Written") -> None:
     from rich.text import Text
 
     for imported, file in written.pipelines:
-        console.headline(f"{imported.connector}  {file or 'refused, nothing is written'}")
+        console.headline(f"{imported.connector} ({imported.file})  {file or 'refused, nothing is written'}")
         for outcome, (title, style) in _TITLES.items():
             found = [finding for finding in imported.findings if finding.outcome == outcome]
             if found:
@@ -136,6 +136,7 @@ def _end(written: "Written") -> None:
         for name, what in sorted(written.variables.items()):
             console.say(f"  {name}: {what}")
     refused = sum(imported.is_refused for imported, _ in written.pipelines)
-    console.say(f"{len(written.pipelines)} connectors, {f'{refused} refused' if refused else 'all imported'}")
+    total = len(written.pipelines)
+    console.say(f"{total} connector{'s'[: total != 1]}, {f'{refused} refused' if refused else 'all imported'}")
     if refused < len(written.pipelines):
         console.say("next: fill in what is missing, then check: frazil validate FILE")

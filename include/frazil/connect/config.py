@@ -41,7 +41,8 @@ def read_connectors(text: str, file: str) -> list[Connector]:
     Raises:
         UnreadableConfig: It is neither.
     """
-    if not file.endswith(".properties") and text.lstrip("\ufeff \t\r\n")[:1] in ("{", "["):
+    looks_so = not file.endswith(".properties") and text.lstrip("\ufeff \t\r\n")[:1] in ("{", "[")
+    if file.endswith(".json") or looks_so:
         given = _json(text)
         return [Connector(file, _flat(item)) for item in (given if isinstance(given, list) else [given])]
     return [Connector(file, read_properties(text))]

@@ -19,6 +19,9 @@ _COMMIT_INTERVAL_MS = 300_000
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _MILLISECONDS = re.compile(r"[0-9]{1,15}")
 _RESET = "auto.offset.reset"
+_OWN = ("group.id", "client.id")
+"""Names of clients that a worker file has for the worker itself."""
+
 _ISOLATION = "isolation.level"
 
 
@@ -95,7 +98,7 @@ def interval(keys: Keys) -> str:
 
 def cluster(keys: Keys, worker: Keys, secrets: Secrets) -> dict[str, Any]:
     """The cluster's entry in the settings file: the worker's clients, the connector's overrides above them."""
-    shared = {name: value for name, value in worker.below("").items() if is_client_property(name)}
+    shared = {name: value for name, value in worker.below("").items() if is_client_property(name) and name not in _OWN}
     consumers = {**worker.below("consumer."), **keys.below("consumer.override.")}
     given = {**shared, **consumers}
     for name in ("bootstrap.servers", _RESET, _ISOLATION):

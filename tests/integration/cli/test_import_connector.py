@@ -1,0 +1,200 @@
+"""A stopped connector is taken over where it stopped: from its real control events, group offsets and snapshots."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
+
+from frazil.errors import Retryable, Terminal
+from frazil.iceberg.catalog import Lake
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.group import mirror_offsets
+from frazil.kafka.observe import observe
+from frazil.kafka.topics import create_topic
+from frazil.local.waiting import until
+from tests.integration.cli.conftest import Place
+from tests.sink_events import sink_events
+from tests.transactions import transactions
+
+GROUP = "connect-orders-sink"
+"""The group in the kept events."""
+
+_LANDED, _ALL = 6, 10
+"""Records that the connector landed, and all that are in the topic."""
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A connector that stopped after six of ten records, in one table of the place's catalog."""
+
+    place: Place
+    cluster: Cluster
+    control: str
+    config: Path
+
+    @property
+    def lake(self) -> Lake:
+        home = self.place.root / "home"
+        return Lake("lake", f"sqlite:///{home}/catalog.db", f"file://{home}/warehouse", {})
+
+    def commit_to_table(self, offsets: dict[int, int]) -> None:
+        """What the connector wrote, with the summary of its commit."""
+        rows = pa.table({"id": pa.array(range(_LANDED), pa.int64())})
+        summary = {f"kafka.connect.offsets.{self.control}.{GROUP}": json.dumps(offsets)}
+        self.lake.load_table("shop.orders").append(rows, snapshot_properties=summary)
+
+    def take_over(self, *options: str) -> tuple[int, dict[str, Any], str]:
+        """Import with positions; exit code, report, and what was said of a failure."""
+        names = ("--cluster", "local", "--catalog", "lake", "--positions", "connect", "--json")
+        ended = self.place.frazil("import-connector", str(self.config), *names, "--out", str(self.out), *options)
+        return ended.returncode, json.loads(ended.stdout or "{}"), ended.stderr
+
+    @property
+    def out(self) -> Path:
+        return self.place.root / "imported"
+
+    def reasons(self) -> str:
+        """Why it is refused; nothing may be written."""
+        code, report, said = self.take_over()
+        assert code == Terminal.exit_code, said
+        assert not self.out.exists()
+        return "\n".join(of["message"] for of in report["connectors"][0]["findings"] if of["outcome"] == "refused")
+
+
+@pytest.fixture
+def stopped(place: Place, broker: str) -> Stopped:
+    cluster, control = Cluster("local", {"bootstrap.servers": broker}), f"control-{uuid4().hex}"
+    create_topic(cluster, place.topic, 2)
+    create_topic(cluster, control, 1)
+    config = place.root / "orders-sink.json"
+    written = {
+        "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+        "topics": place.topic,
+        "iceberg.tables": "shop.orders",
+        "iceberg.control.topic": control,
+        "iceberg.catalog.type": "rest",
+        "iceberg.catalog.uri": "https://catalog.example.org",
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "value.converter.schemas.enable": "false",
+    }
+    config.write_text(json.dumps({"name": "orders-sink", "config": written}), encoding="utf-8")
+    made = Stopped(place, cluster, control, config)
+    made.lake.create_table("shop.orders", Schema(NestedField(1, "id", LongType(), required=False)), PartitionSpec(), {})
+    with transactions(cluster, place.topic) as orders:
+        for partition in (0, 1):
+            orders.commit([b'{"id": %d}' % number for number in range(partition, _LANDED, 2)], partition)
+        mirror_offsets(
+            cluster, GROUP, {(place.topic, partition): end for partition, end in ends(cluster, place.topic).items()}
+        )
+        for partition in (0, 1):
+            orders.commit([b'{"id": %d}' % number for number in range(_LANDED + partition, _ALL, 2)], partition)
+    return made
+
+
+def ends(cluster: Cluster, topic: str) -> dict[int, int]:
+    partitions = observe(cluster, [topic]).topics[topic].partitions
+    return {number: partition.high_watermark for number, partition in enumerate(partitions)}
+
+
+def announce(stopped: Stopped, which: str) -> int:
+    """Write the kept events into the control topic; the offset behind the last one."""
+    with transactions(stopped.cluster, stopped.control) as control:
+        control.commit([value for _, value in sink_events(which)])
+    return ends(stopped.cluster, stopped.control)[0]
+
+
+def test_a_stopped_connector_goes_on_exactly_where_it_stopped(stopped: Stopped) -> None:
+    """Imported, run once: the connector's rows and the rest, each record once."""
+    stopped.commit_to_table({0: announce(stopped, "committed")})
+
+    code, report, said = stopped.take_over()
+
+    assert code == 0, said
+    assert report["settings"] is None
+    file = Path(report["connectors"][0]["pipeline"])
+    file.write_text(file.read_text(encoding="utf-8") + "engine: inline\n", encoding="utf-8")
+    env = {"FRAZIL_PIPELINES": str(file.parent)}
+    assert "all usable" in stopped.place.succeed("validate", **env).stdout
+    stopped.place.succeed("run", "orders_sink", **env)
+    landed = stopped.lake.load_table("shop.orders").scan().to_arrow()
+    assert sorted(landed["id"].to_pylist()) == list(range(_ALL))
+
+
+def test_announced_files_that_were_never_committed_refuse(stopped: Stopped) -> None:
+    """The group is ahead of the table; starting there would lose what the files hold."""
+    stopped.commit_to_table({0: announce(stopped, "committed")})
+    announce(stopped, "pending")
+
+    assert "2 files were announced and never committed" in stopped.reasons()
+
+
+def test_a_table_that_names_no_offsets_refuses(stopped: Stopped) -> None:
+    """Nothing tells that the announced files are in."""
+    announce(stopped, "committed")
+
+    assert "names no offsets" in stopped.reasons()
+
+
+def test_a_running_connector_refuses(stopped: Stopped) -> None:
+    """Its offsets move on while they are read."""
+    stopped.commit_to_table({0: announce(stopped, "committed")})
+
+    with _member(stopped):
+        assert "is running" in stopped.reasons()
+
+
+def test_a_group_that_kafka_forgot_refuses(stopped: Stopped) -> None:
+    """To begin anew would land everything twice."""
+    stopped.commit_to_table({0: announce(stopped, "committed")})
+    config = json.loads(stopped.config.read_text(encoding="utf-8"))
+    config["config"]["iceberg.connect.group-id"] = f"gone-{uuid4().hex}"
+    stopped.config.write_text(json.dumps(config), encoding="utf-8")
+
+    assert "no offsets of these topics" in stopped.reasons()
+
+
+def test_an_open_transaction_in_the_control_topic_waits(stopped: Stopped) -> None:
+    """A task that was killed may have announced files that are not decided yet."""
+    stopped.commit_to_table({0: announce(stopped, "committed")})
+
+    with transactions(stopped.cluster, stopped.control) as control:
+        control.open([value for _, value in sink_events("pending")])
+        code, _, said = stopped.take_over()
+
+    assert code == Retryable.exit_code
+    assert "a transaction is open" in said
+
+
+def test_a_foreign_record_in_the_control_topic_refuses(stopped: Stopped) -> None:
+    """A topic that is not the connector's says nothing about it."""
+    with transactions(stopped.cluster, stopped.control) as control:
+        control.commit([b"{}"])
+
+    code, _, said = stopped.take_over()
+
+    assert code == Terminal.exit_code
+    assert "not an event of the Iceberg sink" in said
+
+
+@contextmanager
+def _member(stopped: Stopped) -> Iterator[None]:
+    """Somebody who reads as the connector's group."""
+    client = Consumer({"bootstrap.servers": stopped.cluster.bootstrap_servers, "group.id": GROUP})
+    try:
+        client.subscribe([stopped.place.topic])
+        assert until(lambda: client.poll(0.1) is not None or bool(client.assignment()), 60)
+        yield
+    finally:
+        client.close()
