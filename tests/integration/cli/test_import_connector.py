@@ -46,6 +46,7 @@ class Stopped:
 
     @property
     def lake(self) -> Lake:
+        """The place's catalog."""
         home = self.place.root / "home"
         return Lake("lake", f"sqlite:///{home}/catalog.db", f"file://{home}/warehouse", {})
 
@@ -63,6 +64,7 @@ class Stopped:
 
     @property
     def out(self) -> Path:
+        """Where files go."""
         return self.place.root / "imported"
 
     def reasons(self) -> str:

@@ -16,7 +16,9 @@ from frazil.local.home import project_root
 
 Frazil = Callable[..., Any]
 
-COMMANDS = sorted(command.callback.__name__ for command in app.registered_commands if command.callback)
+COMMANDS = sorted(
+    command.callback.__name__.replace("_", "-") for command in app.registered_commands if command.callback
+)
 
 HEAVY = {
     "airflow",
@@ -35,7 +37,7 @@ HEAVY = {
 def test_no_verb_is_lost() -> None:
     """Renaming a command breaks scripts; this list is the promise."""
     assert " ".join(COMMANDS) == (
-        "demo down history lag plan produce replay reset run settle sql status up validate verify"
+        "demo down history import-connector lag plan produce replay reset run settle sql status up validate verify"
     )
 
 
@@ -52,7 +54,9 @@ def test_every_help_ends_with_an_example_that_exists(frazil: Frazil, command: st
     assert {option for example in examples for option in re.findall(r" (--[a-z-]+)", example)} <= options
 
 
-@pytest.mark.parametrize("command", ["status", "produce", "validate", "plan", "run", "history", "sql", "verify"])
+@pytest.mark.parametrize(
+    "command", ["status", "produce", "validate", "import-connector", "plan", "run", "history", "sql", "verify"]
+)
 def test_every_report_can_be_read_by_a_program(frazil: Frazil, command: str) -> None:
     """A command that reports and has no --json would be parsed by regular expressions."""
     assert "--json" in frazil(command, "--help").out

@@ -15,7 +15,7 @@ from frazil.connect.merge import import_all
 from frazil.connect.names import APACHE, CANONICAL, LEGACY, TABULAR
 from frazil.connect.written import pipeline_text, settings_text
 
-_SECRET = "hunter2-hunter2"  # noqa: S105 - what must not show up anywhere
+_SECRET = "hunter2-hunter2"
 
 _NAMES = st.sampled_from(
     [

@@ -1,0 +1,41 @@
+"""Connectors for tests: a small one with changes, imported, and what became of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from frazil.connect.config import Connector
+from frazil.connect.importing import Imported, Known, import_connector
+from frazil.connect.names import APACHE
+
+BASE = {
+    "name": "orders-sink",
+    "connector.class": APACHE,
+    "topics": "orders",
+    "iceberg.tables": "shop.orders",
+    "iceberg.catalog.type": "rest",
+    "iceberg.catalog.uri": "https://catalog.example.org",
+    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "value.converter.schemas.enable": "false",
+}
+"""The smallest connector that can run."""
+
+SMT = "org.apache.kafka.connect.transforms."
+COLUMNS = {"shop.orders": {"id": {"type": "long"}, "at": {"type": "timestamptz"}}}
+
+
+def imported(config: dict[str, str | None], known: Known | None = None) -> Imported:
+    whole = {key: value for key, value in (BASE | config).items() if value is not None}
+    return import_connector(Connector("x.json", whole), known or Known())
+
+
+def outcome(of: Imported, key: str) -> str:
+    (found,) = [finding.outcome for finding in of.findings if finding.key == key]
+    return found
+
+
+def at(of: Imported, path: str) -> Any:
+    found: Any = {**of.pipeline, "settings": of.settings}
+    for part in path.split("/"):
+        found = found[int(part)] if part.isdigit() else found.get(part)
+    return found

@@ -1,0 +1,70 @@
+"""Chains of transforms keep their meaning."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.connect.connectors import SMT, imported
+
+STEPS = {
+    "Kafka Connect's": (
+        {"transforms": "c", "transforms.c.type": f"{SMT}Cast$Value", "transforms.c.spec": "id:int64"},
+        [{"type": "Cast", "spec": "id:int64"}],
+    ),
+    "old names": (
+        {"transforms": "r", "transforms.r.type": f"{SMT}ReplaceField$Value", "transforms.r.blacklist": "a"},
+        [{"type": "ReplaceField", "exclude": "a"}],
+    ),
+    "paths are off there": (
+        {"transforms": "e", "transforms.e.type": f"{SMT}ExtractField$Value", "transforms.e.field": "a.b"},
+        [{"type": "ExtractField", "field": "a.b", "field.syntax.version": "V1"}],
+    ),
+    "a predicate": (
+        {
+            "transforms": "f",
+            "transforms.f.type": f"{SMT}Filter",
+            "transforms.f.predicate": "p",
+            "transforms.f.negate": "true",
+            "predicates": "p",
+            "predicates.p.type": f"{SMT}predicates.TopicNameMatches",
+            "predicates.p.pattern": "a.*",
+        },
+        [{"type": "Filter", "when": {"predicate": "TopicNameMatches", "pattern": "a.*", "negate": True}}],
+    ),
+    "the sink's own": (
+        {"transforms": "k", "transforms.k.type": "io.tabular.iceberg.connect.transforms.KafkaMetadataTransform"},
+        [{"type": "KafkaMetadata"}],
+    ),
+    "Debezium's": (
+        {"transforms": "u", "transforms.u.type": "io.debezium.transforms.ExtractNewRecordState"},
+        [{"type": "DebeziumTransform", "delete.handling": "drop"}],
+    ),
+    "a key that nobody decodes": (
+        {"transforms": "k", "transforms.k.type": f"{SMT}ExtractField$Key", "transforms.k.field": "id"},
+        None,
+    ),
+    "text that is JSON": (
+        {
+            "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+            "transforms": "j",
+            "transforms.j.type": "org.apache.iceberg.connect.transforms.JsonToMapTransform",
+        },
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", STEPS)
+def test_a_chain_of_transforms_keeps_its_meaning(case: str) -> None:
+    """Defaults that differ are written out, and nothing of a chain is left out without a word."""
+    config, steps = STEPS[case]
+
+    assert imported(config).pipeline.get("transforms") == steps
+
+
+def test_json_before_transforms_has_to_be_declared() -> None:
+    """A pipeline that would read nothing but nulls is refused by validation until its fields are named."""
+    chain = {"transforms": "c", "transforms.c.type": f"{SMT}Cast$Value", "transforms.c.spec": "id:int64"}
+
+    assert imported(chain).pipeline["value"]["fields"] == []
+    assert "fields" not in imported({}).pipeline["value"]
