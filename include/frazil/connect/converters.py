@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -58,15 +58,18 @@ _WRITERS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """The keys `value` of the pipeline file, and the registry of the settings file, if one is asked."""
+    """The keys `value` of the pipeline file, and the registry of the settings file, if one is asked.
+
+    `registry_url` is its address as the connector has it.
+    """
 
     value: dict[str, Any]
     registry: dict[str, Any] | None = None
+    registry_url: str | None = field(default=None, repr=False)
 
 
 def decoding(keys: Keys, worker: Keys, registry: str, secrets: Secrets) -> Decoding:
     """How values are decoded: by the connector's converter, or the worker's."""
-    _key(keys, worker)
     of = keys if "value.converter" in keys else worker
     converter = of.get("value.converter")
     if of is keys:
@@ -88,14 +91,14 @@ def decoding(keys: Keys, worker: Keys, registry: str, secrets: Secrets) -> Decod
     return Decoding({})
 
 
-def _json(of: Keys, options: dict[str, str]) -> dict[str, Any]:
+def _json(of: Keys, options: dict[str, str], half: str = "value") -> dict[str, Any]:
     with_schema = options.get("schemas.enable", "true").lower() != "false"
     made = {"format": "json-envelope" if with_schema else "json"}
-    of.say("value.converter", "carried", f"value.format: {made['format']}")
+    of.say(f"{half}.converter", "carried", f"{half}.format: {made['format']}")
     for name, value in options.items():
-        key = f"value.converter.{name}"
+        key = f"{half}.converter.{name}"
         if name == "schemas.enable":
-            of.say(key, "carried", f"value.format: {made['format']}")
+            of.say(key, "carried", f"{half}.format: {made['format']}")
         elif name == "schemas.cache.size":
             of.say(key, "changed", "no cache to size")
         elif name == "decimal.format" and value.upper() != "BASE64" and with_schema:
@@ -109,13 +112,13 @@ def _json(of: Keys, options: dict[str, str]) -> dict[str, Any]:
     return made
 
 
-def _bare(of: Keys, name: str, options: dict[str, str]) -> dict[str, Any]:
-    of.say("value.converter", "carried", f"value.format: {name}")
+def _bare(of: Keys, name: str, options: dict[str, str], half: str = "value") -> dict[str, Any]:
+    of.say(f"{half}.converter", "carried", f"{half}.format: {name}")
     encoding = options.get("encoding", "UTF-8")
     if encoding.upper().replace("-", "").replace("_", "") not in ("UTF8", "USASCII", "ASCII"):
-        of.say("value.converter.encoding", "refused", "text is read as UTF-8", "have the producer send UTF-8")
+        of.say(f"{half}.converter.encoding", "refused", "text is read as UTF-8", "have the producer send UTF-8")
     elif "encoding" in options:
-        of.say("value.converter.encoding", "carried", "UTF-8")
+        of.say(f"{half}.converter.encoding", "carried", "UTF-8")
     return {"format": name}
 
 
@@ -164,8 +167,30 @@ def _source_of_credentials(of: Keys, options: dict[str, str], entry: dict[str, A
     of.say(key, "changed", "user and password come from the environment", None)
 
 
-def _key(keys: Keys, worker: Keys) -> None:
-    why = "keys are not decoded: no column needs them, and dead letters keep their bytes"
-    for of in (keys, worker):
-        for name in of.below("key.converter"):
-            of.say(f"key.converter{name}", "changed", why)
+def key_decoding(keys: Keys, worker: Keys, value: Decoding, *, needed: bool) -> dict[str, Any] | None:
+    """The key `key` of the pipeline file, if a transform works on keys and they can be decoded."""
+    of = keys if "key.converter" in keys else worker
+    converter, options = of.get("key.converter") or "", of.below("key.converter.")
+    made = _key_format(of, converter, options, value) if needed else None
+    why = (
+        "keys are not decoded: no transform needs them, and dead letters keep their bytes"
+        if not needed
+        else "no effect"
+    )
+    for each in (keys, worker):
+        for name in each.below("key.converter"):
+            each.say(f"key.converter{name}", "carried" if made and each is of else "changed", "key" if made else why)
+    return made
+
+
+def _key_format(of: Keys, converter: str, options: dict[str, str], value: Decoding) -> dict[str, Any] | None:
+    if converter in _BARE:
+        return _bare(of, _BARE[converter], options, "key")
+    if converter == _JSON:
+        made = _json(of, options, "key")
+        # Refused by validation until somebody says what a key holds.
+        return {**made, "fields": []} if made["format"] == "json" else made
+    registry = value.value.get("registry")
+    if converter in _REGISTERED and registry is not None and options.get(_URL) == value.registry_url:
+        return {"format": _REGISTERED[converter], "registry": registry}
+    return None

@@ -115,7 +115,8 @@ def _imported(connector: Connector, known: Known, names: Names, keys: Keys, work
     cluster = source.cluster(keys, worker, secrets[0])
     lake = catalog.catalog(keys, secrets[1])
     decoding = converters.decoding(keys, worker, known.registry or names.registry, secrets[2])
-    chain = transforms.chain(keys, decoding.value.get("format"))
+    key = converters.key_decoding(keys, worker, decoding, needed=transforms.works_on_keys(keys))
+    chain = transforms.chain(keys, decoding.value.get("format"), has_key=key is not None)
     routes = routed(keys, known.tables)
     settings: dict[str, dict[str, Any]] = {}
     if known.cluster is None:
@@ -131,6 +132,7 @@ def _imported(connector: Connector, known: Known, names: Names, keys: Keys, work
         "start": source.start(keys, worker),
         "source": {"cluster": known.cluster or names.cluster, **source.source(keys)},
         "value": _value(keys, decoding.value, chain),
+        **({"key": key} if key else {}),
         **({"transforms": list(chain.steps)} if chain.steps else {}),
         **({"route": routes.route} if routes.route else {}),
         "catalog": known.catalog or names.catalog or lake.name,

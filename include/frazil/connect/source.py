@@ -16,7 +16,9 @@ from frazil.pipeline.interval import SHORTEST
 _COMMIT_INTERVAL_MS = 300_000
 """The sink's default."""
 
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+"""Names that a topic may have."""
+
 _MILLISECONDS = re.compile(r"[0-9]{1,15}")
 _RESET = "auto.offset.reset"
 _OWN = ("group.id", "client.id")
@@ -46,7 +48,7 @@ def source(keys: Keys) -> dict[str, Any]:
 
 def _named(keys: Keys, topics: str) -> dict[str, Any]:
     names = list(dict.fromkeys(name.strip() for name in topics.split(",") if name.strip()))
-    if not names or not all(map(_TOPIC.fullmatch, names)):
+    if not names or not all(map(TOPIC.fullmatch, names)):
         keys.say("topics", "refused", "a name is not one of a topic", "letters, digits, '.', '_' and '-'")
     keys.say("topics", "carried", "source.topics")
     return {"topics": names}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from frazil.connect.findings import Keys
+from frazil.connect.source import TOPIC
 
 _TOPIC = "errors.deadletterqueue.topic.name"
 
@@ -26,9 +27,24 @@ def dead_letters(keys: Keys) -> dict[str, Any]:
         if name in keys:
             keys.say(name, "changed", why)
     if _TOPIC in keys:
-        by_hand = "read the dead-letter table: frazil dead-letters list"
-        keys.say(_TOPIC, "changed", "dead letters go to a table, whole and with their reason", by_hand)
+        made |= _topic(keys, made["tolerance"])
     return made
+
+
+def _topic(keys: Keys, tolerance: str) -> dict[str, Any]:
+    """The queue as the topic beside the dead-letter table."""
+    topic = keys.get(_TOPIC) or ""
+    if tolerance == "none":
+        keys.say(_TOPIC, "changed", "without errors.tolerance: all nothing gets there, in Kafka Connect neither")
+        return {}
+    read = [name.strip() for name in (keys.get("topics") or "").split(",")]
+    if topic in read or not TOPIC.fullmatch(topic):
+        keys.say(_TOPIC, "not_supported", "no topic, or one that is read", "name another under dead_letters.topic")
+        return {}
+    by_hand = "the credentials need rights for transactions: docs/dead-letter-topic.md"
+    why = "dead_letters.topic, beside the dead-letter table; each letter once, by transactions"
+    keys.say(_TOPIC, "changed", why, by_hand)
+    return {"topic": topic}
 
 
 _WITHOUT = {
@@ -36,8 +52,8 @@ _WITHOUT = {
     "errors.log.include.messages": "a log names coordinates, never what is in a record",
     "errors.retry.timeout": "what is passing (broker, registry, catalog) ends the run, and Airflow's retries try again",
     "errors.retry.delay.max.ms": "Airflow's retries have their own delay",
-    "errors.deadletterqueue.topic.replication.factor": "dead letters go to a table",
-    "errors.deadletterqueue.context.headers.enable": "the reason stands in columns: code, stage, message, path",
+    "errors.deadletterqueue.topic.replication.factor": "a topic that is made is replicated as the brokers are configured",
+    "errors.deadletterqueue.context.headers.enable": "the headers are always there",
 }
 
 

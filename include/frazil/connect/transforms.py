@@ -46,8 +46,25 @@ class Chain:
     needs_fields: bool = False
 
 
-def chain(keys: Keys, value_format: str | None) -> Chain:
-    """The transforms of a connector, in their order."""
+def works_on_keys(keys: Keys) -> bool:
+    """Whether a transform works on decoded keys."""
+    for alias in _names(keys.get("transforms")):
+        given = keys.get(f"transforms.{alias}.type") or ""
+        if given.endswith("$Key"):
+            return True
+        if given.endswith(".ValueToKey"):
+            return False
+    return False
+
+
+def chain(keys: Keys, value_format: str | None, *, has_key: bool = False) -> Chain:
+    """The transforms of a connector, in their order.
+
+    Args:
+        keys: The connector's keys.
+        value_format: Format of the values.
+        has_key: Whether keys are decoded.
+    """
     aliases = _names(keys.get("transforms"))
     if len(set(aliases)) < len(aliases):
         keys.say("transforms", "refused", "a name stands there twice", "name each transform once")
@@ -58,7 +75,7 @@ def chain(keys: Keys, value_format: str | None) -> Chain:
     if predicates:
         keys.say("predicates", "carried", "transforms: when")
     steps: list[dict[str, Any]] = []
-    reads_text = has_key = False
+    reads_text = False
     for alias in aliases:
         made = _step(keys, alias, predicates)
         if made is None:
@@ -68,8 +85,8 @@ def chain(keys: Keys, value_format: str | None) -> Chain:
             _inferring(keys, alias, reads_text=reads_text)
             continue
         if made.get("target") == "key" and not has_key:
-            why = "keys are not decoded, so there is nothing to work on; left out"
-            keys.say(f"transforms.{alias}.type", "not_supported", why, None)
+            why = "keys can't be decoded as the connector does it, so it is left out; no key reaches a table"
+            keys.say(f"transforms.{alias}.type", "not_supported", why, "declare key: in the pipeline file")
             continue
         has_key |= made["type"] == "ValueToKey"
         steps.append(made)
@@ -90,6 +107,15 @@ def _step(keys: Keys, alias: str, predicates: dict[str, dict[str, Any] | None]) 
         keys.say("transforms", "refused", f"{prefix}type is missing", "name its class")
         return None
     when = _when(keys, alias, options, predicates)
+    if when and when["predicate"] == "RecordIsTombstone":
+        keys.say(
+            f"{prefix}predicate", "changed", "tombstones are left out before transforms (value.null_value: filter)"
+        )
+        if not when.get("negate"):
+            for option in ("type", *options):
+                keys.say(prefix + option, "changed", "it is for tombstones, which are left out before transforms")
+            return None
+        when = None
     plain, _, half = given.partition("$")
     if plain == _UNWRAP:
         made = _unwrap(keys, alias, options)

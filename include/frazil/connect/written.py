@@ -13,7 +13,7 @@ from frazil.connect.importing import Imported
 _WIDTH = 118
 _HOLES = {
     "  columns: {}": "name the columns: name -> type; the connector takes them from the table",
-    "  fields: []": "say what a value holds before the transforms: {name: type}",
+    "  fields: []": "say what it holds before the transforms: {name: type}",
     "destinations: []": "name every table that the field may name, with its columns",
 }
 """Lines that validation refuses, and what to write there."""

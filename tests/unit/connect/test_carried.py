@@ -53,6 +53,17 @@ from tests.unit.connect.connectors import COLUMNS, at, imported, outcome
         ({"iceberg.tables.auto-create-props.format-version": "3"}, "destinations/0/properties", None),
         ({}, "dead_letters", {"tolerance": "none"}),
         ({"errors.tolerance": "all", "errors.log.enable": "true"}, "dead_letters", {"tolerance": "all", "log": True}),
+        (
+            {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "dead"},
+            "dead_letters",
+            {"tolerance": "all", "topic": "dead"},
+        ),
+        ({"errors.deadletterqueue.topic.name": "dead"}, "dead_letters", {"tolerance": "none"}),
+        (
+            {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "orders"},
+            "dead_letters",
+            {"tolerance": "all"},
+        ),
         ({"iceberg.catalog": "prod"}, "catalog", "prod"),
         (
             {"iceberg.catalog": "org.apache.iceberg.rest.RESTCatalog", "iceberg.catalog.type": None},

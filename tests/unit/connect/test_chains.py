@@ -39,6 +39,37 @@ STEPS = {
         {"transforms": "u", "transforms.u.type": "io.debezium.transforms.ExtractNewRecordState"},
         [{"type": "DebeziumTransform", "delete.handling": "drop"}],
     ),
+    "a key that is decoded for it": (
+        {
+            "transforms": "k",
+            "transforms.k.type": f"{SMT}HoistField$Key",
+            "transforms.k.field": "id",
+            "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+        },
+        [{"type": "HoistField", "field": "id", "target": "key"}],
+    ),
+    "tombstones, which are left out anyway": (
+        {
+            "transforms": "drop",
+            "transforms.drop.type": f"{SMT}Filter",
+            "transforms.drop.predicate": "p",
+            "predicates": "p",
+            "predicates.p.type": f"{SMT}predicates.RecordIsTombstone",
+        },
+        None,
+    ),
+    "all but tombstones": (
+        {
+            "transforms": "h",
+            "transforms.h.type": f"{SMT}HoistField$Value",
+            "transforms.h.field": "value",
+            "transforms.h.predicate": "p",
+            "transforms.h.negate": "true",
+            "predicates": "p",
+            "predicates.p.type": f"{SMT}predicates.RecordIsTombstone",
+        },
+        [{"type": "HoistField", "field": "value"}],
+    ),
     "a key that nobody decodes": (
         {"transforms": "k", "transforms.k.type": f"{SMT}ExtractField$Key", "transforms.k.field": "id"},
         None,
@@ -68,3 +99,12 @@ def test_json_before_transforms_has_to_be_declared() -> None:
 
     assert imported(chain).pipeline["value"]["fields"] == []
     assert "fields" not in imported({}).pipeline["value"]
+
+
+def test_keys_are_decoded_only_where_a_transform_needs_them() -> None:
+    """Decoding keys for nothing would make dead letters of records whose keys are broken."""
+    text = {"key.converter": "org.apache.kafka.connect.storage.StringConverter"}
+    needed = {"transforms": "k", "transforms.k.type": f"{SMT}HoistField$Key", "transforms.k.field": "id"}
+
+    assert "key" not in imported(text).pipeline
+    assert imported(text | needed).pipeline["key"] == {"format": "string"}

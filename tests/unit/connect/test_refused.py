@@ -39,6 +39,14 @@ REFUSED = {
         "transforms.a.type": f"{SMT}Filter",
         "transforms.a.predicate": "p",
     },
+    "a filter of everything but tombstones": {
+        "transforms": "a",
+        "transforms.a.type": f"{SMT}Filter",
+        "transforms.a.predicate": "p",
+        "transforms.a.negate": "true",
+        "predicates": "p",
+        "predicates.p.type": f"{SMT}predicates.RecordIsTombstone",
+    },
     "types guessed per record": {
         "transforms": "a",
         "transforms.a.type": "io.tabular.iceberg.connect.transforms.JsonToMapTransform",
