@@ -67,6 +67,11 @@ class Keys:
         """The value of a key by its present name; None if it is missing or empty."""
         return self._values.get(name) or None
 
+    @property
+    def old_names(self) -> list[str]:
+        """Keys that were written by an old name."""
+        return sorted(key for name, written in self._written.items() for key in written if key != name)
+
     def is_true(self, name: str) -> bool:
         """Whether a switch is on."""
         return (self.get(name) or "").lower() == "true"

@@ -158,6 +158,8 @@ def _is_sink(keys: Keys) -> bool:
     of = keys.get("connector.class")
     if of in (APACHE, TABULAR, "IcebergSinkConnector", "IcebergSink"):
         keys.say("connector.class", "carried", "one pipeline file")
+        if of == APACHE and (old := keys.old_names):
+            keys.note(f"Apache's sink ignores the old names {', '.join(old)}; here they are what they mean.")
         return True
     kind = "connector.class"
     if of is None:

@@ -104,6 +104,13 @@ def test_a_key_is_in_the_class_of_what_becomes_of_it(written: str) -> None:
     assert outcome(imported({key: value}), key) == CLASSES[written]
 
 
+def test_old_names_that_the_running_sink_ignores_are_told() -> None:
+    """Apache's sink never routed by routeField: the pipeline would do what the connector did not."""
+    made = imported({"iceberg.tables.routeField": "t", "iceberg.table.shop.orders.routeRegex": "a"})
+
+    assert any("Apache's sink ignores the old names" in note for note in made.notes)
+
+
 def test_a_slip_in_a_key_is_told_with_the_nearest_one() -> None:
     """The sink ignores unknown keys without a word; here the slip shows."""
     made = imported({"iceberg.tables.route-fild": "x"})
