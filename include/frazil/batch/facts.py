@@ -66,6 +66,28 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
+class TableCounts:
+    """What became of the records that were meant for one of several destinations: routed = written + dead.
+
+    Attributes:
+        routed: Records that were meant for it.
+        written: Those that have rows in it.
+        dead: Those that are dead letters of it alone.
+        rows: Rows, more than one of a list that was exploded.
+    """
+
+    routed: int = 0
+    written: int = 0
+    dead: int = 0
+    rows: int = 0
+
+    def __add__(self, other: TableCounts) -> TableCounts:
+        return TableCounts(
+            self.routed + other.routed, self.written + other.written, self.dead + other.dead, self.rows + other.rows
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class StagedFile:
     """One data file that nobody can see yet.
 
@@ -108,6 +130,8 @@ class Staged:
         samples: The first dead letter of each code.
         named: If asked for, the first dead letters by name: code, topic, partition, offset.
         extra_rows: Rows of the destination beyond one per written record: of lists that were exploded.
+        tables: Where there are several destinations, what became of the records that were meant for each.
+        whole_dead: Where there are several destinations, dead letters of records as a whole.
     """
 
     counts: Mapping[TopicPartition, Counts] = field(default_factory=dict)
@@ -117,11 +141,19 @@ class Staged:
     samples: Mapping[str, DeadSample] = field(default_factory=dict)
     named: tuple[tuple[str, str, int, int], ...] = ()
     extra_rows: int = 0
+    tables: Mapping[str, TableCounts] = field(default_factory=dict)
+    whole_dead: int = 0
 
     @property
     def total(self) -> Counts:
         """Counts over all partitions."""
         return sum(self.counts.values(), Counts())
+
+    @property
+    def letters(self) -> int:
+        """Dead letters: one per dead record, or, of several destinations, one for each that it does not fit."""
+        alone = sum(of.dead for of in self.tables.values())
+        return self.whole_dead + alone if self.tables else self.total.dead
 
     def rows(self, table: str) -> int:
         """Rows staged for a table."""
@@ -137,6 +169,8 @@ class Staged:
             "samples": {code: dataclasses.astuple(sample) for code, sample in self.samples.items()},
             "named": self.named,
             "extra_rows": self.extra_rows,
+            "tables": {table: dataclasses.astuple(of) for table, of in self.tables.items()},
+            "whole_dead": self.whole_dead,
         }
         return json.dumps(body, separators=(",", ":"))
 
@@ -152,6 +186,8 @@ class Staged:
             {code: DeadSample(*sample) for code, sample in body["samples"].items()},
             tuple((code, topic, partition, offset) for code, topic, partition, offset in body["named"]),
             body["extra_rows"],
+            {table: TableCounts(*numbers) for table, numbers in body["tables"].items()},
+            body["whole_dead"],
         )
 
     @classmethod
@@ -172,6 +208,11 @@ class Staged:
             {**other.samples, **self.samples},
             (*self.named, *other.named)[:LETTERS_NAMED],
             self.extra_rows + other.extra_rows,
+            {
+                k: self.tables.get(k, TableCounts()) + other.tables.get(k, TableCounts())
+                for k in {*self.tables, *other.tables}
+            },
+            self.whole_dead + other.whole_dead,
         )
 
 

@@ -8,9 +8,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.block import Block, in_order, no_rows
+from frazil.records.block import Block, in_order
 from frazil.records.dead import DeadCode, Reason
-from frazil.records.fit.fitter import Fitter
+from frazil.records.fit.fitter import Fitted, Fitter
 from frazil.records.formats.port import Shaped
 from frazil.records.frame import Frame, Transform
 from frazil.records.halves import Half
@@ -73,6 +73,17 @@ class ShapedDecoder:
             Retryable: a writer schema can't be had now.
             Terminal: the registry refuses, or a transform does not fit the fields that it gets.
         """
+        frames, dead, left_out = self.frames(records, present)
+        blocks = [self._block(frame, dead) for frame in frames]
+        return in_order(blocks, self._schema), dead, left_out
+
+    def frames(self, records: pa.RecordBatch, present: pa.Int64Array) -> tuple[list[Frame], Dead, LeftOut]:
+        """Decode and transform the values of some records: `decode` without the columns. No frame is empty.
+
+        Raises:
+            Retryable: a writer schema can't be had now.
+            Terminal: the registry refuses, or a transform does not fit the fields that it gets.
+        """
         keys = None if self._keys is None else self._keys.decode(records, present)
         decoded = self._values.decode(records, present if keys is None else keys.alive)
         dead: Dead = dict(decoded.dead)
@@ -83,9 +94,18 @@ class ShapedDecoder:
         dead |= {} if keys is None else keys.dead
         filtered: list[int] = []
         frames = (frame for group in decoded.groups for frame in _frames(records, group, keys))
-        blocks = [self._block(frame, dead, filtered) for frame in frames]
+        done = [self._transformed(frame, dead, filtered) for frame in frames]
         left_out = {FilterReason.TOMBSTONE: nulls, FilterReason.TRANSFORM: sorted(filtered)}
-        return in_order(blocks, self._schema), dead, left_out
+        return [frame for frame in done if len(frame)], dead, left_out
+
+    def fit(self, frame: Frame) -> Fitted:
+        """Fit fields to the columns.
+
+        Raises:
+            Terminal: a name fits several fields.
+        """
+        fitted = self._fitter.fit(frame.value)
+        return fitted if self._key_columns is None else self._key_columns.beside(fitted, frame.key, len(frame))
 
     def problems(self, shape: pa.Schema | None, key_shape: pa.Schema | None) -> list[str]:
         """Return what can't become a column, and why, where all values, or keys, have one shape before transforms.
@@ -106,19 +126,18 @@ class ShapedDecoder:
     def _key_problems(self, key_shape: pa.Schema | None) -> list[str]:
         return [] if key_shape is None or self._key_columns is None else self._key_columns.check(key_shape)
 
-    def _block(self, frame: Frame, dead: Dead, filtered: list[int]) -> Block:
+    def _transformed(self, frame: Frame, dead: Dead, filtered: list[int]) -> Frame:
         done = chain(self._transforms, frame)
         dead |= done.dead
         filtered += done.filtered
-        if not len(done.frame):
-            return Block(no_rows(self._schema), pa.array([], pa.int64()))
-        fitted = self._fitter.fit(done.frame.value)
-        if self._key_columns is not None:
-            fitted = self._key_columns.beside(fitted, done.frame.key, len(done.frame))
-        kept = Block(fitted.rows, done.frame.positions.take(fitted.kept))
+        return done.frame
+
+    def _block(self, frame: Frame, dead: Dead) -> Block:
+        fitted = self.fit(frame)
+        kept = Block(fitted.rows, frame.positions.take(fitted.kept))
         if not fitted.dead:
             return kept
-        places = done.frame.positions.to_pylist()
+        places = frame.positions.to_pylist()
         for row, reason in fitted.dead.items():
             dead.setdefault(places[row], reason)
         # Of an exploded record no row may land if one of them can't.

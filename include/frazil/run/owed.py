@@ -45,7 +45,7 @@ class Debt:
         must_be_whole: Whether it must be said that what is gone may be given up.
         unfinished: Paths of the manifests of batches that the ledger does not know yet.
         recovers: Those, and of the ledger all that are left.
-        marks_letters: Whether the dead letters get the settling batch's mark.
+        marks: Followers that get the settling batch's mark whatever else they get.
     """
 
     letters_table: str | None
@@ -58,7 +58,7 @@ class Debt:
     must_be_whole: bool = False
     unfinished: tuple[str, ...] = ()
     recovers: tuple[str, ...] = ()
-    marks_letters: bool = False
+    marks: frozenset[str] = frozenset()
 
     @property
     def total(self) -> int:
@@ -95,7 +95,7 @@ def letters_debt(scope: Scope, now: Standing, last: Unfinished | None) -> Debt:
         must_be_whole=True,
         unfinished=paths,
         recovers=paths,
-        marks_letters=True,
+        marks=frozenset({pipeline.dead_letters_table}),
     )
 
 
@@ -139,7 +139,7 @@ def _landings(scope: Scope, rows: Iterable[Row]) -> Iterator[Landing]:
         yield Landing(
             n=n,
             ranges=_read(first) if first["kind"] in _READING else (),
-            dead=first["records_dead"] if first["kind"] in _READING else 0,
+            dead=sum(row["rows"] for row in of if row["role"] == "dead_letters") if first["kind"] in _READING else 0,
             filtered=first["records_filtered"],
             is_current=first["config"] == scope.pipeline.outcome_fingerprint,
             removed=tuple(RemovedRange(*r) for row in letters for r in json.loads(row.get("removed") or "[]")),
@@ -166,7 +166,7 @@ def _landing(scope: Scope, manifest: Manifest) -> Landing:
     return Landing(
         n=manifest.position.n,
         ranges=manifest.ranges if reads else (),
-        dead=manifest.counts.dead if reads else 0,
+        dead=sum(part.rows for part in letters) if reads else 0,
         filtered=manifest.counts.filtered,
         is_current=manifest.config == scope.pipeline.outcome_fingerprint,
         removed=tuple(gone),
@@ -181,7 +181,7 @@ def ledger_debt(scope: Scope, tables: Tables, now: Standing, last: Unfinished | 
         Retryable: The catalog is not available now.
     """
     if last is not None:
-        follow_where_possible(scope, last)
+        follow_where_possible(scope, last, scope.pipeline.ledger_table)
     done = -1 if now.done is None else now.done.n
     manifests = {of.position.n: (path, of) for path, of in (last.all if last is not None else ())}
     found = dict(_left(scope, tables, done)) | manifests
@@ -189,9 +189,7 @@ def ledger_debt(scope: Scope, tables: Tables, now: Standing, last: Unfinished | 
     newest = now.mark.n if now.mark is not None else done
     expected = range(done + 1, newest + 1)
     lacking = [n for n in expected if n not in found]
-    lost = (
-        f"the rows of {_numbers(lacking)}: no snapshot of {scope.pipeline.destinations[0].table} names their manifests"
-    )
+    lost = f"the rows of {_numbers(lacking)}: no snapshot of {tables.closing_name} names their manifests"
     return Debt(
         letters_table=None,
         expected=dict.fromkeys(expected, 1),
@@ -199,19 +197,19 @@ def ledger_debt(scope: Scope, tables: Tables, now: Standing, last: Unfinished | 
         gone=(lost,) if lacking else (),
         unfinished=tuple(path for path, _ in manifests.values()),
         recovers=tuple(path for path, _ in recovered),
-        marks_letters=_accepts_letters(scope, now, [of for _, of in recovered]),
+        marks=_accepted(scope, now, [of for _, of in recovered]),
     )
 
 
 def _left(scope: Scope, tables: Tables, done: int) -> Iterator[tuple[int, tuple[str, Manifest]]]:
     """Manifests that snapshots of the closing table still name, and that are still there."""
     of_pipeline = BATCH_KEY.format(scope.pipeline.name)
-    for summary in summaries(tables.destination.metadata):
+    for summary in summaries(tables.closing.metadata):
         path = summary.get(MANIFEST_KEY)
         if path is None or of_pipeline not in summary:
             continue
         try:
-            manifest = Manifest.from_json(read_text(tables.destination, path))
+            manifest = Manifest.from_json(read_text(tables.closing, path))
         except Terminal as error:
             scope.report(f"manifest {path} can't be read: {error.message}")
             continue
@@ -220,11 +218,17 @@ def _left(scope: Scope, tables: Tables, done: int) -> Iterator[tuple[int, tuple[
         yield manifest.position.n, (path, manifest)
 
 
-def _accepts_letters(scope: Scope, now: Standing, recovered: list[Manifest]) -> bool:
-    """Whether the dead letters know more of themselves than what is left of the ledger: then their word counts."""
-    table = scope.pipeline.dead_letters_table
+def _accepted(scope: Scope, now: Standing, recovered: list[Manifest]) -> frozenset[str]:
+    """Followers that know more of themselves than what is left of the ledger: then their word counts."""
+    told = told_after(now.told, *recovered)
+    held = {scope.pipeline.dead_letters_table: now.dead_letters, **now.followers}
+    return frozenset(
+        table
+        for table, mark in held.items()
+        if mark is not None and _is_whole(scope, table) and (table not in told or told[table].mark.n < mark.n)
+    )
+
+
+def _is_whole(scope: Scope, table: str) -> bool:
     found = lookup(scope.lake.load_table(table).metadata, BATCH_KEY.format(scope.pipeline.name), table)
-    told = told_after(now.told, *recovered).get(table)
-    if found is None or isinstance(found, RolledBack):
-        return False
-    return told is None or told.mark.n < json.loads(found.value)["n"]
+    return found is not None and not isinstance(found, RolledBack)

@@ -10,7 +10,7 @@ from typing import Any
 from frazil.batch.audit import exceeded
 from frazil.batch.facts import Counts
 from frazil.batch.position import Position
-from frazil.iceberg.ledger import read_ledger
+from frazil.iceberg.ledger import first_rows, read_ledger
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.run.standing import standing
@@ -32,7 +32,7 @@ class RunResult:
         filtered: Records left out on purpose.
         dead_codes: Dead letters per reason code.
         position: Topic -> next offset per partition, after the run.
-        snapshots: Snapshots of the destination, one per batch.
+        snapshots: Snapshots of the destinations, one per batch and table.
         seconds: From the plan to the last row of the ledger, 0 without a batch.
         tolerance_exceeded: Of each batch that was published with more dead letters than tolerated, how many it had.
     """
@@ -62,7 +62,8 @@ def run_result(project: Project, pipeline: Pipeline, run_id: str) -> RunResult:
         Retryable: The catalog can't be read now.
     """
     ledger = read_ledger(project.lake(pipeline.catalog), pipeline.ledger_table, pipeline.name, run_id)
-    rows = [row for row in ledger if row["kind"] != "start" and row["role"] == "destination"]
+    rows = [row for row in first_rows(ledger) if row["kind"] != "start"]
+    landed = (row["snapshot_id"] for row in ledger if row["kind"] != "start" and row["role"] == "destination")
     codes: dict[str, int] = {}
     for row in rows:
         for code, count in json.loads(row["dead_codes"]).items():
@@ -77,7 +78,7 @@ def run_result(project: Project, pipeline: Pipeline, run_id: str) -> RunResult:
         filtered=_sum(rows, "records_filtered"),
         dead_codes=codes,
         position=_position(project, pipeline, rows),
-        snapshots=tuple(row["snapshot_id"] for row in rows if row["snapshot_id"] is not None),
+        snapshots=tuple(snapshot for snapshot in landed if snapshot is not None),
         seconds=round((rows[-1]["recorded_at"] - rows[0]["planned_at"]).total_seconds(), 3) if rows else 0.0,
         tolerance_exceeded=tuple(_exceeded(rows, pipeline)),
     )

@@ -15,6 +15,7 @@ from frazil.batch.request import RunRequest
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.commit import Refused
 from frazil.iceberg.table import delete_files
+from frazil.pipeline.model import Pipeline
 from frazil.run.letter_topic import send_letters
 from frazil.run.manifests import Batch
 from frazil.run.owed import Debt, ledger_debt, letters_debt
@@ -24,7 +25,7 @@ from frazil.run.rewind import decide_rewind
 from frazil.run.scope import Scope
 from frazil.run.settled import ROUNDS
 from frazil.run.standing import Standing, standing
-from frazil.run.tables import Tables, open_tables
+from frazil.run.tables import Tables, load_tables, open_tables
 from frazil.run.unfinished import Unfinished, finish, unfinished
 
 
@@ -95,10 +96,11 @@ def plan_settle(scope: Scope, order: SettleOrder) -> PlannedSettle | None:
         Retryable: Kafka or the catalog is not available now.
     """
     pipeline = scope.pipeline
-    refuse_other_table(scope, order.table)
     for _ in range(ROUNDS):
         # Both may have been dropped; the one that is not asked for shows as lost then, and is settled next.
-        tables = open_tables(scope.lake, pipeline, recreate=(pipeline.ledger_table, pipeline.dead_letters_table))
+        _, closing = load_tables(scope.lake, pipeline)
+        refuse_other_table(scope, order.table, closing)
+        tables = open_tables(scope.lake, pipeline, recreate=_followers(pipeline, closing))
         now = standing(pipeline, tables)
         _refuse_other_loss(scope, now, order.table)
         if now.rolled_back is not None:
@@ -117,24 +119,35 @@ def plan_settle(scope: Scope, order: SettleOrder) -> PlannedSettle | None:
     raise Retryable(f"pipeline {pipeline.name}: other runs kept moving it over {ROUNDS} looks")
 
 
-def refuse_other_table(scope: Scope, table: str) -> None:
+def _followers(pipeline: Pipeline, closing: str) -> tuple[str, ...]:
+    names = (*pipeline.tables, pipeline.dead_letters_table, pipeline.ledger_table)
+    return tuple(name for name in names if name != closing)
+
+
+def refuse_other_table(scope: Scope, table: str, closing: str) -> None:
     """Refuse to settle a table that is no follower.
 
     Raises:
         Terminal: It is the closing table, or not of this pipeline.
     """
     pipeline = scope.pipeline
-    if table in (pipeline.dead_letters_table, pipeline.ledger_table):
+    if table in _followers(pipeline, closing):
         return
-    if table == pipeline.destinations[0].table:
+    if table == closing and table in pipeline.tables:
         raise Terminal(
             f"table {table} holds the position of pipeline {pipeline.name}, so there is nothing to settle it by: a rollback"
             " is followed by the next run",
             next_step=f'made anew, it is filled again by: frazil reset {pipeline.name} --to earliest --reason "…"',
         )
+    if table == closing:
+        raise Terminal(
+            f"table {table} holds the position of pipeline {pipeline.name}, so there is nothing to settle it by",
+            next_step="restore it from its last metadata file, or take all rows out and land what Kafka still holds:"
+            f' frazil reset {pipeline.name} --to earliest --reason "…"',
+        )
     raise Terminal(
         f"table {table} is no follower of pipeline {pipeline.name}",
-        next_step=f"its followers: {pipeline.dead_letters_table}, {pipeline.ledger_table}",
+        next_step=f"its followers: {', '.join(_followers(pipeline, closing))}",
     )
 
 
@@ -219,7 +232,7 @@ def _batch(scope: Scope, planned: PlannedSettle, request: RunRequest, staged: Re
         settles=order.table,
         recovers=debt.recovers if order.restage else debt.unfinished,
         abandoned=_abandoned(planned, staged),
-        marks_letters=debt.marks_letters,
+        marks=debt.marks,
     )
 
 
