@@ -36,10 +36,11 @@ class Debt:
 
     Attributes:
         letters_table: The dead-letter table, if that is the one; None for the ledger.
-        letters: Letters that Kafka still holds, by batch.
-        lost: Ranges with letters that Kafka does not hold any more.
-        removed: Rows of the dead letters that go first: what is there of those batches, and what they took out.
-        expected: Letters that each batch left, at most; for the ledger: 1 for each batch whose rows it lacks.
+        rows_table: The destination, if it is one.
+        letters: Letters, or of a destination records with rows, that Kafka still holds, by batch.
+        lost: Ranges with letters or rows that Kafka does not hold any more.
+        removed: Rows of the table that go first: what is there of those batches, and what they took out.
+        expected: Letters that each batch left, or rows, at most; for the ledger: 1 for each batch whose rows it lacks.
         incomplete: Numbers of the batches of which something is gone.
         gone: What can't be had again, one line each.
         must_be_whole: Whether it must be said that what is gone may be given up.
@@ -49,6 +50,7 @@ class Debt:
     """
 
     letters_table: str | None
+    rows_table: str | None = None
     letters: tuple[Owed, ...] = ()
     lost: tuple[Range, ...] = ()
     removed: tuple[RemovedRange, ...] = ()
@@ -61,8 +63,13 @@ class Debt:
     marks: frozenset[str] = frozenset()
 
     @property
+    def is_ledger(self) -> bool:
+        """Whether it is the ledger that lacks something."""
+        return self.letters_table is None and self.rows_table is None
+
+    @property
     def total(self) -> int:
-        """Letters, or batches, that the table lacks, at most."""
+        """Letters, rows, or batches, that the table lacks, at most."""
         return sum(self.expected.values())
 
 
@@ -82,7 +89,7 @@ def letters_debt(scope: Scope, now: Standing, last: Unfinished | None) -> Debt:
     facts = observe(scope.cluster, topics, absent_ok=True)
     parts = [(of, *part_gone(of, position, facts)) for of in owing]
     later = [of for of in landings if of.n > after]
-    known = {name: None for of in later for name in _topics(of)} | dict(position.topics)
+    known = {name: None for of in later for name in topics_of(of)} | dict(position.topics)
     paths = tuple(path for path, _ in manifests)
     return Debt(
         letters_table=pipeline.dead_letters_table,
@@ -99,7 +106,8 @@ def letters_debt(scope: Scope, now: Standing, last: Unfinished | None) -> Debt:
     )
 
 
-def _topics(of: Landing) -> set[str]:
+def topics_of(of: Landing) -> set[str]:
+    """Names of the topics that a batch read or took out."""
     return {r.topic for r in of.ranges} | {r.topic for r in of.removed}
 
 
@@ -128,22 +136,32 @@ def _numbers(numbers: list[int]) -> str:
     return f"batch {', '.join(map(str, numbers))}"
 
 
-def _landings(scope: Scope, rows: Iterable[Row]) -> Iterator[Landing]:
+def batches_of(rows: Iterable[Row]) -> dict[int, list[Row]]:
+    """Rows of the ledger by batch."""
     by_number: dict[int, list[Row]] = {}
     for row in rows:
         by_number.setdefault(row["n"], []).append(row)
-    for n, of in by_number.items():
+    return by_number
+
+
+def removed_by(rows: Iterable[Row]) -> tuple[RemovedRange, ...]:
+    """What a batch took out of tables, by its rows of the ledger."""
+    return tuple(RemovedRange(*r) for row in rows for r in json.loads(row.get("removed") or "[]"))
+
+
+def _landings(scope: Scope, rows: Iterable[Row]) -> Iterator[Landing]:
+    for n, of in batches_of(rows).items():
         first = of[0]
         # A settle takes out what it stages again: its own rows, not those of other batches.
         letters = [row for row in of if row["role"] == "dead_letters" and row["kind"] != "settle"]
         yield Landing(
             n=n,
-            ranges=_read(first) if first["kind"] in _READING else (),
+            ranges=ranges_read(first) if first["kind"] in _READING else (),
             dead=sum(row["rows"] for row in of if row["role"] == "dead_letters") if first["kind"] in _READING else 0,
             filtered=first["records_filtered"],
             is_current=first["config"] == scope.pipeline.outcome_fingerprint,
-            removed=tuple(RemovedRange(*r) for row in letters for r in json.loads(row.get("removed") or "[]")),
-            brought_home=_brought_home(_read(first), Position.from_json(first["position"]), first["kind"]),
+            removed=removed_by(letters),
+            brought_home=_brought_home(ranges_read(first), Position.from_json(first["position"]), first["kind"]),
         )
 
 
@@ -151,7 +169,8 @@ def _brought_home(ranges: tuple[Range, ...], position: Position, kind: str) -> t
     return replaced(ranges, position) if kind == "dead_letters" else ()
 
 
-def _read(row: Row) -> tuple[Range, ...]:
+def ranges_read(row: Row) -> tuple[Range, ...]:
+    """What a batch read, by one of its rows of the ledger."""
     if row.get("ranges"):
         return tuple(Range(*r) for r in json.loads(row["ranges"]))
     topics = Position.from_json(row["position"]).topics  # older ledgers say it by the position alone

@@ -19,6 +19,7 @@ from frazil.pipeline.model import Pipeline
 from frazil.run.letter_topic import send_letters
 from frazil.run.manifests import Batch
 from frazil.run.owed import Debt, ledger_debt, letters_debt
+from frazil.run.owed_rows import restage_rows, rows_debt
 from frazil.run.publish import publish
 from frazil.run.restage import Restaged, restage
 from frazil.run.rewind import decide_rewind
@@ -26,7 +27,7 @@ from frazil.run.scope import Scope
 from frazil.run.settled import ROUNDS
 from frazil.run.standing import Standing, standing
 from frazil.run.tables import Tables, load_tables, open_tables
-from frazil.run.unfinished import Unfinished, finish, unfinished
+from frazil.run.unfinished import Unfinished, finish, follow_where_possible, unfinished
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class SettleOrder:
     """What is asked for.
 
     Attributes:
-        table: The table that lost something: the dead letters or the ledger.
+        table: The table that lost something: a destination that follows, the dead letters or the ledger.
         restage: Whether it gets what can be had again.
         abandon: Whether the rest may be given up; without `restage`, all of it.
     """
@@ -74,7 +75,7 @@ class Settled:
 
     Attributes:
         n: Number of the settling batch.
-        restaged: Dead letters that were landed again, or batches whose ledger rows were written again.
+        restaged: Dead letters or rows that were landed again, or batches whose ledger rows were written again.
         abandoned: Those that were given up, at most.
         remarks: What does not add up, one line each.
     """
@@ -170,6 +171,10 @@ def _follow_rollback(scope: Scope, tables: Tables, now: Standing) -> None:
 def _debt(scope: Scope, tables: Tables, now: Standing, table: str, last: Unfinished | None) -> Debt:
     if table == scope.pipeline.ledger_table:
         return ledger_debt(scope, tables, now, last)
+    if last is not None:
+        follow_where_possible(scope, last, table)
+    if table in scope.pipeline.tables:
+        return rows_debt(scope, now, table, last)
     return letters_debt(scope, now, last)
 
 
@@ -188,7 +193,7 @@ def settle(scope: Scope, planned: PlannedSettle, request: RunRequest) -> Settled
     order, debt = planned.order, planned.debt
     if order.restage and not order.abandon and debt.gone and debt.must_be_whole:
         raise _can_not(scope, order, debt.gone)
-    staged = restage(scope, planned.tables, debt.letters) if order.restage and debt.letters else Restaged()
+    staged = _staged(scope, planned)
     if staged.problems and not order.abandon:
         delete_files(planned.tables.dead_letters, [file.path for file in staged.files])
         raise _can_not(scope, order, staged.problems)
@@ -200,8 +205,17 @@ def settle(scope: Scope, planned: PlannedSettle, request: RunRequest) -> Settled
             f"pipeline {scope.pipeline.name}: another command was faster ({refusal.message}); nothing was settled",
             next_step="settle again; it plans from where the pipeline stands now",
         ) from refusal
-    restaged = len(batch.recovers) if debt.letters_table is None else sum(staged.letters.values())
+    restaged = len(batch.recovers) if debt.is_ledger else sum(staged.letters.values())
     return Settled(batch.position.n, restaged, batch.abandoned, (*debt.gone, *staged.problems))
+
+
+def _staged(scope: Scope, planned: PlannedSettle) -> Restaged:
+    debt, tables = planned.debt, planned.tables
+    if not planned.order.restage or not debt.letters:
+        return Restaged()
+    if debt.rows_table is not None:
+        return restage_rows(scope, tables, debt.rows_table, debt.letters)
+    return restage(scope, tables, debt.letters)
 
 
 def _can_not(scope: Scope, order: SettleOrder, lines: tuple[str, ...]) -> Terminal:
@@ -216,7 +230,7 @@ def _can_not(scope: Scope, order: SettleOrder, lines: tuple[str, ...]) -> Termin
 def _batch(scope: Scope, planned: PlannedSettle, request: RunRequest, staged: Restaged) -> Batch:
     position, now, debt, order = planned.position, planned.now, planned.debt, planned.order
     after = {name: replace(at, start=at.next) for name, at in position.topics.items()}
-    files = {scope.pipeline.dead_letters_table: staged.files} if staged.files else {}
+    files = {order.table: staged.files} if staged.files else {}
     read: tuple[Range, ...] = tuple(r for of in debt.letters for r in of.ranges)
     return Batch(
         kind="settle",
@@ -226,7 +240,8 @@ def _batch(scope: Scope, planned: PlannedSettle, request: RunRequest, staged: Re
         staged=Staged(files=files),
         ranges=read if order.restage else (),
         skipped=debt.lost if order.restage else (*debt.lost, *read),
-        removed_letters=debt.removed,
+        removed_letters=() if debt.rows_table else debt.removed,
+        removed_from={debt.rows_table: debt.removed} if debt.rows_table else {},
         started_by=request.started_by,
         reason=request.reason,
         settles=order.table,
@@ -240,6 +255,6 @@ def _abandoned(planned: PlannedSettle, staged: Restaged) -> int:
     """What is given up, at most: batches of the ledger, or letters."""
     debt = planned.debt
     if not planned.order.restage:
-        return debt.total - (len(debt.unfinished) if debt.letters_table is None else 0)
+        return debt.total - (len(debt.unfinished) if debt.is_ledger else 0)
     incomplete = sum(debt.expected[n] - staged.letters.get(n, 0) for n in debt.incomplete)
     return incomplete + sum(missing for n, missing in staged.missing.items() if n not in debt.incomplete)
