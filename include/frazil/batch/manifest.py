@@ -79,6 +79,7 @@ class Manifest:
         abandoned: Rows of `settles` that are given up, at most; of the ledger: batches.
         letter_topic: Topic that gets the batch's letters, too, if one does.
         tables: What became of the records that were meant for each destination, where there are several.
+        table_ranges: Where letters came home to several destinations, those of each.
         left: Destinations that the pipeline file names no more: their part ends with this batch.
     """
 
@@ -110,6 +111,7 @@ class Manifest:
     abandoned: int = 0
     letter_topic: LetterTopic | None = None
     tables: Mapping[str, TableCounts] = field(default_factory=dict)
+    table_ranges: Mapping[str, tuple[Range, ...]] = field(default_factory=dict)
     left: tuple[str, ...] = ()
 
     @property
@@ -161,6 +163,9 @@ class Manifest:
                 body[name] = tuple(Range(**r) for r in body.get(name, ()))
             for name in ("recovers", "left"):
                 body[name] = tuple(body.get(name, ()))
+            body["table_ranges"] = {
+                table: tuple(Range(**r) for r in of) for table, of in body.get("table_ranges", {}).items()
+            }
             body["tables"] = {table: TableCounts(**of) for table, of in body.get("tables", {}).items()}
             topic = body.get("letter_topic")
             body["letter_topic"] = LetterTopic(**topic) if topic else None

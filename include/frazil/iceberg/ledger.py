@@ -111,6 +111,7 @@ LEDGER_SCHEMA = _schema(
         ("abandoned", LongType(), False, "Rows that a settle gave up, at most; for the ledger: batches"),
         ("table_written", LongType(), False, "Records of the batch that became rows of this table; null: all written"),
         ("table_dead", LongType(), False, "Records of the batch that are dead letters of this table alone"),
+        ("table_ranges", StringType(), False, "What of ranges is about this table, as JSON; null: all of it"),
     ]
 )
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from frazil.batch.facts import Counts, Staged, TopicPartition
+from frazil.batch.facts import Counts, Range, Staged, TopicPartition
 from frazil.batch.letters import LetterChoice, OpenLetter, Place, first_of, ranges_of, spans
 from frazil.batch.position import Position
 from frazil.batch.removal import Removal
@@ -169,7 +169,8 @@ def _landed(work: _Work, request: RunRequest) -> BroughtHome:
             ),
             planned_at=started_at,
             staged=staged,
-            ranges=ranges_of(landed),
+            ranges=ranges_of(landed.places),
+            table_ranges=landed.by_table(scope.pipeline.tables),
             removed_letters=work.removal.ranges,
             started_at=started_at,
             phases={"stage": round(time.monotonic() - began, 3)},
@@ -183,11 +184,29 @@ def _landed(work: _Work, request: RunRequest) -> BroughtHome:
     return told
 
 
-def _staged(work: _Work, n: int) -> tuple[Staged, set[Place], BroughtHome, int]:
+@dataclass(frozen=True)
+class _Landed:
+    """Records that are no dead letters any more: of all letters that were tried, and of each table; None: as a whole."""
+
+    places: set[Place] = field(default_factory=set)
+    of_tables: dict[str | None, set[Place]] = field(default_factory=dict)
+
+    def add(self, verdicts: Verdicts) -> None:
+        self.places.update(verdicts.landed)
+        for table, places in verdicts.landed_in.items():
+            self.of_tables.setdefault(table, set()).update(places)
+
+    def by_table(self, tables: tuple[str, ...]) -> dict[str, tuple[Range, ...]]:
+        """Of each of several destinations, what landed there, or was meant to as far as it goes."""
+        whole = self.of_tables.get(None, set())
+        return {of: ranges_of(whole | self.of_tables.get(of, set())) for of in tables} if tables[1:] else {}
+
+
+def _staged(work: _Work, n: int) -> tuple[Staged, _Landed, BroughtHome, int]:
     pipeline, tables = work.scope.pipeline, work.tables
     rows = TableWriters({name: staging_table(name, table) for name, table in tables.destinations.items()})
     letters = DataFileWriter(staging_table(pipeline.dead_letters_table, tables.dead_letters))
-    decoder, landed, told = _decoder(work, n), set[Place](), BroughtHome(dead_codes={})
+    decoder, landed, told = _decoder(work, n), _Landed(), BroughtHome(dead_codes={})
     counts: dict[TopicPartition, Counts] = {}
     extra_rows = size = seen = 0
     for batch in _letters(work):
@@ -195,7 +214,7 @@ def _staged(work: _Work, n: int) -> tuple[Staged, set[Place], BroughtHome, int]:
         for table, of_table in verdicts.rows.items():
             rows.write(table, of_table)
         letters.write(verdicts.letters)
-        landed |= verdicts.landed
+        landed.add(verdicts)
         told += _told(verdicts, (n,) if not told.batches else ())
         for key, of in verdicts.counts.items():
             counts[key] = counts.get(key, Counts()) + of

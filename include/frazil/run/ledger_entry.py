@@ -58,11 +58,14 @@ def entry_rows(
         "abandoned": manifest.abandoned if manifest.kind == "settle" else None,
     }
     rows = [batch | _part_row(manifest, part, snapshots[part.table]) for part in manifest.parts]
-    return rows + [batch | _left_row(table) for table in manifest.left]
+    there = {part.table for part in manifest.parts}
+    meant = {table for table, of in manifest.tables.items() if of.routed}
+    bare = sorted({*meant, *manifest.table_ranges} - there)
+    rows += [batch | _bare_row(table, "destination") | _counted(manifest, table) for table in bare]
+    return rows + [batch | _bare_row(table, "left") for table in manifest.left]
 
 
 def _part_row(manifest: Manifest, part: TablePart, snapshot_id: int | None) -> dict[str, Any]:
-    counts = manifest.tables.get(part.table)
     return {
         "table": part.table,
         "role": part.role,
@@ -72,15 +75,23 @@ def _part_row(manifest: Manifest, part: TablePart, snapshot_id: int | None) -> d
         "bytes": part.size,
         "table_uuid": part.fit.uuid,
         "removed": _removed_json(manifest, part),
+    } | _counted(manifest, part.table)
+
+
+def _counted(manifest: Manifest, table: str) -> dict[str, Any]:
+    """What the batch made of its records in one of several destinations."""
+    counts, ranges = manifest.tables.get(table), manifest.table_ranges.get(table)
+    return {
         "table_written": None if counts is None else counts.written,
         "table_dead": None if counts is None else counts.dead,
+        "table_ranges": None if ranges is None else ranges_json(ranges),
     }
 
 
-def _left_row(table: str) -> dict[str, Any]:
-    """A destination that the pipeline file names no more: its part ends with this batch, on record."""
-    nothing = dict.fromkeys(("snapshot_id", "table_uuid", "removed", "table_written", "table_dead"))
-    return nothing | {"table": table, "role": "left", "rows": 0, "files": 0, "bytes": 0}
+def _bare_row(table: str, role: str) -> dict[str, Any]:
+    """A destination that got nothing; `left` is one that the pipeline file names no more: its part ends, on record."""
+    nothing = dict.fromkeys(("snapshot_id", "table_uuid", "removed", "table_written", "table_dead", "table_ranges"))
+    return nothing | {"table": table, "role": role, "rows": 0, "files": 0, "bytes": 0}
 
 
 def _removed_json(manifest: Manifest, part: TablePart) -> str | None:

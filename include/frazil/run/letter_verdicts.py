@@ -27,6 +27,7 @@ class Verdicts:
         rows: Table -> rows of those that are good.
         letters: All letters that came in, as they read from now on.
         landed: Records that are no dead letters of any of the tried ones any more: landed, or left out on purpose.
+        landed_in: Table -> those of them whose letter was of it; None: of the record as a whole.
         counts: Of those, per partition: read, written and filtered.
         dead_codes: How many are still dead, by reason code.
         bare: How many were to be tried and keep nothing of their records.
@@ -36,6 +37,7 @@ class Verdicts:
     rows: Mapping[str, pa.RecordBatch]
     letters: pa.RecordBatch
     landed: frozenset[Place]
+    landed_in: Mapping[str | None, frozenset[Place]]
     counts: Mapping[TopicPartition, Counts]
     dead_codes: Mapping[str, int]
     bare: int = 0
@@ -61,7 +63,8 @@ def judged(
     asked = pa.array([OpenLetter(*key) in tried for key in keys], pa.bool_())
     mask = pc.and_(asked, has_record(letters))
     chosen = letters.filter(mask)
-    parts = [_tried(of, table, decoder, n, payload) for table, of in _by_destination(chosen)]
+    by_table = {table: _tried(of, table, decoder, n, payload) for table, of in _by_destination(chosen)}
+    parts, landed_in = [*by_table.values()], {table: of.landed for table, of in by_table.items()}
     still = {place for part in parts for place in part.still}
     landed = frozenset(place for part in parts for place in part.landed) - still
     counts: dict[TopicPartition, Counts] = {}
@@ -72,7 +75,9 @@ def judged(
     codes = sum((part.codes for part in parts), Counter[str]())
     bare = asked.true_count - mask.true_count
     rows = [(table, of) for part in parts for table, of in part.rows.items()]
-    return Verdicts(_joined(rows), anew, landed, counts, dict(codes), bare, sum(part.bytes for part in parts))
+    return Verdicts(
+        _joined(rows), anew, landed, landed_in, counts, dict(codes), bare, sum(part.bytes for part in parts)
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ class Batch:
         settles: See `Manifest.settles`.
         recovers: See `Manifest.recovers`.
         abandoned: See `Manifest.abandoned`.
+        table_ranges: See `Manifest.table_ranges`.
         marks: Followers that get the batch's mark although they get nothing else.
         letter_topic: See `Manifest.letter_topic`.
     """
@@ -72,6 +73,7 @@ class Batch:
     recovers: tuple[str, ...] = ()
     abandoned: int = 0
     marks: frozenset[str] = frozenset()
+    table_ranges: Mapping[str, tuple[Range, ...]] = field(default_factory=dict)
     letter_topic: LetterTopic | None = None
 
 
@@ -165,6 +167,7 @@ def _manifest(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Mani
         abandoned=batch.abandoned,
         letter_topic=batch.letter_topic,
         tables=batch.staged.tables,
+        table_ranges=batch.table_ranges,
         left=_left(scope, now),
     )
 

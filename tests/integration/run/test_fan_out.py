@@ -11,7 +11,7 @@ from frazil.errors import Terminal
 from frazil.iceberg.holdings import CLOSING_KEY
 from tests.fan_out import TABLES, expected, fanned_out, file_of, outcomes, record
 from tests.integration.run.conftest import At
-from tests.operations import LEDGER, Killed, lake, ledger, replay, reset, roll_back, send, settle
+from tests.operations import LEDGER, Killed, assert_clean, lake, ledger, replay, reset, roll_back, send, settle
 
 MakeShop = Callable[..., Any]
 NUMBERS = range(20)
@@ -42,6 +42,7 @@ def test_records_miss_a_table(shop: MakeShop) -> None:
     assert rows["shop.orders"]["table_dead"] == sum(of == "shop.orders" for _, of in letters)
     assert rows[LEDGER]["role"] == "ledger"
     assert orders.run().batches == 0
+    assert_clean(orders)
 
 
 @pytest.mark.parametrize(
@@ -110,6 +111,7 @@ def test_a_second_destination_moves_the_position(shop: MakeShop) -> None:
     assert found["shop.audit"] == [offset for offset in rows["shop.audit"] if offset >= 10]
     replay(several, "earliest")
     assert outcomes(several) == expected(NUMBERS)
+    assert_clean(several)
 
 
 def test_a_known_destination_is_made_anew_in_silence(shop: MakeShop) -> None:
@@ -144,6 +146,7 @@ def test_a_destination_is_left_in_silence(shop: MakeShop) -> None:
     rows, _ = expected(NUMBERS)
     assert outcomes(again)[0]["shop.audit"] == [of for of in rows["shop.audit"] if not 7 <= of < 14]
     assert outcomes(again)[0]["shop.orders"] == rows["shop.orders"]
+    assert_clean(again)
 
 
 def test_a_table_that_cant_take_its_files_holds_up_the_others(shop: MakeShop, at: At) -> None:
@@ -170,6 +173,7 @@ def test_a_table_that_cant_take_its_files_holds_up_the_others(shop: MakeShop, at
     fill(orders, range(20, 30))
     orders.run()
     assert outcomes(orders) == expected(range(30))
+    assert_clean(orders)
 
 
 def _change(shop: Any, table: str) -> None:
@@ -197,6 +201,7 @@ def test_a_follower_that_was_rolled_back_goes_unnoticed(shop: MakeShop, restage:
     kept = rows if restage else {**rows, "shop.audit": [of for of in rows["shop.audit"] if of < 10]}
     assert outcomes(orders) == (kept, letters)
     assert orders.run().batches == 0
+    assert_clean(orders)
 
 
 def test_a_rolled_back_ledger_lands_everything_twice(shop: MakeShop) -> None:
@@ -245,6 +250,7 @@ def test_a_rolled_back_closing_destination_doubles_the_followers(shop: MakeShop)
     several.run()
 
     assert outcomes(several) == expected(NUMBERS)
+    assert_clean(several)
 
 
 def test_a_replay_or_a_reset_doubles_a_table(shop: MakeShop) -> None:
@@ -259,6 +265,7 @@ def test_a_replay_or_a_reset_doubles_a_table(shop: MakeShop) -> None:
     assert outcomes(orders) == ({table: [] for table in TABLES}, [])
     orders.run()
     assert outcomes(orders) == expected(NUMBERS)
+    assert_clean(orders)
 
 
 def test_a_hundred_tables_in_one_batch(shop: MakeShop) -> None:
