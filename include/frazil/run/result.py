@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from frazil.batch.audit import exceeded
@@ -34,6 +35,7 @@ class RunResult:
         position: Topic -> next offset per partition, after the run.
         snapshots: Snapshots of the destinations, one per batch and table.
         seconds: From the plan to the last row of the ledger, 0 without a batch.
+        rows: Destination -> rows that it got.
         tolerance_exceeded: Of each batch that was published with more dead letters than tolerated, how many it had.
     """
 
@@ -49,6 +51,7 @@ class RunResult:
     snapshots: tuple[int, ...]
     seconds: float
     tolerance_exceeded: tuple[str, ...] = ()
+    rows: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """One line of JSON."""
@@ -81,7 +84,16 @@ def run_result(project: Project, pipeline: Pipeline, run_id: str) -> RunResult:
         snapshots=tuple(snapshot for snapshot in landed if snapshot is not None),
         seconds=round((rows[-1]["recorded_at"] - rows[0]["planned_at"]).total_seconds(), 3) if rows else 0.0,
         tolerance_exceeded=tuple(_exceeded(rows, pipeline)),
+        rows=_rows(ledger),
     )
+
+
+def _rows(ledger: list[dict[str, Any]]) -> dict[str, int]:
+    rows: Counter[str] = Counter()
+    for row in ledger:
+        if row["role"] == "destination":
+            rows[row["table"]] += row["rows"]
+    return dict(rows)
 
 
 def _exceeded(rows: list[dict[str, Any]], pipeline: Pipeline) -> Iterator[str]:
