@@ -50,6 +50,10 @@ came, topic, partition, offset and timestamp, the batch, and why: `code`, `stage
 and the coordinates of the first one. With `on_exceed: dead_letter_and_alert` the batch is published; the run reports
 `ALERT: too many dead letters, published nevertheless: …` and its result lists the batch under `tolerance_exceeded`.
 
+Where a number alone decides (`none`, `max_count`), a task of the batch that exceeds it stops reading and the run fails at its
+end: with `none` by the first bad record, which the message names with code, topic, partition and offset. Tasks that run beside
+it finish theirs. A rate is judged over the whole batch, and a dry run always counts everything.
+
 `log: true` has each run report code, topic, partition and offset of its dead letters, the first 100 of a batch by name and
 the others as a number. Nothing that was in a record is in these lines.
 

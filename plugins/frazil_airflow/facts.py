@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from frazil.batch.plan import RunPlan
+from frazil.batch.unknown import UnknownFields
 from frazil.run.result import RunResult
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ def facts_of(result: RunResult, plan: RunPlan) -> dict[str, Any]:
         "dead_letters": result.dead,
         "dead_codes": dict(result.dead_codes),
         "filtered": result.filtered,
+        "unknown_records": result.unknown_fields.records,
+        "unknown_fields": dict(result.unknown_fields.names),
         "position": {topic: list(offsets) for topic, offsets in result.position.items()},
         "snapshot_ids": [str(snapshot) for snapshot in result.snapshots],
         "complete_through": plan.planned_at if plan.complete else None,
@@ -46,6 +49,8 @@ def sentence(facts: Mapping[str, Any]) -> str:
     said = (
         f"{mode}{facts['rows']:,} rows, {dead}, {facts['filtered']:,} filtered in {batches}, {facts['seconds']:.1f} s"
     )
+    if left_out := UnknownFields(facts["unknown_records"], facts["unknown_fields"]).said:
+        said = f"{said}; {left_out}"
     through = facts["complete_through"]
     return f"{said}; complete through {through}" if through else said
 
@@ -63,6 +68,8 @@ def look_sentence(look: DryRun) -> str:
         f" {counts.written:,} rows, {_dead(counts.dead, look.dead_codes)}, {counts.filtered:,} filtered,"
         f" {look.seconds:.1f} s"
     )
+    if left_out := look.unknown_fields.said:
+        said = f"{said}; {left_out}"
     return f"{said}; a run would not publish this: {look.too_many_dead}" if look.too_many_dead else said
 
 

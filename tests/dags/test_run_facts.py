@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from frazil.batch.facts import Counts, DeadSample
 from frazil.batch.plan import PlannedTopic, RunPlan
+from frazil.batch.unknown import UnknownFields
 from frazil.errors import Retryable, Terminal
 from frazil.run.dry_run import DryRun
 from frazil.run.result import RunResult
@@ -94,6 +95,17 @@ def test_a_note_of_a_person_survives_ours():
         " complete through 2026-01-01T00:00:00.000+00:00"
     )
     assert with_facts(None, said) == f"Frazil: {said}"
+
+
+def test_fields_that_are_left_out_stay_unsaid():
+    """The note of a run and that of a dry run say so, and the event of the table has the numbers."""
+    left_out = UnknownFields(3, {"coupon": 3})
+
+    facts = facts_of(replace(RESULT, unknown_fields=left_out), plan_of((0,), (12,)))
+
+    assert (facts["unknown_records"], facts["unknown_fields"]) == (3, {"coupon": 3})
+    assert "; 3 records with fields that no column takes (coupon 3); complete through" in sentence(facts)
+    assert look_sentence(replace(LOOK, unknown_fields=left_out)).endswith("no column takes (coupon 3)")
 
 
 def test_a_replay_looks_like_any_other_run():

@@ -90,6 +90,7 @@ JSON_FAULTS = {
     "wrong type": _put(b'"id": ', b'"id": "x", "_": '),
     "missing": _put(b'"id": ', b'"no": '),
     "lossy": _put(b'"count": ', b'"count": 0.5, "_": '),
+    "two documents": lambda value: value * 2,
 }
 ONCE = {"repeated key": _put(b'"name": ', b'"id": 1, "name": ')}
 FRAMED = {"cut off": cut, "unknown schema": _unknown}

@@ -12,7 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from frazil.batch.audit import Tolerance, audit
 from frazil.batch.facts import Range, Staged
+from frazil.errors import Terminal
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.ledger import DEAD_LETTER_SCHEMA, UNPARTITIONED
 from frazil.iceberg.schema import arrow_columns, declared_schema, declared_spec
@@ -129,3 +131,29 @@ def test_big_partition_keeps_one_core_busy(
 
     assert read_ranges(spark, one).rdd.getNumPartitions() == 2
     assert SparkStage(spark)(one).total.read == 60
+
+
+@pytest.mark.parametrize(("most", "said"), [(0, "none is tolerated"), (1, "at most 1 are tolerated")])
+def test_a_batch_that_is_lost_is_read_to_its_end(spark: SparkSession, order: StageOrder, most: int, said: str) -> None:
+    """Both engines stop at the same record, with the same words, and the worker is good for the next batch."""
+    topic = f"lost-{uuid.uuid4().hex[:8]}"
+    create_topic(order.cluster, topic, 1)
+    filler = b'{"id": 1, "pad": "%s"}' % (b"x" * 500)
+    values = [filler, b"broken", b"broken", *[filler] * 60_000]
+    produce(order.cluster, topic, [OutgoingRecord(key=None, value=value) for value in values])
+    whole = Range(topic, 0, 0, len(values))
+    tolerance = Tolerance(1, 0, most)
+    strict = dataclasses.replace(order, ranges=(whole,), records_per_task=100_000, tolerance=tolerance)
+
+    refused = []
+    for engine in (SparkStage(spark), stage_inline):
+        staged = engine(strict)
+        assert staged.stopped
+        assert staged.total.read < len(values)
+        with pytest.raises(Terminal) as caught:
+            audit(strict.ranges, staged, "shop.orders", "shop.letters", tolerance)
+        refused.append(caught.value.message)
+
+    assert refused[0] == refused[1]
+    assert f"{said}, so reading stopped; the first is topic {topic}, partition 0, offset 1: INVALID" in refused[0]
+    assert SparkStage(spark)(dataclasses.replace(strict, tolerance=None)).total.read == len(values)

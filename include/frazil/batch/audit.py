@@ -26,6 +26,10 @@ class Tolerance:
     max_count: int | None
     fails: bool = True
 
+    def is_lost(self, dead: int) -> bool:
+        """Whether a batch with so many dead letters is refused, however many more of its records are read."""
+        return self.fails and self.max_count is not None and dead > self.max_count
+
 
 def audit(
     ranges: tuple[Range, ...], staged: Staged, destinations: Sequence[str], dead_letters: str, tolerance: Tolerance
@@ -38,6 +42,8 @@ def audit(
     Raises:
         Terminal: The numbers don't add up, or there are more dead letters than the pipeline tolerates.
     """
+    if staged.stopped:
+        raise _stopped(staged, tolerance)
     problems = [
         *_partition_problems(ranges, staged),
         *_row_problems(staged, destinations, dead_letters),
@@ -50,11 +56,21 @@ def audit(
         )
     too_many = too_many_dead(staged, tolerance)
     if too_many and tolerance.fails:
-        raise Terminal(
-            f"too many dead letters, nothing was published: {too_many}{_first_of(staged)}",
-            next_step="mend the producer or the pipeline's columns, or raise dead_letters.tolerance in the pipeline file",
-        )
+        raise _too_many(f"{too_many}{_first_of(staged)}")
     return too_many
+
+
+def _too_many(said: str) -> Terminal:
+    return Terminal(
+        f"too many dead letters, nothing was published: {said}",
+        next_step="mend the producer or the pipeline's columns, or raise dead_letters.tolerance in the pipeline file",
+    )
+
+
+def _stopped(staged: Staged, tolerance: Tolerance) -> Terminal:
+    """Why a batch is refused that was not read to its end. Without a figure of the whole: nobody knows it."""
+    allowed = f"at most {tolerance.max_count} are" if tolerance.max_count else "none is"
+    return _too_many(f"{allowed} tolerated, so reading stopped{_first_of(staged)}")
 
 
 def _partition_problems(ranges: tuple[Range, ...], staged: Staged) -> list[str]:

@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from frazil.batch.unknown import UnknownFields
+
 TopicPartition = tuple[str, int]
 
 
@@ -127,9 +129,11 @@ class Staged:
         dead_codes: Dead letters per reason code.
         files: What nobody can see yet, per table.
         bytes: Bytes of the keys and values that were read.
-        samples: The first dead letter of each code.
+        samples: The first dead letter of each code, by its coordinates.
         named: If asked for, the first dead letters by name: code, topic, partition, offset.
         extra_rows: Rows of the destination beyond one per written record: of lists that were exploded.
+        unknown_fields: Fields of written records that no column takes.
+        stopped: Whether some of the records were not read, since the batch is refused whatever they are.
         tables: Where there are several destinations, what became of the records that were meant for each.
         whole_dead: Where there are several destinations, dead letters of records as a whole.
     """
@@ -141,6 +145,8 @@ class Staged:
     samples: Mapping[str, DeadSample] = field(default_factory=dict)
     named: tuple[tuple[str, str, int, int], ...] = ()
     extra_rows: int = 0
+    stopped: bool = False
+    unknown_fields: UnknownFields = field(default_factory=UnknownFields)
     tables: Mapping[str, TableCounts] = field(default_factory=dict)
     whole_dead: int = 0
 
@@ -169,6 +175,8 @@ class Staged:
             "samples": {code: dataclasses.astuple(sample) for code, sample in self.samples.items()},
             "named": self.named,
             "extra_rows": self.extra_rows,
+            "stopped": self.stopped,
+            "unknown_fields": dataclasses.asdict(self.unknown_fields),
             "tables": {table: dataclasses.astuple(of) for table, of in self.tables.items()},
             "whole_dead": self.whole_dead,
         }
@@ -186,6 +194,8 @@ class Staged:
             {code: DeadSample(*sample) for code, sample in body["samples"].items()},
             tuple((code, topic, partition, offset) for code, topic, partition, offset in body["named"]),
             body["extra_rows"],
+            body["stopped"],
+            UnknownFields(**body["unknown_fields"]),
             {table: TableCounts(*numbers) for table, numbers in body["tables"].items()},
             body["whole_dead"],
         )
@@ -205,15 +215,26 @@ class Staged:
             {k: self.dead_codes.get(k, 0) + other.dead_codes.get(k, 0) for k in {*self.dead_codes, *other.dead_codes}},
             {k: (*self.files.get(k, ()), *other.files.get(k, ())) for k in {*self.files, *other.files}},
             self.bytes + other.bytes,
-            {**other.samples, **self.samples},
+            _first_samples(self.samples, other.samples),
             (*self.named, *other.named)[:LETTERS_NAMED],
             self.extra_rows + other.extra_rows,
+            self.stopped or other.stopped,
+            self.unknown_fields + other.unknown_fields,
             {
                 k: self.tables.get(k, TableCounts()) + other.tables.get(k, TableCounts())
                 for k in {*self.tables, *other.tables}
             },
             self.whole_dead + other.whole_dead,
         )
+
+
+def _first_samples(left: Mapping[str, DeadSample], right: Mapping[str, DeadSample]) -> dict[str, DeadSample]:
+    """The first of each code, whichever task met it: tasks come in no order."""
+    both = dict(left)
+    for code, sample in right.items():
+        known = both.get(code, sample)
+        both[code] = min(known, sample, key=lambda of: (of.topic, of.partition, of.offset))
+    return both
 
 
 @dataclass(frozen=True, slots=True)

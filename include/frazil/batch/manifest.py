@@ -12,6 +12,7 @@ from frazil.batch.facts import Counts, Fit, Range, StagedFile, TableCounts
 from frazil.batch.letter_topic import LetterTopic
 from frazil.batch.position import BatchMark, Position
 from frazil.batch.removal import Removal, RemovedRange
+from frazil.batch.unknown import UnknownFields
 from frazil.errors import Terminal
 
 MANIFEST_VERSION = 1
@@ -81,6 +82,7 @@ class Manifest:
         tables: What became of the records that were meant for each destination, where there are several.
         table_ranges: Where letters came home to several destinations, those of each.
         left: Destinations that the pipeline file names no more: their part ends with this batch.
+        unknown_fields: Fields of written records that no column takes.
     """
 
     pipeline: str
@@ -113,6 +115,7 @@ class Manifest:
     tables: Mapping[str, TableCounts] = field(default_factory=dict)
     table_ranges: Mapping[str, tuple[Range, ...]] = field(default_factory=dict)
     left: tuple[str, ...] = ()
+    unknown_fields: UnknownFields = field(default_factory=UnknownFields)
 
     @property
     def mark(self) -> BatchMark:
@@ -161,6 +164,7 @@ class Manifest:
             body["counts"] = Counts(**body["counts"])
             for name in ("ranges", "skipped"):
                 body[name] = tuple(Range(**r) for r in body.get(name, ()))
+            body["unknown_fields"] = UnknownFields(**body.get("unknown_fields", {}))
             for name in ("recovers", "left"):
                 body[name] = tuple(body.get(name, ()))
             body["table_ranges"] = {

@@ -67,6 +67,8 @@ def _show(found: "DryRun") -> None:
         if code in found.samples:
             sample = found.samples[code]
             console.say(f"    {sample.topic}/{sample.partition}:{sample.offset} {sample.message}")
+    if left_out := found.unknown_fields.said:
+        console.say(f"  a run would leave out: {left_out}")
     if found.too_many_dead is not None:
         console.say(f"  a run would not publish this: {found.too_many_dead}")
 

@@ -191,5 +191,7 @@ def show_result(result: "RunResult") -> None:
     )
     for code, count in sorted(result.dead_codes.items(), key=lambda item: -item[1]):
         console.say(f"  dead letters {code}: {count:,}")
+    if left_out := result.unknown_fields.said:
+        console.say(f"  left out: {left_out}")
     for said in result.tolerance_exceeded:
         console.say(f"  more dead letters than tolerated, published nevertheless: {said}")

@@ -91,6 +91,11 @@ class DataFileWriter:
         self.flush()
         return tuple(self._files)
 
+    def abandon(self) -> tuple[StagedFile, ...]:
+        """Tell the files that are written already, and forget what is held: nobody will want it."""
+        self._held, self._held_bytes = [], 0
+        return tuple(self._files)
+
     def flush(self) -> None:
         """Write what is held."""
         if not self._held:

@@ -42,6 +42,10 @@ class TableWriters:
         while sum(writer.held_bytes for writer in self._writers.values()) >= self._held_bytes:
             max(self._writers.values(), key=lambda writer: writer.held_bytes).flush()
 
+    def abandon(self) -> dict[str, tuple[StagedFile, ...]]:
+        """Tell the files that are written already, and forget what is held: nobody will want it."""
+        return {table: writer.abandon() for table, writer in self._writers.items()}
+
     def close(self) -> dict[str, tuple[StagedFile, ...]]:
         """Write what is held and tell the files of all tables."""
         found = {table: writer.close() for table, writer in self._writers.items()}

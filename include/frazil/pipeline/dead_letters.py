@@ -42,7 +42,8 @@ class DeadLetters(Model):
     on_exceed: Literal["fail", "dead_letter_and_alert"] = Field(
         "fail",
         description="With more than tolerated: the run fails and publishes nothing, or it publishes rows and dead letters"
-        " and says so loudly (in its report, and as `tolerance_exceeded` in its result).",
+        " and says so loudly (in its report, and as `tolerance_exceeded` in its result). A run that fails for `none` or"
+        " `max_count` stops reading there.",
     )
     log: bool = Field(
         False,

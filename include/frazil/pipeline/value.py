@@ -61,9 +61,7 @@ class Decoding(Model):
         description="The same in a file, by its path from the folder `schemas` beside the folder of pipeline files.",
     )
     message: str | None = Field(None, description="`protobuf` with a schema: name of the message.")
-    validate_schema: bool = Field(
-        True, description="`json-schema`: whether values are held against their schema. It takes most of the time."
-    )
+    validate_schema: bool = Field(True, description="`json-schema`: whether values are held against their schema.")
     fields: tuple[str, ...] | dict[str, str] | None = Field(
         None,
         description="`delimited`: names of the fields of a line. `json`: what an object holds, as name -> type. Keys need"
@@ -129,8 +127,9 @@ class Value(Decoding):
     )
     unknown_fields: Literal["ignore", "rescue", "fail"] = Field(
         "ignore",
-        description="Fields at the top level of a value that no column takes: `ignore` leaves them out, `rescue` keeps"
-        " them as one JSON object in `rescued_column` (null if there are none), `fail` makes the record a dead letter.",
+        description="Fields at the top level of a value that no column takes: `ignore` leaves them out and counts the"
+        " records that had any, `rescue` keeps them as one JSON object in `rescued_column` (null if there are none), `fail`"
+        " makes the record a dead letter.",
     )
     rescued_column: str = Field(
         "_rescued", description="Column for rescued fields: declare it as an optional string column."
@@ -145,7 +144,9 @@ class Value(Decoding):
         " are duplicate keys. Keys of maps and names in JSON texts stay as they are.",
     )
     casts: Literal["none", "text"] = Field(
-        "none", description="`text` lets numbers and booleans into string columns, as the text they were sent as."
+        "none",
+        description="`text` lets numbers and booleans into string columns, as the text they were sent as, and"
+        " numbers sent as text into the times of a column with `unit`.",
     )
 
 
@@ -181,7 +182,7 @@ class Column(Model):
     unit: Literal["s", "ms", "us", "ns"] | None = Field(
         None,
         description="What numbers count that are sent for times: since 1970-01-01T00:00Z, or for the type time since"
-        " midnight. Texts are read as well.",
+        " midnight. Texts are read as well; a number that comes as text counts in `delimited` and with `casts: text`.",
     )
     local_time: Literal["keep", "dead_letter"] = Field(
         "keep",

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.records.unknown import NOTHING_UNKNOWN, UnknownAt
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Rows of the declared columns, and the positions of the values they came from, ascending."""
+    """Rows that were decoded together.
+
+    Attributes:
+        rows: Of the declared columns.
+        positions: Of the values they came from, ascending.
+        unknown: Fields of these values that are in no row. It may also speak of values that have no row here.
+    """
 
     rows: pa.RecordBatch
     positions: pa.Int64Array
+    unknown: UnknownAt = field(default=NOTHING_UNKNOWN)
 
 
 def concat_blocks(blocks: list[Block], schema: pa.Schema) -> Block:
@@ -21,7 +30,8 @@ def concat_blocks(blocks: list[Block], schema: pa.Schema) -> Block:
     rows = pa.Table.from_batches([block.rows for block in blocks], schema).combine_chunks()
     positions = pa.chunked_array([block.positions for block in blocks], pa.int64())
     batches = rows.to_batches()
-    return Block(batches[0] if batches else no_rows(schema), positions.combine_chunks())
+    unknown = UnknownAt.together(block.unknown for block in blocks)
+    return Block(batches[0] if batches else no_rows(schema), positions.combine_chunks(), unknown)
 
 
 def in_order(blocks: list[Block], schema: pa.Schema) -> Block:
@@ -31,7 +41,7 @@ def in_order(blocks: list[Block], schema: pa.Schema) -> Block:
         return filled[0] if filled else Block(no_rows(schema), pa.array([], pa.int64()))
     whole = concat_blocks(filled, schema)
     order = pc.sort_indices(whole.positions)  # a stable sort
-    return Block(whole.rows.take(order), whole.positions.take(order))
+    return Block(whole.rows.take(order), whole.positions.take(order), whole.unknown)
 
 
 def no_rows(schema: pa.Schema) -> pa.RecordBatch:

@@ -65,7 +65,8 @@ class Decoder:
         letters = dead_letters(_at(records, _positions(dead)), list(dead.values()))
         written = _at(records, pc.unique(block.positions))
         others = {reason: _at(records, found) for reason, found in filtered.items() if len(found)}
-        return Outcomes(rows, letters, count_outcomes(records, written, letters, others))
+        counts = count_outcomes(records, written, letters, others)
+        return Outcomes(rows, letters, counts, block.unknown.only(block.positions).counted())
 
     def problems(self, shape: pa.Schema | None, key_shape: pa.Schema | None = None) -> list[str]:
         """Return which columns nothing could ever fill, and why.
@@ -121,7 +122,8 @@ class _Direct:
             return *self._json.rows(values), {}
         block, dead = self._json.rows(values.take(present))
         places = present.to_pylist()
-        return Block(block.rows, present.take(block.positions)), {places[at]: of for at, of in dead.items()}, {}
+        placed = Block(block.rows, present.take(block.positions), block.unknown.among(present))
+        return placed, {places[at]: of for at, of in dead.items()}, {}
 
     def problems(self, _shape: pa.Schema | None, _key_shape: pa.Schema | None) -> list[str]:
         return []
@@ -143,7 +145,8 @@ class _Keyed:
         fitted, unfit = self._fitted(self._columns, keys)
         block, dead, left_out = self._values.decode(records, fitted.positions)
         beside = fitted.rows.take(pc.index_in(block.positions, value_set=fitted.positions))
-        return Block(self._columns.joined(block.rows, beside), block.positions), keys.dead | unfit | dead, left_out
+        joined = Block(self._columns.joined(block.rows, beside), block.positions, block.unknown)
+        return joined, keys.dead | unfit | dead, left_out
 
     def problems(self, _shape: pa.Schema | None, key_shape: pa.Schema | None) -> list[str]:
         return [] if key_shape is None or self._columns is None else self._columns.check(key_shape)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.batch.facts import TableCounts
+from frazil.batch.unknown import UnknownFields
 from frazil.errors import Terminal
 from frazil.records.block import Block, in_order
 from frazil.records.dead import DEAD_SCHEMA, DeadCode, Reason, Stage, dead_letters
@@ -44,6 +45,7 @@ class FannedOut:
         counts: Per topic partition, one outcome per record: dead with any letter, written with rows and no letter.
         tables: What became of the records that were meant for each table; empty where only one could be meant.
         whole_dead: Dead letters of records as a whole, if `tables` is there.
+        unknown: Fields of the records that have rows which are in none of these; not counted for several tables.
     """
 
     rows: Mapping[str, pa.RecordBatch]
@@ -51,6 +53,7 @@ class FannedOut:
     counts: Counts
     tables: Mapping[str, TableCounts] = field(default_factory=dict)
     whole_dead: int = 0
+    unknown: UnknownFields = field(default_factory=UnknownFields)
 
 
 class _Letter(NamedTuple):
@@ -137,7 +140,7 @@ class FanOut:
         outcomes = decoder.decode(batch)
         nowhere = pa.nulls(outcomes.dead.num_rows, pa.string())
         letters = pa.RecordBatch.from_arrays([*outcomes.dead.columns, nowhere], schema=LETTER_SCHEMA)
-        return FannedOut({self._tables[0]: outcomes.rows}, letters, outcomes.counts)
+        return FannedOut({self._tables[0]: outcomes.rows}, letters, outcomes.counts, unknown=outcomes.unknown)
 
     def _routed(self, records: pa.RecordBatch, sheet: Sheet, found: _Found, only: str | None) -> Routed:
         routed = self._router.route(sheet.texts)

@@ -47,7 +47,7 @@ class Half:
         framed, dead = with_heads(data, headers, self._header, has_path=self._has_path)
         rows = pa.array((row for row in range(len(framed)) if row not in dead), pa.int64())
         decoded = at_positions(self._format.decode(_at(framed, rows)), rows)
-        return at_positions(Decoded(decoded.groups, dead | dict(decoded.dead)), present)
+        return at_positions(Decoded(decoded.groups, dead | dict(decoded.dead), decoded.unknown), present)
 
 
 def _at(column: pa.Array, present: pa.Int64Array) -> pa.Array:

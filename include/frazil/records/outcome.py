@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.batch.unknown import UnknownFields
 from frazil.records.dead import DeadCode
 
 
@@ -66,11 +67,13 @@ class Outcomes:
         rows: `RecordSpec.row_schema`, in the order of the records.
         dead: `DEAD_SCHEMA`, in the order of the records.
         counts: Per topic partition.
+        unknown: Fields of the records that have rows which are in none of these.
     """
 
     rows: pa.RecordBatch
     dead: pa.RecordBatch
     counts: Counts
+    unknown: UnknownFields = field(default_factory=UnknownFields)
 
 
 def add_counts(left: Counts, right: Counts) -> dict[TopicPartition, PartitionCounts]:

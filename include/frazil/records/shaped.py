@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 from frazil.records.block import Block, in_order
 from frazil.records.dead import DeadCode, Reason
 from frazil.records.fit.fitter import Fitted, Fitter
-from frazil.records.formats.port import Shaped
+from frazil.records.fit.nested import unknown
+from frazil.records.formats.port import Decoded, Shaped
 from frazil.records.frame import Frame, Transform
 from frazil.records.halves import Half
 from frazil.records.kafka import KAFKA_SCHEMA
@@ -19,6 +20,7 @@ from frazil.records.keys import DecodedKeys, KeyColumns, KeyDecoder
 from frazil.records.outcome import FilterReason
 from frazil.records.spec import RecordSpec
 from frazil.records.transforms.chain import chain
+from frazil.records.unknown import UnknownAt
 
 Dead = dict[int, Reason]
 
@@ -47,6 +49,7 @@ class ShapedDecoder:
         self._key_columns: Final = key_columns
         self._transforms: Final[Sequence[Transform]] = spec.transforms
         self._schema: Final = spec.columns
+        self._refuses_unknown: Final = spec.unknown_fields == "fail"
         self._filters_nulls: Final = spec.tombstone == "filter"
         of_value = spec.of_value
         self._fitter: Final = Fitter(
@@ -73,19 +76,23 @@ class ShapedDecoder:
             Retryable: a writer schema can't be had now.
             Terminal: the registry refuses, or a transform does not fit the fields that it gets.
         """
-        frames, dead, left_out = self.frames(records, present)
+        frames, dead, left_out, unknown_at = self.frames(records, present)
         blocks = [self._block(frame, dead) for frame in frames]
-        return in_order(blocks, self._schema), dead, left_out
+        whole = in_order(blocks, self._schema)
+        without = UnknownAt.together([*(block.unknown for block in blocks), unknown_at])
+        return Block(whole.rows, whole.positions, without), dead, left_out
 
-    def frames(self, records: pa.RecordBatch, present: pa.Int64Array) -> tuple[list[Frame], Dead, LeftOut]:
+    def frames(self, records: pa.RecordBatch, present: pa.Int64Array) -> tuple[list[Frame], Dead, LeftOut, UnknownAt]:
         """Decode and transform the values of some records: `decode` without the columns. No frame is empty.
+
+        At last comes what the format itself found of fields that have no place.
 
         Raises:
             Retryable: a writer schema can't be had now.
             Terminal: the registry refuses, or a transform does not fit the fields that it gets.
         """
         keys = None if self._keys is None else self._keys.decode(records, present)
-        decoded = self._values.decode(records, present if keys is None else keys.alive)
+        decoded = self._checked(self._values.decode(records, present if keys is None else keys.alive))
         dead: Dead = dict(decoded.dead)
         # A format may have a null of its own: an envelope without payload is a tombstone as well.
         nulls = [at for at, of in dead.items() if of.code is DeadCode.NULL_VALUE] if self._filters_nulls else []
@@ -96,7 +103,7 @@ class ShapedDecoder:
         frames = (frame for group in decoded.groups for frame in _frames(records, group, keys))
         done = [self._transformed(frame, dead, filtered) for frame in frames]
         left_out = {FilterReason.TOMBSTONE: nulls, FilterReason.TRANSFORM: sorted(filtered)}
-        return [frame for frame in done if len(frame)], dead, left_out
+        return [frame for frame in done if len(frame)], dead, left_out, decoded.unknown
 
     def fit(self, frame: Frame) -> Fitted:
         """Fit fields to the columns.
@@ -106,6 +113,16 @@ class ShapedDecoder:
         """
         fitted = self._fitter.fit(frame.value)
         return fitted if self._key_columns is None else self._key_columns.beside(fitted, frame.key, len(frame))
+
+    def _checked(self, decoded: Decoded) -> Decoded:
+        """Return what was decoded, less the values with fields that have no place where these are refused."""
+        if not (self._refuses_unknown and len(decoded.unknown)):
+            return decoded
+        refused = {at: unknown(names).reason for at, names in decoded.unknown.by_position()}
+        places = pa.array(list(refused), pa.int64())
+        good = [(group, pc.invert(pc.is_in(group.positions, value_set=places))) for group in decoded.groups]
+        groups = tuple(Shaped(of.columns.filter(kept), of.positions.filter(kept)) for of, kept in good)
+        return Decoded(groups, dict(sorted({**refused, **decoded.dead}.items())))
 
     def problems(self, shape: pa.Schema | None, key_shape: pa.Schema | None) -> list[str]:
         """Return what can't become a column, and why, where all values, or keys, have one shape before transforms.
@@ -134,7 +151,7 @@ class ShapedDecoder:
 
     def _block(self, frame: Frame, dead: Dead) -> Block:
         fitted = self.fit(frame)
-        kept = Block(fitted.rows, frame.positions.take(fitted.kept))
+        kept = Block(fitted.rows, frame.positions.take(fitted.kept), fitted.ignored.among(frame.positions))
         if not fitted.dead:
             return kept
         places = frame.positions.to_pylist()
@@ -142,7 +159,7 @@ class ShapedDecoder:
             dead.setdefault(places[row], reason)
         # Of an exploded record no row may land if one of them can't.
         good = pc.invert(pc.is_in(kept.positions, value_set=pa.array({places[row] for row in fitted.dead}, pa.int64())))
-        return Block(kept.rows.filter(good), kept.positions.filter(good))
+        return Block(kept.rows.filter(good), kept.positions.filter(good), kept.unknown)
 
 
 def _frames(records: pa.RecordBatch, group: Shaped, keys: DecodedKeys | None) -> Iterator[Frame]:

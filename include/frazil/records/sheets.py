@@ -70,7 +70,7 @@ class Sheets:
         """
         if not self._shaped:
             return *self._json_sheets(records, present), {}
-        frames, dead, left_out = self._shaped[0].frames(records, present)
+        frames, dead, left_out, _ = self._shaped[0].frames(records, present)
         path, fold = self._path, self._fold
         sheets = [
             Sheet(
@@ -101,7 +101,7 @@ class Sheets:
 
         def fit(group: int, rows: pa.Int64Array) -> Fitted:
             block, bad = self._json[group].rows(values.take(present.take(rows)))
-            return Fitted(block.rows, block.positions, bad, 0)
+            return Fitted(block.rows, block.positions, bad, block.unknown)
 
         return [Sheet(present, texts, fit)] if len(present) else [], dead
 

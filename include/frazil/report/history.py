@@ -10,11 +10,13 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any
 
+from frazil.batch.unknown import UnknownFields
 from frazil.iceberg.ledger import read_ledger
 from frazil.iceberg.letters import open_letters
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.run.open_letters import letter_history
+from frazil.run.result import unknown_fields_of
 
 Row = Mapping[str, Any]
 """One row of the ledger. Older ledgers lack some columns."""
@@ -72,6 +74,7 @@ class BatchHistory:
         bytes_read: Bytes of the keys and values read, if written down.
         started_by: `cli:user@host` or `airflow:scheduled|manual|backfill[:user]`, if written down.
         reason: Why, in the words of whoever asked for it.
+        unknown_fields: Fields of written records that no column took, if they were counted.
     """
 
     n: int
@@ -97,6 +100,7 @@ class BatchHistory:
     bytes_read: int | None = None
     started_by: str | None = None
     reason: str | None = None
+    unknown_fields: UnknownFields | None = None
 
 
 def history(project: Project, pipeline: Pipeline) -> list[BatchHistory]:
@@ -152,6 +156,7 @@ def _batch(rows: Sequence[Row]) -> BatchHistory:
         bytes_read=row.get("bytes_read"),
         started_by=row.get("started_by"),
         reason=row.get("reason"),
+        unknown_fields=unknown_fields_of(row),
     )
 
 

@@ -19,6 +19,7 @@ from frazil.batch.letters import LetterChoice, OpenLetter, Place, first_of, rang
 from frazil.batch.position import Position
 from frazil.batch.removal import Removal
 from frazil.batch.request import RunRequest
+from frazil.batch.unknown import UnknownFields
 from frazil.crash_points import CrashPoint, reached
 from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.iceberg.commit import Refused
@@ -209,6 +210,7 @@ def _staged(work: _Work, n: int) -> tuple[Staged, _Landed, BroughtHome, int]:
     decoder, landed, told = _decoder(work, n), _Landed(), BroughtHome(dead_codes={})
     counts: dict[TopicPartition, Counts] = {}
     extra_rows = size = seen = 0
+    unknown = UnknownFields()
     for batch in _letters(work):
         verdicts = judged(batch, work.letters, decoder, n, pipeline.dead_letters.payload)
         for table, of_table in verdicts.rows.items():
@@ -221,10 +223,12 @@ def _staged(work: _Work, n: int) -> tuple[Staged, _Landed, BroughtHome, int]:
             extra_rows -= of.written
         extra_rows += sum(of_table.num_rows for of_table in verdicts.rows.values())
         size += verdicts.bytes
+        unknown += verdicts.unknown_fields
         seen += batch.num_rows
         reached(CrashPoint.STAGING)
     files = rows.close() | {letters.name: letters.close()}
-    return Staged(counts, files=files, bytes=size, extra_rows=extra_rows), landed, told, seen
+    staged = Staged(counts, files=files, bytes=size, extra_rows=extra_rows, unknown_fields=unknown)
+    return staged, landed, told, seen
 
 
 def _decoder(work: _Work, n: int) -> FanOut:

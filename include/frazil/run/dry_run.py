@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 import pyarrow as pa
 
@@ -16,6 +16,7 @@ from frazil.batch.plan import PlannedTopic, RunPlan, skipped, start_position
 from frazil.batch.position import Position
 from frazil.batch.request import RunRequest
 from frazil.batch.target import LATEST
+from frazil.batch.unknown import UnknownFields
 from frazil.errors import Terminal
 from frazil.iceberg.schema import arrow_columns, check_destination, declared_columns, declared_schema, declared_spec
 from frazil.pipeline.model import Destination, Pipeline
@@ -59,6 +60,7 @@ class DryRun:
         too_many_dead: Why a run would not publish these records; None if it would.
         remarks: What else the next run does or says.
         seconds: How long it took.
+        unknown_fields: Fields of the records that would be rows which no column takes.
     """
 
     pipeline: str
@@ -73,6 +75,7 @@ class DryRun:
     too_many_dead: str | None
     remarks: tuple[str, ...]
     seconds: float
+    unknown_fields: UnknownFields = field(default_factory=UnknownFields)
 
     def to_json(self) -> str:
         """One line of JSON."""
@@ -85,6 +88,7 @@ class DryRun:
         body["counts"] = Counts(**body["counts"])
         body["samples"] = {code: DeadSample(**sample) for code, sample in body["samples"].items()}
         body["partitions"] = tuple(PartitionLook(**p | {"counts": Counts(**p["counts"])}) for p in body["partitions"])
+        body["unknown_fields"] = UnknownFields(**body["unknown_fields"])
         return cls(**body | {"remarks": tuple(body["remarks"])})
 
 
@@ -215,6 +219,7 @@ def dry_run(
         too_many_dead=too_many if tolerance.fails else None,
         remarks=(*_remarks(now, pipeline), *alert),
         seconds=round(time.monotonic() - began, 3),
+        unknown_fields=staged.unknown_fields.shown,
     )
 
 

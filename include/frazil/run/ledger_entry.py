@@ -41,6 +41,8 @@ def entry_rows(
         "records_written": manifest.counts.written,
         "records_dead": manifest.counts.dead,
         "records_filtered": manifest.counts.filtered,
+        "records_unknown": manifest.unknown_fields.records,
+        "unknown_fields": json.dumps(dict(manifest.unknown_fields.names)),
         "dead_codes": json.dumps(dict(manifest.dead_codes), sort_keys=True),
         "position": manifest.position.to_json(),
         "planned_at": datetime.fromisoformat(manifest.planned_at),

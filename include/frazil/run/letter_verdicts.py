@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from frazil.batch.facts import Counts, TopicPartition
 from frazil.batch.letters import OpenLetter, Place
+from frazil.batch.unknown import UnknownFields
 from frazil.records.fan_out import FannedOut, FanOut
 from frazil.records.kafka import KAFKA_SCHEMA
 from frazil.records.redaction import Payload, has_record, redacted
@@ -32,6 +33,7 @@ class Verdicts:
         dead_codes: How many are still dead, by reason code.
         bare: How many were to be tried and keep nothing of their records.
         bytes: Bytes of the keys and values of the landed ones.
+        unknown_fields: Fields of the landed ones that no column takes.
     """
 
     rows: Mapping[str, pa.RecordBatch]
@@ -42,6 +44,7 @@ class Verdicts:
     dead_codes: Mapping[str, int]
     bare: int = 0
     bytes: int = 0
+    unknown_fields: UnknownFields = field(default_factory=UnknownFields)
 
 
 def judged(
@@ -73,10 +76,11 @@ def judged(
             counts[key] = counts.get(key, Counts()) + of
     anew = pa.concat_batches([letters.filter(pc.invert(mask)), *(part.letters for part in parts)])
     codes = sum((part.codes for part in parts), Counter[str]())
+    unknown = sum((part.unknown for part in parts), UnknownFields())
     bare = asked.true_count - mask.true_count
     rows = [(table, of) for part in parts for table, of in part.rows.items()]
     return Verdicts(
-        _joined(rows), anew, landed, landed_in, counts, dict(codes), bare, sum(part.bytes for part in parts)
+        _joined(rows), anew, landed, landed_in, counts, dict(codes), bare, sum(part.bytes for part in parts), unknown
     )
 
 
@@ -91,6 +95,7 @@ class _Tried:
     counts: Mapping[TopicPartition, Counts]
     codes: Counter[str]
     bytes: int
+    unknown: UnknownFields
 
 
 def _tried(letters: pa.RecordBatch, table: str | None, decoder: FanOut, n: int, payload: Payload) -> _Tried:
@@ -111,6 +116,7 @@ def _tried(letters: pa.RecordBatch, table: str | None, decoder: FanOut, n: int, 
         _landed_counts(outcomes),
         Counter(str(reason["code"]) for reason in reasons.values()),
         size,
+        outcomes.unknown if payload == "full" else outcomes.unknown.without_names(),
     )
 
 

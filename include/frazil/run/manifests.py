@@ -169,6 +169,7 @@ def _manifest(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Mani
         tables=batch.staged.tables,
         table_ranges=batch.table_ranges,
         left=_left(scope, now),
+        unknown_fields=batch.staged.unknown_fields.shown,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -214,6 +215,10 @@ def _attempts(pipeline: Pipeline) -> Iterator[tuple[str, Callable[[], Iterable[s
         decoder = Decoder(spec, 0)
         yield "transforms", partial(_transforms, decoder, shape, key_shape)
         yield f"destinations.{number}.columns", partial(decoder.problems, shape, key_shape)
+        for what, known in (("value", shape if spec.format.name != JSON else None), ("key", key_shape)):
+            # What transforms make may depend on the values; and JSON values without them have whatever they have.
+            if known is not None and not spec.transforms:
+                yield f"destinations.{number}.columns", partial(_unfilled, spec, what, known.names)
 
 
 def _decodes(pipeline: Pipeline, columns: pa.Schema, schemas: Schemas, to: Destination) -> Iterable[str]:
@@ -233,6 +238,18 @@ def remarks(pipeline: Pipeline) -> tuple[str, ...]:
 
 def _opened(half: Decoding, schemas: Schemas) -> Iterable[str]:
     return _nothing(open_format(_format(half, schemas)))
+
+
+def _unfilled(spec: RecordSpec, what: str, fields: list[str]) -> Iterator[str]:
+    """Columns that would be null in every row, since no value, or key, has their field: a name is misspelled, mostly."""
+    fold = str.casefold if spec.field_names == "case_insensitive" else str
+    known = {fold(field): field for field in fields}
+    columns = (column for column in spec.column_specs if (column.name in spec.of_key) == (what == "key"))
+    for column in columns:
+        if column.steps and not column.has_default and (sought := fold(column.steps[0])) not in known:
+            near = get_close_matches(sought, known, 1)
+            hint = f"did you mean {known[near[0]]!r}?" if near else f"there are {', '.join(fields)}"
+            yield f"{column.name}: no {what} has the field {column.steps[0]!r}, {hint}"
 
 
 def _nothing(_made: object) -> Iterable[str]:

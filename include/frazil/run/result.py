@@ -11,6 +11,7 @@ from typing import Any
 from frazil.batch.audit import exceeded
 from frazil.batch.facts import Counts
 from frazil.batch.position import Position
+from frazil.batch.unknown import UnknownFields
 from frazil.iceberg.ledger import first_rows, read_ledger
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
@@ -36,6 +37,7 @@ class RunResult:
         snapshots: Snapshots of the destinations, one per batch and table.
         seconds: From the plan to the last row of the ledger, 0 without a batch.
         rows: Destination -> rows that it got.
+        unknown_fields: Fields of written records that no column takes.
         tolerance_exceeded: Of each batch that was published with more dead letters than tolerated, how many it had.
     """
 
@@ -52,6 +54,7 @@ class RunResult:
     seconds: float
     tolerance_exceeded: tuple[str, ...] = ()
     rows: Mapping[str, int] = field(default_factory=dict)
+    unknown_fields: UnknownFields = field(default_factory=UnknownFields)
 
     def to_json(self) -> str:
         """One line of JSON."""
@@ -85,7 +88,15 @@ def run_result(project: Project, pipeline: Pipeline, run_id: str) -> RunResult:
         seconds=round((rows[-1]["recorded_at"] - rows[0]["planned_at"]).total_seconds(), 3) if rows else 0.0,
         tolerance_exceeded=tuple(_exceeded(rows, pipeline)),
         rows=_rows(ledger),
+        unknown_fields=sum((found for row in rows if (found := unknown_fields_of(row))), UnknownFields()).shown,
     )
+
+
+def unknown_fields_of(row: Mapping[str, Any]) -> UnknownFields | None:
+    """What a row of the ledger says of fields that no column took, or None if an older Frazil did not count them."""
+    if row.get("records_unknown") is None:
+        return None
+    return UnknownFields(row["records_unknown"], json.loads(row.get("unknown_fields") or "{}"))
 
 
 def _rows(ledger: list[dict[str, Any]]) -> dict[str, int]:

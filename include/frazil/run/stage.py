@@ -9,6 +9,7 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.batch.audit import Tolerance
 from frazil.batch.facts import LETTERS_NAMED, Counts, DeadSample, Range, Staged
 from frazil.crash_points import CrashPoint, reached
 from frazil.iceberg.data_files import StagingTable
@@ -38,6 +39,8 @@ class StageOrder:
         payload: What a dead letter keeps of its record.
         names_letters: Whether dead letters are to be named one by one, the first of them.
         route: How records find their tables; None: each goes to all.
+        tolerance: How many dead letters the batch may have: a task that has more by itself stops reading. None to read
+            everything.
     """
 
     pipeline: str
@@ -51,6 +54,7 @@ class StageOrder:
     payload: Payload = "full"
     names_letters: bool = False
     route: Route | None = None
+    tolerance: Tolerance | None = None
 
 
 class Stage(Protocol):
@@ -66,7 +70,10 @@ class Stage(Protocol):
 
 
 def stage_records(order: StageOrder, batches: Iterable[pa.RecordBatch]) -> Staged:
-    """Decode records and write their rows and dead letters in one pass, holding a bounded part in memory."""
+    """Decode records and write their rows and dead letters in one pass, holding a bounded part in memory.
+
+    What can't be published any more is not read to its end, if the order says what is tolerated.
+    """
     decoder = FanOut(order.specs, order.route, order.n)
     letters_table = order.dead_letters
     writers = TableWriters(
@@ -81,8 +88,10 @@ def stage_records(order: StageOrder, batches: Iterable[pa.RecordBatch]) -> Stage
         if letters_table is not None:
             writers.write(letters_table.name, numbered(letters, order.n))
         shown = Staged(samples=_samples(letters, whole.samples), named=_named(order, letters, len(whole.named)))
-        whole = whole.merge(_counted(outcomes)).merge(Staged(bytes=_bytes(batch))).merge(shown)
+        whole = whole.merge(_counted(order, outcomes)).merge(Staged(bytes=_bytes(batch))).merge(shown)
         reached(CrashPoint.STAGING)
+        if order.tolerance is not None and order.tolerance.is_lost(whole.total.dead):
+            return whole.merge(Staged(files=writers.abandon(), stopped=True))
     return whole.merge(Staged(files=writers.close()))
 
 
@@ -123,7 +132,7 @@ def _named(order: StageOrder, dead: pa.RecordBatch, known: int) -> tuple[tuple[s
     return tuple(zip(*columns, strict=True))
 
 
-def _counted(outcomes: FannedOut) -> Staged:
+def _counted(order: StageOrder, outcomes: FannedOut) -> Staged:
     counts = {}
     codes: dict[str, int] = {}
     for key, of in outcomes.counts.items():
@@ -133,4 +142,7 @@ def _counted(outcomes: FannedOut) -> Staged:
     if outcomes.tables:
         return Staged(counts, codes, tables=outcomes.tables, whole_dead=outcomes.whole_dead)
     written = sum(of.written for of in counts.values())
-    return Staged(counts, codes, extra_rows=sum(rows.num_rows for rows in outcomes.rows.values()) - written)
+    extra = sum(rows.num_rows for rows in outcomes.rows.values()) - written
+    # A name may be as secret as a value: of a map that is written as an object it is one.
+    unknown = outcomes.unknown if order.payload == "full" else outcomes.unknown.without_names()
+    return Staged(counts, codes, extra_rows=extra, unknown_fields=unknown)

@@ -58,7 +58,10 @@ def stage_batch(run: Ingestion, tables: Tables, n: int, ranges: tuple[Range, ...
     staged_in = time.monotonic() - began
     reached(CrashPoint.STAGED)
     total = staged.total
-    scope.report(f"batch {n}: staged {total.written:,} rows, {total.dead:,} dead letters in {staged_in:.1f} s")
+    how = "stopped at" if staged.stopped else "staged"
+    scope.report(f"batch {n}: {how} {total.written:,} rows, {total.dead:,} dead letters in {staged_in:.1f} s")
+    if (left_out := staged.unknown_fields.said) is not None:
+        scope.report(f"batch {n}: {left_out}")
     try:
         _audit(scope, run.plan, ranges, staged)
     except FrazilError as failure:
@@ -105,6 +108,7 @@ def stage_order(scope: Scope, tables: Tables, n: int, ranges: tuple[Range, ...])
         payload=pipeline.dead_letters.payload,
         names_letters=pipeline.dead_letters.log,
         route=route_of(pipeline),
+        tolerance=tolerance_of(pipeline),
     )
 
 

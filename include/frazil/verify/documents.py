@@ -29,6 +29,14 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def _latest(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The fields from the last to the first, each as it was sent last; then in the order of sending again."""
+    from_behind: dict[str, Any] = {}
+    for name, item in reversed(pairs):
+        from_behind.setdefault(name, item)
+    return dict(reversed(from_behind.items()))
+
+
 LAST_COUNTS = json.JSONDecoder(parse_int=Figure, parse_float=Figure, parse_constant=_refuse_constant)
 """Of fields with the same name the last one counts."""
 
@@ -36,6 +44,19 @@ EACH_ONCE = json.JSONDecoder(
     parse_int=Figure, parse_float=Figure, parse_constant=_refuse_constant, object_pairs_hook=_once
 )
 """An object that names a field twice is unfit, at any level."""
+
+LATEST_LAST = json.JSONDecoder(
+    parse_int=Figure, parse_float=Figure, parse_constant=_refuse_constant, object_pairs_hook=_latest
+)
+"""Of fields with the same name the last one counts, and stands where it was sent: names that differ in case only may
+come in between."""
+
+
+def decoder_of(*, once: bool, any_case: bool) -> json.JSONDecoder:
+    """What reads values whose fields may be named once only, or in any case."""
+    if once:
+        return EACH_ONCE
+    return LATEST_LAST if any_case else LAST_COUNTS
 
 
 def document_of(raw: bytes, decoder: json.JSONDecoder = LAST_COUNTS) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from frazil.pipeline.model import Column, Value
-from frazil.verify.documents import EACH_ONCE, LAST_COUNTS, document_of
+from frazil.verify.documents import decoder_of, document_of
 from frazil.verify.figures import Unfit
 from frazil.verify.readers import Read, reader
 from frazil.verify.takers import Document, Take, Takers, options_of
@@ -39,7 +39,9 @@ class Expectation:
 
     def __init__(self, columns: Mapping[str, Column], value: Value = _DEFAULTS) -> None:
         self._declared, self._value = columns, value
-        self._decoder = EACH_ONCE if value.duplicate_keys == "dead_letter" else LAST_COUNTS
+        any_case = value.field_names == "case_insensitive"
+        self._decoder = decoder_of(once=value.duplicate_keys == "dead_letter", any_case=any_case)
+        self._lenient = decoder_of(once=False, any_case=any_case)
         self._takers = None if _is_plain(columns, value) else Takers(columns, value)
         self._columns = [
             (name, column.required, reader(column.parsed, options_of(column, value)))
@@ -63,7 +65,7 @@ class Expectation:
         Options of this file that refuse a value are not looked at.
         """
         try:
-            document = self._of_any_file.document(document_of(raw))
+            document = self._of_any_file.document(document_of(raw, self._lenient))
         except Unfit as unfit:
             return Bad(str(unfit))
         return tuple(_tolerant(document, take) for take in self._of_any_file.takes)

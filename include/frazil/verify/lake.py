@@ -26,10 +26,10 @@ from pyiceberg.table.metadata import TableMetadata
 from frazil.errors import Retryable, Terminal
 from frazil.pipeline.model import KafkaColumns, Pipeline
 from frazil.pipeline.settings import CatalogSettings
-from frazil.verify.coverage import rolled_back
 from frazil.verify.faults import reading_tables
 from frazil.verify.ledger import Batch, Position, batches_of, position_of
 from frazil.verify.letter_filter import letters_of
+from frazil.verify.letters import not_landed
 from frazil.verify.rest import TimedRestCatalog
 from frazil.verify.views import absent_from, view
 
@@ -163,7 +163,7 @@ def _load(catalog: Catalog, pipeline: Pipeline, name: str, columns: KafkaColumns
             letters,
             pipeline.dead_letters_table,
             LETTER_COLUMNS,
-            letters_of(letters, name, rolled_back(batches), absent_from(rows, name)),
+            letters_of(letters, name, not_landed(letters.schema(), batches), absent_from(rows, name)),
         ),
         closing,
         batches,

@@ -29,7 +29,7 @@ class Options:
     Attributes:
         unit: What numbers count that stand for times; None: they don't.
         drops_offset: Whether a text with an offset may become a timestamp without zone.
-        casts: Whether numbers and booleans become texts.
+        casts: Whether numbers and booleans become texts, and texts of digits times of the unit.
         any_case: Whether fields of structs are found whatever their case.
         once: Whether two of them that differ in case only are unfit.
     """
@@ -223,7 +223,12 @@ def _time_reader(name: str, options: Options) -> Read:
     unit, first, last = options.unit, *(moments.DAY_BOUNDS if name == "time" else moments.BOUNDS)
     if unit is None:
         return read
-    return lambda value: counted(value, unit, first, last) if type(value) is Figure else read(value)
+
+    def read_time(value: Any) -> Any:
+        is_text = options.casts and type(value) is str and _NUMBER.fullmatch(value)
+        return counted(value, unit, first, last) if is_text or type(value) is Figure else read(value)
+
+    return read_time
 
 
 _PRIMITIVES: dict[str, Read] = {

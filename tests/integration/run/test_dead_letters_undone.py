@@ -182,3 +182,4 @@ def test_rollback_that_is_taken_back_itself(good_now: Any) -> None:
     bring(good_now)
 
     assert places(good_now) == EVERY
+    assert_clean(good_now)

@@ -153,6 +153,46 @@ def test_an_alert_stops_a_batch_or_is_not_given() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("tolerance", "dead", "lost"),
+    [
+        (Tolerance(1, 0, 0), 0, False),
+        (Tolerance(1, 0, 0), 1, True),
+        (Tolerance(0.1, 0, 5), 5, False),
+        (Tolerance(0.1, 0, 5), 6, True),
+        (Tolerance(0, 0, None), 10**9, False),
+        (Tolerance(1, 0, 0, fails=False), 1, False),
+    ],
+    ids=["none", "one too many", "at the limit", "above it", "a rate needs the whole", "alert only"],
+)
+def test_a_batch_is_given_up_that_could_still_be_published(tolerance: Tolerance, dead: int, lost: bool) -> None:
+    """Only a count, and only where it fails, says so before all records are read."""
+    assert tolerance.is_lost(dead) is lost
+
+
+@pytest.mark.parametrize("tolerance", [Tolerance(1, 0, 0), Tolerance(1, 0, 9), EVERYTHING])
+def test_what_was_not_read_to_its_end_is_published(tolerance: Tolerance) -> None:
+    """A batch that stopped is refused whatever its numbers say, and even if the tolerance were another one by now."""
+    with pytest.raises(Terminal, match="nothing was published"):
+        audit(RANGES, replace(GOOD, stopped=True), "rows", "letters", tolerance)
+    with pytest.raises(Terminal, match="nothing was published"):
+        audit(RANGES, GOOD.merge(Staged(stopped=True)), "rows", "letters", tolerance)
+
+
+def test_the_record_that_stopped_a_batch_is_not_named() -> None:
+    """Code, coordinates and message of the first one, whichever task met it first, and what to do."""
+    later, first = DeadSample("t", 1, 2, "x"), DeadSample("t", 0, 9, "cut off")
+    met = Staged(samples={"bad_json": later}).merge(Staged(samples={"bad_json": first}, stopped=True))
+
+    with pytest.raises(Terminal) as caught:
+        audit(RANGES, met, "rows", "letters", Tolerance(1, 0, 0))
+
+    named = "none is tolerated, so reading stopped; the first is topic t, partition 0, offset 9: bad_json: cut off"
+    assert caught.value.message == f"too many dead letters, nothing was published: {named}"
+    assert caught.value.next_step is not None
+    assert "dead_letters.tolerance" in caught.value.next_step
+
+
 PLAN = plan_of(position_at(0), facts_of((0, 5, 5)))
 
 
@@ -199,6 +239,7 @@ parts = st.builds(
     st.dictionaries(st.sampled_from(["x", "y"]), st.integers(0, 9), max_size=2),
     st.dictionaries(st.sampled_from(["rows", "letters"]), staged_files.map(tuple), max_size=2),
     st.integers(0, 2**40),
+    stopped=st.booleans(),
 )
 
 

@@ -12,6 +12,7 @@ from frazil.batch.facts import Counts, Fit, Range, StagedFile
 from frazil.batch.manifest import Manifest, TablePart
 from frazil.batch.position import BatchMark, Position, TopicPosition
 from frazil.batch.removal import Coordinates, Removal, RemovedRange
+from frazil.batch.unknown import UnknownFields
 from frazil.errors import Terminal
 from tests.unit.batch.written_forms import manifests
 
@@ -38,7 +39,7 @@ def test_newer_or_truncated_manifest_is_rolled_forward(manifest: Manifest) -> No
         Manifest.from_json(text[: len(text) // 2])
 
 
-OLD_KEYS = ("ranges", "skipped", "bytes_read", "started_by", "reason", "letter_topic")
+OLD_KEYS = ("ranges", "skipped", "bytes_read", "started_by", "reason", "letter_topic", "unknown_fields")
 """What a manifest of an older Frazil does not have; nor do its parts have a removal."""
 
 
@@ -57,6 +58,7 @@ def test_manifest_that_an_upgrade_found_unfinished_is_refused(manifest: Manifest
     assert read.mark == manifest.mark
     assert (read.ranges, read.skipped, read.bytes_read, read.started_by, read.reason) == ((), (), 0, "", None)
     assert read.letter_topic is None
+    assert read.unknown_fields == UnknownFields()
     assert [part.files for part in read.parts] == [part.files for part in manifest.parts]
     assert all(part.removal is None for part in read.parts)
 

@@ -11,6 +11,7 @@ from frazil.batch.letter_topic import LetterTopic
 from frazil.batch.manifest import Manifest, TablePart
 from frazil.batch.position import BatchMark, Position, TopicPosition
 from frazil.batch.removal import Coordinates, Removal, RemovedRange
+from frazil.batch.unknown import UnknownFields
 
 numbers = st.integers(0, 2**63 - 1)
 texts = st.text(max_size=12)
@@ -71,4 +72,5 @@ manifests = st.builds(
     started_by=texts,
     reason=st.none() | texts,
     letter_topic=st.none() | st.builds(LetterTopic, texts, st.none() | texts, texts),
+    unknown_fields=st.builds(UnknownFields, numbers, st.dictionaries(texts, numbers, max_size=2)),
 )

@@ -11,6 +11,7 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
+from frazil.batch.unknown import UnknownFields
 from frazil.errors import Terminal
 from frazil.records.dead import DeadCode
 from frazil.records.fit.fitter import Fitter
@@ -41,7 +42,7 @@ def test_empty_batches_and_batches_of_unknown_fields_fit(size: int) -> None:
     """No rows are no reason to fail."""
     batch = _rows([{"z": 1}] * size, pa.schema([("z", INT)]))
     fitted = fit_both(specs(SCHEMA), SCHEMA, batch)
-    assert (len(fitted.rows), len(fitted.dead), fitted.ignored) == (0, size, 0)
+    assert (len(fitted.rows), len(fitted.dead), len(fitted.ignored)) == (0, size, 0)
 
 
 def test_missing_fields_are_defaults_nulls_or_letters() -> None:
@@ -84,6 +85,7 @@ INNER = pa.struct([pa.field("n", pa.int32(), nullable=False), pa.field("s", TEXT
 ITEM = pa.list_(pa.field("element", pa.int32(), nullable=False))
 WIDE = pa.struct([("n", INT)])
 BAD = 1 << 40
+TWO_CASES = [("c0ffee00-4455-6677-8899-aabbccddeeff", 1), ("C0FFEE00-4455-6677-8899-aabbccddeeff", 2)]
 NESTED = [
     ("struct", WIDE, {"n": 1}, INNER, {"n": 1, "s": None}),
     ("struct-range", WIDE, {"n": BAD}, INNER, (DeadCode.OUT_OF_RANGE, "c.n")),
@@ -107,6 +109,7 @@ NESTED = [
     ("struct-int-map", WIDE, {"n": 1}, pa.map_(INT, INT), (DeadCode.WRONG_TYPE, "c")),
     ("list-uuid", pa.list_(TEXT), [str(U), None], pa.list_(pa.uuid()), [U, None]),
     ("uuid-key", pa.map_(TEXT, INT), [(str(U), 1)], pa.map_(pa.uuid(), INT), [(U, 1)]),
+    ("uuid-key-twice", pa.map_(TEXT, INT), TWO_CASES, pa.map_(pa.uuid(), INT), (DeadCode.DUPLICATE_KEY, "c")),
     ("list-to-struct", pa.list_(INT), [1], WIDE, (DeadCode.WRONG_TYPE, "c")),
     ("text-map-twice", pa.map_(TEXT, INT), [("a", 1), ("a", 2)], TEXT, (DeadCode.DUPLICATE_KEY, "c")),
 ]
@@ -159,7 +162,7 @@ def test_unknown_fields_are_counted_rescued_or_refused() -> None:
     shape = pa.schema([("id", INT), ("x", pa.struct([("y", pa.decimal128(9, 2))])), ("t", pa.timestamp("us", "UTC"))])
     batch = _rows([{"id": 1, "x": {"y": Decimal("0.10")}, "t": 0}, {"id": 2}, {"x": None, "t": 5}], shape)
     ignored = fit_both(specs(SCHEMA), SCHEMA, batch)
-    assert (ignored.ignored, list(ignored.dead)) == (2, [2])
+    assert (ignored.ignored.counted(), list(ignored.dead)) == (UnknownFields(1, {"t": 1, "x": 1}), [2])
     rescued = fit_both(specs(SCHEMA), RESCUE, batch, unknown_fields="rescue").rows
     assert rescued.column("_rescued").to_pylist() == ['{"x":{"y":0.10},"t":"1970-01-01T00:00:00Z"}', None]
     failed = fit_both(specs(SCHEMA), SCHEMA, batch, unknown_fields="fail")
@@ -215,7 +218,7 @@ def test_whole_value_is_a_column_of_json() -> None:
     batch = _rows([{"id": 1, "note": None}], pa.schema([("id", INT), ("note", TEXT)]))
     fitted = fit_both((ColumnSpec("raw", TEXT, required=False, source=()),), schema, batch)
     assert fitted.rows.to_pylist() == [{"raw": '{"id":1,"note":null}'}]
-    assert fitted.ignored == 0
+    assert not len(fitted.ignored)
 
 
 def test_json_text_keeps_every_digit() -> None:

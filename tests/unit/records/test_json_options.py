@@ -90,6 +90,7 @@ ONCE = RecordSpec(AB, duplicate_keys="dead_letter")
 FOLDED = RecordSpec(AB, field_names="case_insensitive")
 FOLDED_ONCE = RecordSpec(AB, field_names="case_insensitive", duplicate_keys="dead_letter")
 CAST = RecordSpec(AB, casts="text")
+COUNTED = RecordSpec(pa.schema([pa.field("at", WALL)]), units={"at": "ms"}, casts="text")
 WHOLE = RecordSpec(AB, sources={"more": ()}, unknown_fields="fail")
 STRUCT = RecordSpec(pa.schema([pa.field("s", pa.struct([("A", I64)]))]), field_names="case_insensitive")
 
@@ -112,10 +113,21 @@ STRUCT = RecordSpec(pa.schema([pa.field("s", pa.struct([("A", I64)]))]), field_n
         (FOLDED, b'{"A":1,"MORE":"x"}', {"a": 1, "more": "x"}),
         (FOLDED, b'{"A":1,"a":2}', {"a": 2, "more": None}),
         (FOLDED, b'{"a":1,"A":2}', {"a": 2, "more": None}),
+        (FOLDED, b'{"a":1,"A":2,"a":3}', {"a": 3, "more": None}),
+        (FOLDED, b'{"A":1,"a":2,"A":3,"more":"x","a":null}', {"a": None, "more": "x"}),
         (FOLDED, b'{"more":{"A":1,"a":2}}', {"a": None, "more": '{"A":1,"a":2}'}),
         (FOLDED_ONCE, b'{"A":1,"a":2}', "DUPLICATE_KEY"),
+        (FOLDED_ONCE, b'{"a":1,"A":2,"a":3}', "DUPLICATE_KEY"),
         (FOLDED_ONCE, b'{"a":1,"Z":2,"z":3}', {"a": 1, "more": None}),
         (STRUCT, b'{"S":{"a":1}}', {"A": 1}),
+        (STRUCT, b'{"S":{"a":1,"A":2,"a":3}}', {"A": 3}),
+        (COUNTED, b'{"at":"1714979289123"}', dt.datetime(2024, 5, 6, 7, 8, 9, 123000)),
+        (COUNTED, b'{"at":1714979289123}', dt.datetime(2024, 5, 6, 7, 8, 9, 123000)),
+        (COUNTED, b'{"at":"1.714979289e12"}', dt.datetime(2024, 5, 6, 7, 8, 9)),
+        (COUNTED, b'{"at":"2024-05-06T07:08:09"}', dt.datetime(2024, 5, 6, 7, 8, 9)),
+        (COUNTED, b'{"at":"01714979289"}', "INVALID_TIME"),
+        (COUNTED, b'{"at":"0.0001"}', "LOSSY_CAST"),
+        (COUNTED, b'{"at":"253402300800000"}', "OUT_OF_RANGE"),
         (CAST, b'{"more":1.50}', {"a": None, "more": "1.50"}),
         (CAST, b'{"more":12345678901234567890123}', {"a": None, "more": "12345678901234567890123"}),
         (CAST, b'{"more":true}', {"a": None, "more": "true"}),

@@ -35,12 +35,13 @@ def test_old_ledgers_break_the_history() -> None:
     assert (batch.files, batch.bytes) == (2, 100)
     assert batch.snapshots == {"shop.orders": 11, "shop.letters": 12}
     assert (batch.ranges, batch.bytes_read, batch.started_by, batch.reason) == (None, None, None, None)
+    assert batch.unknown_fields is None
     assert (batch.skipped, batch.removed) == ((), ())
 
 
 def test_nulls_of_older_rows_break_the_history() -> None:
     """After the columns were added, older rows have nulls in them."""
-    names = ("ranges", "skipped", "removed", "bytes_read", "started_by", "reason", "table_uuid")
+    names = ("ranges", "skipped", "removed", "bytes_read", "started_by", "reason", "table_uuid", "records_unknown")
 
     assert _batch([row(**dict.fromkeys(names))]) == _batch([row()])
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.records.dead import Rejection
-from frazil.records.fit.nested import ExactPlan, build, matching
+from frazil.records.fit.nested import ExactPlan, build, keeps_keys_apart, matching
 from frazil.records.fit.scalar import Exact, FitRules
 from frazil.records.fit.settle import scalar_settle
 from frazil.records.fit.source import Kind, as_lists, kind_of, plain, plain_type, values, window
@@ -60,7 +60,7 @@ def _nested(source: pa.DataType, target: pa.DataType, rules: FitRules) -> Settle
         return _struct_plan(source, target, rules)
     if pair == (Kind.LIST, Kind.LIST) and not pa.types.is_fixed_size_list(target):
         return partial(_settle_list, target, settle_plan(source.value_type, target.value_type, rules))
-    if pair == (Kind.MAP, Kind.MAP):
+    if pair == (Kind.MAP, Kind.MAP) and keeps_keys_apart(source, target):
         key = settle_plan(source.key_type, target.key_type, rules)
         return partial(_settle_map, target, key, settle_plan(source.item_type, target.item_type, rules))
     return None

@@ -22,6 +22,7 @@ from frazil.records.fit.source import plain, values
 from frazil.records.fit.text import json_form, unique
 from frazil.records.json.text import compact
 from frazil.records.spec import ColumnSpec
+from frazil.records.unknown import NOTHING_UNKNOWN, UnknownAt
 
 _PLANS: Final = 64
 """Shapes kept: a topic has a handful of writer schemas at a time; planning again costs a millisecond."""
@@ -37,13 +38,13 @@ class Fitted:
         rows: Exactly of the columns' schema.
         kept: int64, per row which row of the input it is, ascending.
         dead: Reasons of the other rows, ascending.
-        ignored: How many fields with a value no column took, in the kept rows.
+        ignored: The fields that no column takes and that have a value, with the rows of the input where they have.
     """
 
     rows: pa.RecordBatch
     kept: pa.Int64Array
     dead: Dead
-    ignored: int
+    ignored: UnknownAt
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,15 +121,14 @@ class Fitter:
             columns[self._rescued] = _rescued(value, plan.unknown, dead, self._schema.field(self._rescued).type)
         rows = pa.RecordBatch.from_arrays([columns[name] for name in self._schema.names], schema=self._schema)
         kept = pa.array((row for row in range(len(value)) if row not in dead), pa.int64())
-        left = self._without(value, plan.unknown, kept)
-        return Fitted(rows.take(kept) if dead else rows, kept, dict(sorted(dead.items())), left)
+        left = self._without(value, plan.unknown)
+        return Fitted(rows.take(kept) if dead else rows, kept, dict(sorted(dead.items())), left.only(kept))
 
-    def _without(self, value: pa.RecordBatch, others: tuple[int, ...], kept: pa.Int64Array) -> int:
-        """Count the values that no column took."""
+    def _without(self, value: pa.RecordBatch, others: tuple[int, ...]) -> UnknownAt:
+        """Return the values that no column takes."""
         if self._unknown != "ignore":
-            return 0
-        found = (plain(value.column(at)) for at in others)
-        return sum(len(kept) - (array if len(kept) == len(array) else array.take(kept)).null_count for array in found)
+            return NOTHING_UNKNOWN
+        return UnknownAt.together(_named(value, at) for at in others)
 
     def _plan(self, schema: pa.Schema) -> _Plan:
         if (found := self._plans.get(schema)) is not None:
@@ -167,6 +167,11 @@ def _check_rescued(name: str, schema: pa.Schema) -> None:
             f"unknown fields are to be kept in {name}: expected an optional column of text, found {found}",
             next_step=f"add the column {name} as an optional string, or ignore unknown fields",
         )
+
+
+def _named(value: pa.RecordBatch, at: int) -> UnknownAt:
+    rows = pc.indices_nonzero(plain(value.column(at)).is_valid()).cast(pa.int64())
+    return UnknownAt(rows, pa.repeat(pa.scalar(value.schema.names[at], pa.string()), len(rows)))
 
 
 def _present(value: pa.RecordBatch, others: tuple[int, ...], dead: Dead) -> Iterable[tuple[int, list[int]]]:

@@ -16,6 +16,7 @@ from frazil.records.dead import DeadCode, Rejection
 from frazil.records.fit.scalar import Exact, FitRules, refuse, scalar_exact
 from frazil.records.fit.source import NESTED, Kind, kind_of, plain_type
 from frazil.records.fit.text import json_form, unique
+from frazil.records.json.convert_map import distinct
 from frazil.records.json.convert_nested import missing, storage_type
 from frazil.records.json.text import compact, describe
 
@@ -102,7 +103,8 @@ class ExactPlan:
         if kind is Kind.MAP:
             key = self.exact(source.key_type, target.key_type, f"{path}[key]")
             item = self.field(source.item_type, target.item_field, f"{path}[]")
-            return partial(_map, json_form(source.key_type), key, item)
+            convert = partial(_map, json_form(source.key_type), key, item)
+            return convert if keeps_keys_apart(source, target) else partial(_distinct_map, convert)
         if kind is not Kind.STRUCT or kind_of(target.key_type) is not Kind.TEXT:
             return None
         items = [
@@ -156,6 +158,17 @@ def _list(item: Exact, value: list[Any]) -> object:
 def _map(name: Any, key: Exact, item: Exact, value: list[tuple[Any, Any]]) -> object:
     steps = [f"[{compact(name(found))}]" for found, _ in value]
     return [(_step(step, key, found), _step(step, item, of)) for step, (found, of) in zip(steps, value, strict=True)]
+
+
+def _distinct_map(convert: Exact, value: list[tuple[Any, Any]]) -> object:
+    entries: Any = convert(value)
+    return distinct(("", key, item) for key, item in entries)
+
+
+def keeps_keys_apart(source: pa.MapType, target: pa.MapType) -> bool:
+    """Return whether different keys surely stay different: texts don't, `1` and `1.0` may be one number."""
+    kinds = (kind_of(plain_type(source.key_type)), kind_of(target.key_type))
+    return kinds[0] is not Kind.TEXT or kinds[1] is Kind.TEXT
 
 
 def _struct_map(items: list[tuple[str, Exact]], value: tuple[Any, ...]) -> object:

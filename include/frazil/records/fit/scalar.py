@@ -6,7 +6,6 @@ A fraction crosses between binary and decimal by the shortest text that names th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -18,6 +17,7 @@ import pyarrow as pa
 
 from frazil.records import times
 from frazil.records.dead import DeadCode, Rejection
+from frazil.records.fit.number_text import number_of
 from frazil.records.fit.source import Kind, kind_of, unit_nanos
 from frazil.records.fit.text import json_form, shortest, shown, to_single, uuid_text
 from frazil.records.json import convert
@@ -40,6 +40,7 @@ class FitRules:
         strict: Whether a field of a struct that its column doesn't have is refused.
         unit: What a number counts in place of a time; None refuses it.
         number_texts: Whether numbers and bools become text, without the other casts.
+        text_counts: Whether a number may be text where `unit` says what it counts.
     """
 
     text_casts: bool = False
@@ -48,6 +49,7 @@ class FitRules:
     strict: bool = False
     unit: TimeUnit | None = None
     number_texts: bool = False
+    text_counts: bool = False
 
 
 class Pair(NamedTuple):
@@ -63,7 +65,6 @@ class Pair(NamedTuple):
         return kind_of(self.source)
 
 
-_NUMBER: Final = re.compile(r"\+?(-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)")
 _MICROS: Final = pa.timestamp("us")
 _WORDS: Final = {"nan": "nan", "inf": "inf", "infinity": "inf", "-inf": "-inf", "-infinity": "-inf"}
 _BOOLS: Final = {"true": True, "false": False}
@@ -137,10 +138,9 @@ def _float_number(expected: str, value: float, *, single: bool) -> Number:
 def _text_number(expected: str, text: str) -> Number:
     if text.lower() in _WORDS:
         raise Rejection(DeadCode.NOT_FINITE, f"expected {expected}, found {describe(text)}")
-    match = _NUMBER.fullmatch(text)
-    if match is None or text.startswith("+-"):
+    if (number := number_of(text)) is None:
         raise Rejection(DeadCode.INVALID_TEXT, f"expected {expected} as text, found {describe(text)}")
-    return Number(match[1])
+    return number
 
 
 def _float(pair: Pair) -> Exact | None:
@@ -239,7 +239,7 @@ def _date(pair: Pair) -> Exact | None:
 
 def _time(pair: Pair) -> Exact | None:
     if pair.kind is Kind.TEXT:
-        return partial(_then, times.time_micros, partial(_rescale, _MICROS, pair.target))
+        return _text_time(pair, times.time_micros, times.clock_micros)
     if pair.kind is Kind.INT:
         return _counted(pair, times.clock_micros)
     return partial(_rescale, pair.source, pair.target) if pair.kind is Kind.TIME else None
@@ -247,19 +247,25 @@ def _time(pair: Pair) -> Exact | None:
 
 def _stamp(pair: Pair) -> Exact | None:
     if pair.kind is Kind.TEXT:
-        read = (
-            times.utc_micros
-            if pair.target.tz
-            else times.wall_micros
-            if pair.rules.local_time == "wall"
-            else times.local_micros
-        )
-        return partial(_then, read, partial(_rescale, _MICROS, pair.target))
+        local = times.wall_micros if pair.rules.local_time == "wall" else times.local_micros
+        read = times.utc_micros if pair.target.tz else local
+        return _text_time(pair, read, times.epoch_micros)
     if pair.kind is Kind.INT:
         return _counted(pair, times.epoch_micros)
     if pair.kind is Kind.STAMP and pair.source.tz and not pair.target.tz and pair.rules.local_time == "reject":
         return None
     return partial(_rescale, pair.source, pair.target) if pair.kind in {Kind.STAMP, Kind.DATE} else None
+
+
+def _text_time(pair: Pair, read: Callable[[str], int], count: Callable[[int, Number], int]) -> Exact:
+    spelled = partial(_then, read, partial(_rescale, _MICROS, pair.target))
+    counted = _counted(pair, count) if pair.rules.text_counts else None
+    return spelled if counted is None else partial(_spelled_or_counted, spelled, counted)
+
+
+def _spelled_or_counted(spelled: Exact, counted: Exact, text: str) -> object:
+    number = number_of(text)
+    return spelled(text) if number is None else counted(number)
 
 
 def _counted(pair: Pair, read: Callable[[int, Number], int]) -> Exact | None:

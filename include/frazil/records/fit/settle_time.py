@@ -21,6 +21,7 @@ _LAST_SECOND: Final = 220_000_000_000
 """Years 1019 to 8941: surely within the years that counted times may have."""
 
 
+_DIGITS: Final = "^-?[0-9]{1,18}$"
 _ZONED: Final = r"(?:[Zz]|:[0-9.]+ *[+-][0-9:]+)$"
 
 
@@ -49,7 +50,21 @@ def text_times(pair: Pair) -> Settle | None:
     if found is None or unit_nanos(pair.target) not in {DAY_NANOS, NANOS["us"]}:
         return None
     unzoned = pair.rules.local_time == "reject" and pa.types.is_timestamp(pair.target) and not pair.target.tz
-    return partial(_by_carrier, found.settle, unzoned)
+    spelled = partial(_by_carrier, found.settle, unzoned)
+    if pair.rules.unit is None or not pair.rules.text_counts or pa.types.is_date(pair.target):
+        return spelled
+    counted = counts(pair._replace(source=pa.int64()))
+    return None if counted is None else partial(_spelled_or_counted, spelled, counted)
+
+
+def _spelled_or_counted(spelled: Settle, counted: Settle, array: pa.Array) -> Settled:
+    texts = array.cast(pa.string())
+    digits = pc.match_substring_regex(texts, _DIGITS)
+    if not pc.any(digits).as_py():
+        return spelled(texts)
+    numbers, others = certain(texts, digits)  # a topic has one form of times: the other one is decided one by one
+    made, doubt = counted(numbers.cast(pa.int64()))
+    return made, any_of([doubt, others])
 
 
 def _by_carrier(settle: Settle, unzoned: bool, array: pa.Array) -> Settled:  # noqa: FBT001 - bound by partial

@@ -27,11 +27,13 @@ import pyarrow as pa
 
 from frazil.records.dead import DeadCode, Reason, Rejection
 from frazil.records.formats.envelope_types import Compiler, Slot, to_text
+from frazil.records.formats.outside import Outside, outside
 from frazil.records.formats.port import BARE, Decoded, Shaped
 from frazil.records.json.convert import to_bool, to_float64, to_int
 from frazil.records.json.exact import parse_object
 from frazil.records.json.number import Number, scaled
 from frazil.records.json.text import JsonValue, compact, describe
+from frazil.records.unknown import UnknownAt
 
 MAX_REMEMBERED: Final = 256
 """Schemas in memory. A topic has one or a few; a pattern of topics, some per table."""
@@ -50,6 +52,7 @@ class _Shape:
 
     slot: Slot
     columns: pa.Schema
+    others: Outside | None = None
 
     @classmethod
     def of(cls, slot: Slot) -> _Shape:
@@ -57,7 +60,7 @@ class _Shape:
             return cls(slot, pa.schema([slot.field(BARE).with_nullable(False)]))  # noqa: FBT003 (Arrow's own signature)
         if not slot.type.num_fields:
             raise Rejection(DeadCode.UNUSABLE_SCHEMA, "expected a struct with fields, found one without")
-        return cls(slot, pa.schema(list(slot.type)))
+        return cls(slot, pa.schema(list(slot.type)), outside(slot.type))
 
     def value(self, payload: JsonValue) -> object:
         """Return the payload as what `pa.array` takes for the slot's type."""
@@ -137,24 +140,29 @@ class EnvelopeFormat:
         """Decode values; those of one schema are one group. See `frazil.records.formats.port.Format`."""
         groups: dict[_Shape, tuple[list[object], list[int]]] = {}
         dead: dict[int, Reason] = {}
+        unknown: dict[int, tuple[str, ...]] = {}
         for position, raw in enumerate(values.to_pylist()):
             try:
-                shape, value = self._value(raw)
+                shape, value, others = self._value(raw)
             except Rejection as e:
                 dead[position] = e.reason
                 continue
             rows, positions = groups.setdefault(shape, ([], []))
+            if others:
+                unknown[position] = others
             rows.append(value)
             positions.append(position)
         shaped = (Shaped(shape.batch(rows), pa.array(at, pa.int64())) for shape, (rows, at) in groups.items())
-        return Decoded(tuple(shaped), dead)
+        return Decoded(tuple(shaped), dead, UnknownAt.of(unknown))
 
-    def _value(self, raw: bytes) -> tuple[_Shape, object]:
+    def _value(self, raw: bytes) -> tuple[_Shape, object, tuple[str, ...]]:
+        """Return shape, value, and the names of fields that the schema does not name."""
         shape, payload = self._shapes.known(raw) or self._opened(raw)
         if isinstance(shape, Reason):
             raise Rejection(shape.code, shape.message, shape.path)
         try:
-            return shape, shape.value(payload)
+            value = shape.value(payload)
+            return shape, value, () if shape.others is None else tuple(shape.others(payload))
         except Rejection as e:
             raise _verdict(e) from e
 

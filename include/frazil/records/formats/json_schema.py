@@ -19,9 +19,12 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT7
 
 from frazil.records.dead import DeadCode, Rejection
+from frazil.records.formats.json_schema_check import quick_check
 from frazil.records.formats.json_schema_types import Compiler
+from frazil.records.formats.json_schema_words import Check
+from frazil.records.formats.outside import Outside, outside
 from frazil.records.formats.port import SchemaSource, WriterSchema
-from frazil.records.formats.registered import Codec, RegistryFormat, row_codec, unusable
+from frazil.records.formats.registered import Codec, Incomplete, RegistryFormat, row_codec, unusable
 from frazil.records.json.convert import Converter
 from frazil.records.json.exact import parse_object
 from frazil.records.json.number import Number, scaled
@@ -49,7 +52,7 @@ class JsonSchemaFormat(RegistryFormat):
     Args:
         source: Knows the writer schemas.
         validate: Whether values are held against their schemas (SCHEMA_VIOLATION), not only converted by them. It costs
-            more than everything else together.
+            more than everything else together where a schema has keywords that `json_schema_check` leaves to the validator.
     """
 
     def __init__(self, source: SchemaSource, *, validate: bool = True) -> None:
@@ -69,8 +72,9 @@ def _codec(validate: bool, writer: WriterSchema) -> Codec:  # noqa: FBT001  # bo
     except _NO_VERDICT as e:
         raise unusable(f"{type(e).__name__}: {e}") from e
     bare = not pa.types.is_struct(data_type)
-    checked = partial(_check, chosen(schema, registry=registry)) if validate else _unchecked
-    return row_codec(data_type, _reader(convert, checked, bare=bare), bare=bare)
+    quick = quick_check(schema, registry.resolver_with_root(root), chosen) if validate else None
+    checked = partial(_check, chosen(schema, registry=registry), quick) if validate else _unchecked
+    return row_codec(data_type, _reader(convert, checked, outside(data_type), bare=bare), bare=bare)
 
 
 def _loaded(text: str) -> Any:
@@ -93,11 +97,15 @@ def _registry(writer: WriterSchema, root: Resource[Any]) -> Registry[Any]:
     return found
 
 
-def _reader(convert: Converter, check: Callable[[JsonValue], None], *, bare: bool) -> Callable[[bytes], object]:
+def _reader(
+    convert: Converter, check: Callable[[JsonValue], None], others: Outside | None, *, bare: bool
+) -> Callable[[bytes], object]:
     def read(raw: bytes) -> object:
         document = _document(raw) if bare else parse_object(raw)
         check(document)
-        return convert(document)
+        value = convert(document)
+        found = () if others is None else tuple(others(document))
+        return Incomplete(value, found) if found else value
 
     return read
 
@@ -117,8 +125,10 @@ def _unchecked(_: JsonValue) -> None:
     pass
 
 
-def _check(validator: Validator, document: JsonValue) -> None:
+def _check(validator: Validator, quick: Check | None, document: JsonValue) -> None:
     try:
+        if quick is not None and quick(document):
+            return
         with localcontext(_EXACT):
             error = next(validator.iter_errors(_plain(document)), None)
     except RecursionError as e:

@@ -10,6 +10,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from frazil.records.dead import Reason
+from frazil.records.unknown import NOTHING_UNKNOWN, UnknownAt
 
 Dead = Mapping[int, Reason]
 """Reasons by the position of the value."""
@@ -66,10 +67,18 @@ class Shaped:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What became of some values: each is in one group, or dead."""
+    """What became of some values: each is in one group, or dead.
+
+    Attributes:
+        groups: Values that are columns now.
+        dead: Reasons of the others.
+        unknown: Fields that values of the groups have and no column of theirs: the format or the schema knows no place for
+            them. Those in structs by their path.
+    """
 
     groups: tuple[Shaped, ...]
     dead: Dead = field(default_factory=dict)
+    unknown: UnknownAt = field(default=NOTHING_UNKNOWN)
 
 
 class Format(Protocol):

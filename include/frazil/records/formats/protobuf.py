@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from frazil.errors import Terminal
 from frazil.records.dead import DeadCode, Reason, Rejection
 from frazil.records.formats.port import Decoded, Format, NamedSchema, SchemaSource, WriterSchema
 from frazil.records.formats.protobuf_schema import Schema
 from frazil.records.formats.protobuf_types import Compiler
-from frazil.records.formats.registered import Codec, Fields, RegistryFormat, RowCodec, at_positions, row_codec, together
+from frazil.records.formats.registered import (
+    Codec,
+    Fields,
+    Incomplete,
+    RegistryFormat,
+    RowCodec,
+    at_positions,
+    row_codec,
+    together,
+)
 from frazil.records.formats.wire import message_path
 
 _FIRST: Final = b"\0"
@@ -110,10 +120,10 @@ def message_codec(descriptor: Descriptor, pool: DescriptorPool) -> RowCodec:
     return row_codec(data_type, _reader(GetMessageClass(descriptor), take), bare=False)
 
 
-def _reader(message_class: Any, take: Callable[[Any], Fields]) -> Callable[[bytes], Fields]:
+def _reader(message_class: Any, take: Callable[[Any], Fields]) -> Callable[[bytes], Fields | Incomplete]:
     name = message_class.DESCRIPTOR.full_name
 
-    def read(raw: bytes) -> Fields:
+    def read(raw: bytes) -> Fields | Incomplete:
         try:
             message = message_class.FromString(raw)
         except DecodeError as e:
@@ -123,6 +133,30 @@ def _reader(message_class: Any, take: Callable[[Any], Fields]) -> Callable[[byte
             raise Rejection(
                 DeadCode.INVALID_PROTOBUF, f"expected all required fields of {name[:80]}, found not all set"
             )
-        return take(message)
+        size = message.ByteSize()
+        message.DiscardUnknownFields()
+        if message.ByteSize() == size:
+            return take(message)
+        return Incomplete(take(message), tuple(dict.fromkeys(_unknown(message_class.FromString(raw)))))
 
     return read
+
+
+def _unknown(message: Any) -> Iterator[str]:
+    """Yield the fields that a message has and its type does not: by number, those inside of messages by their path."""
+    for found in UnknownFieldSet(message):
+        yield f"#{found.field_number}"
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for part in _messages(field, value):
+                for path in _unknown(part):
+                    yield f"{field.name}.{path}"
+
+
+def _messages(field: FieldDescriptor, value: Any) -> Iterable[Any]:
+    """Return the messages that a field holds: itself, its items, or the values of its map."""
+    if not field.is_repeated:
+        return [value]
+    if field.message_type.GetOptions().map_entry:
+        return value.values() if field.message_type.fields_by_name["value"].message_type is not None else ()
+    return value  # type: ignore[no-any-return]  # a list of messages

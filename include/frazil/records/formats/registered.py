@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from frazil.records.formats.port import BARE, Decoded, SchemaKind, SchemaSource,
 from frazil.records.formats.wire import split
 from frazil.records.json.convert_nested import storage_type
 from frazil.records.json.text import SHOWN_CHARACTERS
+from frazil.records.unknown import UnknownAt
 
 MAX_COLUMNS: Final = 5_000
 """Fields of one schema, nested ones counted where they appear. Types that hold each other twice double with each level:
@@ -21,6 +23,19 @@ thirty lines of schema can ask for a billion columns."""
 
 Fields = dict[str, object]
 """One value by field name, as `pa.array` takes it for the storage of the fields' types."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incomplete:
+    """What was read of a value that has more: fields that its schema has no place for.
+
+    Attributes:
+        found: What was read.
+        others: Names of these fields.
+    """
+
+    found: object
+    others: tuple[str, ...]
 
 
 class Codec(Protocol):
@@ -36,27 +51,31 @@ class RowCodec:
 
     Attributes:
         fields: Type of the columns.
-        read: Returns one value's fields, or raises `Rejection`.
+        read: Returns one value's fields (as `Incomplete` where there are more), or raises `Rejection`.
     """
 
     fields: pa.StructType
-    read: Callable[[bytes], Fields]
+    read: Callable[[bytes], Fields | Incomplete]
 
     def decode(self, payloads: pa.BinaryArray) -> Decoded:
         """Decode values."""
-        rows: list[Fields] = []
+        rows: list[object] = []
+        unknown: dict[int, tuple[str, ...]] = {}
         kept: list[int] = []
         dead: dict[int, Reason] = {}
         for position, raw in enumerate(payloads.to_pylist()):
             try:
-                rows.append(self.read(raw))
+                found = self.read(raw)
             except Rejection as e:
                 dead[position] = e.reason
-            else:
-                kept.append(position)
-        return Decoded(self._shaped(rows, kept), dead)
+                continue
+            if isinstance(found, Incomplete):
+                unknown[position] = found.others
+            rows.append(found.found if isinstance(found, Incomplete) else found)
+            kept.append(position)
+        return Decoded(self._shaped(rows, kept), dead, UnknownAt.of(unknown))
 
-    def _shaped(self, rows: list[Fields], kept: list[int]) -> tuple[Shaped, ...]:
+    def _shaped(self, rows: list[object], kept: list[int]) -> tuple[Shaped, ...]:
         if not rows:
             return ()
         stored = pa.array(rows, storage_type(self.fields)).cast(self.fields)
@@ -70,10 +89,15 @@ def row_codec(data_type: pa.DataType, read: Callable[[bytes], object], *, bare: 
         Rejection: UNUSABLE_SCHEMA, there are no fields.
     """
     if bare:
-        return RowCodec(pa.struct([pa.field(BARE, data_type)]), lambda raw: {BARE: read(raw)})
+        return RowCodec(pa.struct([pa.field(BARE, data_type)]), partial(_bare, read))
     if not data_type.num_fields:
         raise unusable("it has no fields, so there are no columns")
     return RowCodec(data_type, read)  # type: ignore[arg-type]  # a value of a struct is its fields
+
+
+def _bare(read: Callable[[bytes], object], raw: bytes) -> Fields | Incomplete:
+    found = read(raw)
+    return Incomplete({BARE: found.found}, found.others) if isinstance(found, Incomplete) else {BARE: found}
 
 
 class RegistryFormat:
@@ -130,14 +154,16 @@ class RegistryFormat:
 def at_positions(decoded: Decoded, positions: pa.Int64Array) -> Decoded:
     """Return what was decoded of a selection of values with the positions of all."""
     groups = tuple(Shaped(group.columns, positions.take(group.positions)) for group in decoded.groups)
-    return Decoded(groups, {positions[at].as_py(): reason for at, reason in decoded.dead.items()})
+    dead = {positions[at].as_py(): reason for at, reason in decoded.dead.items()}
+    return Decoded(groups, dead, decoded.unknown.among(positions))
 
 
 def together(parts: Iterable[Decoded]) -> Decoded:
     """Return what became of parts of the same values."""
     found = list(parts)
     dead = {at: reason for part in found for at, reason in part.dead.items()}
-    return Decoded(tuple(group for part in found for group in part.groups), dict(sorted(dead.items())))
+    unknown = UnknownAt.together(part.unknown for part in found)
+    return Decoded(tuple(group for part in found for group in part.groups), dict(sorted(dead.items())), unknown)
 
 
 def unusable(found: object) -> Rejection:

@@ -30,8 +30,10 @@ from frazil.records.block import Block, concat_blocks
 from frazil.records.json.carrier import Carrier, Settled, any_of
 from frazil.records.json.carriers import carrier, settle_field
 from frazil.records.json.fields import NOT_COUNTED, field_at, fields_read, key_count
+from frazil.records.json.other_keys import OtherKeys
 from frazil.records.json.screen import Screen
 from frazil.records.spec import ColumnSpec, RecordSpec
+from frazil.records.unknown import NOTHING_UNKNOWN, UnknownAt
 
 SEGMENT_BYTES: Final = 32 << 20
 """About this much is parsed at once: bounds the memory of a batch of large values, far above a
@@ -60,6 +62,9 @@ _ROW_OF_ERROR: Final = re.compile(r" in row ([0-9]+)$")
 _KEY: Final = '":'
 _MOST: Final = 0.8
 """If so many have another number of keys than a text that failed, those of the same number are suspects."""
+
+_UNEXPECTED: Final = "unexpected field"
+"""What pyarrow says of a field that is not read, if such fields are errors."""
 
 _BLANKS: Final = " \t\n\r"
 _END: Final = (1 << 31) - 1
@@ -105,10 +110,11 @@ class BlockDecoder:
         self._mark: Final = f"_{secrets.token_hex(16)}"
         self._tail: Final = f',"{self._mark}":true}}\n'.encode()
         self._screen: Final = Screen(read, [NOT_COUNTED] if self._keys else [])
-        self._options: Final = pa.json.ParseOptions(
-            explicit_schema=pa.schema([*read, pa.field(self._mark, pa.bool_())]),
-            unexpected_field_behavior="ignore",
-        )
+        schema = pa.schema([*read, pa.field(self._mark, pa.bool_())])
+        self._options: Final = pa.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+        self._nothing_else: Final = pa.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
+        self._others: Final = OtherKeys(each.name for each in read) if self._keys is None else None
+        self._met = False  # others in the block before: a guess for the next one that costs time if wrong, nothing else
 
     def decode(self, values: pa.BinaryArray) -> Block:
         """Return rows of the values that are plain beyond doubt, and of no other."""
@@ -141,7 +147,8 @@ class BlockDecoder:
                 pending.extend(_split(low, high, failed))
 
     def _block(self, texts: pa.StringArray, positions: pa.Int64Array) -> Block:
-        rows = self._parse(texts)
+        rows, unknown = self._read(texts)
+        unknown = unknown.among(positions)
         settled = [self._settled(field, rows) for field in self._schema]
         batch = pa.RecordBatch.from_arrays([array for array, _ in settled], schema=self._schema)
         doubts = [each for _, each in settled]
@@ -150,9 +157,9 @@ class BlockDecoder:
             doubts.append(pc.invert(self._keys.only(texts, fields)))
         doubt = any_of(doubts)
         if doubt is None:
-            return Block(batch, positions)
+            return Block(batch, positions, unknown)
         certain = pc.invert(doubt)
-        return Block(batch.filter(certain), positions.filter(certain))
+        return Block(batch.filter(certain), positions.filter(certain), unknown)
 
     def _settled(self, field: pa.Field, rows: pa.RecordBatch) -> Settled:
         if field.name not in self._columns:  # rescued fields: rows of a block have none
@@ -160,7 +167,25 @@ class BlockDecoder:
         column, each = self._columns[field.name]
         return _settle(column, field, each, field_at(rows, column.steps))
 
-    def _parse(self, texts: pa.StringArray) -> pa.RecordBatch:
+    def _read(self, texts: pa.StringArray) -> tuple[pa.RecordBatch, UnknownAt]:
+        """Return one row of carriers per text, and the fields that are in none of them.
+
+        Where there are no such fields, as a rule, the parser says so by the way; who has any pays for a second look.
+        """
+        if self._others is None:  # rows with others are not certain
+            return self._parse(texts, self._options), NOTHING_UNKNOWN
+        if not self._met:
+            try:
+                return self._parse(texts, self._nothing_else), NOTHING_UNKNOWN
+            except pa.ArrowInvalid as e:
+                if _UNEXPECTED not in str(e):
+                    raise
+        rows = self._parse(texts, self._options)
+        unknown = self._others.of(texts)
+        self._met = len(unknown) > 0
+        return rows, unknown
+
+    def _parse(self, texts: pa.StringArray, options: pa.json.ParseOptions) -> pa.RecordBatch:
         """Return one row of carriers per text.
 
         Raises:
@@ -169,8 +194,8 @@ class BlockDecoder:
         """
         marked = pc.binary_replace_slice(texts.cast(pa.binary()), start=-1, stop=_END, replacement=self._tail)
         stream = _bytes_of(marked)
-        options = pa.json.ReadOptions(use_threads=False, block_size=stream.size + 1)
-        table = pa.json.read_json(pa.BufferReader(stream), options, self._options)
+        at_once = pa.json.ReadOptions(use_threads=False, block_size=stream.size + 1)
+        table = pa.json.read_json(pa.BufferReader(stream), at_once, options)
         if table.num_rows != len(texts) or table.column(self._mark).null_count:
             raise _NotPlainError
         return table.combine_chunks().to_batches()[0]

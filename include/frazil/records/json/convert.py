@@ -24,9 +24,9 @@ import pyarrow as pa
 from frazil.errors import Terminal
 from frazil.records import times
 from frazil.records.dead import DeadCode, Rejection
-from frazil.records.json.number import Number, Scaled, scaled
+from frazil.records.json.number import Number, Scaled, number_in, scaled
 from frazil.records.json.text import JsonValue, compact, describe
-from frazil.records.spec import AS_IT_IS, Reading, TimeUnit
+from frazil.records.spec import AS_IT_IS, Reading
 
 Converter = Callable[[Any], object]
 """Takes a JSON value that is not null, returns what `pa.array` takes for the type, or raises
@@ -34,6 +34,7 @@ Converter = Callable[[Any], object]
 
 UUID_BYTES: Final = 16
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_SINGLE: Final = struct.Struct("<f")
 _INT_TEXT: Final = 20
 """Longest text that is surely a plain int64: nineteen digits and a sign. Longer ones take the way
 of any number."""
@@ -82,12 +83,11 @@ def to_float64(value: JsonValue) -> float:
 
 
 def to_float32(value: JsonValue) -> float:
-    """Take a number; its value is the float nearest to the nearest double."""
+    """Take a number; its value is the float nearest to the nearest double, so that equal keys of maps are seen."""
     if type(value) is not Number:
         raise wrong_type("float32", value)
-    number = float(value)
     try:
-        struct.pack("<f", number)
+        number: float = _SINGLE.unpack(_SINGLE.pack(float(value)))[0]
     except OverflowError as e:
         raise _out_of_range("float32", value) from e
     if isinf(number):
@@ -212,12 +212,18 @@ _EXACT_TYPES: Final[dict[pa.DataType, Converter]] = {
 
 
 def _time_converter(
-    what: str, read: Callable[[str], int], count: Callable[[int, Number], int], unit: TimeUnit | None
+    what: str, read: Callable[[str], int], count: Callable[[int, Number], int], reading: Reading
 ) -> Converter:
-    if unit is None:
+    if reading.unit is None:
         return partial(from_text, f"{what} as text", read)
-    counted = partial(count, times.SHIFTS[unit])
-    return partial(from_text_or_number, f"{what} as text or as a number of {unit}", read, counted)
+    counted = partial(count, times.SHIFTS[reading.unit])
+    spelled = partial(_spelled_or_counted, read, counted) if reading.cast_text else read
+    return partial(from_text_or_number, f"{what} as text or as a number of {reading.unit}", spelled, counted)
+
+
+def _spelled_or_counted(read: Callable[[str], object], count: Callable[[Number], object], text: str) -> object:
+    number = number_in(text)
+    return read(text) if number is None else count(number)
 
 
 def _timestamp_reader(data_type: pa.TimestampType, reading: Reading) -> Callable[[str], int]:
@@ -237,9 +243,9 @@ def scalar_converter(data_type: pa.DataType, reading: Reading = AS_IT_IS) -> Con
     if (found := _EXACT_TYPES.get(data_type)) is not None:
         return found
     if data_type == pa.time64("us"):
-        return _time_converter("a time", times.time_micros, times.clock_micros, reading.unit)
+        return _time_converter("a time", times.time_micros, times.clock_micros, reading)
     if pa.types.is_timestamp(data_type) and data_type.unit == "us":
-        return _time_converter("a timestamp", _timestamp_reader(data_type, reading), times.epoch_micros, reading.unit)
+        return _time_converter("a timestamp", _timestamp_reader(data_type, reading), times.epoch_micros, reading)
     if pa.types.is_decimal128(data_type) and data_type.scale >= 0:
         return partial(to_decimal, data_type.precision, data_type.scale)
     if pa.types.is_fixed_size_binary(data_type):

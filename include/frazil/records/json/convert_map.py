@@ -8,7 +8,6 @@ record a dead letter: which of the values is meant can't be known.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, TypeVar
@@ -17,14 +16,13 @@ import pyarrow as pa
 
 from frazil.records.dead import DeadCode, Rejection
 from frazil.records.json.convert import Converter, check_characters, wrong_type
-from frazil.records.json.number import Number
+from frazil.records.json.number import number_in
 from frazil.records.json.text import JsonValue, compact, describe
 
 T = TypeVar("T")
 V = TypeVar("V")
 Entries = list[tuple[object, object]]
 
-_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _BOOLEANS: Final = {"true": True, "false": False}
 _PAIR: Final = 2
 
@@ -57,7 +55,7 @@ def to_keyed_map(key_type: pa.DataType, key: Converter, item: Converter, value: 
         named = ((f"[{index}]", *step(f"[{index}]", _entry, each)) for index, each in enumerate(value))
     else:
         raise wrong_type("object or list of entries", value)
-    return _distinct(
+    return distinct(
         (place, _key(place, str(key_type), key, found), step(place, item, each)) for place, found, each in named
     )
 
@@ -75,7 +73,7 @@ def _key_of(key_type: pa.DataType, name: str) -> JsonValue:
     counted = pa.types.is_primitive(key_type) or pa.types.is_decimal(
         key_type
     )  # times are primitive, and may be counted
-    return Number(name) if counted and _NUMBER.fullmatch(name) else name
+    return (number_in(name) or name) if counted else name
 
 
 def _entry(value: JsonValue) -> tuple[JsonValue, JsonValue]:
@@ -86,7 +84,15 @@ def _entry(value: JsonValue) -> tuple[JsonValue, JsonValue]:
     raise wrong_type('an entry {"key": …, "value": …}', value)
 
 
-def _distinct(entries: Iterable[tuple[str, object, object]]) -> Entries:
+def distinct(entries: Iterable[tuple[str, object, object]]) -> Entries:
+    """Return keys and values.
+
+    Args:
+        entries: Place, key and value, as they are once they are read.
+
+    Raises:
+        Rejection: DUPLICATE_KEY.
+    """
     taken: set[object] = set()
     found: Entries = []
     for place, key, value in entries:

@@ -18,7 +18,7 @@ import re
 from typing import Final, NoReturn
 
 from frazil.records.dead import DeadCode, Rejection
-from frazil.records.json.names import once
+from frazil.records.json.names import last_at_its_place, once
 from frazil.records.json.number import Number
 from frazil.records.json.text import JsonValue, describe
 
@@ -40,14 +40,18 @@ _DECODER: Final = json.JSONDecoder(parse_int=Number, parse_float=Number, parse_c
 _STRICT: Final = json.JSONDecoder(
     parse_int=Number, parse_float=Number, parse_constant=_refuse_constant, object_pairs_hook=once
 )
+_IN_ORDER: Final = json.JSONDecoder(
+    parse_int=Number, parse_float=Number, parse_constant=_refuse_constant, object_pairs_hook=last_at_its_place
+)
 
 
-def parse_object(raw: bytes, *, repeated_keys: bool = True) -> dict[str, JsonValue]:
+def parse_object(raw: bytes, *, repeated_keys: bool = True, in_order: bool = False) -> dict[str, JsonValue]:
     """Return the one JSON object that `raw` holds.
 
     Args:
         raw: The value.
         repeated_keys: Whether an object may name a field twice.
+        in_order: Whether a field that is named twice stands where it was named last, not first.
 
     Raises:
         Rejection: EMPTY_VALUE, INVALID_UTF8, TOO_DEEP, INVALID_JSON, NOT_AN_OBJECT or DUPLICATE_KEY.
@@ -56,7 +60,8 @@ def parse_object(raw: bytes, *, repeated_keys: bool = True) -> dict[str, JsonVal
         raise Rejection(DeadCode.EMPTY_VALUE, "expected a JSON object, found a value of 0 bytes")
     text = _text(raw)
     _check_depth(text)
-    document = _parse(_DECODER if repeated_keys else _STRICT, text)
+    decoder = _IN_ORDER if in_order else _DECODER
+    document = _parse(decoder if repeated_keys else _STRICT, text)
     if not isinstance(document, dict):
         raise Rejection(DeadCode.NOT_AN_OBJECT, f"expected a JSON object, found {describe(document)}")
     return document

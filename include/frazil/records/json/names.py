@@ -29,6 +29,20 @@ def folded(value: dict[str, JsonValue], wanted: Collection[str], policy: Fold) -
     return found
 
 
+def last_at_its_place(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
+    """Return an object whose fields stand where they were named last.
+
+    A dict keeps a name's first place. Of names that differ in case only the last one counts, whichever was first.
+    """
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        value.clear()
+        for name, item in pairs:
+            value.pop(name, None)
+            value[name] = item
+    return value
+
+
 def once(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
     """Return an object of which each field is named once.
 

@@ -18,6 +18,14 @@ class Number(str):
     __slots__ = ()
 
 
+_PLAIN: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+
+
+def number_in(text: str) -> Number | None:
+    """Return the number that a text is, as JSON would write it; None if it is none."""
+    return Number(text) if _PLAIN.fullmatch(text) else None
+
+
 _GRAMMAR: Final = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?")
 
 EXPONENT_LIMIT: Final = 10**18

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from decimal import Decimal
 from enum import Enum
 from typing import Final
@@ -131,7 +131,8 @@ class ExactDecoder:
         self._repeated_keys: Final = spec.duplicate_keys == "last"
         self._fold: Final = spec.fold
         self._taken: Final = frozenset(self._sought(column.steps[0]) for column in specs if column.steps)
-        self._checks: Final = spec.unknown_fields != "ignore" and not spec.whole_columns
+        self._checks: Final = not spec.whole_columns
+        self._ignores: Final = spec.unknown_fields == "ignore"
         self._fails: Final = spec.unknown_fields == "fail"
         if (rescued := spec.rescues) is not None:
             columns[rescued] = _Rescued(self._unknown)
@@ -143,11 +144,20 @@ class ExactDecoder:
         Raises:
             Rejection: the record can't become a row.
         """
-        whole = parse_object(raw, repeated_keys=self._repeated_keys)
+        return self.read(raw)[0]
+
+    def read(self, raw: bytes) -> tuple[Row, Collection[str]]:
+        """Return one row, and the names of the fields that are left out of it.
+
+        Raises:
+            Rejection: the record can't become a row.
+        """
+        whole = parse_object(raw, repeated_keys=self._repeated_keys, in_order=self._fold is not None)
         fields = whole if self._fold is None else folded(whole, self._taken, self._fold)
         if self._fails and (unknown := self._unknown(whole)):
             raise _unknown_field(list(unknown))
-        return [column.take(fields, whole) for column in self._columns]
+        row = [column.take(fields, whole) for column in self._columns]
+        return row, self._unknown(whole) if self._ignores else ()
 
     def _sought(self, name: str) -> str:
         return name if self._fold is None else name.casefold()

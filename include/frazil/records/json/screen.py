@@ -29,6 +29,9 @@ _NO_NUMBER: Final = r"[:,\[]\s*-?(?:NaN|Inf(?:inity)?)\s*[,\]}]"
 _NO_FIELDS: Final = r"^\s*\{\s*\}$"
 """Nothing to put a comma behind: see BlockDecoder."""
 
+_TWO_DOCUMENTS: Final = r"\}[ \t\r\n]*\{"
+"""Nothing but a text holds this in one document. Two of them have as many brackets as one that is nested deeply."""
+
 _BACKSLASH: Final = r"\\"
 """Without it a field's name stands in the bytes as it is: a search by name can't miss it."""
 
@@ -66,7 +69,10 @@ class Screen:
             return fits
         # Many may still be good: nested more deeply than the grammar knows.
         unfit = texts.take(others)
-        good = others.filter(pc.and_(_nested(unfit), self._looks_plain(unfit)))
+        one = pc.invert(pc.match_substring_regex(unfit, _TWO_DOCUMENTS))
+        good = others.filter(
+            pc.fill_null(pc.and_(pc.and_(_nested(unfit), one), self._looks_plain(unfit)), fill_value=False)
+        )
         return pc.or_(fits, pc.is_in(pa.array(range(len(texts)), pa.uint64()), value_set=good))
 
     def _looks_plain(self, texts: pa.StringArray) -> pa.BooleanArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from frazil.records.json.blocks import BlockDecoder, block_decoder
 from frazil.records.json.folded import FoldedBlockDecoder
 from frazil.records.json.record import ExactDecoder, Row
 from frazil.records.spec import RecordSpec
+from frazil.records.unknown import UnknownAt
 
 Dead = dict[int, Reason]
 """Reasons by the position of the value, ascending."""
@@ -36,24 +38,28 @@ class JsonValues:
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Decode values, none of them null, into one shape: the columns."""
         block, dead = self.rows(values)
-        return Decoded((Shaped(block.rows, block.positions),), dead)
+        return Decoded((Shaped(block.rows, block.positions),), dead, block.unknown)
 
     def rows(self, values: pa.BinaryArray) -> tuple[Block, Dead]:
         """Return rows, and reasons for the other values, none of which is null. No value makes this fail."""
-        block = self._blocks.decode(values) if self._blocks is not None else self._block([], [])
+        block = self._blocks.decode(values) if self._blocks is not None else self._block([], [], {})
         rows: list[Row] = []
         positions: list[int] = []
+        unknown: dict[int, Collection[str]] = {}
         dead: Dead = {}
         for position in _others(len(values), block.positions):
             try:
-                rows.append(self._exact.row(values[position].as_py()))
+                row, others = self._exact.read(values[position].as_py())
+                rows.append(row)
                 positions.append(position)
+                if others:
+                    unknown[position] = others
             except Rejection as verdict:
                 dead[position] = verdict.reason
-        return in_order([block, self._block(rows, positions)], block.rows.schema), dead
+        return in_order([block, self._block(rows, positions, unknown)], block.rows.schema), dead
 
-    def _block(self, rows: list[Row], positions: list[int]) -> Block:
-        return Block(self._exact.table(rows), pa.array(positions, pa.int64()))
+    def _block(self, rows: list[Row], positions: list[int], unknown: dict[int, Collection[str]]) -> Block:
+        return Block(self._exact.table(rows), pa.array(positions, pa.int64()), UnknownAt.of(unknown))
 
 
 def _block_decoder(spec: RecordSpec) -> BlockDecoder | FoldedBlockDecoder | None:

@@ -89,9 +89,9 @@ def _whole(value: JsonValue, found: dict[str, JsonValue]) -> str:
 
 def _double(found: dict[str, JsonValue]) -> JsonValue:
     value = _inner(found)
-    if value in {"NaN", "Infinity", "-Infinity"}:
-        return str(value)
     if isinstance(value, str):
+        if value in {"NaN", "Infinity", "-Infinity"}:
+            return str(value)
         try:
             exact = scaled(Number(value))
         except ValueError as e:

@@ -64,6 +64,7 @@ FORMS = [
     ("deep", DEEP, DEEP),
     ("int that is none", '{"$numberInt":"1.5"}', "expected a whole number in $numberInt"),
     ("id that is none", '{"$oid":{}}', "expected text in $oid"),
+    ("double that is a list", '{"$numberDouble":[]}', "expected a number in $numberDouble"),
     ("double that is none", '{"$numberDouble":"1..5"}', "expected a number in $numberDouble"),
     ("date beyond years", '{"$date":99999999999999999999}', "expected a time of the years 1 to 9999 in $date"),
     ("date of a fraction", '{"$date":1.5}', "expected a whole number in $date"),

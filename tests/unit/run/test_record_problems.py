@@ -1,0 +1,72 @@
+"""What `frazil validate` finds in a pipeline file without records: columns that no value could fill."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from frazil.pipeline.model import Pipeline
+from frazil.run.record_spec import record_problems
+
+LINE = {"format": "delimited", "fields": ["id", "amount", "note"]}
+
+
+def problems(value: dict[str, Any], columns: dict[str, Any], **more: Any) -> tuple[str, ...]:
+    """What is found in a file with these columns."""
+    destination = {"table": "a.b", "columns": columns}
+    return record_problems(
+        Pipeline.model_validate(
+            {"name": "p", "source": {"topics": ["t"]}, "value": value, "destinations": [destination], **more}
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "columns", "expected"),
+    [
+        (LINE, {"id": {"type": "long"}, "sum": {"type": "double", "from": "amonut"}}, "did you mean 'amount'?"),
+        (LINE, {"id": {"type": "long"}, "Note": {"type": "string"}}, "did you mean 'note'?"),
+        (LINE, {"zzz": {"type": "string"}}, "there are id, amount, note"),
+        ({"format": "string"}, {"valeu": {"type": "string"}}, "did you mean 'value'?"),
+    ],
+)
+def test_a_misspelled_field_is_told_before_every_row_has_null(
+    value: dict[str, Any], columns: dict[str, Any], expected: str
+) -> None:
+    """An optional column would be null for ever, and nobody would be told."""
+    (found,) = problems(value, columns)
+
+    assert found.startswith("destinations.0.columns: ")
+    assert found.endswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "columns"),
+    [
+        (LINE, {"id": {"type": "long"}, "sum": {"type": "double", "from": "amount"}}),
+        (LINE, {"source": {"type": "string", "default": "csv"}, "id": {"type": "long"}}),
+        (LINE, {"all": {"type": "string", "from": []}}),
+        (LINE | {"field_names": "case_insensitive"}, {"ID": {"type": "long"}}),
+        (LINE | {"unknown_fields": "rescue"}, {"id": {"type": "long"}, "_rescued": {"type": "string"}}),
+    ],
+)
+def test_a_column_that_can_be_filled_is_refused(value: dict[str, Any], columns: dict[str, Any]) -> None:
+    """A default, the whole value and rescued fields need no field of their own."""
+    assert problems(value, columns) == ()
+
+
+def test_a_misspelled_field_of_the_key_is_told() -> None:
+    """A column of the key is filled by the key's fields alone."""
+    columns = {"id": {"type": "long"}, "who": {"type": "string", "from": "valeu", "of": "key"}}
+
+    (found,) = problems(LINE, columns, key={"format": "string"})
+
+    assert found == "destinations.0.columns: who: no key has the field 'valeu', did you mean 'value'?"
+
+
+def test_a_json_value_beside_a_key_may_have_any_field() -> None:
+    """Its fields are not known before they are read."""
+    columns = {"a": {"type": "long", "from": "b"}, "who": {"type": "string", "from": "value", "of": "key"}}
+
+    assert problems({}, columns, key={"format": "string"}) == ()
