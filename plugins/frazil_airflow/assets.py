@@ -7,12 +7,15 @@ from airflow.sdk import Asset
 from frazil.pipeline.model import Pipeline
 
 
-def table_asset(pipeline: Pipeline) -> Asset:
-    """Return the destination of a pipeline as an asset.
+def table_assets(pipeline: Pipeline) -> list[Asset]:
+    """Return the destinations of a pipeline as assets, in the order of the file.
 
     Its name is the table's as Spark SQL writes it, catalog first: asset names are unique in Airflow, table names only
     in their catalog. Asset ``lake.rpc.pizzas`` has the URI ``iceberg://lake/rpc/pizzas`` and the group ``lake``.
     """
-    table = pipeline.destinations[0].table
+    return [_asset(pipeline.catalog, table) for table in pipeline.tables]
+
+
+def _asset(catalog: str, table: str) -> Asset:
     path = table.replace(".", "/")
-    return Asset(name=f"{pipeline.catalog}.{table}", uri=f"iceberg://{pipeline.catalog}/{path}", group=pipeline.catalog)
+    return Asset(name=f"{catalog}.{table}", uri=f"iceberg://{catalog}/{path}", group=catalog)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from frazil.pipeline.model import Column, Pipeline
+from frazil.pipeline.model import Column, Destination, Pipeline
 
 
 def doc_md(pipeline: Pipeline) -> str:
@@ -21,7 +21,7 @@ def _head(pipeline: Pipeline) -> Iterator[str]:
     yield "| | |"
     yield "|---|---|"
     yield f"| Topics | {_topics(pipeline)} of cluster `{pipeline.source.cluster}` |"
-    yield f"| Table | `{destination.table}` in catalog `{pipeline.catalog}` |"
+    yield f"| Table{'s' if pipeline.tables[1:] else ''} | {_code(pipeline.tables)} in catalog `{pipeline.catalog}` |"
     yield f"| Partitioned by | {_code(destination.partition_by) or 'nothing'} |"
     yield f"| Interval | `{pipeline.interval}` (UTC) |"
     yield f"| First run began at | {pipeline.start} |"
@@ -36,7 +36,14 @@ def _topics(pipeline: Pipeline) -> str:
 
 
 def _columns(pipeline: Pipeline) -> Iterator[str]:
-    destination = pipeline.destinations[0]
+    for destination in pipeline.destinations:
+        if pipeline.tables[1:]:
+            yield f"Columns of `{destination.table}`:"
+            yield ""
+        yield from _columns_of(destination)
+
+
+def _columns_of(destination: Destination) -> Iterator[str]:
     yield "| Column | Type | |"
     yield "|---|---|---|"
     for name, column in destination.columns.items():

@@ -51,7 +51,7 @@ destinations:
     columns:
       id: {{type: long, required: true}}
       name: {{type: string, required: {strict}}}
-limits: {{max_records: {max_records}, max_bytes: {max_bytes}, records_per_task: {max_records}}}
+{more}limits: {{max_records: {max_records}, max_bytes: {max_bytes}, records_per_task: {max_records}}}
 dead_letters: {{tolerance: {{max_rate: 1.0}}, topic: {letter_topic}}}
 """
 
@@ -65,7 +65,13 @@ DEFAULTS: Mapping[str, Any] = {
     "max_records": 1000,
     "max_bytes": 2**30,
     "letter_topic": "null",
+    "more": "",
 }
+
+COPIES = """  - {table: shop.copies, columns: {id: {type: long, required: true}, name: string}}
+  - {table: shop.numbers, columns: {id: {type: long, required: true}}}
+"""
+"""Further destinations: every record goes to each of them."""
 
 LENIENT: Mapping[str, Any] = {"strict": "false", "null_value": "filter"}
 STRICT: Mapping[str, Any] = {"strict": "true", "null_value": "dead_letter"}

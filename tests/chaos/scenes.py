@@ -13,7 +13,7 @@ from frazil.batch.target import EARLIEST
 from frazil.crash_points import CrashPoint
 from tests.chaos import child
 from tests.chaos.child import Deed
-from tests.chaos.lab import DEFAULTS, LENIENT, ORDERS, STRICT, Lab
+from tests.chaos.lab import COPIES, DEFAULTS, LENIENT, ORDERS, STRICT, Lab
 
 P = CrashPoint
 
@@ -66,6 +66,11 @@ def _ingest(orders: Lab) -> Deed:
     return child.run
 
 
+def _fan_out(orders: Lab) -> Deed:
+    orders.configure(more=COPIES)
+    return _ingest(orders)
+
+
 def _replay(orders: Lab) -> Deed:
     _landed(orders)
     return partial(child.replay, start=EARLIEST, run_id="replay")
@@ -109,6 +114,7 @@ def _letter_topic(orders: Lab) -> Deed:
 
 FIRST = Scene("first", (*DECIDE, *RECORD), _first)
 INGEST = Scene("ingest", (*READ, *DECIDE, *FOLLOW, *RECORD), _ingest, (1, 2))
+FAN_OUT = Scene("fan_out", (*DECIDE, *FOLLOW, *RECORD), _fan_out, (1, 2, 3))
 REPLAY = Scene("replay", (*READ, P.MANIFEST_WRITTEN, *BRANCH, *DECIDE[1:], *FOLLOW, *RECORD), _replay)
 RESET = Scene("reset", (*DECIDE, *FOLLOW, *RECORD), _reset)
 REWIND = Scene("rewind", (*DECIDE, *FOLLOW, *RECORD), _rewind)

@@ -16,6 +16,7 @@ from tests.chaos.scenes import (
     BATCH,
     BRANCH,
     DEAD_LETTERS,
+    FAN_OUT,
     FIRST,
     FOLLOW,
     INGEST,
@@ -36,6 +37,8 @@ P = CrashPoint
 ONCE = [
     *map(INGEST.kill, INGEST.points),
     *map(REPLAY.kill, BRANCH),
+    *map(FAN_OUT.kill, (P.DECIDE_COMMITTED, *FOLLOW, *RECORD)),
+    *(FAN_OUT.kill(point, time) for point in FOLLOW for time in (2, 3)),
     *map(DEAD_LETTERS.kill, (P.STAGED, P.DECIDE_COMMITTED, P.FOLLOW_COMMITTED)),
     *map(LETTER_TOPIC.kill, (*READY, *SEND)),
 ]

@@ -14,7 +14,11 @@ from frazil.project import Project
 
 pytestmark = pytest.mark.dags
 
-EXAMPLES = {"ingest__payments": "payments", "ingest__pizzas": "pizzas"}
+EXAMPLES = {
+    "ingest__payments": "payments",
+    "ingest__payments_by_type": "payments_by_type",
+    "ingest__pizzas": "pizzas",
+}
 
 
 @pytest.fixture

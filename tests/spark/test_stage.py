@@ -74,8 +74,8 @@ def order(tmp_path: Path, cluster: Cluster) -> StageOrder:
         cluster,
         ranges,
         100,
-        spec,
-        staging_table("shop.orders", table),
+        {"shop.orders": spec},
+        {"shop.orders": staging_table("shop.orders", table)},
         staging_table("shop.letters", letters),
     )
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from frazil.batch.facts import ClusterFacts, Counts, Range, Staged, TopicPartition
+from frazil.batch.facts import ClusterFacts, Counts, Range, Staged, TableCounts, TopicPartition
 from frazil.batch.plan import RunPlan
 from frazil.errors import Retryable, Terminal
 
@@ -32,7 +32,7 @@ class Tolerance:
 
 
 def audit(
-    ranges: tuple[Range, ...], staged: Staged, destination: str, dead_letters: str, tolerance: Tolerance
+    ranges: tuple[Range, ...], staged: Staged, destinations: Sequence[str], dead_letters: str, tolerance: Tolerance
 ) -> str | None:
     """Check a batch before it is decided.
 
@@ -44,7 +44,11 @@ def audit(
     """
     if staged.stopped:
         raise _stopped(staged, tolerance)
-    problems = [*_partition_problems(ranges, staged), *_row_problems(staged, destination, dead_letters)]
+    problems = [
+        *_partition_problems(ranges, staged),
+        *_row_problems(staged, destinations, dead_letters),
+        *_routing_problems(staged),
+    ]
     if problems:
         raise Terminal(
             "the audit failed, nothing was published:\n" + "\n".join(f"  {problem}" for problem in problems),
@@ -84,9 +88,22 @@ def _partition_problems(ranges: tuple[Range, ...], staged: Staged) -> list[str]:
     return problems
 
 
-def _row_problems(staged: Staged, destination: str, dead_letters: str) -> list[str]:
+def _routing_problems(staged: Staged) -> list[str]:
+    """Records that were routed to a table and have no outcome there, or two."""
+    return [
+        f"table {table}: {of.routed} records routed to it, {of.written} have rows and {of.dead} are dead letters"
+        for table, of in sorted(staged.tables.items())
+        if of.routed != of.written + of.dead
+    ]
+
+
+def _row_problems(staged: Staged, destinations: Sequence[str], dead_letters: str) -> list[str]:
     total = staged.total
-    expected = {destination: total.written + staged.extra_rows, dead_letters: total.dead}
+    if staged.tables:
+        expected = {table: staged.tables.get(table, TableCounts()).rows for table in destinations}
+    else:
+        expected = dict.fromkeys(destinations, total.written + staged.extra_rows)
+    expected[dead_letters] = staged.letters
     return [
         f"table {table}: {rows} records, {staged.rows(table)} rows in its files"
         for table, rows in expected.items()

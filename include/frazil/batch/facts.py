@@ -68,6 +68,28 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
+class TableCounts:
+    """What became of the records that were meant for one of several destinations: routed = written + dead.
+
+    Attributes:
+        routed: Records that were meant for it.
+        written: Those that have rows in it.
+        dead: Those that are dead letters of it alone.
+        rows: Rows, more than one of a list that was exploded.
+    """
+
+    routed: int = 0
+    written: int = 0
+    dead: int = 0
+    rows: int = 0
+
+    def __add__(self, other: TableCounts) -> TableCounts:
+        return TableCounts(
+            self.routed + other.routed, self.written + other.written, self.dead + other.dead, self.rows + other.rows
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class StagedFile:
     """One data file that nobody can see yet.
 
@@ -112,6 +134,8 @@ class Staged:
         extra_rows: Rows of the destination beyond one per written record: of lists that were exploded.
         unknown_fields: Fields of written records that no column takes.
         stopped: Whether some of the records were not read, since the batch is refused whatever they are.
+        tables: Where there are several destinations, what became of the records that were meant for each.
+        whole_dead: Where there are several destinations, dead letters of records as a whole.
     """
 
     counts: Mapping[TopicPartition, Counts] = field(default_factory=dict)
@@ -123,11 +147,19 @@ class Staged:
     extra_rows: int = 0
     stopped: bool = False
     unknown_fields: UnknownFields = field(default_factory=UnknownFields)
+    tables: Mapping[str, TableCounts] = field(default_factory=dict)
+    whole_dead: int = 0
 
     @property
     def total(self) -> Counts:
         """Counts over all partitions."""
         return sum(self.counts.values(), Counts())
+
+    @property
+    def letters(self) -> int:
+        """Dead letters: one per dead record, or, of several destinations, one for each that it does not fit."""
+        alone = sum(of.dead for of in self.tables.values())
+        return self.whole_dead + alone if self.tables else self.total.dead
 
     def rows(self, table: str) -> int:
         """Rows staged for a table."""
@@ -145,6 +177,8 @@ class Staged:
             "extra_rows": self.extra_rows,
             "stopped": self.stopped,
             "unknown_fields": dataclasses.asdict(self.unknown_fields),
+            "tables": {table: dataclasses.astuple(of) for table, of in self.tables.items()},
+            "whole_dead": self.whole_dead,
         }
         return json.dumps(body, separators=(",", ":"))
 
@@ -162,6 +196,8 @@ class Staged:
             body["extra_rows"],
             body["stopped"],
             UnknownFields(**body["unknown_fields"]),
+            {table: TableCounts(*numbers) for table, numbers in body["tables"].items()},
+            body["whole_dead"],
         )
 
     @classmethod
@@ -184,6 +220,11 @@ class Staged:
             self.extra_rows + other.extra_rows,
             self.stopped or other.stopped,
             self.unknown_fields + other.unknown_fields,
+            {
+                k: self.tables.get(k, TableCounts()) + other.tables.get(k, TableCounts())
+                for k in {*self.tables, *other.tables}
+            },
+            self.whole_dead + other.whole_dead,
         )
 
 

@@ -24,10 +24,19 @@ class Place(NamedTuple):
 
 
 class OpenLetter(NamedTuple):
-    """One letter: which record it is, and the batch that kept it. A record may have had several."""
+    """One letter: which record it is, the batch that kept it, and the table that the record does not fit, if it is one.
+
+    A record may have had several.
+    """
 
     place: Place
     batch: int
+    destination: str | None = None
+
+    @property
+    def order(self) -> tuple[Place, int, str]:
+        """What letters are sorted by."""
+        return self.place, self.batch, self.destination or ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +99,7 @@ def first_of(letters: Iterable[OpenLetter], most: int, most_ranges: int) -> tupl
     ranges = 0
     for letter in letters:
         place = letter.place
-        is_next = bool(chosen) and chosen[-1].place == place._replace(offset=place.offset - 1)
+        is_next = bool(chosen) and chosen[-1].place in (place, place._replace(offset=place.offset - 1))
         ranges += not is_next
         if len(chosen) == most or ranges > most_ranges:
             break

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from frazil.batch.facts import Counts, Fit, Range, StagedFile
+from frazil.batch.facts import Counts, Fit, Range, StagedFile, TableCounts
 from frazil.batch.letter_topic import LetterTopic
 from frazil.batch.position import BatchMark, Position
 from frazil.batch.removal import Removal, RemovedRange
@@ -18,7 +18,7 @@ from frazil.errors import Terminal
 MANIFEST_VERSION = 1
 """Version of the manifest's JSON."""
 
-Role = Literal["destination", "dead_letters"]
+Role = Literal["destination", "dead_letters", "ledger"]
 Kind = Literal["start", "ingest", "replay", "dead_letters", "reset", "rewind", "settle"]
 
 
@@ -79,6 +79,9 @@ class Manifest:
         recovers: Paths of the manifests of earlier batches that the ledger gets the rows of, too, the oldest first.
         abandoned: Rows of `settles` that are given up, at most; of the ledger: batches.
         letter_topic: Topic that gets the batch's letters, too, if one does.
+        tables: What became of the records that were meant for each destination, where there are several.
+        table_ranges: Where letters came home to several destinations, those of each.
+        left: Destinations that the pipeline file names no more: their part ends with this batch.
         unknown_fields: Fields of written records that no column takes.
     """
 
@@ -109,6 +112,9 @@ class Manifest:
     recovers: tuple[str, ...] = ()
     abandoned: int = 0
     letter_topic: LetterTopic | None = None
+    tables: Mapping[str, TableCounts] = field(default_factory=dict)
+    table_ranges: Mapping[str, tuple[Range, ...]] = field(default_factory=dict)
+    left: tuple[str, ...] = ()
     unknown_fields: UnknownFields = field(default_factory=UnknownFields)
 
     @property
@@ -159,7 +165,12 @@ class Manifest:
             for name in ("ranges", "skipped"):
                 body[name] = tuple(Range(**r) for r in body.get(name, ()))
             body["unknown_fields"] = UnknownFields(**body.get("unknown_fields", {}))
-            body["recovers"] = tuple(body.get("recovers", ()))
+            for name in ("recovers", "left"):
+                body[name] = tuple(body.get(name, ()))
+            body["table_ranges"] = {
+                table: tuple(Range(**r) for r in of) for table, of in body.get("table_ranges", {}).items()
+            }
+            body["tables"] = {table: TableCounts(**of) for table, of in body.get("tables", {}).items()}
             topic = body.get("letter_topic")
             body["letter_topic"] = LetterTopic(**topic) if topic else None
             return cls(**body)

@@ -33,10 +33,10 @@ def settle(  # noqa: PLR0913 - the options of a command
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Mend a dead-letter table or a ledger that was dropped, rolled back or changed, on record.
+    """Mend a destination that follows, a dead-letter table or a ledger that was dropped, rolled back or changed, on record.
 
     With --restage, records that have no row become dead letters again, with the number of their batch, whatever the
-    pipeline file says of them now; a ledger gets the rows of all batches whose manifests are left.
+    pipeline file says of them now; a destination gets the rows of its batches from Kafka again; a ledger gets the rows of all batches whose manifests are left.
     """
     from frazil.project import Project
     from frazil.run import settle as carrier
@@ -82,7 +82,9 @@ def _shown(planned: "PlannedSettle") -> "Iterator[str]":
 
 
 def _counted(planned: "PlannedSettle", count: int) -> str:
-    return f"{count:,} {'batches' if planned.debt.letters_table is None else 'dead letters'}"
+    debt = planned.debt
+    what = "batches" if debt.is_ledger else "dead letters" if debt.rows_table is None else "rows"
+    return f"{count:,} {what}"
 
 
 def _show_done(pipeline: str, planned: "PlannedSettle", done: "Settled") -> None:

@@ -48,6 +48,8 @@ def _show(verdicts: "list[Verdict]", broken: int) -> None:
         out.print(mark + Text(f"{verdict.kind:8}  {_short(verdict.file)}"), soft_wrap=True)
         for problem in verdict.problems:
             console.say(f"          {problem}")
+        for remark in verdict.remarks:
+            console.say(f"          warning: {remark}")
     console.say(f"{len(verdicts)} files, {f'{broken} broken' if broken else 'all usable'}")
 
 

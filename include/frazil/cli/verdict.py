@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from frazil.pipeline.load import ConfigError, References, load_pipeline, load_pipelines, load_settings
 from frazil.pipeline.settings import Settings, unknown_names
 from frazil.project import Places
-from frazil.run.record_spec import record_problems
+from frazil.run.record_spec import record_problems, remarks
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found in one file; no problems means that it can be used."""
+    """What was found in one file; no problems means that it can be used. Remarks are what a person may not have meant."""
 
     file: str
     kind: Literal["settings", "pipeline"]
     problems: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 def judge(files: list[Path], env: Mapping[str, str]) -> list[Verdict]:
@@ -47,7 +48,7 @@ def _pipeline(file: Path, references: References, settings: Settings | None) -> 
     except ConfigError as error:
         return Verdict(str(file), "pipeline", tuple(error.problems))
     unknown = tuple(unknown_names(pipeline, settings)) if settings else ()
-    return Verdict(str(file), "pipeline", (*unknown, *record_problems(pipeline)))
+    return Verdict(str(file), "pipeline", (*unknown, *record_problems(pipeline)), remarks(pipeline))
 
 
 def _folder(folder: Path, references: References, settings: Settings | None) -> list[Verdict]:
@@ -55,4 +56,4 @@ def _folder(folder: Path, references: References, settings: Settings | None) -> 
     together = {str(error.file): tuple(error.problems) for error in load_pipelines(folder, references).broken}
     files = sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")])
     alone = [_pipeline(file, references, settings) for file in files]
-    return [Verdict(v.file, v.kind, v.problems or together.get(v.file, ())) for v in alone]
+    return [replace(v, problems=v.problems or together.get(v.file, ())) for v in alone]

@@ -106,5 +106,6 @@ def _table(found: "Verification") -> "Table":
         table.add_column(name, justify="right", no_wrap=True)
     for partition in found.partitions:
         counts = [f"{getattr(partition, name):,}" for name in _COUNTS]
-        table.add_row(f"{partition.topic}/{partition.partition}", *counts)
+        of = "" if partition.table is None else f" -> {partition.table}"
+        table.add_row(f"{partition.topic}/{partition.partition}{of}", *counts)
     return table

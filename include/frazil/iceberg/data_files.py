@@ -79,11 +79,16 @@ class DataFileWriter:
         self._held.append(rows)
         self._held_bytes += rows.nbytes
         if self._held_bytes >= self._flush_bytes:
-            self._flush()
+            self.flush()
+
+    @property
+    def held_bytes(self) -> int:
+        """Arrow bytes that are not written yet."""
+        return self._held_bytes
 
     def close(self) -> tuple[StagedFile, ...]:
         """Write what is held and tell all files."""
-        self._flush()
+        self.flush()
         return tuple(self._files)
 
     def abandon(self) -> tuple[StagedFile, ...]:
@@ -91,7 +96,8 @@ class DataFileWriter:
         self._held, self._held_bytes = [], 0
         return tuple(self._files)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write what is held."""
         if not self._held:
             return
         table = pa.Table.from_batches(self._held)

@@ -30,6 +30,9 @@ DONE_KEY = "frazil.done.{}"
 TABLES_KEY = "frazil.tables.{}"
 """Summary key and property of the ledger: the UUID of every table of a pipeline and the batch it was given last."""
 
+TOPICS_KEY = "frazil.topics.{}"
+"""Summary key and property of a destination that follows: the topics that a pipeline reads, as JSON, by pipeline."""
+
 CLOSING_KEY = "frazil.closing.{}"
 """Property of the ledger: the pipeline's closing table, by pipeline. Written with batch 0, never changed."""
 
@@ -123,6 +126,16 @@ def mirrored(metadata: TableMetadata, key: str, table: str) -> dict[str, str]:
     prefix = key.format("")
     found = {name: text for name, text in metadata.properties.items() if name.startswith(prefix)}
     return {name.removeprefix(prefix): _read_mirror(text, name, table)[0] for name, text in found.items()}
+
+
+def known_tables(metadata: TableMetadata, pipeline: str, table: str) -> frozenset[str]:
+    """Names of the tables that a ledger says were given to a pipeline; empty before the first batch.
+
+    Raises:
+        Terminal: The property is not readable.
+    """
+    found = still_held(lookup(metadata, TABLES_KEY.format(pipeline), table))
+    return frozenset(json.loads(found.value)) if found is not None else frozenset()
 
 
 def held(metadata: TableMetadata, key: str, table: str) -> Held | None:

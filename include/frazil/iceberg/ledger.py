@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -67,7 +68,12 @@ LEDGER_SCHEMA = _schema(
         ("run", StringType(), True, "Id of the run that planned the batch"),
         ("kind", StringType(), True, "start | ingest | replay | dead_letters | reset | rewind | settle"),
         ("table", StringType(), True, "Table this row is about"),
-        ("role", StringType(), True, "destination | dead_letters"),
+        (
+            "role",
+            StringType(),
+            True,
+            "destination | dead_letters | ledger (it closes the batch) | left (named no more)",
+        ),
         (
             "snapshot_id",
             LongType(),
@@ -105,6 +111,9 @@ LEDGER_SCHEMA = _schema(
         ("abandoned", LongType(), False, "Rows that a settle gave up, at most; for the ledger: batches"),
         ("records_unknown", LongType(), False, "Of the records written, those with fields that no column takes"),
         ("unknown_fields", StringType(), False, "Names of these fields with records each, as JSON: at most 20"),
+        ("table_written", LongType(), False, "Records of the batch that became rows of this table; null: all written"),
+        ("table_dead", LongType(), False, "Records of the batch that are dead letters of this table alone"),
+        ("table_ranges", StringType(), False, "What of ranges is about this table, as JSON; null: all of it"),
     ]
 )
 
@@ -138,6 +147,13 @@ DEAD_LETTER_SCHEMA = Schema(
     NestedField(
         17, "landed_batch", LongType(), required=False, doc="Number of the batch that landed it after all, if one did"
     ),
+    NestedField(
+        18,
+        "destination",
+        StringType(),
+        required=False,
+        doc="Table that the record does not fit; null: the record as a whole, it is in no table",
+    ),
 )
 
 
@@ -157,6 +173,15 @@ def with_all_columns(table: Table, name: str, wanted: Schema) -> Table:
 def ledger_rows(rows: list[dict[str, Any]]) -> pa.Table:
     """Rows of the ledger as Arrow."""
     return pa.Table.from_pylist(rows, schema_to_pyarrow(LEDGER_SCHEMA, include_field_ids=False))
+
+
+def first_rows(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """One row per batch, a destination's where there is one: what all rows of a batch say, it says once."""
+    n: int | None = None
+    for row in rows:
+        if row["n"] != n:
+            n = row["n"]
+            yield row
 
 
 def _equals(column: str, value: str) -> BooleanExpression:

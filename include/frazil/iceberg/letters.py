@@ -33,12 +33,14 @@ class Letter:
         code: Reason code.
         timestamp: Kafka timestamp of the record.
         batch: Number of the batch that kept it.
+        destination: The table that the record does not fit; None for a record as a whole.
     """
 
     place: Place
     code: str
     timestamp: datetime | None
     batch: int | None
+    destination: str | None = None
 
 
 def open_letters(table: Table, name: str, undone: Collection[int]) -> Iterator[Letter]:
@@ -52,10 +54,11 @@ def open_letters(table: Table, name: str, undone: Collection[int]) -> Iterator[L
     Raises:
         Retryable: The storage can't be read now.
     """
-    for batch in _batches(table, name, _is_open(table, undone), _NAMED):
+    named = [column for column in (*_NAMED, "destination") if column in {of.name for of in table.schema().fields}]
+    for batch in _batches(table, name, _is_open(table, undone), tuple(named)):
         for row in batch.to_pylist():
             place = Place(row["topic"], row["partition"], row["offset"])
-            yield Letter(place, row["code"], row["timestamp"], row["_frazil_batch"])
+            yield Letter(place, row["code"], row["timestamp"], row["_frazil_batch"], row.get("destination"))
 
 
 def _is_open(table: Table, undone: Collection[int]) -> BooleanExpression:

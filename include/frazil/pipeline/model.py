@@ -10,6 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from frazil.pipeline.dead_letters import DeadLetters, DeadLetterTopic, Tolerance
 from frazil.pipeline.interval import Interval, parse_interval
+from frazil.pipeline.route import Route
 from frazil.pipeline.source import Source, Start
 from frazil.pipeline.strict import Model, PipelineName, TableName
 from frazil.pipeline.transforms import TransformStep
@@ -164,7 +165,10 @@ class Pipeline(Model):
     )
     catalog: str = Field("lake", description="Name of a catalog in the settings file.")
     destinations: tuple[Destination, ...] = Field(
-        min_length=1, max_length=1, description="The tables to write. One for now."
+        min_length=1, description="The tables to write. Ledger and dead letters live beside the first one."
+    )
+    route: Route | None = Field(
+        None, description="Which records go to which destinations. Without it every record goes to every destination."
     )
     dead_letters: DeadLetters = Field(default_factory=DeadLetters)
     limits: Limits = Field(default_factory=Limits)
@@ -196,11 +200,15 @@ class Pipeline(Model):
 
     @model_validator(mode="after")
     def _tables_differ(self) -> Pipeline:
-        if len({self.destinations[0].table, self.dead_letters_table, self.ledger_table}) < 3:  # noqa: PLR2004
+        names = [*self.tables, self.dead_letters_table, self.ledger_table]
+        if len(set(names)) < len(names):
             raise ValueError(
-                f"destination {self.destinations[0].table}, dead letters {self.dead_letters_table} and"
-                f" ledger {self.ledger_table} must be three tables"
+                f"destination {', '.join(self.tables)}, dead letters {self.dead_letters_table} and"
+                f" ledger {self.ledger_table} must be {len(names)} tables"
             )
+        unknown = [name for name in (self.route.tables if self.route is not None else ()) if name not in self.tables]
+        if unknown:
+            raise ValueError(f"route names {', '.join(unknown)}: not among the destinations {', '.join(self.tables)}")
         return self
 
     @model_validator(mode="after")
@@ -214,17 +222,32 @@ class Pipeline(Model):
         return self
 
     @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of the destinations, in their order."""
+        return tuple(destination.table for destination in self.destinations)
+
+    def destination(self, table: str) -> Destination:
+        """The destination of that name.
+
+        Raises:
+            KeyError: There is none.
+        """
+        return {destination.table: destination for destination in self.destinations}[table]
+
+    @property
     def every(self) -> Interval:
         """`interval` as plain data."""
         return parse_interval(self.interval)
 
     @property
     def outcome_fingerprint(self) -> str:
-        """Hash of what decides a record's outcome: value format, key format, transforms and destinations. Two batches with the same one
-        make the same of a record, whatever else was edited. It has only what the file names, so that a newer Frazil, which
+        """Hash of what decides a record's outcome: value format, key format, transforms, destinations and
+        route. Two batches with the same one make the same of a record, whatever else was edited. It has only what the file names, so that a newer Frazil, which
         knows more keys, has the same one. It holds no secrets.
         """
-        deciding = self.model_dump_json(include={"value", "key", "transforms", "destinations"}, exclude_unset=True)
+        deciding = self.model_dump_json(
+            include={"value", "key", "transforms", "destinations", "route"}, exclude_unset=True
+        )
         return hashlib.sha256(deciding.encode()).hexdigest()[:12]
 
     @property

@@ -144,6 +144,12 @@ class DeadCode(StrEnum):
         "A transform can't do its work on this record.",
         "The message names the transform and what it found; restrict it with `when`, or mend the producer.",
     )
+    UNROUTED = (
+        "UNROUTED",
+        Stage.ROUTE,
+        "No destination is for the record: the field or topic that decides has no value, or names none of them.",
+        "Name the table under `destinations` and `route`, or say `route.otherwise: filter`.",
+    )
     UNKNOWN_FIELD = (
         "UNKNOWN_FIELD",
         Stage.CONVERT,

@@ -48,7 +48,6 @@ class Decoder:
     def __init__(self, spec: RecordSpec, batch_number: int, *, blocks: bool = True) -> None:
         self._spec: Final = spec
         self._batch_number: Final = batch_number
-        self._row_schema: Final = spec.row_schema
         self._values: Final = _values(spec, blocks=blocks)
 
     def decode(self, batch: pa.RecordBatch) -> Outcomes:
@@ -61,13 +60,13 @@ class Decoder:
             Terminal: the batch has other columns; the registry refuses; a transform does not fit the fields that it gets.
         """
         records = conform(batch)
-        present, dead, filtered = self._screened(records.column("value"))
+        present, dead, filtered = screened(self._spec, records.column("value"))
         block, more, left_out = self._values.decode(records, present)
         dead = dict(sorted((dead | more).items()))
         for reason, places in left_out.items():
             filtered[reason] = pa.concat_arrays([filtered.get(reason, _positions([])), _positions(places)])
         origins = at(records.select(_ORIGIN), block.positions)
-        rows = self._with_kafka_columns(block.rows, origins)
+        rows = with_kafka_columns(self._spec, self._batch_number, block.rows, origins)
         letters = dead_letters(at(records, _positions(dead)), list(dead.values()))
         once = distinct(block.positions)
         written = origins if once is block.positions else records.take(once)
@@ -87,29 +86,34 @@ class Decoder:
         """
         return self._values.problems(shape, key_shape)
 
-    def _screened(self, values: pa.BinaryArray) -> tuple[pa.Int64Array, Dead, Filtered]:
-        """Positions of the values to decode, and what became of records without value or with an empty one."""
-        dead: Dead = {}
-        filtered: Filtered = {}
-        present = None
-        if values.null_count:
-            present, absent = values.is_valid(), _where(values.is_null())
-            if self._spec.tombstone == "filter":
-                filtered[FilterReason.TOMBSTONE] = absent
-            else:
-                dead = dict.fromkeys(absent.to_pylist(), _NULL_VALUE)
-        if self._spec.empty_value == "filter":
-            empty = pc.fill_null(pc.equal(pc.binary_length(values), 0), fill_value=False)
-            filtered[FilterReason.EMPTY_VALUE] = _where(empty)
-            present = pc.invert(empty) if present is None else pc.and_not(present, empty)
-        return pa.arange(0, len(values)) if present is None else _where(present), dead, filtered
 
-    def _with_kafka_columns(self, rows: pa.RecordBatch, records: pa.RecordBatch) -> pa.RecordBatch:
-        if self._spec.kafka_columns is None:
-            return rows
-        added = [records.column(name) for name in _ORIGIN]
-        batch = pa.repeat(pa.scalar(self._batch_number, pa.int64()), len(records))
-        return pa.RecordBatch.from_arrays([*rows.columns, *added, batch], schema=self._row_schema)
+def screened(spec: RecordSpec, values: pa.BinaryArray) -> tuple[pa.Int64Array, Dead, Filtered]:
+    """Return the positions of the values to decode, and what became of records without value or with an empty one."""
+    dead: Dead = {}
+    filtered: Filtered = {}
+    present = None
+    if values.null_count:
+        present, absent = values.is_valid(), _where(values.is_null())
+        if spec.tombstone == "filter":
+            filtered[FilterReason.TOMBSTONE] = absent
+        else:
+            dead = dict.fromkeys(absent.to_pylist(), _NULL_VALUE)
+    if spec.empty_value == "filter":
+        empty = pc.fill_null(pc.equal(pc.binary_length(values), 0), fill_value=False)
+        filtered[FilterReason.EMPTY_VALUE] = _where(empty)
+        present = pc.invert(empty) if present is None else pc.and_not(present, empty)
+    return pa.arange(0, len(values)) if present is None else _where(present), dead, filtered
+
+
+def with_kafka_columns(
+    spec: RecordSpec, batch_number: int, rows: pa.RecordBatch, records: pa.RecordBatch
+) -> pa.RecordBatch:
+    """Return rows with where each came from, from its record, and the batch that lands it."""
+    if spec.kafka_columns is None:
+        return rows
+    added = [records.column(name) for name in _ORIGIN]
+    batch = pa.repeat(pa.scalar(batch_number, pa.int64()), len(records))
+    return pa.RecordBatch.from_arrays([*rows.columns, *added, batch], schema=spec.row_schema)
 
 
 class _Direct:
@@ -163,13 +167,27 @@ class _Keyed:
 
 
 def _values(spec: RecordSpec, *, blocks: bool) -> ShapedDecoder | _Direct | _Keyed:
-    keys = None if spec.key is None else KeyDecoder(_half("key", spec, spec.key, spec.key_fields, blocks=blocks))
-    columns = KeyColumns(spec) if spec.of_key else None
     if spec.is_shaped:
-        fields = spec.of_value.columns if spec.fields is None else spec.fields
-        return ShapedDecoder(spec, _half("value", spec, spec.format, fields, blocks=blocks), keys, columns)
+        return shaped_decoder(spec, blocks=blocks)
     direct = _Direct(JsonValues(spec.of_value, blocks=blocks))
+    keys, columns = _keys(spec, blocks=blocks)
     return direct if keys is None else _Keyed(direct, keys, columns)
+
+
+def shaped_decoder(spec: RecordSpec, *, blocks: bool = True) -> ShapedDecoder:
+    """Return what decodes values into fields before they become columns, also JSON values that could be rows at once.
+
+    Raises:
+        Terminal: the spec can't be met.
+    """
+    fields = spec.of_value.columns if spec.fields is None else spec.fields
+    keys, columns = _keys(spec, blocks=blocks)
+    return ShapedDecoder(spec, _half("value", spec, spec.format, fields, blocks=blocks), keys, columns)
+
+
+def _keys(spec: RecordSpec, *, blocks: bool) -> tuple[KeyDecoder | None, KeyColumns | None]:
+    keys = None if spec.key is None else KeyDecoder(_half("key", spec, spec.key, spec.key_fields, blocks=blocks))
+    return keys, KeyColumns(spec) if spec.of_key else None
 
 
 def _half(name: HalfName, spec: RecordSpec, of: FormatSpec, fields: pa.Schema | None, *, blocks: bool) -> Half:

@@ -22,6 +22,7 @@ class FilterReason(StrEnum):
     TOMBSTONE = "tombstone"
     EMPTY_VALUE = "empty_value"
     TRANSFORM = "transform"
+    ROUTE = "route"
 
 
 class TopicPartition(NamedTuple):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.block import Block, in_order, no_rows
+from frazil.records.block import Block, in_order
 from frazil.records.dead import DeadCode, Reason
-from frazil.records.fit.fitter import Fitter
+from frazil.records.fit.fitter import Fitted, Fitter
 from frazil.records.fit.nested import unknown
 from frazil.records.formats.port import Decoded, Shaped
 from frazil.records.frame import Frame, Transform
@@ -77,6 +78,31 @@ class ShapedDecoder:
             Retryable: a writer schema can't be had now.
             Terminal: the registry refuses, or a transform does not fit the fields that it gets.
         """
+        read = self._read(records, present)
+        if self._keys is None and not self._transforms:  # nothing else of the records is looked at
+            blocks = [self._block(group.columns, group.positions, None, read.dead) for group in read.decoded.groups]
+            filtered: list[int] = []
+        else:
+            frames, filtered = self._frames(records, read)
+            blocks = [self._block(frame.value, frame.positions, frame.key, read.dead) for frame in frames]
+        whole = in_order(blocks, self._schema)
+        without = UnknownAt.together([*(block.unknown for block in blocks), read.decoded.unknown])
+        return Block(whole.rows, whole.positions, without), read.dead, read.left_out(filtered)
+
+    def frames(self, records: pa.RecordBatch, present: pa.Int64Array) -> tuple[list[Frame], Dead, LeftOut, UnknownAt]:
+        """Decode and transform the values of some records: `decode` without the columns. No frame is empty.
+
+        At last comes what the format itself found of fields that have no place.
+
+        Raises:
+            Retryable: a writer schema can't be had now.
+            Terminal: the registry refuses, or a transform does not fit the fields that it gets.
+        """
+        read = self._read(records, present)
+        frames, filtered = self._frames(records, read)
+        return frames, read.dead, read.left_out(filtered), read.decoded.unknown
+
+    def _read(self, records: pa.RecordBatch, present: pa.Int64Array) -> _Read:
         keys = None if self._keys is None else self._keys.decode(records, present)
         decoded = self._checked(self._values.decode(records, present if keys is None else keys.alive))
         dead: Dead = dict(decoded.dead)
@@ -84,17 +110,31 @@ class ShapedDecoder:
         nulls = [place for place, of in dead.items() if of.code is DeadCode.NULL_VALUE] if self._filters_nulls else []
         for place in nulls:
             del dead[place]
-        dead |= {} if keys is None else keys.dead
+        return _Read(decoded, keys, dead | ({} if keys is None else keys.dead), nulls)
+
+    def _frames(self, records: pa.RecordBatch, read: _Read) -> tuple[list[Frame], list[int]]:
+        """Return what transforms left, no frame empty, and the positions of what they filtered; adds to the dead."""
         filtered: list[int] = []
-        if keys is None and not self._transforms:  # nothing else of the records is looked at
-            blocks = [self._fitted(group.columns, group.positions, None, dead) for group in decoded.groups]
-        else:
-            frames = (frame for group in decoded.groups for frame in _frames(records, group, keys))
-            blocks = [self._block(frame, dead, filtered) for frame in frames]
-        left_out = {FilterReason.TOMBSTONE: nulls, FilterReason.TRANSFORM: sorted(filtered)}
-        whole = in_order(blocks, self._schema)
-        without = UnknownAt.together([*(block.unknown for block in blocks), decoded.unknown])
-        return Block(whole.rows, whole.positions, without), dead, left_out
+        done = []
+        for group in read.decoded.groups:
+            for frame in _beside(records, group, read.keys):
+                transformed = chain(self._transforms, frame)
+                read.dead.update(transformed.dead)
+                filtered += transformed.filtered
+                done.append(transformed.frame)
+        return [frame for frame in done if len(frame)], filtered
+
+    def fit(self, frame: Frame) -> Fitted:
+        """Fit fields to the columns.
+
+        Raises:
+            Terminal: a name fits several fields.
+        """
+        return self._fitted(frame.value, frame.key, len(frame))
+
+    def _fitted(self, value: pa.RecordBatch, key: pa.RecordBatch | None, size: int) -> Fitted:
+        fitted = self._fitter.fit(value)
+        return fitted if self._key_columns is None else self._key_columns.beside(fitted, key, size)
 
     def _checked(self, decoded: Decoded) -> Decoded:
         """Return what was decoded, less the values with fields that have no place where these are refused."""
@@ -125,19 +165,9 @@ class ShapedDecoder:
     def _key_problems(self, key_shape: pa.Schema | None) -> list[str]:
         return [] if key_shape is None or self._key_columns is None else self._key_columns.check(key_shape)
 
-    def _block(self, frame: Frame, dead: Dead, filtered: list[int]) -> Block:
-        done = chain(self._transforms, frame)
-        dead |= done.dead
-        filtered += done.filtered
-        if not len(done.frame):
-            return Block(no_rows(self._schema), pa.array([], pa.int64()))
-        return self._fitted(done.frame.value, done.frame.positions, done.frame.key, dead)
-
-    def _fitted(self, value: pa.RecordBatch, positions: pa.Int64Array, key: pa.RecordBatch | None, dead: Dead) -> Block:
+    def _block(self, value: pa.RecordBatch, positions: pa.Int64Array, key: pa.RecordBatch | None, dead: Dead) -> Block:
         """Fit rows to the columns; `positions` are those of their records."""
-        fitted = self._fitter.fit(value)
-        if self._key_columns is not None:
-            fitted = self._key_columns.beside(fitted, key, len(positions))
+        fitted = self._fitted(value, key, len(positions))
         ignored = fitted.ignored.among(positions)
         if not fitted.dead:
             return Block(fitted.rows, positions, ignored)
@@ -151,7 +181,20 @@ class ShapedDecoder:
         return Block(kept.rows.filter(good), kept.positions.filter(good), ignored)
 
 
-def _frames(records: pa.RecordBatch, group: Shaped, keys: DecodedKeys | None) -> Iterator[Frame]:
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """Decoded values beside their keys, and what became of the others."""
+
+    decoded: Decoded
+    keys: DecodedKeys | None
+    dead: Dead
+    nulls: list[int]
+
+    def left_out(self, filtered: list[int]) -> LeftOut:
+        return {FilterReason.TOMBSTONE: self.nulls, FilterReason.TRANSFORM: sorted(filtered)}
+
+
+def _beside(records: pa.RecordBatch, group: Shaped, keys: DecodedKeys | None) -> Iterator[Frame]:
     """Frames of one shape of values, one per shape of keys."""
     positions = group.positions
     if keys is None:

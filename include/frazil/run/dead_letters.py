@@ -10,11 +10,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from frazil.batch.facts import Counts, Staged, TopicPartition
+from frazil.batch.facts import Counts, Range, Staged, TopicPartition
 from frazil.batch.letters import LetterChoice, OpenLetter, Place, first_of, ranges_of, spans
 from frazil.batch.position import Position
 from frazil.batch.removal import Removal
@@ -25,18 +25,18 @@ from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.iceberg.commit import Refused
 from frazil.iceberg.data_files import DataFileWriter
 from frazil.iceberg.letters import letters_within
-from frazil.iceberg.schema import arrow_columns
 from frazil.iceberg.table import staging_table
-from frazil.records.decode import Decoder
+from frazil.iceberg.table_writers import TableWriters
+from frazil.records.fan_out import FanOut
 from frazil.run.letter_verdicts import Verdicts, judged
 from frazil.run.manifests import LETTER_COLUMNS, Batch
 from frazil.run.open_letters import find_open
 from frazil.run.publish import publish
-from frazil.run.record_spec import record_spec
+from frazil.run.record_spec import record_specs, route_of
 from frazil.run.replay import refuse_without_coordinates
 from frazil.run.scope import Scope
 from frazil.run.settled import settled
-from frazil.run.staging import discard
+from frazil.run.staging import columns_of, discard
 from frazil.run.standing import Standing
 from frazil.run.tables import Tables
 
@@ -170,7 +170,8 @@ def _landed(work: _Work, request: RunRequest) -> BroughtHome:
             ),
             planned_at=started_at,
             staged=staged,
-            ranges=ranges_of(landed),
+            ranges=ranges_of(landed.places),
+            table_ranges=landed.by_table(scope.pipeline.tables),
             removed_letters=work.removal.ranges,
             started_at=started_at,
             phases={"stage": round(time.monotonic() - began, 3)},
@@ -184,37 +185,56 @@ def _landed(work: _Work, request: RunRequest) -> BroughtHome:
     return told
 
 
-def _staged(work: _Work, n: int) -> tuple[Staged, set[Place], BroughtHome, int]:
+@dataclass(frozen=True)
+class _Landed:
+    """Records that are no dead letters any more: of all letters that were tried, and of each table; None: as a whole."""
+
+    places: set[Place] = field(default_factory=set)
+    of_tables: dict[str | None, set[Place]] = field(default_factory=dict)
+
+    def add(self, verdicts: Verdicts) -> None:
+        self.places.update(verdicts.landed)
+        for table, places in verdicts.landed_in.items():
+            self.of_tables.setdefault(table, set()).update(places)
+
+    def by_table(self, tables: tuple[str, ...]) -> dict[str, tuple[Range, ...]]:
+        """Of each of several destinations, what landed there, or was meant to as far as it goes."""
+        whole = self.of_tables.get(None, set())
+        return {of: ranges_of(whole | self.of_tables.get(of, set())) for of in tables} if tables[1:] else {}
+
+
+def _staged(work: _Work, n: int) -> tuple[Staged, _Landed, BroughtHome, int]:
     pipeline, tables = work.scope.pipeline, work.tables
-    rows = DataFileWriter(staging_table(pipeline.destinations[0].table, tables.destination))
+    rows = TableWriters({name: staging_table(name, table) for name, table in tables.destinations.items()})
     letters = DataFileWriter(staging_table(pipeline.dead_letters_table, tables.dead_letters))
-    decoder, landed, told = _decoder(work, n), set[Place](), BroughtHome(dead_codes={})
+    decoder, landed, told = _decoder(work, n), _Landed(), BroughtHome(dead_codes={})
     counts: dict[TopicPartition, Counts] = {}
     extra_rows = size = seen = 0
     unknown = UnknownFields()
     for batch in _letters(work):
         verdicts = judged(batch, work.letters, decoder, n, pipeline.dead_letters.payload)
-        rows.write(verdicts.rows)
+        for table, of_table in verdicts.rows.items():
+            rows.write(table, of_table)
         letters.write(verdicts.letters)
-        landed |= verdicts.landed
+        landed.add(verdicts)
         told += _told(verdicts, (n,) if not told.batches else ())
         for key, of in verdicts.counts.items():
             counts[key] = counts.get(key, Counts()) + of
             extra_rows -= of.written
-        extra_rows += verdicts.rows.num_rows
+        extra_rows += sum(of_table.num_rows for of_table in verdicts.rows.values())
         size += verdicts.bytes
         unknown += verdicts.unknown_fields
         seen += batch.num_rows
         reached(CrashPoint.STAGING)
-    files = {rows.name: rows.close(), letters.name: letters.close()}
+    files = rows.close() | {letters.name: letters.close()}
     staged = Staged(counts, files=files, bytes=size, extra_rows=extra_rows, unknown_fields=unknown)
     return staged, landed, told, seen
 
 
-def _decoder(work: _Work, n: int) -> Decoder:
+def _decoder(work: _Work, n: int) -> FanOut:
     pipeline = work.scope.pipeline
-    columns = arrow_columns(work.tables.destination, pipeline.destinations[0])
-    return Decoder(record_spec(pipeline, columns, work.scope.schemas), n)
+    specs = record_specs(pipeline, columns_of(pipeline, work.tables), work.scope.schemas)
+    return FanOut(specs, route_of(pipeline), n)
 
 
 def _letters(work: _Work) -> Iterator[pa.RecordBatch]:
@@ -241,7 +261,7 @@ def _check(scope: Scope, work: _Work, staged: Staged, told: BroughtHome, seen: i
     expected = {
         "letters tried": (len(work.letters), told.tried + told.bare),
         "their outcomes": (told.tried, told.landed + told.filtered + sum((told.dead_codes or {}).values())),
-        "rows": (told.landed + staged.extra_rows, staged.rows(pipeline.destinations[0].table)),
+        "rows": (told.landed + staged.extra_rows, sum(staged.rows(table) for table in pipeline.tables)),
         "letters written anew": (seen, staged.rows(pipeline.dead_letters_table)),
     }
     wrong = [

@@ -19,10 +19,10 @@ from frazil.batch.target import LATEST
 from frazil.batch.unknown import UnknownFields
 from frazil.errors import Terminal
 from frazil.iceberg.schema import arrow_columns, check_destination, declared_columns, declared_schema, declared_spec
-from frazil.pipeline.model import Pipeline
+from frazil.pipeline.model import Destination, Pipeline
 from frazil.project import Project
 from frazil.run.plan import planned_topics
-from frazil.run.record_spec import record_spec
+from frazil.run.record_spec import record_specs, route_of
 from frazil.run.scope import Clock, Report, Scope, unheard, utc_now
 from frazil.run.source import observe_source, offsets_of, start_target
 from frazil.run.stage import Stage, StageOrder
@@ -146,7 +146,7 @@ def _remarks(now: Standing | None, pipeline: Pipeline) -> tuple[str, ...]:
         return (f"pipeline {pipeline.name} never ran: the next run writes its start position first",)
     said = []
     if now.rolled_back is not None:
-        said.append(f"table {pipeline.destinations[0].table} was rolled back: the next run follows it first")
+        said.append(f"the closing table of pipeline {pipeline.name} was rolled back: the next run follows it first")
     elif now.unfinished and now.mark is not None:
         said.append(f"batch {now.mark.n} is decided and not finished: the next run finishes it first")
     return tuple(said)
@@ -157,7 +157,7 @@ def _position(scope: Scope, now: Standing | None, facts: ClusterFacts) -> Positi
         return now.position
     if now is not None and now.rolled_back is not None:
         raise Terminal(
-            f"table {scope.pipeline.destinations[0].table} was rolled back behind the pipeline's first commit: it does not"
+            "the closing table was rolled back behind the pipeline's first commit: it does not"
             " say where the next run begins",
             next_step=f"let a run or `frazil plan {scope.pipeline.name}` follow the rollback, then look again",
         )
@@ -234,19 +234,19 @@ def _staged(scope: Scope, plan: RunPlan, ranges: tuple[Range, ...], stage: Stage
         cluster=scope.cluster,
         ranges=ranges,
         records_per_task=pipeline.limits.records_per_task,
-        spec=record_spec(pipeline, _columns(scope), scope.schemas),
-        destination=None,
+        specs=record_specs(pipeline, {of.table: _columns(scope, of) for of in pipeline.destinations}, scope.schemas),
+        destinations={},
         dead_letters=None,
         payload=pipeline.dead_letters.payload,
+        route=route_of(pipeline),
     )
     staged = stage(order)
     check_identity(plan, observe_source(scope), {r.topic for r in ranges}, pipeline.name)
     return staged
 
 
-def _columns(scope: Scope) -> pa.Schema:
+def _columns(scope: Scope, destination: Destination) -> pa.Schema:
     """The columns of the rows; a table that does not exist is what the pipeline file declares."""
-    destination = scope.pipeline.destinations[0]
     table = scope.lake.find_table(destination.table)
     if table is None:
         declared_spec(destination, declared_schema(destination))  # refuses what no table can be made of

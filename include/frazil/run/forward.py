@@ -10,8 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from frazil.batch.manifest import Manifest, TablePart
-from frazil.batch.position import BatchMark, Position
-from frazil.errors import Retryable, Terminal
+from frazil.batch.position import Position
 from frazil.iceberg.branch import branch_name, decide_on_branch, replacing
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.commit import Change, Refused, commit, fit_of, snapshot_time
@@ -22,28 +21,24 @@ from frazil.iceberg.holdings import (
     DONE_KEY,
     POSITION_KEY,
     TABLES_KEY,
-    Held,
     RolledBack,
-    held,
     landed,
     lookup,
     mark_of,
     still_held,
 )
 from frazil.iceberg.ledger import ledger_rows
-from frazil.iceberg.table import Table, TableMetadata, missing_files, staging_table
-from frazil.run.ledger_entry import entry_rows, ranges_json, told_after, told_json
+from frazil.iceberg.table import Table, TableMetadata, staging_table
+from frazil.run.follow import committed, follow_all, holds_last, summary_of
+from frazil.run.ledger_entry import entry_rows, told_after, told_json
 from frazil.run.letter_topic import send_letters
 from frazil.run.manifests import recovered
-from frazil.run.scope import Scope, utc_now
+from frazil.run.scope import Scope
 from frazil.run.shared import refuse_same_topics
-from frazil.run.standing import BYTES_KEY, MANIFEST_KEY, READ_KEY, SETTLES_KEY, Standing, settle_commands
+from frazil.run.standing import Standing
 
 ORPHAN_WINDOW: Final = timedelta(days=3)
 """Age from which an orphan removal may take files that no snapshot names: Iceberg's default for `older_than`."""
-
-_FILES_ARE_SAFE: Final = timedelta(hours=1)
-"""Age up to which no orphan removal takes a file: Iceberg's own refuses less than a day."""
 
 _ON_BRANCH: Final = ("replay",)
 """Kinds of batches whose rows are prepared on a branch, so that readers see the old ones until the new ones are there."""
@@ -72,14 +67,15 @@ def decide(scope: Scope, manifest: Manifest, path: str, now: Standing) -> int:
         table=table,
         files=manifest.closing.files,
         removal=manifest.closing.removal,
-        summary=_summary(manifest, path)
+        summary=summary_of(manifest, path)
         | {position_key: manifest.position.to_json(), batch_key: manifest.mark.to_json()},
         mirrored=(position_key, batch_key),
+        properties={CLOSING_KEY.format(manifest.pipeline): table} if table == manifest.ledger else {},
         fit=manifest.closing.fit,
         landed=lambda metadata: landed(metadata, batch_key, manifest.mark, table),
         check=_stands(scope, manifest, now),
     )
-    if manifest.kind not in _ON_BRANCH:
+    if manifest.kind not in _ON_BRANCH or table == manifest.ledger:
         return commit(scope.lake, change)
     name = branch_name(manifest.pipeline, manifest.position.n)
     return decide_on_branch(scope.lake, change, name, replacing())
@@ -98,7 +94,7 @@ def _stands(scope: Scope, manifest: Manifest, now: Standing) -> Callable[[TableM
         if age > ORPHAN_WINDOW / 2:
             raise Refused(f"batch {manifest.position.n} was staged {age} ago: its files may be taken for orphans")
         if manifest.kind == "start":
-            refuse_same_topics(scope.pipeline, metadata)  # another pipeline may begin at this very moment
+            _refuse_shared_now(scope, table, metadata)
         found, last = lookup(metadata, position_key, table), lookup(metadata, batch_key, table)
         is_rolled_back, holds = isinstance(found, RolledBack), still_held(found)
         position = Position.from_json(holds.value) if holds else None
@@ -110,6 +106,12 @@ def _stands(scope: Scope, manifest: Manifest, now: Standing) -> Callable[[TableM
             )
 
     return check
+
+
+def _refuse_shared_now(scope: Scope, closing: str, metadata: TableMetadata) -> None:
+    """Another pipeline may begin at this very moment."""
+    for name in scope.pipeline.tables:
+        refuse_same_topics(scope.pipeline, name, metadata if name == closing else scope.lake.load_table(name).metadata)
 
 
 def _described(position: Position | None) -> str:
@@ -134,87 +136,12 @@ def roll_forward(scope: Scope, manifest: Manifest, path: str, now: Standing) -> 
     send_letters(scope, manifest)
     key = BATCH_KEY.format(manifest.pipeline)
     snapshots = {manifest.closing.table: _landed_in(scope.lake, manifest, manifest.closing, key)}
-    for part in manifest.followers:
-        snapshots[part.table] = follow(scope.lake, manifest, part, path)
+    snapshots |= follow_all(scope.lake, manifest, path)
     _record(scope, manifest, snapshots, path, now)
 
 
 def _landed_in(lake: Lake, manifest: Manifest, part: TablePart, key: str) -> int | None:
     return landed(lake.load_table(part.table).metadata, key, manifest.mark, part.table)
-
-
-def follow(lake: Lake, manifest: Manifest, part: TablePart, path: str) -> int:
-    """Give one follower its part of a decided batch, and return the snapshot in which it became visible.
-
-    Raises:
-        Terminal: It can't take it: dropped, rolled back, changed.
-    """
-    key = BATCH_KEY.format(manifest.pipeline)
-    _refuse_missing_files(lake, manifest, part, key)
-    change = Change(
-        step="follow",
-        table=part.table,
-        files=part.files,
-        removal=part.removal,
-        summary=_summary(manifest, path) | {key: manifest.mark.to_json()},
-        mirrored=(key,),
-        fit=part.fit,
-        landed=lambda metadata: landed(metadata, key, manifest.mark, part.table),
-        check=_holds(key, part.after, part.table, manifest),
-    )
-    return _committed(lake, change, manifest)
-
-
-def _refuse_missing_files(lake: Lake, manifest: Manifest, part: TablePart, key: str) -> None:
-    """A batch that waited long may have lost staged files to somebody's orphan removal; a table must not name them."""
-    if utc_now() - datetime.fromisoformat(manifest.started_at) < _FILES_ARE_SAFE:
-        return
-    table = lake.load_table(part.table)
-    if landed(table.metadata, key, manifest.mark, part.table) is not None:
-        return
-    missing = missing_files(table, [file.path for file in part.files])
-    if missing:
-        raise Terminal(
-            f"batch {manifest.position.n} of pipeline {manifest.pipeline} is decided, but {len(missing)} of its files for"
-            f" table {part.table} are gone, for example {missing[0]}: an orphan removal took them while the batch waited",
-            next_step=settle_commands(manifest.pipeline, part.table),
-        )
-
-
-def _holds(key: str, after: BatchMark | None, table: str, manifest: Manifest) -> Callable[[TableMetadata], None]:
-    def check(metadata: TableMetadata) -> None:
-        # Whatever happened to a table that is settled, the settling batch was made for what is left of it.
-        last = mark_of(lookup(metadata, key, table) if manifest.settles == table else held(metadata, key, table))
-        # A rewind takes out whatever batches after the rollback landed, so a late one of them is in nobody's way.
-        is_abandoned = manifest.kind == "rewind" and last is not None and last.n < manifest.position.n
-        if last != after and not is_abandoned:
-            raise Refused(f"table {table} holds {last} last, expected {after}")
-
-    return check
-
-
-def _committed(lake: Lake, change: Change, manifest: Manifest) -> int:
-    try:
-        return commit(lake, change)
-    except Refused as refusal:
-        _refuse_overtaken(lake, manifest, refusal)
-        raise Terminal(
-            f"batch {manifest.position.n} of pipeline {manifest.pipeline} is decided, but {refusal.message};"
-            " the pipeline waits",
-            next_step=f"undo the change of {change.table} and run again, or: "
-            + settle_commands(manifest.pipeline, change.table),
-        ) from refusal
-
-
-def _refuse_overtaken(lake: Lake, manifest: Manifest, refusal: Refused) -> None:
-    """A run that slept may find its batch finished, and expired from where it looks. Nobody has to act then."""
-    found = lookup(lake.load_table(manifest.ledger).metadata, DONE_KEY.format(manifest.pipeline), manifest.ledger)
-    done = mark_of(found) if isinstance(found, Held) else None
-    if done is not None and done.n >= manifest.position.n:
-        raise Retryable(
-            f"batch {manifest.position.n} of pipeline {manifest.pipeline} was finished by another run meanwhile, or taken back",
-            next_step="run again; it plans from where the pipeline stands now",
-        ) from refusal
 
 
 def _record(scope: Scope, manifest: Manifest, snapshots: Mapping[str, int | None], path: str, now: Standing) -> None:
@@ -232,14 +159,14 @@ def _record(scope: Scope, manifest: Manifest, snapshots: Mapping[str, int | None
         step="record",
         table=manifest.ledger,
         files=write_rows(staging_table(manifest.ledger, ledger), ledger_rows(rows)),
-        summary=_summary(manifest, path) | {key: manifest.mark.to_json(), tables_key: told},
+        summary=summary_of(manifest, path) | {key: manifest.mark.to_json(), tables_key: told},
         mirrored=(key, tables_key),
         fit=fit_of(ledger.metadata),
         landed=lambda metadata: landed(metadata, key, manifest.mark, manifest.ledger),
-        check=_holds(key, manifest.ledger_after, manifest.ledger, manifest),
+        check=holds_last(key, manifest.ledger_after, manifest.ledger, manifest),
         properties={CLOSING_KEY.format(manifest.pipeline): manifest.closing.table},
     )
-    _committed(lake, change, manifest)
+    committed(lake, change, manifest)
 
 
 def _snapshots(lake: Lake, manifest: Manifest) -> dict[str, int | None]:
@@ -252,29 +179,3 @@ def _entry(
 ) -> list[dict[str, Any]]:
     decided_at = snapshot_time(closing, snapshots[manifest.closing.table])
     return entry_rows(manifest, snapshots, decided_at, scope.clock())
-
-
-def _summary(manifest: Manifest, path: str) -> dict[str, str]:
-    counts = manifest.counts
-    summary = {
-        "frazil.pipeline": manifest.pipeline,
-        "frazil.batch": manifest.batch,
-        "frazil.run": manifest.run,
-        "frazil.kind": manifest.kind,
-        "frazil.version": manifest.version,
-        "frazil.config": manifest.config,
-        READ_KEY: str(counts.read),
-        "frazil.rows.written": str(counts.written),
-        "frazil.rows.dead": str(counts.dead),
-        "frazil.rows.filtered": str(counts.filtered),
-        BYTES_KEY: str(manifest.bytes_read),
-        MANIFEST_KEY: path,
-    }
-    optional = {
-        "frazil.complete-through": manifest.complete_through,
-        "frazil.started-by": manifest.started_by or None,
-        "frazil.reason": manifest.reason,
-        SETTLES_KEY: manifest.settles,
-        "frazil.skipped": ranges_json(manifest.skipped) if manifest.skipped else None,
-    }
-    return summary | {key: value for key, value in optional.items() if value is not None}

@@ -59,20 +59,41 @@ def entry_rows(
         "reason": manifest.reason,
         "abandoned": manifest.abandoned if manifest.kind == "settle" else None,
     }
-    return [
-        batch
-        | {
-            "table": part.table,
-            "role": part.role,
-            "snapshot_id": snapshots[part.table],
-            "rows": manifest.rows_brought(part),
-            "files": len(part.files),
-            "bytes": part.size,
-            "table_uuid": part.fit.uuid,
-            "removed": _removed_json(manifest, part),
-        }
-        for part in manifest.parts
-    ]
+    rows = [batch | _part_row(manifest, part, snapshots[part.table]) for part in manifest.parts]
+    there = {part.table for part in manifest.parts}
+    meant = {table for table, of in manifest.tables.items() if of.routed}
+    bare = sorted({*meant, *manifest.table_ranges} - there)
+    rows += [batch | _bare_row(table, "destination") | _counted(manifest, table) for table in bare]
+    return rows + [batch | _bare_row(table, "left") for table in manifest.left]
+
+
+def _part_row(manifest: Manifest, part: TablePart, snapshot_id: int | None) -> dict[str, Any]:
+    return {
+        "table": part.table,
+        "role": part.role,
+        "snapshot_id": snapshot_id,
+        "rows": manifest.rows_brought(part),
+        "files": len(part.files),
+        "bytes": part.size,
+        "table_uuid": part.fit.uuid,
+        "removed": _removed_json(manifest, part),
+    } | _counted(manifest, part.table)
+
+
+def _counted(manifest: Manifest, table: str) -> dict[str, Any]:
+    """What the batch made of its records in one of several destinations."""
+    counts, ranges = manifest.tables.get(table), manifest.table_ranges.get(table)
+    return {
+        "table_written": None if counts is None else counts.written,
+        "table_dead": None if counts is None else counts.dead,
+        "table_ranges": None if ranges is None else ranges_json(ranges),
+    }
+
+
+def _bare_row(table: str, role: str) -> dict[str, Any]:
+    """A destination that got nothing; `left` is one that the pipeline file names no more: its part ends, on record."""
+    nothing = dict.fromkeys(("snapshot_id", "table_uuid", "removed", "table_written", "table_dead", "table_ranges"))
+    return nothing | {"table": table, "role": role, "rows": 0, "files": 0, "bytes": 0}
 
 
 def _removed_json(manifest: Manifest, part: TablePart) -> str | None:
@@ -89,11 +110,18 @@ def told_after(told: Mapping[str, TableMark], *manifests: Manifest) -> dict[str,
     """What every table of the pipeline holds after further batches, given in their order."""
     after = dict(told)
     for manifest in manifests:
-        after |= {part.table: TableMark(part.fit.uuid, manifest.mark) for part in manifest.parts}
+        given = (part for part in manifest.parts if part.role != "ledger")
+        after |= {part.table: TableMark(part.fit.uuid, manifest.mark, part.role) for part in given}
+        after = {table: of for table, of in after.items() if table not in manifest.left}
     return after
 
 
 def told_json(after: Mapping[str, TableMark]) -> str:
     """What every table holds, as the ledger's mark says it."""
-    body = {table: {"uuid": of.uuid} | dataclasses.asdict(of.mark) for table, of in sorted(after.items())}
+    body = {table: _told(of) for table, of in sorted(after.items())}
     return json.dumps(body, separators=(",", ":"))
+
+
+def _told(of: TableMark) -> dict[str, Any]:
+    body = {"uuid": of.uuid} | dataclasses.asdict(of.mark)
+    return body if of.role is None else body | {"role": of.role}

@@ -49,7 +49,7 @@ def ready_letter_topic(scope: Scope, tables: Tables, batch: Batch) -> LetterTopi
     topic = scope.pipeline.dead_letters.topic
     if topic is None or batch.kind not in _SENDING or not batch.staged.files.get(scope.pipeline.dead_letters_table):
         return None
-    name = producer_name(scope.pipeline.name, fit_of(tables.destination.metadata).uuid)
+    name = producer_name(scope.pipeline.name, fit_of(tables.closing.metadata).uuid)
     found = LetterTopic(topic.name, ready_topic(scope.cluster, topic.name, topic.partitions), name)
     _while_fenced()(_renew_note, scope, found)
     return found

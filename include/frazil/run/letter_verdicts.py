@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from frazil.batch.facts import Counts, TopicPartition
 from frazil.batch.letters import OpenLetter, Place
 from frazil.batch.unknown import UnknownFields
-from frazil.records.decode import Decoder
+from frazil.records.fan_out import FannedOut, FanOut
 from frazil.records.kafka import KAFKA_SCHEMA
 from frazil.records.redaction import Payload, has_record, redacted
 
@@ -25,9 +25,10 @@ class Verdicts:
     """What became of some letters.
 
     Attributes:
-        rows: Rows of those that are good.
+        rows: Table -> rows of those that are good.
         letters: All letters that came in, as they read from now on.
-        landed: Records that are no dead letters any more: landed, or left out on purpose.
+        landed: Records that are no dead letters of any of the tried ones any more: landed, or left out on purpose.
+        landed_in: Table -> those of them whose letter was of it; None: of the record as a whole.
         counts: Of those, per partition: read, written and filtered.
         dead_codes: How many are still dead, by reason code.
         bare: How many were to be tried and keep nothing of their records.
@@ -35,9 +36,10 @@ class Verdicts:
         unknown_fields: Fields of the landed ones that no column takes.
     """
 
-    rows: pa.RecordBatch
+    rows: Mapping[str, pa.RecordBatch]
     letters: pa.RecordBatch
     landed: frozenset[Place]
+    landed_in: Mapping[str | None, frozenset[Place]]
     counts: Mapping[TopicPartition, Counts]
     dead_codes: Mapping[str, int]
     bare: int = 0
@@ -46,38 +48,104 @@ class Verdicts:
 
 
 def judged(
-    letters: pa.RecordBatch, tried: Collection[OpenLetter], decoder: Decoder, n: int, payload: Payload = "full"
+    letters: pa.RecordBatch, tried: Collection[OpenLetter], decoder: FanOut, n: int, payload: Payload = "full"
 ) -> Verdicts:
     """Decode the tried ones among letters; the others stay as they are.
 
+    A letter of one table is tried for that table alone. A letter of a record as a whole lands in all tables that the record
+    is meant for, or in none.
+
     Args:
         letters: Rows of the dead-letter table.
-        tried: Which letters are decoded again; no two of one record.
+        tried: Which letters are decoded again; no two of one record and table.
         decoder: The present pipeline's.
         n: Number of the batch that lands them.
         payload: What letters may tell of their records; new reasons quote no more than that.
     """
-    keys = zip(_places(letters), letters.column("_frazil_batch").to_pylist(), strict=True)
-    asked = pa.array([key in tried for key in keys], pa.bool_())
+    keys = zip(_places(letters), letters.column("_frazil_batch").to_pylist(), _destinations(letters), strict=True)
+    asked = pa.array([OpenLetter(*key) in tried for key in keys], pa.bool_())
     mask = pc.and_(asked, has_record(letters))
     chosen = letters.filter(mask)
-    outcomes = decoder.decode(_records(chosen))
+    by_table = {table: _tried(of, table, decoder, n, payload) for table, of in _by_destination(chosen)}
+    parts, landed_in = [*by_table.values()], {table: of.landed for table, of in by_table.items()}
+    still = {place for part in parts for place in part.still}
+    landed = frozenset(place for part in parts for place in part.landed) - still
+    counts: dict[TopicPartition, Counts] = {}
+    for part in parts:
+        for key, of in part.counts.items():
+            counts[key] = counts.get(key, Counts()) + of
+    anew = pa.concat_batches([letters.filter(pc.invert(mask)), *(part.letters for part in parts)])
+    codes = sum((part.codes for part in parts), Counter[str]())
+    unknown = sum((part.unknown for part in parts), UnknownFields())
+    bare = asked.true_count - mask.true_count
+    rows = [(table, of) for part in parts for table, of in part.rows.items()]
+    return Verdicts(
+        _joined(rows), anew, landed, landed_in, counts, dict(codes), bare, sum(part.bytes for part in parts), unknown
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """What became of letters of one destination."""
+
+    rows: Mapping[str, pa.RecordBatch]
+    letters: pa.RecordBatch
+    landed: frozenset[Place]
+    still: frozenset[Place]
+    counts: Mapping[TopicPartition, Counts]
+    codes: Counter[str]
+    bytes: int
+    unknown: UnknownFields
+
+
+def _tried(letters: pa.RecordBatch, table: str | None, decoder: FanOut, n: int, payload: Payload) -> _Tried:
+    outcomes = decoder.decode(_records(letters), only=table)
     dead = redacted(outcomes.dead, payload)
-    reasons = dict(zip(_places(dead), _reasons(dead), strict=True))
-    landed = frozenset(place for place in _places(chosen) if place not in reasons)
-    counts = {
+    reasons: dict[Place, dict[str, Any]] = {}
+    for place, reason in zip(_places(dead), _reasons(dead), strict=True):
+        reasons.setdefault(place, reason)
+    home = letters.filter(pa.array([place not in reasons for place in _places(letters)], pa.bool_()))
+    # What is good of a record that is bad for another table stays with its letter, which is of the whole record.
+    good = decoder.decode(_records(home), only=table) if reasons and outcomes.tables else outcomes
+    size = sum(pc.sum(pc.binary_length(home.column(name))).as_py() or 0 for name in ("key", "value"))
+    return _Tried(
+        good.rows,
+        _marked(letters, reasons, n),
+        frozenset(_places(home)),
+        frozenset(reasons),
+        _landed_counts(outcomes),
+        Counter(str(reason["code"]) for reason in reasons.values()),
+        size,
+        outcomes.unknown if payload == "full" else outcomes.unknown.without_names(),
+    )
+
+
+def _landed_counts(outcomes: FannedOut) -> dict[TopicPartition, Counts]:
+    return {
         (key.topic, key.partition): Counts(
             of.written + sum(of.filtered.values()), of.written, 0, sum(of.filtered.values())
         )
         for key, of in outcomes.counts.items()
     }
-    home = chosen.filter(pa.array([place in landed for place in _places(chosen)], pa.bool_()))
-    size = sum(pc.sum(pc.binary_length(home.column(name))).as_py() or 0 for name in ("key", "value"))
-    anew = pa.concat_batches([letters.filter(pc.invert(mask)), _marked(chosen, reasons, n)])
-    codes = Counter(str(reason["code"]) for reason in reasons.values())
-    unknown = outcomes.unknown if payload == "full" else outcomes.unknown.without_names()
-    bare = asked.true_count - mask.true_count
-    return Verdicts(outcomes.rows, anew, landed, counts, dict(codes), bare, size, unknown)
+
+
+def _by_destination(letters: pa.RecordBatch) -> list[tuple[str | None, pa.RecordBatch]]:
+    destinations = _destinations(letters)
+    names = dict.fromkeys(destinations) or {None: None}
+    return [(name, letters.filter(pa.array([of == name for of in destinations], pa.bool_()))) for name in names]
+
+
+def _destinations(letters: pa.RecordBatch) -> list[str | None]:
+    """The table of each letter; an older table of letters knows none."""
+    if "destination" not in letters.schema.names:
+        return [None] * letters.num_rows
+    found: list[str | None] = letters.column("destination").to_pylist()
+    return found
+
+
+def _joined(rows: list[tuple[str, pa.RecordBatch]]) -> dict[str, pa.RecordBatch]:
+    tables = dict.fromkeys(table for table, _ in rows)
+    return {name: pa.concat_batches([of for table, of in rows if table == name]) for name in tables}
 
 
 def _places(letters: pa.RecordBatch) -> list[Place]:

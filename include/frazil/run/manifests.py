@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from frazil import __version__
-from frazil.batch.facts import Range, Staged
+from frazil.batch.facts import Fit, Range, Staged
 from frazil.batch.letter_topic import LetterTopic
 from frazil.batch.manifest import Kind, Manifest, TablePart
 from frazil.batch.position import BatchMark, Position
@@ -17,7 +17,7 @@ from frazil.errors import Terminal
 from frazil.iceberg.commit import fit_of
 from frazil.iceberg.removal import check_removable
 from frazil.iceberg.table import Table, metadata_path, read_text, write_text
-from frazil.pipeline.model import Pipeline
+from frazil.pipeline.model import Destination, Pipeline
 from frazil.run.scope import Scope
 from frazil.run.standing import Standing
 from frazil.run.tables import Tables
@@ -38,8 +38,9 @@ class Batch:
         staged: What staging brought.
         ranges: What was read.
         skipped: What was given up because it was gone.
-        removed: Rows that go from the destination.
+        removed: Rows that go from the destinations.
         removed_letters: Rows that go from the dead letters.
+        removed_from: Rows that go from one destination only.
         started_at: When staging began; the time of the manifest if nothing was staged.
         phases: Seconds per phase.
         started_by: Who or what started the run.
@@ -48,7 +49,8 @@ class Batch:
         settles: See `Manifest.settles`.
         recovers: See `Manifest.recovers`.
         abandoned: See `Manifest.abandoned`.
-        marks_letters: Whether the dead letters get the batch's mark although they get nothing else.
+        table_ranges: See `Manifest.table_ranges`.
+        marks: Followers that get the batch's mark although they get nothing else.
         letter_topic: See `Manifest.letter_topic`.
     """
 
@@ -61,6 +63,7 @@ class Batch:
     skipped: tuple[Range, ...] = ()
     removed: tuple[RemovedRange, ...] = ()
     removed_letters: tuple[RemovedRange, ...] = ()
+    removed_from: Mapping[str, tuple[RemovedRange, ...]] = field(default_factory=dict)
     started_at: str | None = None
     phases: Mapping[str, float] = field(default_factory=dict)
     started_by: str = ""
@@ -69,7 +72,8 @@ class Batch:
     settles: str | None = None
     recovers: tuple[str, ...] = ()
     abandoned: int = 0
-    marks_letters: bool = False
+    marks: frozenset[str] = frozenset()
+    table_ranges: Mapping[str, tuple[Range, ...]] = field(default_factory=dict)
     letter_topic: LetterTopic | None = None
 
 
@@ -86,7 +90,7 @@ def write_manifest(scope: Scope, tables: Tables, now: Standing, batch: Batch) ->
     manifest = _manifest(scope, tables, now, batch)
     _check_removals(scope, manifest)
     path = manifest_path(tables, scope.pipeline, manifest.position.n, manifest.batch)
-    write_text(tables.destination, path, manifest.to_json())
+    write_text(tables.closing, path, manifest.to_json())
     reached(CrashPoint.MANIFEST_WRITTEN)
     return manifest, path
 
@@ -104,7 +108,7 @@ def read_manifest(tables: Tables, pipeline: Pipeline, mark: BatchMark, path: str
         Terminal: The file is gone, or belongs to another batch.
     """
     path = path or manifest_path(tables, pipeline, mark.n, mark.batch)
-    manifest = Manifest.from_json(read_text(tables.destination, path))
+    manifest = Manifest.from_json(read_text(tables.closing, path))
     if manifest.mark != mark:
         raise Terminal(f"pipeline {pipeline.name}: manifest {path} is of {manifest.mark}, the table holds {mark}")
     return manifest, path
@@ -122,35 +126,17 @@ def recovered(table: Table, manifest: Manifest) -> tuple[Manifest, ...]:
 
 def manifest_path(tables: Tables, pipeline: Pipeline, n: int, batch: str) -> str:
     """Where the manifest of a batch lies: beside the closing table's metadata."""
-    return metadata_path(tables.destination, f"frazil-{pipeline.name}-{n}-{batch}.json")
+    return metadata_path(tables.closing, f"frazil-{pipeline.name}-{n}-{batch}.json")
 
 
-def row_columns(pipeline: Pipeline) -> Coordinates | None:
-    """Columns of the destination that say where a row came from; None if it has none."""
-    names = pipeline.destinations[0].kafka_columns
+def row_columns(destination: Destination) -> Coordinates | None:
+    """Columns of a destination that say where a row came from; None if it has none."""
+    names = destination.kafka_columns
     return Coordinates(names.topic, names.partition, names.offset, names.batch) if names else None
 
 
 def _manifest(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Manifest:
     pipeline = scope.pipeline
-    destination, letters = pipeline.destinations[0].table, pipeline.dead_letters_table
-    files = batch.staged.files
-    follower = TablePart(
-        letters,
-        "dead_letters",
-        fit_of(tables.dead_letters.metadata),
-        now.dead_letters,
-        files.get(letters, ()),
-        Removal(LETTER_COLUMNS, batch.removed_letters) if batch.removed_letters else None,
-    )
-    closing = TablePart(
-        destination,
-        "destination",
-        fit_of(tables.destination.metadata),
-        now.mark,
-        files.get(destination, ()),
-        row_removal(pipeline, batch.removed),
-    )
     stamp = scope.stamp()
     return Manifest(
         pipeline=pipeline.name,
@@ -158,8 +144,8 @@ def _manifest(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Mani
         batch=str(uuid.uuid4()),
         run=batch.run,
         position=batch.position,
-        closing=closing,
-        followers=(follower,) if follower.files or follower.removal or batch.marks_letters else (),
+        closing=_closing(scope, tables, now, batch),
+        followers=tuple(_followers(scope, tables, now, batch)),
         ledger=pipeline.ledger_table,
         ledger_after=now.done,
         counts=batch.staged.total,
@@ -180,8 +166,47 @@ def _manifest(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Mani
         recovers=batch.recovers,
         abandoned=batch.abandoned,
         letter_topic=batch.letter_topic,
+        tables=batch.staged.tables,
+        table_ranges=batch.table_ranges,
+        left=_left(scope, now),
         unknown_fields=batch.staged.unknown_fields.shown,
     )
+
+
+def _closing(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> TablePart:
+    """What the closing table gets; the ledger gets no rows with its deciding commit."""
+    name, fit = tables.closing_name, fit_of(tables.closing.metadata)
+    if name not in tables.destinations:
+        return TablePart(name, "ledger", fit, now.mark, ())
+    return _row_part(scope, name, fit, now.mark, batch)
+
+
+def _followers(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Iterator[TablePart]:
+    """Destinations that get something, or are new to the ledger; then the dead letters, if they do."""
+    for name, table in tables.followers.items():
+        part = _row_part(scope, name, fit_of(table.metadata), now.followers[name], batch)
+        if part.files or part.removal or name in batch.marks or name not in now.told:
+            yield part
+    letters = scope.pipeline.dead_letters_table
+    removal = Removal(LETTER_COLUMNS, batch.removed_letters) if batch.removed_letters else None
+    files = batch.staged.files.get(letters, ())
+    if files or removal or letters in batch.marks:
+        fit = fit_of(tables.dead_letters.metadata)
+        yield TablePart(letters, "dead_letters", fit, now.dead_letters, files, removal)
+
+
+def _row_part(scope: Scope, name: str, fit: Fit, after: BatchMark | None, batch: Batch) -> TablePart:
+    files = batch.staged.files.get(name, ())
+    removed = row_removal(scope.pipeline, name, (*batch.removed, *batch.removed_from.get(name, ())))
+    return TablePart(name, "destination", fit, after, files, removed)
+
+
+def _left(scope: Scope, now: Standing) -> tuple[str, ...]:
+    """Destinations of earlier batches that the pipeline file names no more."""
+    gone = {table for table, of in now.told.items() if of.role == "destination"} - set(scope.pipeline.tables)
+    for table in sorted(gone):
+        scope.report(f"table {table} is no destination any more: it gets no rows from here on, and keeps those it has")
+    return tuple(sorted(gone))
 
 
 def _check_removals(scope: Scope, manifest: Manifest) -> None:
@@ -191,18 +216,18 @@ def _check_removals(scope: Scope, manifest: Manifest) -> None:
             check_removable(scope.lake.load_table(part.table), part.table, part.removal.columns)
 
 
-def row_removal(pipeline: Pipeline, removed: tuple[RemovedRange, ...]) -> Removal | None:
-    """Rows that go from the destination; None if there are none to go.
+def row_removal(pipeline: Pipeline, table: str, removed: tuple[RemovedRange, ...]) -> Removal | None:
+    """Rows that go from a destination; None if there are none to go.
 
     Raises:
         Terminal: It does not say where its rows came from.
     """
     if not removed:
         return None
-    columns = row_columns(pipeline)
+    columns = row_columns(pipeline.destination(table))
     if columns is None:
         raise Terminal(
-            f"pipeline {pipeline.name} keeps no Kafka columns in {pipeline.destinations[0].table} (kafka_columns: false):"
+            f"pipeline {pipeline.name} keeps no Kafka columns in {table} (kafka_columns: false):"
             " its rows don't say where they came from, so none can be taken out",
             next_step="a table with Kafka columns can be replayed and reset backward; this one only with"
             f" frazil reset {pipeline.name} --to … --allow-duplicates --reason …",

@@ -78,30 +78,35 @@ def find_open(
     """
     past = letter_history(read_ledger(scope.lake, scope.pipeline.ledger_table, scope.pipeline.name))
     landed = _landed(scope, tables, past)
-    found: dict[Place, OpenLetter] = {}
+    found: dict[tuple[Place, str | None], OpenLetter] = {}
     left = Counter[str]()
     for letter in open_letters(tables.dead_letters, scope.pipeline.dead_letters_table, past.taken_back):
         if not choice.fits(letter.place, letter.code, letter.timestamp):
             continue
         why = _left_because(letter, position, past, landed)
-        if why is None and letter.place in found:
+        if why is None and (letter.place, letter.destination) in found:
             why = "of a record that has another one"
+        if why is None and letter.destination not in (None, *tables.destinations):
+            why = "of a table that is no destination any more"
         if why is not None:
             left[why] += 1
         elif letter.batch is not None:
-            found[letter.place] = OpenLetter(letter.place, letter.batch)
+            found[letter.place, letter.destination] = OpenLetter(letter.place, letter.batch, letter.destination)
     if not tried:
         for why, count in sorted(left.items()):
             scope.report(f"{count:,} letters {why} are left as they are")
-    return sorted(of for of in found.values() if of not in tried)
+    return sorted((of for of in found.values() if of not in tried), key=lambda of: of.order)
 
 
-def _left_because(letter: Letter, position: Position, past: LetterHistory, landed: Mapping[Place, int]) -> str | None:
+def _left_because(
+    letter: Letter, position: Position, past: LetterHistory, landed: Mapping[str, Mapping[Place, int]]
+) -> str | None:
     place = letter.place
     topic = position.topics.get(place.topic)
     if topic is None or letter.batch is None or letter.batch < topic.since:
         return "of a topic as it was before it was recreated"
-    if landed.get(place, -1) >= topic.since:
+    tables = landed.values() if letter.destination is None else [landed.get(letter.destination, {})]
+    if any(of.get(place, -1) >= topic.since for of in tables):
         return "that have their row, though they don't say so,"
     if any(_holds(of, place) and of.since > topic.since for of in past.doubled):
         return "of records that a reset let come twice"
@@ -113,18 +118,17 @@ def _holds(of: RemovedRange, place: Place) -> bool:
     return is_here and of.start <= place.offset and (of.end is None or place.offset < of.end)
 
 
-def _landed(scope: Scope, tables: Tables, past: LetterHistory) -> dict[Place, int]:
-    """Records whose rows are there because their letters were landed, by the newest batch that did.
+def _landed(scope: Scope, tables: Tables, past: LetterHistory) -> dict[str, dict[Place, int]]:
+    """By table: records whose rows are there because their letters were landed, by the newest batch that did.
 
     Marks alone don't tell: they go with a lost or abandoned table, and with the next batch that tries the letter.
     """
-    columns = row_columns(scope.pipeline)
-    if columns is None:
-        return {}
-    table = scope.pipeline.destinations[0].table
-    return {
-        Place(*key, offset): n
-        for n in sorted(past.brought_home)
-        for key, offsets in offsets_of_batch(tables.destination, table, columns, n).items()
-        for offset in offsets.to_pylist()
-    }
+    found: dict[str, dict[Place, int]] = {name: {} for name in tables.destinations}
+    for name, table in tables.destinations.items():
+        columns = row_columns(scope.pipeline.destination(name))
+        if columns is None:
+            continue
+        for n in sorted(past.brought_home):
+            for key, offsets in offsets_of_batch(table, name, columns, n).items():
+                found[name] |= {Place(*key, offset): n for offset in offsets.to_pylist()}
+    return found

@@ -36,19 +36,21 @@ class Debt:
 
     Attributes:
         letters_table: The dead-letter table, if that is the one; None for the ledger.
-        letters: Letters that Kafka still holds, by batch.
-        lost: Ranges with letters that Kafka does not hold any more.
-        removed: Rows of the dead letters that go first: what is there of those batches, and what they took out.
-        expected: Letters that each batch left, at most; for the ledger: 1 for each batch whose rows it lacks.
+        rows_table: The destination, if it is one.
+        letters: Letters, or of a destination records with rows, that Kafka still holds, by batch.
+        lost: Ranges with letters or rows that Kafka does not hold any more.
+        removed: Rows of the table that go first: what is there of those batches, and what they took out.
+        expected: Letters that each batch left, or rows, at most; for the ledger: 1 for each batch whose rows it lacks.
         incomplete: Numbers of the batches of which something is gone.
         gone: What can't be had again, one line each.
         must_be_whole: Whether it must be said that what is gone may be given up.
         unfinished: Paths of the manifests of batches that the ledger does not know yet.
         recovers: Those, and of the ledger all that are left.
-        marks_letters: Whether the dead letters get the settling batch's mark.
+        marks: Followers that get the settling batch's mark whatever else they get.
     """
 
     letters_table: str | None
+    rows_table: str | None = None
     letters: tuple[Owed, ...] = ()
     lost: tuple[Range, ...] = ()
     removed: tuple[RemovedRange, ...] = ()
@@ -58,11 +60,16 @@ class Debt:
     must_be_whole: bool = False
     unfinished: tuple[str, ...] = ()
     recovers: tuple[str, ...] = ()
-    marks_letters: bool = False
+    marks: frozenset[str] = frozenset()
+
+    @property
+    def is_ledger(self) -> bool:
+        """Whether it is the ledger that lacks something."""
+        return self.letters_table is None and self.rows_table is None
 
     @property
     def total(self) -> int:
-        """Letters, or batches, that the table lacks, at most."""
+        """Letters, rows, or batches, that the table lacks, at most."""
         return sum(self.expected.values())
 
 
@@ -82,7 +89,7 @@ def letters_debt(scope: Scope, now: Standing, last: Unfinished | None) -> Debt:
     facts = observe(scope.cluster, topics, absent_ok=True)
     parts = [(of, *part_gone(of, position, facts)) for of in owing]
     later = [of for of in landings if of.n > after]
-    known = {name: None for of in later for name in _topics(of)} | dict(position.topics)
+    known = {name: None for of in later for name in topics_of(of)} | dict(position.topics)
     paths = tuple(path for path, _ in manifests)
     return Debt(
         letters_table=pipeline.dead_letters_table,
@@ -95,11 +102,12 @@ def letters_debt(scope: Scope, now: Standing, last: Unfinished | None) -> Debt:
         must_be_whole=True,
         unfinished=paths,
         recovers=paths,
-        marks_letters=True,
+        marks=frozenset({pipeline.dead_letters_table}),
     )
 
 
-def _topics(of: Landing) -> set[str]:
+def topics_of(of: Landing) -> set[str]:
+    """Names of the topics that a batch read or took out."""
     return {r.topic for r in of.ranges} | {r.topic for r in of.removed}
 
 
@@ -128,22 +136,32 @@ def _numbers(numbers: list[int]) -> str:
     return f"batch {', '.join(map(str, numbers))}"
 
 
-def _landings(scope: Scope, rows: Iterable[Row]) -> Iterator[Landing]:
+def batches_of(rows: Iterable[Row]) -> dict[int, list[Row]]:
+    """Rows of the ledger by batch."""
     by_number: dict[int, list[Row]] = {}
     for row in rows:
         by_number.setdefault(row["n"], []).append(row)
-    for n, of in by_number.items():
+    return by_number
+
+
+def removed_by(rows: Iterable[Row]) -> tuple[RemovedRange, ...]:
+    """What a batch took out of tables, by its rows of the ledger."""
+    return tuple(RemovedRange(*r) for row in rows for r in json.loads(row.get("removed") or "[]"))
+
+
+def _landings(scope: Scope, rows: Iterable[Row]) -> Iterator[Landing]:
+    for n, of in batches_of(rows).items():
         first = of[0]
         # A settle takes out what it stages again: its own rows, not those of other batches.
         letters = [row for row in of if row["role"] == "dead_letters" and row["kind"] != "settle"]
         yield Landing(
             n=n,
-            ranges=_read(first) if first["kind"] in _READING else (),
-            dead=first["records_dead"] if first["kind"] in _READING else 0,
+            ranges=ranges_read(first) if first["kind"] in _READING else (),
+            dead=sum(row["rows"] for row in of if row["role"] == "dead_letters") if first["kind"] in _READING else 0,
             filtered=first["records_filtered"],
             is_current=first["config"] == scope.pipeline.outcome_fingerprint,
-            removed=tuple(RemovedRange(*r) for row in letters for r in json.loads(row.get("removed") or "[]")),
-            brought_home=_brought_home(_read(first), Position.from_json(first["position"]), first["kind"]),
+            removed=removed_by(letters),
+            brought_home=_brought_home(ranges_read(first), Position.from_json(first["position"]), first["kind"]),
         )
 
 
@@ -151,7 +169,8 @@ def _brought_home(ranges: tuple[Range, ...], position: Position, kind: str) -> t
     return replaced(ranges, position) if kind == "dead_letters" else ()
 
 
-def _read(row: Row) -> tuple[Range, ...]:
+def ranges_read(row: Row) -> tuple[Range, ...]:
+    """What a batch read, by one of its rows of the ledger."""
     if row.get("ranges"):
         return tuple(Range(*r) for r in json.loads(row["ranges"]))
     topics = Position.from_json(row["position"]).topics  # older ledgers say it by the position alone
@@ -166,7 +185,7 @@ def _landing(scope: Scope, manifest: Manifest) -> Landing:
     return Landing(
         n=manifest.position.n,
         ranges=manifest.ranges if reads else (),
-        dead=manifest.counts.dead if reads else 0,
+        dead=sum(part.rows for part in letters) if reads else 0,
         filtered=manifest.counts.filtered,
         is_current=manifest.config == scope.pipeline.outcome_fingerprint,
         removed=tuple(gone),
@@ -181,7 +200,7 @@ def ledger_debt(scope: Scope, tables: Tables, now: Standing, last: Unfinished | 
         Retryable: The catalog is not available now.
     """
     if last is not None:
-        follow_where_possible(scope, last)
+        follow_where_possible(scope, last, scope.pipeline.ledger_table)
     done = -1 if now.done is None else now.done.n
     manifests = {of.position.n: (path, of) for path, of in (last.all if last is not None else ())}
     found = dict(_left(scope, tables, done)) | manifests
@@ -189,9 +208,7 @@ def ledger_debt(scope: Scope, tables: Tables, now: Standing, last: Unfinished | 
     newest = now.mark.n if now.mark is not None else done
     expected = range(done + 1, newest + 1)
     lacking = [n for n in expected if n not in found]
-    lost = (
-        f"the rows of {_numbers(lacking)}: no snapshot of {scope.pipeline.destinations[0].table} names their manifests"
-    )
+    lost = f"the rows of {_numbers(lacking)}: no snapshot of {tables.closing_name} names their manifests"
     return Debt(
         letters_table=None,
         expected=dict.fromkeys(expected, 1),
@@ -199,19 +216,19 @@ def ledger_debt(scope: Scope, tables: Tables, now: Standing, last: Unfinished | 
         gone=(lost,) if lacking else (),
         unfinished=tuple(path for path, _ in manifests.values()),
         recovers=tuple(path for path, _ in recovered),
-        marks_letters=_accepts_letters(scope, now, [of for _, of in recovered]),
+        marks=_accepted(scope, now, [of for _, of in recovered]),
     )
 
 
 def _left(scope: Scope, tables: Tables, done: int) -> Iterator[tuple[int, tuple[str, Manifest]]]:
     """Manifests that snapshots of the closing table still name, and that are still there."""
     of_pipeline = BATCH_KEY.format(scope.pipeline.name)
-    for summary in summaries(tables.destination.metadata):
+    for summary in summaries(tables.closing.metadata):
         path = summary.get(MANIFEST_KEY)
         if path is None or of_pipeline not in summary:
             continue
         try:
-            manifest = Manifest.from_json(read_text(tables.destination, path))
+            manifest = Manifest.from_json(read_text(tables.closing, path))
         except Terminal as error:
             scope.report(f"manifest {path} can't be read: {error.message}")
             continue
@@ -220,11 +237,17 @@ def _left(scope: Scope, tables: Tables, done: int) -> Iterator[tuple[int, tuple[
         yield manifest.position.n, (path, manifest)
 
 
-def _accepts_letters(scope: Scope, now: Standing, recovered: list[Manifest]) -> bool:
-    """Whether the dead letters know more of themselves than what is left of the ledger: then their word counts."""
-    table = scope.pipeline.dead_letters_table
+def _accepted(scope: Scope, now: Standing, recovered: list[Manifest]) -> frozenset[str]:
+    """Followers that know more of themselves than what is left of the ledger: then their word counts."""
+    told = told_after(now.told, *recovered)
+    held = {scope.pipeline.dead_letters_table: now.dead_letters, **now.followers}
+    return frozenset(
+        table
+        for table, mark in held.items()
+        if mark is not None and _is_whole(scope, table) and (table not in told or told[table].mark.n < mark.n)
+    )
+
+
+def _is_whole(scope: Scope, table: str) -> bool:
     found = lookup(scope.lake.load_table(table).metadata, BATCH_KEY.format(scope.pipeline.name), table)
-    told = told_after(now.told, *recovered).get(table)
-    if found is None or isinstance(found, RolledBack):
-        return False
-    return told is None or told.mark.n < json.loads(found.value)["n"]
+    return found is not None and not isinstance(found, RolledBack)

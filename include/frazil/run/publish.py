@@ -14,7 +14,7 @@ from frazil.run.letter_topic import ready_letter_topic
 from frazil.run.manifests import Batch, write_manifest
 from frazil.run.scope import Scope
 from frazil.run.standing import Standing
-from frazil.run.tables import Tables
+from frazil.run.tables import Tables, in_parallel
 
 
 def planned_position(scope: Scope, plan: RunPlan, now: Standing) -> Position:
@@ -55,7 +55,8 @@ def publish(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> None:
 
 def _refuse_changed_followers(scope: Scope, manifest: Manifest) -> None:
     """After the decision a follower that can't take its files blocks the pipeline; before it, they are staged again."""
-    for part in manifest.followers:
-        mismatch = part.fit.mismatch(fit_of(scope.lake.load_table(part.table).metadata))
+    names = [part.table for part in manifest.followers]
+    for part, table in zip(manifest.followers, in_parallel(scope.lake.load_table, names), strict=True):
+        mismatch = part.fit.mismatch(fit_of(table.metadata))
         if mismatch is not None:
             raise Refused(f"table {part.table}: {mismatch}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from typing import Any
@@ -12,7 +13,7 @@ import pyarrow as pa
 
 from frazil.errors import Terminal
 from frazil.iceberg.schema import arrow_type, declared_columns
-from frazil.pipeline.model import Pipeline
+from frazil.pipeline.model import Destination, Pipeline
 from frazil.pipeline.transform_step import Step
 from frazil.pipeline.types import parse_type
 from frazil.pipeline.value import Decoding
@@ -21,6 +22,7 @@ from frazil.records.formats.catalogue import JSON, SCALARS, FormatSpec, open_for
 from frazil.records.formats.port import BARE, SchemaSource, WriterSchema
 from frazil.records.formats.scalar import scalar_type
 from frazil.records.frame import Transform
+from frazil.records.route import FieldRoute, Route, StaticRoute, TopicRoute
 from frazil.records.spec import KafkaColumns, RecordSpec
 from frazil.records.transforms.catalogue import predicate, transform
 from frazil.records.transforms.conditions import WithKey
@@ -29,21 +31,97 @@ Schemas = Mapping[str, SchemaSource]
 """Schema Registries by the names that pipeline files call them."""
 
 
-def record_spec(pipeline: Pipeline, columns: pa.Schema, schemas: Schemas | None = None) -> RecordSpec:
-    """How records become rows.
+def record_specs(
+    pipeline: Pipeline, columns: Mapping[str, pa.Schema], schemas: Schemas | None = None
+) -> dict[str, RecordSpec]:
+    """How values become rows of each destination.
+
+    Args:
+        pipeline: The pipeline file.
+        columns: Destination -> its declared columns, with the Arrow types of the table.
+        schemas: The Schema Registry that the pipeline names, if it does.
+
+    Raises:
+        Terminal: Transforms that can't be made, or options that don't fit together.
+    """
+    specs = {of.table: record_spec(pipeline, columns[of.table], schemas, of) for of in pipeline.destinations}
+    is_fitted = any(spec.fields is not None for spec in specs.values())
+    is_shared = len(specs) > 1 or pipeline.route is not None
+    if is_fitted or (is_shared and pipeline.key is not None and pipeline.value.format == JSON):
+        fields = _fields(pipeline.value, _all_columns({of: spec.of_value.columns for of, spec in specs.items()}))
+        _refuse_paths(pipeline, specs)
+        return {table: replace(spec, fields=fields) for table, spec in specs.items()}
+    return specs
+
+
+def _refuse_paths(pipeline: Pipeline, specs: Mapping[str, RecordSpec]) -> None:
+    """Columns that say where their field is need the fields declared, if several tables share what is decoded."""
+    is_shared = len(specs) > 1 or pipeline.route is not None
+    if is_shared and not isinstance(pipeline.value.fields, dict):
+        taken = [
+            f"{table}: {', '.join(spec.of_value.sources)}" for table, spec in specs.items() if spec.of_value.sources
+        ]
+        route = pipeline.route
+        if taken or (route is not None and route.topic is None):
+            raise Terminal(
+                "several destinations, transforms or keys, and paths into the value: what the value holds must be declared",
+                next_step="declare the fields of the value: value.fields",
+            )
+
+
+def _all_columns(columns: Mapping[str, pa.Schema]) -> pa.Schema:
+    """The columns of all destinations: what a value holds whose fields are not declared."""
+    found: dict[str, pa.Field] = {}
+    for table, schema in columns.items():
+        for column in schema:
+            known = found.setdefault(column.name, column)
+            if known.type != column.type:
+                raise Terminal(
+                    f"column {column.name} of {table} is {column.type}, another destination has it as {known.type}: what the"
+                    " field is before transforms can't be told",
+                    next_step="declare the fields of the value: value.fields",
+                )
+    return pa.schema(list(found.values()))
+
+
+def route_of(pipeline: Pipeline) -> Route | None:
+    """How records find their tables; None: each goes to all."""
+    route = pipeline.route
+    if route is None:
+        return None
+    if route.static is not None:
+        return Route(StaticRoute(_path(route.static.field), route.static.tables), route.otherwise)
+    if route.field is not None:
+        return Route(FieldRoute(_path(route.field.name), route.field.allow, route.field.deny), route.otherwise)
+    return Route(TopicRoute(route.topic.rename if route.topic is not None else {}), route.otherwise)
+
+
+def _path(text: str) -> tuple[str, ...]:
+    return tuple(text.split("."))
+
+
+def record_spec(
+    pipeline: Pipeline,
+    columns: pa.Schema,
+    schemas: Schemas | None = None,
+    destination: Destination | None = None,
+) -> RecordSpec:
+    """How records become rows of one destination.
 
     Args:
         pipeline: The pipeline file.
         columns: The declared columns, with the Arrow types of the table.
         schemas: The Schema Registries that the pipeline names, if it does.
+        destination: Which one; the first if it is left out.
 
     Raises:
         Terminal: Transforms that can't be made, or options that don't fit together.
     """
-    value, key, declared = pipeline.value, pipeline.key, pipeline.destinations[0].columns
+    to = destination or pipeline.destinations[0]
+    value, key, declared = pipeline.value, pipeline.key, to.columns
     of_key = frozenset(name for name, column in declared.items() if column.of == "key")
     of_value = pa.schema([column for column in columns if column.name not in of_key])
-    names = pipeline.destinations[0].kafka_columns
+    names = to.kafka_columns
     return RecordSpec(
         columns=columns,
         format=_format(value, schemas or {}),
@@ -120,7 +198,7 @@ def record_problems(pipeline: Pipeline) -> tuple[str, ...]:
 
 def _attempts(pipeline: Pipeline) -> Iterator[tuple[str, Callable[[], Iterable[str]]]]:
     """What is tried, in this order, and the part of the file that it is about."""
-    columns = declared_columns(pipeline.destinations[0])
+    columns = {of.table: declared_columns(of) for of in pipeline.destinations}
     halves = {"value": pipeline.value, "key": pipeline.key}
     schemas = {of.registry: _Unasked() for of in halves.values() if of is not None and of.registry is not None}
     for name, half in halves.items():
@@ -128,17 +206,34 @@ def _attempts(pipeline: Pipeline) -> Iterator[tuple[str, Callable[[], Iterable[s
             yield name, partial(_opened, half, schemas)
     if pipeline.transforms:
         yield "transforms", lambda: _nothing([_transform(step) for step in pipeline.transforms])
-    yield "destinations.0.columns", lambda: _nothing(Decoder(record_spec(pipeline, columns, schemas), 0))
-    spec = record_spec(pipeline, columns, schemas)
-    shape = _shape(spec.format, spec.fields) if spec.is_shaped else None
-    key_shape = None if spec.key is None else _shape(spec.key, spec.key_fields)
-    decoder = Decoder(spec, 0)
-    yield "transforms", lambda: _nothing(decoder.problems(shape, key_shape))
-    yield "destinations.0.columns", lambda: decoder.problems(shape, key_shape)
-    for what, known in (("value", shape if spec.format.name != JSON else None), ("key", key_shape)):
-        # What transforms make may depend on the values; and JSON values without them have whatever they have.
-        if known is not None and not spec.transforms:
-            yield "destinations.0.columns", partial(_unfilled, spec, what, known.names)
+    for number, to in enumerate(pipeline.destinations):
+        yield f"destinations.{number}.columns", partial(_decodes, pipeline, columns[to.table], schemas, to)
+    yield "destinations", lambda: _nothing(record_specs(pipeline, columns, schemas))
+    for number, spec in enumerate(record_specs(pipeline, columns, schemas).values()):
+        shape = _shape(spec.format, spec.fields) if spec.is_shaped else None
+        key_shape = None if spec.key is None else _shape(spec.key, spec.key_fields)
+        decoder = Decoder(spec, 0)
+        yield "transforms", partial(_transforms, decoder, shape, key_shape)
+        yield f"destinations.{number}.columns", partial(decoder.problems, shape, key_shape)
+        for what, known in (("value", shape if spec.format.name != JSON else None), ("key", key_shape)):
+            # What transforms make may depend on the values; and JSON values without them have whatever they have.
+            if known is not None and not spec.transforms:
+                yield f"destinations.{number}.columns", partial(_unfilled, spec, what, known.names)
+
+
+def _decodes(pipeline: Pipeline, columns: pa.Schema, schemas: Schemas, to: Destination) -> Iterable[str]:
+    return _nothing(Decoder(record_spec(pipeline, columns, schemas, to), 0))
+
+
+def _transforms(decoder: Decoder, shape: pa.Schema | None, key_shape: pa.Schema | None) -> Iterable[str]:
+    return _nothing(decoder.problems(shape, key_shape))
+
+
+def remarks(pipeline: Pipeline) -> tuple[str, ...]:
+    """What a person may not have meant by a pipeline file, though it can be used: one line each."""
+    if pipeline.route is None and len(pipeline.destinations) > 1:
+        return (f"route: without it every record goes to each of {len(pipeline.destinations)} destinations",)
+    return ()
 
 
 def _opened(half: Decoding, schemas: Schemas) -> Iterable[str]:

@@ -63,14 +63,15 @@ def replay(run: Ingestion) -> int:
 
 
 def refuse_without_coordinates(scope: Scope) -> None:
-    """Refuse to replay into a table whose rows don't say where they came from.
+    """Refuse to replay into tables whose rows don't say where they came from.
 
     Raises:
-        Terminal: It has no Kafka columns.
+        Terminal: One has no Kafka columns.
     """
-    if row_columns(scope.pipeline) is None:
+    without = [of.table for of in scope.pipeline.destinations if row_columns(of) is None]
+    if without:
         raise Terminal(
-            f"pipeline {scope.pipeline.name} can't be replayed: {scope.pipeline.destinations[0].table} has no Kafka"
+            f"pipeline {scope.pipeline.name} can't be replayed: {', '.join(without)} has no Kafka"
             " columns (kafka_columns: false), so nobody knows which rows the range landed before",
             next_step="land the topic into a new table with Kafka columns, with a pipeline of its own",
         )
@@ -112,10 +113,10 @@ def _staged(run: Ingestion, tables: Tables, now: Standing, n: int, removed: Sequ
     try:
         for ranges in cut(run.plan.ranges, batch_offsets(scope.pipeline, now)):
             if parts:
-                _refuse_moved(scope, now)
+                _refuse_moved(scope, tables, now)
             parts.append(stage_batch(run, tables, n, ranges))
         whole = _merged(parts)
-        _refuse_moved(scope, now)
+        _refuse_moved(scope, tables, now)
         refuse_losses(scope, run.plan.ranges, removed, whole.staged)
     except FrazilError as failure:
         discard(scope, tables, Staged.merged(part.staged for part in parts), failure)
@@ -123,9 +124,9 @@ def _staged(run: Ingestion, tables: Tables, now: Standing, n: int, removed: Sequ
     return whole
 
 
-def _refuse_moved(scope: Scope, now: Standing) -> None:
+def _refuse_moved(scope: Scope, tables: Tables, now: Standing) -> None:
     """Whatever was decided meanwhile, the rest of a large range would be staged in vain."""
-    key, table = BATCH_KEY.format(scope.pipeline.name), scope.pipeline.destinations[0].table
+    key, table = BATCH_KEY.format(scope.pipeline.name), tables.closing_name
     found = lookup(scope.lake.load_table(table).metadata, key, table)
     if not isinstance(found, Held) or mark_of(found) != now.mark:
         raise Refused(f"table {table}: another batch was decided, or it was rolled back, while the range was staged")

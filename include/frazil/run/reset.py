@@ -71,9 +71,10 @@ class PlannedReset:
     settles: str | None = None
 
     @property
-    def removed_rows(self) -> tuple[RemovedRange, ...]:
-        """Rows that go from the destination. An empty one needs no columns to find them by."""
-        return self.removed if self.tables.destination.current_snapshot() is not None else ()
+    def removed_rows(self) -> Mapping[str, tuple[RemovedRange, ...]]:
+        """Rows that go from each destination. An empty one needs no columns to find them by."""
+        filled = (name for name, of in self.tables.destinations.items() if of.current_snapshot() is not None)
+        return dict.fromkeys(filled, self.removed) if self.removed else {}
 
     @property
     def removed(self) -> tuple[RemovedRange, ...]:
@@ -120,7 +121,7 @@ def plan_reset(scope: Scope, order: ResetOrder) -> PlannedReset:
         Retryable: Kafka or the catalog is not available now.
     """
     seen, pipeline = look(scope, order), scope.pipeline
-    names = (pipeline.destinations[0].table, pipeline.dead_letters_table, pipeline.ledger_table)
+    names = (*pipeline.tables, pipeline.dead_letters_table, pipeline.ledger_table)
     return _planned(scope, order, *settled(scope, mends=names if may_mend(seen.now) else ()))
 
 
@@ -129,33 +130,34 @@ def _planned(scope: Scope, order: ResetOrder, tables: Tables, now: Standing) -> 
     facts = observe_source(scope)
     offsets = _chosen(scope, order, facts)
     if all_rows_gone(now):
-        _refuse_part(scope, facts, offsets)
+        _refuse_part(scope, tables, facts, offsets)
     before = now.position or _recorded(scope) or Position(now.newest, now.newest_epoch, facts.cluster_id)
     step = 2 if _rewinds(now) else 1
     after = reset_position(before, facts, offsets, n=now.newest + step, epoch=now.newest_epoch + step)
     settles = lost_follower(scope.pipeline, tables, now) if all_rows_gone(now) else None
-    planned = PlannedReset(order, tables, now, before, after, offsets, _first(scope, now), settles)
+    planned = PlannedReset(order, tables, now, before, after, offsets, _first(tables, now), settles)
     if not all_rows_gone(now):
-        refuse_compacted(scope, {r.topic for r in planned.removed_rows})
+        refuse_compacted(scope, {r.topic for of in planned.removed_rows.values() for r in of})
     return planned
 
 
 def _refuse_never_ran(scope: Scope, now: Standing) -> None:
-    if all(mark is None for mark in (now.mark, now.done, now.dead_letters, now.rolled_back)):
+    marks = (now.mark, now.done, now.dead_letters, now.rolled_back, *now.followers.values())
+    if all(mark is None for mark in marks):
         raise Terminal(
             f"pipeline {scope.pipeline.name} never ran, so there is no position to move",
             next_step="`start` in the pipeline file says where the first run begins",
         )
 
 
-def _refuse_part(scope: Scope, facts: ClusterFacts, offsets: Mapping[TopicPartition, int]) -> None:
+def _refuse_part(scope: Scope, tables: Tables, facts: ClusterFacts, offsets: Mapping[TopicPartition, int]) -> None:
     """Rows of what does not move would never land again."""
     every = [(name, number) for name, topic in sorted(facts.topics.items()) for number in range(len(topic.partitions))]
     unnamed = [f"topic {name}, partition {number}" for name, number in every if (name, number) not in offsets]
     if unnamed:
         raise Terminal(
             f"pipeline {scope.pipeline.name}: the rows of all topics are gone from table"
-            f" {scope.pipeline.destinations[0].table}, and what does not move would never land again: {unnamed[0]}"
+            f" {tables.closing_name}, and what does not move would never land again: {unnamed[0]}"
             + (f" and {len(unnamed) - 1} more" if unnamed[1:] else ""),
             next_step="reset without --topic, to a place that says where every partition goes on: earliest, latest, an"
             " instant, or a file that names them all",
@@ -166,8 +168,10 @@ def _rewinds(now: Standing) -> bool:
     return now.rolled_back is not None and not all_rows_gone(now)
 
 
-def _first(scope: Scope, now: Standing) -> tuple[str, ...]:
-    table = scope.pipeline.destinations[0].table
+def _first(tables: Tables, now: Standing) -> tuple[str, ...]:
+    table = tables.closing_name
+    if all_rows_gone(now) and table not in tables.destinations:
+        return (f"the position is gone from table {table}: what will come again is taken out of all destinations",)
     if all_rows_gone(now):
         return (f"the rows of all topics are gone from table {table}: tables that are gone are made anew first",)
     if _rewinds(now):
@@ -194,6 +198,11 @@ def _chosen(scope: Scope, order: ResetOrder, facts: ClusterFacts) -> dict[TopicP
     return {key: at for key, at in offsets.items() if not order.topics or key[0] in order.topics}
 
 
+def _marked(scope: Scope, planned: PlannedReset) -> frozenset[str]:
+    """The followers of lost tables: all of them get the new batch's mark."""
+    return frozenset((*planned.tables.followers, scope.pipeline.dead_letters_table))
+
+
 def count_removed(scope: Scope, planned: PlannedReset) -> tuple[int, int]:
     """How many rows and dead letters a planned reset takes out.
 
@@ -204,10 +213,10 @@ def count_removed(scope: Scope, planned: PlannedReset) -> tuple[int, int]:
     tables, pipeline = planned.tables, scope.pipeline
     if not planned.removed:
         return 0, 0
-    rows = row_removal(pipeline, planned.removed_rows)
+    rows = {table: row_removal(pipeline, table, removed) for table, removed in planned.removed_rows.items()}
     letters = Removal(LETTER_COLUMNS, planned.removed)
     return (
-        count_rows(tables.destination, pipeline.destinations[0].table, rows) if rows is not None else 0,
+        sum(count_rows(tables.destinations[of], of, removal) for of, removal in rows.items() if removal is not None),
         count_rows(tables.dead_letters, pipeline.dead_letters_table, letters),
     )
 
@@ -232,12 +241,12 @@ def reset(scope: Scope, planned: PlannedReset, request: RunRequest) -> Position:
         run=request.run,
         position=planned.after,
         planned_at=scope.stamp(),
-        removed=planned.removed_rows,
+        removed_from=planned.removed_rows,
         removed_letters=planned.removed,
         started_by=request.started_by,
         reason=request.reason,
         settles=planned.settles,
-        marks_letters=all_rows_gone(planned.now),
+        marks=_marked(scope, planned) if all_rows_gone(planned.now) else frozenset(),
     )
     manifest, path = write_manifest(scope, planned.tables, planned.now, batch)
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from frazil.batch.position import BatchMark
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.absent import absent_table
 from frazil.iceberg.holdings import BATCH_KEY, DONE_KEY, RolledBack, lookup
@@ -10,9 +9,7 @@ from frazil.iceberg.schema import check_destination, declared_schema, declared_s
 from frazil.pipeline.model import Pipeline
 from frazil.run.scope import Scope
 from frazil.run.standing import Standing, standing
-from frazil.run.tables import Tables, find_tables
-
-_Marks = tuple[BatchMark | None, BatchMark | None, BatchMark | None]
+from frazil.run.tables import Tables, find_tables, known_missing, load_tables, tables_of
 
 
 def found(scope: Scope) -> tuple[Tables, Standing]:
@@ -25,10 +22,10 @@ def found(scope: Scope) -> tuple[Tables, Standing]:
         Retryable: The catalog can't be reached.
     """
     tables, missing, now = _read(scope)
-    seen: _Marks | None = None
+    seen: tuple[object, ...] | None = None
     # The tables are read one after another: a rival between them looks like a loss, but not twice alike.
-    while _is_hurt(now) and _marks(now) != seen:
-        seen = _marks(now)
+    while _is_hurt(now) and now.seen != seen:
+        seen = now.seen
         tables, missing, now = _read(scope)
     if not may_mend(now):
         _refuse_lost(scope, missing, now)
@@ -53,32 +50,31 @@ def lost_follower(pipeline: Pipeline, tables: Tables, now: Standing) -> str | No
         Terminal: All three were lost, and two of them still hold something of before.
     """
     letters, ledger = pipeline.dead_letters_table, pipeline.ledger_table
+    closes_elsewhere = tables.closing_name != ledger
     rolled_back = [
         table
         for table, metadata, key in (
             (letters, tables.dead_letters.metadata, BATCH_KEY),
             (ledger, tables.ledger.metadata, DONE_KEY),
+            *((name, table.metadata, BATCH_KEY) for name, table in tables.followers.items()),
         )
         if isinstance(lookup(metadata, key.format(pipeline.name), table), RolledBack)
     ]
     if rolled_back[1:]:
         raise Terminal(
-            f"pipeline {pipeline.name}: table {pipeline.destinations[0].table} was lost, and {letters} and {ledger} were"
+            f"pipeline {pipeline.name}: table {tables.closing_name} was lost, and {' and '.join(rolled_back)} were"
             " rolled back: a reset can mend one of them with it",
             next_step=f"roll the other one forward again, or drop {ledger}: it is made anew; then reset",
         )
-    lost = [*rolled_back, *now.followers_lost, *((ledger,) if now.done is None else ())]
+    lost = [*rolled_back, *now.followers_lost, *((ledger,) if now.done is None and closes_elsewhere else ())]
     return lost[0] if lost else None
 
 
 def _read(scope: Scope) -> tuple[Tables, list[str], Standing]:
     """The tables, the names of those that are not there, and where the pipeline stands."""
     pipeline = scope.pipeline
-    # Followers before the closing table: whatever a rival finishes meanwhile, the ledger is never seen ahead of it.
-    names = (pipeline.ledger_table, pipeline.dead_letters_table, pipeline.destinations[0].table)
-    there = {name: scope.lake.find_table(name) for name in names}
-    ledger, letters, closing = (table or absent_table(name) for name, table in there.items())
-    tables = Tables(closing, letters, ledger)
+    there, closing = load_tables(scope.lake, pipeline)
+    tables = tables_of(pipeline, {name: table or absent_table(name) for name, table in there.items()}, closing)
     return tables, [name for name, table in there.items() if table is None], standing(pipeline, tables)
 
 
@@ -86,22 +82,22 @@ def _is_hurt(now: Standing) -> bool:
     return may_mend(now) or bool(now.followers_lost)
 
 
-def _marks(now: Standing) -> _Marks:
-    return now.mark, now.done, now.dead_letters
-
-
 def _refuse_lost(scope: Scope, missing: list[str], now: Standing) -> None:
     """A follower that was lost alone is settled, not reset."""
     # Names what is gone, or where the pipeline moved to; says nothing where it never ran.
-    if missing and find_tables(scope.lake, scope.pipeline) is not None:
+    if (
+        missing
+        and find_tables(scope.lake, scope.pipeline) is not None
+        and known_missing(scope.pipeline, now.told, missing)
+    ):
         raise Retryable(f"pipeline {scope.pipeline.name}: another command made table {', '.join(missing)} meanwhile")
     for lost in now.followers_lost.values():
         raise lost
 
 
 def _refuse_misfit(scope: Scope, tables: Tables, missing: list[str], now: Standing) -> None:
-    destination = scope.pipeline.destinations[0]
-    if destination.table in missing:
-        declared_spec(destination, declared_schema(destination))  # refuses what no table can be made of
-    elif not now.unfinished and now.rolled_back is None:  # an edited file must not keep those from being finished
-        check_destination(tables.destination, destination)
+    for destination in scope.pipeline.destinations:
+        if destination.table in missing:
+            declared_spec(destination, declared_schema(destination))  # refuses what no table can be made of
+        elif not now.unfinished and now.rolled_back is None:  # an edited file must not keep those from being finished
+            check_destination(tables.destinations[destination.table], destination)

@@ -107,12 +107,14 @@ def _require_same(scope: Scope, of: Owed, counted: int, written: int) -> None:
 
 def _without_rows(scope: Scope, tables: Tables, of: Owed) -> Iterator[_Split]:
     """The batch's records without a row, a part at a time: bad ones as letters, and the good ones."""
-    columns = row_columns(scope.pipeline)
     destination = scope.pipeline.destinations[0]
-    landed = offsets_of_batch(tables.destination, destination.table, columns, of.n) if columns else {}
+    columns = row_columns(destination)
+    landed = (
+        offsets_of_batch(tables.destinations[destination.table], destination.table, columns, of.n) if columns else {}
+    )
     # What the batch did with records without a value is told by its counts, not by the present pipeline file.
     spec = replace(
-        record_spec(scope.pipeline, arrow_columns(tables.destination, destination), scope.schemas),
+        record_spec(scope.pipeline, arrow_columns(tables.destinations[destination.table], destination), scope.schemas),
         tombstone="filter" if of.filtered else "dead_letter",
         kafka_columns=None,
     )

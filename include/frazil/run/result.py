@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -11,7 +12,7 @@ from frazil.batch.audit import exceeded
 from frazil.batch.facts import Counts
 from frazil.batch.position import Position
 from frazil.batch.unknown import UnknownFields
-from frazil.iceberg.ledger import read_ledger
+from frazil.iceberg.ledger import first_rows, read_ledger
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.run.standing import standing
@@ -33,8 +34,9 @@ class RunResult:
         filtered: Records left out on purpose.
         dead_codes: Dead letters per reason code.
         position: Topic -> next offset per partition, after the run.
-        snapshots: Snapshots of the destination, one per batch.
+        snapshots: Snapshots of the destinations, one per batch and table.
         seconds: From the plan to the last row of the ledger, 0 without a batch.
+        rows: Destination -> rows that it got.
         unknown_fields: Fields of written records that no column takes.
         tolerance_exceeded: Of each batch that was published with more dead letters than tolerated, how many it had.
     """
@@ -51,6 +53,7 @@ class RunResult:
     snapshots: tuple[int, ...]
     seconds: float
     tolerance_exceeded: tuple[str, ...] = ()
+    rows: Mapping[str, int] = field(default_factory=dict)
     unknown_fields: UnknownFields = field(default_factory=UnknownFields)
 
     def to_json(self) -> str:
@@ -65,7 +68,8 @@ def run_result(project: Project, pipeline: Pipeline, run_id: str) -> RunResult:
         Retryable: The catalog can't be read now.
     """
     ledger = read_ledger(project.lake(pipeline.catalog), pipeline.ledger_table, pipeline.name, run_id)
-    rows = [row for row in ledger if row["kind"] != "start" and row["role"] == "destination"]
+    rows = [row for row in first_rows(ledger) if row["kind"] != "start"]
+    landed = (row["snapshot_id"] for row in ledger if row["kind"] != "start" and row["role"] == "destination")
     codes: dict[str, int] = {}
     for row in rows:
         for code, count in json.loads(row["dead_codes"]).items():
@@ -80,9 +84,10 @@ def run_result(project: Project, pipeline: Pipeline, run_id: str) -> RunResult:
         filtered=_sum(rows, "records_filtered"),
         dead_codes=codes,
         position=_position(project, pipeline, rows),
-        snapshots=tuple(row["snapshot_id"] for row in rows if row["snapshot_id"] is not None),
+        snapshots=tuple(snapshot for snapshot in landed if snapshot is not None),
         seconds=round((rows[-1]["recorded_at"] - rows[0]["planned_at"]).total_seconds(), 3) if rows else 0.0,
         tolerance_exceeded=tuple(_exceeded(rows, pipeline)),
+        rows=_rows(ledger),
         unknown_fields=sum((found for row in rows if (found := unknown_fields_of(row))), UnknownFields()).shown,
     )
 
@@ -92,6 +97,14 @@ def unknown_fields_of(row: Mapping[str, Any]) -> UnknownFields | None:
     if row.get("records_unknown") is None:
         return None
     return UnknownFields(row["records_unknown"], json.loads(row.get("unknown_fields") or "{}"))
+
+
+def _rows(ledger: list[dict[str, Any]]) -> dict[str, int]:
+    rows: Counter[str] = Counter()
+    for row in ledger:
+        if row["role"] == "destination":
+            rows[row["table"]] += row["rows"]
+    return dict(rows)
 
 
 def _exceeded(rows: list[dict[str, Any]], pipeline: Pipeline) -> Iterator[str]:

@@ -18,7 +18,7 @@ from frazil.batch.position import Position
 from frazil.batch.removal import landed_after, moved_back
 from frazil.batch.reset import Abandoned, moves, rewound, within_log
 from frazil.errors import Terminal
-from frazil.iceberg.ledger import read_ledger
+from frazil.iceberg.ledger import first_rows, read_ledger
 from frazil.kafka.topics import compacted
 from frazil.run.forward import decide, roll_forward
 from frazil.run.manifests import Batch, read_manifest, recovered, write_manifest
@@ -50,21 +50,23 @@ def decide_rewind(scope: Scope, tables: Tables, now: Standing) -> tuple[Manifest
     """
     pipeline, abandoned_mark = scope.pipeline, now.rolled_back
     rows = read_ledger(scope.lake, pipeline.ledger_table, pipeline.name)
-    holds = now.position or _start(scope, rows)
+    holds = now.position or _start(scope, tables, rows)
     abandoned = [*_recorded(rows, holds.n), *_unrecorded(scope, tables, now)]
     position = _reachable(scope, rewound(holds, abandoned, n=now.newest + 1, epoch=now.newest_epoch + 1), holds)
     said = (
-        f"table {pipeline.destinations[0].table} was rolled back from batch {abandoned_mark.n if abandoned_mark else '?'}"
+        f"table {tables.closing_name} was rolled back from batch {abandoned_mark.n if abandoned_mark else '?'}"
         f" to batch {holds.n}: the position goes back with it, the records come again"
     )
     scope.report(f"REWIND: {said}")
+    landed_since = landed_after(_topics(position, abandoned), holds.n)
     batch = Batch(
         kind="rewind",
         run=f"rewind-{position.n}",
         position=position,
         planned_at=scope.stamp(),
         removed=moved_back(holds, position),
-        removed_letters=(*landed_after(_topics(position, abandoned), holds.n), *moved_back(holds, position)),
+        removed_from=dict.fromkeys(tables.followers, landed_since),  # their rows were not rolled back
+        removed_letters=(*landed_since, *moved_back(holds, position)),
         reason=said,
     )
     manifest, path = write_manifest(scope, tables, now, batch)
@@ -89,13 +91,13 @@ def _reachable(scope: Scope, position: Position, holds: Position) -> Position:
     return reachable
 
 
-def _start(scope: Scope, rows: list[dict[str, Any]]) -> Position:
+def _start(scope: Scope, tables: Tables, rows: list[dict[str, Any]]) -> Position:
     """The start position, where the closing table was rolled back behind the pipeline's first commit."""
     for row in rows:
         if row["kind"] == "start":
             return Position.from_json(row["position"])
     raise Terminal(
-        f"pipeline {scope.pipeline.name}: table {scope.pipeline.destinations[0].table} was rolled back behind the"
+        f"pipeline {scope.pipeline.name}: table {tables.closing_name} was rolled back behind the"
         " pipeline's first commit, and the ledger does not know where the pipeline began",
         next_step=f'say where to go on: frazil reset {scope.pipeline.name} --to earliest --reason "table was rolled back"',
     )
@@ -104,8 +106,8 @@ def _start(scope: Scope, rows: list[dict[str, Any]]) -> Position:
 def _recorded(rows: list[dict[str, Any]], n: int) -> Iterator[Abandoned]:
     removing = {row["n"] for row in rows if row.get("removed")}
     settled = max((row["n"] for row in rows if row["kind"] == "settle" and row["role"] == "dead_letters"), default=0)
-    for row in rows:
-        if row["role"] == "destination" and row["n"] > n:
+    for row in first_rows(rows):
+        if row["n"] > n:
             lost = row["kind"] == "dead_letters" and row["n"] < settled
             yield Abandoned(
                 Position.from_json(row["position"]), _replayed(row, lost=lost), lost or row["n"] in removing
@@ -126,7 +128,7 @@ def _unrecorded(scope: Scope, tables: Tables, now: Standing) -> Iterator[Abandon
     if mark is None or (now.done is not None and mark.n <= now.done.n):
         return
     last = read_manifest(tables, scope.pipeline, mark, None)[0]
-    for manifest in (*recovered(tables.destination, last), last):
+    for manifest in (*recovered(tables.closing, last), last):
         # A settle that recovers the batch before it is the last one: letters that were rows then are in no table.
         is_lost = manifest.kind == "dead_letters" and manifest is not last and last.kind == "settle"
         is_replay = manifest.kind == "replay" or is_lost

@@ -15,17 +15,19 @@ from frazil.batch.request import RunRequest
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.commit import Refused
 from frazil.iceberg.table import delete_files
+from frazil.pipeline.model import Pipeline
 from frazil.run.letter_topic import send_letters
 from frazil.run.manifests import Batch
 from frazil.run.owed import Debt, ledger_debt, letters_debt
+from frazil.run.owed_rows import restage_rows, rows_debt
 from frazil.run.publish import publish
 from frazil.run.restage import Restaged, restage
 from frazil.run.rewind import decide_rewind
 from frazil.run.scope import Scope
 from frazil.run.settled import ROUNDS
 from frazil.run.standing import Standing, standing
-from frazil.run.tables import Tables, open_tables
-from frazil.run.unfinished import Unfinished, finish, unfinished
+from frazil.run.tables import Tables, load_tables, open_tables
+from frazil.run.unfinished import Unfinished, finish, follow_where_possible, unfinished
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class SettleOrder:
     """What is asked for.
 
     Attributes:
-        table: The table that lost something: the dead letters or the ledger.
+        table: The table that lost something: a destination that follows, the dead letters or the ledger.
         restage: Whether it gets what can be had again.
         abandon: Whether the rest may be given up; without `restage`, all of it.
     """
@@ -73,7 +75,7 @@ class Settled:
 
     Attributes:
         n: Number of the settling batch.
-        restaged: Dead letters that were landed again, or batches whose ledger rows were written again.
+        restaged: Dead letters or rows that were landed again, or batches whose ledger rows were written again.
         abandoned: Those that were given up, at most.
         remarks: What does not add up, one line each.
     """
@@ -95,10 +97,11 @@ def plan_settle(scope: Scope, order: SettleOrder) -> PlannedSettle | None:
         Retryable: Kafka or the catalog is not available now.
     """
     pipeline = scope.pipeline
-    refuse_other_table(scope, order.table)
     for _ in range(ROUNDS):
         # Both may have been dropped; the one that is not asked for shows as lost then, and is settled next.
-        tables = open_tables(scope.lake, pipeline, recreate=(pipeline.ledger_table, pipeline.dead_letters_table))
+        _, closing = load_tables(scope.lake, pipeline)
+        refuse_other_table(scope, order.table, closing)
+        tables = open_tables(scope.lake, pipeline, recreate=_followers(pipeline, closing))
         now = standing(pipeline, tables)
         _refuse_other_loss(scope, now, order.table)
         if now.rolled_back is not None:
@@ -117,24 +120,35 @@ def plan_settle(scope: Scope, order: SettleOrder) -> PlannedSettle | None:
     raise Retryable(f"pipeline {pipeline.name}: other runs kept moving it over {ROUNDS} looks")
 
 
-def refuse_other_table(scope: Scope, table: str) -> None:
+def _followers(pipeline: Pipeline, closing: str) -> tuple[str, ...]:
+    names = (*pipeline.tables, pipeline.dead_letters_table, pipeline.ledger_table)
+    return tuple(name for name in names if name != closing)
+
+
+def refuse_other_table(scope: Scope, table: str, closing: str) -> None:
     """Refuse to settle a table that is no follower.
 
     Raises:
         Terminal: It is the closing table, or not of this pipeline.
     """
     pipeline = scope.pipeline
-    if table in (pipeline.dead_letters_table, pipeline.ledger_table):
+    if table in _followers(pipeline, closing):
         return
-    if table == pipeline.destinations[0].table:
+    if table == closing and table in pipeline.tables:
         raise Terminal(
             f"table {table} holds the position of pipeline {pipeline.name}, so there is nothing to settle it by: a rollback"
             " is followed by the next run",
             next_step=f'made anew, it is filled again by: frazil reset {pipeline.name} --to earliest --reason "…"',
         )
+    if table == closing:
+        raise Terminal(
+            f"table {table} holds the position of pipeline {pipeline.name}, so there is nothing to settle it by",
+            next_step="restore it from its last metadata file, or take all rows out and land what Kafka still holds:"
+            f' frazil reset {pipeline.name} --to earliest --reason "…"',
+        )
     raise Terminal(
         f"table {table} is no follower of pipeline {pipeline.name}",
-        next_step=f"its followers: {pipeline.dead_letters_table}, {pipeline.ledger_table}",
+        next_step=f"its followers: {', '.join(_followers(pipeline, closing))}",
     )
 
 
@@ -157,6 +171,10 @@ def _follow_rollback(scope: Scope, tables: Tables, now: Standing) -> None:
 def _debt(scope: Scope, tables: Tables, now: Standing, table: str, last: Unfinished | None) -> Debt:
     if table == scope.pipeline.ledger_table:
         return ledger_debt(scope, tables, now, last)
+    if last is not None:
+        follow_where_possible(scope, last, table)
+    if table in scope.pipeline.tables:
+        return rows_debt(scope, now, table, last)
     return letters_debt(scope, now, last)
 
 
@@ -175,7 +193,7 @@ def settle(scope: Scope, planned: PlannedSettle, request: RunRequest) -> Settled
     order, debt = planned.order, planned.debt
     if order.restage and not order.abandon and debt.gone and debt.must_be_whole:
         raise _can_not(scope, order, debt.gone)
-    staged = restage(scope, planned.tables, debt.letters) if order.restage and debt.letters else Restaged()
+    staged = _staged(scope, planned)
     if staged.problems and not order.abandon:
         delete_files(planned.tables.dead_letters, [file.path for file in staged.files])
         raise _can_not(scope, order, staged.problems)
@@ -187,8 +205,17 @@ def settle(scope: Scope, planned: PlannedSettle, request: RunRequest) -> Settled
             f"pipeline {scope.pipeline.name}: another command was faster ({refusal.message}); nothing was settled",
             next_step="settle again; it plans from where the pipeline stands now",
         ) from refusal
-    restaged = len(batch.recovers) if debt.letters_table is None else sum(staged.letters.values())
+    restaged = len(batch.recovers) if debt.is_ledger else sum(staged.letters.values())
     return Settled(batch.position.n, restaged, batch.abandoned, (*debt.gone, *staged.problems))
+
+
+def _staged(scope: Scope, planned: PlannedSettle) -> Restaged:
+    debt, tables = planned.debt, planned.tables
+    if not planned.order.restage or not debt.letters:
+        return Restaged()
+    if debt.rows_table is not None:
+        return restage_rows(scope, tables, debt.rows_table, debt.letters)
+    return restage(scope, tables, debt.letters)
 
 
 def _can_not(scope: Scope, order: SettleOrder, lines: tuple[str, ...]) -> Terminal:
@@ -203,7 +230,7 @@ def _can_not(scope: Scope, order: SettleOrder, lines: tuple[str, ...]) -> Termin
 def _batch(scope: Scope, planned: PlannedSettle, request: RunRequest, staged: Restaged) -> Batch:
     position, now, debt, order = planned.position, planned.now, planned.debt, planned.order
     after = {name: replace(at, start=at.next) for name, at in position.topics.items()}
-    files = {scope.pipeline.dead_letters_table: staged.files} if staged.files else {}
+    files = {order.table: staged.files} if staged.files else {}
     read: tuple[Range, ...] = tuple(r for of in debt.letters for r in of.ranges)
     return Batch(
         kind="settle",
@@ -213,13 +240,14 @@ def _batch(scope: Scope, planned: PlannedSettle, request: RunRequest, staged: Re
         staged=Staged(files=files),
         ranges=read if order.restage else (),
         skipped=debt.lost if order.restage else (*debt.lost, *read),
-        removed_letters=debt.removed,
+        removed_letters=() if debt.rows_table else debt.removed,
+        removed_from={debt.rows_table: debt.removed} if debt.rows_table else {},
         started_by=request.started_by,
         reason=request.reason,
         settles=order.table,
         recovers=debt.recovers if order.restage else debt.unfinished,
         abandoned=_abandoned(planned, staged),
-        marks_letters=debt.marks_letters,
+        marks=debt.marks,
     )
 
 
@@ -227,6 +255,6 @@ def _abandoned(planned: PlannedSettle, staged: Restaged) -> int:
     """What is given up, at most: batches of the ledger, or letters."""
     debt = planned.debt
     if not planned.order.restage:
-        return debt.total - (len(debt.unfinished) if debt.letters_table is None else 0)
+        return debt.total - (len(debt.unfinished) if debt.is_ledger else 0)
     incomplete = sum(debt.expected[n] - staged.letters.get(n, 0) for n in debt.incomplete)
     return incomplete + sum(missing for n, missing in staged.missing.items() if n not in debt.incomplete)

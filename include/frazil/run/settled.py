@@ -34,21 +34,21 @@ def settled(scope: Scope, mends: Collection[str] = ()) -> tuple[Tables, Standing
         Terminal: A table can't take its part of a decided batch, or a table is not the one that was written.
     """
     lake, pipeline = scope.lake, scope.pipeline
-    closing = pipeline.destinations[0].table
     seen: Standing | None = None
     has_worked = False
     for _ in range(ROUNDS):
         tables = open_tables(lake, pipeline, recreate=mends)
         refuse_shared(pipeline, tables)
-        now = standing(pipeline, tables)
+        now, closing = standing(pipeline, tables), tables.closing_name
         lost = _lost(now, closing, mends)
         if lost is not None:
             # The tables were read one after another: a rival between them looks like a loss, but not twice alike.
-            if seen is not None and (seen.mark, seen.done, seen.dead_letters) == (now.mark, now.done, now.dead_letters):
+            if seen is not None and seen.seen == now.seen:
                 raise lost
             seen = now
             continue
-        if now.rolled_back is not None and now.position is None and closing in mends:
+        is_told = now.position is not None and closing in tables.destinations
+        if now.rolled_back is not None and not is_told and closing in mends:
             return tables, now
         if now.rolled_back is not None:
             _rewind(scope, tables, now)
@@ -56,7 +56,8 @@ def settled(scope: Scope, mends: Collection[str] = ()) -> tuple[Tables, Standing
             roll_forward(scope, *read_manifest(tables, pipeline, now.mark, now.manifest), now)
         else:
             # Only now: an edited pipeline file must not keep a decided batch from being finished.
-            check_destination(tables.destination, pipeline.destinations[0])
+            for table in pipeline.tables:
+                check_destination(tables.destinations[table], pipeline.destination(table))
             _tidy(scope, tables, now)
             if has_worked:
                 mirror_position(scope)
@@ -80,8 +81,8 @@ def _rewind(scope: Scope, tables: Tables, now: Standing) -> None:
 
 
 def _tidy(scope: Scope, tables: Tables, now: Standing) -> None:
-    if now.mark is not None and len(tables.destination.metadata.refs) > 1:
-        instant = int(scope.clock().timestamp() * 1000)
-        table = scope.pipeline.destinations[0].table
+    closing = tables.destinations.get(tables.closing_name)
+    if now.mark is not None and closing is not None and len(closing.metadata.refs) > 1:
+        instant, table = int(scope.clock().timestamp() * 1000), tables.closing_name
         for name in remove_stale_branches(scope.lake, table, scope.pipeline.name, now.mark.n, instant):
             scope.report(f"dropped branch {name} of {table}, left behind by a run that ended early")

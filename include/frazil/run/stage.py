@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.batch.audit import Tolerance
-from frazil.batch.facts import LETTERS_NAMED, Counts, DeadSample, Range, Staged, StagedFile
+from frazil.batch.facts import LETTERS_NAMED, Counts, DeadSample, Range, Staged
 from frazil.crash_points import CrashPoint, reached
-from frazil.iceberg.data_files import DataFileWriter, StagingTable
+from frazil.iceberg.data_files import StagingTable
+from frazil.iceberg.table_writers import TableWriters
 from frazil.kafka.cluster import Cluster
-from frazil.records.decode import Decoder
+from frazil.records.fan_out import FannedOut, FanOut
 from frazil.records.redaction import Payload, redacted
+from frazil.records.route import Route
 from frazil.records.spec import RecordSpec
-
-if TYPE_CHECKING:
-    from frazil.records.outcome import Outcomes
 
 DEAD_LETTER_BATCH_COLUMN = "_frazil_batch"
 
@@ -34,11 +33,12 @@ class StageOrder:
         cluster: Where to read.
         ranges: What to read.
         records_per_task: Ranges are split so that no task has more offsets.
-        spec: How values become rows.
-        destination: Where rows go; None to count only.
+        specs: Table -> how values become rows of it.
+        destinations: Where rows go, by the names of `specs`; empty to count only.
         dead_letters: Where dead letters go; None to count only.
         payload: What a dead letter keeps of its record.
         names_letters: Whether dead letters are to be named one by one, the first of them.
+        route: How records find their tables; None: each goes to all.
         tolerance: How many dead letters the batch may have: a task that has more by itself stops reading. None to read
             everything.
     """
@@ -48,11 +48,12 @@ class StageOrder:
     cluster: Cluster
     ranges: tuple[Range, ...]
     records_per_task: int
-    spec: RecordSpec
-    destination: StagingTable | None
+    specs: Mapping[str, RecordSpec]
+    destinations: Mapping[str, StagingTable]
     dead_letters: StagingTable | None
     payload: Payload = "full"
     names_letters: bool = False
+    route: Route | None = None
     tolerance: Tolerance | None = None
 
 
@@ -73,32 +74,25 @@ def stage_records(order: StageOrder, batches: Iterable[pa.RecordBatch]) -> Stage
 
     What can't be published any more is not read to its end, if the order says what is tolerated.
     """
-    decoder = Decoder(order.spec, order.n)
-    rows, dead = _writer(order.destination), _writer(order.dead_letters)
+    decoder = FanOut(order.specs, order.route, order.n)
+    letters_table = order.dead_letters
+    writers = TableWriters(
+        order.destinations if letters_table is None else {**order.destinations, letters_table.name: letters_table}
+    )
     whole = Staged()
     for batch in batches:
         outcomes = decoder.decode(batch)
-        if rows is not None:
-            rows.write(outcomes.rows)
+        for table in order.destinations:
+            writers.write(table, outcomes.rows[table])
         letters = redacted(outcomes.dead, order.payload)
-        if dead is not None:
-            dead.write(numbered(letters, order.n))
+        if letters_table is not None:
+            writers.write(letters_table.name, numbered(letters, order.n))
         shown = Staged(samples=_samples(letters, whole.samples), named=_named(order, letters, len(whole.named)))
         whole = whole.merge(_counted(order, outcomes)).merge(Staged(bytes=_bytes(batch))).merge(shown)
         reached(CrashPoint.STAGING)
         if order.tolerance is not None and order.tolerance.is_lost(whole.total.dead):
-            return whole.merge(Staged(files=_files(DataFileWriter.abandon, rows, dead), stopped=True))
-    return whole.merge(Staged(files=_files(DataFileWriter.close, rows, dead)))
-
-
-def _files(
-    told: Callable[[DataFileWriter], tuple[StagedFile, ...]], *writers: DataFileWriter | None
-) -> dict[str, tuple[StagedFile, ...]]:
-    return {writer.name: told(writer) for writer in writers if writer is not None}
-
-
-def _writer(table: StagingTable | None) -> DataFileWriter | None:
-    return None if table is None else DataFileWriter(table)
+            return whole.merge(Staged(files=writers.abandon(), stopped=True))
+    return whole.merge(Staged(files=writers.close()))
 
 
 def _bytes(batch: pa.RecordBatch) -> int:
@@ -115,6 +109,8 @@ def numbered(dead: pa.RecordBatch, n: int) -> pa.RecordBatch:
         "attempts": pa.repeat(pa.scalar(1, pa.int32()), size),
         "landed_batch": pa.nulls(size, pa.int64()),
     }
+    if "destination" not in dead.schema.names:
+        added["destination"] = pa.nulls(size, pa.string())
     columns = [*dead.columns, *added.values()]
     return pa.RecordBatch.from_arrays(columns, [*dead.schema.names, *added])
 
@@ -136,14 +132,17 @@ def _named(order: StageOrder, dead: pa.RecordBatch, known: int) -> tuple[tuple[s
     return tuple(zip(*columns, strict=True))
 
 
-def _counted(order: StageOrder, outcomes: Outcomes) -> Staged:
+def _counted(order: StageOrder, outcomes: FannedOut) -> Staged:
     counts = {}
     codes: dict[str, int] = {}
     for key, of in outcomes.counts.items():
         counts[key.topic, key.partition] = Counts(of.read, of.written, sum(of.dead.values()), sum(of.filtered.values()))
         for code, count in of.dead.items():
             codes[code.value] = codes.get(code.value, 0) + count
+    if outcomes.tables:
+        return Staged(counts, codes, tables=outcomes.tables, whole_dead=outcomes.whole_dead)
     written = sum(of.written for of in counts.values())
+    extra = sum(rows.num_rows for rows in outcomes.rows.values()) - written
     # A name may be as secret as a value: of a map that is written as an object it is one.
     unknown = outcomes.unknown if order.payload == "full" else outcomes.unknown.without_names()
-    return Staged(counts, codes, extra_rows=outcomes.rows.num_rows - written, unknown_fields=unknown)
+    return Staged(counts, codes, extra_rows=extra, unknown_fields=unknown)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from frazil.batch import audit as batch_audit
 from frazil.batch.facts import Range, Staged
 from frazil.batch.plan import RunPlan
@@ -12,7 +14,8 @@ from frazil.crash_points import CrashPoint, reached
 from frazil.errors import FrazilError
 from frazil.iceberg.schema import arrow_columns
 from frazil.iceberg.table import delete_files, staging_table
-from frazil.run.record_spec import record_spec
+from frazil.pipeline.model import Pipeline
+from frazil.run.record_spec import record_specs, route_of
 from frazil.run.scope import Scope
 from frazil.run.source import observe_source
 from frazil.run.stage import Stage, StageOrder
@@ -73,9 +76,7 @@ def _audit(scope: Scope, plan: RunPlan, ranges: tuple[Range, ...], staged: Stage
     pipeline = scope.pipeline
     for line in named_letters(staged):
         scope.report(line)
-    too_many = batch_audit.audit(
-        ranges, staged, pipeline.destinations[0].table, pipeline.dead_letters_table, tolerance_of(pipeline)
-    )
+    too_many = batch_audit.audit(ranges, staged, pipeline.tables, pipeline.dead_letters_table, tolerance_of(pipeline))
     if too_many is not None:
         scope.report(f"ALERT: too many dead letters, published nevertheless: {too_many}")
     read = {r.topic for r in ranges}
@@ -85,7 +86,7 @@ def _audit(scope: Scope, plan: RunPlan, ranges: tuple[Range, ...], staged: Stage
 def discard(scope: Scope, tables: Tables, staged: Staged, failure: FrazilError | None = None) -> None:
     """Remove files that were never part of a commit request. A failure that led here is told whatever happens."""
     try:
-        delete_files(tables.destination, [file.path for files in staged.files.values() for file in files])
+        delete_files(tables.closing, [file.path for files in staged.files.values() for file in files])
     except FrazilError as error:
         scope.report(f"staged files are left to orphan removal: {error.message}")
         if failure is not None:
@@ -95,17 +96,22 @@ def discard(scope: Scope, tables: Tables, staged: Staged, failure: FrazilError |
 def stage_order(scope: Scope, tables: Tables, n: int, ranges: tuple[Range, ...]) -> StageOrder:
     """What is asked of the engine for one batch."""
     pipeline = scope.pipeline
-    destination = pipeline.destinations[0]
     return StageOrder(
         pipeline=pipeline.name,
         n=n,
         cluster=scope.cluster,
         ranges=ranges,
         records_per_task=pipeline.limits.records_per_task,
-        spec=record_spec(pipeline, arrow_columns(tables.destination, destination), scope.schemas),
-        destination=staging_table(destination.table, tables.destination),
+        specs=record_specs(pipeline, columns_of(pipeline, tables), scope.schemas),
+        destinations={name: staging_table(name, table) for name, table in tables.destinations.items()},
         dead_letters=staging_table(pipeline.dead_letters_table, tables.dead_letters),
         payload=pipeline.dead_letters.payload,
         names_letters=pipeline.dead_letters.log,
+        route=route_of(pipeline),
         tolerance=tolerance_of(pipeline),
     )
+
+
+def columns_of(pipeline: Pipeline, tables: Tables) -> dict[str, pa.Schema]:
+    """Destination -> its declared columns, with the types that the table has."""
+    return {name: arrow_columns(table, pipeline.destination(name)) for name, table in tables.destinations.items()}

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from frazil.batch.cut import BatchSize
 from frazil.batch.position import BatchMark, Position
 from frazil.errors import Terminal
 from frazil.iceberg.holdings import (
     BATCH_KEY,
-    CLOSING_KEY,
     DONE_KEY,
     POSITION_KEY,
     TABLES_KEY,
@@ -21,6 +21,7 @@ from frazil.iceberg.holdings import (
     mark_of,
     still_held,
 )
+from frazil.iceberg.table import Table
 from frazil.pipeline.model import Pipeline
 from frazil.run.tables import Tables
 
@@ -39,10 +40,11 @@ READ_KEY = "frazil.rows.read"
 
 @dataclass(frozen=True, slots=True)
 class TableMark:
-    """What the ledger says of a table: its UUID, and the batch it was given last."""
+    """What the ledger says of a table: its UUID, the batch it was given last, and its role (an older ledger has none)."""
 
     uuid: str
     mark: BatchMark
+    role: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class Standing:
         manifest: Path of that batch's manifest, as far as its snapshot is still there.
         done: The last finished batch, from the ledger.
         dead_letters: The batch that the dead-letter table holds last.
+        followers: The batch that each destination holds last that is not the closing table.
         told: What the ledger says of each table; empty before the first batch.
         record_bytes: Bytes of a record as the last batch measured them; None if nothing was measured.
         rolled_back: The newest mark before the closing table was rolled back; None if it was not.
@@ -68,6 +71,7 @@ class Standing:
     manifest: str | None
     done: BatchMark | None
     dead_letters: BatchMark | None
+    followers: Mapping[str, BatchMark | None] = field(default_factory=dict)
     told: Mapping[str, TableMark] = field(default_factory=dict)
     record_bytes: float | None = None
     rolled_back: BatchMark | None = None
@@ -82,14 +86,26 @@ class Standing:
     @property
     def newest(self) -> int:
         """The largest batch number that any table knows."""
-        marks = (self.mark, self.done, self.dead_letters, self.rolled_back)
-        return max((mark.n for mark in marks if mark is not None), default=0)
+        return max((mark.n for mark in self._marks), default=0)
 
     @property
     def newest_epoch(self) -> int:
         """The largest epoch that any table knows."""
-        marks = (self.mark, self.done, self.dead_letters, self.rolled_back)
-        return max((mark.epoch for mark in marks if mark is not None), default=0)
+        return max((mark.epoch for mark in self._marks), default=0)
+
+    @property
+    def _marks(self) -> tuple[BatchMark, ...]:
+        marks = (self.mark, self.done, self.dead_letters, self.rolled_back, *self.followers.values())
+        return tuple(mark for mark in marks if mark is not None)
+
+    @property
+    def seen(self) -> tuple[object, ...]:
+        """What two looks have in common if nobody worked in between."""
+        return self.mark, self.done, self.dead_letters, tuple(self.followers.items())
+
+    def holds(self, table: str) -> BatchMark | None:
+        """The batch that a follower among the destinations holds last."""
+        return self.followers.get(table)
 
 
 def standing(pipeline: Pipeline, tables: Tables) -> Standing:
@@ -98,36 +114,42 @@ def standing(pipeline: Pipeline, tables: Tables) -> Standing:
     Raises:
         Terminal: The position is kept in another table than the pipeline file names.
     """
-    name, closing = pipeline.name, pipeline.destinations[0].table
-    _refuse_other_closing(pipeline, tables)
-    position = lookup(tables.destination.metadata, POSITION_KEY.format(name), closing)
-    last = lookup(tables.destination.metadata, BATCH_KEY.format(name), closing)
-    followers = {
-        pipeline.ledger_table: lookup(tables.ledger.metadata, DONE_KEY.format(name), pipeline.ledger_table),
-        pipeline.dead_letters_table: lookup(
-            tables.dead_letters.metadata, BATCH_KEY.format(name), pipeline.dead_letters_table
-        ),
-    }
-    done, dead = (mark_of(found) for found in followers.values())
+    name, closing, metadata = pipeline.name, tables.closing_name, tables.closing.metadata
+    position = lookup(metadata, POSITION_KEY.format(name), closing)
+    last = lookup(metadata, BATCH_KEY.format(name), closing)
+    ledger = lookup(tables.ledger.metadata, DONE_KEY.format(name), pipeline.ledger_table)
+    letters, *found = (
+        lookup(table.metadata, BATCH_KEY.format(name), of) for of, table in _followers(pipeline, tables).items()
+    )
+    followers = dict(zip(tables.followers, found, strict=True))
     told = _told(pipeline, tables)
-    _refuse_other_letters(pipeline, told)
-    holds, mark = still_held(position), mark_of(last)
+    _refuse_other_letters(pipeline, told, closing)
+    holds, mark, done, dead = still_held(position), mark_of(last), mark_of(ledger), mark_of(letters)
+    marks = {table: mark_of(of) for table, of in followers.items()}
+    known = next(filter(None, (done, dead, *marks.values())), None)
     now = Standing(
         position=Position.from_json(holds.value) if holds else None,
         mark=mark,
         manifest=_summary(last).get(MANIFEST_KEY),
         done=done,
         dead_letters=dead,
+        followers=marks,
         told=told,
         record_bytes=_record_bytes(_summary(last)),
         rolled_back=_rolled_back(last, mark, done),
-        closing_lost=_closing_lost(pipeline, tables, mark, done or dead, told) or _untold(pipeline, last),
+        closing_lost=_closing_lost(pipeline, tables, mark, known, told) or _untold(pipeline, tables, last),
     )
-    lost = _followers_lost(pipeline, tables, now, followers)
+    by_name = {pipeline.ledger_table: ledger, pipeline.dead_letters_table: letters, **followers}
+    lost = _followers_lost(pipeline, tables, now, by_name)
     if now.unfinished:
         # A decided settle mends it as soon as it is rolled forward.
         lost.pop(_summary(last).get(SETTLES_KEY, ""), None)
     return replace(now, followers_lost=lost)
+
+
+def _followers(pipeline: Pipeline, tables: Tables) -> dict[str, Table]:
+    """The dead letters, then the destinations that follow."""
+    return {pipeline.dead_letters_table: tables.dead_letters, **tables.followers}
 
 
 def batch_offsets(pipeline: Pipeline, now: Standing | None) -> int:
@@ -136,20 +158,12 @@ def batch_offsets(pipeline: Pipeline, now: Standing | None) -> int:
     return size.offsets(now.record_bytes if now else None)
 
 
-def _refuse_other_closing(pipeline: Pipeline, tables: Tables) -> None:
-    closing = tables.ledger.metadata.properties.get(CLOSING_KEY.format(pipeline.name))
-    table = pipeline.destinations[0].table
-    if closing not in (None, table):
-        raise Terminal(
-            f"pipeline {pipeline.name}: its position is kept in table {closing}, the pipeline file now names {table}",
-            next_step=f"name {closing} again; a renamed table needs a new pipeline, for its rows would begin anew",
-        )
-
-
-def _refuse_other_letters(pipeline: Pipeline, told: Mapping[str, TableMark]) -> None:
+def _refuse_other_letters(pipeline: Pipeline, told: Mapping[str, TableMark], closing: str) -> None:
     """Letters of a pipeline stay in one table: replays and resets would not find those in another one."""
-    known = {pipeline.destinations[0].table, pipeline.dead_letters_table}
-    for table in sorted(told.keys() - known):
+    kept_in = {
+        table for table, of in told.items() if of.role == "dead_letters" or (of.role is None and table != closing)
+    }
+    for table in sorted(kept_in - {pipeline.dead_letters_table}):
         raise Terminal(
             f"pipeline {pipeline.name}: its dead letters are kept in table {table}, the pipeline file now names"
             f" {pipeline.dead_letters_table}",
@@ -160,7 +174,11 @@ def _refuse_other_letters(pipeline: Pipeline, told: Mapping[str, TableMark]) -> 
 def _told(pipeline: Pipeline, tables: Tables) -> dict[str, TableMark]:
     found = still_held(lookup(tables.ledger.metadata, TABLES_KEY.format(pipeline.name), pipeline.ledger_table))
     body = json.loads(found.value) if found else {}
-    return {table: TableMark(of["uuid"], BatchMark(of["n"], of["batch"], of["epoch"])) for table, of in body.items()}
+    return {table: _table_mark(of) for table, of in body.items()}
+
+
+def _table_mark(body: Mapping[str, Any]) -> TableMark:
+    return TableMark(body["uuid"], BatchMark(body["n"], body["batch"], body["epoch"]), body.get("role"))
 
 
 def _rolled_back(last: Held | RolledBack | None, mark: BatchMark | None, done: BatchMark | None) -> BatchMark | None:
@@ -179,28 +197,33 @@ def _closing_lost(
     known: BatchMark | None,
     told: Mapping[str, TableMark],
 ) -> Terminal | None:
-    table = pipeline.destinations[0].table
-    expected, found = told.get(table), str(tables.destination.metadata.table_uuid)
+    table = tables.closing_name
+    expected, found = told.get(table), str(tables.closing.metadata.table_uuid)
     # A decided batch that the ledger does not know yet may be the reset that took the new table up.
     taken_up = mark is not None and mark != known
     replaced = expected is not None and expected.uuid != found and not taken_up
-    properties = tables.destination.metadata.properties
+    properties = tables.closing.metadata.properties
     blank = mark is None and known is not None and POSITION_KEY.format(pipeline.name) not in properties
     if not replaced and not blank:
         return None
+    others = "the ledger or the dead letters" if table != pipeline.ledger_table else "other tables"
     return Terminal(
-        f"pipeline {pipeline.name}: table {table} holds no position of it, but the ledger or the dead letters were written"
+        f"pipeline {pipeline.name}: table {table} holds no position of it, but {others} were written"
         " by this pipeline: the table was dropped and made anew",
         next_step=f"restore the table, or land everything that Kafka still holds into the new one:"
         f' frazil reset {pipeline.name} --to earliest --reason "table was made anew"',
     )
 
 
-def _untold(pipeline: Pipeline, last: Held | RolledBack | None) -> Terminal | None:
-    """Main may have rows of batches, and what is left of its past does not say of which."""
-    if not isinstance(last, RolledBack) or last.is_past_told:
+def _untold(pipeline: Pipeline, tables: Tables, last: Held | RolledBack | None) -> Terminal | None:
+    """Main may have rows of batches, and what is left of its past does not say of which.
+
+    A ledger without its last rows does not say what became of the records, and nobody rolls it back to have them again.
+    """
+    table = tables.closing_name
+    if not isinstance(last, RolledBack) or (last.is_past_told and table in tables.destinations):
         return None
-    table, n = pipeline.destinations[0].table, BatchMark.from_json(last.newest).n
+    n = BatchMark.from_json(last.newest).n
     again = f"make snapshot {last.snapshot_id} the head of main again, or " if last.listed else ""
     return Terminal(
         f"pipeline {pipeline.name}: table {table} held batch {n} last, in snapshot {last.snapshot_id}; main does not"
@@ -213,18 +236,28 @@ def _untold(pipeline: Pipeline, last: Held | RolledBack | None) -> Terminal | No
 def _followers_lost(
     pipeline: Pipeline, tables: Tables, now: Standing, found: Mapping[str, Held | RolledBack | None]
 ) -> dict[str, Terminal]:
+    if tables.closing_name == pipeline.ledger_table:
+        found = {table: of for table, of in found.items() if table != pipeline.ledger_table}
     lost = {table: "was rolled back" for table, of in found.items() if isinstance(of, RolledBack)}
-    letters = pipeline.dead_letters_table
-    told = now.told.get(letters)
-    if told is not None:
-        allowed = {told.mark} | ({now.mark, now.rolled_back} if now.unfinished or now.rolled_back else set())
-        if told.uuid != str(tables.dead_letters.metadata.table_uuid):
-            lost[letters] = "was dropped and made anew"
-        elif now.dead_letters not in allowed:
-            lost.setdefault(letters, f"holds {_of(now.dead_letters)} last, the ledger says {_of(told.mark)}")
-    if now.done is None and now.mark is not None and now.mark.n > 0 and not now.rolled_back:
+    for table, loaded in _followers(pipeline, tables).items():
+        why = _lost_because(now, table, mark_of(found[table]), str(loaded.metadata.table_uuid))
+        if why is not None and not (table in lost and why.startswith("holds")):
+            lost[table] = why
+    closes_elsewhere = tables.closing_name != pipeline.ledger_table
+    if closes_elsewhere and now.done is None and now.mark is not None and now.mark.n > 0 and not now.rolled_back:
         lost.setdefault(pipeline.ledger_table, "knows no batch of the pipeline: it was dropped and made anew")
     return {table: _lost(pipeline, table, why) for table, why in lost.items()}
+
+
+def _lost_because(now: Standing, table: str, mark: BatchMark | None, uuid: str) -> str | None:
+    """Why a follower does not hold what the ledger says that it was given; None if it does."""
+    told = now.told.get(table)
+    if told is None:
+        return None
+    if told.uuid != uuid:
+        return "was dropped and made anew"
+    allowed = {told.mark} | ({now.mark, now.rolled_back} if now.unfinished or now.rolled_back else set())
+    return None if mark in allowed else f"holds {_of(mark)} last, the ledger says {_of(told.mark)}"
 
 
 def _lost(pipeline: Pipeline, table: str, why: str) -> Terminal:

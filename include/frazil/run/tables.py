@@ -1,13 +1,15 @@
-"""The tables of a pipeline: loaded, and made if the pipeline is new."""
+"""The tables of a pipeline: loaded, and made if the pipeline, or a destination, is new."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Final, TypeVar
 
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog import Lake
-from frazil.iceberg.holdings import BATCH_KEY, CLOSING_KEY, DONE_KEY, POSITION_KEY
+from frazil.iceberg.holdings import BATCH_KEY, CLOSING_KEY, DONE_KEY, POSITION_KEY, known_tables
 from frazil.iceberg.ledger import (
     DEAD_LETTER_SCHEMA,
     LEDGER_PROPERTIES,
@@ -19,20 +21,45 @@ from frazil.iceberg.ledger import (
 )
 from frazil.iceberg.schema import declared_schema, declared_spec
 from frazil.iceberg.table import Table
-from frazil.pipeline.model import Pipeline
+from frazil.pipeline.model import Destination, Pipeline
+from frazil.run.closing import closing_table, refuse_other_closing
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+AT_ONCE: Final = 8
+"""Tables that are asked at the same time: a catalog answers in milliseconds, a hundred tables need not queue."""
 
 
 @dataclass(frozen=True)
 class Tables:
-    """The tables of a pipeline as loaded at one moment."""
+    """The tables of a pipeline as loaded at one moment.
 
-    destination: Table
+    Attributes:
+        destinations: By name, in the order of the pipeline file.
+        dead_letters: The dead letters.
+        ledger: The ledger.
+        closing_name: Name of the one whose commits decide: a destination, or the ledger.
+    """
+
+    destinations: Mapping[str, Table]
     dead_letters: Table
     ledger: Table
+    closing_name: str
+
+    @property
+    def closing(self) -> Table:
+        """The closing table."""
+        return self.destinations.get(self.closing_name, self.ledger)
+
+    @property
+    def followers(self) -> Mapping[str, Table]:
+        """Destinations that follow."""
+        return {name: table for name, table in self.destinations.items() if name != self.closing_name}
 
 
 def open_tables(lake: Lake, pipeline: Pipeline, recreate: Collection[str] = ()) -> Tables:
-    """Load the tables of a pipeline; make those that are missing, if the pipeline never ran.
+    """Load the tables of a pipeline; make those that are missing, if the pipeline or the destination is new.
 
     Args:
         lake: The catalog.
@@ -43,87 +70,138 @@ def open_tables(lake: Lake, pipeline: Pipeline, recreate: Collection[str] = ()) 
         Terminal: A table is gone although the pipeline ran before, or the pipeline ran with another destination.
         Retryable: The catalog can't be reached.
     """
-    destination = pipeline.destinations[0]
-    names = _names(pipeline)
-    found = _found(lake, names)
+    found, closing = load_tables(lake, pipeline)
     missing = [name for name, table in found.items() if table is None]
     if missing:
         _refuse_if_moved(lake, pipeline)
-        gone = [name for name in missing if name not in recreate]
+        gone = [name for name in _known(pipeline, found, missing) if name not in recreate]
         if gone:
-            _refuse_if_known(pipeline, {name: table for name, table in found.items() if table is not None}, gone)
-        schema = declared_schema(destination)
-        spec = declared_spec(destination, schema)
-        layout = {} if spec.is_unpartitioned() else PARTITIONED_LAYOUT
-        recipes = {
-            destination.table: (schema, spec, TABLE_PROPERTIES | layout | destination.properties),
-            pipeline.dead_letters_table: (DEAD_LETTER_SCHEMA, UNPARTITIONED, TABLE_PROPERTIES),
-            pipeline.ledger_table: (LEDGER_SCHEMA, UNPARTITIONED, TABLE_PROPERTIES | LEDGER_PROPERTIES),
-        }
+            _refuse_if_known(pipeline, found, gone, closing)
         for name in missing:
-            found[name] = lake.create_table(name, *recipes[name])
-    ledger, dead_letters, closing = (found[name] for name in names)
-    if ledger is None or dead_letters is None or closing is None:
-        raise Retryable(f"pipeline {pipeline.name}: a table vanished while the tables were opened")
-    return Tables(
-        closing,
-        with_all_columns(dead_letters, pipeline.dead_letters_table, DEAD_LETTER_SCHEMA),
-        with_all_columns(ledger, pipeline.ledger_table, LEDGER_SCHEMA),
-    )
+            found[name] = _make(lake, pipeline, name)
+    return _tables(pipeline, found, closing)
 
 
 def find_tables(lake: Lake, pipeline: Pipeline) -> Tables | None:
     """Load the tables of a pipeline and change nothing; None if the pipeline never ran and not all of them exist.
 
+    A destination that is new to the pipeline and is not there yet is left out.
+
     Raises:
         Terminal: As `open_tables`.
         Retryable: The catalog can't be reached.
     """
-    ledger, dead_letters, closing = (found := _found(lake, _names(pipeline))).values()
-    if ledger is not None and dead_letters is not None and closing is not None:
-        return Tables(closing, dead_letters, ledger)
-    _refuse_if_moved(lake, pipeline)
-    known = {name: table for name, table in found.items() if table is not None}
-    _refuse_if_known(pipeline, known, [name for name in found if name not in known])
-    return None
+    found, closing = load_tables(lake, pipeline)
+    missing = [name for name, table in found.items() if table is None]
+    if missing:
+        _refuse_if_moved(lake, pipeline)
+        gone = _known(pipeline, found, missing)
+        if gone:
+            _refuse_if_known(pipeline, found, gone, closing)
+            return None
+    there = {name: table for name, table in found.items() if table is not None}
+    return tables_of(pipeline, there, closing)
 
 
-def _names(pipeline: Pipeline) -> tuple[str, str, str]:
-    """Followers before the closing table: whatever a rival finishes meanwhile, the ledger is never seen ahead of it."""
-    return pipeline.ledger_table, pipeline.dead_letters_table, pipeline.destinations[0].table
+def _tables(pipeline: Pipeline, found: Mapping[str, Table | None], closing: str) -> Tables:
+    there = {name: table for name, table in found.items() if table is not None}
+    if there.keys() < found.keys():
+        raise Retryable(f"pipeline {pipeline.name}: a table vanished while the tables were opened")
+    letters, ledger = pipeline.dead_letters_table, pipeline.ledger_table
+    there[letters] = with_all_columns(there[letters], letters, DEAD_LETTER_SCHEMA)
+    there[ledger] = with_all_columns(there[ledger], ledger, LEDGER_SCHEMA)
+    return tables_of(pipeline, there, closing)
 
 
-def _found(lake: Lake, names: tuple[str, ...]) -> dict[str, Table | None]:
-    found = {name: lake.find_table(name) for name in names}
+def tables_of(pipeline: Pipeline, there: Mapping[str, Table], closing: str) -> Tables:
+    """Tables by name as the tables of a pipeline."""
+    destinations = {name: there[name] for name in pipeline.tables if name in there}
+    return Tables(destinations, there[pipeline.dead_letters_table], there[pipeline.ledger_table], closing)
+
+
+def load_tables(lake: Lake, pipeline: Pipeline) -> tuple[dict[str, Table | None], str]:
+    """The tables by name, None for one that is not there, and the name of the closing one.
+
+    Followers are read before the closing table: whatever a rival finishes meanwhile, none is ever seen ahead of it.
+    """
+    names = (pipeline.ledger_table, pipeline.dead_letters_table, *pipeline.tables)
+    found = dict(zip(names, in_parallel(lake.find_table, names), strict=True))
     # A rival may have made them while we looked.
-    return found | {name: lake.find_table(name) for name, table in found.items() if table is None}
+    missing = [name for name, table in found.items() if table is None]
+    found |= dict(zip(missing, in_parallel(lake.find_table, missing), strict=True))
+    closing = closing_table(pipeline, found)
+    refuse_other_closing(pipeline, closing)
+    if found[closing] is not None:
+        found[closing] = lake.find_table(closing)
+    return found, closing
 
 
-def _refuse_if_known(pipeline: Pipeline, found: Mapping[str, Table], missing: list[str]) -> None:
-    closing = pipeline.destinations[0].table
+def in_parallel(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """The results of `work`, in the order of `items`; a few at the same time if there are several."""
+    wanted = list(items)
+    if len(wanted) <= 1:
+        return [work(item) for item in wanted]
+    with ThreadPoolExecutor(min(AT_ONCE, len(wanted))) as pool:
+        return list(pool.map(work, wanted))
+
+
+def _make(lake: Lake, pipeline: Pipeline, name: str) -> Table:
+    """Make a table that is missing: the one place where a table begins to be."""
+    if name == pipeline.dead_letters_table:
+        return lake.create_table(name, DEAD_LETTER_SCHEMA, UNPARTITIONED, TABLE_PROPERTIES)
+    if name == pipeline.ledger_table:
+        return lake.create_table(name, LEDGER_SCHEMA, UNPARTITIONED, TABLE_PROPERTIES | LEDGER_PROPERTIES)
+    return _make_destination(lake, pipeline.destination(name))
+
+
+def _make_destination(lake: Lake, destination: Destination) -> Table:
+    schema = declared_schema(destination)
+    spec = declared_spec(destination, schema)
+    layout = {} if spec.is_unpartitioned() else PARTITIONED_LAYOUT
+    return lake.create_table(destination.table, schema, spec, TABLE_PROPERTIES | layout | destination.properties)
+
+
+def _known(pipeline: Pipeline, found: Mapping[str, Table | None], missing: list[str]) -> list[str]:
+    """Missing tables that the pipeline had, or may have had. A destination that the ledger does not know is new."""
+    ledger = found.get(pipeline.ledger_table)
+    told = known_tables(ledger.metadata, pipeline.name, pipeline.ledger_table) if ledger is not None else ()
+    return known_missing(pipeline, told, missing)
+
+
+def known_missing(pipeline: Pipeline, told: Collection[str], missing: list[str]) -> list[str]:
+    """Missing tables that the pipeline had, or may have had, by what the ledger tells: a new destination is none."""
+    return [name for name in missing if not told or name in told or name not in pipeline.tables]
+
+
+def _refuse_if_known(pipeline: Pipeline, found: Mapping[str, Table | None], missing: list[str], closing: str) -> None:
     for name, table in found.items():
+        if table is None:
+            continue
         if any(key.format(pipeline.name) in table.metadata.properties for key in (POSITION_KEY, BATCH_KEY, DONE_KEY)):
             raise Terminal(
                 f"pipeline {pipeline.name}: table {', '.join(missing)} is gone, but {name} was written by this pipeline",
                 next_step="restore the table (the catalog may still have its last metadata file), or "
-                + _instead(pipeline, closing if closing in missing else missing[0]),
+                + _instead(pipeline, closing if closing in missing else missing[0], closing),
             )
 
 
-def _instead(pipeline: Pipeline, missing: str) -> str:
-    if missing == pipeline.destinations[0].table:
+def _instead(pipeline: Pipeline, missing: str, closing: str) -> str:
+    if missing == closing:
         return f"land everything Kafka still holds again: frazil reset {pipeline.name} --to earliest --reason …"
     return f"make it anew: frazil settle {pipeline.name} --table {missing} --restage --reason …"
 
 
 def _refuse_if_moved(lake: Lake, pipeline: Pipeline) -> None:
-    """A pipeline whose destination was renamed or moved would begin anew there, and land everything twice."""
+    """A pipeline whose first destination was renamed or moved would begin anew there, and land everything twice."""
     ledgers = [name for name in lake.tables() if name.rpartition(".")[2] == pipeline.ledger_table.rpartition(".")[2]]
     for name in ledgers:
         closing = lake.load_table(name).metadata.properties.get(CLOSING_KEY.format(pipeline.name))
-        if closing not in (None, pipeline.destinations[0].table):
+        if closing is None:
+            continue
+        refuse_other_closing(pipeline, closing)
+        if name != pipeline.ledger_table:
             raise Terminal(
-                f"pipeline {pipeline.name} keeps its position in table {closing}, the pipeline file now names"
-                f" {pipeline.destinations[0].table}",
-                next_step=f"name {closing} again, or give the pipeline a new name: its rows begin anew then",
+                f"pipeline {pipeline.name} has its ledger in {name}; beside the first destination of the pipeline file it"
+                f" would be {pipeline.ledger_table}",
+                next_step=f"name a destination of namespace {name.rpartition('.')[0]} first again",
             )

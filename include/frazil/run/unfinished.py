@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from frazil.batch.manifest import Manifest
 from frazil.errors import Terminal
 from frazil.iceberg.holdings import BATCH_KEY, landed
-from frazil.run.forward import follow, roll_forward
+from frazil.run.follow import follow
+from frazil.run.forward import roll_forward
 from frazil.run.manifests import read_manifest, recovered
 from frazil.run.scope import Scope
 from frazil.run.standing import Standing
@@ -44,7 +45,7 @@ def unfinished(scope: Scope, tables: Tables, now: Standing) -> Unfinished | None
         return None
     manifest, path = read_manifest(tables, scope.pipeline, now.mark, now.manifest)
     done = -1 if now.done is None else now.done.n
-    earlier = zip(manifest.recovers, recovered(tables.destination, manifest), strict=True)
+    earlier = zip(manifest.recovers, recovered(tables.closing, manifest), strict=True)
     return Unfinished(manifest, path, tuple((at, of) for at, of in earlier if of.position.n > done))
 
 
@@ -57,25 +58,35 @@ def finish(scope: Scope, last: Unfinished, now: Standing, table: str) -> bool:
     try:
         roll_forward(scope, last.manifest, last.path, now)
     except Terminal as refusal:
-        if _first_without(scope, last.manifest) != table:
+        if table not in _lacking(scope, last.manifest):
             raise
         scope.report(refusal.message)
         return False
     return True
 
 
-def _first_without(scope: Scope, manifest: Manifest) -> str:
-    """The table whose turn it is: the first follower that lacks its part, at last the ledger."""
+def _lacking(scope: Scope, manifest: Manifest) -> tuple[str, ...]:
+    """The followers that lack their part; the ledger, if none does."""
     key = BATCH_KEY.format(manifest.pipeline)
-    for part in manifest.followers:
-        if landed(scope.lake.load_table(part.table).metadata, key, manifest.mark, part.table) is None:
-            return part.table
-    return manifest.ledger
+    without = (
+        part.table
+        for part in manifest.followers
+        if landed(scope.lake.load_table(part.table).metadata, key, manifest.mark, part.table) is None
+    )
+    return tuple(without) or (manifest.ledger,)
 
 
-def follow_where_possible(scope: Scope, last: Unfinished) -> None:
-    """Give the followers their parts of a batch. What one can't take is reported, and stays its own debt."""
+def follow_where_possible(scope: Scope, last: Unfinished, settled: str) -> None:
+    """Give the followers their parts of a batch. What one can't take is reported, and stays its own debt.
+
+    Args:
+        scope: The pipeline and its doors.
+        last: The batch.
+        settled: The table that gets its part in another way.
+    """
     for part in last.manifest.followers:
+        if part.table == settled:
+            continue
         try:
             follow(scope.lake, last.manifest, part, last.path)
         except Terminal as refusal:

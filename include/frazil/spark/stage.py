@@ -14,7 +14,7 @@ from frazil.batch.cut import split
 from frazil.batch.facts import Range, Staged
 from frazil.errors import Retryable, Terminal
 from frazil.kafka.cluster import Cluster
-from frazil.records.decode import Decoder
+from frazil.records.fan_out import FanOut
 from frazil.run.stage import StageOrder, stage_records
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class SparkStage:
             Retryable, Terminal: What the first failing task met, or what the record shape refuses.
             pyspark.errors.PySparkException: Spark itself failed.
         """
-        Decoder(order.spec, order.n)  # a shape that can't be met is refused here, not in every task
+        FanOut(order.specs, order.route, order.n)  # a shape that can't be met is refused here, not in every task
 
         def stage_task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
             try:

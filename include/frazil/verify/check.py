@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from frazil.errors import Terminal
@@ -69,22 +69,19 @@ def verify(project: Project, pipeline: Pipeline, from_: str | None = None, to: s
         Retryable: Kafka, the catalog or the storage is not available now.
     """
     began = time.monotonic()
-    columns = _kafka_columns(pipeline)
-    catalog = _entry(project.settings.catalogs, pipeline.catalog, "catalogs", project)
-    tables = open_tables(pipeline, catalog, columns)
-    findings = Findings()
-    results: tuple[PartitionResult, ...] = ()
-    census = Census()
-    unread = unread_because(pipeline)
-    if _check_books(pipeline, tables, findings):
-        cluster = pipeline.source.cluster
-        source = Source(cluster, _entry(project.settings.clusters, cluster, "clusters", project))
-        check = _Check(pipeline, tables, tables.batches[-1].position, source, findings)
-        results = check.results(census, from_, to)
+    unread, census = unread_because(pipeline), Census()
+    findings, results = Findings(), list[PartitionResult]()
+    finished: list[int | None] = []
+    for name in pipeline.tables:
+        of_table = Findings(table=name if pipeline.tables[1:] else None)
+        n, found = _verified(project, pipeline, name, (from_, to), of_table, census)
+        finished.append(n)
+        results += found if not pipeline.tables[1:] else [replace(of, table=name) for of in found]
+        findings.join(of_table)
     return Verification(
         pipeline.name,
-        tables.finished,
-        results,
+        finished[0],
+        tuple(results),
         tuple(findings.kept),
         findings.count,
         census.older_incarnation,
@@ -95,8 +92,30 @@ def verify(project: Project, pipeline: Pipeline, from_: str | None = None, to: s
     )
 
 
-def _kafka_columns(pipeline: Pipeline) -> KafkaColumns:
-    destination = pipeline.destinations[0]
+def _verified(
+    project: Project,
+    pipeline: Pipeline,
+    name: str,
+    asked: tuple[str | None, str | None],
+    findings: Findings,
+    whole: Census,
+) -> tuple[int | None, tuple[PartitionResult, ...]]:
+    """Verify one destination: as if all other tables were no business of the pipeline's."""
+    columns = _kafka_columns(pipeline, name)
+    catalog = _entry(project.settings.catalogs, pipeline.catalog, "catalogs", project)
+    tables, census = open_tables(pipeline, catalog, name, columns), Census()
+    if not _check_books(pipeline, tables, findings):
+        return tables.finished, ()
+    cluster = pipeline.source.cluster
+    source = Source(cluster, _entry(project.settings.clusters, cluster, "clusters", project))
+    results = _Check(pipeline, tables, tables.batches[-1].position, source, findings).results(census, *asked)
+    whole.older_incarnation += census.older_incarnation
+    whole.foreign += census.foreign
+    return tables.finished, results
+
+
+def _kafka_columns(pipeline: Pipeline, name: str) -> KafkaColumns:
+    destination = pipeline.destination(name)
     if not destination.kafka_columns:
         raise Terminal(
             f"pipeline {pipeline.name} lands rows without Kafka columns (kafka_columns: false), so no row of"
@@ -115,7 +134,7 @@ def _entry(entries: Mapping[str, T], name: str, kind: str, project: Project) -> 
 
 def _check_books(pipeline: Pipeline, tables: Tables, findings: Findings) -> bool:
     """Check what the tables say of batches. Returns whether records can be compared on this ground."""
-    n, finished, table = tables.n, tables.finished, tables.destination.name
+    n, finished, table = tables.n, tables.finished, tables.closing
     if n is None and finished is None:
         raise Terminal(
             f"pipeline {pipeline.name} has not run yet: {table} holds no position",
@@ -167,7 +186,7 @@ class _Check:
         rest = _EVERYTHING if from_ is None and to is None else _NOTHING
         work = _Work(covered, holes(batches, covered, self.position), given_up(batches), states, census.counts)
         keys = sorted({*covered, *census.counts})
-        rules = rules_of(self.pipeline, batches)
+        rules = rules_of(self.pipeline, batches, self.tables.destination.name)
         results = tuple(self._compared({key: asked.get(key, rest) for key in keys}, work, rules))
         counted = {batch.n for batch in batches if rules.is_counted(batch.n)} - self.findings.batches
         self.findings.extend(rules.left_out.differences([*whole_batches(batches, live, asked)], counted))
@@ -215,7 +234,7 @@ class _Check:
         )
 
     def _compared(self, asked: Mapping[Key, Asked], work: _Work, rules: Rules) -> Iterator[PartitionResult]:
-        declared = self.pipeline.destinations[0].columns
+        declared = self.pipeline.destination(self.tables.destination.name).columns
         types = {name: declared[name].parsed for name in rules.columns}
         outcomes = Outcomes(self.tables.destination, self.tables.letters, types, rules.older)
         for key, of in asked.items():

@@ -150,7 +150,7 @@ class Comparison:
 
     def _without_outcome(self, message: Message, offset: int, n: int) -> None:
         value, is_counted = message.value(), self.rules.is_counted(n)
-        if not is_counted and self.rules.leaves_out(value):
+        if not is_counted and self.rules.leaves_out(value, self.subject.topic):
             self.filtered += 1
         elif self._is_given_up(value, offset, n):
             self.given_up += 1
@@ -162,9 +162,10 @@ class Comparison:
             self._add("missing", offset, n, f"a row or a dead letter for {_shown(value)}{others}", "nothing")
 
     def _is_given_up(self, value: bytes | None, offset: int, n: int) -> bool:
-        if not any(start <= offset < end and n < settled for start, end, settled in self.subject.given_up):
-            return False
-        return value is None or self.rules.is_counted(n) or isinstance(self.rules.expectation.row(value), Bad)
+        settles = [of for start, end, of in self.subject.given_up if start <= offset < end and n < of]
+        if not settles or not self.rules.abandoned.isdisjoint(settles):
+            return bool(settles)
+        return value is None or self.rules.is_counted(n) or isinstance(self.rules.row(value, self.subject.topic), Bad)
 
     def _doubles(self, offset: int, n: int | None, mine: Sequence[Outcome]) -> None:
         if len(mine) > 1 and (n not in self.rules.exploded or any(outcome.code is not None for outcome in mine)):
@@ -211,7 +212,7 @@ class Comparison:
         elif isinstance(outcome.digest, tuple):
             self._judge_cells(value, _micros(message), offset, outcome, outcome.digest)
         else:
-            row = self.rules.expectation.row(value)
+            row = self.rules.row(value, self.subject.topic)
             if isinstance(row, Bad):
                 self._must_be_none(value, offset, outcome, f"a dead letter ({row.why}) for {_shown(value)}")
             elif digest((*row, _micros(message))) != outcome.digest:
@@ -237,7 +238,7 @@ class Comparison:
             self._changed(offset, outcome, wanted)
 
     def _must_be_none(self, value: bytes | None, offset: int, outcome: Outcome, otherwise: str) -> None:
-        is_left_out = self.rules.leaves_out(value)
+        is_left_out = self.rules.leaves_out(value, self.subject.topic)
         wanted = f"nothing: {_shown(value)} is filtered" if is_left_out else otherwise
         self._add("unexpected" if is_left_out else "changed", offset, outcome.batch, wanted, "a row")
 
@@ -249,9 +250,9 @@ class Comparison:
             self._add("changed", offset, n, f"a letter with the record's {wanted}: {_shown(value)}", "others")
         if n in self.rules.older or self.rules.unread is not None:
             return
-        if self.rules.leaves_out(value):
+        if self.rules.leaves_out(value, self.subject.topic):
             self._add("unexpected", offset, n, f"nothing: {_shown(value)} is filtered", _named(outcome))
-        elif value is not None and not isinstance(self.rules.expectation.row(value), Bad):
+        elif value is not None and not isinstance(self.rules.row(value, self.subject.topic), Bad):
             self._add("changed", offset, n, f"a row for {_shown(value)}", _named(outcome))
 
     def _changed(self, offset: int, outcome: Outcome, wanted: tuple[Any, ...]) -> None:

@@ -28,8 +28,10 @@ from frazil.pipeline.model import KafkaColumns, Pipeline
 from frazil.pipeline.settings import CatalogSettings
 from frazil.verify.faults import reading_tables
 from frazil.verify.ledger import Batch, Position, batches_of, position_of
+from frazil.verify.letter_filter import letters_of
 from frazil.verify.letters import not_landed
 from frazil.verify.rest import TimedRestCatalog
+from frazil.verify.views import absent_from, view
 
 ROUNDS = 3
 """How often the tables are loaded until they show one batch: a run may be rolling one forward."""
@@ -40,10 +42,13 @@ LETTER_COLUMNS = KafkaColumns(topic="topic", partition="partition", offset="offs
 _POSITION = "kafka.offsets."
 """What the key of a position begins with; the name of the pipeline follows."""
 
+_TOPICS, _CLOSING = "frazil.topics.", "frazil.closing."
+"""What the keys of the topics begin with that a pipeline reads into a follower, and of its closing table's name."""
+
 _LEDGER_COLUMNS = (
     *("n", "batch", "kind", "role", "table", "config", "rows", "position"),
     *("records_read", "records_written", "records_dead", "records_filtered"),
-    *("ranges", "skipped", "removed", "abandoned"),
+    *("ranges", "skipped", "removed", "abandoned", "table_written", "table_dead", "table_ranges"),
 )
 
 _TYPES = {"jdbc": "sql"}
@@ -65,7 +70,8 @@ class Tables:
     """What a pipeline wrote, as of one moment.
 
     Attributes:
-        destination: The table of rows, which is the closing table too.
+        destination: The table of rows.
+        closing: Name of the closing table: a destination, or the ledger.
         letters: The dead letters.
         batches: The ledger.
         summary: Position in the snapshots of the closing table, None once they are expired.
@@ -76,6 +82,7 @@ class Tables:
 
     destination: Held
     letters: Held
+    closing: str
     batches: list[Batch]
     summary: Position | None
     mirrored: Position | None
@@ -94,8 +101,8 @@ class Tables:
         return self.batches[-1].n if self.batches else None
 
 
-def open_tables(pipeline: Pipeline, settings: CatalogSettings, columns: KafkaColumns) -> Tables:
-    """Load the tables, again if a run ended a batch in between.
+def open_tables(pipeline: Pipeline, settings: CatalogSettings, name: str, columns: KafkaColumns) -> Tables:
+    """Load the tables as one destination sees them, again if a run ended a batch in between.
 
     Raises:
         Terminal: A table is missing, or does not have the declared columns.
@@ -104,12 +111,15 @@ def open_tables(pipeline: Pipeline, settings: CatalogSettings, columns: KafkaCol
     _require_database(pipeline, settings)
     with reading_tables(f"opening catalog {pipeline.catalog}"):
         catalog = _catalog(pipeline.catalog, settings)
-    tables = _load(catalog, pipeline, columns)
+    tables = _load(catalog, pipeline, name, columns)
     for _ in range(ROUNDS):
         # Letters that a rival lands between two of our looks would have no batch: look whether it still stands.
-        if tables.n == tables.finished and _position_now(catalog, pipeline) == (tables.summary, tables.mirrored):
+        if tables.n == tables.finished and _position_now(catalog, pipeline, tables.closing) == (
+            tables.summary,
+            tables.mirrored,
+        ):
             return tables
-        tables = _load(catalog, pipeline, columns)
+        tables = _load(catalog, pipeline, name, columns)
     if tables.n == tables.finished:
         raise Retryable(
             f"pipeline {pipeline.name}: a run kept landing batches over {ROUNDS} looks at its tables",
@@ -136,31 +146,40 @@ def _catalog(name: str, settings: CatalogSettings) -> Catalog:
     return load_catalog(name, **settings.properties, **given, type=_TYPES.get(settings.type, settings.type))
 
 
-def _load(catalog: Catalog, pipeline: Pipeline, columns: KafkaColumns) -> Tables:
-    declared = pipeline.destinations[0]
+def _load(catalog: Catalog, pipeline: Pipeline, name: str, columns: KafkaColumns) -> Tables:
+    declared = pipeline.destination(name)
     # The ledger comes last in a batch, so it is read last: what it names is in the others.
-    destination = _table(catalog, declared.table, pipeline)
+    destination = _table(catalog, name, pipeline)
     letters = _table(catalog, pipeline.dead_letters_table, pipeline)
     ledger = _table(catalog, pipeline.ledger_table, pipeline)
     _require(destination, declared.table, [*declared.columns, *declared.added_columns])
-    batches = batches_of(_ledger_rows(ledger, pipeline), pipeline.ledger_table)
+    rows = list(_ledger_rows(ledger, pipeline))
+    batches = batches_of(view(rows, name), pipeline.ledger_table)
+    closing = ledger.metadata.properties.get(_CLOSING + pipeline.name, pipeline.destinations[0].table)
+    closes = {name: destination, pipeline.ledger_table: ledger}.get(closing) or _table(catalog, closing, pipeline)
     return Tables(
         Held(destination, declared.table, columns),
-        Held(letters, pipeline.dead_letters_table, LETTER_COLUMNS, not_landed(letters.schema(), batches)),
+        Held(
+            letters,
+            pipeline.dead_letters_table,
+            LETTER_COLUMNS,
+            letters_of(letters, name, not_landed(letters.schema(), batches), absent_from(rows, name)),
+        ),
+        closing,
         batches,
-        *_positions(destination.metadata, pipeline),
+        *_positions(closes.metadata, pipeline, closing),
         _done(ledger.metadata, pipeline),
-        _topics_of_others(destination.metadata, pipeline),
+        _topics_of_others(destination.metadata, pipeline, name),
     )
 
 
-def _position_now(catalog: Catalog, pipeline: Pipeline) -> tuple[Position | None, Position | None]:
-    return _positions(_table(catalog, pipeline.destinations[0].table, pipeline).metadata, pipeline)
+def _position_now(catalog: Catalog, pipeline: Pipeline, closing: str) -> tuple[Position | None, Position | None]:
+    return _positions(_table(catalog, closing, pipeline).metadata, pipeline, closing)
 
 
-def _positions(metadata: TableMetadata, pipeline: Pipeline) -> tuple[Position | None, Position | None]:
+def _positions(metadata: TableMetadata, pipeline: Pipeline, table: str) -> tuple[Position | None, Position | None]:
     """The position in the snapshots of the closing table, and the one in its property."""
-    key, table = _POSITION + pipeline.name, pipeline.destinations[0].table
+    key = _POSITION + pipeline.name
     return _in_snapshots(metadata, key, table), _in_property(metadata, key, table)
 
 
@@ -207,11 +226,12 @@ def _in_property(metadata: TableMetadata, key: str, table: str) -> Position | No
     return None if value is None else position_of(value, f"property {key} of {table}")
 
 
-def _topics_of_others(metadata: TableMetadata, pipeline: Pipeline) -> frozenset[str]:
-    table = pipeline.destinations[0].table
+def _topics_of_others(metadata: TableMetadata, pipeline: Pipeline, table: str) -> frozenset[str]:
     keys = [key for key in metadata.properties if key.startswith(_POSITION) and key != _POSITION + pipeline.name]
     found = [position for key in keys if (position := _in_property(metadata, key, table)) is not None]
-    return frozenset(topic for position in found for topic in position.topics)
+    others = [key for key in metadata.properties if key.startswith(_TOPICS) and key != _TOPICS + pipeline.name]
+    read = [json.loads(_mirrored(metadata, key, table) or "[]") for key in others]
+    return frozenset(topic for position in found for topic in position.topics) | {topic for of in read for topic in of}
 
 
 def _done(metadata: TableMetadata, pipeline: Pipeline) -> int | None:

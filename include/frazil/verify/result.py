@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Kind = Literal["missing", "duplicate", "unexpected", "changed", "ledger"]
@@ -34,6 +34,7 @@ class Difference:
         partition: Its partition.
         offset: Its offset.
         batch: Number of the batch it is about.
+        table: Of several destinations, the one it is about.
     """
 
     kind: Kind
@@ -43,9 +44,16 @@ class Difference:
     partition: int | None = None
     offset: int | None = None
     batch: int | None = None
+    table: str | None = None
 
     def __str__(self) -> str:
-        places = (("topic", self.topic), ("partition", self.partition), ("offset", self.offset), ("batch", self.batch))
+        places = (
+            ("table", self.table),
+            ("topic", self.topic),
+            ("partition", self.partition),
+            ("offset", self.offset),
+            ("batch", self.batch),
+        )
         where = ", ".join(f"{name} {value}" for name, value in places if value is not None)
         return f"{self.kind}: {where + ': ' if where else ''}expected {self.expected}, found {self.found}"
 
@@ -71,6 +79,7 @@ class PartitionResult:
         given_up: Bad records whose lost dead letter a settle gave up, on record.
         lenient: Rows of batches under another pipeline file: a null was accepted, because the column may be younger.
         expired: Offsets that batches read and Kafka's log does not reach back to any more.
+        table: Of several destinations, the one it is about.
     """
 
     topic: str
@@ -88,6 +97,7 @@ class PartitionResult:
     given_up: int = 0
     lenient: int = 0
     expired: int = 0
+    table: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +155,8 @@ class Findings:
     count: int = 0
     batches: set[int] = field(default_factory=set)
     """Numbers of the batches that differences are about."""
+    table: str | None = None
+    """Of several destinations, the one that is looked at."""
 
     @property
     def has_room(self) -> bool:
@@ -155,7 +167,14 @@ class Findings:
         """Take differences."""
         self.count += len(differences)
         self.batches.update(difference.batch for difference in differences if difference.batch is not None)
-        self.kept += differences[: KEPT_DIFFERENCES - len(self.kept)]
+        kept = differences[: max(0, KEPT_DIFFERENCES - len(self.kept))]
+        self.kept += [replace(of, table=self.table) for of in kept] if self.table is not None else kept
+
+    def join(self, other: Findings) -> None:
+        """Take what was found elsewhere."""
+        self.count += other.count
+        self.batches |= other.batches
+        self.kept += other.kept[: max(0, KEPT_DIFFERENCES - len(self.kept))]
 
     def extend(self, differences: Iterable[Difference]) -> None:
         """Take many differences."""

@@ -11,6 +11,7 @@ from frazil.pipeline.transforms import KINDS
 from frazil.verify.expected import Bad, Expectation
 from frazil.verify.ledger import Batch, unrecorded
 from frazil.verify.left_out import LeftOut
+from frazil.verify.routes import WhereTo, where_to
 
 
 class Unread:
@@ -39,6 +40,9 @@ class Rules:
         unrecorded: Numbers of batches whose ledger rows were given up.
         unread: Why values are not compared; None if they are.
         exploded: Numbers of batches that made several rows of a record.
+        where: How records are routed; None: all are meant for the table.
+        filters_unrouted: Whether a record that no table is for is left out; else it is a dead letter.
+        abandoned: Numbers of settles that gave up rows of the table.
         left_out: Records without outcome of batches that may have left out more than this file says.
     """
 
@@ -50,20 +54,34 @@ class Rules:
     filters_empty: bool = False
     unread: str | None = None
     exploded: frozenset[int] = frozenset()
+    where: WhereTo | None = None
+    filters_unrouted: bool = False
+    abandoned: frozenset[int] = frozenset()
     left_out: LeftOut = field(default_factory=LeftOut)
 
-    def leaves_out(self, value: bytes | None) -> bool:
-        """Whether a value alone says that its record is left out."""
-        return self.filters if value is None else self.filters_empty and not value
+    def leaves_out(self, value: bytes | None, topic: str) -> bool:
+        """Whether value and topic say that a record is left out, as far as the table goes."""
+        if value is None:
+            return self.filters
+        if self.where is None or self.unread is not None or not value:
+            return self.filters_empty and not value
+        meant = self.where(topic, value)
+        return meant == "elsewhere" or (meant == "nowhere" and self.filters_unrouted)
+
+    def row(self, value: bytes, topic: str) -> tuple[Any, ...] | Bad:
+        """The row that a record must be, or why it must be a dead letter."""
+        if self.where is not None and self.unread is None and self.where(topic, value) == "nowhere":
+            return Bad("no destination is for it")
+        return self.expectation.row(value)
 
     def is_counted(self, n: int) -> bool:
         """Whether only the ledger knows how many records a batch left out."""
         return self.unread is not None or n in self.older
 
 
-def rules_of(pipeline: Pipeline, batches: Sequence[Batch]) -> Rules:
-    """The rules of a pipeline file for what these batches landed."""
-    declared, unread = pipeline.destinations[0].columns, unread_because(pipeline)
+def rules_of(pipeline: Pipeline, batches: Sequence[Batch], table: str) -> Rules:
+    """The rules of a pipeline file for what these batches landed in one destination."""
+    declared, unread = pipeline.destination(table).columns, unread_because(pipeline)
     may_explode = exploding(pipeline, batches)
     return Rules(
         Expectation(declared, pipeline.value) if unread is None else Unread(),
@@ -74,6 +92,9 @@ def rules_of(pipeline: Pipeline, batches: Sequence[Batch]) -> Rules:
         pipeline.value.empty_value == "filter",
         unread,
         frozenset(batch.n for batch in batches if batch.has_more_rows and batch.n in may_explode),
+        where_to(pipeline, table),
+        pipeline.route is not None and pipeline.route.otherwise == "filter",
+        frozenset(of.n for of in batches if of.kind == "settle" and of.rows.keys() == {"destination"}),
         LeftOut.of(batches),
     )
 

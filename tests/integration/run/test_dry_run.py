@@ -237,5 +237,5 @@ def test_an_engine_is_started_for_nothing(shop: MakeShop) -> None:
         orders.produce_orders(range(3))
 
     (order,) = asked
-    assert (order.destination, order.dead_letters) == (None, None)
+    assert (order.destinations, order.dead_letters) == ({}, None)
     assert sum(r.span for r in order.ranges) == 3

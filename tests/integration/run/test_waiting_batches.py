@@ -14,7 +14,7 @@ from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.table import Table
 from frazil.kafka.group import group_offsets
-from frazil.run import forward
+from frazil.run import follow
 from frazil.run.manifests import read_manifest
 from frazil.run.plan import plan_run
 from frazil.run.standing import standing
@@ -80,7 +80,7 @@ def test_staged_letters_are_taken_for_orphans(shop: MakeShop, at: At, monkeypatc
     table = lake(orders).load_table(LETTERS)
     (staged,) = manifest.followers[0].files
     table.io.delete(staged.path)
-    monkeypatch.setattr(forward, "_FILES_ARE_SAFE", timedelta(0))
+    monkeypatch.setattr(follow, "_FILES_ARE_SAFE", timedelta(0))
 
     with pytest.raises(Terminal, match="orphan removal") as refused:
         orders.run()
@@ -96,7 +96,7 @@ def test_staged_letters_are_taken_for_orphans(shop: MakeShop, at: At, monkeypatc
 def test_old_batch_with_its_files_is_refused(shop: MakeShop, at: At, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch that waited long and lost nothing is finished; so is one whose letters are in already."""
     orders = landed(shop)
-    monkeypatch.setattr(forward, "_FILES_ARE_SAFE", timedelta(0))
+    monkeypatch.setattr(follow, "_FILES_ARE_SAFE", timedelta(0))
     decided(orders, at)
     at("follow.committed")
     with pytest.raises(Killed):
@@ -157,7 +157,7 @@ def test_late_letters_of_an_abandoned_batch_block_the_rewind(shop: MakeShop, at:
     orders = landed(shop)
     manifest, path = decided(orders, at)
     roll_back(orders, ORDERS)
-    at(point, lambda: forward.follow(lake(orders), manifest, manifest.followers[0], path))
+    at(point, lambda: follow.follow(lake(orders), manifest, manifest.followers[0], path))
 
     orders.run()
 
@@ -172,7 +172,7 @@ def test_late_letters_land_after_the_rewind(shop: MakeShop, at: At) -> None:
     orders.run()
 
     with pytest.raises(Retryable, match="finished by another run"):
-        forward.follow(lake(orders), manifest, manifest.followers[0], path)
+        follow.follow(lake(orders), manifest, manifest.followers[0], path)
 
     assert_all(orders, 4)
 

@@ -37,8 +37,8 @@ def staged(of_partition_0: Counts) -> Staged:
 
 def test_sound_batch_is_refused() -> None:
     """Gaps in the log (compaction, transaction markers) make fewer records than offsets: that is no fault."""
-    audit(RANGES, GOOD, "rows", "letters", EVERYTHING)
-    audit(RANGES, Staged(files={"rows": (), "letters": ()}), "rows", "letters", EVERYTHING)
+    audit(RANGES, GOOD, ("rows",), "letters", EVERYTHING)
+    audit(RANGES, Staged(files={"rows": (), "letters": ()}), ("rows",), "letters", EVERYTHING)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_sound_batch_is_refused() -> None:
 def test_numbers_that_do_not_add_up_are_published(wrong: Staged, message: str) -> None:
     """Each kind of mismatch stops the batch, with the numbers of both sides."""
     with pytest.raises(Terminal, match=message):
-        audit(RANGES, wrong, "rows", "letters", EVERYTHING)
+        audit(RANGES, wrong, ("rows",), "letters", EVERYTHING)
 
 
 def test_only_the_first_mismatch_is_told() -> None:
@@ -80,7 +80,7 @@ def test_only_the_first_mismatch_is_told() -> None:
     wrong = replace(staged(Counts(9, 5, 2, 1)), files={"rows": files(1), "letters": files(2)})
 
     with pytest.raises(Terminal) as caught:
-        audit(RANGES, wrong, "rows", "letters", EVERYTHING)
+        audit(RANGES, wrong, ("rows",), "letters", EVERYTHING)
 
     assert caught.value.message.count("\n") == 3
 
@@ -109,7 +109,7 @@ def test_batch_exactly_at_the_limit_is_refused(count: int, of: int, tolerance: T
     """The limits are the largest values that pass; smaller batches are not judged by their rate."""
     ranges, whole = dead(count, of)
 
-    audit(ranges, whole, "rows", "letters", tolerance)
+    audit(ranges, whole, ("rows",), "letters", tolerance)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_batch_just_above_the_limit_is_published(count: int, of: int, tolerance:
     ranges, whole = dead(count, of)
 
     with pytest.raises(Terminal, match=rf"{count} of {of} .*{allowed}.*bad_json {count}"):
-        audit(ranges, whole, "rows", "letters", tolerance)
+        audit(ranges, whole, ("rows",), "letters", tolerance)
 
 
 def test_the_first_bad_record_is_not_named() -> None:
@@ -137,7 +137,7 @@ def test_the_first_bad_record_is_not_named() -> None:
     samples = {"bad_json": DeadSample("t", 0, 7, "cut off"), "bad_type": DeadSample("t", 0, 3, "id: expected a long")}
 
     with pytest.raises(Terminal) as caught:
-        audit(ranges, replace(whole, samples=samples), "rows", "letters", Tolerance(1, 0, 0))
+        audit(ranges, replace(whole, samples=samples), ("rows",), "letters", Tolerance(1, 0, 0))
 
     first = "the first is topic t, partition 0, offset 3: bad_type: id: expected a long"
     assert caught.value.message.endswith(f"at most 0 are tolerated (bad_json 2); {first}")
@@ -147,8 +147,8 @@ def test_an_alert_stops_a_batch_or_is_not_given() -> None:
     """Where that is wanted, a batch above the limit is published, and what was too much is told."""
     alerting = Tolerance(0.1, 0, None, fails=False)
 
-    assert audit(*dead(1, 10), "rows", "letters", alerting) is None
-    assert audit(*dead(2, 10), "rows", "letters", alerting) == (
+    assert audit(*dead(1, 10), ("rows",), "letters", alerting) is None
+    assert audit(*dead(2, 10), ("rows",), "letters", alerting) == (
         "2 of 10 records (20.0%), at most 10.0% are tolerated (bad_json 2)"
     )
 

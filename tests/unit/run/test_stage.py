@@ -18,7 +18,7 @@ GOOD, BAD = b'{"id": 1}', b"broken"
 
 
 def order(tolerance: Tolerance | None) -> StageOrder:
-    return StageOrder("p", 1, Cluster("c", {}), (), 100, SPEC, None, None, tolerance=tolerance)
+    return StageOrder("p", 1, Cluster("c", {}), (), 100, {"shop.orders": SPEC}, {}, None, tolerance=tolerance)
 
 
 @pytest.mark.parametrize(

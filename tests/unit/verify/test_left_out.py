@@ -79,7 +79,7 @@ def test_doubles_are_taken_for_rows_of_a_list() -> None:
     more = {"rows": 9}
     ran_plain, ran_exploding = {"config": plain.outcome_fingerprint}, {"config": exploding.outcome_fingerprint}
 
-    assert rules_of(exploding, read(START, FIRST | more | ran_exploding)).exploded == {1}
-    assert rules_of(exploding, read(START, FIRST | ran_exploding)).exploded == frozenset()
-    assert rules_of(plain, read(START, FIRST | more | ran_exploding)).exploded == {1}
-    assert rules_of(plain, read(START, FIRST | more | ran_plain)).exploded == frozenset()
+    assert rules_of(exploding, read(START, FIRST | more | ran_exploding), exploding.tables[0]).exploded == {1}
+    assert rules_of(exploding, read(START, FIRST | ran_exploding), exploding.tables[0]).exploded == frozenset()
+    assert rules_of(plain, read(START, FIRST | more | ran_exploding), plain.tables[0]).exploded == {1}
+    assert rules_of(plain, read(START, FIRST | more | ran_plain), plain.tables[0]).exploded == frozenset()

@@ -1,0 +1,275 @@
+"""A batch of Kafka records becomes rows of several tables: decoded once, routed, then fitted table by table.
+
+A record may be a row of one table and a dead letter of another. Of each table that it is routed to it is exactly one of
+both; a record that can't be decoded or routed is a dead letter as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.batch.facts import TableCounts
+from frazil.batch.unknown import UnknownFields
+from frazil.errors import Terminal
+from frazil.records.block import Block, in_order
+from frazil.records.dead import DEAD_SCHEMA, DeadCode, Reason, Stage, dead_letters
+from frazil.records.decode import Decoder, Filtered, screened, with_kafka_columns
+from frazil.records.kafka import conform
+from frazil.records.outcome import Counts, FilterReason, count_outcomes
+from frazil.records.route import Route, Routed, Router
+from frazil.records.sheets import Sheet, Sheets
+from frazil.records.spec import RecordSpec
+
+LETTER_SCHEMA: Final = DEAD_SCHEMA.append(pa.field("destination", pa.string()))
+"""Dead letters with the table that the record does not fit; null for a record as a whole."""
+
+_PLACE: Final = ["topic", "partition", "offset", "timestamp"]
+_NOWHERE: Final = pa.array([], pa.int64())
+
+_SHOWN: Final = 80
+"""Characters of a value that a message shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class FannedOut:
+    """The outcome of one Arrow batch of records.
+
+    Attributes:
+        rows: Table -> rows, in the order of the records.
+        dead: Of `LETTER_SCHEMA`, in the order of the records.
+        counts: Per topic partition, one outcome per record: dead with any letter, written with rows and no letter.
+        tables: What became of the records that were meant for each table; empty where only one could be meant.
+        whole_dead: Dead letters of records as a whole, if `tables` is there.
+        unknown: Fields of the records that have rows which are in none of these; not counted for several tables.
+    """
+
+    rows: Mapping[str, pa.RecordBatch]
+    dead: pa.RecordBatch
+    counts: Counts
+    tables: Mapping[str, TableCounts] = field(default_factory=dict)
+    whole_dead: int = 0
+    unknown: UnknownFields = field(default_factory=UnknownFields)
+
+
+class _Letter(NamedTuple):
+    position: int
+    table: int | None
+    reason: Reason
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """Rows in the columns of a group of tables, which rows of the sheet they are, and reasons by rows of the sheet."""
+
+    rows: pa.RecordBatch
+    kept: pa.Int64Array
+    dead: Mapping[int, Reason]
+
+
+@dataclass
+class _Found:
+    """What became of a batch so far: blocks per table, dead records as a whole and per table, records routed to each."""
+
+    blocks: list[list[Block]]
+    whole: dict[int, Reason]
+    dead: list[dict[int, Reason]]
+    routed: list[set[int]]
+    unrouted: set[int] = field(default_factory=set)
+
+
+class FanOut:
+    """Decodes the batches of a pipeline into its tables. Keeps nothing from batch to batch but what is costly to make.
+
+    Args:
+        specs: Table -> what is wanted of the records there. Format, transforms and policies are the same everywhere.
+        route: How records find their tables; None: each goes to all.
+        batch_number: Goes into the batch column of every row.
+        blocks: Whether JSON values may be parsed as blocks where that is exact. Without, the outcome is the same, later.
+
+    Raises:
+        Terminal: a spec can't be met.
+    """
+
+    def __init__(
+        self, specs: Mapping[str, RecordSpec], route: Route | None, batch_number: int, *, blocks: bool = True
+    ) -> None:
+        self._tables: Final = tuple(specs)
+        self._specs: Final = tuple(specs.values())
+        self._number: Final = batch_number
+        self._route: Final = route
+        self._spec: Final = self._specs[0]
+        is_one = len(specs) == 1 and route is None
+        self._decoder: Final = Decoder(self._spec, batch_number, blocks=blocks) if is_one else None
+        self._router: Final = Router(route, self._tables)
+        self._sheets: Final = Sheets(self._specs, None if route is None else route.field, blocks=blocks)
+
+    def decode(self, batch: pa.RecordBatch, only: str | None = None) -> FannedOut:
+        """Return the outcomes of `batch` (of `KAFKA_SCHEMA`), in its order. No value makes this fail.
+
+        Args:
+            batch: The records.
+            only: The one table that is asked about; what is not meant for it is left out on purpose.
+
+        Raises:
+            Retryable: a writer schema can't be had now.
+            Terminal: what `Decoder.decode` raises; or a record has no table, and the pipeline wants to fail then.
+        """
+        if self._decoder is not None:
+            return self._of_one(self._decoder, batch)
+        records = conform(batch)
+        present, whole, filtered = screened(self._spec, records.column("value"))
+        sheets, dead, left_out = self._sheets.of(records, present)
+        for reason, places in left_out.items():
+            filtered[reason] = pa.concat_arrays([filtered.get(reason, _NOWHERE), pa.array(places, pa.int64())])
+        count = len(self._tables)
+        found = _Found(
+            [[] for _ in range(count)], whole | dead, [{} for _ in range(count)], [set() for _ in range(count)]
+        )
+        routed = [self._routed(records, sheet, found, only) for sheet in sheets]
+        for sheet, where in zip(sheets, routed, strict=True):
+            self._fit(sheet, where, found)
+        self._join(found)
+        return self._told(records, found, filtered)
+
+    def _of_one(self, decoder: Decoder, batch: pa.RecordBatch) -> FannedOut:
+        outcomes = decoder.decode(batch)
+        nowhere = pa.nulls(outcomes.dead.num_rows, pa.string())
+        letters = pa.RecordBatch.from_arrays([*outcomes.dead.columns, nowhere], schema=LETTER_SCHEMA)
+        return FannedOut({self._tables[0]: outcomes.rows}, letters, outcomes.counts, unknown=outcomes.unknown)
+
+    def _routed(self, records: pa.RecordBatch, sheet: Sheet, found: _Found, only: str | None) -> Routed:
+        routed = self._router.route(sheet.texts)
+        if len(routed.without) and self._route is not None:
+            positions = sheet.positions.take(routed.without).to_pylist()
+            if self._route.otherwise == "fail":
+                raise _no_table(records.slice(positions[0], 1).to_pylist()[0], self._route, sheet, routed)
+            if self._route.otherwise == "filter":
+                found.unrouted.update(positions)
+            else:
+                texts = sheet.texts.take(routed.without).to_pylist()
+                for position, text in zip(positions, texts, strict=True):
+                    found.whole.setdefault(position, _unrouted(self._route, text))
+        if only is None:
+            return routed
+        asked = pc.equal(routed.tables, self._tables.index(only))
+        found.unrouted.update(sheet.positions.take(routed.rows.filter(pc.invert(asked))).to_pylist())
+        return replace(routed, rows=routed.rows.filter(asked), tables=routed.tables.filter(asked))
+
+    def _fit(self, sheet: Sheet, routed: Routed, found: _Found) -> None:
+        by_table = routed.of_tables(len(self._tables))
+        if found.whole:
+            gone = pa.array(list(found.whole), pa.int64())
+            alive = pc.indices_nonzero(pc.invert(pc.is_in(sheet.positions, value_set=gone)))
+            by_table = [rows.filter(pc.is_in(rows, value_set=alive.cast(pa.int64()))) for rows in by_table]
+        for group, tables in enumerate(self._sheets.groups):
+            meant = [(table, by_table[table]) for table in tables if len(by_table[table])]
+            if not meant:
+                continue
+            rows = _union([rows for _, rows in meant])
+            fitted = sheet.fit(group, rows)
+            shared = _Shared(
+                fitted.rows,
+                rows.take(fitted.kept),
+                {rows[at].as_py(): reason for at, reason in fitted.dead.items()},
+            )
+            for table, of in meant:
+                _share(sheet, table, of, shared, found)
+
+    def _join(self, found: _Found) -> None:
+        """Make one letter of those that say for all tables of a record that it can't be decoded."""
+        bad = {position for of in found.dead for position, reason in of.items() if reason.code.stage is Stage.DECODE}
+        for position in bad:
+            meant = [table for table, of in enumerate(found.routed) if position in of]
+            said = [found.dead[table].get(position) for table in meant]
+            if all(reason is not None and reason.code.stage is Stage.DECODE for reason in said) and said[0] is not None:
+                found.whole[position] = said[0]
+                for table in meant:
+                    del found.dead[table][position]
+                    found.routed[table].discard(position)
+
+    def _told(self, records: pa.RecordBatch, found: _Found, filtered: Filtered) -> FannedOut:
+        rows, tables = {}, {}
+        places = records.select(_PLACE)
+        written: set[int] = set()
+        for number, (table, spec) in enumerate(zip(self._tables, self._specs, strict=True)):
+            block = _without(in_order(found.blocks[number], spec.columns), found.dead[number])
+            rows[table] = with_kafka_columns(spec, self._number, block.rows, places.take(block.positions))
+            here = set(block.positions.to_pylist())
+            dead = len(found.dead[number])
+            tables[table] = TableCounts(len(found.routed[number]), len(here), dead, block.rows.num_rows)
+            written |= here
+        letters = sorted(_letters(found), key=lambda of: (of.position, -1 if of.table is None else of.table))
+        first = {of.position: of for of in reversed(letters)}
+        dead_positions = sorted(first)
+        filtered[FilterReason.ROUTE] = pa.array(sorted(found.unrouted - written - first.keys()), pa.int64())
+        counts = count_outcomes(
+            records,
+            records.take(pa.array(sorted(written - first.keys()), pa.int64())),
+            _dead(records, [first[position] for position in dead_positions]),
+            {reason: records.take(of) for reason, of in filtered.items() if len(of)},
+        )
+        destinations = pa.array([None if of.table is None else self._tables[of.table] for of in letters], pa.string())
+        told = pa.RecordBatch.from_arrays([*_dead(records, letters).columns, destinations], schema=LETTER_SCHEMA)
+        return FannedOut(rows, told, counts, tables, len(found.whole))
+
+
+def _share(sheet: Sheet, table: int, rows: pa.Int64Array, shared: _Shared, found: _Found) -> None:
+    """Give a table its rows of what was fitted for all tables of its columns."""
+    positions = sheet.positions.take(rows)
+    found.routed[table].update(positions.to_pylist())
+    at = pc.index_in(rows, value_set=shared.kept)
+    found.blocks[table].append(Block(shared.rows.take(at.drop_null()), positions.filter(at.is_valid())))
+    bad = at.is_null()
+    for row, position in zip(rows.filter(bad).to_pylist(), positions.filter(bad).to_pylist(), strict=True):
+        found.dead[table].setdefault(position, shared.dead[row])
+
+
+def _union(parts: list[pa.Int64Array]) -> pa.Int64Array:
+    """All rows that are in one of them, each once, ascending."""
+    if len(parts) == 1:
+        return parts[0]
+    every = pc.unique(pa.chunked_array(parts))
+    return every.take(pc.sort_indices(every))
+
+
+def _without(block: Block, dead: Mapping[int, Reason]) -> Block:
+    """The block without the other rows of dead records: of an exploded record no row lands if one of them can't."""
+    if not dead:
+        return block
+    good = pc.invert(pc.is_in(block.positions, value_set=pa.array(list(dead), pa.int64())))
+    return Block(block.rows.filter(good), block.positions.filter(good))
+
+
+def _letters(found: _Found) -> Iterator[_Letter]:
+    yield from (_Letter(position, None, reason) for position, reason in found.whole.items())
+    for table, dead in enumerate(found.dead):
+        yield from (_Letter(position, table, reason) for position, reason in dead.items())
+
+
+def _dead(records: pa.RecordBatch, letters: list[_Letter]) -> pa.RecordBatch:
+    places = pa.array([of.position for of in letters], pa.int64())
+    return dead_letters(records.take(places), [of.reason for of in letters])
+
+
+def _unrouted(route: Route, text: str | None) -> Reason:
+    what = "topic" if route.field is None else ".".join(route.field)
+    if text is None:
+        return Reason(DeadCode.UNROUTED, "expected a text to find the table by, found none", what)
+    shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    if route.field is None:
+        return Reason(DeadCode.UNROUTED, f"expected a topic that a destination is for, found {shown!r}")
+    return Reason(DeadCode.UNROUTED, f"expected a value that a destination is for, found {shown!r}", what)
+
+
+def _no_table(record: Mapping[str, object], route: Route, sheet: Sheet, routed: Routed) -> Terminal:
+    reason = _unrouted(route, sheet.texts.take(routed.without.slice(0, 1))[0].as_py())
+    return Terminal(
+        f"topic {record['topic']}, partition {record['partition']}, offset {record['offset']}: no destination is for this"
+        f" record: {reason.path + ': ' if reason.path else ''}{reason.message}; nothing was published",
+        next_step="name its table under destinations and route, or set route.otherwise to dead_letter or filter",
+    )

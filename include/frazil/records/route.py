@@ -1,0 +1,220 @@
+"""Routing: which tables each decoded row is for, by a field of its value or by its topic. Pure: Arrow in, places out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Otherwise = Literal["dead_letter", "filter", "fail"]
+"""What becomes of a record that no table is for."""
+
+_DECIDED: Final = 10_000
+"""Values whose tables are remembered: routes have few, and a field with ever new ones must not fill the memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class StaticRoute:
+    """A record goes to every table whose expression matches the whole value of a field.
+
+    Attributes:
+        field: Names from the root of the value to the field.
+        tables: Table -> regular expression.
+    """
+
+    field: tuple[str, ...]
+    tables: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldRoute:
+    """The value of a field names the table.
+
+    Attributes:
+        field: Names from the root of the value to the field.
+        allow: Expressions of which one must match the whole name.
+        deny: Expressions of which none may match it.
+    """
+
+    field: tuple[str, ...]
+    allow: tuple[str, ...]
+    deny: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRoute:
+    """The topic names the table, as transforms left it.
+
+    Attributes:
+        rename: Expression that matches a whole topic -> name of the table; the first that matches counts.
+    """
+
+    rename: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How records find their tables.
+
+    Attributes:
+        by: What decides.
+        otherwise: What becomes of a record that no table is for: no match, no value, or a table that is no destination.
+    """
+
+    by: StaticRoute | FieldRoute | TopicRoute
+    otherwise: Otherwise = "dead_letter"
+
+    @property
+    def field(self) -> tuple[str, ...] | None:
+        """Names from the root of the value to the field that decides; None if none does."""
+        return None if isinstance(self.by, TopicRoute) else self.by.field
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """Where rows go.
+
+    Attributes:
+        rows: int64, row by row and table by table: which row; ascending within a table.
+        tables: int32, beside `rows`: number of the table.
+        without: int64, rows that no table is for, ascending.
+    """
+
+    rows: pa.Int64Array
+    tables: pa.Int32Array
+    without: pa.Int64Array
+
+    def of_tables(self, count: int) -> list[pa.Int64Array]:
+        """The rows of each table."""
+        order = pc.sort_indices(self.tables)  # a stable sort
+        rows, tables = self.rows.take(order), self.tables.take(order)
+        sizes = {of["values"]: of["counts"] for of in pc.value_counts(tables).to_pylist()}
+        found, start = [], 0
+        for table in range(count):
+            size = sizes.get(table, 0)
+            found.append(rows.slice(start, size))
+            start += size
+        return found
+
+
+class Router:
+    """Routes rows to a pipeline's tables.
+
+    Args:
+        route: What decides; None: every row goes to every table.
+        tables: Names of the tables, in their order.
+    """
+
+    def __init__(self, route: Route | None, tables: Sequence[str]) -> None:
+        self._numbers: Final = {table: number for number, table in enumerate(tables)}
+        self._decide: Final = None if route is None else _decision(route.by, self._numbers)
+        self._decided: Final[dict[str, tuple[int, ...]]] = {}
+
+    def route(self, texts: pa.StringArray) -> Routed:
+        """Where rows go, by the text that decides about each; null where there is none."""
+        if self._decide is None:
+            return self._everywhere(len(texts))
+        encoded = texts.dictionary_encode()
+        numbers = [self._tables(value) for value in encoded.dictionary.to_pylist()]
+        found = pa.array(numbers, pa.list_(pa.int32())).take(encoded.indices)
+        none = pc.equal(pc.fill_null(pc.list_value_length(found), 0), 0)
+        rows = pc.list_parent_indices(found).cast(pa.int64())
+        return Routed(rows, pc.list_flatten(found), pc.indices_nonzero(none).cast(pa.int64()))
+
+    def _everywhere(self, size: int) -> Routed:
+        count = len(self._numbers)
+        each = pa.array(range(size), pa.int64())
+        rows = pa.concat_arrays([each] * count)
+        tables = pa.concat_arrays([pa.repeat(pa.scalar(number, pa.int32()), size) for number in range(count)])
+        return Routed(rows, tables, pa.array([], pa.int64()))
+
+    def _tables(self, value: str) -> tuple[int, ...]:
+        if (known := self._decided.get(value)) is not None:
+            return known
+        if self._decide is None:
+            raise AssertionError("every row goes to every table")
+        if len(self._decided) >= _DECIDED:
+            self._decided.clear()
+        self._decided[value] = found = self._decide(value)
+        return found
+
+
+def _decision(
+    by: StaticRoute | FieldRoute | TopicRoute, numbers: Mapping[str, int]
+) -> Callable[[str], tuple[int, ...]]:
+    if isinstance(by, StaticRoute):
+        return _static(by, numbers)
+    return _by_name(by, numbers) if isinstance(by, FieldRoute) else _by_topic(by, numbers)
+
+
+def _static(by: StaticRoute, numbers: Mapping[str, int]) -> Callable[[str], tuple[int, ...]]:
+    patterns = [(re.compile(pattern, re.DOTALL), numbers[table]) for table, pattern in by.tables.items()]
+
+    def decide(value: str) -> tuple[int, ...]:
+        return tuple(sorted(number for pattern, number in patterns if pattern.fullmatch(value)))
+
+    return decide
+
+
+def _by_name(by: FieldRoute, numbers: Mapping[str, int]) -> Callable[[str], tuple[int, ...]]:
+    allow, deny = ([re.compile(pattern, re.DOTALL) for pattern in of] for of in (by.allow, by.deny))
+
+    def decide(value: str) -> tuple[int, ...]:
+        allowed = any(of.fullmatch(value) for of in allow) and not any(of.fullmatch(value) for of in deny)
+        return (numbers[value],) if allowed and value in numbers else ()
+
+    return decide
+
+
+def _by_topic(by: TopicRoute, numbers: Mapping[str, int]) -> Callable[[str], tuple[int, ...]]:
+    patterns = [(re.compile(pattern, re.DOTALL), table) for pattern, table in by.rename.items()]
+
+    def decide(value: str) -> tuple[int, ...]:
+        name = next((table for pattern, table in patterns if pattern.fullmatch(value)), value)
+        return (numbers[name],) if name in numbers else ()
+
+    return decide
+
+
+def route_texts(value: pa.RecordBatch, path: Sequence[str], *, case_insensitive: bool = False) -> pa.StringArray:
+    """The texts that decide, of decoded fields: a text as it is, numbers and booleans as JSON writes them, else null.
+
+    Args:
+        value: The fields of the values.
+        path: Names from the root to the field.
+        case_insensitive: Whether names that differ by case only are the same field; an exact match goes first.
+    """
+    found: pa.Array = (
+        pa.StructArray.from_arrays(value.columns, fields=list(value.schema)) if value.num_columns else None
+    )
+    for name in path:
+        at = None if found is None else _index(found.type, name, case_insensitive=case_insensitive)
+        if at is None:
+            return pa.nulls(len(value), pa.string())
+        found = pc.struct_field(found, [at])
+    return _text(found)
+
+
+def _index(of: pa.DataType, name: str, *, case_insensitive: bool) -> int | None:
+    if not pa.types.is_struct(of):
+        return None
+    names = [field.name for field in of]
+    if name in names:
+        return names.index(name)
+    folded = [each.casefold() for each in names]
+    return folded.index(name.casefold()) if case_insensitive and name.casefold() in folded else None
+
+
+def _text(values: pa.Array) -> pa.StringArray:
+    if isinstance(values, pa.DictionaryArray):
+        values = values.dictionary_decode()
+    of = values.type
+    if pa.types.is_string(of) or pa.types.is_large_string(of):
+        return values.cast(pa.string())
+    if pa.types.is_integer(of) or pa.types.is_boolean(of) or pa.types.is_decimal(of):
+        return values.cast(pa.string())
+    return pa.nulls(len(values), pa.string())

@@ -1,0 +1,133 @@
+"""Decoded rows before columns, and their fit to the columns of several tables: tables of the same columns share one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.records.dead import Reason, Stage
+from frazil.records.decode import shaped_decoder
+from frazil.records.fit.fitter import Fitted
+from frazil.records.frame import Frame
+from frazil.records.json.values import JsonValues
+from frazil.records.route import route_texts
+from frazil.records.shaped import LeftOut
+from frazil.records.spec import RecordSpec
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Decoded rows before columns.
+
+    Attributes:
+        positions: int64, per row the position of its record, ascending; rows of one record share it.
+        texts: Per row what decides about its tables, null where there is nothing.
+        fit: Fits rows, ascending, to the columns of a group of tables.
+    """
+
+    positions: pa.Int64Array
+    texts: pa.StringArray
+    fit: Callable[[int, pa.Int64Array], Fitted]
+
+
+class Sheets:
+    """Makes the sheets of a pipeline's batches.
+
+    Args:
+        specs: What is wanted of the records, table by table.
+        path: Names from the root of a value to the field that routes it; None if the topic does, or nothing.
+        blocks: Whether JSON values may be parsed as blocks where that is exact.
+
+    Raises:
+        Terminal: a spec can't be met.
+    """
+
+    def __init__(self, specs: Sequence[RecordSpec], path: tuple[str, ...] | None, *, blocks: bool = True) -> None:
+        kinds, self.groups = _groups(specs)
+        self._path: Final = path
+        self._fold: Final = specs[0].field_names == "case_insensitive"
+        self._shaped: Final = (
+            [shaped_decoder(spec, blocks=blocks) for spec in kinds] if specs[0].is_shaped or specs[0].key else []
+        )
+        self._json: Final = [] if self._shaped else [JsonValues(spec, blocks=blocks) for spec in kinds]
+        self._deciding: Final = (
+            JsonValues(_deciding(specs[0], path), blocks=blocks) if path and not self._shaped else None
+        )
+
+    def of(self, records: pa.RecordBatch, present: pa.Int64Array) -> tuple[list[Sheet], dict[int, Reason], LeftOut]:
+        """Decode the values of the records at positions `present`, which have one.
+
+        Returns:
+            The rows; reasons of records that are dead as a whole; and positions of those that were left out on purpose.
+
+        Raises:
+            Retryable: a writer schema can't be had now.
+            Terminal: the registry refuses, or a transform does not fit the fields that it gets.
+        """
+        if not self._shaped:
+            return *self._json_sheets(records, present), {}
+        frames, dead, left_out, _ = self._shaped[0].frames(records, present)
+        path, fold = self._path, self._fold
+        sheets = [
+            Sheet(
+                frame.positions,
+                frame.topic if path is None else route_texts(frame.value, path, case_insensitive=fold),
+                self._fit_of(frame),
+            )
+            for frame in frames
+        ]
+        return sheets, dead, left_out
+
+    def _fit_of(self, frame: Frame) -> Callable[[int, pa.Int64Array], Fitted]:
+        return lambda group, rows: self._shaped[group].fit(frame.take(rows))
+
+    def _json_sheets(self, records: pa.RecordBatch, present: pa.Int64Array) -> tuple[list[Sheet], dict[int, Reason]]:
+        """JSON values that are rows at once: parsed for the field that decides, then for the columns of their tables."""
+        values, dead = records.column("value"), dict[int, Reason]()
+        texts = records.column("topic").take(present)
+        if self._deciding is not None:
+            block, bad = self._deciding.rows(values.take(present))
+            texts = block.rows.column(0).take(pc.index_in(pa.array(range(len(present)), pa.int64()), block.positions))
+            places = present.to_pylist()
+            dead = {places[at]: of for at, of in bad.items() if of.code.stage is Stage.DECODE}
+            good = [at for at, place in enumerate(places) if place not in dead] if dead else None
+            if good is not None:
+                kept = pa.array(good, pa.int64())
+                texts, present = texts.take(kept), present.take(kept)
+
+        def fit(group: int, rows: pa.Int64Array) -> Fitted:
+            block, bad = self._json[group].rows(values.take(present.take(rows)))
+            return Fitted(block.rows, block.positions, bad, block.unknown)
+
+        return [Sheet(present, texts, fit)] if len(present) else [], dead
+
+
+def _groups(specs: Sequence[RecordSpec]) -> tuple[list[RecordSpec], list[list[int]]]:
+    """Tables of the same columns, which are decoded together."""
+    kinds: list[RecordSpec] = []
+    groups: list[list[int]] = []
+    for number, spec in enumerate(specs):
+        plain = replace(spec, kafka_columns=None)
+        known = next((at for at, kind in enumerate(kinds) if kind == plain), None)
+        if known is None:
+            kinds.append(plain)
+            groups.append([number])
+        else:
+            groups[known].append(number)
+    return kinds, groups
+
+
+def _deciding(spec: RecordSpec, path: tuple[str, ...]) -> RecordSpec:
+    """What is read of a JSON value to route it."""
+    return RecordSpec(
+        pa.schema([pa.field("route", pa.string())]),
+        sources={"route": path},
+        duplicate_keys=spec.duplicate_keys,
+        field_names=spec.field_names,
+        casts="text",
+        kafka_columns=None,
+    )

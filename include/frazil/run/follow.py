@@ -1,0 +1,178 @@
+"""Giving the followers of a decided batch their parts: destinations at the same time, then the dead letters.
+
+Every step asks first whether it is done already, so it is safe to repeat, and when two do it at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from frazil.batch.manifest import Manifest, TablePart
+from frazil.batch.position import BatchMark
+from frazil.errors import FrazilError, Retryable, Terminal
+from frazil.iceberg.catalog import Lake
+from frazil.iceberg.commit import Change, Refused, commit
+from frazil.iceberg.holdings import BATCH_KEY, DONE_KEY, TOPICS_KEY, Held, held, landed, lookup, mark_of
+from frazil.iceberg.table import TableMetadata, missing_files
+from frazil.run.ledger_entry import ranges_json
+from frazil.run.scope import utc_now
+from frazil.run.standing import BYTES_KEY, MANIFEST_KEY, READ_KEY, SETTLES_KEY, settle_commands
+from frazil.run.tables import in_parallel
+
+_FILES_ARE_SAFE: Final = timedelta(hours=1)
+"""Age up to which no orphan removal takes a file: Iceberg's own refuses less than a day."""
+
+
+def follow_all(lake: Lake, manifest: Manifest, path: str) -> dict[str, int]:
+    """Give all followers their parts, and return the snapshots in which they became visible.
+
+    One that can't take its part holds the batch open alone: all others have theirs when this raises.
+
+    Raises:
+        Terminal: A follower can't take its part: dropped, rolled back, changed.
+        Retryable: One can't be reached now.
+    """
+    destinations = [part for part in manifest.followers if part.role == "destination"]
+    letters = [part for part in manifest.followers if part.role != "destination"]
+    snapshots: dict[str, int] = {}
+    failures: list[FrazilError] = []
+    for group in (destinations, letters):
+        for part, found in zip(group, in_parallel(lambda of: _tried(lake, manifest, of, path), group), strict=True):
+            if isinstance(found, FrazilError):
+                failures.append(found)
+            else:
+                snapshots[part.table] = found
+    if failures:
+        raise _first(failures)
+    return snapshots
+
+
+def _tried(lake: Lake, manifest: Manifest, part: TablePart, path: str) -> int | FrazilError:
+    try:
+        return follow(lake, manifest, part, path)
+    except FrazilError as failure:
+        return failure
+
+
+def _first(failures: Sequence[FrazilError]) -> FrazilError:
+    """What a person must act on goes before what another try may mend; the others are told beside it."""
+    chosen = next((of for of in failures if isinstance(of, Terminal)), failures[0])
+    for other in failures:
+        if other is not chosen:
+            chosen.add_note(f"and: {other.message}")
+    return chosen
+
+
+def follow(lake: Lake, manifest: Manifest, part: TablePart, path: str) -> int:
+    """Give one follower its part of a decided batch, and return the snapshot in which it became visible.
+
+    Raises:
+        Terminal: It can't take it: dropped, rolled back, changed.
+    """
+    key, topics_key = BATCH_KEY.format(manifest.pipeline), TOPICS_KEY.format(manifest.pipeline)
+    _refuse_missing_files(lake, manifest, part, key)
+    topics = {topics_key: json.dumps(sorted(manifest.position.topics))} if part.role == "destination" else {}
+    change = Change(
+        step="follow",
+        table=part.table,
+        files=part.files,
+        removal=part.removal,
+        summary=summary_of(manifest, path) | {key: manifest.mark.to_json()} | topics,
+        mirrored=(key, *topics),
+        fit=part.fit,
+        landed=lambda metadata: landed(metadata, key, manifest.mark, part.table),
+        check=holds_last(key, part.after, part.table, manifest),
+    )
+    return committed(lake, change, manifest)
+
+
+def _refuse_missing_files(lake: Lake, manifest: Manifest, part: TablePart, key: str) -> None:
+    """A batch that waited long may have lost staged files to somebody's orphan removal; a table must not name them."""
+    if utc_now() - datetime.fromisoformat(manifest.started_at) < _FILES_ARE_SAFE:
+        return
+    table = lake.load_table(part.table)
+    if landed(table.metadata, key, manifest.mark, part.table) is not None:
+        return
+    missing = missing_files(table, [file.path for file in part.files])
+    if missing:
+        raise Terminal(
+            f"batch {manifest.position.n} of pipeline {manifest.pipeline} is decided, but {len(missing)} of its files for"
+            f" table {part.table} are gone, for example {missing[0]}: an orphan removal took them while the batch waited",
+            next_step=settle_commands(manifest.pipeline, part.table),
+        )
+
+
+def holds_last(key: str, after: BatchMark | None, table: str, manifest: Manifest) -> Callable[[TableMetadata], None]:
+    """The check that a table holds the batch last that a manifest was made on."""
+
+    def check(metadata: TableMetadata) -> None:
+        # Whatever happened to a table that is settled, the settling batch was made for what is left of it.
+        # A ledger that closes holds the batch: if only its rows were rolled back, they are written again.
+        as_it_is = table in (manifest.settles, manifest.closing.table)
+        last = mark_of(lookup(metadata, key, table) if as_it_is else held(metadata, key, table))
+        # A rewind takes out whatever batches after the rollback landed, so a late one of them is in nobody's way.
+        is_abandoned = manifest.kind == "rewind" and last is not None and last.n < manifest.position.n
+        if last != after and not is_abandoned:
+            raise Refused(f"table {table} holds {last} last, expected {after}")
+
+    return check
+
+
+def committed(lake: Lake, change: Change, manifest: Manifest) -> int:
+    """Commit a change of a decided batch, and return its snapshot.
+
+    Raises:
+        Terminal: The table can't take it.
+        Retryable: Another run finished the batch meanwhile.
+    """
+    try:
+        return commit(lake, change)
+    except Refused as refusal:
+        _refuse_overtaken(lake, manifest, refusal)
+        raise Terminal(
+            f"batch {manifest.position.n} of pipeline {manifest.pipeline} is decided, but {refusal.message};"
+            " the pipeline waits",
+            next_step=f"undo the change of {change.table} and run again, or: "
+            + settle_commands(manifest.pipeline, change.table),
+        ) from refusal
+
+
+def _refuse_overtaken(lake: Lake, manifest: Manifest, refusal: Refused) -> None:
+    """A run that slept may find its batch finished, and expired from where it looks. Nobody has to act then."""
+    found = lookup(lake.load_table(manifest.ledger).metadata, DONE_KEY.format(manifest.pipeline), manifest.ledger)
+    done = mark_of(found) if isinstance(found, Held) else None
+    if done is not None and done.n >= manifest.position.n:
+        raise Retryable(
+            f"batch {manifest.position.n} of pipeline {manifest.pipeline} was finished by another run meanwhile, or taken back",
+            next_step="run again; it plans from where the pipeline stands now",
+        ) from refusal
+
+
+def summary_of(manifest: Manifest, path: str) -> dict[str, str]:
+    """What every snapshot of a batch says of it."""
+    counts = manifest.counts
+    summary = {
+        "frazil.pipeline": manifest.pipeline,
+        "frazil.batch": manifest.batch,
+        "frazil.run": manifest.run,
+        "frazil.kind": manifest.kind,
+        "frazil.version": manifest.version,
+        "frazil.config": manifest.config,
+        READ_KEY: str(counts.read),
+        "frazil.rows.written": str(counts.written),
+        "frazil.rows.dead": str(counts.dead),
+        "frazil.rows.filtered": str(counts.filtered),
+        BYTES_KEY: str(manifest.bytes_read),
+        MANIFEST_KEY: path,
+    }
+    optional = {
+        "frazil.complete-through": manifest.complete_through,
+        "frazil.started-by": manifest.started_by or None,
+        "frazil.reason": manifest.reason,
+        SETTLES_KEY: manifest.settles,
+        "frazil.skipped": ranges_json(manifest.skipped) if manifest.skipped else None,
+    }
+    return summary | {key: value for key, value in optional.items() if value is not None}

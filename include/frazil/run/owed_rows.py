@@ -1,0 +1,130 @@
+"""What a destination that follows lacks, and staging it again: rows of batches that it does not hold, from Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from frazil.batch.facts import Range
+from frazil.batch.letters import Place
+from frazil.batch.manifest import Manifest
+from frazil.batch.position import Position
+from frazil.batch.removal import RemovedRange, landed_after, replaced
+from frazil.batch.settle import Landing, Owed, owed, part_gone
+from frazil.iceberg.data_files import DataFileWriter
+from frazil.iceberg.ledger import read_ledger
+from frazil.iceberg.letters import open_letters
+from frazil.iceberg.table import staging_table
+from frazil.kafka.observe import observe
+from frazil.kafka.read import read_range
+from frazil.records.fan_out import FanOut
+from frazil.run.manifests import row_columns
+from frazil.run.owed import Debt, Row, batches_of, ranges_read, removed_by, topics_of
+from frazil.run.record_spec import record_specs, route_of
+from frazil.run.restage import Restaged
+from frazil.run.scope import Scope
+from frazil.run.staging import columns_of
+from frazil.run.standing import Standing
+from frazil.run.tables import Tables
+from frazil.run.unfinished import Unfinished
+
+_LANDING = ("ingest", "replay", "dead_letters")
+
+
+def rows_debt(scope: Scope, now: Standing, table: str, last: Unfinished | None) -> Debt:
+    """What a destination lacks: the rows of all batches after the one it holds, less what later ones took out.
+
+    Raises:
+        Retryable: Kafka or the catalog is not available now.
+    """
+    mark = now.followers[table]
+    after, manifests = -1 if mark is None else mark.n, last.all if last is not None else ()
+    rows = read_ledger(scope.lake, scope.pipeline.ledger_table, scope.pipeline.name)
+    landings = [*_recorded(scope, rows, table), *(_decided(scope, of, table) for _, of in manifests)]
+    position = now.position or Position(0, 0, "")
+    owing = owed(landings, after)
+    facts = observe(scope.cluster, sorted({r.topic for of in owing for r in of.ranges}), absent_ok=True)
+    parts = [(of, *part_gone(of, position, facts)) for of in owing]
+    later = [of for of in landings if of.n > after]
+    known = {name: None for of in later for name in topics_of(of)} | dict(position.topics)
+    has_places = row_columns(scope.pipeline.destination(table)) is not None
+    paths = tuple(path for path, _ in manifests)
+    return Debt(
+        letters_table=None,
+        rows_table=table,
+        letters=tuple(kept for _, kept, _ in parts if kept.ranges),
+        lost=tuple(r for _, _, lost in parts for r in lost),
+        removed=(*(landed_after(known, after) if has_places else ()), *(r for of in later for r in of.removed)),
+        expected={of.n: of.dead for of in owing},
+        incomplete=frozenset(of.n for of, _, lost in parts if lost),
+        gone=tuple(
+            f"batch {of.n} landed {of.dead} rows; a part of what it read is gone" for of, _, lost in parts if lost
+        ),
+        must_be_whole=True,
+        unfinished=paths,
+        recovers=paths,
+        marks=frozenset({table}),
+    )
+
+
+def _recorded(scope: Scope, rows: Iterable[Row], table: str) -> Iterator[Landing]:
+    for n, of in batches_of(rows).items():
+        mine, first = [row for row in of if row["table"] == table], of[0]
+        count = sum(row["rows"] for row in mine) if first["kind"] in _LANDING else 0
+        is_current = first["config"] == scope.pipeline.outcome_fingerprint
+        ranges = ranges_read(first) if count else ()
+        taken = (*removed_by(mine), *_again(ranges, first["kind"], Position.from_json(first["position"])))
+        yield Landing(n, ranges, count, first["records_filtered"], is_current, taken)
+
+
+def _again(ranges: tuple[Range, ...], kind: str, position: Position) -> tuple[RemovedRange, ...]:
+    """Rows of letters that came home are that batch's, not those of the batch that read them first."""
+    return replaced(ranges, position) if kind == "dead_letters" else ()
+
+
+def _decided(scope: Scope, manifest: Manifest, table: str) -> Landing:
+    parts = [part for part in manifest.parts if part.table == table]
+    count = sum(part.rows for part in parts) if manifest.kind in _LANDING else 0
+    ranges = manifest.ranges if count else ()
+    taken = tuple(r for part in parts for r in manifest.taken_out(part))
+    is_current = manifest.config == scope.pipeline.outcome_fingerprint
+    again = _again(ranges, manifest.kind, manifest.position)
+    return Landing(manifest.position.n, ranges, count, manifest.counts.filtered, is_current, (*taken, *again))
+
+
+def restage_rows(scope: Scope, tables: Tables, table: str, batches: tuple[Owed, ...]) -> Restaged:
+    """Stage the rows of batches again, with their numbers. Nobody can see the files. Records with a letter have no row.
+
+    Raises:
+        Retryable: Kafka or the storage is not available now.
+        Terminal: Records in the ranges are gone.
+    """
+    name = scope.pipeline.dead_letters_table
+    dead = {of.place for of in open_letters(tables.dead_letters, name, ()) if of.destination in (None, table)}
+    writer = DataFileWriter(staging_table(table, tables.destinations[table]))
+    found, problems = {}, []
+    for of in batches:
+        found[of.n] = 0
+        for rows in _rows(scope, tables, table, of, dead):
+            writer.write(rows)
+            found[of.n] += rows.num_rows
+        if of.whole and found[of.n] != of.dead:
+            problems.append(
+                f"batch {of.n} landed {of.dead} rows, its records give {found[of.n]} now: the pipeline file was edited, or"
+                " records are gone"
+            )
+        scope.report(f"batch {of.n}: {found[of.n]:,} of {of.dead:,} rows staged again")
+    missing = {of.n: max(0, of.dead - found[of.n]) if of.whole else 0 for of in batches}
+    return Restaged(writer.close(), found, missing, tuple(problems))
+
+
+def _rows(scope: Scope, tables: Tables, table: str, of: Owed, dead: set[Place]) -> Iterator[pa.RecordBatch]:
+    pipeline = scope.pipeline
+    specs = record_specs(pipeline, columns_of(pipeline, tables), scope.schemas)
+    decoder = FanOut(specs, route_of(pipeline), of.n)
+    for r in of.ranges:
+        for records in read_range(scope.cluster, r.topic, r.partition, r.start, r.end):
+            offsets = records.column("offset").to_pylist()
+            good = [Place(r.topic, r.partition, offset) not in dead for offset in offsets]
+            yield decoder.decode(records.filter(pa.array(good, pa.bool_())), only=table).rows[table]

@@ -1,0 +1,95 @@
+"""The ledger as one of several destinations sees it: what every batch made of its records in that table alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from frazil.verify.ledger import READING
+
+Row = Mapping[str, Any]
+
+_NOTHING = {f"records_{name}": 0 for name in ("read", "written", "dead", "filtered")}
+
+
+def view(rows: Iterable[Row], table: str) -> Iterator[Row]:
+    """Rows of the ledger as they would be if this destination were the only one.
+
+    What a batch sent to other tables is left out on purpose, for this one. Batches before the table was a destination, or
+    after it was named no more, gave their records up as far as it goes.
+
+    Args:
+        rows: Rows of the ledger.
+        table: Name of the destination.
+    """
+    for of, is_member in _batches(rows, table):
+        if _is_alone(of, table):
+            yield from of
+        else:
+            yield from _seen(of, table, is_member=is_member)
+
+
+def absent_from(rows: Iterable[Row], table: str) -> frozenset[int]:
+    """Numbers of the batches that did not know the destination: it was none yet, or was named no more."""
+    return frozenset(of[0]["n"] for of, is_member in _batches(rows, table) if not is_member)
+
+
+def _batches(rows: Iterable[Row], table: str) -> Iterator[tuple[list[Row], bool]]:
+    """The rows of each batch, and whether the table was a destination then."""
+    ordered = sorted(rows, key=lambda row: (row["n"], row["role"] != "destination", row["table"]))
+    is_member = False
+    for _, group in groupby(ordered, key=lambda row: row["n"]):
+        of = list(group)
+        roles = {row["role"] for row in of if row["table"] == table}
+        is_member = (is_member or "destination" in roles) and "left" not in roles
+        yield of, is_member
+
+
+def _is_alone(rows: Sequence[Row], table: str) -> bool:
+    """Whether a batch knew no other destination."""
+    others = {row["table"] for row in rows if row["role"] in ("destination", "ledger", "left")} - {table}
+    return not others and all(row.get("table_written") is None for row in rows)
+
+
+def _seen(rows: Sequence[Row], table: str, *, is_member: bool) -> Iterator[Row]:
+    mine = next((row for row in rows if row["table"] == table and row["role"] == "destination"), None)
+    letters = next((row for row in rows if row["role"] == "dead_letters"), None)
+    own = (
+        dict(mine)
+        if mine is not None
+        else {**rows[0], "table": table, "role": "destination", "rows": 0, "removed": None}
+    )
+    if rows[0]["kind"] not in READING:
+        yield own
+        if letters is not None:
+            yield letters
+        return
+    if not is_member:
+        yield own | _NOTHING | {"rows": 0, "ranges": "[]", "skipped": _joined(rows[0])}
+        return
+    if rows[0]["kind"] == "dead_letters":
+        yield _brought_home(own, rows[0])
+        return
+    alone = sum(row.get("table_dead") or 0 for row in rows)
+    whole = letters["rows"] - alone if letters is not None else 0
+    written, dead = own.get("table_written") or 0, (own.get("table_dead") or 0) + whole
+    left_out = own["records_read"] - written - dead
+    counts = {"records_written": written, "records_dead": dead, "records_filtered": left_out}
+    yield own | counts
+    if letters is not None:
+        yield {**letters, "records_read": own["records_read"], **counts, "rows": dead}
+
+
+def _brought_home(own: Row, first: Row) -> Row:
+    """Letters that came home: those of this table, and those of records as a whole."""
+    ranges = own.get("table_ranges") or first["ranges"]
+    read = sum(end - start for _, _, start, end in json.loads(ranges))
+    counts = {"records_read": read, "records_written": own["rows"], "records_dead": 0}
+    return dict(own) | counts | {"ranges": ranges, "records_filtered": read - own["rows"]}
+
+
+def _joined(row: Row) -> str:
+    """What a batch read and gave up, as given up."""
+    return json.dumps([*json.loads(row.get("ranges") or "[]"), *json.loads(row.get("skipped") or "[]")])

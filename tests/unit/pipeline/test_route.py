@@ -1,0 +1,67 @@
+"""What a pipeline file may say of several destinations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from frazil.pipeline.model import Pipeline
+from frazil.run.record_spec import record_problems, remarks
+
+
+def pipeline(tables: tuple[str, ...] = ("shop.a", "shop.b"), **more: Any) -> Pipeline:
+    destinations = [{"table": table, "columns": {"id": "long"}} for table in tables]
+    return Pipeline.model_validate(
+        {"name": "orders", "source": {"topics": ["orders"]}, "destinations": destinations} | more
+    )
+
+
+@pytest.mark.parametrize(
+    ("route", "said"),
+    [
+        ({}, "expected one of static, field and topic, found none"),
+        ({"field": {"name": "to"}, "topic": {}}, "found field and topic"),
+        ({"static": {"field": "kind", "tables": {"shop.c": ".*"}}}, "route names shop.c: not among the destinations"),
+        ({"topic": {"rename": {"events.*": "shop.c"}}}, "route names shop.c"),
+        ({"static": {"field": "kind", "tables": {"shop.a": "("}}}, "is not a regular expression"),
+        ({"static": {"field": "kind", "tables": {}}}, "at least 1 item"),
+    ],
+)
+def test_a_route_leads_nowhere(route: dict[str, Any], said: str) -> None:
+    """Said when the file is read, not when a record comes."""
+    with pytest.raises(ValidationError, match=said.replace("(", r"\(")):
+        pipeline(route=route)
+
+
+def test_two_destinations_are_one_table() -> None:
+    """A table named twice would get every record twice."""
+    with pytest.raises(ValidationError, match="must be 4 tables"):
+        pipeline(("shop.a", "shop.a"))
+
+
+def test_every_record_goes_to_each_unnoticed() -> None:
+    """Several destinations without a route are rarely meant; one, or several with a route, need no warning."""
+    assert "every record goes to each of 2 destinations" in remarks(pipeline())[0]
+    assert not remarks(pipeline(("shop.a",)))
+    assert not remarks(pipeline(route={"topic": {}}))
+
+
+def test_an_edit_that_changes_nothing_changes_the_fingerprint() -> None:
+    """Files without a route keep theirs; a route decides outcomes, so it has another one."""
+    alone = pipeline(("shop.a",))
+    assert alone.outcome_fingerprint == pipeline(("shop.a",), owner="ann").outcome_fingerprint
+    assert alone.outcome_fingerprint != pipeline(("shop.a",), route={"topic": {}}).outcome_fingerprint
+
+
+def test_a_field_is_lost_before_it_routes() -> None:
+    """With transforms nothing says which field of a JSON value decides, unless the file declares the fields."""
+    steps = [{"type": "ReplaceField", "exclude": ["x"]}]
+    route = {"static": {"field": "kind", "tables": {"shop.a": "a"}}}
+    assert any(
+        "value.fields" in of or "must be declared" in of
+        for of in record_problems(pipeline(transforms=steps, route=route))
+    )
+    fields = {"fields": {"id": "long", "kind": "string"}}
+    assert not record_problems(pipeline(transforms=steps, route=route, value=fields))
