@@ -7,7 +7,8 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tests.operations import lake
+from frazil.iceberg.holdings import CLOSING_KEY
+from tests.operations import LEDGER, lake, send
 
 TABLES = ("shop.orders", "shop.refunds", "shop.audit")
 
@@ -43,6 +44,17 @@ def record(number: int) -> bytes:
     kind = "nothing" if number % 7 == 6 else ("order", "refund", "note")[number % 3]
     of: object = f"x{number}" if number % 5 == 4 else number
     return json.dumps({"id": of, "name": f"n{number}", "kind": kind}).encode()
+
+
+def fill(shop: Any, numbers: range) -> None:
+    """Send the records of these numbers."""
+    send(shop, {0: [record(number) for number in numbers]})
+
+
+def closing(shop: Any) -> str:
+    """Name of the table whose commit decides."""
+    found: str = lake(shop).load_table(LEDGER).metadata.properties[CLOSING_KEY.format("orders")]
+    return found
 
 
 def expected(numbers: Sequence[int]) -> tuple[dict[str, list[int]], list[tuple[int, str | None]]]:

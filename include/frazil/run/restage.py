@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from frazil.batch.facts import Range, StagedFile, TopicPartition
 from frazil.batch.settle import Owed, verdict
-from frazil.errors import Retryable
+from frazil.errors import Retryable, Terminal
 from frazil.iceberg.data_files import DataFileWriter
 from frazil.iceberg.landed import offsets_of_batch
 from frazil.iceberg.schema import arrow_columns
@@ -57,8 +57,9 @@ def restage(scope: Scope, tables: Tables, batches: tuple[Owed, ...]) -> Restaged
 
     Raises:
         Retryable: Kafka or the storage is not available now.
-        Terminal: Records in the ranges are gone.
+        Terminal: Records in the ranges are gone, or it can't be told which destination a letter was of.
     """
+    _refuse_several(scope, batches)
     writer = DataFileWriter(staging_table(scope.pipeline.dead_letters_table, tables.dead_letters))
     payload = scope.pipeline.dead_letters.payload
     letters, missing = {}, {}
@@ -75,6 +76,18 @@ def restage(scope: Scope, tables: Tables, batches: tuple[Owed, ...]) -> Restaged
         problems += [decided.problem] if decided.problem else []
         scope.report(f"batch {of.n}: {letters[of.n]:,} of {of.dead:,} dead letters staged again")
     return Restaged(writer.close(), letters, missing, tuple(problems))
+
+
+def _refuse_several(scope: Scope, batches: tuple[Owed, ...]) -> None:
+    """With several destinations a record may be a letter for one and a row of another; its rows don't tell which."""
+    pipeline, letters = scope.pipeline, sum(of.dead for of in batches)
+    if len(pipeline.destinations) > 1 and letters:
+        raise Terminal(
+            f"pipeline {pipeline.name}: {letters:,} dead letters are lost, and with {len(pipeline.destinations)}"
+            " destinations they can't be staged again: which record was one, and for which table, isn't known",
+            next_step=f"restore {pipeline.dead_letters_table}, or give them up: frazil settle {pipeline.name} --table"
+            f" {pipeline.dead_letters_table} --abandon --reason …",
+        )
 
 
 def _write_dead(found: Iterator[_Split], writer: DataFileWriter, n: int, payload: Payload) -> tuple[int, int]:

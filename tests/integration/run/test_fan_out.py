@@ -8,22 +8,22 @@ from typing import Any
 import pytest
 
 from frazil.errors import Terminal
-from frazil.iceberg.holdings import CLOSING_KEY
-from tests.fan_out import TABLES, expected, fanned_out, file_of, outcomes, record
+from tests.fan_out import TABLES, closing, expected, fanned_out, file_of, fill, outcomes
 from tests.integration.run.conftest import At
-from tests.operations import LEDGER, Killed, assert_clean, lake, ledger, replay, reset, roll_back, send, settle
+from tests.operations import (
+    LEDGER,
+    Killed,
+    assert_clean,
+    lake,
+    ledger,
+    replay,
+    reset,
+    send,
+    settle,
+)
 
 MakeShop = Callable[..., Any]
 NUMBERS = range(20)
-
-
-def fill(shop: Any, numbers: range) -> None:
-    send(shop, {0: [record(number) for number in numbers]})
-
-
-def closing(shop: Any) -> str:
-    found: str = lake(shop).load_table(LEDGER).metadata.properties[CLOSING_KEY.format("orders")]
-    return found
 
 
 def test_records_miss_a_table(shop: MakeShop) -> None:
@@ -179,78 +179,6 @@ def test_a_table_that_cant_take_its_files_holds_up_the_others(shop: MakeShop, at
 def _change(shop: Any, table: str) -> None:
     with lake(shop).load_table(table).update_spec() as update:
         update.add_identity("id")
-
-
-@pytest.mark.parametrize("restage", [True, False])
-def test_a_follower_that_was_rolled_back_goes_unnoticed(shop: MakeShop, restage: bool) -> None:
-    """It is refused by name; a settle lands what it lost again, or gives it up, on record."""
-    orders = fanned_out(shop)
-    for first in (0, 10):
-        fill(orders, range(first, first + 10))
-        orders.run()
-    roll_back(orders, "shop.audit")
-    with pytest.raises(Terminal, match=r"table shop\.audit was rolled back"):
-        orders.run()
-
-    done = settle(orders, "shop.audit", restage=restage, abandon=not restage)
-
-    rows, letters = expected(NUMBERS)
-    lost = [of for of in rows["shop.audit"] if of >= 10]
-    assert done is not None
-    assert (done.restaged, done.abandoned) == ((len(lost), 0) if restage else (0, len(lost)))
-    kept = rows if restage else {**rows, "shop.audit": [of for of in rows["shop.audit"] if of < 10]}
-    assert outcomes(orders) == (kept, letters)
-    assert orders.run().batches == 0
-    assert_clean(orders)
-
-
-def test_a_rolled_back_ledger_lands_everything_twice(shop: MakeShop) -> None:
-    """A ledger that closes is not followed backwards: refused, until it is restored, or reset takes all rows out."""
-    orders = fanned_out(shop)
-    fill(orders, NUMBERS)
-    orders.run()
-    roll_back(orders, LEDGER, by=2)
-    with pytest.raises(Terminal, match="reset orders --to earliest"):
-        orders.run()
-
-    reset(orders, "earliest")
-    orders.run()
-
-    assert outcomes(orders) == expected(NUMBERS)
-
-
-def test_a_lost_ledger_lands_everything_twice(shop: MakeShop) -> None:
-    """The position went with the ledger: a reset takes out what comes again."""
-    orders = fanned_out(shop)
-    fill(orders, NUMBERS)
-    orders.run()
-    lake(orders)._catalog.drop_table(LEDGER)
-    with pytest.raises(Terminal, match="reset orders --to earliest"):
-        orders.run()
-
-    reset(orders, "earliest")
-    orders.run()
-
-    assert outcomes(orders) == expected(NUMBERS)
-
-
-def test_a_rolled_back_closing_destination_doubles_the_followers(shop: MakeShop) -> None:
-    """Followers were not rolled back: what comes again is taken out of them first."""
-    orders = shop(partitions=1)
-    one = orders.with_pipeline(
-        file_of(orders, ("shop.orders",), "route: {static: {field: kind, tables: {shop.orders: order}}}")
-    )
-    one.run()
-    several = one.with_pipeline(file_of(orders))
-    for first in (0, 10):
-        fill(several, range(first, first + 10))
-        several.run()
-    roll_back(several, "shop.orders")
-
-    several.run()
-
-    assert outcomes(several) == expected(NUMBERS)
-    assert_clean(several)
 
 
 def test_a_replay_or_a_reset_doubles_a_table(shop: MakeShop) -> None:

@@ -1,0 +1,114 @@
+"""Several destinations after somebody took back a table, or lost it: nothing lands twice, nothing is guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from frazil.errors import Terminal
+from tests.fan_out import expected, fanned_out, file_of, fill, outcomes
+from tests.operations import (
+    LEDGER,
+    LETTERS,
+    assert_clean,
+    drop,
+    lake,
+    reset,
+    roll_back,
+    settle,
+)
+
+MakeShop = Callable[..., Any]
+NUMBERS = range(20)
+
+
+@pytest.mark.parametrize("restage", [True, False])
+def test_a_follower_that_was_rolled_back_goes_unnoticed(shop: MakeShop, restage: bool) -> None:
+    """It is refused by name; a settle lands what it lost again, or gives it up, on record."""
+    orders = fanned_out(shop)
+    for first in (0, 10):
+        fill(orders, range(first, first + 10))
+        orders.run()
+    roll_back(orders, "shop.audit")
+    with pytest.raises(Terminal, match=r"table shop\.audit was rolled back"):
+        orders.run()
+
+    done = settle(orders, "shop.audit", restage=restage, abandon=not restage)
+
+    rows, letters = expected(NUMBERS)
+    lost = [of for of in rows["shop.audit"] if of >= 10]
+    assert done is not None
+    assert (done.restaged, done.abandoned) == ((len(lost), 0) if restage else (0, len(lost)))
+    kept = rows if restage else {**rows, "shop.audit": [of for of in rows["shop.audit"] if of < 10]}
+    assert outcomes(orders) == (kept, letters)
+    assert orders.run().batches == 0
+    assert_clean(orders)
+
+
+def test_a_rolled_back_ledger_lands_everything_twice(shop: MakeShop) -> None:
+    """A ledger that closes is not followed backwards: refused, until it is restored, or reset takes all rows out."""
+    orders = fanned_out(shop)
+    fill(orders, NUMBERS)
+    orders.run()
+    roll_back(orders, LEDGER, by=2)
+    with pytest.raises(Terminal, match="reset orders --to earliest"):
+        orders.run()
+
+    reset(orders, "earliest")
+    orders.run()
+
+    assert outcomes(orders) == expected(NUMBERS)
+
+
+def test_a_lost_ledger_lands_everything_twice(shop: MakeShop) -> None:
+    """The position went with the ledger: a reset takes out what comes again."""
+    orders = fanned_out(shop)
+    fill(orders, NUMBERS)
+    orders.run()
+    lake(orders)._catalog.drop_table(LEDGER)
+    with pytest.raises(Terminal, match="reset orders --to earliest"):
+        orders.run()
+
+    reset(orders, "earliest")
+    orders.run()
+
+    assert outcomes(orders) == expected(NUMBERS)
+
+
+def test_a_rolled_back_closing_destination_doubles_the_followers(shop: MakeShop) -> None:
+    """Followers were not rolled back: what comes again is taken out of them first."""
+    orders = shop(partitions=1)
+    one = orders.with_pipeline(
+        file_of(orders, ("shop.orders",), "route: {static: {field: kind, tables: {shop.orders: order}}}")
+    )
+    one.run()
+    several = one.with_pipeline(file_of(orders))
+    for first in (0, 10):
+        fill(several, range(first, first + 10))
+        several.run()
+    roll_back(several, "shop.orders")
+
+    several.run()
+
+    assert outcomes(several) == expected(NUMBERS)
+    assert_clean(several)
+
+
+def test_lost_letters_of_several_tables_are_guessed(shop: MakeShop) -> None:
+    """Nobody can tell which table a lost letter was of: staging again is refused, giving up is on record."""
+    orders = fanned_out(shop)
+    fill(orders, range(10))
+    orders.run()
+    drop(orders, LETTERS)
+    with pytest.raises(Terminal, match="dead letters are lost, and with 3 destinations") as refused:
+        settle(orders, LETTERS)
+
+    settle(orders, LETTERS, restage=False, abandon=True)
+    fill(orders, range(10, 20))
+    orders.run()
+
+    rows, letters = expected(NUMBERS)
+    assert "--abandon" in str(refused.value.next_step)
+    assert outcomes(orders) == (rows, [of for of in letters if of[0] >= 10])
