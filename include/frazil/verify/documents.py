@@ -59,8 +59,20 @@ def decoder_of(*, once: bool, any_case: bool) -> json.JSONDecoder:
     return LATEST_LAST if any_case else LAST_COUNTS
 
 
-def document_of(raw: bytes, decoder: json.JSONDecoder = LAST_COUNTS) -> dict[str, Any]:
+def object_of(raw: bytes, decoder: json.JSONDecoder = LAST_COUNTS) -> dict[str, Any]:
     """The one JSON object that a value is.
+
+    Raises:
+        Unfit: It is none.
+    """
+    document = document_of(raw, decoder)
+    if not isinstance(document, dict):
+        raise Unfit("not a JSON object")
+    return document
+
+
+def document_of(raw: bytes, decoder: json.JSONDecoder = LAST_COUNTS) -> Any:
+    """The one JSON value that a value is, of whatever kind.
 
     Raises:
         Unfit: It is none.
@@ -69,14 +81,11 @@ def document_of(raw: bytes, decoder: json.JSONDecoder = LAST_COUNTS) -> dict[str
         text = raw.decode("utf-8-sig")
         if text.count("[") + text.count("{") > MAX_DEPTH and _depth(text) > MAX_DEPTH:
             raise Unfit(f"nested deeper than {MAX_DEPTH} levels")
-        document = decoder.decode(text)
+        return decoder.decode(text)
     except UnicodeDecodeError as error:
         raise Unfit("not UTF-8") from error
     except json.JSONDecodeError as error:
         raise Unfit("not one JSON document") from error
-    if not isinstance(document, dict):
-        raise Unfit("not a JSON object")
-    return document
 
 
 def _depth(text: str) -> int:

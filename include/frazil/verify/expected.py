@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from frazil.pipeline.model import Column, Value
-from frazil.verify.documents import decoder_of, document_of
+from frazil.verify.documents import decoder_of, document_of, object_of, storable
 from frazil.verify.figures import Unfit
 from frazil.verify.readers import Read, reader
 from frazil.verify.takers import Document, Take, Takers, options_of
@@ -42,6 +42,7 @@ class Expectation:
         any_case = value.field_names == "case_insensitive"
         self._decoder = decoder_of(once=value.duplicate_keys == "dead_letter", any_case=any_case)
         self._lenient = decoder_of(once=False, any_case=any_case)
+        self._is_whole = all(column.source == () for column in columns.values())
         self._takers = None if _is_plain(columns, value) else Takers(columns, value)
         self._columns = [
             (name, column.required, reader(column.parsed, options_of(column, value)))
@@ -51,7 +52,9 @@ class Expectation:
     def row(self, raw: bytes) -> tuple[Any, ...] | Bad:
         """The canonical values of the row that this record must be, or why it must be a dead letter."""
         try:
-            whole = document_of(raw, self._decoder)
+            if self._is_whole:
+                return (storable(document_of(raw, self._decoder)),) * len(self._declared)
+            whole = object_of(raw, self._decoder)
             if self._takers is None:
                 return tuple([_cell(whole.get(name), required, read) for name, required, read in self._columns])
             document = self._takers.document(whole)
@@ -65,7 +68,9 @@ class Expectation:
         Options of this file that refuse a value are not looked at.
         """
         try:
-            document = self._of_any_file.document(document_of(raw, self._lenient))
+            if self._is_whole:
+                return (storable(document_of(raw, self._lenient)),) * len(self._declared)
+            document = self._of_any_file.document(object_of(raw, self._lenient))
         except Unfit as unfit:
             return Bad(str(unfit))
         return tuple(_tolerant(document, take) for take in self._of_any_file.takes)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.route import Route
-from frazil.verify.documents import EACH_ONCE, LAST_COUNTS, document_of
+from frazil.verify.documents import EACH_ONCE, LAST_COUNTS, object_of
 from frazil.verify.figures import Figure, Unfit
 
 Meant = Literal["here", "elsewhere", "nowhere"]
@@ -35,7 +35,7 @@ def where_to(pipeline: Pipeline, table: str) -> WhereTo | None:
                 route.static.field if route.static is not None else route.field.name if route.field is not None else ""
             )
             try:
-                text = _text(document_of(raw, decoder), path.split("."), folds=folds)
+                text = _text(object_of(raw, decoder), path.split("."), folds=folds)
             except Unfit:
                 return "here"
             found = set() if text is None else _by_field(route, text)

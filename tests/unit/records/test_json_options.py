@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -92,6 +93,8 @@ FOLDED_ONCE = RecordSpec(AB, field_names="case_insensitive", duplicate_keys="dea
 CAST = RecordSpec(AB, casts="text")
 COUNTED = RecordSpec(pa.schema([pa.field("at", WALL)]), units={"at": "ms"}, casts="text")
 WHOLE = RecordSpec(AB, sources={"more": ()}, unknown_fields="fail")
+ONLY_WHOLE = RecordSpec(pa.schema([AB.field("more")]), sources={"more": ()})
+ONLY_WHOLE_ONCE = replace(ONLY_WHOLE, duplicate_keys="dead_letter")
 STRUCT = RecordSpec(pa.schema([pa.field("s", pa.struct([("A", I64)]))]), field_names="case_insensitive")
 
 
@@ -136,6 +139,12 @@ STRUCT = RecordSpec(pa.schema([pa.field("s", pa.struct([("A", I64)]))]), field_n
         (WHOLE, rb'{"z":"\ud800"}', {"a": None, "more": '{"z":"\\ud800"}'}),
         (WHOLE, b"{}", {"a": None, "more": "{}"}),
         (WHOLE, b"[1]", "NOT_AN_OBJECT"),
+        (ONLY_WHOLE, b' [ 1.50 , {"a" : null} ]', '[1.50,{"a":null}]'),
+        (ONLY_WHOLE, b'"text"', '"text"'),
+        (ONLY_WHOLE, b"null", "null"),
+        (ONLY_WHOLE, b"1 2", "INVALID_JSON"),
+        (ONLY_WHOLE, b'{"a":1,"a":2}', '{"a":2}'),
+        (ONLY_WHOLE_ONCE, b'[{"a":1,"a":2}]', "DUPLICATE_KEY"),
     ],
 )  # fmt: skip
 def test_policy_decides_as_documented(spec: RecordSpec, value: bytes, expected: object) -> None:

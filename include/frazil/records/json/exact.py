@@ -54,17 +54,26 @@ def parse_object(raw: bytes, *, repeated_keys: bool = True, in_order: bool = Fal
         in_order: Whether a field that is named twice stands where it was named last, not first.
 
     Raises:
-        Rejection: EMPTY_VALUE, INVALID_UTF8, TOO_DEEP, INVALID_JSON, NOT_AN_OBJECT or DUPLICATE_KEY.
+        Rejection: NOT_AN_OBJECT, or as `parse_document`.
     """
-    if not raw:
-        raise Rejection(DeadCode.EMPTY_VALUE, "expected a JSON object, found a value of 0 bytes")
-    text = _text(raw)
-    _check_depth(text)
-    decoder = _IN_ORDER if in_order else _DECODER
-    document = _parse(decoder if repeated_keys else _STRICT, text)
+    document = parse_document(raw, repeated_keys=repeated_keys, in_order=in_order)
     if not isinstance(document, dict):
         raise Rejection(DeadCode.NOT_AN_OBJECT, f"expected a JSON object, found {describe(document)}")
     return document
+
+
+def parse_document(raw: bytes, *, repeated_keys: bool = True, in_order: bool = False) -> JsonValue:
+    """Return the one JSON value that `raw` holds, of whatever kind; arguments as of `parse_object`.
+
+    Raises:
+        Rejection: EMPTY_VALUE, INVALID_UTF8, TOO_DEEP, INVALID_JSON or DUPLICATE_KEY.
+    """
+    if not raw:
+        raise Rejection(DeadCode.EMPTY_VALUE, "expected a JSON document, found a value of 0 bytes")
+    text = _text(raw)
+    _check_depth(text)
+    decoder = _IN_ORDER if in_order else _DECODER
+    return _parse(decoder if repeated_keys else _STRICT, text)
 
 
 def _text(raw: bytes) -> str:

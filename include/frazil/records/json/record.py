@@ -14,7 +14,7 @@ from frazil.errors import Terminal
 from frazil.records.dead import DeadCode, Rejection
 from frazil.records.json.convert import wrong_type
 from frazil.records.json.convert_nested import converter, missing, storage_type
-from frazil.records.json.exact import parse_object
+from frazil.records.json.exact import parse_document, parse_object
 from frazil.records.json.names import folded
 from frazil.records.json.number import Number
 from frazil.records.json.text import JsonValue, describe, document
@@ -132,6 +132,7 @@ class ExactDecoder:
         self._fold: Final = spec.fold
         self._taken: Final = frozenset(self._sought(column.steps[0]) for column in specs if column.steps)
         self._checks: Final = not spec.whole_columns
+        self._takes_any: Final = len(spec.whole_columns) == len(spec.columns)
         self._ignores: Final = spec.unknown_fields == "ignore"
         self._fails: Final = spec.unknown_fields == "fail"
         if (rescued := spec.rescues) is not None:
@@ -152,6 +153,9 @@ class ExactDecoder:
         Raises:
             Rejection: the record can't become a row.
         """
+        if self._takes_any:
+            text = document(parse_document(raw, repeated_keys=self._repeated_keys, in_order=self._fold is not None))
+            return [text] * len(self._columns), ()
         whole = parse_object(raw, repeated_keys=self._repeated_keys, in_order=self._fold is not None)
         fields = whole if self._fold is None else folded(whole, self._taken, self._fold)
         if self._fails and (unknown := self._unknown(whole)):
