@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from json.encoder import encode_basestring_ascii
 from typing import Final
 
 NAMES_SHOWN: Final = 20
@@ -30,9 +31,10 @@ class UnknownFields:
 
     @classmethod
     def counted(cls, records: int, names: Mapping[str, int]) -> UnknownFields:
-        """Return counts with as many names as are kept, none longer than is shown."""
+        """Return counts with as many names as are kept, none longer than is shown, control characters escaped."""
         cut: Counter[str] = Counter()
-        for name, count in names.items():
+        for raw, count in names.items():
+            name = raw if raw.isprintable() else encode_basestring_ascii(raw)[1:-1]
             cut[name if len(name) <= _NAME_CHARACTERS else f"{name[:_NAME_CHARACTERS]}…"] += count
         return cls(records, _most_frequent(cut, _NAMES_KEPT))
 

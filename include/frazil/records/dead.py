@@ -218,6 +218,10 @@ class DeadCode(StrEnum):
     )
 
 
+_STEP_SHOWN: Final = 80
+"""Characters of one step of a path: a name may be as long as a record."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reason:
     """Why one record can't become a row.
@@ -234,8 +238,9 @@ class Reason:
 
     def within(self, step: str) -> Reason:
         """Return the reason seen from one level further out, behind a field name or `[index]`."""
+        shown = step if len(step) <= _STEP_SHOWN else f"{step[:_STEP_SHOWN]}…"
         joint = "." if self.path and not self.path.startswith("[") else ""
-        return Reason(self.code, self.message, f"{step}{joint}{self.path}")
+        return Reason(self.code, self.message, f"{shown}{joint}{self.path}")
 
 
 class Rejection(Exception):

@@ -125,11 +125,7 @@ class ShapedDecoder:
         return [frame for frame in done if len(frame)], filtered
 
     def fit(self, frame: Frame) -> Fitted:
-        """Fit fields to the columns.
-
-        Raises:
-            Terminal: a name fits several fields.
-        """
+        """Fit fields to the columns."""
         return self._fitted(frame.value, frame.key, len(frame))
 
     def _fitted(self, value: pa.RecordBatch, key: pa.RecordBatch | None, size: int) -> Fitted:

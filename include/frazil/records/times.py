@@ -129,7 +129,7 @@ def utc_micros(text: str) -> int:
     wall, offset = _timestamp(text)
     instant = wall - offset
     if not FIRST <= instant < END:
-        raise Rejection(DeadCode.OUT_OF_RANGE, f'expected years 0001 to 9999 in UTC, found text "{text}"')
+        raise Rejection(DeadCode.OUT_OF_RANGE, f"expected years 0001 to 9999 in UTC, found {describe(text)}")
     return instant
 
 

@@ -203,3 +203,18 @@ def test_struct_fields_that_differ_in_case_can_not_be_folded() -> None:
     twice = pa.schema([pa.field("s", pa.struct([("a", I64), ("A", I64)]))])
     with pytest.raises(Terminal, match="differ in case only"):
         Decoder(RecordSpec(twice, field_names="case_insensitive"), 1)
+
+
+@pytest.mark.parametrize(
+    ("spec", "value"),
+    [
+        (RecordSpec(pa.schema([pa.field("x", INSTANT)])), b'{"x":"0001-01-01T00:00:00.%s+02:00"}' % (b"0" * 100_000)),
+        (RecordSpec(pa.schema([pa.field("x", I64)]), unknown_fields="fail"), b'{"%s":1}' % (b"n" * 100_000)),
+    ],
+    ids=["a time", "a name"],
+)
+def test_a_letter_repeats_the_payload(spec: RecordSpec, value: bytes) -> None:
+    """Message and path quote some characters, however long the text or the name is."""
+    letter = decode_both(spec, kafka_batch([value])).dead.to_pylist()[0]
+
+    assert len(letter["message"]) + len(letter["path"]) < 400

@@ -115,7 +115,7 @@ def column_plan(spec: ColumnSpec, field: pa.Field, schema: pa.Schema, rules: Fit
     """Plan a column for records of a schema.
 
     Raises:
-        Terminal: a step fits several fields, or the default does not fit.
+        Terminal: the default does not fit.
     """
     wanted = field.with_nullable(field.nullable and not spec.required)
     places, source, blocked = _locate(spec.steps, schema, rules)

@@ -100,19 +100,11 @@ class Fitter:
         self._plan(pa.schema([]))  # a default that does not fit is told now
 
     def check(self, schema: pa.Schema) -> list[str]:
-        """Return, for values of `schema`, each column that none of them could ever fill, and why.
-
-        Raises:
-            Terminal: a name fits several fields.
-        """
+        """Return, for values of `schema`, each column that none of them could ever fill, and why."""
         return [problem for column in self._plan(schema).columns for problem in column.problems]
 
     def fit(self, value: pa.RecordBatch) -> Fitted:
-        """Fit rows to the columns. No value makes this fail.
-
-        Raises:
-            Terminal: a name fits several fields.
-        """
+        """Fit rows to the columns. No value makes this fail."""
         plan = self._plan(value.schema)
         dead: Dead = {}
         if self._unknown == "fail":

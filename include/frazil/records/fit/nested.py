@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from frazil.errors import Terminal
 from frazil.records.dead import DeadCode, Rejection
 from frazil.records.fit.scalar import Exact, FitRules, refuse, scalar_exact
 from frazil.records.fit.source import NESTED, Kind, kind_of, plain_type
@@ -30,21 +29,14 @@ class _Member(NamedTuple):
 
 
 def matching(name: str, names: Sequence[str], *, case_insensitive: bool) -> int | None:
-    """Return where `name` is among `names`, or None.
+    """Return where `name` is among `names`, or None. Of several the exact one counts, else the last.
 
-    Raises:
-        Terminal: several fields fit equally well.
+    The names come with the data: whatever they are, it is no reason to stop.
     """
     found = [at for at, other in enumerate(names) if other == name]
     if not found and case_insensitive:
         found = [at for at, other in enumerate(names) if other.casefold() == name.casefold()]
-    if len(found) > 1:
-        listed = ", ".join(names[at] for at in found)
-        raise Terminal(
-            f"field {name} is ambiguous: found {listed}",
-            next_step="rename one of them by a transform, or match names exactly",
-        )
-    return found[0] if found else None
+    return found[-1] if found else None
 
 
 class ExactPlan:
@@ -142,7 +134,7 @@ def _step(step: str, convert: Exact, value: Any) -> object:
 def unknown(names: list[str]) -> Rejection:
     """Return the verdict on fields that nothing takes."""
     message = f"expected a column for each field, found fields named {describe(', '.join(names))}"
-    return Rejection(DeadCode.UNKNOWN_FIELD, message, names[0])
+    return Rejection(DeadCode.UNKNOWN_FIELD, message).within(names[0])
 
 
 def _struct(members: list[_Member], others: list[tuple[int, str]], value: tuple[Any, ...]) -> object:

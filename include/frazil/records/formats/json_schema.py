@@ -132,11 +132,20 @@ def _check(validator: Validator, quick: Check | None, document: JsonValue) -> No
         with localcontext(_EXACT):
             error = next(validator.iter_errors(_plain(document)), None)
     except RecursionError as e:
-        raise Rejection(DeadCode.TOO_DEEP, "expected a value that can be validated, found too many levels") from e
+        raise _too_deep() from e
     except _NO_VERDICT as e:
         raise unusable(f"{type(e).__name__}: {e}") from e
+    except BaseException as e:
+        # The validator's maps are of a native library: where the stack ends inside of one, it panics.
+        if type(e).__name__ != "PanicException":
+            raise
+        raise _too_deep() from e
     if error is not None:
         raise _violation(error, document)
+
+
+def _too_deep() -> Rejection:
+    return Rejection(DeadCode.TOO_DEEP, "expected a value that can be validated, found too many levels")
 
 
 def _violation(error: ValidationError, document: JsonValue) -> Rejection:
@@ -156,10 +165,10 @@ def _described(document: JsonValue, steps: Iterable[str | int]) -> str:
 
 
 def _path(steps: Iterable[str | int]) -> str:
-    text = ""
-    for step in steps:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
-    return text
+    at = Rejection(DeadCode.SCHEMA_VIOLATION, "")
+    for step in reversed(list(steps)):
+        at = at.within(f"[{step}]" if isinstance(step, int) else step)
+    return at.reason.path
 
 
 def _plain(value: JsonValue) -> Any:

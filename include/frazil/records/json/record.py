@@ -184,7 +184,7 @@ class ExactDecoder:
 def _unknown_field(names: list[str]) -> Rejection:
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     message = f"expected a column for each field, found field {describe(names[0])}{more}"
-    return Rejection(DeadCode.UNKNOWN_FIELD, message, names[0])
+    return Rejection(DeadCode.UNKNOWN_FIELD, message).within(names[0])
 
 
 def _from_root(verdict: Rejection, steps: tuple[str, ...]) -> Rejection:

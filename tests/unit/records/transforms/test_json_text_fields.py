@@ -26,7 +26,7 @@ MAPS = [
     ("text", '{"a": "é\\n"}', [("a", "é\n")]),
     ("nested", '{"a": {"b": [1.0, null]}}', [("a", '{"b":[1.0,null]}')]),
     ("list", "[1]", "expected a JSON object, found list [1] (NOT_AN_OBJECT)"),
-    ("empty text", "", "expected a JSON object, found a value of 0 bytes (EMPTY_VALUE)"),
+    ("empty text", "", "expected a JSON document, found a value of 0 bytes (EMPTY_VALUE)"),
     ("half a character", r'{"a": "\ud800"}', r"expected text, found half a surrogate pair: \ud800 (LONE_SURROGATE)"),
     (
         "half a character as name",
