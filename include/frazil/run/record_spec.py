@@ -19,7 +19,7 @@ from frazil.pipeline.types import parse_type
 from frazil.pipeline.value import Decoding
 from frazil.records.decode import Decoder
 from frazil.records.formats.catalogue import JSON, SCALARS, FormatSpec, open_format
-from frazil.records.formats.port import BARE, SchemaSource, WriterSchema
+from frazil.records.formats.port import BARE, SchemaSource, WriterSchema, port_type
 from frazil.records.formats.scalar import scalar_type
 from frazil.records.frame import Transform
 from frazil.records.route import FieldRoute, Route, StaticRoute, TopicRoute
@@ -164,12 +164,12 @@ def _format(half: Decoding, schemas: Schemas) -> FormatSpec:
 def _fields(half: Decoding, columns: pa.Schema) -> pa.Schema:
     """What a JSON object holds before transforms: all of it optional, since the columns decide what must be there."""
     if not isinstance(half.fields, dict):
-        return pa.schema([column.with_nullable(nullable=True) for column in columns])
+        return pa.schema([column.with_type(port_type(column.type)).with_nullable(nullable=True) for column in columns])
     return pa.schema([pa.field(name, _arrow(of)) for name, of in half.fields.items()])
 
 
 def _arrow(text: str) -> pa.DataType:
-    return arrow_type(parse_type(text))
+    return port_type(arrow_type(parse_type(text)))
 
 
 def _transform(step: Step) -> Transform:
