@@ -140,3 +140,7 @@ class Step(Model):
     def options(self) -> dict[str, Any]:
         """What the transform is made with, by the names of its attributes."""
         return self.model_dump(exclude={"type", "when"})
+
+    def key_of(self, option: str) -> str:
+        """The key under which a file has an option; `topic.field` rather than `topic_field`."""
+        return type(self).model_fields[option].alias or option

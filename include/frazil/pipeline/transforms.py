@@ -40,6 +40,10 @@ class OwnTransform(Step):
         """What the transform is made with, by the names of its arguments."""
         return dict(self.arguments)
 
+    def key_of(self, option: str) -> str:
+        """The key under which a file has an option."""
+        return f"options.{option}"
+
 
 KINDS: dict[str, type[Step]] = {
     of.__name__: of

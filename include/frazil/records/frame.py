@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -85,4 +85,29 @@ class Transform(Protocol):
         Raises:
             Terminal: The fields of the frame don't have what the transform is declared on (a wrong type, say): a fault of
                 the pipeline file, not of a record.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """What a transform is declared on and does not find in any record.
+
+    Attributes:
+        option: The option that asks for it, by the name of its attribute; empty if the transform itself does.
+        message: What is asked for, and what is there.
+    """
+
+    option: str
+    message: str
+
+
+@runtime_checkable
+class Checked(Protocol):
+    """A transform that can say before any record is read what it won't find. What it makes depends on fields, not values."""
+
+    def lacks(self, frame: Frame) -> Iterable[Lack]:
+        """Say which fields that the transform needs are not there.
+
+        Args:
+            frame: One row of nulls, which has the fields that all records have here; only they count.
         """

@@ -16,10 +16,10 @@ from frazil.records.fit.nested import unknown
 from frazil.records.formats.port import Decoded, Shaped
 from frazil.records.frame import Frame, Transform
 from frazil.records.halves import Half
-from frazil.records.kafka import KAFKA_SCHEMA
 from frazil.records.keys import DecodedKeys, KeyColumns, KeyDecoder
 from frazil.records.outcome import FilterReason
 from frazil.records.positions import at
+from frazil.records.sample import sample
 from frazil.records.spec import RecordSpec
 from frazil.records.transforms.chain import chain
 from frazil.records.unknown import UnknownAt
@@ -150,9 +150,7 @@ class ShapedDecoder:
         """
         if shape is None:
             return [] if self._transforms else self._key_problems(key_shape)
-        records = pa.RecordBatch.from_arrays([_sample(field) for field in KAFKA_SCHEMA], schema=KAFKA_SCHEMA)
-        key = None if key_shape is None else _nothing(key_shape)
-        done = chain(self._transforms, Frame.of(records, pa.array([0], pa.int64()), _nothing(shape), key))
+        done = chain(self._transforms, sample(shape, key_shape))
         if not len(done.frame):
             return []
         found = self._fitter.check(done.frame.value.schema)
@@ -200,16 +198,3 @@ def _beside(records: pa.RecordBatch, group: Shaped, keys: DecodedKeys | None) ->
         value = group.columns if len(rows) == len(positions) else group.columns.take(rows)
         places = positions.take(rows)
         yield Frame.of(at(records, places), places, value, key)
-
-
-def _nothing(shape: pa.Schema) -> pa.RecordBatch:
-    """One row of a shape, all of it null."""
-    nullable = pa.schema([field.with_nullable(nullable=True) for field in shape])
-    return pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in shape], schema=nullable)
-
-
-def _sample(field: pa.Field) -> pa.Array:
-    """One value of a column of a consumed record: of a text or number some, else null."""
-    if field.nullable and field.name != "value":
-        return pa.nulls(1, field.type)
-    return pa.array([b"" if field.name == "value" else "topic" if field.name == "topic" else 0], field.type)

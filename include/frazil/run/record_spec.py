@@ -19,13 +19,14 @@ from frazil.pipeline.types import parse_type
 from frazil.pipeline.value import Decoding
 from frazil.records.decode import Decoder
 from frazil.records.formats.catalogue import JSON, SCALARS, FormatSpec, open_format
-from frazil.records.formats.port import BARE, SchemaSource, WriterSchema
+from frazil.records.formats.port import BARE, SchemaSource, WriterSchema, port_type
 from frazil.records.formats.scalar import scalar_type
 from frazil.records.frame import Transform
 from frazil.records.route import FieldRoute, Route, StaticRoute, TopicRoute
 from frazil.records.spec import KafkaColumns, RecordSpec
 from frazil.records.transforms.catalogue import predicate, transform
 from frazil.records.transforms.conditions import WithKey
+from frazil.records.transforms.lacks import lacks
 
 Schemas = Mapping[str, SchemaSource]
 """Schema Registries by the names that pipeline files call them."""
@@ -164,12 +165,12 @@ def _format(half: Decoding, schemas: Schemas) -> FormatSpec:
 def _fields(half: Decoding, columns: pa.Schema) -> pa.Schema:
     """What a JSON object holds before transforms: all of it optional, since the columns decide what must be there."""
     if not isinstance(half.fields, dict):
-        return pa.schema([column.with_nullable(nullable=True) for column in columns])
+        return pa.schema([column.with_type(port_type(column.type)).with_nullable(nullable=True) for column in columns])
     return pa.schema([pa.field(name, _arrow(of)) for name, of in half.fields.items()])
 
 
 def _arrow(text: str) -> pa.DataType:
-    return arrow_type(parse_type(text))
+    return port_type(arrow_type(parse_type(text)))
 
 
 def _transform(step: Step) -> Transform:
@@ -197,7 +198,7 @@ def record_problems(pipeline: Pipeline) -> tuple[str, ...]:
 
 
 def _attempts(pipeline: Pipeline) -> Iterator[tuple[str, Callable[[], Iterable[str]]]]:
-    """What is tried, in this order, and the part of the file that it is about."""
+    """What is tried, in this order, and the part of the file that it is about; empty if its problems say theirs."""
     columns = {of.table: declared_columns(of) for of in pipeline.destinations}
     halves = {"value": pipeline.value, "key": pipeline.key}
     schemas = {of.registry: _Unasked() for of in halves.values() if of is not None and of.registry is not None}
@@ -213,6 +214,8 @@ def _attempts(pipeline: Pipeline) -> Iterator[tuple[str, Callable[[], Iterable[s
         shape = _shape(spec.format, spec.fields) if spec.is_shaped else None
         key_shape = None if spec.key is None else _shape(spec.key, spec.key_fields)
         decoder = Decoder(spec, 0)
+        if shape is not None:
+            yield "", partial(_lacks, pipeline, spec, shape, key_shape)
         yield "transforms", partial(_transforms, decoder, shape, key_shape)
         yield f"destinations.{number}.columns", partial(decoder.problems, shape, key_shape)
         for what, known in (("value", shape if spec.format.name != JSON else None), ("key", key_shape)):
@@ -227,6 +230,13 @@ def _decodes(pipeline: Pipeline, columns: pa.Schema, schemas: Schemas, to: Desti
 
 def _transforms(decoder: Decoder, shape: pa.Schema | None, key_shape: pa.Schema | None) -> Iterable[str]:
     return _nothing(decoder.problems(shape, key_shape))
+
+
+def _lacks(pipeline: Pipeline, spec: RecordSpec, shape: pa.Schema, key_shape: pa.Schema | None) -> Iterator[str]:
+    for number, lack in lacks(spec.transforms, shape, key_shape):
+        step = pipeline.transforms[number]
+        option = f".{step.key_of(lack.option)}" if lack.option else ""
+        yield f"transforms.{number}{option}: {step.name}: {lack.message.removeprefix(f'{step.name}: ')}"
 
 
 def remarks(pipeline: Pipeline) -> tuple[str, ...]:
@@ -258,7 +268,7 @@ def _nothing(_made: object) -> Iterable[str]:
 
 def _refused(key: str, attempt: Callable[[], Iterable[str]]) -> Iterator[str]:
     try:
-        yield from (f"{key}: {problem}" for problem in attempt())
+        yield from (f"{key}: {problem}" if key else problem for problem in attempt())
     except Terminal as error:
         yield f"{key}: {error.message}"
 

@@ -132,7 +132,7 @@ def test_programs_get_one_line_of_json(frazil: Frazil, place: Path) -> None:
         ("{format: avro, registry: main}", "[]", "value.registry: the settings have no 'main' under registries"),
         ("{format: long}", "[]", "destinations.0.columns: "),
         ("{fields: {a: long}}", "[{type: Flaten}]", "'Flaten' is no transform, did you mean 'Flatten'?"),
-        ("{fields: {a.b: long, a: 'struct<b: long>'}}", "[{type: Flatten}]", "transforms: "),
+        ("{fields: {a.b: long, a: 'struct<b: long>'}}", "[{type: Flatten}]", "transforms.0: Flatten: "),
     ],
 )
 def test_what_can_never_work_is_found_by_the_first_run(

@@ -95,3 +95,20 @@ class Format(Protocol):
             Retryable: a writer schema can't be had now.
             Terminal: the registry refuses to answer.
         """
+
+
+def port_type(of: pa.DataType) -> pa.DataType:
+    """Return a type of a table's column as formats give it: texts, bytes and lists are never of the large kinds."""
+    if pa.types.is_large_string(of):
+        return pa.string()
+    if pa.types.is_large_binary(of):
+        return pa.binary()
+    if pa.types.is_struct(of):
+        return pa.struct([_ported(field) for field in of])
+    if pa.types.is_list(of) or pa.types.is_large_list(of):
+        return pa.list_(_ported(of.value_field))
+    return pa.map_(_ported(of.key_field), _ported(of.item_field)) if pa.types.is_map(of) else of
+
+
+def _ported(field: pa.Field) -> pa.Field:
+    return field.with_type(port_type(field.type))

@@ -3,6 +3,7 @@
 ::
 
     chain.py             transforms one after the other
+    lacks.py             what transforms won't find in any record, told before one is read
     catalogue.py         transforms and predicates by the names that users write, own ones included
     conditions.py        Filter, `When`, and the predicates
     field_sets.py        InsertField, ReplaceField, ExtractField, HoistField, ValueToKey, SetSchemaMetadata

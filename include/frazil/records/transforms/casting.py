@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal, get_args
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from frazil.errors import Terminal
 from frazil.records.dead import Reason
 from frazil.records.formats.port import BARE
-from frazil.records.frame import Frame, Transformed
+from frazil.records.frame import Frame, Lack, Transformed
 from frazil.records.transforms import numbers
 from frazil.records.transforms.fields import (
     Target,
@@ -21,6 +21,7 @@ from frazil.records.transforms.fields import (
     failure,
     fields_of,
     find,
+    lacking,
     none_survive,
     put,
     shown,
@@ -59,6 +60,17 @@ class Cast:
             )
         if not wanted:
             raise Terminal("Cast: nothing to cast", next_step="name fields and their types under spec")
+
+    def lacks(self, frame: Frame) -> Iterator[Lack]:
+        """Say which fields are not there."""
+        fields = fields_of(frame, self.target)
+        if not isinstance(self.spec, str):
+            yield from lacking(fields, "spec", self.spec)
+        elif bare(fields) is None:
+            yield Lack(
+                "spec",
+                f"one type, {self.spec}, is for values without fields; there are {', '.join(fields.schema.names)}",
+            )
 
     def apply(self, frame: Frame) -> Transformed:
         """Cast the fields."""

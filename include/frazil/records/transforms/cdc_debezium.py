@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 
 from frazil.errors import Terminal
 from frazil.records.formats.port import BARE
-from frazil.records.frame import Frame, Transformed
+from frazil.records.frame import Frame, Lack, Transformed
 from frazil.records.kafka import TIMESTAMP
 from frazil.records.transforms.cdc import Verdict, cdc_struct, failures, refuse_field, text_field
-from frazil.records.transforms.fields import batch_of, find
+from frazil.records.transforms.fields import batch_of, find, lacking
 from frazil.records.transforms.flatten import Column, children
 from frazil.records.transforms.selection import select
 
@@ -24,6 +24,8 @@ _ROWS: Final = pa.array(["c", "r", "u", "d"])
 _NO_ROWS: Final = pa.array(["t", "m"])
 _OPS: Final = {"u": "U", "d": "D"}
 _PLACEHOLDER: Final = re.compile(r"(\{db\}|\{table\})")
+_NEEDED: Final = (("op",), ("after", "before"), ("source.db", "source.schema"), ("source.table", "source.collection"))
+"""Fields without which no envelope becomes a row: one of each."""
 _MICROS: Final = 1000
 _LIMIT: Final = 2**63 // _MICROS - 1
 
@@ -51,6 +53,13 @@ class DebeziumTransform:
     target_pattern: str = "{db}.{table}"
     delete_handling: Literal["none", "drop", "rewrite"] = "none"
     cdc_field: str = "_cdc"
+
+    def lacks(self, frame: Frame) -> Iterator[Lack]:
+        """Say which parts of an envelope are not there."""
+        for either in _NEEDED:
+            missing = [lack for path in either for lack in lacking(frame.value, "", [path], nested=True)]
+            if len(missing) == len(either):
+                yield missing[0]
 
     def apply(self, frame: Frame) -> Transformed:
         """Unwrap the envelopes."""

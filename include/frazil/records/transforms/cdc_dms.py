@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,13 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import Terminal
-from frazil.records.frame import Frame, Transformed
+from frazil.records.frame import Frame, Lack, Transformed
 from frazil.records.transforms.cdc import cdc_struct, failures, refuse_field, text_field
-from frazil.records.transforms.fields import batch_of, find
+from frazil.records.transforms.fields import batch_of, find, lacking
 from frazil.records.transforms.flatten import Column, children
 from frazil.records.transforms.selection import select
 
 _NAME: Final = "DmsTransform"
+_NEEDED: Final = ("data", "metadata", "metadata.schema-name", "metadata.table-name")
+"""Fields without which no envelope becomes a row."""
 _NO_SOURCE: Final = f"{_NAME}: expected metadata.schema-name and metadata.table-name, found null or no such field"
 
 
@@ -35,6 +38,10 @@ class DmsTransform:
     """
 
     cdc_field: str = "_cdc"
+
+    def lacks(self, frame: Frame) -> Iterator[Lack]:
+        """Say which parts of an envelope are not there."""
+        yield from lacking(frame.value, "", _NEEDED, nested=True)
 
     def apply(self, frame: Frame) -> Transformed:
         """Unwrap the changes."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
 import pyarrow as pa
 
 from frazil.records.dead import DeadCode, Reason, Rejection
-from frazil.records.frame import Frame, Transformed
+from frazil.records.frame import Frame, Lack, Transformed
 from frazil.records.json.convert import check_characters
 from frazil.records.json.exact import parse_object
 from frazil.records.json.record import ExactDecoder, Row
@@ -17,12 +17,14 @@ from frazil.records.json.text import JsonValue, compact, describe
 from frazil.records.spec import RecordSpec
 from frazil.records.transforms.cdc import text_field
 from frazil.records.transforms.extended_json import Plain
-from frazil.records.transforms.fields import failure, find, put
+from frazil.records.transforms.fields import failure, find, lacking, put
 from frazil.records.transforms.selection import select
 
 _NAME: Final = "MongoDebezium"
 _UPDATE: Final = "updateDescription"
 _ID: Final = "_id"
+_IMAGES: Final = ("after", "before", _UPDATE)
+"""Fields of which an envelope needs one."""
 _INDEX_DIGITS: Final = 9
 
 Document = dict[str, JsonValue]
@@ -52,6 +54,12 @@ class MongoDebezium:
     def __post_init__(self) -> None:
         if self.types is not None:
             _decoder(self.types)
+
+    def lacks(self, frame: Frame) -> Iterator[Lack]:
+        """Say that there is none of the fields with a document."""
+        missing = list(lacking(frame.value, "", _IMAGES))
+        if len(missing) == len(_IMAGES):
+            yield missing[0]
 
     def apply(self, frame: Frame) -> Transformed:
         """Read the documents."""

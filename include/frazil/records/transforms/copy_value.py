@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from frazil.records.frame import Frame, Transformed
-from frazil.records.transforms.fields import batch_of, columns_of, no_field, none_survive
+from frazil.records.frame import Frame, Lack, Transformed
+from frazil.records.transforms.fields import batch_of, columns_of, lacking, no_field, none_survive
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,10 @@ class CopyValue:
 
     source_field: str
     target_field: str
+
+    def lacks(self, frame: Frame) -> Iterator[Lack]:
+        """Say which fields are not there."""
+        yield from lacking(frame.value, "source_field", [self.source_field])
 
     def apply(self, frame: Frame) -> Transformed:
         """Copy the field."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import Terminal
-from frazil.records.frame import Frame, Transformed
-from frazil.records.transforms.fields import batch_of, columns_of, no_field, none_survive, repeated
+from frazil.records.frame import Frame, Lack, Transformed
+from frazil.records.transforms.fields import batch_of, columns_of, lacking, no_field, none_survive, repeated
 from frazil.records.transforms.flatten import Column, children
 from frazil.records.transforms.selection import select
 
@@ -36,6 +37,10 @@ class Explode:
     outer: bool = True
     position_field: str | None = None
     spread: bool = False
+
+    def lacks(self, frame: Frame) -> Iterator[Lack]:
+        """Say which fields are not there."""
+        yield from lacking(frame.value, "field", [self.field])
 
     def apply(self, frame: Frame) -> Transformed:
         """Explode."""

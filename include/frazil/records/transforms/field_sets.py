@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from frazil.errors import Terminal
 from frazil.records.dead import Reason
 from frazil.records.formats.port import BARE
-from frazil.records.frame import Frame, Transformed
+from frazil.records.frame import Frame, Lack, Transformed
 from frazil.records.transforms.fields import (
     Target,
     bare,
@@ -21,6 +21,7 @@ from frazil.records.transforms.fields import (
     failure,
     fields_of,
     find,
+    lacking,
     no_field,
     none_survive,
     put,
@@ -117,6 +118,12 @@ class ReplaceField:
         if twice := repeated(list(self.renames.values())):
             raise Terminal(f"ReplaceField: two fields are renamed to {twice}", next_step="give them different names")
 
+    def lacks(self, frame: Frame) -> Iterator[Lack]:
+        """Say which fields are not there."""
+        fields = fields_of(frame, self.target)
+        yield from lacking(fields, "include", self.include)
+        yield from lacking(fields, "renames", self.renames)
+
     def apply(self, frame: Frame) -> Transformed:
         """Keep and rename."""
         fields = fields_of(frame, self.target)
@@ -145,6 +152,11 @@ class ExtractField:
     field: str
     field_syntax_version: Literal["V1", "V2"] = "V2"
     target: Target = "value"
+
+    def lacks(self, frame: Frame) -> Iterator[Lack]:
+        """Say which fields are not there."""
+        nested = self.field_syntax_version == "V2"
+        yield from lacking(fields_of(frame, self.target), "field", [self.field], nested=nested)
 
     def apply(self, frame: Frame) -> Transformed:
         """Take the field out."""
@@ -195,6 +207,10 @@ class ValueToKey:
         if not self.fields or (twice := repeated(self.fields)):
             wrong = f"the field {twice} is named twice" if self.fields else "no field is named"
             raise Terminal(f"ValueToKey: {wrong}", next_step="name each field of the key once")
+
+    def lacks(self, frame: Frame) -> Iterator[Lack]:
+        """Say which fields are not there."""
+        yield from lacking(frame.value, "fields", self.fields)
 
     def apply(self, frame: Frame) -> Transformed:
         """Make the key."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Final, Literal
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from frazil.errors import Terminal
 from frazil.records.dead import DeadCode, Reason
 from frazil.records.formats.port import BARE
-from frazil.records.frame import Frame, Transformed
+from frazil.records.frame import Frame, Lack, Transformed
 from frazil.records.json.text import SHOWN_CHARACTERS
 
 Target = Literal["value", "key"]
@@ -181,6 +181,32 @@ def no_field(transform: str, name: str, fields: pa.RecordBatch) -> str:
     listed = ", ".join(names[:_LISTED]) + (" …" if len(names) > _LISTED else "")
     shown = f"{listed or 'none'}" + (f"; did you mean {near[0]}?" if near else "")
     return f"{transform}: expected a field {name}, found {shown}"
+
+
+def lacking(fields: pa.RecordBatch, option: str, paths: Iterable[str], *, nested: bool = False) -> Iterator[Lack]:
+    """Say which fields are not there, and what is near.
+
+    Args:
+        fields: Where to look.
+        option: The option that names them.
+        paths: Names, or paths as `find` reads them.
+        nested: As in `find`.
+    """
+    for path in paths:
+        if find(fields, path, nested=nested) is None:
+            known = list(_paths(fields.schema)) if nested else fields.schema.names
+            near = get_close_matches(path, known, 1)
+            listed = ", ".join(known[:_LISTED]) + (" …" if len(known) > _LISTED else "")
+            there = f"near: {near[0]}" if near else f"there are {listed}" if known else "there are none"
+            yield Lack(option, f"no field {path!r} here; {there}")
+
+
+def _paths(fields: Iterable[pa.Field]) -> Iterator[str]:
+    for declared in fields:
+        name = f"`{declared.name}`" if "." in declared.name else declared.name
+        yield declared.name
+        if pa.types.is_struct(declared.type):
+            yield from (f"{name}.{inner}" for inner in _paths(declared.type))
 
 
 def shown(value: object) -> str:

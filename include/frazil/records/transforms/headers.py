@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import pyarrow as pa
 
 from frazil.errors import Terminal
-from frazil.records.frame import Frame, Transformed
+from frazil.records.frame import Frame, Lack, Transformed
 from frazil.records.transforms.fields import (
     Target,
     batch_of,
     columns_of,
     fields_of,
+    lacking,
     no_field,
     none_survive,
     repeated,
@@ -53,6 +55,10 @@ class HeaderFrom:
             )
         if self.operation not in ("move", "copy"):
             raise Terminal(f"HeaderFrom: {self.operation!r} is not known", next_step="write operation: move, or copy")
+
+    def lacks(self, frame: Frame) -> Iterator[Lack]:
+        """Say which fields are not there."""
+        yield from lacking(fields_of(frame, self.target), "fields", self.fields)
 
     def apply(self, frame: Frame) -> Transformed:
         """Add the headers."""

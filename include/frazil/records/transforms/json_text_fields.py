@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -11,13 +11,13 @@ import pyarrow as pa
 from frazil.errors import Terminal
 from frazil.records.dead import Reason, Rejection
 from frazil.records.formats.port import BARE
-from frazil.records.frame import Frame, Transformed
+from frazil.records.frame import Frame, Lack, Transformed
 from frazil.records.json.convert import check_characters
 from frazil.records.json.exact import parse_object
 from frazil.records.json.record import ExactDecoder
 from frazil.records.json.text import JsonValue, compact
 from frazil.records.spec import RecordSpec
-from frazil.records.transforms.fields import batch_of, failure, no_field, none_survive, put
+from frazil.records.transforms.fields import batch_of, failure, lacking, no_field, none_survive, put
 from frazil.records.transforms.selection import select
 
 PAYLOAD: Final = "payload"
@@ -55,6 +55,10 @@ class JsonToMap:
             )
         if self.types is not None:
             _decoder(self.types)
+
+    def lacks(self, frame: Frame) -> Iterator[Lack]:
+        """Say which fields are not there."""
+        yield from lacking(frame.value, "field", [self.field])
 
     def apply(self, frame: Frame) -> Transformed:
         """Read the texts."""

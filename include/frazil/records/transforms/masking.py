@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
@@ -13,16 +13,9 @@ import pyarrow.compute as pc
 
 from frazil.errors import Terminal
 from frazil.records.dead import Reason
-from frazil.records.frame import Frame, Transformed
+from frazil.records.frame import Frame, Lack, Transformed
 from frazil.records.transforms import numbers
-from frazil.records.transforms.fields import (
-    Target,
-    failure,
-    fields_of,
-    find,
-    put,
-    with_fields,
-)
+from frazil.records.transforms.fields import Target, failure, fields_of, find, lacking, put, with_fields
 from frazil.records.transforms.selection import select
 
 
@@ -52,6 +45,10 @@ class MaskField:
             raise Terminal("MaskField: no field is named", next_step="name them under fields")
         if self.replacement is not None and not self.replacement:
             raise Terminal("MaskField: the replacement is empty", next_step="leave it out: texts become empty then")
+
+    def lacks(self, frame: Frame) -> Iterator[Lack]:
+        """Say which fields are not there."""
+        yield from lacking(fields_of(frame, self.target), "fields", self.fields)
 
     def apply(self, frame: Frame) -> Transformed:
         """Hide the values."""

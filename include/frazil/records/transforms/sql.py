@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 
 from frazil.errors import Terminal
 from frazil.records.dead import Reason
-from frazil.records.frame import Frame, Transformed
+from frazil.records.frame import Frame, Lack, Transformed
 from frazil.records.transforms.fields import batch_of, columns_of, failure, none_survive
 from frazil.records.transforms.selection import select as select_rows
 from frazil.records.transforms.sql_engine import forget_connection, run, said_of_row
@@ -49,13 +50,32 @@ class Sql:
         """
         return plan(self.select, self.where, fields).schema
 
+    def lacks(self, frame: Frame) -> Iterator[Lack]:
+        """Say which columns DuckDB does not find, and what else does not fit the fields."""
+        if self._is_idle:
+            return
+        fields = frame.value.schema
+        try:
+            plan(self.select, None, fields)
+        except Terminal as e:
+            yield Lack("select", e.message)
+            return
+        try:
+            plan(self.select, self.where, fields)
+        except Terminal as e:
+            yield Lack("where", e.message)
+
+    @property
+    def _is_idle(self) -> bool:
+        return self.select.strip() == "*" and self.where is None
+
     def apply(self, frame: Frame) -> Transformed:
         """Run the expressions.
 
         Raises:
             Terminal: the expressions are not allowed, or change the number of rows.
         """
-        if self.select.strip() == "*" and self.where is None:
+        if self._is_idle:
             return Transformed(frame)
         try:
             asked = plan(self.select, self.where, frame.value.schema)

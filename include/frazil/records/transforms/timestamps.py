@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 from frazil.errors import Terminal
 from frazil.records.dead import Reason
 from frazil.records.formats.port import BARE
-from frazil.records.frame import Frame, Transformed
+from frazil.records.frame import Frame, Lack, Transformed
 from frazil.records.kafka import TIMESTAMP
 from frazil.records.transforms.fields import (
     Target,
@@ -19,6 +20,7 @@ from frazil.records.transforms.fields import (
     failure,
     fields_of,
     find,
+    lacking,
     none_survive,
     put,
     shown,
@@ -71,6 +73,14 @@ class TimestampConverter:
             DatePattern(self.format)
         elif self.target_type == "string":
             raise Terminal("TimestampConverter: text needs a format", next_step="write format: yyyy-MM-dd, or the like")
+
+    def lacks(self, frame: Frame) -> Iterator[Lack]:
+        """Say which fields are not there."""
+        fields = fields_of(frame, self.target)
+        if self.field:
+            yield from lacking(fields, "field", [self.field])
+        elif bare(fields) is None:
+            yield Lack("field", f"none is for values without fields; there are {', '.join(fields.schema.names)}")
 
     def apply(self, frame: Frame) -> Transformed:
         """Convert the field."""
