@@ -70,12 +70,19 @@ def rows_debt(scope: Scope, now: Standing, table: str, last: Unfinished | None) 
 
 def _recorded(scope: Scope, rows: Iterable[Row], table: str) -> Iterator[Landing]:
     for n, of in batches_of(rows).items():
-        mine, first = [row for row in of if row["table"] == table], of[0]
+        # A settle takes out what it stages again: its own rows, not those of other batches.
+        mine, first = [row for row in of if row["table"] == table and row["kind"] != "settle"], of[0]
         count = sum(row["rows"] for row in mine) if first["kind"] in _LANDING else 0
         is_current = first["config"] == scope.pipeline.outcome_fingerprint
-        ranges = ranges_read(first) if count else ()
+        ranges = _ranges_of_table(first, mine) if count else ()
         taken = (*removed_by(mine), *_again(ranges, first["kind"], Position.from_json(first["position"])))
         yield Landing(n, ranges, count, first["records_filtered"], is_current, taken)
+
+
+def _ranges_of_table(first: Row, mine: list[Row]) -> tuple[Range, ...]:
+    """What a batch read for the table: of letters that came home, those that were meant for it."""
+    own = next((row["table_ranges"] for row in mine if row.get("table_ranges")), None)
+    return ranges_read(first if own is None else {**first, "ranges": own})
 
 
 def _again(ranges: tuple[Range, ...], kind: str, position: Position) -> tuple[RemovedRange, ...]:
@@ -86,8 +93,8 @@ def _again(ranges: tuple[Range, ...], kind: str, position: Position) -> tuple[Re
 def _decided(scope: Scope, manifest: Manifest, table: str) -> Landing:
     parts = [part for part in manifest.parts if part.table == table]
     count = sum(part.rows for part in parts) if manifest.kind in _LANDING else 0
-    ranges = manifest.ranges if count else ()
-    taken = tuple(r for part in parts for r in manifest.taken_out(part))
+    ranges = manifest.table_ranges.get(table, manifest.ranges) if count else ()
+    taken = tuple(r for part in parts for r in manifest.taken_out(part)) if manifest.kind != "settle" else ()
     is_current = manifest.config == scope.pipeline.outcome_fingerprint
     again = _again(ranges, manifest.kind, manifest.position)
     return Landing(manifest.position.n, ranges, count, manifest.counts.filtered, is_current, (*taken, *again))
