@@ -104,6 +104,15 @@ def test_topic_data_chooses_any_table() -> None:
     assert [of[0] for of in letters(found)] == [101, 102, 103]
 
 
+def test_a_route_that_lists_no_tables_allows_none() -> None:
+    """Without `allow` the field names any destination, but a denied one."""
+    names = ("a.numbers", "a.strict", "b.numbers")
+    found = decode([value(id=1, kind=of) for of in names], FieldRoute(("kind",), allow=(), deny=(".*strict",)))
+
+    assert offsets(found) == {"a.numbers": [100]}
+    assert [of[0] for of in letters(found)] == [101, 102]
+
+
 def test_a_daily_topic_finds_no_table() -> None:
     """A topic is renamed by full match; one that names a destination itself needs no rule."""
     by = TopicRoute({"events\\.\\d{8}": "a.texts"})
