@@ -164,8 +164,9 @@ def _by_name(by: FieldRoute, numbers: Mapping[str, int]) -> Callable[[str], tupl
     allow, deny = ([re.compile(pattern, re.DOTALL) for pattern in of] for of in (by.allow, by.deny))
 
     def decide(value: str) -> tuple[int, ...]:
-        allowed = (not allow or any(of.fullmatch(value) for of in allow)) and not any(of.fullmatch(value) for of in deny)
-        return (numbers[value],) if allowed and value in numbers else ()
+        allowed = not allow or any(of.fullmatch(value) for of in allow)
+        denied = any(of.fullmatch(value) for of in deny)
+        return (numbers[value],) if allowed and not denied and value in numbers else ()
 
     return decide
 
