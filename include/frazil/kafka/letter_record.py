@@ -18,6 +18,8 @@ PREFIX: Final = "__connect.errors."
 
 CODE_HEADER: Final = "frazil.code"
 BATCH_HEADER: Final = "frazil.batch"
+DESTINATION_HEADER: Final = "frazil.destination"
+"""The table that the record does not fit; there is none where the letter is of the record as a whole."""
 
 STAGES: Final[Mapping[str, str]] = {
     Stage.DECODE: "VALUE_CONVERTER",
@@ -65,6 +67,8 @@ def _said(row: Mapping[str, Any], pipeline: str, n: int) -> Iterator[Header]:
         CODE_HEADER: row["code"],
         BATCH_HEADER: n,
     }
+    if (destination := row.get("destination")) is not None:
+        said[DESTINATION_HEADER] = destination
     return ((name, str(value).encode()) for name, value in said.items())
 
 

@@ -147,7 +147,7 @@ class FanOut:
         if len(routed.without) and self._route is not None:
             positions = sheet.positions.take(routed.without).to_pylist()
             if self._route.otherwise == "fail":
-                raise _no_table(records.slice(positions[0], 1).to_pylist()[0], self._route, sheet, routed)
+                raise _no_table(records.slice(positions[0], 1).to_pylist()[0], self._route)
             if self._route.otherwise == "filter":
                 found.unrouted.update(positions)
             else:
@@ -266,10 +266,11 @@ def _unrouted(route: Route, text: str | None) -> Reason:
     return Reason(DeadCode.UNROUTED, f"expected a value that a destination is for, found {shown!r}", what)
 
 
-def _no_table(record: Mapping[str, object], route: Route, sheet: Sheet, routed: Routed) -> Terminal:
-    reason = _unrouted(route, sheet.texts.take(routed.without.slice(0, 1))[0].as_py())
+def _no_table(record: Mapping[str, object], route: Route) -> Terminal:
+    """Says where the record is, never what it holds: errors go to logs, and payloads may be secrets."""
+    what = "its topic" if route.field is None else f"its field {'.'.join(route.field)}"
     return Terminal(
-        f"topic {record['topic']}, partition {record['partition']}, offset {record['offset']}: no destination is for this"
-        f" record: {reason.path + ': ' if reason.path else ''}{reason.message}; nothing was published",
+        f"topic {record['topic']}, partition {record['partition']}, offset {record['offset']}: {what} names no destination"
+        " for this record; nothing was published",
         next_step="name its table under destinations and route, or set route.otherwise to dead_letter or filter",
     )

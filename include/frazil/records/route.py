@@ -36,7 +36,7 @@ class FieldRoute:
 
     Attributes:
         field: Names from the root of the value to the field.
-        allow: Expressions of which one must match the whole name.
+        allow: Expressions of which one must match the whole name; none: any name will do.
         deny: Expressions of which none may match it.
     """
 
@@ -164,8 +164,9 @@ def _by_name(by: FieldRoute, numbers: Mapping[str, int]) -> Callable[[str], tupl
     allow, deny = ([re.compile(pattern, re.DOTALL) for pattern in of] for of in (by.allow, by.deny))
 
     def decide(value: str) -> tuple[int, ...]:
-        allowed = any(of.fullmatch(value) for of in allow) and not any(of.fullmatch(value) for of in deny)
-        return (numbers[value],) if allowed and value in numbers else ()
+        allowed = not allow or any(of.fullmatch(value) for of in allow)
+        denied = any(of.fullmatch(value) for of in deny)
+        return (numbers[value],) if allowed and not denied and value in numbers else ()
 
     return decide
 

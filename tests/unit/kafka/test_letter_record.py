@@ -9,7 +9,8 @@ import pytest
 
 from frazil.kafka.letter_record import STAGES, letter_records
 from frazil.kafka.record import OutgoingRecord
-from frazil.records.dead import DEAD_SCHEMA, Stage
+from frazil.records.dead import Stage
+from frazil.records.fan_out import LETTER_SCHEMA
 
 LETTER: dict[str, Any] = {
     "code": "WRONG_TYPE",
@@ -27,7 +28,7 @@ LETTER: dict[str, Any] = {
 
 
 def sent(**changes: Any) -> OutgoingRecord:
-    letters = pa.RecordBatch.from_pylist([LETTER | changes], schema=DEAD_SCHEMA)
+    letters = pa.RecordBatch.from_pylist([LETTER | changes], schema=LETTER_SCHEMA)
     (record,) = letter_records(letters, "shop", 7)
     return record
 
@@ -47,6 +48,12 @@ def test_header_is_not_what_kafka_connect_writes() -> None:
         ("frazil.code", b"WRONG_TYPE"),
         ("frazil.batch", b"7"),
     )
+
+
+def test_consumer_cant_tell_which_table_a_letter_is_of() -> None:
+    """Letters of one record for two tables differ in a header; one of the whole record has none."""
+    assert sent(destination="shop.orders").headers[-1] == ("frazil.destination", b"shop.orders")
+    assert "frazil.destination" not in dict(sent(destination=None).headers)
 
 
 def test_record_changes_on_its_way() -> None:

@@ -95,6 +95,14 @@ def test_a_record_without_a_table_is_lost(bad: bytes, otherwise: Otherwise) -> N
     assert letters(found) == ([(101, None, "UNROUTED")] if otherwise == "dead_letter" else [])
 
 
+def test_a_secret_stands_in_the_error_of_a_run() -> None:
+    """A record that ends the run is told by its coordinates and the path, whatever dead letters may keep of values."""
+    with pytest.raises(Terminal, match="offset 100: its field kind names no destination") as refused:
+        decode([value(id=1, kind="4111-1111")], otherwise="fail")
+
+    assert "4111" not in str(refused.value)
+
+
 def test_topic_data_chooses_any_table() -> None:
     """A field names its table only where the pipeline allows it; denied ones and others are not written."""
     by = FieldRoute(("kind",), allow=("a\\..*",), deny=(".*strict",))
@@ -102,6 +110,15 @@ def test_topic_data_chooses_any_table() -> None:
 
     assert offsets(found) == {"a.numbers": [100]}
     assert [of[0] for of in letters(found)] == [101, 102, 103]
+
+
+def test_a_route_that_lists_no_tables_allows_none() -> None:
+    """Without `allow` the field names any destination, but a denied one."""
+    names = ("a.numbers", "a.strict", "b.numbers")
+    found = decode([value(id=1, kind=of) for of in names], FieldRoute(("kind",), allow=(), deny=(".*strict",)))
+
+    assert offsets(found) == {"a.numbers": [100]}
+    assert [of[0] for of in letters(found)] == [101, 102]
 
 
 def test_a_daily_topic_finds_no_table() -> None:
