@@ -13,8 +13,10 @@ import pyarrow.compute as pc
 from frazil.batch.facts import Counts, TopicPartition
 from frazil.batch.letters import OpenLetter, Place
 from frazil.batch.unknown import UnknownFields
+from frazil.records.dead import DeadCode
 from frazil.records.fan_out import FannedOut, FanOut
 from frazil.records.kafka import KAFKA_SCHEMA
+from frazil.records.outcome import FilterReason
 from frazil.records.redaction import Payload, has_record, redacted
 
 _REASON = ("code", "stage", "message", "path")
@@ -104,7 +106,9 @@ def _tried(letters: pa.RecordBatch, table: str | None, decoder: FanOut, n: int, 
     reasons: dict[Place, dict[str, Any]] = {}
     for place, reason in zip(_places(dead), _reasons(dead), strict=True):
         reasons.setdefault(place, reason)
-    home = letters.filter(pa.array([place not in reasons for place in _places(letters)], pa.bool_()))
+    if table is not None:
+        reasons |= dict.fromkeys(_elsewhere(_good_of(letters, reasons), table, decoder), _not_meant(table))
+    home = _good_of(letters, reasons)
     # What is good of a record that is bad for another table stays with its letter, which is of the whole record.
     good = decoder.decode(_records(home), only=table) if reasons and outcomes.tables else outcomes
     size = sum(pc.sum(pc.binary_length(home.column(name))).as_py() or 0 for name in ("key", "value"))
@@ -113,11 +117,43 @@ def _tried(letters: pa.RecordBatch, table: str | None, decoder: FanOut, n: int, 
         _marked(letters, reasons, n),
         frozenset(_places(home)),
         frozenset(reasons),
-        _landed_counts(outcomes),
+        _landed_counts(good),
         Counter(str(reason["code"]) for reason in reasons.values()),
         size,
         outcomes.unknown if payload == "full" else outcomes.unknown.without_names(),
     )
+
+
+def _good_of(letters: pa.RecordBatch, reasons: Mapping[Place, Mapping[str, Any]]) -> pa.RecordBatch:
+    return letters.filter(pa.array([place not in reasons for place in _places(letters)], pa.bool_()))
+
+
+def _elsewhere(letters: pa.RecordBatch, table: str, decoder: FanOut) -> list[Place]:
+    """Of good letters of a table, those whose record is not meant for it any more, but for another one.
+
+    Outcomes count them and don't name them, so the letters are halved until all of a part are of one kind.
+    """
+    records = _records(letters)
+    lost = _routed_away(decoder.decode(records, only=table))
+    # What is meant for no table at all is left out on purpose.
+    count = lost - (_routed_away(decoder.decode(records)) if lost else 0)
+    if count in (0, letters.num_rows):
+        return _places(letters) if count else []
+    half = letters.num_rows // 2
+    parts = (letters.slice(0, half), letters.slice(half))
+    return [place for part in parts for place in _elsewhere(part, table, decoder)]
+
+
+def _routed_away(outcomes: FannedOut) -> int:
+    return sum(of.filtered.get(FilterReason.ROUTE, 0) for of in outcomes.counts.values())
+
+
+def _not_meant(table: str) -> dict[str, Any]:
+    code = DeadCode.UNROUTED
+    message = (
+        f"the letter is of table {table}, and the record is meant for another one now: it would have a row in neither"
+    )
+    return {"code": str(code), "stage": str(code.stage), "message": message, "path": None}
 
 
 def _landed_counts(outcomes: FannedOut) -> dict[TopicPartition, Counts]:

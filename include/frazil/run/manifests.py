@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from frazil import __version__
 from frazil.batch.facts import Fit, Range, Staged
 from frazil.batch.letter_topic import LetterTopic
 from frazil.batch.manifest import Kind, Manifest, TablePart
 from frazil.batch.position import BatchMark, Position
-from frazil.batch.removal import Coordinates, Removal, RemovedRange
+from frazil.batch.removal import Coordinates, Removal, RemovedRange, at_or_beyond
 from frazil.crash_points import CrashPoint, reached
 from frazil.errors import Terminal
 from frazil.iceberg.commit import fit_of
@@ -184,7 +184,8 @@ def _closing(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Table
 def _followers(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Iterator[TablePart]:
     """Destinations that get something, or are new to the ledger; then the dead letters, if they do."""
     for name, table in tables.followers.items():
-        part = _row_part(scope, name, fit_of(table.metadata), now.followers[name], batch)
+        again = _comes_again(now, name, batch)
+        part = _row_part(scope, name, fit_of(table.metadata), now.followers[name], batch, again)
         if part.files or part.removal or name in batch.marks or name not in now.told:
             yield part
     letters = scope.pipeline.dead_letters_table
@@ -195,9 +196,30 @@ def _followers(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Ite
         yield TablePart(letters, "dead_letters", fit, now.dead_letters, files, removal)
 
 
-def _row_part(scope: Scope, name: str, fit: Fit, after: BatchMark | None, batch: Batch) -> TablePart:
+def _comes_again(now: Standing, name: str, batch: Batch) -> tuple[RemovedRange, ...]:
+    """What a destination that is named again may hold of records that come again: resets meanwhile passed it by.
+
+    Its mark tells whether there was one: each begins an epoch.
+    """
+    after, position = now.followers[name], batch.position
+    if name in now.told or after is None or after.epoch == position.epoch:
+        return ()
+    if batch.kind == "reset" and name not in batch.removed_from:
+        return ()  # rows may stand twice
+    starts = {topic: replace(at, next=at.start) for topic, at in position.topics.items()}
+    return at_or_beyond(replace(position, topics=starts))
+
+
+def _row_part(
+    scope: Scope,
+    name: str,
+    fit: Fit,
+    after: BatchMark | None,
+    batch: Batch,
+    again: tuple[RemovedRange, ...] = (),
+) -> TablePart:
     files = batch.staged.files.get(name, ())
-    removed = row_removal(scope.pipeline, name, (*batch.removed, *batch.removed_from.get(name, ())))
+    removed = row_removal(scope.pipeline, name, (*batch.removed, *batch.removed_from.get(name, ()), *again))
     return TablePart(name, "destination", fit, after, files, removed)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -18,7 +19,7 @@ from frazil.iceberg.letters import open_letters
 from frazil.iceberg.table import staging_table
 from frazil.kafka.observe import observe
 from frazil.kafka.read import read_range
-from frazil.records.fan_out import FanOut
+from frazil.records.fan_out import FannedOut, FanOut
 from frazil.run.manifests import row_columns
 from frazil.run.owed import Debt, Row, batches_of, ranges_read, removed_by, topics_of
 from frazil.run.record_spec import record_specs, route_of
@@ -110,28 +111,48 @@ def restage_rows(scope: Scope, tables: Tables, table: str, batches: tuple[Owed, 
     name = scope.pipeline.dead_letters_table
     dead = {of.place for of in open_letters(tables.dead_letters, name, ()) if of.destination in (None, table)}
     writer = DataFileWriter(staging_table(table, tables.destinations[table]))
-    found, problems = {}, []
+    found, missing, problems = {}, {}, []
     for of in batches:
-        found[of.n] = 0
-        for rows in _rows(scope, tables, table, of, dead):
-            writer.write(rows)
-            found[of.n] += rows.num_rows
-        if of.whole and found[of.n] != of.dead:
-            problems.append(
-                f"batch {of.n} landed {of.dead} rows, its records give {found[of.n]} now: the pipeline file was edited, or"
-                " records are gone"
-            )
+        found[of.n] = without = 0
+        for outcomes in _outcomes(scope, tables, table, of, dead):
+            writer.write(outcomes.rows[table])
+            found[of.n] += outcomes.rows[table].num_rows
+            without += _without_row(outcomes, of)
+        missing[of.n], problem = _lacking(of, found[of.n], without)
+        problems += [problem] if problem else []
         scope.report(f"batch {of.n}: {found[of.n]:,} of {of.dead:,} rows staged again")
-    missing = {of.n: max(0, of.dead - found[of.n]) if of.whole else 0 for of in batches}
     return Restaged(writer.close(), found, missing, tuple(problems))
 
 
-def _rows(scope: Scope, tables: Tables, table: str, of: Owed, dead: set[Place]) -> Iterator[pa.RecordBatch]:
+def _without_row(outcomes: FannedOut, of: Owed) -> int:
+    """Records that may have had a row: bad ones without a letter, and those that an edited file leaves out."""
+    left_out = 0 if of.is_current else sum(sum(at.filtered.values()) for at in outcomes.counts.values())
+    return left_out + sum(sum(at.dead.values()) for at in outcomes.counts.values())
+
+
+def _lacking(of: Owed, found: int, without: int) -> tuple[int, str | None]:
+    """Rows of a batch that are not there again, at most, and why the numbers don't add up; None if they do."""
+    lacking = max(0, of.dead - found)
+    if of.whole and found != of.dead:
+        return lacking, (
+            f"batch {of.n} landed {of.dead} rows, its records give {found} now: the pipeline file was edited, or"
+            " records are gone"
+        )
+    if not of.whole and without:
+        return min(lacking, without), (
+            f"batch {of.n}: {without} of its records have no row now, and a part of its rows was replaced since: nobody"
+            " can tell whether they had one before the pipeline file was edited"
+        )
+    return 0, None
+
+
+def _outcomes(scope: Scope, tables: Tables, table: str, of: Owed, dead: set[Place]) -> Iterator[FannedOut]:
     pipeline = scope.pipeline
-    specs = record_specs(pipeline, columns_of(pipeline, tables), scope.schemas)
-    decoder = FanOut(specs, route_of(pipeline), of.n)
+    specs, route = record_specs(pipeline, columns_of(pipeline, tables), scope.schemas), route_of(pipeline)
+    # They were read before: that the file wants to fail now, where nothing is meant for a record, must not end it.
+    decoder = FanOut(specs, replace(route, otherwise="filter") if route is not None else None, of.n)
     for r in of.ranges:
         for records in read_range(scope.cluster, r.topic, r.partition, r.start, r.end):
             offsets = records.column("offset").to_pylist()
             good = [Place(r.topic, r.partition, offset) not in dead for offset in offsets]
-            yield decoder.decode(records.filter(pa.array(good, pa.bool_())), only=table).rows[table]
+            yield decoder.decode(records.filter(pa.array(good, pa.bool_())), only=table)

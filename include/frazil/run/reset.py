@@ -6,10 +6,11 @@ from, so all topics move, every letter that will come again goes, and all tables
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from frazil.batch.facts import ClusterFacts, TopicPartition
+from frazil.batch.manifest import Manifest
 from frazil.batch.position import Position
 from frazil.batch.removal import Removal, RemovedRange, at_or_beyond, moved_back
 from frazil.batch.request import RunRequest
@@ -17,8 +18,10 @@ from frazil.batch.reset import Move, moves, reset_position
 from frazil.batch.target import Target
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.commit import Refused
-from frazil.iceberg.landed import count_rows
+from frazil.iceberg.holdings import BATCH_KEY
+from frazil.iceberg.landed import count_rows, summaries
 from frazil.iceberg.ledger import read_ledger
+from frazil.iceberg.table import read_text
 from frazil.run.forward import decide, roll_forward
 from frazil.run.manifests import LETTER_COLUMNS, Batch, row_removal, write_manifest
 from frazil.run.mirror import mirror_position
@@ -26,7 +29,7 @@ from frazil.run.reset_look import all_rows_gone, found, lost_follower, may_mend
 from frazil.run.scope import Scope
 from frazil.run.settled import settled
 from frazil.run.source import observe_source, offsets_of, refuse_compacted
-from frazil.run.standing import Standing
+from frazil.run.standing import MANIFEST_KEY, Standing
 from frazil.run.tables import Tables
 
 
@@ -131,7 +134,8 @@ def _planned(scope: Scope, order: ResetOrder, tables: Tables, now: Standing) -> 
     offsets = _chosen(scope, order, facts)
     if all_rows_gone(now):
         _refuse_part(scope, tables, facts, offsets)
-    before = now.position or _recorded(scope) or Position(now.newest, now.newest_epoch, facts.cluster_id)
+    known = _last_known(scope, tables, now) if all_rows_gone(now) else now.position
+    before = known or Position(now.newest, now.newest_epoch, facts.cluster_id)
     step = 2 if _rewinds(now) else 1
     after = reset_position(before, facts, offsets, n=now.newest + step, epoch=now.newest_epoch + step)
     settles = lost_follower(scope.pipeline, tables, now) if all_rows_gone(now) else None
@@ -181,10 +185,29 @@ def _first(tables: Tables, now: Standing) -> tuple[str, ...]:
     return ()
 
 
-def _recorded(scope: Scope) -> Position | None:
-    """The last position that the ledger knows: the closing table was lost, its letters were not."""
+def _last_known(scope: Scope, tables: Tables, now: Standing) -> Position | None:
+    """The last position that any table knows: the closing table was lost or rolled back, others were not.
+
+    It tells since which batch a topic is the present one: rows of an earlier one can't come again.
+    """
     rows = read_ledger(scope.lake, scope.pipeline.ledger_table, scope.pipeline.name)
-    return Position.from_json(rows[-1]["position"]) if rows else None
+    recorded = [Position.from_json(row["position"]) for row in rows[-1:]]
+    held = [now.position] if now.position is not None else []
+    return max((*held, *recorded, *_followed(scope, tables)), key=lambda of: of.n, default=None)
+
+
+def _followed(scope: Scope, tables: Tables) -> Iterator[Position]:
+    """Where the last batch of each follower led, as far as its manifest is still there."""
+    of_pipeline = BATCH_KEY.format(scope.pipeline.name)
+    for table in (*tables.followers.values(), tables.dead_letters):
+        named = (of.get(MANIFEST_KEY) for of in summaries(table.metadata) if of_pipeline in of)
+        path = next(filter(None, named), None)
+        if path is None:
+            continue
+        try:
+            yield Manifest.from_json(read_text(table, path)).position
+        except Terminal as error:
+            scope.report(f"manifest {path} can't be read: {error.message}")
 
 
 def _chosen(scope: Scope, order: ResetOrder, facts: ClusterFacts) -> dict[TopicPartition, int]:

@@ -40,7 +40,7 @@ def may_mend(now: Standing) -> bool:
 
 def all_rows_gone(now: Standing) -> bool:
     """Whether the closing table was lost, and no reset decided in the new one yet."""
-    return may_mend(now) and not now.unfinished
+    return may_mend(now) and (now.rolled_back is not None or not now.unfinished)
 
 
 def lost_follower(pipeline: Pipeline, tables: Tables, now: Standing) -> str | None:
@@ -55,7 +55,7 @@ def lost_follower(pipeline: Pipeline, tables: Tables, now: Standing) -> str | No
         table
         for table, metadata, key in (
             (letters, tables.dead_letters.metadata, BATCH_KEY),
-            (ledger, tables.ledger.metadata, DONE_KEY),
+            *(((ledger, tables.ledger.metadata, DONE_KEY),) if closes_elsewhere else ()),
             *((name, table.metadata, BATCH_KEY) for name, table in tables.followers.items()),
         )
         if isinstance(lookup(metadata, key.format(pipeline.name), table), RolledBack)

@@ -16,6 +16,7 @@ from frazil.batch.settle import Owed, verdict
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.data_files import DataFileWriter
 from frazil.iceberg.landed import offsets_of_batch
+from frazil.iceberg.ledger import read_ledger
 from frazil.iceberg.schema import arrow_columns
 from frazil.iceberg.table import staging_table
 from frazil.kafka.read import read_range
@@ -26,7 +27,9 @@ from frazil.run.manifests import row_columns
 from frazil.run.record_spec import record_spec
 from frazil.run.scope import Scope
 from frazil.run.stage import numbered
+from frazil.run.standing import standing
 from frazil.run.tables import Tables
+from frazil.run.unfinished import unfinished
 
 READ_ACROSS = 1_000
 """Offsets with rows that are read along rather than beginning to read anew behind them."""
@@ -59,7 +62,7 @@ def restage(scope: Scope, tables: Tables, batches: tuple[Owed, ...]) -> Restaged
         Retryable: Kafka or the storage is not available now.
         Terminal: Records in the ranges are gone, or it can't be told which destination a letter was of.
     """
-    _refuse_several(scope, batches)
+    _refuse_several(scope, tables, batches)
     writer = DataFileWriter(staging_table(scope.pipeline.dead_letters_table, tables.dead_letters))
     payload = scope.pipeline.dead_letters.payload
     letters, missing = {}, {}
@@ -78,16 +81,33 @@ def restage(scope: Scope, tables: Tables, batches: tuple[Owed, ...]) -> Restaged
     return Restaged(writer.close(), letters, missing, tuple(problems))
 
 
-def _refuse_several(scope: Scope, batches: tuple[Owed, ...]) -> None:
-    """With several destinations a record may be a letter for one and a row of another; its rows don't tell which."""
+def _refuse_several(scope: Scope, tables: Tables, batches: tuple[Owed, ...]) -> None:
+    """With several destinations a record may be a letter for one and a row of another; its rows don't tell which.
+
+    How many there were when the letters were left counts, whatever the file names by now.
+    """
     pipeline, letters = scope.pipeline, sum(of.dead for of in batches)
-    if len(pipeline.destinations) > 1 and letters:
+    several = _destinations(scope, tables, {of.n for of in batches if of.dead}) if letters else 0
+    if several > 1:
         raise Terminal(
-            f"pipeline {pipeline.name}: {letters:,} dead letters are lost, and with {len(pipeline.destinations)}"
+            f"pipeline {pipeline.name}: {letters:,} dead letters are lost, and with {several}"
             " destinations they can't be staged again: which record was one, and for which table, isn't known",
             next_step=f"restore {pipeline.dead_letters_table}, or give them up: frazil settle {pipeline.name} --table"
             f" {pipeline.dead_letters_table} --abandon --reason …",
         )
+
+
+def _destinations(scope: Scope, tables: Tables, numbers: set[int]) -> int:
+    """How many destinations there are, or one of these batches had, whichever is more."""
+    pipeline, found = scope.pipeline, dict[int, set[str]]()
+    for row in read_ledger(scope.lake, pipeline.ledger_table, pipeline.name):
+        if row["role"] == "destination" and row["n"] in numbers:
+            found.setdefault(row["n"], set()).add(row["table"])
+    last = unfinished(scope, tables, standing(pipeline, tables))
+    for _, manifest in last.all if last is not None else ():
+        if manifest.position.n in numbers:
+            found.setdefault(manifest.position.n, set()).update(manifest.tables)
+    return max(len(pipeline.destinations), *(len(of) for of in found.values()), 0)
 
 
 def _write_dead(found: Iterator[_Split], writer: DataFileWriter, n: int, payload: Payload) -> tuple[int, int]:

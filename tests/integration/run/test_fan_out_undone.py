@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from frazil.errors import Terminal
-from tests.fan_out import expected, fanned_out, file_of, fill, outcomes
+from tests.fan_out import TABLES, expected, fanned_out, file_of, fill, outcomes
 from tests.operations import (
     LEDGER,
     LETTERS,
     assert_clean,
     drop,
     lake,
+    recreate_topic,
     reset,
     roll_back,
     settle,
@@ -112,3 +114,77 @@ def test_lost_letters_of_several_tables_are_guessed(shop: MakeShop) -> None:
     rows, letters = expected(NUMBERS)
     assert "--abandon" in str(refused.value.next_step)
     assert outcomes(orders) == (rows, [of for of in letters if of[0] >= 10])
+
+
+def test_a_table_that_is_named_again_after_a_reset_holds_its_rows_twice(shop: MakeShop) -> None:
+    """The reset passed it by while the file did not name it: what comes again is taken out when it is back."""
+    orders = fanned_out(shop)
+    fill(orders, range(10))
+    orders.run()
+    route = "route: {static: {field: kind, tables: {shop.orders: order, shop.refunds: refund}}, otherwise: filter}"
+    fewer = orders.with_pipeline(file_of(orders, TABLES[:2], route))
+    fill(fewer, range(10, 13))
+    fewer.run()
+    reset(fewer, "earliest")
+
+    again = fewer.with_pipeline(file_of(fewer))
+    again.run()
+
+    assert outcomes(again) == expected(range(13))
+    assert_clean(again)
+
+
+def test_a_ledger_that_was_rolled_back_to_a_decision_lands_everything_twice(shop: MakeShop) -> None:
+    """It looks like an unfinished batch, and is a lost position all the same."""
+    orders = fanned_out(shop, partitions=2)
+    orders.run()
+    fill(orders, range(10))
+    orders.run()
+    fill(orders, range(10, 20))
+    orders.run()
+    roll_back(orders, LEDGER, by=3)
+    with pytest.raises(Terminal, match="reset orders --to earliest"):
+        orders.run()
+
+    reset(orders, "earliest")
+    orders.run()
+
+    assert outcomes(orders) == expected(NUMBERS)
+
+
+@pytest.mark.parametrize("loss", ["rolled back", "dropped"])
+def test_a_lost_ledger_forgets_that_a_topic_was_recreated(shop: MakeShop, loss: str) -> None:
+    """Rows of the earlier topic can't come again and stay; those of the present one come again once."""
+    orders = fanned_out(shop)
+    fill(orders, range(3))
+    orders.run()
+    head = lake(orders).load_table(LEDGER).current_snapshot().snapshot_id
+    recreate_topic(orders, 1)
+    reset(orders, "earliest")
+    fill(orders, range(3))
+    orders.run()
+    if loss == "dropped":
+        lake(orders)._catalog.drop_table(LEDGER)
+    else:
+        lake(orders).load_table(LEDGER).manage_snapshots().rollback_to_snapshot(head).commit()
+
+    reset(orders, "earliest")
+    orders.run()
+
+    rows = {table: Counter(found) for table, found in outcomes(orders)[0].items()}
+    assert rows == {table: Counter([*found, *found]) for table, found in expected(range(3))[0].items()}
+
+
+def test_a_ledger_that_was_rolled_back_keeps_a_follower_from_being_mended(shop: MakeShop) -> None:
+    """The ledger closes, so it is no second follower: the reset that mends it takes up the other one with it."""
+    orders = fanned_out(shop)
+    for first in (0, 10):
+        fill(orders, range(first, first + 10))
+        orders.run()
+    roll_back(orders, LEDGER, by=2)
+    roll_back(orders, "shop.audit")
+
+    reset(orders, "earliest")
+    orders.run()
+
+    assert outcomes(orders) == expected(NUMBERS)
