@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import Literal
 from urllib.parse import urlparse
 
@@ -39,12 +39,21 @@ class Lake:
         self.warehouse = warehouse
         self.properties = properties
         self.kind = kind
+        self._opened: Catalog | None = None
+        self._opening = Lock()
 
     def __repr__(self) -> str:
         return f"Lake({self.name!r})"
 
-    @cached_property
+    @property
     def _catalog(self) -> Catalog:
+        """The catalog, opened once: threads that open one at a time would each make the SQL catalog's tables."""
+        with self._opening:
+            if self._opened is None:
+                self._opened = self._open()
+            return self._opened
+
+    def _open(self) -> Catalog:
         place = {} if self.warehouse is None else {"warehouse": self.warehouse}
         given = {**self.properties, "uri": self.uri, **place}
         with translated(f"opening catalog {self.name}"):

@@ -46,7 +46,7 @@ def follow_all(lake: Lake, manifest: Manifest, path: str) -> dict[str, int]:
             else:
                 snapshots[part.table] = found
     if failures:
-        raise _first(failures)
+        raise _together(failures)
     return snapshots
 
 
@@ -57,13 +57,15 @@ def _tried(lake: Lake, manifest: Manifest, part: TablePart, path: str) -> int | 
         return failure
 
 
-def _first(failures: Sequence[FrazilError]) -> FrazilError:
-    """What a person must act on goes before what another try may mend; the others are told beside it."""
-    chosen = next((of for of in failures if isinstance(of, Terminal)), failures[0])
-    for other in failures:
-        if other is not chosen:
-            chosen.add_note(f"and: {other.message}")
-    return chosen
+def _together(failures: Sequence[FrazilError]) -> FrazilError:
+    """One error that names them all: what a person must act on goes before what another try may mend."""
+    first, *others = sorted(failures, key=lambda of: not isinstance(of, Terminal))
+    if not others:
+        return first
+    steps = dict.fromkeys(of.next_step for of in (first, *others) if of.next_step)
+    told = type(first)("; and ".join(of.message for of in (first, *others)), next_step="; and ".join(steps) or None)
+    told.__cause__ = first
+    return told
 
 
 def follow(lake: Lake, manifest: Manifest, part: TablePart, path: str) -> int:
@@ -73,7 +75,6 @@ def follow(lake: Lake, manifest: Manifest, part: TablePart, path: str) -> int:
         Terminal: It can't take it: dropped, rolled back, changed.
     """
     key, topics_key = BATCH_KEY.format(manifest.pipeline), TOPICS_KEY.format(manifest.pipeline)
-    _refuse_missing_files(lake, manifest, part, key)
     topics = {topics_key: json.dumps(sorted(manifest.position.topics))} if part.role == "destination" else {}
     change = Change(
         step="follow",
@@ -86,7 +87,24 @@ def follow(lake: Lake, manifest: Manifest, part: TablePart, path: str) -> int:
         landed=lambda metadata: landed(metadata, key, manifest.mark, part.table),
         check=holds_last(key, part.after, part.table, manifest),
     )
-    return committed(lake, change, manifest)
+    try:
+        _refuse_missing_files(lake, manifest, part, key)
+        return committed(lake, change, manifest)
+    except Terminal as refusal:
+        _refuse_gone(lake, manifest, part, refusal)
+        raise
+
+
+def _refuse_gone(lake: Lake, manifest: Manifest, part: TablePart, refusal: Terminal) -> None:
+    """A table that is gone is settled by its name, which the pipeline file may have lost meanwhile."""
+    if lake.find_table(part.table) is not None:
+        return
+    named = f"name {part.table} under destinations (again, if the file names it no more), then: "
+    raise Terminal(
+        f"batch {manifest.position.n} of pipeline {manifest.pipeline} is decided, but table {part.table} is gone; the pipeline"
+        " waits",
+        next_step=(named if part.role == "destination" else "") + settle_commands(manifest.pipeline, part.table),
+    ) from refusal
 
 
 def _refuse_missing_files(lake: Lake, manifest: Manifest, part: TablePart, key: str) -> None:

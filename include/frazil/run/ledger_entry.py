@@ -83,6 +83,9 @@ def _part_row(manifest: Manifest, part: TablePart, snapshot_id: int | None) -> d
 def _counted(manifest: Manifest, table: str) -> dict[str, Any]:
     """What the batch made of its records in one of several destinations."""
     counts, ranges = manifest.tables.get(table), manifest.table_ranges.get(table)
+    settled = {part.table for part in manifest.parts if part.role == "destination"} & {manifest.settles}
+    if settled and table not in settled:
+        ranges = ()  # what a settle lands again, or gives up, is about one destination
     return {
         "table_written": None if counts is None else counts.written,
         "table_dead": None if counts is None else counts.dead,

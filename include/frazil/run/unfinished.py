@@ -71,7 +71,8 @@ def _lacking(scope: Scope, manifest: Manifest) -> tuple[str, ...]:
     without = (
         part.table
         for part in manifest.followers
-        if landed(scope.lake.load_table(part.table).metadata, key, manifest.mark, part.table) is None
+        if (table := scope.lake.find_table(part.table)) is None
+        or landed(table.metadata, key, manifest.mark, part.table) is None
     )
     return tuple(without) or (manifest.ledger,)
 

@@ -11,6 +11,11 @@ from frazil.verify.ledger import READING
 
 Row = Mapping[str, Any]
 
+_BARE = dict.fromkeys(("removed", "table_written", "table_dead", "table_ranges")) | {"rows": 0}
+"""Of a batch that has no row for the destination: nothing went in, nothing was counted."""
+
+_GAVE_NOTHING_UP = {"ranges": "[]", "skipped": "[]", "abandoned": 0}
+
 _NOTHING = {f"records_{name}": 0 for name in ("read", "written", "dead", "filtered")}
 
 
@@ -56,13 +61,9 @@ def _is_alone(rows: Sequence[Row], table: str) -> bool:
 def _seen(rows: Sequence[Row], table: str, *, is_member: bool) -> Iterator[Row]:
     mine = next((row for row in rows if row["table"] == table and row["role"] == "destination"), None)
     letters = next((row for row in rows if row["role"] == "dead_letters"), None)
-    own = (
-        dict(mine)
-        if mine is not None
-        else {**rows[0], "table": table, "role": "destination", "rows": 0, "removed": None}
-    )
+    own = dict(mine) if mine is not None else {**rows[0], **_BARE, "table": table, "role": "destination"}
     if rows[0]["kind"] not in READING:
-        yield own
+        yield own | (_GAVE_NOTHING_UP if _settles_another(rows, table) else {})
         if letters is not None:
             yield letters
         return
@@ -74,12 +75,32 @@ def _seen(rows: Sequence[Row], table: str, *, is_member: bool) -> Iterator[Row]:
         return
     alone = sum(row.get("table_dead") or 0 for row in rows)
     whole = letters["rows"] - alone if letters is not None else 0
-    written, dead = own.get("table_written") or 0, (own.get("table_dead") or 0) + whole
+    written, dead = _written(mine), (own.get("table_dead") or 0) + whole
     left_out = own["records_read"] - written - dead
     counts = {"records_written": written, "records_dead": dead, "records_filtered": left_out}
     yield own | counts
     if letters is not None:
         yield {**letters, "records_read": own["records_read"], **counts, "rows": dead}
+
+
+def _written(mine: Row | None) -> int:
+    """Records that became rows of a table; without a count of its own the table got all that were written."""
+    if mine is None:
+        return 0
+    written: int | None = mine.get("table_written")
+    return mine["records_written"] if written is None else written
+
+
+def _settles_another(rows: Sequence[Row], table: str) -> bool:
+    """Whether a settle was of another destination: what it gave up is about that one alone.
+
+    The other destinations have a row without ranges there, or none. Lost letters and a lost ledger are of all of them.
+    """
+    told = {row["table"]: row.get("table_ranges") for row in rows if row["role"] == "destination"}
+    is_of_rows = rows[0]["kind"] == "settle" and all(row["role"] != "dead_letters" for row in rows)
+    if not is_of_rows or _joined(rows[0]) == "[]":
+        return False
+    return told.get(table) == "[]" or (bool(told) and table not in told)
 
 
 def _brought_home(own: Row, first: Row) -> Row:

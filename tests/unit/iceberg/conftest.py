@@ -20,7 +20,7 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
     """An empty catalog that can be told to misbehave."""
     made = Lake("lake", f"sqlite:///{tmp_path}/catalog.db", f"file://{tmp_path}/warehouse", {})
     catalog = UnreliableCatalog(made.name, uri=made.uri, warehouse=made.warehouse)
-    made.__dict__["_catalog"] = catalog
+    made._opened = catalog
     yield made
     catalog.close()
 

@@ -1,0 +1,58 @@
+"""Several destinations that can't take their parts: whoever must act is told of all of them, and of a way on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from frazil.errors import Terminal
+from tests.fan_out import TABLES, expected, fanned_out, file_of, fill, outcomes
+from tests.integration.run.conftest import At
+from tests.operations import Killed, assert_clean, drop, lake, settle
+
+MakeShop = Callable[..., Any]
+
+
+def test_only_one_of_two_altered_tables_is_named(shop: MakeShop, at: At) -> None:
+    """One error names both tables, each with the command that settles it."""
+    orders = fanned_out(shop)
+    orders.run()
+    fill(orders, range(10))
+    at("decide.committed", lambda: _alter(orders, "shop.refunds", "shop.audit"))
+
+    with pytest.raises(Terminal, match=r"table shop\.refunds.*; and .*table shop\.audit") as refused:
+        orders.run()
+
+    for table in ("shop.refunds", "shop.audit"):
+        assert f"frazil settle orders --table {table}" in str(refused.value.next_step)
+
+
+def _alter(shop: Any, *tables: str) -> None:
+    for table in tables:
+        with lake(shop).load_table(table).update_spec() as update:
+            update.add_identity("id")
+
+
+def test_a_table_that_went_with_its_name_leaves_no_way_on(shop: MakeShop, at: At) -> None:
+    """Dropped and taken out of the file while a batch waits: named again and settled, the pipeline goes on."""
+    orders = fanned_out(shop)
+    orders.run()
+    fill(orders, range(10))
+    at("decide.committed")
+    with pytest.raises(Killed):
+        orders.run()
+    drop(orders, "shop.audit")
+    route = "route: {static: {field: kind, tables: {shop.orders: order, shop.refunds: refund}}, otherwise: filter}"
+    fewer = orders.with_pipeline(file_of(orders, TABLES[:2], route))
+
+    with pytest.raises(Terminal, match=r"table shop\.audit is gone") as refused:
+        fewer.run()
+
+    assert str(refused.value.next_step).startswith("name shop.audit under destinations")
+    again = fewer.with_pipeline(file_of(orders))
+    settle(again, "shop.audit")
+    again.run()
+    assert outcomes(again) == expected(range(10))
+    assert_clean(again)

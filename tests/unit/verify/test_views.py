@@ -1,0 +1,64 @@
+"""The ledger as one of several destinations sees it: what happened to others is not held against it, nor for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from frazil.verify.coverage import given_up
+from frazil.verify.ledger import Batch, batches_of, unrecorded
+from frazil.verify.views import view
+from tests.unit.verify.test_coverage import batch
+
+TABLES = ("a.one", "a.two")
+START = [batch(0, "start", 5, 5, table=of) for of in TABLES]
+
+
+def seen(table: str, *rows: dict[str, Any]) -> list[Batch]:
+    return batches_of(view([*START, *rows], table), "the ledger")
+
+
+def settled(**columns: Any) -> dict[str, Any]:
+    """A settle of the second table that gave up its rows."""
+    given = {"table": "a.two", "skipped": '[["t",0,5,9]]', "ranges": "[]", "abandoned": 4}
+    return batch(2, "settle", 9, 9, **(given | columns))
+
+
+@pytest.mark.parametrize("closing", ["a.one", "ledger"])
+def test_rows_given_up_by_one_table_hide_losses_of_another(closing: str) -> None:
+    """What a settle gave up is given up in its own table, whether the other one closes or has no row at all."""
+    other = settled(table="a.one", table_ranges="[]") if closing == "a.one" else settled(table="a.l", role="ledger")
+
+    assert given_up(seen("a.one", other, settled())) == {}
+    assert given_up(seen("a.two", other, settled())) == {("t", 0): [(5, 9, 2)]}
+
+
+def test_lost_letters_or_a_lost_ledger_are_forgotten_by_a_table() -> None:
+    """Those are of all tables: whoever closes, each of them sees what was given up."""
+    letters = settled(table="a.d", role="dead_letters", removed='[["t",null,0,null,1]]')
+    ledger = [settled(table="a.one", skipped="[]"), settled(table="a.l", role="ledger", skipped="[]")]
+
+    for table in TABLES:
+        assert given_up(seen(table, settled(table="a.one"), letters)) == {("t", 0): [(5, 9, 2)]}
+        assert unrecorded(seen(table, *ledger)) == {1}
+
+
+def test_a_batch_that_sends_a_table_nothing_is_called_wrong() -> None:
+    """Its counts are its own: nothing written, nothing dead, the rest is left out on purpose."""
+    row = batch(1, "ingest", 5, 9, table="a.one", table_written=3, table_dead=1, records_written=3, records_dead=1)
+    letters = row | {"table": "a.d", "role": "dead_letters", "rows": 1, "table_written": None, "table_dead": None}
+
+    found = seen("a.two", row, letters)[-1]
+
+    assert (found.read, found.written, found.dead, found.filtered) == (4, 0, 0, 4)
+
+
+def test_a_table_that_is_left_alone_beside_its_ledger_is_called_wrong() -> None:
+    """Where one destination is named, nothing is counted per table: it got all that was written."""
+    gone = batch(1, "ingest", 5, 5, table="a.two", role="left")
+    rows = [batch(2, "ingest", 5, 9, table="a.one"), batch(2, "ingest", 5, 9, table="a.l", role="ledger", rows=0)]
+
+    found = seen("a.one", gone, *rows)[-1]
+
+    assert (found.read, found.written, found.dead, found.filtered) == (4, 4, 0, 0)
