@@ -38,11 +38,15 @@ _BOUNDS = ("lower_bounds", "upper_bounds")
 
 @dataclass(frozen=True)
 class StagingTable:
-    """A table as a task needs it to write files: a snapshot of its metadata, and access to its storage."""
+    """A table as a task needs it to write files: a snapshot of its metadata, and access to its storage.
+
+    With `by_engine` its files are not data files: an engine reads their rows and writes them itself.
+    """
 
     name: str
     metadata: str
     io: Mapping[str, str]
+    by_engine: bool = False
 
     def __repr__(self) -> str:
         return f"StagingTable({self.name!r})"

@@ -9,9 +9,15 @@ import pyarrow as pa
 
 from frazil.batch.facts import StagedFile
 from frazil.iceberg.data_files import FLUSH_BYTES, DataFileWriter, StagingTable
+from frazil.iceberg.row_files import RowFileWriter
 
 HELD_BYTES: Final = 2 * FLUSH_BYTES
 """Decoded rows a task holds in memory for all tables together before it writes the largest part."""
+
+
+def writer_of(target: StagingTable) -> DataFileWriter | RowFileWriter:
+    """The writer of a table's staged files, whoever brings them in."""
+    return RowFileWriter(target) if target.by_engine else DataFileWriter(target)
 
 
 class TableWriters:
@@ -25,7 +31,7 @@ class TableWriters:
     def __init__(self, tables: Mapping[str, StagingTable], held_bytes: int = HELD_BYTES) -> None:
         self._tables: Final = tables
         self._held_bytes: Final = held_bytes
-        self._writers: Final[dict[str, DataFileWriter]] = {}
+        self._writers: Final[dict[str, DataFileWriter | RowFileWriter]] = {}
 
     def write(self, table: str, rows: pa.RecordBatch) -> None:
         """Take rows of a table; columns are matched to the table's by name.
@@ -37,7 +43,7 @@ class TableWriters:
         if rows.num_rows == 0:
             return
         if table not in self._writers:
-            self._writers[table] = DataFileWriter(self._tables[table])
+            self._writers[table] = writer_of(self._tables[table])
         self._writers[table].write(rows)
         while sum(writer.held_bytes for writer in self._writers.values()) >= self._held_bytes:
             max(self._writers.values(), key=lambda writer: writer.held_bytes).flush()

@@ -1,0 +1,252 @@
+"""Tables that PyIceberg can't write get their part of a batch by Spark: once, whatever happens in between."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from frazil import crash_points
+from frazil.batch.facts import StagedFile
+from frazil.batch.manifest import Operation
+from frazil.batch.position import BatchMark
+from frazil.batch.removal import Coordinates, Removal, RemovedRange
+from frazil.crash_points import CrashPoint
+from frazil.iceberg.catalog import Lake
+from frazil.iceberg.commit import Change, Refused, fit_of
+from frazil.iceberg.holdings import BATCH_KEY, Held, RolledBack, landed, lookup, mark_of
+from frazil.iceberg.ledger import TABLE_PROPERTIES
+from frazil.iceberg.refs import branch_name
+from frazil.iceberg.row_files import RowFileWriter
+from frazil.iceberg.schema import arrow_columns, declared_schema, declared_spec
+from frazil.iceberg.table import TableMetadata, staging_table
+from frazil.pipeline.model import Destination
+from frazil.pipeline.settings import CatalogSettings
+from frazil.records.spec import KafkaColumns
+from frazil.spark.apply import SparkApply
+from frazil.spark.catalog import open_catalog
+
+TABLE = "shop.docs"
+KEY = BATCH_KEY.format("docs")
+DESTINATION = Destination.model_validate(
+    {
+        "table": TABLE,
+        "columns": {"doc": {"type": "variant", "from": []}, "kind": "string", "price": "decimal(10,2)"},
+        "partition_by": ["kind"],
+    }
+)
+COLUMNS = Coordinates("_kafka_topic", "_kafka_partition", "_kafka_offset", "_frazil_batch")
+
+
+class Killed(BaseException):
+    """The end of the process, as far as a test can have it."""
+
+
+class Docs:
+    """A catalog of one table of documents, and batches for it."""
+
+    def __init__(self, folder: Path, spark: SparkSession) -> None:
+        name = f"lake_{secrets.token_hex(4)}"  # a session keeps a catalog it has opened
+        self.lake = Lake(name, f"sqlite:///{folder}/catalog.db", f"file://{folder}/warehouse", {})
+        schema = declared_schema(DESTINATION)
+        properties = TABLE_PROPERTIES | {"format-version": "3"}
+        self.lake.create_table(TABLE, schema, declared_spec(DESTINATION, schema), properties)
+        open_catalog(spark, name, CatalogSettings(type="jdbc", uri=self.lake.uri, warehouse=self.lake.warehouse))
+        self.spark, self.apply = spark, SparkApply(spark)
+
+    def change(self, n: int, offsets: range, after: int | None, removal: Removal | None = None) -> Change:
+        """Batch `n` with documents at these offsets, after another batch."""
+        mark = BatchMark(n, f"id-{n}", 0)
+        metadata = self.lake.load_table(TABLE).metadata
+
+        def check(found: TableMetadata) -> None:
+            last = mark_of(lookup(found, KEY, TABLE))
+            if (last.n if last else None) != after:
+                raise Refused(f"holds {last}")
+
+        return Change(
+            step="follow",
+            table=TABLE,
+            files=self.staged(n, offsets),
+            summary={"frazil.pipeline": "docs", KEY: mark.to_json()},
+            mirrored=(KEY,),
+            fit=fit_of(metadata),
+            landed=lambda found: landed(found, KEY, mark, TABLE),
+            check=check,
+            removal=removal,
+        )
+
+    def staged(self, n: int, offsets: range) -> tuple[StagedFile, ...]:
+        """Staged rows."""
+        table = self.lake.load_table(TABLE)
+        schema = pa.schema([*arrow_columns(table, DESTINATION), *KafkaColumns().fields])
+        rows = [
+            {
+                "doc": json.dumps({"at": offset, "n": n}),
+                "kind": f"k{offset % 2}",
+                "price": None,
+                "_kafka_topic": "docs's",
+                "_kafka_partition": 0,
+                "_kafka_offset": offset,
+                "_frazil_batch": n,
+            }
+            for offset in offsets
+        ]
+        writer = RowFileWriter(staging_table(TABLE, table))
+        writer.write(pa.RecordBatch.from_pylist(rows, schema=schema))
+        return writer.close()
+
+    def land(self, change: Change) -> int:
+        """Give the table its part."""
+        return self.apply(self.lake, change, Operation(variants=("doc",)), branch_name("docs", self.number(change)))
+
+    @staticmethod
+    def number(change: Change) -> int:
+        """The number of a change's batch."""
+        return BatchMark.from_json(change.summary[KEY]).n
+
+    def rows(self) -> list[tuple[int, str]]:
+        """Offsets and documents, as Spark reads them."""
+        found = self.spark.sql(
+            f"SELECT _kafka_offset, CAST(doc AS STRING) AS doc FROM `{self.lake.name}`.{TABLE} ORDER BY 1"
+        )
+        return [(row[0], row[1]) for row in found.collect()]
+
+    @property
+    def metadata(self) -> TableMetadata:
+        """The table as it is now."""
+        return self.lake.load_table(TABLE).metadata
+
+
+@pytest.fixture
+def docs(tmp_path: Path, spark: SparkSession) -> Docs:
+    """An empty table of documents."""
+    return Docs(tmp_path, spark)
+
+
+def document(offset: int, n: int) -> tuple[int, str]:
+    """A row as it is read."""
+    return offset, f'{{"at":{offset},"n":{n}}}'
+
+
+def at(monkeypatch: pytest.MonkeyPatch, place: CrashPoint, deed: Callable[[], object]) -> None:
+    """Do something the first time the process gets to a place."""
+    done: list[CrashPoint] = []
+
+    def reached(point: CrashPoint) -> None:
+        if point is place and not done:
+            done.append(point)
+            deed()
+
+    monkeypatch.setattr(crash_points, "reached", reached)
+
+
+def kill() -> None:
+    """End the process."""
+    raise Killed
+
+
+def test_documents_are_not_there_or_twice(docs: Docs) -> None:
+    """The first batch lands in an empty table, the next after it; each twice asked for, once there."""
+    first = docs.change(1, range(3), None)
+    snapshot = docs.land(first)
+    second = docs.change(2, range(3, 5), 1)
+    docs.land(second)
+    assert docs.land(first) == snapshot
+    docs.land(second)
+    assert docs.rows() == [document(of, 1) for of in range(3)] + [document(of, 2) for of in (3, 4)]
+    assert set(docs.metadata.refs) == {"main"}
+    found = lookup(docs.metadata, KEY, TABLE)
+    assert isinstance(found, Held)
+    assert (mark_of(found), found.summary["added-records"]) == (BatchMark(2, "id-2", 0), "2")
+    assert json.loads(docs.metadata.properties[KEY])["snapshot"] == found.snapshot_id
+
+
+def test_a_rival_moves_main_and_is_overwritten(docs: Docs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody appends between the branch and the fast-forward: both are there, ours once."""
+    docs.land(docs.change(1, range(1), None))
+    foreign = f"INSERT INTO `{docs.lake.name}`.{TABLE} (doc, kind) VALUES (parse_json('7'), 'rival')"
+    at(monkeypatch, CrashPoint.FOLLOW_COMMITTING, lambda: docs.spark.sql(foreign).collect())
+    docs.land(docs.change(2, range(1, 2), 1))
+    assert sorted(docs.rows(), key=str) == sorted([document(0, 1), document(1, 2), (None, "7")], key=str)
+    assert set(docs.metadata.refs) == {"main"}
+
+
+def test_a_rival_finishes_the_batch_first(docs: Docs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two give the same part at the same time: the rows are there once, and both say the same snapshot."""
+    change, others = docs.change(1, range(2), None), []
+    at(monkeypatch, CrashPoint.FOLLOW_COMMITTING, lambda: others.append(docs.land(change)))
+    assert [docs.land(change)] == others
+    assert docs.rows() == [document(0, 1), document(1, 1)]
+    assert set(docs.metadata.refs) == {"main"}
+
+
+@pytest.mark.parametrize("place", [CrashPoint.BRANCH_MADE, CrashPoint.BRANCH_STAGED])
+def test_a_kill_before_the_fast_forward_loses_or_doubles_rows(
+    docs: Docs, monkeypatch: pytest.MonkeyPatch, place: CrashPoint
+) -> None:
+    """Nobody sees a prepared branch; the next one lands the rows, and drops what was left behind."""
+    docs.land(docs.change(1, range(1), None))
+    change = docs.change(2, range(1, 3), 1)
+    at(monkeypatch, place, kill)
+    with pytest.raises(Killed):
+        docs.land(change)
+    assert docs.rows() == [document(0, 1)]
+    assert len(docs.metadata.refs) == 2
+    docs.land(change)
+    assert docs.rows() == [document(0, 1), document(1, 2), document(2, 2)]
+    assert set(docs.metadata.refs) == {"main"}
+
+
+def test_a_kill_before_the_properties_looks_like_a_rollback(docs: Docs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Main has the batch and the property still names the one before: what main carries counts, and is finished."""
+    first = docs.land(docs.change(1, range(1), None))
+    change = docs.change(2, range(1, 2), 1)
+    at(monkeypatch, CrashPoint.FOLLOW_COMMITTED, kill)
+    with pytest.raises(Killed):
+        docs.land(change)
+    assert json.loads(docs.metadata.properties[KEY])["snapshot"] == first
+    assert mark_of(lookup(docs.metadata, KEY, TABLE)) == BatchMark(2, "id-2", 0)
+    assert isinstance(lookup(docs.metadata, KEY, TABLE), Held)
+    snapshot = docs.land(change)
+    assert json.loads(docs.metadata.properties[KEY])["snapshot"] == snapshot
+    assert docs.rows() == [document(0, 1), document(1, 2)]
+
+
+def test_a_rollback_is_not_seen(docs: Docs) -> None:
+    """Main moved back to batch 1: the property says that batch 2 was there."""
+    first = docs.land(docs.change(1, range(1), None))
+    docs.land(docs.change(2, range(1, 2), 1))
+    docs.spark.sql(f"CALL `{docs.lake.name}`.system.rollback_to_snapshot('{TABLE}', {first})").collect()
+    found = lookup(docs.metadata, KEY, TABLE)
+    assert isinstance(found, RolledBack)
+    assert mark_of(found) == BatchMark(1, "id-1", 0)
+
+
+def test_a_batch_lands_on_another_than_its_own_past(docs: Docs) -> None:
+    """A table that holds another batch than expected, or is another table, gets nothing."""
+    docs.land(docs.change(1, range(1), None))
+    with pytest.raises(Refused, match="holds"):
+        docs.land(docs.change(3, range(1), 2))
+    change = docs.change(2, range(1), 1)
+    with pytest.raises(Refused, match="table"):
+        docs.land(replace(change, fit=replace(change.fit, uuid="another")))
+    assert docs.rows() == [document(0, 1)]
+    assert set(docs.metadata.refs) == {"main"}
+
+
+def test_replaced_rows_are_seen_gone_or_twice(docs: Docs) -> None:
+    """Rows of a range go and others come in one step: of this topic, partition and range, and no others."""
+    docs.land(docs.change(1, range(6), None))
+    gone = Removal(COLUMNS, (RemovedRange("docs's", 0, 2, 4, 1), RemovedRange("docs's", None, 5, None, 2)))
+    docs.land(docs.change(2, range(2, 4), 1, gone))
+    assert docs.rows() == [document(of, 2 if of in (2, 3) else 1) for of in range(6)]
+    docs.land(replace(docs.change(3, range(0), 2, replace(gone, ranges=gone.ranges[:1]))))
+    assert [offset for offset, _ in docs.rows()] == [0, 1, 4, 5]
+    assert mark_of(lookup(docs.metadata, KEY, TABLE)) == BatchMark(3, "id-3", 0)
