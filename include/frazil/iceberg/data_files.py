@@ -24,6 +24,7 @@ from pyiceberg.typedef import Record
 
 from frazil.batch.facts import StagedFile
 from frazil.iceberg import nested_nulls as _nested_nulls  # noqa: F401  # mends PyIceberg's projection
+from frazil.iceberg import variant as _variant  # noqa: F401  # a worker reads metadata with variants, too
 from frazil.iceberg.faults import translated
 
 FLUSH_BYTES = 128 * 2**20
