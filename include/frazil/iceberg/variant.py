@@ -45,6 +45,11 @@ def as_text(schema: Schema) -> Schema:
     return Schema(*fields, schema_id=schema.schema_id, identifier_field_ids=schema.identifier_field_ids)
 
 
+def unreadable(schema: Schema) -> tuple[str, ...]:
+    """Names of the columns whose values only an engine can read."""
+    return tuple(field.name for field in schema.fields if isinstance(field.field_type, VariantType))
+
+
 def metadata_text(metadata: TableMetadata) -> str:
     """The file of a new table's metadata, of any version. Of a table with snapshots PyIceberg would leave out row ids."""
     if metadata.snapshots:
