@@ -15,7 +15,7 @@ HELD_BYTES: Final = 2 * FLUSH_BYTES
 """Decoded rows a task holds in memory for all tables together before it writes the largest part."""
 
 
-def writer_of(target: StagingTable) -> DataFileWriter | RowFileWriter:
+def writer_of(target: StagingTable) -> DataFileWriter:
     """The writer of a table's staged files, whoever brings them in."""
     return RowFileWriter(target) if target.by_engine else DataFileWriter(target)
 
@@ -31,7 +31,7 @@ class TableWriters:
     def __init__(self, tables: Mapping[str, StagingTable], held_bytes: int = HELD_BYTES) -> None:
         self._tables: Final = tables
         self._held_bytes: Final = held_bytes
-        self._writers: Final[dict[str, DataFileWriter | RowFileWriter]] = {}
+        self._writers: Final[dict[str, DataFileWriter]] = {}
 
     def write(self, table: str, rows: pa.RecordBatch) -> None:
         """Take rows of a table; columns are matched to the table's by name.

@@ -10,6 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from frazil.pipeline.dead_letters import DeadLetters, DeadLetterTopic, Tolerance
 from frazil.pipeline.interval import Interval, parse_interval
+from frazil.pipeline.partition import PartitionField, parse_partition_field
 from frazil.pipeline.route import Route
 from frazil.pipeline.source import Source, Start
 from frazil.pipeline.strict import Model, PipelineName, TableName
@@ -33,10 +34,6 @@ __all__ = [
 ]
 
 _WORD = re.compile(r"[a-z]+")
-_PARTITION_FIELD = re.compile(
-    r"(?P<column>[^()\s,]+)|(?P<transform>year|month|day|hour)\((?P<of>[^(),\s]+)\)"
-    r"|(?P<sized>bucket|truncate)\((?P<size>[1-9]\d*),\s*(?P<sized_of>[^(),\s]+)\)"
-)
 
 
 class KafkaColumns(Model):
@@ -47,35 +44,6 @@ class KafkaColumns(Model):
     offset: str = Field("_kafka_offset", description="Offset of the record.")
     timestamp: str = Field("_kafka_timestamp", description="Kafka timestamp of the record.")
     batch: str = Field("_frazil_batch", description="Number of the batch that landed the record.")
-
-
-class PartitionField(Model):
-    """One field of a partition spec: a column, or a transform of one."""
-
-    column: str
-    transform: Literal["identity", "year", "month", "day", "hour", "bucket", "truncate"] = "identity"
-    size: int | None = None
-
-    @property
-    def name(self) -> str:
-        """Name of the field in the partition spec."""
-        return self.column if self.transform == "identity" else f"{self.column}_{self.transform}"
-
-
-def parse_partition_field(text: str) -> PartitionField:
-    """Parse Iceberg's transform syntax: ``document``, ``day(created_at)``, ``bucket(16, id)``, ``truncate(4, name)``.
-
-    Raises:
-        ValueError: The text is none of these.
-    """
-    match = _PARTITION_FIELD.fullmatch(text.strip())
-    if match is None:
-        raise ValueError(f"{text!r} is no partition field; examples: document, day(created_at), bucket(16, id)")
-    if match["column"]:
-        return PartitionField(column=match["column"])
-    if match["transform"]:
-        return PartitionField(column=match["of"], transform=match["transform"])  # type: ignore[arg-type]
-    return PartitionField(column=match["sized_of"], transform=match["sized"], size=int(match["size"]))  # type: ignore[arg-type]
 
 
 class Destination(Model):
