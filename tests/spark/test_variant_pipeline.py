@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,17 @@ from pyspark.sql import SparkSession
 
 from frazil import crash_points
 from frazil.batch.request import RunRequest
+from frazil.batch.target import parse_target
 from frazil.crash_points import CrashPoint
+from frazil.errors import Terminal
 from frazil.iceberg.holdings import CLOSING_KEY
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.produce import produce
 from frazil.kafka.record import OutgoingRecord
 from frazil.kafka.topics import create_topic
 from frazil.project import Project
+from frazil.run import reset as resets
+from frazil.run import settle as settles
 from frazil.run.apply import EngineNeeded
 from frazil.run.ingest import ingest
 from frazil.run.plan import Planned, plan_run
@@ -189,5 +194,69 @@ def test_a_kill_after_the_decision_holds_the_batch_back(
 
     assert place.documents() == [*GOOD, {"id": 10}, {"id": 11}]
     assert place.ids() == [1, 2, 3, None, 10, 11]
+    assert place.plan().plan is None
+    assert verify(place.project, place.project.pipeline("docs")).is_clean
+
+
+def without_an_engine(deed: Callable[[], object]) -> None:
+    """Do what is decided here and finished by the next run."""
+    with pytest.raises(EngineNeeded, match="is decided"):
+        deed()
+
+
+def test_a_replay_doubles_documents(place: Place) -> None:
+    """Rows of a range are replaced, in both tables, and none is there twice."""
+    place.send(*encoded(*GOOD))
+    place.run()
+    asked = RunRequest("again", "cli:tester@here", "replay", parse_target("earliest"), None, reason="a test")
+    planned, pipeline = plan_run(place.project, place.project.pipeline("docs"), asked), place.project.pipeline("docs")
+    assert planned.plan is not None
+    apply = SparkApply(place.spark)
+    ingest(place.project, pipeline, planned.plan, SparkStage(place.spark), lambda _: None, apply=apply)
+
+    assert place.documents() == [*GOOD]
+    assert place.ids() == [1, 2, 3, None]
+    batches = {row[0] for row in place.spark.table("lake.shop.docs").select("_frazil_batch").collect()}
+    assert batches == {2}
+    assert verify(place.project, pipeline).is_clean
+
+
+def test_a_reset_without_an_engine_leaves_rows_behind(place: Place) -> None:
+    """Decided by a command without Spark, brought in by the next run: what comes again is there once."""
+    place.send(*encoded(*GOOD))
+    place.run()
+    scope = Scope.of(place.project, place.project.pipeline("docs"))
+    planned = resets.plan_reset(scope, resets.ResetOrder(parse_target("earliest"), (), allow_duplicates=False))
+    without_an_engine(lambda: resets.reset(scope, planned, RunRequest("reset", "cli:tester@here", reason="a test")))
+    assert place.documents() == [*GOOD]
+    assert place.ids() == []
+
+    place.run()
+    place.run()
+
+    assert place.documents() == [*GOOD]
+    assert place.ids() == [1, 2, 3, None]
+    assert place.plan().plan is None
+    assert verify(place.project, place.project.pipeline("docs")).is_clean
+
+
+def test_documents_that_a_rollback_took_are_never_missed(place: Place) -> None:
+    """A table that was rolled back is refused by name; settled without an engine, the next run gives it its rows again."""
+    place.send(*encoded(*GOOD[:2]))
+    place.run()
+    first = place.project.lake("lake").load_table("shop.docs").metadata.current_snapshot_id
+    place.send(*encoded(*GOOD[2:]))
+    place.run()
+    place.spark.sql(f"CALL lake.system.rollback_to_snapshot('shop.docs', {first})").collect()
+    with pytest.raises(Terminal, match=r"shop\.docs was rolled back"):
+        place.plan()
+    scope = Scope.of(place.project, place.project.pipeline("docs"))
+    planned = settles.plan_settle(scope, settles.SettleOrder("shop.docs", restage=True, abandon=False))
+    assert planned is not None
+    without_an_engine(lambda: settles.settle(scope, planned, RunRequest("mend", "cli:tester@here", reason="a test")))
+
+    place.run()
+
+    assert place.documents() == [*GOOD]
     assert place.plan().plan is None
     assert verify(place.project, place.project.pipeline("docs")).is_clean
