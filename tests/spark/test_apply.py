@@ -6,6 +6,8 @@ import json
 import secrets
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -51,12 +53,12 @@ class Killed(BaseException):
 class Docs:
     """A catalog of one table of documents, and batches for it."""
 
-    def __init__(self, folder: Path, spark: SparkSession) -> None:
+    def __init__(self, folder: Path, spark: SparkSession, destination: Destination = DESTINATION) -> None:
         name = f"lake_{secrets.token_hex(4)}"  # a session keeps a catalog it has opened
         self.lake = Lake(name, f"sqlite:///{folder}/catalog.db", f"file://{folder}/warehouse", {})
-        schema = declared_schema(DESTINATION)
+        schema = declared_schema(destination)
         properties = TABLE_PROPERTIES | {"format-version": "3"}
-        self.lake.create_table(TABLE, schema, declared_spec(DESTINATION, schema), properties)
+        self.lake.create_table(TABLE, schema, declared_spec(destination, schema), properties)
         open_catalog(spark, name, CatalogSettings(type="jdbc", uri=self.lake.uri, warehouse=self.lake.warehouse))
         self.spark, self.apply = spark, SparkApply(spark)
 
@@ -73,7 +75,7 @@ class Docs:
         return Change(
             step="follow",
             table=TABLE,
-            files=self.staged(n, offsets),
+            files=self.staged(n, offsets) if offsets else (),
             summary={"frazil.pipeline": "docs", KEY: mark.to_json()},
             mirrored=(KEY,),
             fit=fit_of(metadata),
@@ -251,3 +253,44 @@ def test_replaced_rows_are_seen_gone_or_twice(docs: Docs) -> None:
     docs.land(replace(docs.change(3, range(0), 2, replace(gone, ranges=gone.ranges[:1]))))
     assert [offset for offset, _ in docs.rows()] == [0, 1, 4, 5]
     assert mark_of(lookup(docs.metadata, KEY, TABLE)) == BatchMark(3, "id-3", 0)
+
+
+EVERY_TYPE = {
+    "boolean": True,
+    "int": -(2**31),
+    "long": 2**63 - 1,
+    "float": 0.5,
+    "double": float("inf"),
+    "date": date(1, 1, 1),
+    "timestamp": datetime(9999, 12, 31, 23, 59, 59, 999999),
+    "timestamptz": datetime(1900, 1, 1, 0, 0, 0, 1, tzinfo=UTC),
+    "string": "é😀\x00",
+    "binary": b"\x00\xff",
+    "fixed[2]": b"\x00\xff",
+    "decimal(38,2)": Decimal("123456789012345678901234567890123456.78"),
+    "list<struct<a: int, select: list<string>>>": [{"a": 1, "select": ["x", None]}, None],
+    "map<string, struct<b: timestamptz>>": {"k": {"b": datetime(2026, 5, 1, tzinfo=UTC)}},
+    "struct<c: decimal(10,2), d: binary>": {"c": Decimal("1.10"), "d": b""},
+}
+
+
+def test_a_type_is_refused_or_changed_after_the_decision(spark: SparkSession, tmp_path: Path) -> None:
+    """Every type that a pipeline file may name beside a variant comes in as it was staged, required or null."""
+    odd = "a `b`.c"
+    columns: dict[str, object] = {odd: {"type": "long", "required": True}, "doc": {"type": "variant", "from": []}}
+    columns |= {f"c{at}": {"type": of, "required": at % 2 == 0} for at, of in enumerate(EVERY_TYPE)}
+    destination = Destination.model_validate({"table": TABLE, "columns": columns})
+    docs = Docs(tmp_path, spark, destination)
+    table = docs.lake.load_table(TABLE)
+    schema = pa.schema([*arrow_columns(table, destination), *KafkaColumns().fields])
+    full = {odd: 1, "doc": '{"a":null}'} | {f"c{at}": of for at, of in enumerate(EVERY_TYPE.values())}
+    bare = {name: None if name.startswith("c") and int(name[1:]) % 2 else of for name, of in full.items()}
+    writer = RowFileWriter(staging_table(TABLE, table))
+    writer.write(pa.RecordBatch.from_pylist([full, bare], schema=schema.remove_metadata()))
+
+    docs.land(replace(docs.change(1, range(0), None), files=writer.close()))
+
+    wanted = tuple(name for name in schema.names if name != "doc")
+    found = docs.lake.load_table(TABLE).scan(selected_fields=wanted).to_arrow().to_pylist()
+    expected = pa.RecordBatch.from_pylist([full, bare], schema=schema).select(wanted).to_pylist()
+    assert sorted(found, key=str) == sorted(expected, key=str)
