@@ -33,6 +33,7 @@ from frazil.pipeline.settings import CatalogSettings
 from frazil.records.spec import KafkaColumns
 from frazil.spark.apply import SparkApply
 from frazil.spark.catalog import open_catalog
+from tests.rest_catalog import RestServer
 
 TABLE = "shop.docs"
 KEY = BATCH_KEY.format("docs")
@@ -53,13 +54,12 @@ class Killed(BaseException):
 class Docs:
     """A catalog of one table of documents, and batches for it."""
 
-    def __init__(self, folder: Path, spark: SparkSession, destination: Destination = DESTINATION) -> None:
-        name = f"lake_{secrets.token_hex(4)}"  # a session keeps a catalog it has opened
-        self.lake = Lake(name, f"sqlite:///{folder}/catalog.db", f"file://{folder}/warehouse", {})
+    def __init__(self, spark: SparkSession, lake: Lake, destination: Destination = DESTINATION) -> None:
+        self.lake = lake
         schema = declared_schema(destination)
         properties = TABLE_PROPERTIES | {"format-version": "3"}
         self.lake.create_table(TABLE, schema, declared_spec(destination, schema), properties)
-        open_catalog(spark, name, CatalogSettings(type="jdbc", uri=self.lake.uri, warehouse=self.lake.warehouse))
+        open_catalog(spark, lake.name, CatalogSettings(type=lake.kind, uri=lake.uri, warehouse=lake.warehouse))
         self.spark, self.apply = spark, SparkApply(spark)
 
     def change(self, n: int, offsets: range, after: int | None, removal: Removal | None = None) -> Change:
@@ -129,7 +129,12 @@ class Docs:
 @pytest.fixture
 def docs(tmp_path: Path, spark: SparkSession) -> Docs:
     """An empty table of documents."""
-    return Docs(tmp_path, spark)
+    return Docs(spark, sqlite(tmp_path))
+
+
+def sqlite(folder: Path) -> Lake:
+    """A new catalog; a session keeps one that it has opened, so each has its own name."""
+    return Lake(f"lake_{secrets.token_hex(4)}", f"sqlite:///{folder}/catalog.db", f"file://{folder}/warehouse", {})
 
 
 def document(offset: int, n: int) -> tuple[int, str]:
@@ -168,6 +173,24 @@ def test_documents_are_not_there_or_twice(docs: Docs) -> None:
     assert isinstance(found, Held)
     assert (mark_of(found), found.summary["added-records"]) == (BatchMark(2, "id-2", 0), "2")
     assert json.loads(docs.metadata.properties[KEY])["snapshot"] == found.snapshot_id
+
+
+def test_a_rest_catalog_has_other_tables_or_branches(
+    spark: SparkSession, rest_server: RestServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a server, as by a database: a killed one is finished, and nothing is left behind."""
+    rest_server.empty()
+    docs = Docs(spark, rest_server.lake())
+    docs.land(docs.change(1, range(1), None))
+    change = docs.change(2, range(1, 3), 1)
+    with monkeypatch.context() as patch:
+        at(patch, CrashPoint.BRANCH_STAGED, kill)
+        with pytest.raises(Killed):
+            docs.land(change)
+    docs.land(change)
+    assert docs.rows() == [document(0, 1), document(1, 2), document(2, 2)]
+    assert set(docs.metadata.refs) == {"main"}
+    assert docs.metadata.format_version == 3
 
 
 def test_a_rival_moves_main_and_is_overwritten(docs: Docs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,7 +303,7 @@ def test_a_type_is_refused_or_changed_after_the_decision(spark: SparkSession, tm
     columns: dict[str, object] = {odd: {"type": "long", "required": True}, "doc": {"type": "variant", "from": []}}
     columns |= {f"c{at}": {"type": of, "required": at % 2 == 0} for at, of in enumerate(EVERY_TYPE)}
     destination = Destination.model_validate({"table": TABLE, "columns": columns})
-    docs = Docs(tmp_path, spark, destination)
+    docs = Docs(spark, sqlite(tmp_path), destination)
     table = docs.lake.load_table(TABLE)
     schema = pa.schema([*arrow_columns(table, destination), *KafkaColumns().fields])
     full = {odd: 1, "doc": '{"a":null}'} | {f"c{at}": of for at, of in enumerate(EVERY_TYPE.values())}
