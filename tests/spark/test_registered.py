@@ -109,8 +109,8 @@ def topic(tmp_path: Path, cluster: Cluster, confluent: SchemaRegistryClient) -> 
             cluster,
             (Range(name, 0, 0, len(values)),),
             50,
-            RecordSpec(columns=arrow_columns(table, DESTINATION), format=of),
-            staging_table("shop.orders", table),
+            {"shop.orders": RecordSpec(columns=arrow_columns(table, DESTINATION), format=of)},
+            {"shop.orders": staging_table("shop.orders", table)},
             staging_table("shop.letters", letters),
         )
         return Topic(order, table)
@@ -153,5 +153,6 @@ def test_a_registry_that_is_down_makes_letters_of_workers(
 
     assert made.table.refresh().current_snapshot() is None
     up = FormatSpec("avro", source=RegistrySchemas(registry.registry))
-    again = dataclasses.replace(made.order, spec=dataclasses.replace(made.order.spec, format=up))
+    specs = {of: dataclasses.replace(spec, format=up) for of, spec in made.order.specs.items()}
+    again = dataclasses.replace(made.order, specs=specs)
     assert SparkStage(spark)(again).total.written == SIZE

@@ -101,7 +101,8 @@ def test_transforms_stay_on_the_driver(spark: SparkSession, order: StageOrder) -
     """Formats and transforms travel to the workers as plain data: SQL and casts run there as they do here."""
     fields = pa.schema([("id", pa.int64()), ("name", pa.string()), ("at", pa.string()), ("price", pa.float64())])
     steps = (Cast({"name": "string"}), Sql(where="id % 2 = 0"))
-    shaped = dataclasses.replace(order, spec=dataclasses.replace(order.spec, fields=fields, transforms=steps))
+    specs = {of: dataclasses.replace(spec, fields=fields, transforms=steps) for of, spec in order.specs.items()}
+    shaped = dataclasses.replace(order, specs=specs)
 
     by_spark, inline = SparkStage(spark)(shaped), stage_inline(shaped)
 
