@@ -23,8 +23,35 @@ Kind = Literal["start", "ingest", "replay", "dead_letters", "reset", "rewind", "
 
 
 @dataclass(frozen=True, slots=True)
+class Operation:
+    """What an engine does with the rows of a part's files, because PyIceberg can't write the table.
+
+    Attributes:
+        kind: `insert` adds them.
+        variants: Columns whose JSON texts become variants.
+    """
+
+    kind: Literal["insert"] = "insert"
+    variants: tuple[str, ...] = ()
+
+    @classmethod
+    def from_body(cls, body: Mapping[str, Any]) -> Operation:
+        """Read the form that `dataclasses.asdict` gives.
+
+        Raises:
+            Terminal: A newer Frazil knows this operation.
+        """
+        if body["kind"] != "insert":
+            raise Terminal(f"a manifest asks for operation {body['kind']!r}, which this Frazil does not know")
+        return cls(body["kind"], tuple(body["variants"]))
+
+
+@dataclass(frozen=True, slots=True)
 class TablePart:
-    """What one table gets: rows that go, files that come, what they were staged for, and the batch they come after."""
+    """What one table gets: rows that go, files that come, what they were staged for, and the batch they come after.
+
+    Its files become data files of the table by a commit; with an `operation` an engine brings their rows in.
+    """
 
     table: str
     role: Role
@@ -32,6 +59,7 @@ class TablePart:
     after: BatchMark | None
     files: tuple[StagedFile, ...]
     removal: Removal | None = None
+    operation: Operation | None = None
 
     @property
     def rows(self) -> int:
@@ -189,6 +217,7 @@ def _part(body: dict[str, Any]) -> TablePart:
         _mark(body["after"]),
         files,
         Removal.from_body(body["removal"]) if body.get("removal") else None,
+        Operation.from_body(body["operation"]) if body.get("operation") else None,
     )
 
 

@@ -38,6 +38,7 @@ def verify(
     than JSON or transforms made, and says so. Exit code 1 with the first differences if there are any,
     and if Kafka holds none of the records any more, so that nothing could be compared.
     """
+    from frazil.iceberg import variant as _variant  # noqa: F401  # PyIceberg must know the type to open such tables
     from frazil.project import Project
     from frazil.verify.check import verify as check
 

@@ -40,9 +40,12 @@ __all__ = [
     "BranchName",
     "Stage",
     "branch_name",
+    "branches_in_vain",
     "decide_on_branch",
     "remove_stale_branches",
+    "renewed",
     "replacing",
+    "verify_tip",
 ]
 
 STALE_AFTER_MS = 36 * 3_600_000
@@ -81,7 +84,7 @@ def decide_on_branch(lake: Lake, change: Change, name: str, stage: Stage) -> int
             return landed
         validate(change, table.metadata)
         planned = _main(table.metadata, change)
-        branch = name if given_up is None else _renewed(name)
+        branch = name if given_up is None else renewed(name)
         try:
             if given_up in table.metadata.refs:
                 drop_branches(table, given_up)
@@ -143,6 +146,12 @@ def remove_stale_branches(lake: Lake, table: str, pipeline: str, n: int, now_ms:
     raise Retryable(meaning.message) if isinstance(meaning, OutcomeUnknown) else meaning from failure
 
 
+def branches_in_vain(metadata: TableMetadata, pipeline: str, n: int) -> tuple[str, ...]:
+    """Branches of a pipeline that prepare what is decided and landed: batch `n`, or an earlier one."""
+    found = {name: BranchName.parse(name) for name in metadata.refs}
+    return tuple(name for name, of in found.items() if of is not None and of.pipeline == pipeline and of.n <= n)
+
+
 def _is_stale(name: str, pipeline: str, n: int, now_ms: int) -> bool:
     branch = BranchName.parse(name)
     if branch is None or branch.pipeline != pipeline:
@@ -150,7 +159,8 @@ def _is_stale(name: str, pipeline: str, n: int, now_ms: int) -> bool:
     return branch.n <= n or now_ms - branch.made_ms > STALE_AFTER_MS
 
 
-def _renewed(name: str) -> str:
+def renewed(name: str) -> str:
+    """A name for another attempt at what a branch prepares."""
     branch = BranchName.parse(name)
     if branch is None:
         raise ValueError(f"{name} is not a name by branch_name()")
@@ -220,7 +230,7 @@ def _shown(lake: Lake, change: Change, prepared: _Prepared) -> int | None:
             return None
         if head_of(table.metadata, prepared.branch) != prepared.tip:
             raise _gone(change, prepared.branch)
-        _verify(table.metadata, change, prepared)
+        verify_tip(table.metadata, change, prepared.branch, prepared.planned, prepared.tip)
         try:
             return _show(table, change, prepared)
         except FOREIGN as error:
@@ -229,17 +239,21 @@ def _shown(lake: Lake, change: Change, prepared: _Prepared) -> int | None:
     return landed_or_raise(lake, change, failure or RuntimeError("no attempt"))
 
 
-def _verify(metadata: TableMetadata, change: Change, prepared: _Prepared) -> None:
-    """What becomes main must descend from what main is, and carry this very change."""
-    snapshots = list(ancestry(metadata, prepared.tip))
+def verify_tip(metadata: TableMetadata, change: Change, branch: str, planned: int | None, tip: int) -> None:
+    """What becomes main must descend from what main is, and carry this very change.
+
+    Raises:
+        Terminal: It does not.
+    """
+    snapshots = list(ancestry(metadata, tip))
     summary = snapshots[0].summary if snapshots else None
     carried = summary.additional_properties if summary is not None else {}
     lacking = sorted(key for key, value in change.summary.items() if carried.get(key) != value)
-    descends = prepared.planned in {snapshot.snapshot_id for snapshot in snapshots[1:]}
+    descends = planned is None or planned in {snapshot.snapshot_id for snapshot in snapshots[1:]}
     if lacking or not descends:
-        found = f"lacks {', '.join(lacking)}" if lacking else f"does not descend from main's head {prepared.planned}"
+        found = f"lacks {', '.join(lacking)}" if lacking else f"does not descend from main's head {planned}"
         raise Terminal(
-            f"table {change.table}: snapshot {prepared.tip} on branch {prepared.branch} {found}; main stays as it is",
+            f"table {change.table}: snapshot {tip} on branch {branch} {found}; main stays as it is",
             next_step="did another engine write to the branch? Run again, a new branch will be made",
         )
 

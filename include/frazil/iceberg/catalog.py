@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from threading import Lock
@@ -10,12 +11,16 @@ from urllib.parse import urlparse
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.io import load_file_io
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
 from frazil.errors import Terminal
 from frazil.iceberg.faults import translated
+from frazil.iceberg.variant import FORMAT_VERSION, metadata_text
 
 Kind = Literal["jdbc", "rest"]
 
@@ -97,9 +102,20 @@ class Lake:
             for depth in range(1, len(namespace) + 1):
                 self._catalog.create_namespace_if_not_exists(namespace[:depth])
             try:
+                if self.kind == "jdbc" and properties.get("format-version") == str(FORMAT_VERSION):
+                    return self._register(name, schema, spec, properties)
                 return self._catalog.create_table(name, schema, partition_spec=spec, properties=dict(properties))
             except TableAlreadyExistsError:
                 return self._catalog.load_table(name)
+
+    def _register(self, name: str, schema: Schema, spec: PartitionSpec, properties: Mapping[str, str]) -> Table:
+        """Write the first metadata of a table of version 3, which PyIceberg does not, and show it to the catalog."""
+        location = f"{self.warehouse}/{name.replace('.', '/')}"
+        fresh = new_table_metadata(schema, spec, UNSORTED_SORT_ORDER, location, dict(properties))
+        path = f"{location}/metadata/00000-{uuid.uuid4()}.metadata.json"
+        with load_file_io({**self.properties, "warehouse": self.warehouse}, path).new_output(path).create() as stream:
+            stream.write(metadata_text(fresh).encode())
+        return self._catalog.register_table(name, path)
 
     def tables(self) -> list[str]:
         """Names of all tables, sorted."""

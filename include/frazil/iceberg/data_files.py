@@ -24,6 +24,7 @@ from pyiceberg.typedef import Record
 
 from frazil.batch.facts import StagedFile
 from frazil.iceberg import nested_nulls as _nested_nulls  # noqa: F401  # mends PyIceberg's projection
+from frazil.iceberg import variant as _variant  # noqa: F401  # a worker reads metadata with variants, too
 from frazil.iceberg.faults import translated
 
 FLUSH_BYTES = 128 * 2**20
@@ -38,11 +39,15 @@ _BOUNDS = ("lower_bounds", "upper_bounds")
 
 @dataclass(frozen=True)
 class StagingTable:
-    """A table as a task needs it to write files: a snapshot of its metadata, and access to its storage."""
+    """A table as a task needs it to write files: a snapshot of its metadata, and access to its storage.
+
+    With `by_engine` its files are not data files: an engine reads their rows and writes them itself.
+    """
 
     name: str
     metadata: str
     io: Mapping[str, str]
+    by_engine: bool = False
 
     def __repr__(self) -> str:
         return f"StagingTable({self.name!r})"

@@ -17,6 +17,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from frazil.batch.position import BatchMark
 from frazil.errors import Terminal
+from frazil.iceberg.variant import FORMAT_VERSION
 
 POSITION_KEY = "kafka.offsets.{}"
 """Summary key and property of the position, by pipeline. Lower-case: Spark lower-cases write options."""
@@ -84,7 +85,7 @@ def lookup(metadata: TableMetadata, key: str, table: str) -> Held | RolledBack |
     if text is None:
         return found
     value, snapshot_id = _read_mirror(text, key, table)
-    if found is not None and found.snapshot_id == snapshot_id:
+    if found is not None and (found.snapshot_id == snapshot_id or _lags(metadata, found, value, snapshot_id)):
         return found
     ours = metadata.snapshot_by_id(snapshot_id)
     cut_off = oldest is not None and _has_past(oldest)
@@ -92,6 +93,23 @@ def lookup(metadata: TableMetadata, key: str, table: str) -> Held | RolledBack |
         return Held(value, snapshot_id, {})
     is_past_told = found is not None or not (cut_off or _may_replace(oldest, ours))
     return RolledBack(found, value, snapshot_id, ours is not None, is_past_told)
+
+
+def _lags(metadata: TableMetadata, found: Held, value: str, snapshot_id: int) -> bool:
+    """Whether the property is older than what main carries: an engine moves main first, then the property.
+
+    A commit of PyIceberg moves both at once. After a rollback the property is the newer one.
+    """
+    if metadata.format_version < FORMAT_VERSION:
+        return False
+    if metadata.snapshot_by_id(snapshot_id) is not None:
+        return any(of.snapshot_id == snapshot_id for of in ancestry(metadata, found.snapshot_id))
+    return _number(value) < _number(found.value)
+
+
+def _number(value: str) -> int:
+    """The batch number of a mark."""
+    return BatchMark.from_json(value).n
 
 
 def _may_replace(oldest: Snapshot | None, ours: Snapshot | None) -> bool:

@@ -35,6 +35,7 @@ from pyiceberg.types import (
 )
 
 from frazil.errors import Terminal
+from frazil.iceberg.variant import FORMAT_VERSION, VariantType, as_text
 from frazil.pipeline import model
 from frazil.pipeline.types import ColumnType, ListOf, MapOf, Primitive, StructOf
 
@@ -51,6 +52,7 @@ _PLAIN: dict[str, IcebergType] = {
     "string": StringType(),
     "uuid": UUIDType(),
     "binary": BinaryType(),
+    "variant": VariantType(),
 }
 _UNWRITABLE = {
     ("uuid", "identity"),
@@ -96,7 +98,7 @@ def iceberg_type(of: ColumnType, ids: Iterator[int]) -> IcebergType:
 def arrow_type(of: ColumnType) -> pa.DataType:
     """The Arrow type of a declared type, as tables have it."""
     return schema_to_pyarrow(
-        Schema(NestedField(0, "_", iceberg_type(of, itertools.count(1)))), include_field_ids=False
+        as_text(Schema(NestedField(0, "_", iceberg_type(of, itertools.count(1))))), include_field_ids=False
     )[0].type
 
 
@@ -150,7 +152,9 @@ def check_destination(table: Table, destination: model.Destination) -> None:
         for name, field in declared.items()
         if name not in found or _shape(found[name].field_type) != _shape(field.field_type)
     ]
-    problems += _writer_problems(table, declared.keys())
+    problems += [] if destination.by_engine else _writer_problems(table, declared.keys())
+    if destination.by_engine and table.format_version < FORMAT_VERSION:
+        problems.append(f"format version {table.format_version}: the pipeline declares {FORMAT_VERSION}")
     problems += [
         f"column {name}: the table requires a value, the pipeline declares it as optional"
         for name, field in found.items()
@@ -202,7 +206,7 @@ def declared_columns(destination: model.Destination) -> pa.Schema:
 
 
 def _arrow_columns(schema: Schema, destination: model.Destination) -> pa.Schema:
-    arrow = schema_to_pyarrow(schema, include_field_ids=False)
+    arrow = schema_to_pyarrow(as_text(schema), include_field_ids=False)
     return pa.schema(
         [arrow.field(name).with_nullable(not column.required) for name, column in destination.columns.items()]
     )

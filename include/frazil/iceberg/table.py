@@ -9,6 +9,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from frazil.iceberg.data_files import StagingTable
 from frazil.iceberg.faults import translated
+from frazil.iceberg.variant import FORMAT_VERSION, metadata_text
 
 __all__ = [
     "Table",
@@ -44,7 +45,7 @@ def staging_table(name: str, table: Table) -> StagingTable:
     """
     shape = table.metadata.model_copy(update=_NO_HISTORY)
     io = {key: value for key, value in table.io.properties.items() if not key.startswith(_CATALOG_ONLY)}
-    return StagingTable(name, shape.model_dump_json(), io)
+    return StagingTable(name, metadata_text(shape), io, by_engine=table.format_version >= FORMAT_VERSION)
 
 
 def metadata_path(table: Table, file_name: str) -> str:

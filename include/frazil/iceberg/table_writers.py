@@ -9,9 +9,15 @@ import pyarrow as pa
 
 from frazil.batch.facts import StagedFile
 from frazil.iceberg.data_files import FLUSH_BYTES, DataFileWriter, StagingTable
+from frazil.iceberg.row_files import RowFileWriter
 
 HELD_BYTES: Final = 2 * FLUSH_BYTES
 """Decoded rows a task holds in memory for all tables together before it writes the largest part."""
+
+
+def writer_of(target: StagingTable) -> DataFileWriter:
+    """The writer of a table's staged files, whoever brings them in."""
+    return RowFileWriter(target) if target.by_engine else DataFileWriter(target)
 
 
 class TableWriters:
@@ -37,7 +43,7 @@ class TableWriters:
         if rows.num_rows == 0:
             return
         if table not in self._writers:
-            self._writers[table] = DataFileWriter(self._tables[table])
+            self._writers[table] = writer_of(self._tables[table])
         self._writers[table].write(rows)
         while sum(writer.held_bytes for writer in self._writers.values()) >= self._held_bytes:
             max(self._writers.values(), key=lambda writer: writer.held_bytes).flush()

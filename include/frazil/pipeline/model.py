@@ -10,10 +10,12 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from frazil.pipeline.dead_letters import DeadLetters, DeadLetterTopic, Tolerance
 from frazil.pipeline.interval import Interval, parse_interval
+from frazil.pipeline.partition import PartitionField, parse_partition_field
 from frazil.pipeline.route import Route
 from frazil.pipeline.source import Source, Start
 from frazil.pipeline.strict import Model, PipelineName, TableName
 from frazil.pipeline.transforms import TransformStep
+from frazil.pipeline.types import VARIANT
 from frazil.pipeline.value import Column, Key, Value
 
 __all__ = [
@@ -31,10 +33,7 @@ __all__ = [
     "parse_partition_field",
 ]
 
-_PARTITION_FIELD = re.compile(
-    r"(?P<column>[^()\s,]+)|(?P<transform>year|month|day|hour)\((?P<of>[^(),\s]+)\)"
-    r"|(?P<sized>bucket|truncate)\((?P<size>[1-9]\d*),\s*(?P<sized_of>[^(),\s]+)\)"
-)
+_WORD = re.compile(r"[a-z]+")
 
 
 class KafkaColumns(Model):
@@ -45,35 +44,6 @@ class KafkaColumns(Model):
     offset: str = Field("_kafka_offset", description="Offset of the record.")
     timestamp: str = Field("_kafka_timestamp", description="Kafka timestamp of the record.")
     batch: str = Field("_frazil_batch", description="Number of the batch that landed the record.")
-
-
-class PartitionField(Model):
-    """One field of a partition spec: a column, or a transform of one."""
-
-    column: str
-    transform: Literal["identity", "year", "month", "day", "hour", "bucket", "truncate"] = "identity"
-    size: int | None = None
-
-    @property
-    def name(self) -> str:
-        """Name of the field in the partition spec."""
-        return self.column if self.transform == "identity" else f"{self.column}_{self.transform}"
-
-
-def parse_partition_field(text: str) -> PartitionField:
-    """Parse Iceberg's transform syntax: ``document``, ``day(created_at)``, ``bucket(16, id)``, ``truncate(4, name)``.
-
-    Raises:
-        ValueError: The text is none of these.
-    """
-    match = _PARTITION_FIELD.fullmatch(text.strip())
-    if match is None:
-        raise ValueError(f"{text!r} is no partition field; examples: document, day(created_at), bucket(16, id)")
-    if match["column"]:
-        return PartitionField(column=match["column"])
-    if match["transform"]:
-        return PartitionField(column=match["of"], transform=match["transform"])  # type: ignore[arg-type]
-    return PartitionField(column=match["sized_of"], transform=match["sized"], size=int(match["size"]))  # type: ignore[arg-type]
 
 
 class Destination(Model):
@@ -111,6 +81,35 @@ class Destination(Model):
         """Names of the Kafka columns in their order in the table, or none."""
         k = self.kafka_columns
         return (k.topic, k.partition, k.offset, k.timestamp, k.batch) if k else ()
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """Names of the columns of type variant."""
+        return tuple(name for name, column in self.columns.items() if column.parsed == VARIANT)
+
+    @property
+    def by_engine(self) -> bool:
+        """Whether only an engine can write the table: its format version is 3."""
+        return bool(self.variants) or self.properties.get("format-version") == "3"
+
+    @model_validator(mode="after")
+    def _version_fits(self) -> Destination:
+        if self.variants and self.properties.get("format-version", "3") != "3":
+            raise ValueError(
+                f"properties.format-version is {self.properties['format-version']}; columns of type variant"
+                f" ({', '.join(self.variants)}) need 3, which is the default then"
+            )
+        unwritable = [
+            name for name, column in self.columns.items() if {"uuid", "time"} & set(_WORD.findall(column.type))
+        ]
+        if self.by_engine and unwritable:
+            raise ValueError(
+                f"columns.{unwritable[0]}: Spark, which writes tables of format version 3, has no such type"
+            )
+        for field in self.partition_fields:
+            if field.column in self.variants:
+                raise ValueError(f"partition_by names {field.column!r}: a variant can't partition a table")
+        return self
 
     @model_validator(mode="after")
     def _fits(self) -> Destination:
@@ -209,6 +208,16 @@ class Pipeline(Model):
         unknown = [name for name in (self.route.tables if self.route is not None else ()) if name not in self.tables]
         if unknown:
             raise ValueError(f"route names {', '.join(unknown)}: not among the destinations {', '.join(self.tables)}")
+        return self
+
+    @model_validator(mode="after")
+    def _has_an_engine(self) -> Pipeline:
+        tables = [of.table for of in self.destinations if of.by_engine]
+        if tables and self.engine == "inline":
+            raise ValueError(
+                f"engine: inline can't write {', '.join(tables)}, of format version 3 (which columns of type variant need);"
+                " name an engine of the settings, such as spark"
+            )
         return self
 
     @model_validator(mode="after")

@@ -23,6 +23,7 @@ PRIMITIVES = (
     "string",
     "uuid",
     "binary",
+    "variant",
 )
 MAX_DECIMAL_PRECISION = 38
 """Iceberg's limit (table specification, primitive types)."""
@@ -73,6 +74,24 @@ class StructOf:
 
 
 ColumnType = Primitive | ListOf | MapOf | StructOf
+
+
+VARIANT = Primitive("variant")
+"""A JSON document of any shape; only a whole column can be one."""
+
+
+def holds_variant(of: ColumnType) -> bool:
+    """Whether a variant is inside a list, map or struct."""
+    match of:
+        case ListOf(element):
+            inner = [element]
+        case MapOf(key, value):
+            inner = [key, value]
+        case StructOf(fields):
+            inner = [each for _, each in fields]
+        case _:
+            inner = []
+    return any(each == VARIANT or holds_variant(each) for each in inner)
 
 
 def parse_type(text: str) -> ColumnType:

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from frazil.pipeline.strict import Model
-from frazil.pipeline.types import ColumnType, parse_type
+from frazil.pipeline.types import VARIANT, ColumnType, holds_variant, parse_type
 
 _GROUP = "frazil.formats"
 """Entry points of own formats."""
@@ -88,7 +88,12 @@ class Decoding(Model):
     @field_validator("fields")
     @classmethod
     def _typed(cls, fields: tuple[str, ...] | dict[str, str] | None) -> tuple[str, ...] | dict[str, str] | None:
-        return {name: str(parse_type(of)) for name, of in fields.items()} if isinstance(fields, dict) else fields
+        if not isinstance(fields, dict):
+            return fields
+        parsed = {name: parse_type(of) for name, of in fields.items()}
+        if any(of == VARIANT or holds_variant(of) for of in parsed.values()):
+            raise ValueError("a field has no type variant: only a column that takes the whole value can be one")
+        return {name: str(of) for name, of in parsed.items()}
 
     @model_validator(mode="after")
     def _belongs_together(self) -> Self:
@@ -170,7 +175,8 @@ class Column(Model):
         None,
         alias="from",
         description="The field it is taken from, if not the one of its name: a name, as it stands, or a list of names from"
-        " the top level down, such as `[customer, address, zip]`. `[]` takes the whole value, or the whole key, as JSON text.",
+        " the top level down, such as `[customer, address, zip]`. `[]` takes the whole value, or the whole key, as JSON: into"
+        " a column of type string or variant.",
     )
     of: Literal["value", "key"] = Field(
         "value", description="Whether it takes a field of the value or of the key, which `key` of the file decodes."
@@ -202,8 +208,12 @@ class Column(Model):
 
     @model_validator(mode="after")
     def _options_fit(self) -> Column:
-        if self.source == () and self.type != "string":
-            raise ValueError(f"from: [] takes the whole value as JSON text; the type is {self.type}, not string")
+        if self.source == () and self.type not in ("string", "variant"):
+            raise ValueError(f"from: [] takes the whole value as JSON; the type is {self.type}, not string or variant")
+        if self.parsed == VARIANT and self.source != ():
+            raise ValueError("type variant takes the whole value, or the whole key: write from: []")
+        if holds_variant(self.parsed):
+            raise ValueError(f"{self.type}: a variant is a column of its own, with from: []")
         if self.source == () and self.has_default:
             raise ValueError("from: [] takes the whole value, which is never missing: a default has no meaning")
         held = set(_WORD.findall(self.type))

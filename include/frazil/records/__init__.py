@@ -10,6 +10,7 @@
     block.py         rows that were decoded together, and where they belong
     decode.py        puts it together: batch in, outcomes out
     halves.py        values or keys, with what headers say of them, to their format
+    variant.py       what a variant column takes without loss
     keys.py          keys beside the values, and the columns that take their fields
 
     json_number.py   JSON numbers with every digit

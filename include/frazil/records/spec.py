@@ -79,6 +79,8 @@ class ColumnSpec:
         has_default: Whether `default` is used where the field is missing (and where a required one
             is null).
         default: A JSON value: text, number, bool, list, dict or None.
+        reading: How its values are read.
+        variant: Whether its texts become variants, so that what those can't hold is refused.
     """
 
     name: str
@@ -88,6 +90,7 @@ class ColumnSpec:
     has_default: bool = False
     default: object = None
     reading: Reading = AS_IT_IS
+    variant: bool = False
 
     @property
     def steps(self) -> tuple[str, ...]:
@@ -109,6 +112,7 @@ class RecordSpec:
         of_key: Names of the columns that take fields of the key.
         transforms: What happens between decoding and the columns, in this order.
         defaults: Column name -> JSON value for a missing field.
+        variants: Columns whose JSON texts become variants.
         sources: Column name -> field path in the value, for columns that are not named as their
             field; `WHOLE_VALUE` for a text column that takes the whole value.
         units: Column name -> what numbers count that are sent for its times.
@@ -139,6 +143,7 @@ class RecordSpec:
     transforms: tuple[Transform, ...] = ()
     defaults: Mapping[str, object] = field(default_factory=dict)
     sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    variants: frozenset[str] = frozenset()
     units: Mapping[str, TimeUnit] = field(default_factory=dict)
     local_times: Mapping[str, Literal["keep", "dead_letter"]] = field(default_factory=dict)
     unknown_fields: Literal["ignore", "rescue", "fail"] = "ignore"
@@ -161,6 +166,7 @@ class RecordSpec:
         options = {
             "defaults": self.defaults,
             "sources": self.sources,
+            "variants": self.variants,
             "units": self.units,
             "local times": self.local_times,
             "columns of the key": self.of_key,
@@ -255,6 +261,7 @@ class RecordSpec:
                 has_default=column.name in self.defaults,
                 default=self.defaults.get(column.name),
                 reading=self._reading(column.name),
+                variant=column.name in self.variants,
             )
             for column in self.columns
             if column.name != self.rescues

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from frazil.errors import Terminal
 from frazil.iceberg.faults import translated
+from frazil.iceberg.variant import unreadable
 from frazil.project import Project
 
 if TYPE_CHECKING:
@@ -176,7 +177,13 @@ def _read(lake: Lake, path: Path, question: Question) -> pa.Table:
         if metadata is not None:
             inspected: pa.Table = getattr(table.inspect, metadata)()
             return inspected
-        fields = [field.name for field in table.schema().fields]
+        hidden = unreadable(table.schema())
+        if asked := [field for field in hidden if question.words is not None and field.casefold() in question.words]:
+            raise Terminal(
+                f"table {name}: column {asked[0]} is a variant, which only an engine can read",
+                next_step="ask for its other columns here, and for this one in Spark",
+            )
+        fields = [field.name for field in table.schema().fields if field.name not in hidden]
         wanted = [field for field in fields if question.words is None or field.casefold() in question.words]
         # A count needs rows, not columns: any one column will do.
         return table.scan(selected_fields=tuple(wanted or fields[:1]), limit=question.limit).to_arrow()

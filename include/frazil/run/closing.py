@@ -14,7 +14,8 @@ def closing_table(pipeline: Pipeline, found: Mapping[str, Table | None]) -> str:
     """Name of the closing table, from what the tables of a pipeline say; for a new pipeline, what it will be.
 
     The ledger's word counts. Before its first rows, or where it was lost, the table that holds the position is the one.
-    A pipeline that begins with one destination keeps its position there, one that begins with several in the ledger.
+    A pipeline that begins with one destination keeps its position there. One that begins with several, or with one that only
+    an engine can write, keeps it in the ledger.
 
     Args:
         pipeline: The pipeline.
@@ -40,7 +41,8 @@ def closing_table(pipeline: Pipeline, found: Mapping[str, Table | None]) -> str:
     one = pipeline.destinations[0].table
     # A follower's mark without a position anywhere: the ledger, which held it, was lost.
     is_follower = any(_has(found.get(table), BATCH_KEY.format(name)) for table in pipeline.tables)
-    return pipeline.ledger_table if is_follower or len(pipeline.tables) > 1 else one
+    can_not_close = is_follower or len(pipeline.tables) > 1 or pipeline.destinations[0].by_engine
+    return pipeline.ledger_table if can_not_close else one
 
 
 def _has(table: Table | None, key: str) -> bool:

@@ -16,7 +16,9 @@ from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.commit import Change, Refused, commit
 from frazil.iceberg.holdings import BATCH_KEY, DONE_KEY, TOPICS_KEY, Held, held, landed, lookup, mark_of
+from frazil.iceberg.refs import branch_name
 from frazil.iceberg.table import TableMetadata, missing_files
+from frazil.run.apply import Apply, EngineNeeded
 from frazil.run.ledger_entry import ranges_json
 from frazil.run.scope import utc_now
 from frazil.run.standing import BYTES_KEY, MANIFEST_KEY, READ_KEY, SETTLES_KEY, settle_commands
@@ -26,7 +28,7 @@ _FILES_ARE_SAFE: Final = timedelta(hours=1)
 """Age up to which no orphan removal takes a file: Iceberg's own refuses less than a day."""
 
 
-def follow_all(lake: Lake, manifest: Manifest, path: str) -> dict[str, int]:
+def follow_all(lake: Lake, manifest: Manifest, path: str, apply: Apply | None = None) -> dict[str, int]:
     """Give all followers their parts, and return the snapshots in which they became visible.
 
     One that can't take its part holds the batch open alone: all others have theirs when this raises.
@@ -34,13 +36,16 @@ def follow_all(lake: Lake, manifest: Manifest, path: str) -> dict[str, int]:
     Raises:
         Terminal: A follower can't take its part: dropped, rolled back, changed.
         Retryable: One can't be reached now.
+        EngineNeeded: One gets its part by an engine, and there is none.
     """
     destinations = [part for part in manifest.followers if part.role == "destination"]
     letters = [part for part in manifest.followers if part.role != "destination"]
     snapshots: dict[str, int] = {}
     failures: list[FrazilError] = []
     for group in (destinations, letters):
-        for part, found in zip(group, in_parallel(lambda of: _tried(lake, manifest, of, path), group), strict=True):
+        for part, found in zip(
+            group, in_parallel(lambda of: _tried(lake, manifest, of, path, apply), group), strict=True
+        ):
             if isinstance(found, FrazilError):
                 failures.append(found)
             else:
@@ -50,16 +55,16 @@ def follow_all(lake: Lake, manifest: Manifest, path: str) -> dict[str, int]:
     return snapshots
 
 
-def _tried(lake: Lake, manifest: Manifest, part: TablePart, path: str) -> int | FrazilError:
+def _tried(lake: Lake, manifest: Manifest, part: TablePart, path: str, apply: Apply | None) -> int | FrazilError:
     try:
-        return follow(lake, manifest, part, path)
+        return follow(lake, manifest, part, path, apply)
     except FrazilError as failure:
         return failure
 
 
 def _together(failures: Sequence[FrazilError]) -> FrazilError:
     """One error that names them all: what a person must act on goes before what another try may mend."""
-    first, *others = sorted(failures, key=lambda of: not isinstance(of, Terminal))
+    first, *others = sorted(failures, key=lambda of: (not isinstance(of, Terminal), isinstance(of, EngineNeeded)))
     if not others:
         return first
     steps = dict.fromkeys(of.next_step for of in (first, *others) if of.next_step)
@@ -68,11 +73,12 @@ def _together(failures: Sequence[FrazilError]) -> FrazilError:
     return told
 
 
-def follow(lake: Lake, manifest: Manifest, part: TablePart, path: str) -> int:
+def follow(lake: Lake, manifest: Manifest, part: TablePart, path: str, apply: Apply | None = None) -> int:
     """Give one follower its part of a decided batch, and return the snapshot in which it became visible.
 
     Raises:
         Terminal: It can't take it: dropped, rolled back, changed.
+        EngineNeeded: Only an engine can, and there is none.
     """
     key, topics_key = BATCH_KEY.format(manifest.pipeline), TOPICS_KEY.format(manifest.pipeline)
     topics = {topics_key: json.dumps(sorted(manifest.position.topics))} if part.role == "destination" else {}
@@ -89,7 +95,7 @@ def follow(lake: Lake, manifest: Manifest, part: TablePart, path: str) -> int:
     )
     try:
         _refuse_missing_files(lake, manifest, part, key)
-        return committed(lake, change, manifest)
+        return _committed(lake, change, manifest, part, apply)
     except Terminal as refusal:
         _refuse_gone(lake, manifest, part, refusal)
         raise
@@ -105,6 +111,18 @@ def _refuse_gone(lake: Lake, manifest: Manifest, part: TablePart, refusal: Termi
         " waits",
         next_step=(named if part.role == "destination" else "") + settle_commands(manifest.pipeline, part.table),
     ) from refusal
+
+
+def _committed(lake: Lake, change: Change, manifest: Manifest, part: TablePart, apply: Apply | None) -> int:
+    if part.operation is None:
+        return committed(lake, change, manifest)
+    operation, branch = part.operation, branch_name(manifest.pipeline, manifest.position.n)
+    if apply is None:
+        found = change.landed(lake.load_table(part.table).metadata)
+        if found is None:
+            raise EngineNeeded.of(manifest.pipeline, manifest.position.n, part.table)
+        return found
+    return committed(lake, change, manifest, lambda at, of: apply(at, of, operation, branch))
 
 
 def _refuse_missing_files(lake: Lake, manifest: Manifest, part: TablePart, key: str) -> None:
@@ -139,15 +157,21 @@ def holds_last(key: str, after: BatchMark | None, table: str, manifest: Manifest
     return check
 
 
-def committed(lake: Lake, change: Change, manifest: Manifest) -> int:
-    """Commit a change of a decided batch, and return its snapshot.
+def committed(lake: Lake, change: Change, manifest: Manifest, landing: Callable[[Lake, Change], int] = commit) -> int:
+    """Land a change of a decided batch, and return its snapshot.
+
+    Args:
+        lake: The catalog.
+        change: The change.
+        manifest: The batch.
+        landing: What lands it: a commit, or an engine.
 
     Raises:
         Terminal: The table can't take it.
         Retryable: Another run finished the batch meanwhile.
     """
     try:
-        return commit(lake, change)
+        return landing(lake, change)
     except Refused as refusal:
         _refuse_overtaken(lake, manifest, refusal)
         raise Terminal(

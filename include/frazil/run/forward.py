@@ -136,7 +136,7 @@ def roll_forward(scope: Scope, manifest: Manifest, path: str, now: Standing) -> 
     send_letters(scope, manifest)
     key = BATCH_KEY.format(manifest.pipeline)
     snapshots = {manifest.closing.table: _landed_in(scope.lake, manifest, manifest.closing, key)}
-    snapshots |= follow_all(scope.lake, manifest, path)
+    snapshots |= follow_all(scope.lake, manifest, path, scope.apply)
     _record(scope, manifest, snapshots, path, now)
 
 

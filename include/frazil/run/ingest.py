@@ -9,6 +9,7 @@ from frazil.errors import Retryable, Terminal
 from frazil.iceberg.commit import Refused
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
+from frazil.run.apply import Apply
 from frazil.run.manifests import Batch
 from frazil.run.mirror import mirror_position
 from frazil.run.publish import planned_position, publish
@@ -24,8 +25,15 @@ REFUSALS = 3
 """Batches in a row that rivals may take from a run before it gives up. Each means that another run made progress."""
 
 
-def ingest(
-    project: Project, pipeline: Pipeline, plan: RunPlan, stage: Stage, report: Report, clock: Clock = utc_now
+def ingest(  # noqa: PLR0913 - the last three are options
+    project: Project,
+    pipeline: Pipeline,
+    plan: RunPlan,
+    stage: Stage,
+    report: Report,
+    clock: Clock = utc_now,
+    *,
+    apply: Apply | None = None,
 ) -> int:
     """Run batches until the plan's ends are reached, by this run or by a rival. Repeating a finished run does nothing.
 
@@ -36,6 +44,7 @@ def ingest(
         stage: The engine.
         report: Takes one line per phase, for people who watch.
         clock: Tells the time, UTC.
+        apply: The engine for tables that PyIceberg can't write; only pipelines that have one need it.
 
     Returns:
         Number of batches this run published.
@@ -47,7 +56,7 @@ def ingest(
     """
     if plan.pipeline != pipeline.name:
         raise Terminal(f"the plan is of pipeline {plan.pipeline}, not {pipeline.name}")
-    scope = Scope.of(project, pipeline, report, clock)
+    scope = Scope.of(project, pipeline, report, clock, apply)
     if plan.mode == "dry_run":
         raise Terminal("a dry run lands nothing: its plan is not for ingesting")
     run = Ingestion(scope, plan, stage)

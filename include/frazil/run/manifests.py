@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from frazil import __version__
 from frazil.batch.facts import Fit, Range, Staged
 from frazil.batch.letter_topic import LetterTopic
-from frazil.batch.manifest import Kind, Manifest, TablePart
+from frazil.batch.manifest import Kind, Manifest, Operation, TablePart
 from frazil.batch.position import BatchMark, Position
 from frazil.batch.removal import Coordinates, Removal, RemovedRange, at_or_beyond
 from frazil.crash_points import CrashPoint, reached
@@ -186,7 +186,9 @@ def _followers(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Ite
     for name, table in tables.followers.items():
         again = _comes_again(now, name, batch)
         part = _row_part(scope, name, fit_of(table.metadata), now.followers[name], batch, again)
-        if part.files or part.removal or name in batch.marks or name not in now.told:
+        # Where an engine must do it, a mark alone is not worth one: the first rows bring it.
+        is_new = name not in now.told and part.operation is None
+        if part.files or part.removal or name in batch.marks or is_new:
             yield part
     letters = scope.pipeline.dead_letters_table
     removal = Removal(LETTER_COLUMNS, batch.removed_letters) if batch.removed_letters else None
@@ -220,7 +222,12 @@ def _row_part(
 ) -> TablePart:
     files = batch.staged.files.get(name, ())
     removed = row_removal(scope.pipeline, name, (*batch.removed, *batch.removed_from.get(name, ()), *again))
-    return TablePart(name, "destination", fit, after, files, removed)
+    return TablePart(name, "destination", fit, after, files, removed, operation_of(scope.pipeline.destination(name)))
+
+
+def operation_of(destination: Destination) -> Operation | None:
+    """What an engine does with staged rows of a destination; None where PyIceberg commits their files."""
+    return Operation(variants=destination.variants) if destination.by_engine else None
 
 
 def _left(scope: Scope, now: Standing) -> tuple[str, ...]:

@@ -13,10 +13,10 @@ from frazil.batch.manifest import Manifest
 from frazil.batch.position import Position
 from frazil.batch.removal import RemovedRange, landed_after, replaced
 from frazil.batch.settle import Landing, Owed, owed, part_gone
-from frazil.iceberg.data_files import DataFileWriter
 from frazil.iceberg.ledger import read_ledger
 from frazil.iceberg.letters import open_letters
 from frazil.iceberg.table import staging_table
+from frazil.iceberg.table_writers import writer_of
 from frazil.kafka.observe import observe
 from frazil.kafka.read import read_range
 from frazil.records.fan_out import FannedOut, FanOut
@@ -110,7 +110,7 @@ def restage_rows(scope: Scope, tables: Tables, table: str, batches: tuple[Owed, 
     """
     name = scope.pipeline.dead_letters_table
     dead = {of.place for of in open_letters(tables.dead_letters, name, ()) if of.destination in (None, table)}
-    writer = DataFileWriter(staging_table(table, tables.destinations[table]))
+    writer = writer_of(staging_table(table, tables.destinations[table]))
     found, missing, problems = {}, {}, []
     for of in batches:
         found[of.n] = without = 0

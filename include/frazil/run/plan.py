@@ -38,7 +38,7 @@ class Planned:
     """What planning found.
 
     Attributes:
-        plan: What the run will read, or None if there is nothing new.
+        plan: What the run will read, or None if there is nothing new, and nothing that waits for the engine.
         position: Where the pipeline stands.
         complete_through: With nothing new: the instant through which the table holds everything, if that is known.
     """
@@ -58,7 +58,7 @@ def plan_run(
         Terminal: The position does not fit the cluster or the topics, or the tables don't fit the pipeline.
     """
     scope = Scope.of(project, pipeline, report, clock)
-    _, now = settled(scope)
+    _, now = settled(scope, leaves=request.mode == "ingest")
     position = now.position or _begin(scope, request)
     # Asked after the position was read: offsets only grow, so what a rival lands meanwhile can't look like a lost log.
     asked_at = scope.stamp()
@@ -78,7 +78,8 @@ def plan_run(
         reason=request.reason,
     )
     reached(CrashPoint.PLANNED)
-    if not plan.ranges and not (request.mode == "ingest" and skipped(plan, position)):
+    # A batch that waits for the engine is work, too.
+    if not plan.ranges and not now.unfinished and not (request.mode == "ingest" and skipped(plan, position)):
         return Planned(None, position, asked_at if complete else None)
     return Planned(plan, position, None)
 

@@ -133,6 +133,7 @@ def record_spec(
         transforms=tuple(_transform(step) for step in pipeline.transforms),
         defaults={name: column.default for name, column in declared.items() if column.has_default},
         sources={name: column.source for name, column in declared.items() if column.source is not None},
+        variants=frozenset(to.variants),
         units={name: column.unit for name, column in declared.items() if column.unit is not None},
         local_times={name: column.local_time for name, column in declared.items() if column.local_time != "keep"},
         unknown_fields=value.unknown_fields,

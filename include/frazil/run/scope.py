@@ -11,6 +11,7 @@ from frazil.iceberg.catalog import Lake
 from frazil.kafka.cluster import Cluster
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
+from frazil.run.apply import Apply
 
 if TYPE_CHECKING:
     from frazil.registry.client import RegistrySchemas
@@ -33,7 +34,7 @@ def unheard(_: str) -> None:
 
 @dataclass(frozen=True)
 class Scope:
-    """A pipeline with the doors to its catalog and its cluster, who watches, and the clock."""
+    """A pipeline with the doors to its catalog and its cluster, who watches, the clock, and the engine if there is one."""
 
     project: Project
     pipeline: Pipeline
@@ -41,16 +42,24 @@ class Scope:
     cluster: Cluster
     report: Report = unheard
     clock: Clock = utc_now
+    apply: Apply | None = None
 
     @classmethod
-    def of(cls, project: Project, pipeline: Pipeline, report: Report = unheard, clock: Clock = utc_now) -> Scope:
+    def of(
+        cls,
+        project: Project,
+        pipeline: Pipeline,
+        report: Report = unheard,
+        clock: Clock = utc_now,
+        apply: Apply | None = None,
+    ) -> Scope:
         """Open the doors that the pipeline names.
 
         Raises:
             Terminal: The settings don't know them.
         """
         lake, cluster = project.lake(pipeline.catalog), project.cluster(pipeline.source.cluster)
-        return cls(project, pipeline, lake, cluster, report, clock)
+        return cls(project, pipeline, lake, cluster, report, clock, apply)
 
     @property
     def schemas(self) -> dict[str, RegistrySchemas]:

@@ -8,6 +8,7 @@ from frazil.errors import Retryable, Terminal
 from frazil.iceberg.branch import remove_stale_branches
 from frazil.iceberg.commit import Refused
 from frazil.iceberg.schema import check_destination
+from frazil.run.apply import EngineNeeded
 from frazil.run.forward import roll_forward
 from frazil.run.manifests import read_manifest
 from frazil.run.mirror import mirror_position
@@ -21,7 +22,7 @@ ROUNDS = 5
 """How often standing is read again when rivals keep finishing batches in between. Each round ends another's work."""
 
 
-def settled(scope: Scope, mends: Collection[str] = ()) -> tuple[Tables, Standing]:
+def settled(scope: Scope, mends: Collection[str] = (), *, leaves: bool = False) -> tuple[Tables, Standing]:
     """The tables and where the pipeline stands, with the last decided batch rolled forward to its end.
 
     A closing table that was rolled back is followed: see `frazil.run.rewind`.
@@ -29,12 +30,15 @@ def settled(scope: Scope, mends: Collection[str] = ()) -> tuple[Tables, Standing
     Args:
         scope: The pipeline and its doors.
         mends: Tables that the caller is about to mend, so that their loss is no reason to refuse.
+        leaves: Whether a batch that only waits for an engine is left unfinished, for the ingest step.
 
     Raises:
         Terminal: A table can't take its part of a decided batch, or a table is not the one that was written.
+        EngineNeeded: A decided batch waits for an engine, and is not to be left.
     """
     lake, pipeline = scope.lake, scope.pipeline
     seen: Standing | None = None
+    waits = False
     has_worked = False
     for _ in range(ROUNDS):
         tables = open_tables(lake, pipeline, recreate=mends)
@@ -50,18 +54,13 @@ def settled(scope: Scope, mends: Collection[str] = ()) -> tuple[Tables, Standing
         is_told = now.position is not None and closing in tables.destinations
         if now.rolled_back is not None and not is_told and closing in mends:
             return tables, now
-        if now.rolled_back is not None:
-            _rewind(scope, tables, now)
-        elif now.unfinished and now.mark is not None:
-            roll_forward(scope, *read_manifest(tables, pipeline, now.mark, now.manifest), now)
-        else:
-            # Only now: an edited pipeline file must not keep a decided batch from being finished.
-            for table in pipeline.tables:
-                check_destination(tables.destinations[table], pipeline.destination(table))
-            _tidy(scope, tables, now)
+        if now.rolled_back is None and not now.unfinished:
+            _check(scope, tables, now)
             if has_worked:
                 mirror_position(scope)
+        if now.rolled_back is None and (waits or not now.unfinished):
             return tables, now
+        waits = _advance(scope, tables, now, leaves=leaves)
         has_worked = True
     raise Retryable(f"pipeline {pipeline.name}: batches of another run kept being unfinished over {ROUNDS} looks")
 
@@ -71,6 +70,28 @@ def _lost(now: Standing, closing: str, mends: Collection[str]) -> Terminal | Non
     if now.closing_lost is not None and closing not in mends:
         return now.closing_lost
     return next((lost for table, lost in now.followers_lost.items() if table not in mends), None)
+
+
+def _advance(scope: Scope, tables: Tables, now: Standing, *, leaves: bool) -> bool:
+    """Follow a rollback, or finish the last batch. Returns whether a decided batch waits for an engine."""
+    try:
+        if now.rolled_back is not None:
+            _rewind(scope, tables, now)
+        elif now.mark is not None:
+            roll_forward(scope, *read_manifest(tables, scope.pipeline, now.mark, now.manifest), now)
+    except EngineNeeded as need:
+        if not leaves:
+            raise
+        scope.report(need.message)
+        return True
+    return False
+
+
+def _check(scope: Scope, tables: Tables, now: Standing) -> None:
+    """Hold the tables against the pipeline file. Only now: an edited one must not keep a decided batch from its end."""
+    for table in scope.pipeline.tables:
+        check_destination(tables.destinations[table], scope.pipeline.destination(table))
+    _tidy(scope, tables, now)
 
 
 def _rewind(scope: Scope, tables: Tables, now: Standing) -> None:

@@ -158,7 +158,9 @@ def _make_destination(lake: Lake, destination: Destination) -> Table:
     schema = declared_schema(destination)
     spec = declared_spec(destination, schema)
     layout = {} if spec.is_unpartitioned() else PARTITIONED_LAYOUT
-    return lake.create_table(destination.table, schema, spec, TABLE_PROPERTIES | layout | destination.properties)
+    version = {"format-version": "3"} if destination.by_engine else {}
+    properties = TABLE_PROPERTIES | layout | version | destination.properties
+    return lake.create_table(destination.table, schema, spec, properties)
 
 
 def _known(pipeline: Pipeline, found: Mapping[str, Table | None], missing: list[str]) -> list[str]:

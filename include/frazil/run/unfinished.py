@@ -89,6 +89,6 @@ def follow_where_possible(scope: Scope, last: Unfinished, settled: str) -> None:
         if part.table == settled:
             continue
         try:
-            follow(scope.lake, last.manifest, part, last.path)
+            follow(scope.lake, last.manifest, part, last.path, scope.apply)
         except Terminal as refusal:
             scope.report(refusal.message)

@@ -15,9 +15,12 @@ from pyspark.sql import SparkSession
 from frazil.batch.plan import RunPlan
 from frazil.errors import EXIT_PARENT_LOST, FrazilError, Retryable
 from frazil.local.files import write_atomically
+from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.run.dry_run import DryRun, dry_run
 from frazil.run.ingest import ingest
+from frazil.spark.apply import SparkApply
+from frazil.spark.catalog import open_catalog
 from frazil.spark.stage import SparkStage
 from frazil.spark.submit import REPORT_PREFIX, SUBMITTER_VARIABLE
 
@@ -78,10 +81,18 @@ def _run(pipeline: str, plan: RunPlan) -> DryRun | None:
     try:
         if plan.mode == "dry_run":
             return dry_run(project, known, plan, SparkStage(spark), say)
-        ingest(project, known, plan, SparkStage(spark), say)
+        ingest(project, known, plan, SparkStage(spark), say, apply=_apply(spark, project, known))
         return None
     finally:
         spark.stop()
+
+
+def _apply(spark: SparkSession, project: Project, pipeline: Pipeline) -> SparkApply | None:
+    """The engine for tables that PyIceberg can't write, if the pipeline has one."""
+    if not any(of.by_engine for of in pipeline.destinations):
+        return None
+    open_catalog(spark, pipeline.catalog, project.settings.catalogs[pipeline.catalog])
+    return SparkApply(spark)
 
 
 def _hand_back(found: DryRun, file: Path | None) -> None:

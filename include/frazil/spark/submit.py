@@ -18,6 +18,7 @@ from frazil.local.jars import fetch, jar_paths
 from frazil.local.java import ensure_java
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
+from frazil.spark.catalog import EXTENSIONS
 
 REPORT_PREFIX = "frazil: "
 """Begins every line of the job that is meant for people; the rest of its output is Spark's."""
@@ -63,6 +64,7 @@ def submission(project: Project, pipeline: Pipeline, run_id: str) -> Submission:
     fetch(project.home, "spark")
     sources = os.pathsep.join([str(project.root / "include"), *filter(None, [os.environ.get("PYTHONPATH")])])
     python = str(interpreter_bin() / "python")
+    writes = any(of.by_engine for of in pipeline.destinations)
     conf = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -76,6 +78,8 @@ def submission(project: Project, pipeline: Pipeline, run_id: str) -> Submission:
         "spark.executorEnv.PYTHONPATH": sources,
         **engine.conf,
     }
+    if writes:
+        conf["spark.sql.extensions"] = ",".join(filter(None, [engine.conf.get("spark.sql.extensions"), EXTENSIONS]))
     env = project.environment() | {
         "PYTHONPATH": sources,
         "PYSPARK_PYTHON": python,
@@ -86,7 +90,7 @@ def submission(project: Project, pipeline: Pipeline, run_id: str) -> Submission:
     return Submission(
         application=project.root / "spark_jobs" / "ingest.py",
         name=f"frazil {pipeline.name} {run_id}",
-        jars=tuple(str(path) for path in jar_paths(project.home, "spark") if _reads_kafka(path)),
+        jars=tuple(str(path) for path in jar_paths(project.home, "spark") if writes or _reads_kafka(path)),
         conf=conf,
         env=env,
         driver_memory=engine.driver_memory,
@@ -94,7 +98,7 @@ def submission(project: Project, pipeline: Pipeline, run_id: str) -> Submission:
 
 
 def _reads_kafka(jar: Path) -> bool:
-    """The batch path needs the Kafka source only: PyIceberg commits, and Python workers write the files."""
+    """Mostly the batch path needs the Kafka source only: PyIceberg commits, and Python workers write the files."""
     return jar.name.startswith(("spark-sql-kafka", "spark-token-provider-kafka", "kafka-clients", "commons-pool2"))
 
 

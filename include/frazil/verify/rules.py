@@ -108,6 +108,10 @@ def unread_because(pipeline: Pipeline) -> str | None:
         reasons.append(f"keys are decoded (key.format is {pipeline.key.format})")
     if pipeline.transforms:
         reasons.append(f"transforms change them ({', '.join(step.name for step in pipeline.transforms)})")
+    variants = [f"{of.table}.{name}" for of in pipeline.destinations for name in of.variants]
+    if variants:
+        are = "are variants" if variants[1:] else "is a variant"
+        reasons.append(f"{', '.join(variants)} {are}, which only an engine can read")
     return " and ".join(reasons) or None
 
 

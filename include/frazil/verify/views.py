@@ -53,9 +53,11 @@ def _batches(rows: Iterable[Row], table: str) -> Iterator[tuple[list[Row], bool]
 
 
 def _is_alone(rows: Sequence[Row], table: str) -> bool:
-    """Whether a batch knew no other destination."""
-    others = {row["table"] for row in rows if row["role"] in ("destination", "ledger", "left")} - {table}
-    return not others and all(row.get("table_written") is None for row in rows)
+    """Whether a batch knew no other destination. A ledger that closes may be beside the only one."""
+    others = {row["table"] for row in rows if row["role"] in ("destination", "left")} - {table}
+    has_own = any(row["table"] == table and row["role"] == "destination" for row in rows)
+    may_be = has_own or all(row["role"] != "ledger" for row in rows)
+    return not others and may_be and all(row.get("table_written") is None for row in rows)
 
 
 def _seen(rows: Sequence[Row], table: str, *, is_member: bool) -> Iterator[Row]:

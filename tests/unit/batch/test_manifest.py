@@ -40,7 +40,7 @@ def test_newer_or_truncated_manifest_is_rolled_forward(manifest: Manifest) -> No
 
 
 OLD_KEYS = ("ranges", "skipped", "bytes_read", "started_by", "reason", "letter_topic", "unknown_fields")
-"""What a manifest of an older Frazil does not have; nor do its parts have a removal."""
+"""What a manifest of an older Frazil does not have; nor do its parts have a removal or an operation."""
 
 
 @given(manifests)
@@ -52,6 +52,7 @@ def test_manifest_that_an_upgrade_found_unfinished_is_refused(manifest: Manifest
         del body[key]
     for part in (body["closing"], *body["followers"]):
         del part["removal"]
+        del part["operation"]
 
     read = Manifest.from_json(json.dumps(body))
 
@@ -60,7 +61,15 @@ def test_manifest_that_an_upgrade_found_unfinished_is_refused(manifest: Manifest
     assert read.letter_topic is None
     assert read.unknown_fields == UnknownFields()
     assert [part.files for part in read.parts] == [part.files for part in manifest.parts]
-    assert all(part.removal is None for part in read.parts)
+    assert all((part.removal, part.operation) == (None, None) for part in read.parts)
+
+
+def test_an_operation_of_a_newer_frazil_is_done_otherwise() -> None:
+    """What an engine must do with a part and this Frazil does not know is refused, not left out."""
+    body = json.loads(manifest())
+    body["followers"][0]["operation"] = {"kind": "merge", "variants": []}
+    with pytest.raises(Terminal, match="operation 'merge'"):
+        Manifest.from_json(json.dumps(body))
 
 
 COLUMNS = Coordinates("_kafka_topic", "_kafka_partition", "_kafka_offset", "_frazil_batch")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from frazil.batch.facts import Counts, Fit, Range, StagedFile
 from frazil.batch.letter_topic import LetterTopic
-from frazil.batch.manifest import Manifest, TablePart
+from frazil.batch.manifest import Manifest, Operation, TablePart
 from frazil.batch.position import BatchMark, Position, TopicPosition
 from frazil.batch.removal import Coordinates, Removal, RemovedRange
 from frazil.batch.unknown import UnknownFields
@@ -45,6 +45,7 @@ parts = st.builds(
     st.none() | marks,
     st.lists(files, max_size=3).map(tuple),
     st.none() | removals,
+    st.none() | st.builds(Operation, st.just("insert"), st.lists(texts, max_size=2).map(tuple)),
 )
 manifests = st.builds(
     Manifest,

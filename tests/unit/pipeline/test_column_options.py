@@ -42,7 +42,12 @@ def test_column_options_reach_the_decoder() -> None:
 @pytest.mark.parametrize(
     ("column", "said"),
     [
-        ({"type": "long", "from": []}, "takes the whole value as JSON text; the type is long"),
+        ({"type": "long", "from": []}, "takes the whole value as JSON; the type is long"),
+        ({"type": "variant"}, "type variant takes the whole value, or the whole key: write from"),
+        ({"type": "variant", "from": "payload"}, "type variant takes the whole value"),
+        ({"type": "variant", "from": [], "default": {}}, "is never missing"),
+        ({"type": "list<variant>"}, "a variant is a column of its own"),
+        ({"type": "map<string, struct<a: variant>>"}, "a variant is a column of its own"),
         ({"type": "string", "from": [], "default": "x"}, "is never missing"),
         ({"type": "date", "unit": "s"}, "unit is for time, timestamp and timestamptz; the type is date"),
         ({"type": "timestamptz", "local_time": "dead_letter"}, "local_time is for timestamp"),

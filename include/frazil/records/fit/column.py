@@ -19,6 +19,7 @@ from frazil.records.json.carrier import Settled
 from frazil.records.json.convert_nested import missing
 from frazil.records.json.record import ExactDecoder
 from frazil.records.spec import ColumnSpec, Reading, RecordSpec
+from frazil.records.variant import variant_refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class Column:
         exact: Converts single values; decides.
         default: An array of one value, or None.
         problems: Why no value can ever become the column.
+        variant: Whether its texts become variants.
     """
 
     name: str
@@ -47,11 +49,14 @@ class Column:
     exact: Exact
     default: pa.Array | None
     problems: tuple[str, ...]
+    variant: bool
 
     def fit(self, batch: pa.RecordBatch, dead: dict[int, Reason]) -> pa.Array:
         """Return the column, and add reasons of rows that have none yet. What dead rows hold has no meaning."""
         found, absent = self._found(batch)
         made = self._settled(found, dead)
+        if self.variant:
+            _refuse_variants(made, dead)
         gaps = found.is_null() if found.null_count else None
         return made if gaps is None else self._without_value(made, gaps, absent, dead)
 
@@ -91,6 +96,12 @@ class Column:
             for row in pc.indices_nonzero(gaps).to_pylist():
                 _bury(dead, row, missing(str(self.field.type)), self.steps)
         return made
+
+
+def _refuse_variants(texts: pa.Array, dead: dict[int, Reason]) -> None:
+    for row, text in enumerate(texts.to_pylist()):
+        if row not in dead and text is not None and (reason := variant_refusal(text)) is not None:
+            dead[row] = reason
 
 
 def _bury(dead: dict[int, Reason], row: int, verdict: Rejection, steps: tuple[str, ...]) -> None:
@@ -136,6 +147,7 @@ def column_plan(spec: ColumnSpec, field: pa.Field, schema: pa.Schema, rules: Fit
         exact=exact,
         default=_default(spec, wanted),
         problems=tuple(told),
+        variant=spec.variant,
     )
 
 

@@ -19,6 +19,7 @@ from frazil.records.json.names import folded
 from frazil.records.json.number import Number
 from frazil.records.json.text import JsonValue, describe, document
 from frazil.records.spec import ColumnSpec, RecordSpec
+from frazil.records.variant import variant_refusal
 
 Row = list[object]
 
@@ -95,9 +96,19 @@ class _Column:
 class _Whole:
     """The column of a whole value."""
 
+    def __init__(self, column: ColumnSpec) -> None:
+        self._variant: Final = column.variant
+
     def take(self, _fields: dict[str, JsonValue], whole: dict[str, JsonValue]) -> object:
-        """Return the value as JSON text."""
-        return document(whole)
+        """Return the value as JSON text.
+
+        Raises:
+            Rejection: it is to become a variant, which can't hold it.
+        """
+        text = document(whole)
+        if self._variant and (reason := variant_refusal(text)) is not None:
+            raise Rejection(reason.code, reason.message)
+        return text
 
 
 class _Rescued:
@@ -126,7 +137,7 @@ class ExactDecoder:
         self._schema: Final = spec.columns
         specs = spec.column_specs
         columns: dict[str, _Column | _Whole | _Rescued] = {
-            column.name: _Column(column) if column.steps else _Whole() for column in specs
+            column.name: _Column(column) if column.steps else _Whole(column) for column in specs
         }
         self._repeated_keys: Final = spec.duplicate_keys == "last"
         self._fold: Final = spec.fold

@@ -1,0 +1,192 @@
+"""The spark engine gives tables of format version 3 their part of a decided batch: on a branch, shown by one fast-forward.
+
+PyIceberg reads the table before and after every step and answers what became of it; Spark only writes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+
+from frazil import crash_points
+from frazil.batch.manifest import Operation
+from frazil.batch.removal import Removal, RemovedRange
+from frazil.crash_points import CrashPoint
+from frazil.errors import Retryable, Terminal
+from frazil.iceberg.branch import branches_in_vain, renewed, verify_tip
+from frazil.iceberg.catalog import Lake
+from frazil.iceberg.commit import ATTEMPTS, Change, loaded, moved_properties, pause, validate
+from frazil.iceberg.holdings import ancestry
+from frazil.iceberg.refs import BranchName, head_of
+from frazil.iceberg.table import TableMetadata
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SPARK_FAILED: Final = (PySparkException, Py4JJavaError)
+"""What a statement of Spark raises; none of it proves that a commit did not land."""
+
+_log = logging.getLogger(__name__)
+
+
+class SparkApply:
+    """Lands parts of batches with one Spark session that knows the catalog. A `frazil.run.apply.Apply`."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark: Final = spark
+
+    def __call__(self, lake: Lake, change: Change, operation: Operation, branch: str) -> int:
+        """Land a change, once, and return the id of the snapshot that carries its summary.
+
+        Raises:
+            Refused: The table holds something else than planned, or is not the one the rows were staged for.
+            Retryable: Spark failed, or rivals moved main every time.
+            Terminal: Somebody else wrote to the branch.
+            OutcomeUnknown: The table can't be read to find out whether the rows landed.
+        """
+        failure: BaseException | None = None
+        name = branch
+        for number in range(ATTEMPTS):
+            pause(number, failure)
+            metadata = loaded(lake, change, failure).metadata
+            landed = change.landed(metadata)
+            if landed is not None:
+                self._finish(lake, change, metadata, landed, branch)
+                return landed
+            validate(change, metadata)
+            name = name if number == 0 else renewed(name)
+            try:
+                self._attempt(lake, change, operation, name, head_of(metadata))
+            except SPARK_FAILED as error:
+                _log.info("Spark did not bring branch %s of %s to main: %s", name, change.table, _said(error))
+                failure = error
+        landed = change.landed(loaded(lake, change, failure).metadata)
+        if landed is None:
+            raise Retryable(
+                f"table {change.table}: Spark could not land its part in {ATTEMPTS} attempts: {_said(failure)}"
+            ) from failure
+        return landed
+
+    def _attempt(self, lake: Lake, change: Change, operation: Operation, name: str, planned: int | None) -> None:
+        """Write the rows on a branch of the head that was checked, and make it main."""
+        table = _quoted(lake.name, *change.table.split("."))
+        as_of = "" if planned is None else f" AS OF VERSION {planned}"
+        self._spark.sql(f"ALTER TABLE {table} CREATE BRANCH {_quoted(name)}{as_of}").collect()
+        crash_points.reached(CrashPoint.BRANCH_MADE)
+        branch = _quoted(lake.name, *change.table.split("."), f"branch_{name}")
+        if change.removal is not None and planned is not None:
+            self._spark.sql(f"DELETE FROM {branch} WHERE {_condition(change.removal)}").collect()  # noqa: S608 - quoted
+        self._append(change, operation, branch)
+        tip = _tip(lake, change, name, planned)
+        crash_points.reached(CrashPoint.BRANCH_STAGED)
+        _log.info("branch %s of %s ends in snapshot %d", name, change.table, tip)
+        crash_points.reached(CrashPoint.FOLLOW_COMMITTING)
+        # Fails unless main is an ancestor of the branch: whoever moved main meanwhile is not overwritten.
+        call = f"CALL {_quoted(lake.name)}.system.fast_forward({_text(change.table)}, 'main', {_text(name)})"
+        self._spark.sql(call).collect()
+        crash_points.reached(CrashPoint.FOLLOW_COMMITTED)
+
+    def _append(self, change: Change, operation: Operation, branch: str) -> None:
+        """One snapshot with the rows, even if there are none: it carries the summary."""
+        rows = self._rows(change, operation, branch) if change.files else self._spark.table(branch).limit(0)
+        writer = rows.writeTo(branch)
+        for key, value in change.summary.items():
+            writer = writer.option(f"snapshot-property.{key}", value)
+        writer.append()
+
+    def _rows(self, change: Change, operation: Operation, branch: str) -> DataFrame:
+        staged = self._spark.read.parquet(*(file.path for file in change.files))
+        wanted = {field.name: field.dataType.simpleString() for field in self._spark.table(branch).schema}
+        columns = [
+            f"parse_json({_quoted(name)}) AS {_quoted(name)}"
+            if name in operation.variants
+            else f"CAST({_quoted(name)} AS {wanted[name]}) AS {_quoted(name)}"
+            for name in staged.columns
+        ]
+        return staged.selectExpr(*columns)
+
+    def _finish(self, lake: Lake, change: Change, metadata: TableMetadata, landed: int, branch: str) -> None:
+        """Move the properties that mirror the summary, and drop branches that are in vain now."""
+        table = _quoted(lake.name, *change.table.split("."))
+        moved = {
+            key: value
+            for key, value in moved_properties(change, landed).items()
+            if metadata.properties.get(key) != value and _is_last(metadata, key, landed)
+        }
+        own = BranchName.parse(branch)
+        stale = branches_in_vain(metadata, own.pipeline, own.n) if own is not None else ()
+        try:
+            if moved:
+                pairs = ", ".join(f"{_text(key)} = {_text(value)}" for key, value in sorted(moved.items()))
+                self._spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({pairs})").collect()
+            for name in stale:
+                self._spark.sql(f"ALTER TABLE {table} DROP BRANCH IF EXISTS {_quoted(name)}").collect()
+        except SPARK_FAILED as error:
+            raise Retryable(f"table {change.table} has its part, but not its properties: {_said(error)}") from error
+
+
+def _is_last(metadata: TableMetadata, key: str, landed: int) -> bool:
+    """Whether no younger batch of the table carries the key: a property must not go back."""
+    for snapshot in ancestry(metadata, metadata.current_snapshot_id):
+        if snapshot.snapshot_id == landed:
+            return True
+        if snapshot.summary is not None and key in snapshot.summary.additional_properties:
+            return False
+    return False
+
+
+def _tip(lake: Lake, change: Change, name: str, planned: int | None) -> int:
+    """The snapshot that main is to become: it has what was staged, and descends from what main was.
+
+    Raises:
+        Terminal: It has something else.
+    """
+    metadata = lake.load_table(change.table).metadata
+    tip = head_of(metadata, name)
+    if tip is None:
+        raise Retryable(f"table {change.table}: branch {name} was dropped while it was written")
+    verify_tip(metadata, change, name, planned, tip)
+    snapshot = metadata.snapshot_by_id(tip)
+    summary: Mapping[str, str] = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
+    expected, added = sum(file.rows for file in change.files), int(summary.get("added-records", 0))
+    if added != expected:
+        raise Terminal(
+            f"table {change.table}: {expected:,} rows were staged, snapshot {tip} on branch {name} has {added:,}; main stays"
+            " as it is",
+            next_step="were staged files changed? Run again, a new branch will be made",
+        )
+    return tip
+
+
+def _condition(removal: Removal) -> str:
+    """The rows that go, as `frazil.iceberg.removal.row_filter` says for tables that PyIceberg writes."""
+    return " OR ".join(f"({_range(removal, of)})" for of in removal.ranges) or "false"
+
+
+def _range(removal: Removal, of: RemovedRange) -> str:
+    topic, partition, offset, batch = (
+        _quoted(name)
+        for name in (removal.columns.topic, removal.columns.partition, removal.columns.offset, removal.columns.batch)
+    )
+    conditions = [f"{topic} = {_text(of.topic)}", f"{offset} >= {of.start}", f"{batch} >= {of.since}"]
+    conditions.append(f"{partition} IS NOT NULL" if of.partition is None else f"{partition} = {of.partition}")
+    if of.end is not None:
+        conditions.append(f"{offset} < {of.end}")
+    return " AND ".join(conditions)
+
+
+def _quoted(*names: str) -> str:
+    return ".".join(f"`{name.replace('`', '``')}`" for name in names)
+
+
+def _text(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _said(error: BaseException | None) -> str:
+    return " ".join(str(error).split())[:500]

@@ -1,0 +1,49 @@
+"""A table that only Spark can write, as a user sees it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from frazil.crash_points import VARIABLE
+from frazil.errors import Retryable
+from frazil.local.home import Home
+from frazil.local.jars import fetch
+
+Place = Any
+"""A project of its own: `place.frazil(...)` runs the command in it. See conftest."""
+
+FILE = """
+name: docs
+source: {{topics: [{topic}]}}
+destinations:
+  - table: shop.docs
+    columns: {{doc: {{type: variant, from: []}}}}
+"""
+
+
+def test_a_killed_job_leaves_documents_behind_or_doubles_them(place: Place) -> None:
+    """One destination, by Spark only: killed between decision and table, the next run finishes it, the one after is idle."""
+    fetch(Home.resolve(), "spark")
+    (Path(place.root) / "pipelines" / "docs.yaml").write_text(FILE.format(topic=place.topic))
+    place.succeed("produce", place.topic, "--generate", "payments", "--count", "200")
+
+    place.succeed("plan", "docs")
+
+    killed = place.frazil("run", "docs", **{VARIABLE: "decide.committed=kill"})
+    assert killed.returncode == Retryable.exit_code, killed.stderr
+    planned = place.json("plan", "docs")
+    assert (planned["records"], planned["plan"] is None) == (0, False)
+    finished = place.succeed("run", "docs")
+    assert "by Spark" in finished.stderr
+    idle = place.succeed("run", "docs")
+
+    assert "nothing new" in idle.stderr
+    assert place.json("sql", "SELECT count(*) AS n FROM shop.docs") == [{"n": 200}]
+    refused = place.frazil("sql", "SELECT doc FROM shop.docs")
+    assert "column doc is a variant, which only an engine can read" in refused.stderr
+    checked = json.loads(place.frazil("verify", "docs", "--json").stdout)
+    assert checked["differences"] == []
+    assert checked["is_clean"]
+    assert "shop.docs.doc is a variant" in checked["values_not_compared_because"]

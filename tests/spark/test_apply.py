@@ -1,0 +1,220 @@
+"""Tables that PyIceberg can't write get their part of a batch by Spark: once, whatever happens in between."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from frazil import crash_points
+from frazil.batch.position import BatchMark
+from frazil.batch.removal import Removal, RemovedRange
+from frazil.crash_points import CrashPoint
+from frazil.iceberg.commit import Refused
+from frazil.iceberg.holdings import Held, RolledBack, lookup, mark_of
+from frazil.iceberg.row_files import RowFileWriter
+from frazil.iceberg.schema import arrow_columns
+from frazil.iceberg.table import staging_table
+from frazil.pipeline.model import Destination
+from frazil.records.spec import KafkaColumns
+from tests.rest_catalog import RestServer
+from tests.spark.documents import COLUMNS, KEY, TABLE, Docs, sqlite
+
+
+class Killed(BaseException):
+    """The end of the process, as far as a test can have it."""
+
+
+@pytest.fixture
+def docs(tmp_path: Path, spark: SparkSession) -> Docs:
+    """An empty table of documents."""
+    return Docs(spark, sqlite(tmp_path))
+
+
+def document(offset: int, n: int) -> tuple[int, str]:
+    """A row as it is read."""
+    return offset, f'{{"at":{offset},"n":{n}}}'
+
+
+def at(monkeypatch: pytest.MonkeyPatch, place: CrashPoint, deed: Callable[[], object]) -> None:
+    """Do something the first time the process gets to a place."""
+    done: list[CrashPoint] = []
+
+    def reached(point: CrashPoint) -> None:
+        if point is place and not done:
+            done.append(point)
+            deed()
+
+    monkeypatch.setattr(crash_points, "reached", reached)
+
+
+def kill() -> None:
+    """End the process."""
+    raise Killed
+
+
+def test_documents_are_not_there_or_twice(docs: Docs) -> None:
+    """The first batch lands in an empty table, the next after it; each twice asked for, once there."""
+    first = docs.change(1, range(3), None)
+    snapshot = docs.land(first)
+    second = docs.change(2, range(3, 5), 1)
+    docs.land(second)
+    assert docs.land(first) == snapshot
+    docs.land(second)
+    assert docs.rows() == [document(of, 1) for of in range(3)] + [document(of, 2) for of in (3, 4)]
+    assert set(docs.metadata.refs) == {"main"}
+    found = lookup(docs.metadata, KEY, TABLE)
+    assert isinstance(found, Held)
+    assert (mark_of(found), found.summary["added-records"]) == (BatchMark(2, "id-2", 0), "2")
+    assert json.loads(docs.metadata.properties[KEY])["snapshot"] == found.snapshot_id
+
+
+def test_a_rest_catalog_has_other_tables_or_branches(
+    spark: SparkSession, rest_server: RestServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a server, as by a database: a killed one is finished, and nothing is left behind."""
+    rest_server.empty()
+    docs = Docs(spark, rest_server.lake())
+    docs.land(docs.change(1, range(1), None))
+    change = docs.change(2, range(1, 3), 1)
+    with monkeypatch.context() as patch:
+        at(patch, CrashPoint.BRANCH_STAGED, kill)
+        with pytest.raises(Killed):
+            docs.land(change)
+    docs.land(change)
+    assert docs.rows() == [document(0, 1), document(1, 2), document(2, 2)]
+    assert set(docs.metadata.refs) == {"main"}
+    assert docs.metadata.format_version == 3
+
+
+def test_a_rival_moves_main_and_is_overwritten(docs: Docs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody appends between the branch and the fast-forward: both are there, ours once."""
+    docs.land(docs.change(1, range(1), None))
+    foreign = docs.spark.table(f"`{docs.lake.name}`.{TABLE}").selectExpr("*").limit(1)
+    foreign = foreign.withColumn("_kafka_offset", foreign["_kafka_offset"] + 100)
+    at(monkeypatch, CrashPoint.FOLLOW_COMMITTING, lambda: foreign.writeTo(f"`{docs.lake.name}`.{TABLE}").append())
+    docs.land(docs.change(2, range(1, 2), 1))
+    assert docs.rows() == [document(0, 1), document(1, 2), (100, document(0, 1)[1])]
+    assert set(docs.metadata.refs) == {"main"}
+
+
+def test_a_rival_finishes_the_batch_first(docs: Docs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two give the same part at the same time: the rows are there once, and both say the same snapshot."""
+    change, others = docs.change(1, range(2), None), []
+    at(monkeypatch, CrashPoint.FOLLOW_COMMITTING, lambda: others.append(docs.land(change)))
+    assert [docs.land(change)] == others
+    assert docs.rows() == [document(0, 1), document(1, 1)]
+    assert set(docs.metadata.refs) == {"main"}
+
+
+@pytest.mark.parametrize("place", [CrashPoint.BRANCH_MADE, CrashPoint.BRANCH_STAGED])
+def test_a_kill_before_the_fast_forward_loses_or_doubles_rows(
+    docs: Docs, monkeypatch: pytest.MonkeyPatch, place: CrashPoint
+) -> None:
+    """Nobody sees a prepared branch; the next one lands the rows, and drops what was left behind."""
+    docs.land(docs.change(1, range(1), None))
+    change = docs.change(2, range(1, 3), 1)
+    at(monkeypatch, place, kill)
+    with pytest.raises(Killed):
+        docs.land(change)
+    assert docs.rows() == [document(0, 1)]
+    assert len(docs.metadata.refs) == 2
+    docs.land(change)
+    assert docs.rows() == [document(0, 1), document(1, 2), document(2, 2)]
+    assert set(docs.metadata.refs) == {"main"}
+
+
+def test_a_kill_before_the_properties_looks_like_a_rollback(docs: Docs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Main has the batch and the property still names the one before: what main carries counts, and is finished."""
+    first = docs.land(docs.change(1, range(1), None))
+    change = docs.change(2, range(1, 2), 1)
+    at(monkeypatch, CrashPoint.FOLLOW_COMMITTED, kill)
+    with pytest.raises(Killed):
+        docs.land(change)
+    assert json.loads(docs.metadata.properties[KEY])["snapshot"] == first
+    assert mark_of(lookup(docs.metadata, KEY, TABLE)) == BatchMark(2, "id-2", 0)
+    assert isinstance(lookup(docs.metadata, KEY, TABLE), Held)
+    snapshot = docs.land(change)
+    assert json.loads(docs.metadata.properties[KEY])["snapshot"] == snapshot
+    assert docs.rows() == [document(0, 1), document(1, 2)]
+
+
+def test_a_rollback_is_not_seen(docs: Docs) -> None:
+    """Main moved back to batch 1: the property says that batch 2 was there."""
+    first = docs.land(docs.change(1, range(1), None))
+    docs.land(docs.change(2, range(1, 2), 1))
+    docs.spark.sql(f"CALL `{docs.lake.name}`.system.rollback_to_snapshot('{TABLE}', {first})").collect()
+    found = lookup(docs.metadata, KEY, TABLE)
+    assert isinstance(found, RolledBack)
+    assert mark_of(found) == BatchMark(1, "id-1", 0)
+
+
+def test_a_batch_lands_on_another_than_its_own_past(docs: Docs) -> None:
+    """A table that holds another batch than expected, or is another table, gets nothing."""
+    docs.land(docs.change(1, range(1), None))
+    with pytest.raises(Refused, match="holds"):
+        docs.land(docs.change(3, range(1), 2))
+    change = docs.change(2, range(1), 1)
+    with pytest.raises(Refused, match="table"):
+        docs.land(replace(change, fit=replace(change.fit, uuid="another")))
+    assert docs.rows() == [document(0, 1)]
+    assert set(docs.metadata.refs) == {"main"}
+
+
+def test_replaced_rows_are_seen_gone_or_twice(docs: Docs) -> None:
+    """Rows of a range go and others come in one step: of this topic, partition and range, and no others."""
+    docs.land(docs.change(1, range(6), None))
+    gone = Removal(COLUMNS, (RemovedRange("docs's", 0, 2, 4, 1), RemovedRange("docs's", None, 5, None, 2)))
+    docs.land(docs.change(2, range(2, 4), 1, gone))
+    assert docs.rows() == [document(of, 2 if of in (2, 3) else 1) for of in range(6)]
+    docs.land(replace(docs.change(3, range(0), 2, replace(gone, ranges=gone.ranges[:1]))))
+    assert [offset for offset, _ in docs.rows()] == [0, 1, 4, 5]
+    assert mark_of(lookup(docs.metadata, KEY, TABLE)) == BatchMark(3, "id-3", 0)
+
+
+EVERY_TYPE = {
+    "boolean": True,
+    "int": -(2**31),
+    "long": 2**63 - 1,
+    "float": 0.5,
+    "double": float("inf"),
+    "date": date(1, 1, 1),
+    "timestamp": datetime(9999, 12, 31, 23, 59, 59, 999999),
+    "timestamptz": datetime(1900, 1, 1, 0, 0, 0, 1, tzinfo=UTC),
+    "string": "é😀\x00",
+    "binary": b"\x00\xff",
+    "fixed[2]": b"\x00\xff",
+    "decimal(38,2)": Decimal("123456789012345678901234567890123456.78"),
+    "list<struct<a: int, select: list<string>>>": [{"a": 1, "select": ["x", None]}, None],
+    "map<string, struct<b: timestamptz>>": {"k": {"b": datetime(2026, 5, 1, tzinfo=UTC)}},
+    "struct<c: decimal(10,2), d: binary>": {"c": Decimal("1.10"), "d": b""},
+}
+
+
+def test_a_type_is_refused_or_changed_after_the_decision(spark: SparkSession, tmp_path: Path) -> None:
+    """Every type that a pipeline file may name beside a variant comes in as it was staged, required or null."""
+    odd = "a `b`.c"
+    columns: dict[str, object] = {odd: {"type": "long", "required": True}, "doc": {"type": "variant", "from": []}}
+    columns |= {f"c{at}": {"type": of, "required": at % 2 == 0} for at, of in enumerate(EVERY_TYPE)}
+    destination = Destination.model_validate({"table": TABLE, "columns": columns})
+    docs = Docs(spark, sqlite(tmp_path), destination)
+    table = docs.lake.load_table(TABLE)
+    schema = pa.schema([*arrow_columns(table, destination), *KafkaColumns().fields])
+    full = {odd: 1, "doc": '{"a":null}'} | {f"c{at}": of for at, of in enumerate(EVERY_TYPE.values())}
+    bare = {name: None if name.startswith("c") and int(name[1:]) % 2 else of for name, of in full.items()}
+    writer = RowFileWriter(staging_table(TABLE, table))
+    writer.write(pa.RecordBatch.from_pylist([full, bare], schema=schema.remove_metadata()))
+
+    docs.land(replace(docs.change(1, range(0), None), files=writer.close()))
+
+    wanted = tuple(name for name in schema.names if name != "doc")
+    found = docs.lake.load_table(TABLE).scan(selected_fields=wanted).to_arrow().to_pylist()
+    expected = pa.RecordBatch.from_pylist([full, bare], schema=schema).select(wanted).to_pylist()
+    assert sorted(found, key=str) == sorted(expected, key=str)

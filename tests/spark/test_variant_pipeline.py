@@ -1,0 +1,262 @@
+"""Documents of any shape, from a broker to a table of variants and to a plain one beside it: the ledger decides."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from frazil import crash_points
+from frazil.batch.request import RunRequest
+from frazil.batch.target import parse_target
+from frazil.crash_points import CrashPoint
+from frazil.errors import Terminal
+from frazil.iceberg.holdings import CLOSING_KEY
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.produce import produce
+from frazil.kafka.record import OutgoingRecord
+from frazil.kafka.topics import create_topic
+from frazil.project import Project
+from frazil.run import reset as resets
+from frazil.run import settle as settles
+from frazil.run.apply import EngineNeeded
+from frazil.run.ingest import ingest
+from frazil.run.plan import Planned, plan_run
+from frazil.run.result import RunResult, run_result
+from frazil.run.scope import Scope
+from frazil.run.settled import settled
+from frazil.spark.apply import SparkApply
+from frazil.spark.catalog import open_catalog
+from frazil.spark.stage import SparkStage
+from frazil.verify.check import verify
+
+FILE = """
+    name: docs
+    source: {{topics: [{topic}]}}
+    dead_letters: {{tolerance: all}}
+    destinations:
+      - {{table: shop.docs, columns: {{doc: {{type: variant, from: []}}, id: long}}, partition_by: ["truncate(10, id)"]}}
+      - {{table: shop.ids, columns: {{id: long}}}}
+"""
+
+GOOD = [
+    {"id": 1},
+    {"id": 2, "deep": {"a": [{"b": None}, [], {}, "é😀\u2028"]}, "": -0.5},
+    {"id": 3, "big": 12345678901234567890123456789012345678, "exact": 0.1},
+    {"other": [True, False, "1e400"]},
+]
+BAD = [b'{"id":9,"a":1e400}', b'{"id":9,"a":"\\ud800"}', b"no json", b'{"id":"x"}']
+
+
+class Killed(BaseException):
+    """The end of the process, as far as a test can have it."""
+
+
+@dataclass
+class Place:
+    """The pipeline, and a session that knows its catalog."""
+
+    project: Project
+    cluster: Cluster
+    topic: str
+    spark: SparkSession
+    starts: list[str] = field(default_factory=list)
+    """Runs that an engine was started for."""
+
+    def send(self, *values: bytes) -> None:
+        """Send records."""
+        produce(self.cluster, self.topic, [OutgoingRecord(key=None, value=value) for value in values])
+
+    def plan(self) -> Planned:
+        """Plan a run, without an engine."""
+        return plan_run(self.project, self.project.pipeline("docs"), RunRequest(str(uuid.uuid4())))
+
+    def run(self) -> RunResult:
+        """Plan a run, and start the engine if there is work."""
+        planned, pipeline = self.plan(), self.project.pipeline("docs")
+        if planned.plan is None:
+            return run_result(self.project, pipeline, "none")
+        self.starts.append(planned.plan.run)
+        apply = SparkApply(self.spark)
+        ingest(self.project, pipeline, planned.plan, SparkStage(self.spark), lambda _: None, apply=apply)
+        return run_result(self.project, pipeline, planned.plan.run)
+
+    def documents(self) -> list[Any]:
+        """All documents, in the order of their offsets."""
+        found = self.spark.table("lake.shop.docs").selectExpr("_kafka_offset", "to_json(doc) AS doc")
+        return [json.loads(row.doc) for row in found.orderBy("_kafka_offset").collect()]
+
+    def ids(self) -> list[int | None]:
+        """All rows of the plain table."""
+        found = self.project.lake("lake").load_table("shop.ids").scan().to_arrow().sort_by("_kafka_offset")
+        ids: list[int | None] = found.column("id").to_pylist()
+        return ids
+
+
+@pytest.fixture
+def place(tmp_path: Path, cluster: Cluster, spark: SparkSession) -> Place:
+    """A pipeline of documents over a fresh topic."""
+    topic = f"docs-{uuid.uuid4().hex[:8]}"
+    create_topic(cluster, topic, 1)
+    folder = tmp_path / "pipelines"
+    folder.mkdir()
+    (folder / "docs.yaml").write_text(textwrap.dedent(FILE.format(topic=topic)))
+    port = cluster.bootstrap_servers.rpartition(":")[2]
+    env = {"FRAZIL_HOME": str(tmp_path / "home"), "FRAZIL_PIPELINES": str(folder), "FRAZIL_KAFKA_PORT": port}
+    project = Project.load(env)
+    session = spark.newSession()  # a session keeps a catalog that it has opened
+    open_catalog(session, "lake", project.settings.catalogs["lake"])
+    return Place(project, cluster, topic, session)
+
+
+def at(monkeypatch: pytest.MonkeyPatch, place: CrashPoint) -> None:
+    """End the process when it gets to a place."""
+
+    def reached(point: CrashPoint) -> None:
+        if point is place:
+            raise Killed
+
+    monkeypatch.setattr(crash_points, "reached", reached)
+
+
+def encoded(*documents: object) -> list[bytes]:
+    """Documents as they are sent."""
+    return [json.dumps(of).encode() for of in documents]
+
+
+def test_documents_are_lost_changed_or_doubled(place: Place) -> None:
+    """Each good one lands as it was sent, the others are dead letters of the table that can't hold them."""
+    place.send(*encoded(*GOOD), *BAD)
+    result = place.run()
+
+    assert place.documents() == [*GOOD]
+    assert place.ids() == [1, 2, 3, None, 9, 9]
+    assert (result.batches, result.read, result.dead) == (1, 8, 4)
+    letters = place.project.lake("lake").load_table("shop.docs__dead_letters").scan().to_arrow().to_pylist()
+    assert {(of["code"], of["destination"]) for of in letters} == {
+        ("LOSSY_CAST", "shop.docs"),
+        ("LONE_SURROGATE", "shop.docs"),
+        ("INVALID_JSON", None),
+        ("WRONG_TYPE", "shop.docs"),
+        ("WRONG_TYPE", "shop.ids"),
+    }
+    ledger = place.project.lake("lake").load_table("shop.docs__ledger")
+    assert ledger.properties[CLOSING_KEY.format("docs")] == "shop.docs__ledger"
+    found = verify(place.project, place.project.pipeline("docs"))
+    assert found.is_clean, found.differences
+    assert found.values_not_compared_because == "shop.docs.doc is a variant, which only an engine can read"
+
+
+def test_an_idle_run_starts_spark(place: Place) -> None:
+    """With nothing new no engine is started, and nothing is committed."""
+    place.send(*encoded(*GOOD))
+    place.run()
+    lake = place.project.lake("lake")
+    before = lake.load_table("shop.docs").metadata_location
+    assert place.plan().plan is None
+    assert place.run().batches == 0
+    assert len(place.starts) == 1
+    assert lake.load_table("shop.docs").metadata_location == before
+
+
+@pytest.mark.parametrize(
+    "point",
+    [CrashPoint.DECIDE_COMMITTED, CrashPoint.BRANCH_STAGED, CrashPoint.FOLLOW_COMMITTED, CrashPoint.RECORD_COMMITTING],
+)
+def test_a_kill_after_the_decision_holds_the_batch_back(
+    place: Place, monkeypatch: pytest.MonkeyPatch, point: CrashPoint
+) -> None:
+    """Who has no engine says so and leaves it; planning says that there is work; the next run finishes it once."""
+    place.send(*encoded(*GOOD))
+    place.run()
+    place.send(*encoded({"id": 10}, {"id": 11}))
+    with monkeypatch.context() as patch:
+        at(patch, point)
+        with pytest.raises(Killed):
+            place.run()
+    is_there = point in (CrashPoint.FOLLOW_COMMITTED, CrashPoint.RECORD_COMMITTING)
+    if not is_there:
+        with pytest.raises(EngineNeeded, match=r"shop\.docs gets its part by Spark"):
+            settled(Scope.of(place.project, place.project.pipeline("docs")))
+        planned = place.plan()
+        assert planned.plan is not None
+        assert planned.plan.records == 0
+        assert place.ids() == [1, 2, 3, None, 10, 11]
+
+    place.run()
+
+    assert place.documents() == [*GOOD, {"id": 10}, {"id": 11}]
+    assert place.ids() == [1, 2, 3, None, 10, 11]
+    assert place.plan().plan is None
+    assert verify(place.project, place.project.pipeline("docs")).is_clean
+
+
+def without_an_engine(deed: Callable[[], object]) -> None:
+    """Do what is decided here and finished by the next run."""
+    with pytest.raises(EngineNeeded, match="is decided"):
+        deed()
+
+
+def test_a_replay_doubles_documents(place: Place) -> None:
+    """Rows of a range are replaced, in both tables, and none is there twice."""
+    place.send(*encoded(*GOOD))
+    place.run()
+    asked = RunRequest("again", "cli:tester@here", "replay", parse_target("earliest"), None, reason="a test")
+    planned, pipeline = plan_run(place.project, place.project.pipeline("docs"), asked), place.project.pipeline("docs")
+    assert planned.plan is not None
+    apply = SparkApply(place.spark)
+    ingest(place.project, pipeline, planned.plan, SparkStage(place.spark), lambda _: None, apply=apply)
+
+    assert place.documents() == [*GOOD]
+    assert place.ids() == [1, 2, 3, None]
+    batches = {row[0] for row in place.spark.table("lake.shop.docs").select("_frazil_batch").collect()}
+    assert batches == {2}
+    assert verify(place.project, pipeline).is_clean
+
+
+def test_a_reset_without_an_engine_leaves_rows_behind(place: Place) -> None:
+    """Decided by a command without Spark, brought in by the next run: what comes again is there once."""
+    place.send(*encoded(*GOOD))
+    place.run()
+    scope = Scope.of(place.project, place.project.pipeline("docs"))
+    planned = resets.plan_reset(scope, resets.ResetOrder(parse_target("earliest"), (), allow_duplicates=False))
+    without_an_engine(lambda: resets.reset(scope, planned, RunRequest("reset", "cli:tester@here", reason="a test")))
+    assert place.documents() == [*GOOD]
+    assert place.ids() == []
+
+    place.run()
+    place.run()
+
+    assert place.documents() == [*GOOD]
+    assert place.ids() == [1, 2, 3, None]
+    assert place.plan().plan is None
+    assert verify(place.project, place.project.pipeline("docs")).is_clean
+
+
+def test_documents_that_a_rollback_took_are_never_missed(place: Place) -> None:
+    """A table that was rolled back is refused by name; settled without an engine, the next run gives it its rows again."""
+    place.send(*encoded(*GOOD[:2]))
+    place.run()
+    first = place.project.lake("lake").load_table("shop.docs").metadata.current_snapshot_id
+    place.send(*encoded(*GOOD[2:]))
+    place.run()
+    place.spark.sql(f"CALL lake.system.rollback_to_snapshot('shop.docs', {first})").collect()
+    with pytest.raises(Terminal, match=r"shop\.docs was rolled back"):
+        place.plan()
+    scope = Scope.of(place.project, place.project.pipeline("docs"))
+    planned = settles.plan_settle(scope, settles.SettleOrder("shop.docs", restage=True, abandon=False))
+    assert planned is not None
+    without_an_engine(lambda: settles.settle(scope, planned, RunRequest("mend", "cli:tester@here", reason="a test")))
+
+    place.run()
+
+    assert place.documents() == [*GOOD]
+    assert place.plan().plan is None
+    assert verify(place.project, place.project.pipeline("docs")).is_clean

@@ -1,0 +1,79 @@
+"""Tables that only an engine can write, in a pipeline file: what is refused before anything is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pydantic import ValidationError
+
+from frazil.pipeline.model import Pipeline
+from frazil.run.closing import closing_table
+from frazil.run.manifests import operation_of
+from frazil.run.record_spec import record_spec
+
+DOC = {"type": "variant", "from": []}
+
+
+def pipeline(*destinations: dict[str, Any], **changes: Any) -> Pipeline:
+    """A pipeline of these destinations."""
+    body = {"name": "docs", "source": {"topics": ["docs"]}, "destinations": list(destinations)}
+    return Pipeline.model_validate(body | changes)
+
+
+def table(columns: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    """A destination with a variant."""
+    return {"table": "shop.docs", "columns": {"doc": DOC} if columns is None else columns} | changes
+
+
+def test_a_variant_reaches_the_decoder_unnamed() -> None:
+    """What must be held against the rule of variants is known to the decoder, and to the engine."""
+    made = pipeline(table({"doc": DOC, "text": {"type": "string", "from": []}}))
+    spec = record_spec(made, pa.schema([("doc", pa.string()), ("text", pa.string())]))
+    assert spec.variants == {"doc"}
+    assert spec.sources == {"doc": (), "text": ()}
+    operation = operation_of(made.destinations[0])
+    assert operation is not None
+    assert operation.variants == ("doc",)
+
+
+def test_a_table_that_pyiceberg_can_not_write_decides() -> None:
+    """Its pipeline keeps the position in the ledger, though it has one destination; a plain one keeps it there."""
+    found = dict.fromkeys(("shop.docs", "shop.docs__ledger"))
+    assert closing_table(pipeline(table()), found) == "shop.docs__ledger"
+    assert closing_table(pipeline(table({"id": "long"})), found) == "shop.docs"
+    version_3 = table({"id": "long"}, properties={"format-version": "3"})
+    assert closing_table(pipeline(version_3), found) == "shop.docs__ledger"
+
+
+@pytest.mark.parametrize(
+    ("destination", "said"),
+    [
+        (table(properties={"format-version": "2"}), r"format-version is 2; columns of type variant \(doc\) need 3"),
+        (table(partition_by=["doc"]), "'doc': a variant can't partition a table"),
+        (table(partition_by=["bucket(4, doc)"]), "'doc': a variant can't partition a table"),
+        (
+            table({"doc": DOC, "id": "uuid"}),
+            "columns.id: Spark, which writes tables of format version 3, has no such type",
+        ),
+        (table({"doc": DOC, "l": "list<time>"}), "columns.l: Spark"),
+    ],
+)
+def test_what_can_not_be_decided_is_found_after_the_decision(destination: dict[str, Any], said: str) -> None:
+    """A file that asks for what the table can't be is refused."""
+    with pytest.raises(ValidationError, match=said):
+        pipeline(destination)
+
+
+def test_a_pipeline_without_an_engine_waits_for_ever() -> None:
+    """The inline engine can't bring rows into such a table."""
+    with pytest.raises(ValidationError, match=r"engine: inline can't write shop\.docs, of format version 3"):
+        pipeline(table(), engine="inline")
+    assert pipeline(table({"id": "long"}), engine="inline").engine == "inline"
+
+
+def test_fields_of_values_are_variants() -> None:
+    """Only whole values have that type."""
+    with pytest.raises(ValidationError, match="a field has no type variant"):
+        pipeline(table(), value={"fields": {"a": "list<variant>"}})
