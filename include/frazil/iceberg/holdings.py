@@ -34,6 +34,9 @@ TABLES_KEY = "frazil.tables.{}"
 TOPICS_KEY = "frazil.topics.{}"
 """Summary key and property of a destination that follows: the topics that a pipeline reads, as JSON, by pipeline."""
 
+MANIFEST_KEY = "frazil.manifest"
+"""Summary key: where the manifest of a snapshot's batch lies."""
+
 CLOSING_KEY = "frazil.closing.{}"
 """Property of the ledger: the pipeline's closing table, by pipeline. Written with batch 0, never changed."""
 

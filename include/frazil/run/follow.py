@@ -15,13 +15,17 @@ from frazil.batch.position import BatchMark
 from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.commit import Change, Refused, commit
+<<<<<<< HEAD
 from frazil.iceberg.holdings import BATCH_KEY, DONE_KEY, TOPICS_KEY, Held, held, landed, lookup, mark_of
 from frazil.iceberg.refs import branch_name
+=======
+from frazil.iceberg.holdings import BATCH_KEY, DONE_KEY, MANIFEST_KEY, TOPICS_KEY, Held, held, landed, lookup, mark_of
+>>>>>>> 143dbcf9b0414426eedee5455dc51891b0507531
 from frazil.iceberg.table import TableMetadata, missing_files
 from frazil.run.apply import Apply, EngineNeeded
 from frazil.run.ledger_entry import ranges_json
 from frazil.run.scope import utc_now
-from frazil.run.standing import BYTES_KEY, MANIFEST_KEY, READ_KEY, SETTLES_KEY, settle_commands
+from frazil.run.standing import BYTES_KEY, READ_KEY, SETTLES_KEY, settle_commands
 from frazil.run.tables import in_parallel
 
 _FILES_ARE_SAFE: Final = timedelta(hours=1)
@@ -150,7 +154,9 @@ def holds_last(key: str, after: BatchMark | None, table: str, manifest: Manifest
         as_it_is = table in (manifest.settles, manifest.closing.table)
         last = mark_of(lookup(metadata, key, table) if as_it_is else held(metadata, key, table))
         # A rewind takes out whatever batches after the rollback landed, so a late one of them is in nobody's way.
-        is_abandoned = manifest.kind == "rewind" and last is not None and last.n < manifest.position.n
+        # Not so where a destination keeps no Kafka columns: what lands there stays.
+        keeps = any(of.table == table and of.role == "destination" and of.removal is None for of in manifest.followers)
+        is_abandoned = manifest.kind == "rewind" and not keeps and last is not None and last.n < manifest.position.n
         if last != after and not is_abandoned:
             raise Refused(f"table {table} holds {last} last, expected {after}")
 

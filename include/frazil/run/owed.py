@@ -13,14 +13,14 @@ from frazil.batch.position import Position
 from frazil.batch.removal import RemovedRange, landed_after, replaced
 from frazil.batch.settle import Landing, Owed, owed, part_gone, standing
 from frazil.errors import Terminal
-from frazil.iceberg.holdings import BATCH_KEY, RolledBack, lookup
+from frazil.iceberg.holdings import BATCH_KEY, MANIFEST_KEY, RolledBack, lookup
 from frazil.iceberg.landed import summaries
 from frazil.iceberg.ledger import read_ledger
 from frazil.iceberg.table import read_text
 from frazil.kafka.observe import observe
 from frazil.run.ledger_entry import told_after
 from frazil.run.scope import Scope
-from frazil.run.standing import MANIFEST_KEY, Standing
+from frazil.run.standing import Standing
 from frazil.run.tables import Tables
 from frazil.run.unfinished import Unfinished, follow_where_possible
 

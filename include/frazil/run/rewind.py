@@ -21,7 +21,7 @@ from frazil.errors import Terminal
 from frazil.iceberg.ledger import first_rows, read_ledger
 from frazil.kafka.topics import compacted
 from frazil.run.forward import decide, roll_forward
-from frazil.run.manifests import Batch, read_manifest, recovered, write_manifest
+from frazil.run.manifests import Batch, read_manifest, recovered, row_columns, write_manifest
 from frazil.run.scope import Scope
 from frazil.run.source import observe_source
 from frazil.run.standing import Standing
@@ -59,19 +59,41 @@ def decide_rewind(scope: Scope, tables: Tables, now: Standing) -> tuple[Manifest
     )
     scope.report(f"REWIND: {said}")
     landed_since = landed_after(_topics(position, abandoned), holds.n)
+    emptied = _emptied(scope, tables, now, holds)
     batch = Batch(
         kind="rewind",
         run=f"rewind-{position.n}",
         position=position,
         planned_at=scope.stamp(),
         removed=moved_back(holds, position),
-        removed_from=dict.fromkeys(tables.followers, landed_since),  # their rows were not rolled back
+        removed_from=dict.fromkeys(emptied, landed_since),  # their rows were not rolled back
+        marks=frozenset(tables.followers.keys() - emptied),  # a late run must not give them an abandoned batch
         removed_letters=(*landed_since, *moved_back(holds, position)),
         reason=said,
     )
     manifest, path = write_manifest(scope, tables, now, batch)
     decide(scope, manifest, path, now)
     return manifest, path
+
+
+def _emptied(scope: Scope, tables: Tables, now: Standing, holds: Position) -> frozenset[str]:
+    """The followers that give rows back. One that can't, without Kafka columns, must not have any.
+
+    Raises:
+        Terminal: It may have some.
+    """
+    bare = [name for name in tables.followers if row_columns(scope.pipeline.destination(name)) is None]
+    for name in bare:
+        last = now.followers[name]
+        if last is not None and last.n > holds.n:
+            raise Terminal(
+                f"pipeline {scope.pipeline.name}: table {tables.closing_name} was rolled back to batch {holds.n}, and table"
+                f" {name} holds batch {last.n}: it keeps no Kafka columns (kafka_columns: false), so the rows that come again"
+                " can't be taken out there",
+                next_step=f"restore {tables.closing_name}: make the snapshot it was rolled back from its current one again"
+                " (Spark: CALL system.set_current_snapshot), then run",
+            )
+    return frozenset(tables.followers.keys() - set(bare))
 
 
 def _reachable(scope: Scope, position: Position, holds: Position) -> Position:

@@ -13,6 +13,7 @@ from frazil.errors import Terminal
 from frazil.iceberg.holdings import (
     BATCH_KEY,
     DONE_KEY,
+    MANIFEST_KEY,
     POSITION_KEY,
     TABLES_KEY,
     Held,
@@ -24,9 +25,6 @@ from frazil.iceberg.holdings import (
 from frazil.iceberg.table import Table
 from frazil.pipeline.model import Pipeline
 from frazil.run.tables import Tables
-
-MANIFEST_KEY = "frazil.manifest"
-"""Summary key: path of the batch's manifest."""
 
 BYTES_KEY = "frazil.bytes.read"
 """Summary key: bytes of the keys and values that the batch read."""

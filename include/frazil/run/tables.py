@@ -7,9 +7,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from frazil.batch.manifest import Manifest
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog import Lake
-from frazil.iceberg.holdings import BATCH_KEY, CLOSING_KEY, DONE_KEY, POSITION_KEY, known_tables
+from frazil.iceberg.holdings import (
+    BATCH_KEY,
+    CLOSING_KEY,
+    DONE_KEY,
+    MANIFEST_KEY,
+    POSITION_KEY,
+    Held,
+    known_tables,
+    lookup,
+)
 from frazil.iceberg.ledger import (
     DEAD_LETTER_SCHEMA,
     LEDGER_PROPERTIES,
@@ -20,7 +30,7 @@ from frazil.iceberg.ledger import (
     with_all_columns,
 )
 from frazil.iceberg.schema import declared_schema, declared_spec
-from frazil.iceberg.table import Table
+from frazil.iceberg.table import Table, read_text
 from frazil.pipeline.model import Destination, Pipeline
 from frazil.run.closing import closing_table, refuse_other_closing
 
@@ -167,7 +177,19 @@ def _known(pipeline: Pipeline, found: Mapping[str, Table | None], missing: list[
     """Missing tables that the pipeline had, or may have had. A destination that the ledger does not know is new."""
     ledger = found.get(pipeline.ledger_table)
     told = known_tables(ledger.metadata, pipeline.name, pipeline.ledger_table) if ledger is not None else ()
-    return known_missing(pipeline, told, missing)
+    return known_missing(pipeline, told or _started_with(pipeline, found), missing)
+
+
+def _started_with(pipeline: Pipeline, found: Mapping[str, Table | None]) -> frozenset[str]:
+    """Tables of a first batch that is decided and not recorded yet; empty if that is not how the pipeline stands."""
+    for name, table in found.items():
+        holds = None if table is None else lookup(table.metadata, POSITION_KEY.format(pipeline.name), name)
+        path = holds.summary.get(MANIFEST_KEY) if isinstance(holds, Held) else None
+        if table is None or path is None:
+            continue
+        manifest = Manifest.from_json(read_text(table, path))
+        return frozenset(part.table for part in manifest.parts) if manifest.kind == "start" else frozenset()
+    return frozenset()
 
 
 def known_missing(pipeline: Pipeline, told: Collection[str], missing: list[str]) -> list[str]:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from frazil.errors import Terminal
+from frazil.verify.check import verify
 from tests.fan_out import TABLES, expected, fanned_out, file_of, fill, outcomes
 from tests.integration.run.conftest import At
-from tests.operations import Killed, assert_clean, drop, lake, settle
+from tests.operations import Killed, assert_clean, drop, lake, roll_back, send, settle
 
 MakeShop = Callable[..., Any]
 
@@ -56,3 +57,63 @@ def test_a_table_that_went_with_its_name_leaves_no_way_on(shop: MakeShop, at: At
     again.run()
     assert outcomes(again) == expected(range(10))
     assert_clean(again)
+
+
+def test_a_new_table_without_kafka_columns_stops_a_rewind(shop: MakeShop) -> None:
+    """It has no rows that could come twice; one that has some is refused, and restoring the closing table is the way on."""
+    orders = shop(partitions=1)
+    one = orders.with_pipeline(_plain(orders))
+    one.run()
+    send(one, {0: [b'{"id": 1}']})
+    one.run()
+    two = one.with_pipeline(_plain(orders, "  - {table: shop.refunds, kafka_columns: false, columns: {id: long}}\n"))
+    roll_back(two, "shop.orders")
+
+    two.run()
+
+    assert [row["id"] for row in two.rows("shop.orders")] == [row["id"] for row in two.rows("shop.refunds")] == [1]
+    roll_back(two, "shop.orders")
+    with pytest.raises(Terminal, match=r"table shop\.refunds holds batch") as refused:
+        two.run()
+    assert str(refused.value.next_step).startswith("restore shop.orders")
+
+
+def test_a_table_added_after_a_killed_start_is_called_gone(shop: MakeShop, at: At) -> None:
+    """The first batch was decided and not recorded: what it does not name is new."""
+    orders = shop(partitions=1)
+    one = orders.with_pipeline(_plain(orders))
+    at("decide.committed")
+    with pytest.raises(Killed):
+        one.run()
+    two = one.with_pipeline(_plain(orders, "  - {table: shop.refunds, columns: {id: long}}\n"))
+    send(two, {0: [b'{"id": 1}']})
+
+    two.run()
+
+    assert [row["id"] for row in two.rows("shop.refunds")] == [1]
+    assert_clean(two)
+
+
+def _plain(shop: Any, more: str = "") -> str:
+    head = f"name: orders\nsource: {{topics: [{shop.topic}]}}\nengine: inline\ndestinations:\n"
+    return f"{head}  - {{table: shop.orders, columns: {{id: long}}}}\n{more}"
+
+
+@pytest.mark.parametrize("first", ["several", "one"])
+def test_a_lost_row_hides_behind_what_another_table_gave_up(shop: MakeShop, first: str) -> None:
+    """Abandoned rows are of the settled table alone, whoever closes: verify still misses a row of the other."""
+    orders = shop(partitions=1)
+    if first == "one":
+        orders.with_pipeline(_plain(orders)).run()
+    two = orders.with_pipeline(_plain(orders, "  - {table: shop.refunds, columns: {id: long}}\n"))
+    for number in range(2):
+        send(two, {0: [f'{{"id": {number}}}'.encode()] * 5})
+        two.run()
+    roll_back(two, "shop.refunds")
+    settle(two, "shop.refunds", restage=False, abandon=True)
+    assert_clean(two)
+
+    lake(two).load_table("shop.orders").delete("_kafka_offset = 7")
+
+    found = verify(two.project, two.pipeline).differences
+    assert [(of.kind, of.offset) for of in found if of.offset is not None] == [("missing", 7)]
