@@ -15,12 +15,8 @@ from frazil.batch.position import BatchMark
 from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.commit import Change, Refused, commit
-<<<<<<< HEAD
-from frazil.iceberg.holdings import BATCH_KEY, DONE_KEY, TOPICS_KEY, Held, held, landed, lookup, mark_of
-from frazil.iceberg.refs import branch_name
-=======
 from frazil.iceberg.holdings import BATCH_KEY, DONE_KEY, MANIFEST_KEY, TOPICS_KEY, Held, held, landed, lookup, mark_of
->>>>>>> 143dbcf9b0414426eedee5455dc51891b0507531
+from frazil.iceberg.refs import branch_name
 from frazil.iceberg.table import TableMetadata, missing_files
 from frazil.run.apply import Apply, EngineNeeded
 from frazil.run.ledger_entry import ranges_json

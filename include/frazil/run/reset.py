@@ -18,7 +18,7 @@ from frazil.batch.reset import Move, moves, reset_position
 from frazil.batch.target import Target
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.commit import Refused
-from frazil.iceberg.holdings import BATCH_KEY
+from frazil.iceberg.holdings import BATCH_KEY, MANIFEST_KEY
 from frazil.iceberg.landed import count_rows, summaries
 from frazil.iceberg.ledger import read_ledger
 from frazil.iceberg.table import read_text
@@ -29,7 +29,7 @@ from frazil.run.reset_look import all_rows_gone, found, lost_follower, may_mend
 from frazil.run.scope import Scope
 from frazil.run.settled import settled
 from frazil.run.source import observe_source, offsets_of, refuse_compacted
-from frazil.run.standing import MANIFEST_KEY, Standing
+from frazil.run.standing import Standing
 from frazil.run.tables import Tables
 
 
