@@ -31,7 +31,7 @@ def view(rows: Iterable[Row], table: str) -> Iterator[Row]:
     """
     for of, is_member in _batches(rows, table):
         if _is_alone(of, table):
-            yield from of
+            yield from (row for row in of if row["role"] != "ledger")
         else:
             yield from _seen(of, table, is_member=is_member)
 
