@@ -198,20 +198,20 @@ def test_reset_while_a_run_is_between_two_follow_ups(lab: MakeLab, point: CrashP
     orders.assert_clean()
 
 
-def test_second_destination_is_taken_up_by_an_edit(lab: MakeLab) -> None:
-    """A file that names two destinations is refused before anything is touched."""
+@pytest.mark.parametrize("point", one_now(P.STAGED, P.DECIDE_COMMITTED, P.FOLLOW_COMMITTED))
+def test_second_destination_of_an_edit_misses_a_batch(lab: MakeLab, point: CrashPoint) -> None:
+    """A table that an edit adds gets every record from the next batch on, none of the earlier ones, through a kill."""
     orders = lab()
     orders.fill(0)
     orders.run()
-    path = orders.project.pipelines_folder / "orders.yaml"
-    text = path.read_text()
-    path.write_text(text.replace("limits:", "  - {table: shop.more, columns: {id: long}}\nlimits:"))
+    orders.configure(more="  - {table: shop.numbers, columns: {id: {type: long, required: true}}}\n")
+    orders.fill(100)
 
-    ended = orders.refused()
+    orders.crash(point)
+    orders.run()
 
-    assert (ended.code, "destinations" in ended.said) == (Terminal.exit_code, True), ended.said
-    path.write_text(text)
-    orders.assert_at_rest()
+    assert sorted(row["id"] for row in orders.rows("shop.numbers")) == [*range(100, 120), 900_100]
+    orders.assert_clean()
 
 
 def test_renamed_pipeline_lands_everything_twice(lab: MakeLab) -> None:

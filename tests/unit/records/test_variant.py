@@ -84,10 +84,19 @@ def test_a_double_is_refused(number: float) -> None:
 
 def test_json_documents_reach_spark_unchecked() -> None:
     """Documents that can't be kept are dead letters, the others rows, and a repeated name is gone."""
-    values = [b'{"a":1,"a":2.50}', b'{"a":1e400}', b'{"z":"\\ud800"}', b"{}"]
+    values = [b'{"a":1,"a":2.50}', b'{"a":1e400}', b'{"z":"\\ud800"}', b"{}", b"1e400", b'"x"', b"[1e-400]", b"null"]
     outcomes = decode_both(SPEC, kafka_batch(values))
-    assert outcomes.rows.column("doc").to_pylist() == ['{"a":2.50}', "{}"]
-    assert outcomes.dead.column("code").to_pylist() == ["LOSSY_CAST", "LONE_SURROGATE"]
+    assert outcomes.rows.column("doc").to_pylist() == ['{"a":2.50}', "{}", '"x"', "null"]
+    assert outcomes.dead.column("code").to_pylist() == ["LOSSY_CAST", "LONE_SURROGATE", "LOSSY_CAST", "LOSSY_CAST"]
+
+
+def test_variant_beside_declared_columns_reaches_spark_unchecked() -> None:
+    """The rule holds as well where other columns take fields of the value."""
+    columns = pa.schema([pa.field("a", pa.string()), pa.field("doc", pa.string())])
+    spec = RecordSpec(columns, sources=SPEC.sources, variants=SPEC.variants)
+    outcomes = decode_both(spec, kafka_batch([b'{"a":"x"}', b'{"a":"y","b":1e400}']))
+    assert outcomes.rows.column("doc").to_pylist() == ['{"a":"x"}']
+    assert outcomes.dead.column("code").to_pylist() == ["LOSSY_CAST"]
 
 
 def test_other_formats_reach_spark_unchecked() -> None:

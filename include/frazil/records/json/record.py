@@ -99,8 +99,8 @@ class _Whole:
     def __init__(self, column: ColumnSpec) -> None:
         self._variant: Final = column.variant
 
-    def take(self, _fields: dict[str, JsonValue], whole: dict[str, JsonValue]) -> object:
-        """Return the value as JSON text.
+    def take(self, _fields: dict[str, JsonValue], whole: JsonValue) -> object:
+        """Return the value, which may be any document, as JSON text.
 
         Raises:
             Rejection: it is to become a variant, which can't hold it.
@@ -143,7 +143,8 @@ class ExactDecoder:
         self._fold: Final = spec.fold
         self._taken: Final = frozenset(self._sought(column.steps[0]) for column in specs if column.steps)
         self._checks: Final = not spec.whole_columns
-        self._takes_any: Final = len(spec.whole_columns) == len(spec.columns)
+        self._wholes: Final = [column for column in columns.values() if isinstance(column, _Whole)]
+        self._takes_any: Final = len(self._wholes) == len(spec.columns)
         self._ignores: Final = spec.unknown_fields == "ignore"
         self._fails: Final = spec.unknown_fields == "fail"
         if (rescued := spec.rescues) is not None:
@@ -165,8 +166,8 @@ class ExactDecoder:
             Rejection: the record can't become a row.
         """
         if self._takes_any:
-            text = document(parse_document(raw, repeated_keys=self._repeated_keys, in_order=self._fold is not None))
-            return [text] * len(self._columns), ()
+            value = parse_document(raw, repeated_keys=self._repeated_keys, in_order=self._fold is not None)
+            return [column.take({}, value) for column in self._wholes], ()
         whole = parse_object(raw, repeated_keys=self._repeated_keys, in_order=self._fold is not None)
         fields = whole if self._fold is None else folded(whole, self._taken, self._fold)
         if self._fails and (unknown := self._unknown(whole)):
