@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from frazil.batch.unknown import UnknownFields
 
@@ -116,6 +117,16 @@ class DeadSample:
     message: str
 
 
+class NamedLetter(NamedTuple):
+    """One dead letter by name, without anything of its record; `destination` is None for a record as a whole."""
+
+    code: str
+    topic: str
+    partition: int
+    offset: int
+    destination: str | None = None
+
+
 LETTERS_NAMED = 100
 """Dead letters of one batch that a run names one by one: a log must not grow with the damage."""
 
@@ -126,11 +137,12 @@ class Staged:
 
     Attributes:
         counts: Outcomes per partition.
-        dead_codes: Dead letters per reason code.
+        dead_codes: Dead records per reason code: of one with letters of several tables the first letter's.
         files: What nobody can see yet, per table.
         bytes: Bytes of the keys and values that were read.
         samples: The first dead letter of each code, by its coordinates.
-        named: If asked for, the first dead letters by name: code, topic, partition, offset.
+        named: If asked for, the first dead letters by name: code, topic, partition, offset, and of several destinations
+            the one that the record does not fit.
         extra_rows: Rows of the destination beyond one per written record: of lists that were exploded.
         unknown_fields: Fields of written records that no column takes.
         stopped: Whether some of the records were not read, since the batch is refused whatever they are.
@@ -143,7 +155,7 @@ class Staged:
     files: Mapping[str, tuple[StagedFile, ...]] = field(default_factory=dict)
     bytes: int = 0
     samples: Mapping[str, DeadSample] = field(default_factory=dict)
-    named: tuple[tuple[str, str, int, int], ...] = ()
+    named: tuple[NamedLetter, ...] = ()
     extra_rows: int = 0
     stopped: bool = False
     unknown_fields: UnknownFields = field(default_factory=UnknownFields)
@@ -192,7 +204,7 @@ class Staged:
             {table: tuple(StagedFile(*file) for file in files) for table, files in body["files"].items()},
             body["bytes"],
             {code: DeadSample(*sample) for code, sample in body["samples"].items()},
-            tuple((code, topic, partition, offset) for code, topic, partition, offset in body["named"]),
+            tuple(NamedLetter(*of) for of in body["named"]),
             body["extra_rows"],
             body["stopped"],
             UnknownFields(**body["unknown_fields"]),

@@ -37,7 +37,8 @@ class DeadLetters(Model):
     table: TableName | None = Field(None, description="Default: `<namespace>.<pipeline>__dead_letters`.")
     tolerance: Tolerance | Literal["none", "all"] = Field(
         default_factory=Tolerance,
-        description="How many a batch may have: `none` (the first one is one too many), `all`, or limits.",
+        description="How many a batch may have: `none` (the first one is one too many), `all`, or limits. Records count, each"
+        " once, however many of the destinations it does not fit.",
     )
     on_exceed: Literal["fail", "dead_letter_and_alert"] = Field(
         "fail",

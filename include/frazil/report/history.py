@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
@@ -12,7 +12,7 @@ from typing import Any
 
 from frazil.batch.unknown import UnknownFields
 from frazil.iceberg.ledger import read_ledger
-from frazil.iceberg.letters import open_letters
+from frazil.iceberg.letters import Letter, open_letters
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.run.open_letters import letter_history
@@ -119,13 +119,21 @@ def dead_letter_counts(project: Project, pipeline: Pipeline) -> dict[str, int]:
     Raises:
         Retryable: The catalog or the storage can't be read now.
     """
+    counted = Counter(letter.code for letter in still_open(project, pipeline))
+    return dict(sorted(counted.items(), key=lambda item: (-item[1], item[0])))
+
+
+def still_open(project: Project, pipeline: Pipeline) -> Iterator[Letter]:
+    """Open dead letters without their records; none if the pipeline never ran.
+
+    Raises:
+        Retryable: The catalog or the storage can't be read now.
+    """
     lake, name = project.lake(pipeline.catalog), pipeline.dead_letters_table
     table = lake.find_table(name)
-    if table is None:
-        return {}
-    past = letter_history(read_ledger(lake, pipeline.ledger_table, pipeline.name))
-    counted = Counter(letter.code for letter in open_letters(table, name, past.taken_back))
-    return dict(sorted(counted.items(), key=lambda item: (-item[1], item[0])))
+    if table is not None:
+        past = letter_history(read_ledger(lake, pipeline.ledger_table, pipeline.name))
+        yield from open_letters(table, name, past.taken_back)
 
 
 def _batch(rows: Sequence[Row]) -> BatchHistory:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.batch.audit import Tolerance
-from frazil.batch.facts import LETTERS_NAMED, Counts, DeadSample, Range, Staged
+from frazil.batch.facts import LETTERS_NAMED, Counts, DeadSample, NamedLetter, Range, Staged
 from frazil.crash_points import CrashPoint, reached
 from frazil.iceberg.data_files import StagingTable
 from frazil.iceberg.table_writers import TableWriters
@@ -123,13 +123,13 @@ def _samples(dead: pa.RecordBatch, known: Collection[str]) -> dict[str, DeadSamp
     return {code: DeadSample(r["topic"], r["partition"], r["offset"], r["message"]) for code, r in rows.items()}
 
 
-def _named(order: StageOrder, dead: pa.RecordBatch, known: int) -> tuple[tuple[str, str, int, int], ...]:
-    """Code and coordinates of letters, as many as are still named."""
+def _named(order: StageOrder, dead: pa.RecordBatch, known: int) -> tuple[NamedLetter, ...]:
+    """Letters by name, as many as are still named."""
     if not order.names_letters or not dead.num_rows or known >= LETTERS_NAMED:
         return ()
     few = dead.slice(0, LETTERS_NAMED - known)
-    columns = (few.column(name).to_pylist() for name in ("code", "topic", "partition", "offset"))
-    return tuple(zip(*columns, strict=True))
+    columns = (few.column(name).to_pylist() for name in NamedLetter._fields if name in few.schema.names)
+    return tuple(NamedLetter(*of) for of in zip(*columns, strict=True))
 
 
 def _counted(order: StageOrder, outcomes: FannedOut) -> Staged:

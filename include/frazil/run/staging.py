@@ -59,7 +59,7 @@ def stage_batch(run: Ingestion, tables: Tables, n: int, ranges: tuple[Range, ...
     reached(CrashPoint.STAGED)
     total = staged.total
     how = "stopped at" if staged.stopped else "staged"
-    scope.report(f"batch {n}: {how} {total.written:,} rows, {total.dead:,} dead letters in {staged_in:.1f} s")
+    scope.report(f"batch {n}: {how} {total.written:,} rows, {staged.letters:,} dead letters in {staged_in:.1f} s")
     if (left_out := staged.unknown_fields.said) is not None:
         scope.report(f"batch {n}: {left_out}")
     try:
