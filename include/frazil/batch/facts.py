@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from frazil.batch.schema_change import Demands, SchemaChange
 from frazil.batch.unknown import UnknownFields
 
 TopicPartition = tuple[str, int]
@@ -148,6 +149,8 @@ class Staged:
         stopped: Whether some of the records were not read, since the batch is refused whatever they are.
         tables: Where there are several destinations, what became of the records that were meant for each.
         whole_dead: Where there are several destinations, dead letters of records as a whole.
+        demands: What records need that their tables do not have, as each task found it: of one path there may be several.
+            The files of such a task are void.
     """
 
     counts: Mapping[TopicPartition, Counts] = field(default_factory=dict)
@@ -161,6 +164,7 @@ class Staged:
     unknown_fields: UnknownFields = field(default_factory=UnknownFields)
     tables: Mapping[str, TableCounts] = field(default_factory=dict)
     whole_dead: int = 0
+    demands: Demands = field(default_factory=dict)
 
     @property
     def total(self) -> Counts:
@@ -191,6 +195,7 @@ class Staged:
             "unknown_fields": dataclasses.asdict(self.unknown_fields),
             "tables": {table: dataclasses.astuple(of) for table, of in self.tables.items()},
             "whole_dead": self.whole_dead,
+            "demands": {table: [dataclasses.astuple(of) for of in found] for table, found in self.demands.items()},
         }
         return json.dumps(body, separators=(",", ":"))
 
@@ -210,6 +215,10 @@ class Staged:
             UnknownFields(**body["unknown_fields"]),
             {table: TableCounts(*numbers) for table, numbers in body["tables"].items()},
             body["whole_dead"],
+            {
+                table: tuple(SchemaChange(tuple(path), kind, of) for path, kind, of in found)
+                for table, found in body["demands"].items()
+            },
         )
 
     @classmethod
@@ -237,6 +246,10 @@ class Staged:
                 for k in {*self.tables, *other.tables}
             },
             self.whole_dead + other.whole_dead,
+            {
+                k: tuple(sorted({*self.demands.get(k, ()), *other.demands.get(k, ())}))
+                for k in {*self.demands, *other.demands}
+            },
         )
 
 

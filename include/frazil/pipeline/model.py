@@ -8,12 +8,13 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from frazil.pipeline.columns import TableColumns
 from frazil.pipeline.dead_letters import DeadLetters, DeadLetterTopic, Tolerance
 from frazil.pipeline.interval import Interval, parse_interval
 from frazil.pipeline.partition import PartitionField, parse_partition_field
 from frazil.pipeline.route import Route
 from frazil.pipeline.source import Source, Start
-from frazil.pipeline.strict import Model, PipelineName, TableName
+from frazil.pipeline.strict import Model, PipelineName
 from frazil.pipeline.transforms import TransformStep
 from frazil.pipeline.types import VARIANT
 from frazil.pipeline.value import Column, Key, Value
@@ -46,13 +47,9 @@ class KafkaColumns(Model):
     batch: str = Field("_frazil_batch", description="Number of the batch that landed the record.")
 
 
-class Destination(Model):
+class Destination(TableColumns):
     """A table and the columns that records are written into."""
 
-    table: TableName = Field(description="Namespace and name, such as `rpc.pizzas`. Created if it is missing.")
-    columns: dict[str, Column] = Field(
-        min_length=1, description="Column name -> type, or a mapping with type, required, doc."
-    )
     partition_by: tuple[str, ...] = Field(
         (), description="Partition fields in Iceberg's syntax: `document`, `day(created_at)`, `bucket(16, id)`."
     )
@@ -63,13 +60,6 @@ class Destination(Model):
     properties: dict[str, str] = Field(
         default_factory=dict, description="Table properties set when the table is created."
     )
-
-    @field_validator("columns", mode="before")
-    @classmethod
-    def _short_form(cls, columns: object) -> object:
-        if not isinstance(columns, dict):
-            return columns
-        return {name: {"type": of} if isinstance(of, str) else of for name, of in columns.items()}
 
     @property
     def partition_fields(self) -> tuple[PartitionField, ...]:
@@ -122,7 +112,7 @@ class Destination(Model):
         if len(set(fields)) < len(fields):
             raise ValueError(f"partition_by names a field twice: {', '.join(self.partition_by)}")
         for field in self.partition_fields:
-            if field.column not in names:
+            if self.columns and field.column not in names:
                 raise ValueError(f"partition_by names {field.column!r}, which is no column of {self.table}")
         return self
 
