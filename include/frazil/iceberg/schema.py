@@ -103,7 +103,7 @@ def arrow_type(of: ColumnType) -> pa.DataType:
 
 
 def declared_schema(destination: model.Destination) -> Schema:
-    """Schema of a new table: the declared columns, then the Kafka columns and the batch number."""
+    """Schema of a new table: the declared columns, then the Kafka columns, the batch number, and the mark of soft deletes."""
     ids = itertools.count(1)
     fields = [
         NestedField(next(ids), name, iceberg_type(column.parsed, ids), required=column.required, doc=column.doc)
@@ -118,6 +118,9 @@ def declared_schema(destination: model.Destination) -> Schema:
             (kafka.batch, LongType(), "Number of the batch that landed the record"),
         ]
         fields += [NestedField(next(ids), name, of, required=False, doc=doc) for name, of, doc in added]
+    if destination.deleted_column is not None:
+        doc = "Whether the row was deleted"
+        fields.append(NestedField(next(ids), destination.deleted_column, BooleanType(), required=False, doc=doc))
     return Schema(*fields)
 
 

@@ -1,0 +1,150 @@
+"""A destination as a model: the table, its columns, and how rows become part of it."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from frazil.pipeline.changes import DELETED, Changes, Write, merge_problems
+from frazil.pipeline.partition import PartitionField, parse_partition_field
+from frazil.pipeline.strict import Model, TableName
+from frazil.pipeline.types import VARIANT
+from frazil.pipeline.value import Column
+
+_WORD = re.compile(r"[a-z]+")
+
+
+class KafkaColumns(Model):
+    """Names of the columns that tell where a row came from; replay and verify need them."""
+
+    topic: str = Field("_kafka_topic", description="Topic of the record.")
+    partition: str = Field("_kafka_partition", description="Partition of the record.")
+    offset: str = Field("_kafka_offset", description="Offset of the record.")
+    timestamp: str = Field("_kafka_timestamp", description="Kafka timestamp of the record.")
+    batch: str = Field("_frazil_batch", description="Number of the batch that landed the record.")
+
+
+class Destination(Model):
+    """A table and the columns that records are written into."""
+
+    table: TableName = Field(description="Namespace and name, such as `rpc.pizzas`. Created if it is missing.")
+    columns: dict[str, Column] = Field(
+        min_length=1, description="Column name -> type, or a mapping with type, required, doc."
+    )
+    partition_by: tuple[str, ...] = Field(
+        (), description="Partition fields in Iceberg's syntax: `document`, `day(created_at)`, `bucket(16, id)`."
+    )
+    kafka_columns: KafkaColumns | Literal[False] = Field(
+        default_factory=KafkaColumns,
+        description="Names of the columns for topic, partition, offset, timestamp and batch; `false` leaves them out.",
+    )
+    properties: dict[str, str] = Field(
+        default_factory=dict, description="Table properties set when the table is created."
+    )
+    write: Write = Field(
+        "append",
+        description="`append` adds a row per record; `upsert` keeps one row per key, the last record's; `cdc` applies the"
+        " inserts, updates and deletes that records of `changes` tell of.",
+    )
+    identifier: tuple[str, ...] = Field(
+        (), description="Columns that identify a row, all required: the key of `upsert` and `cdc`."
+    )
+    order_by: str | None = Field(
+        None,
+        description="Column that says which of two changes of a key is the later one; a record without a value for it is a"
+        " dead letter. Without, the offset says so, and a key must stay in one partition.",
+    )
+    deletes: Literal["hard", "soft"] = Field(
+        "hard",
+        description=f"A deleted row goes, or it stays with `{DELETED}` true, which also keeps older changes from bringing it"
+        " back.",
+    )
+    merge: Literal["merge-on-read", "copy-on-write"] = Field(
+        "merge-on-read",
+        description="How Spark writes changed rows: beside the old files, which readers then merge, or by writing the files"
+        " anew.",
+    )
+    append_history: TableName | None = Field(
+        None, description="Table that gets each change as a row of its own, in the same batch."
+    )
+    changes: Changes | None = Field(None, description="For `write: cdc`: how records tell of changes.")
+
+    @field_validator("columns", mode="before")
+    @classmethod
+    def _short_form(cls, columns: object) -> object:
+        if not isinstance(columns, dict):
+            return columns
+        return {name: {"type": of} if isinstance(of, str) else of for name, of in columns.items()}
+
+    @property
+    def partition_fields(self) -> tuple[PartitionField, ...]:
+        """`partition_by` as plain data."""
+        return tuple(parse_partition_field(text) for text in self.partition_by)
+
+    @property
+    def added_columns(self) -> tuple[str, ...]:
+        """Names of the Kafka columns in their order in the table, or none."""
+        k = self.kafka_columns
+        return (k.topic, k.partition, k.offset, k.timestamp, k.batch) if k else ()
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether rows are merged into the table by their key, which only an engine can do."""
+        return self.write != "append"
+
+    @property
+    def deleted_column(self) -> str | None:
+        """Name of the column that marks deleted rows, or None if they go."""
+        return DELETED if self.is_merged and self.deletes == "soft" else None
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """Names of the columns of type variant."""
+        return tuple(name for name, column in self.columns.items() if column.parsed == VARIANT)
+
+    @property
+    def by_engine(self) -> bool:
+        """Whether only an engine can write the table: its format version is 3."""
+        return bool(self.variants) or self.properties.get("format-version") == "3"
+
+    @model_validator(mode="after")
+    def _version_fits(self) -> Destination:
+        if self.variants and self.properties.get("format-version", "3") != "3":
+            raise ValueError(
+                f"properties.format-version is {self.properties['format-version']}; columns of type variant"
+                f" ({', '.join(self.variants)}) need 3, which is the default then"
+            )
+        unwritable = [
+            name for name, column in self.columns.items() if {"uuid", "time"} & set(_WORD.findall(column.type))
+        ]
+        if self.by_engine and unwritable:
+            raise ValueError(
+                f"columns.{unwritable[0]}: Spark, which writes tables of format version 3, has no such type"
+            )
+        for field in self.partition_fields:
+            if field.column in self.variants:
+                raise ValueError(f"partition_by names {field.column!r}: a variant can't partition a table")
+        return self
+
+    @model_validator(mode="after")
+    def _fits(self) -> Destination:
+        names = {*self.columns, *self.added_columns}
+        if len(names) < len(self.columns) + len(self.added_columns):
+            raise ValueError(
+                f"a column has the name of a Kafka column ({', '.join(self.added_columns)}); rename it under kafka_columns"
+            )
+        fields = [field.name for field in self.partition_fields]
+        if len(set(fields)) < len(fields):
+            raise ValueError(f"partition_by names a field twice: {', '.join(self.partition_by)}")
+        for field in self.partition_fields:
+            if field.column not in names:
+                raise ValueError(f"partition_by names {field.column!r}, which is no column of {self.table}")
+        return self
+
+    @model_validator(mode="after")
+    def _merges(self) -> Destination:
+        for problem in merge_problems(self):
+            raise ValueError(problem)
+        return self
