@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from frazil.pipeline.changes import DELETED, Changes, Write, merge_problems
-from frazil.pipeline.partition import PartitionField, parse_partition_field
+from frazil.pipeline.layout import check_layout
+from frazil.pipeline.partition import PartitionField, SortField, parse_partition_field, parse_sort_field
 from frazil.pipeline.strict import Model, TableName
 from frazil.pipeline.types import VARIANT
 from frazil.pipeline.value import Column
@@ -34,14 +36,23 @@ class Destination(Model):
         min_length=1, description="Column name -> type, or a mapping with type, required, doc."
     )
     partition_by: tuple[str, ...] = Field(
-        (), description="Partition fields in Iceberg's syntax: `document`, `day(created_at)`, `bucket(16, id)`."
+        (),
+        description="Partition fields of a new table in Iceberg's syntax: `document`, `day(created_at)`,"
+        " `bucket(16, id) as shard`, `truncate(4, name)`.",
+    )
+    sort_by: tuple[str, ...] = Field(
+        (),
+        description="Sort order of a new table in Iceberg's syntax: `id`, `day(created_at) desc nulls last`. Rows of each file"
+        " are written in the table's sort order.",
     )
     kafka_columns: KafkaColumns | Literal[False] = Field(
         default_factory=KafkaColumns,
         description="Names of the columns for topic, partition, offset, timestamp and batch; `false` leaves them out.",
     )
     properties: dict[str, str] = Field(
-        default_factory=dict, description="Table properties set when the table is created."
+        default_factory=dict,
+        description="Table properties set when the table is created, such as `write.parquet.compression-codec`, or"
+        " `format-version`: 2, the default, or 3.",
     )
     write: Write = Field(
         "append",
@@ -78,10 +89,35 @@ class Destination(Model):
             return columns
         return {name: {"type": of} if isinstance(of, str) else of for name, of in columns.items()}
 
+    @field_validator("partition_by")
+    @classmethod
+    def _partition_syntax(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        [parse_partition_field(text) for text in value]
+        return value
+
+    @field_validator("sort_by")
+    @classmethod
+    def _sort_syntax(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        [parse_sort_field(text) for text in value]
+        return value
+
+    @field_validator("properties", mode="before")
+    @classmethod
+    def _texts(cls, value: object) -> object:
+        """Properties are texts, which YAML reads as numbers and truth values where they look like some."""
+        if not isinstance(value, dict):
+            return value
+        return {name: json.dumps(of) if isinstance(of, bool | int) else of for name, of in value.items()}
+
     @property
     def partition_fields(self) -> tuple[PartitionField, ...]:
         """`partition_by` as plain data."""
         return tuple(parse_partition_field(text) for text in self.partition_by)
+
+    @property
+    def sort_fields(self) -> tuple[SortField, ...]:
+        """`sort_by` as plain data."""
+        return tuple(parse_sort_field(text) for text in self.sort_by)
 
     @property
     def added_columns(self) -> tuple[str, ...]:
@@ -123,9 +159,6 @@ class Destination(Model):
             raise ValueError(
                 f"columns.{unwritable[0]}: Spark, which writes tables of format version 3, has no such type"
             )
-        for field in self.partition_fields:
-            if field.column in self.variants:
-                raise ValueError(f"partition_by names {field.column!r}: a variant can't partition a table")
         return self
 
     @model_validator(mode="after")
@@ -135,12 +168,7 @@ class Destination(Model):
             raise ValueError(
                 f"a column has the name of a Kafka column ({', '.join(self.added_columns)}); rename it under kafka_columns"
             )
-        fields = [field.name for field in self.partition_fields]
-        if len(set(fields)) < len(fields):
-            raise ValueError(f"partition_by names a field twice: {', '.join(self.partition_by)}")
-        for field in self.partition_fields:
-            if field.column not in names:
-                raise ValueError(f"partition_by names {field.column!r}, which is no column of {self.table}")
+        check_layout(self.table, self.columns, names, (self.partition_fields, self.sort_fields))
         return self
 
     @model_validator(mode="after")

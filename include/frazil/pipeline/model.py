@@ -10,7 +10,7 @@ from frazil.pipeline.changes import Changes
 from frazil.pipeline.dead_letters import DeadLetters, DeadLetterTopic, Tolerance
 from frazil.pipeline.destination import Destination, KafkaColumns
 from frazil.pipeline.interval import Interval, parse_interval
-from frazil.pipeline.partition import PartitionField, parse_partition_field
+from frazil.pipeline.partition import PartitionField, SortField, parse_partition_field
 from frazil.pipeline.route import Route
 from frazil.pipeline.source import Source, Start
 from frazil.pipeline.strict import Model, PipelineName
@@ -28,6 +28,7 @@ __all__ = [
     "Limits",
     "PartitionField",
     "Pipeline",
+    "SortField",
     "Tolerance",
     "Value",
     "parse_partition_field",
