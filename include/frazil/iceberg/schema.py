@@ -175,7 +175,7 @@ def check_destination(table: Table, destination: model.Destination) -> None:
     ]
     problems += _identifier_problems(table, destination)
     problems += [] if destination.by_engine else _writer_problems(table, declared.keys())
-    if destination.by_engine and table.format_version < FORMAT_VERSION:
+    if destination.format_version == "3" and table.format_version < FORMAT_VERSION:
         problems.append(f"format version {table.format_version}: the pipeline declares {FORMAT_VERSION}")
     problems += [
         f"column {name}: the table requires a value, the pipeline declares it as optional"
@@ -195,7 +195,10 @@ def _writer_problems(table: Table, filled: Collection[str]) -> Iterator[str]:
         yield f"format version {table.format_version}: files can be written up to version {_WRITABLE_FORMAT_VERSION}"
     file_format = table.properties.get("write.format.default", "parquet").lower()
     if file_format != "parquet":
-        yield f"write.format.default is {file_format}: only Parquet can be written"
+        yield (
+            f"write.format.default is {file_format}: only Parquet can be written without an engine; for orc, say so in the"
+            f" pipeline file: properties: {{write.format.default: orc}}"
+        )
     for field in table.spec().fields:
         source = table.schema().find_field(field.source_id)
         transform = str(field.transform).partition("[")[0]

@@ -141,23 +141,38 @@ class Destination(Model):
         return tuple(name for name, column in self.columns.items() if column.parsed == VARIANT)
 
     @property
+    def format_version(self) -> str:
+        """Version of the table format that a new table has."""
+        return self.properties.get("format-version", "3" if self.variants else "2")
+
+    @property
+    def file_format(self) -> str:
+        """Format of the table's data files."""
+        return self.properties.get("write.format.default", "parquet").lower()
+
+    @property
     def by_engine(self) -> bool:
-        """Whether only an engine can write the table: its format version is 3."""
-        return bool(self.variants) or self.properties.get("format-version") == "3"
+        """Whether only an engine can write the table: its format version is 3, or its files are no Parquet."""
+        return self.format_version == "3" or self.file_format != "parquet"
 
     @model_validator(mode="after")
     def _version_fits(self) -> Destination:
-        if self.variants and self.properties.get("format-version", "3") != "3":
+        if self.variants and self.format_version != "3":
             raise ValueError(
-                f"properties.format-version is {self.properties['format-version']}; columns of type variant"
+                f"properties.format-version is {self.format_version}; columns of type variant"
                 f" ({', '.join(self.variants)}) need 3, which is the default then"
+            )
+        if self.file_format not in ("parquet", "orc"):
+            raise ValueError(
+                f"properties.write.format.default is {self.file_format}: reset, settle and verify read rows without an engine,"
+                " and can do so in parquet and orc only"
             )
         unwritable = [
             name for name, column in self.columns.items() if {"uuid", "time"} & set(_WORD.findall(column.type))
         ]
         if self.by_engine and unwritable:
             raise ValueError(
-                f"columns.{unwritable[0]}: Spark, which writes tables of format version 3, has no such type"
+                f"columns.{unwritable[0]}: Spark has no such type, and only Spark writes tables of format version 3, or of ORC"
             )
         return self
 

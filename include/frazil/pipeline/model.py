@@ -125,8 +125,8 @@ class Pipeline(Model):
         tables = [of.table for of in self.destinations if of.by_engine]
         if tables and self.engine == "inline":
             raise ValueError(
-                f"engine: inline can't write {', '.join(tables)}, of format version 3 (which columns of type variant need);"
-                " name an engine of the settings, such as spark"
+                f"engine: inline can't write {', '.join(tables)}, of format version 3 (which columns of type variant need) or in"
+                " ORC files; name an engine of the settings, such as spark"
             )
         merged = [of.table for of in self.destinations if of.is_merged]
         if merged and self.engine == "inline":

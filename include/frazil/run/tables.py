@@ -168,7 +168,7 @@ def _make_destination(lake: Lake, destination: Destination) -> Table:
     schema = declared_schema(destination)
     spec = declared_spec(destination, schema)
     layout = {} if spec.is_unpartitioned() else PARTITIONED_LAYOUT
-    version = {"format-version": "3"} if destination.by_engine else {}
+    version = {"format-version": destination.format_version}
     properties = TABLE_PROPERTIES | layout | version | destination.properties
     return lake.create_table(destination.table, schema, spec, properties, declared_order(destination, schema))
 
