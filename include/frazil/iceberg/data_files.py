@@ -24,8 +24,10 @@ from pyiceberg.typedef import Record
 
 from frazil.batch.facts import StagedFile
 from frazil.iceberg import nested_nulls as _nested_nulls  # noqa: F401  # mends PyIceberg's projection
+from frazil.iceberg import partition_keys as _partition_keys  # noqa: F401  # mends PyIceberg's partition keys
 from frazil.iceberg import variant as _variant  # noqa: F401  # a worker reads metadata with variants, too
 from frazil.iceberg.faults import translated
+from frazil.iceberg.sorting import in_order
 
 FLUSH_BYTES = 128 * 2**20
 """Decoded rows a task holds in memory per table before it writes a file: the bound of a task's memory."""
@@ -116,7 +118,8 @@ class DataFileWriter:
                 self._files += self._written(table, _without_bounds(self._metadata))
 
     def _written(self, table: pa.Table, metadata: TableMetadata) -> list[StagedFile]:
-        files = _dataframe_to_data_files(metadata, table, self._io, self._uuid, self._counter)
+        ordered = in_order(table, metadata)
+        files = _dataframe_to_data_files(metadata, ordered, self._io, self._uuid, self._counter)
         return [staged_file(file, metadata) for file in files]
 
 

@@ -11,6 +11,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, NullOrder, SortDirection, SortField, SortOrder
 from pyiceberg.transforms import Transform, parse_transform
 from pyiceberg.types import (
     BinaryType,
@@ -103,7 +104,7 @@ def arrow_type(of: ColumnType) -> pa.DataType:
 
 
 def declared_schema(destination: model.Destination) -> Schema:
-    """Schema of a new table: the declared columns, then the Kafka columns and the batch number."""
+    """Schema of a new table: the declared columns, then the Kafka columns, the batch number, and the mark of soft deletes."""
     ids = itertools.count(1)
     fields = [
         NestedField(next(ids), name, iceberg_type(column.parsed, ids), required=column.required, doc=column.doc)
@@ -118,7 +119,10 @@ def declared_schema(destination: model.Destination) -> Schema:
             (kafka.batch, LongType(), "Number of the batch that landed the record"),
         ]
         fields += [NestedField(next(ids), name, of, required=False, doc=doc) for name, of, doc in added]
-    return Schema(*fields)
+    if destination.deleted_column is not None:
+        doc = "Whether the row was deleted"
+        fields.append(NestedField(next(ids), destination.deleted_column, BooleanType(), required=False, doc=doc))
+    return Schema(*fields, identifier_field_ids=[of.field_id for of in fields if of.name in destination.identifier])
 
 
 def declared_spec(destination: model.Destination, schema: Schema) -> PartitionSpec:
@@ -135,7 +139,24 @@ def declared_spec(destination: model.Destination, schema: Schema) -> PartitionSp
     return PartitionSpec(*fields)
 
 
-def _transform(field: model.PartitionField) -> Transform[Any, Any]:
+def declared_order(destination: model.Destination, schema: Schema) -> SortOrder:
+    """Sort order of a new table.
+
+    Raises:
+        Terminal: A field can't be made of its column's type.
+    """
+    fields = []
+    for text, field in zip(destination.sort_by, destination.sort_fields, strict=True):
+        transform, source = _transform(field), schema.find_field(field.column)
+        if not transform.can_transform(source.field_type):
+            raise Terminal(f"table {destination.table}: {text} can't sort a column of type {source.field_type}")
+        direction = SortDirection.DESC if field.descending else SortDirection.ASC
+        nulls = NullOrder.NULLS_FIRST if field.nulls_first else NullOrder.NULLS_LAST
+        fields.append(SortField(source.field_id, transform, direction, nulls))
+    return SortOrder(*fields) if fields else UNSORTED_SORT_ORDER
+
+
+def _transform(field: model.PartitionField | model.SortField) -> Transform[Any, Any]:
     return parse_transform(field.transform if field.size is None else f"{field.transform}[{field.size}]")
 
 
@@ -152,8 +173,9 @@ def check_destination(table: Table, destination: model.Destination) -> None:
         for name, field in declared.items()
         if name not in found or _shape(found[name].field_type) != _shape(field.field_type)
     ]
+    problems += _identifier_problems(table, destination)
     problems += [] if destination.by_engine else _writer_problems(table, declared.keys())
-    if destination.by_engine and table.format_version < FORMAT_VERSION:
+    if destination.format_version == "3" and table.format_version < FORMAT_VERSION:
         problems.append(f"format version {table.format_version}: the pipeline declares {FORMAT_VERSION}")
     problems += [
         f"column {name}: the table requires a value, the pipeline declares it as optional"
@@ -173,7 +195,10 @@ def _writer_problems(table: Table, filled: Collection[str]) -> Iterator[str]:
         yield f"format version {table.format_version}: files can be written up to version {_WRITABLE_FORMAT_VERSION}"
     file_format = table.properties.get("write.format.default", "parquet").lower()
     if file_format != "parquet":
-        yield f"write.format.default is {file_format}: only Parquet can be written"
+        yield (
+            f"write.format.default is {file_format}: only Parquet can be written without an engine; for orc, say so in the"
+            f" pipeline file: properties: {{write.format.default: orc}}"
+        )
     for field in table.spec().fields:
         source = table.schema().find_field(field.source_id)
         transform = str(field.transform).partition("[")[0]
@@ -181,6 +206,13 @@ def _writer_problems(table: Table, filled: Collection[str]) -> Iterator[str]:
             yield f"partition field {field.name}: the pipeline does not fill its column {source.name}"
         elif (str(source.field_type), transform) in _UNWRITABLE:
             yield f"partition field {field.name}: {transform} of {source.field_type} can't be written"
+
+
+def _identifier_problems(table: Table, destination: model.Destination) -> Iterator[str]:
+    """Two keys that say different things. A table without one is fine: an engine need not know it."""
+    found = sorted(table.schema().identifier_field_names())
+    if found and destination.identifier and found != sorted(destination.identifier):
+        yield f"identifier: declared {', '.join(destination.identifier)}, the table has {', '.join(found)}"
 
 
 def _shape(of: IcebergType) -> object:

@@ -45,7 +45,9 @@ def staging_table(name: str, table: Table) -> StagingTable:
     """
     shape = table.metadata.model_copy(update=_NO_HISTORY)
     io = {key: value for key, value in table.io.properties.items() if not key.startswith(_CATALOG_ONLY)}
-    return StagingTable(name, metadata_text(shape), io, by_engine=table.format_version >= FORMAT_VERSION)
+    is_parquet = table.properties.get("write.format.default", "parquet").lower() == "parquet"
+    by_engine = table.format_version >= FORMAT_VERSION or not is_parquet
+    return StagingTable(name, metadata_text(shape), io, by_engine=by_engine)
 
 
 def metadata_path(table: Table, file_name: str) -> str:

@@ -29,7 +29,7 @@ from frazil.iceberg.ledger import (
     UNPARTITIONED,
     with_all_columns,
 )
-from frazil.iceberg.schema import declared_schema, declared_spec
+from frazil.iceberg.schema import declared_order, declared_schema, declared_spec
 from frazil.iceberg.table import Table, read_text
 from frazil.pipeline.model import Destination, Pipeline
 from frazil.run.closing import closing_table, refuse_other_closing
@@ -168,9 +168,9 @@ def _make_destination(lake: Lake, destination: Destination) -> Table:
     schema = declared_schema(destination)
     spec = declared_spec(destination, schema)
     layout = {} if spec.is_unpartitioned() else PARTITIONED_LAYOUT
-    version = {"format-version": "3"} if destination.by_engine else {}
+    version = {"format-version": destination.format_version}
     properties = TABLE_PROPERTIES | layout | version | destination.properties
-    return lake.create_table(destination.table, schema, spec, properties)
+    return lake.create_table(destination.table, schema, spec, properties, declared_order(destination, schema))
 
 
 def _known(pipeline: Pipeline, found: Mapping[str, Table | None], missing: list[str]) -> list[str]:

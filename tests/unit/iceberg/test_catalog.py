@@ -152,7 +152,6 @@ def test_declared_columns_get_the_wrong_place(lake: Lake) -> None:
 @pytest.mark.parametrize(
     ("columns", "partition"),
     [
-        ({"v": "list<int>"}, "v"),
         ({"v": "string"}, "day(v)"),
         ({"v": "date"}, "hour(v)"),
         ({"v": "double"}, "bucket(4, v)"),

@@ -119,7 +119,7 @@ def test_misspelt_key_is_ignored(complaints: Complaints, text: str, expected: li
         (GOOD + "    kafka_columns: true\n", "destinations.0.kafka_columns: Input should be a valid dictionary"),
         (GOOD + "    kafka_columns:\n", "destinations.0.kafka_columns: Input should be a valid dictionary"),
         (GOOD + "    partition_by: [document]\n", "destinations.0: partition_by names 'document', which is no column"),
-        (GOOD + "    partition_by: [days(at)]\n", "destinations.0: 'days(at)' is no partition field"),
+        (GOOD + "    partition_by: [days(at)]\n", "destinations.0.partition_by: 'days(at)' is no partition field"),
         (
             GOOD + "    partition_by: ['bucket(4, id)', 'bucket(8, id)']\n",
             "destinations.0: partition_by names a field twice",

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
+from frazil.errors import Terminal
 from frazil.pipeline.model import Pipeline
-from frazil.run.closing import closing_table
+from frazil.run.closing import closing_table, refuse_other_closing
 from frazil.run.manifests import operation_of
 from frazil.run.record_spec import record_spec
 
@@ -45,6 +46,17 @@ def test_a_table_that_pyiceberg_can_not_write_decides() -> None:
     assert closing_table(pipeline(table({"id": "long"})), found) == "shop.docs"
     version_3 = table({"id": "long"}, properties={"format-version": "3"})
     assert closing_table(pipeline(version_3), found) == "shop.docs__ledger"
+    orc = table({"id": "long"}, properties={"write.format.default": "ORC"})
+    assert closing_table(pipeline(orc), found) == "shop.docs__ledger"
+
+
+def test_a_table_that_keeps_the_position_becomes_one_that_can_not() -> None:
+    """It was declared as Parquet when the pipeline began: commits that move the position are PyIceberg's."""
+    orc = pipeline(table({"id": "long"}, properties={"write.format.default": "orc"}))
+
+    refuse_other_closing(orc, "shop.docs__ledger")
+    with pytest.raises(Terminal, match=r"keeps its position in table shop\.docs, and .* only Spark can write"):
+        refuse_other_closing(orc, "shop.docs")
 
 
 @pytest.mark.parametrize(
@@ -55,9 +67,11 @@ def test_a_table_that_pyiceberg_can_not_write_decides() -> None:
         (table(partition_by=["bucket(4, doc)"]), "'doc': a variant can't partition a table"),
         (
             table({"doc": DOC, "id": "uuid"}),
-            "columns.id: Spark, which writes tables of format version 3, has no such type",
+            "columns.id: Spark has no such type, and only Spark writes tables of format version 3",
         ),
         (table({"doc": DOC, "l": "list<time>"}), "columns.l: Spark"),
+        (table({"id": "time"}, properties={"write.format.default": "orc"}), "columns.id: Spark has no such type"),
+        (table({"id": "long"}, properties={"write.format.default": "avro"}), "can do so in parquet and orc only"),
     ],
 )
 def test_what_can_not_be_decided_is_found_after_the_decision(destination: dict[str, Any], said: str) -> None:
