@@ -15,8 +15,8 @@ from frazil.errors import Retryable, Terminal
 Place = Any
 """A project of its own: `place.frazil(...)` runs the command in it. See conftest."""
 
-HEARD_WITHIN_SECONDS = 30.0
-"""How long somebody at a terminal waits to hear that nobody is there: 8 s on an idle machine."""
+ASKED_FOR_SECONDS = 20.0
+"""How long a broker that doesn't answer is asked at most: 6 s on an idle machine."""
 
 
 def test_a_run_accounts_for_every_record_and_the_next_finds_nothing(place: Place) -> None:
@@ -148,13 +148,15 @@ def test_a_missing_topic_is_named_with_who_was_asked(place: Place, broker: str) 
     "command", [("run", "orders"), ("plan", "orders"), ("produce", "t", "--generate", "payments", "--count", "1")]
 )
 def test_an_unreachable_broker_is_heard_of_in_time(lonely_place: Place, command: tuple[str, ...]) -> None:
-    """Who was asked and what to do, within seconds, as an error that may be tried again."""
+    """Who was asked and what to do, as an error that may be tried again, soon after what any command takes here."""
     began = time.monotonic()
+    lonely_place.succeed("validate")
+    asked = time.monotonic()
     ended = lonely_place.frazil(*command)
-    seconds = time.monotonic() - began
+    seconds, any_command = time.monotonic() - asked, asked - began
 
     assert ended.returncode == Retryable.exit_code
     assert re.search(r"asked at|127\.0\.0\.1:\d+", ended.stderr)
     assert "frazil up --only kafka" in ended.stderr
     assert "Traceback" not in ended.stderr
-    assert seconds < HEARD_WITHIN_SECONDS
+    assert seconds < ASKED_FOR_SECONDS + 4 * any_command
