@@ -138,6 +138,7 @@ def row_columns(destination: Destination) -> Coordinates | None:
 def _manifest(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Manifest:
     pipeline = scope.pipeline
     stamp = scope.stamp()
+    followers = tuple(_followers(scope, tables, now, batch))
     return Manifest(
         pipeline=pipeline.name,
         kind=batch.kind,
@@ -145,7 +146,7 @@ def _manifest(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Mani
         run=batch.run,
         position=batch.position,
         closing=_closing(scope, tables, now, batch),
-        followers=tuple(_followers(scope, tables, now, batch)),
+        followers=followers,
         ledger=pipeline.ledger_table,
         ledger_after=now.done,
         counts=batch.staged.total,
@@ -169,6 +170,7 @@ def _manifest(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Mani
         tables=batch.staged.tables,
         table_ranges=batch.table_ranges,
         left=_left(scope, now),
+        unmarked=tuple(sorted(tables.followers.keys() - now.told.keys() - {part.table for part in followers})),
         unknown_fields=batch.staged.unknown_fields.shown,
     )
 
