@@ -110,6 +110,7 @@ class Manifest:
         tables: What became of the records that were meant for each destination, where there are several.
         table_ranges: Where letters came home to several destinations, those of each.
         left: Destinations that the pipeline file names no more: their part ends with this batch.
+        unmarked: Destinations that were there and have no part in any batch yet: an engine gives them their first rows.
         unknown_fields: Fields of written records that no column takes.
     """
 
@@ -143,6 +144,7 @@ class Manifest:
     tables: Mapping[str, TableCounts] = field(default_factory=dict)
     table_ranges: Mapping[str, tuple[Range, ...]] = field(default_factory=dict)
     left: tuple[str, ...] = ()
+    unmarked: tuple[str, ...] = ()
     unknown_fields: UnknownFields = field(default_factory=UnknownFields)
 
     @property
@@ -193,7 +195,7 @@ class Manifest:
             for name in ("ranges", "skipped"):
                 body[name] = tuple(Range(**r) for r in body.get(name, ()))
             body["unknown_fields"] = UnknownFields(**body.get("unknown_fields", {}))
-            for name in ("recovers", "left"):
+            for name in ("recovers", "left", "unmarked"):
                 body[name] = tuple(body.get(name, ()))
             body["table_ranges"] = {
                 table: tuple(Range(**r) for r in of) for table, of in body.get("table_ranges", {}).items()

@@ -124,7 +124,7 @@ def left_out(batch: Sequence[Mapping[str, Any]], table: str) -> int:
     first = batch[0]
     if first["kind"] == "dead_letters":
         ranges = json.loads((own and own.get("table_ranges")) or first["ranges"])
-        return sum(end - start for _, _, start, end in ranges) - (own["rows"] if own else 0)
+        return int(sum(end - start for _, _, start, end in ranges) - (own["rows"] if own else 0))
     if own is not None and own.get("table_written") is None:  # the only destination then
         return int(first["records_filtered"])
     alone = sum(row.get("table_dead") or 0 for row in batch)

@@ -62,7 +62,7 @@ def entry_rows(
     rows = [batch | _part_row(manifest, part, snapshots[part.table]) for part in manifest.parts]
     there = {part.table for part in manifest.parts}
     meant = {table for table, of in manifest.tables.items() if of.routed}
-    bare = sorted({*meant, *manifest.table_ranges} - there)
+    bare = sorted({*meant, *manifest.table_ranges, *manifest.unmarked} - there)
     rows += [batch | _bare_row(table, "destination") | _counted(manifest, table) for table in bare]
     return rows + [batch | _bare_row(table, "left") for table in manifest.left]
 

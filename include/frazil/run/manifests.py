@@ -11,7 +11,7 @@ from frazil.batch.facts import Fit, Range, Staged
 from frazil.batch.letter_topic import LetterTopic
 from frazil.batch.manifest import Kind, Manifest, Operation, TablePart
 from frazil.batch.position import BatchMark, Position
-from frazil.batch.removal import Coordinates, Removal, RemovedRange, at_or_beyond
+from frazil.batch.removal import Coordinates, Removal, RemovedRange, at_or_beyond, farthest
 from frazil.crash_points import CrashPoint, reached
 from frazil.errors import Terminal
 from frazil.iceberg.commit import fit_of
@@ -138,6 +138,7 @@ def row_columns(destination: Destination) -> Coordinates | None:
 def _manifest(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Manifest:
     pipeline = scope.pipeline
     stamp = scope.stamp()
+    followers = tuple(_followers(scope, tables, now, batch))
     return Manifest(
         pipeline=pipeline.name,
         kind=batch.kind,
@@ -145,7 +146,7 @@ def _manifest(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Mani
         run=batch.run,
         position=batch.position,
         closing=_closing(scope, tables, now, batch),
-        followers=tuple(_followers(scope, tables, now, batch)),
+        followers=followers,
         ledger=pipeline.ledger_table,
         ledger_after=now.done,
         counts=batch.staged.total,
@@ -169,6 +170,7 @@ def _manifest(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Mani
         tables=batch.staged.tables,
         table_ranges=batch.table_ranges,
         left=_left(scope, now),
+        unmarked=tuple(sorted(tables.followers.keys() - now.told.keys() - {part.table for part in followers})),
         unknown_fields=batch.staged.unknown_fields.shown,
     )
 
@@ -184,7 +186,7 @@ def _closing(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Table
 def _followers(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Iterator[TablePart]:
     """Destinations that get something, or are new to the ledger; then the dead letters, if they do."""
     for name, table in tables.followers.items():
-        again = _comes_again(now, name, batch)
+        again = _comes_again(scope.pipeline, now, name, batch)
         part = _row_part(scope, name, fit_of(table.metadata), now.followers[name], batch, again)
         # Where an engine must do it, a mark alone is not worth one: the first rows bring it.
         is_new = name not in now.told and part.operation is None
@@ -198,18 +200,26 @@ def _followers(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Ite
         yield TablePart(letters, "dead_letters", fit, now.dead_letters, files, removal)
 
 
-def _comes_again(now: Standing, name: str, batch: Batch) -> tuple[RemovedRange, ...]:
+def _comes_again(pipeline: Pipeline, now: Standing, name: str, batch: Batch) -> tuple[RemovedRange, ...]:
     """What a destination that is named again may hold of records that come again: resets meanwhile passed it by.
 
-    Its mark tells whether there was one: each begins an epoch.
+    Its mark tells whether there was one: each begins an epoch. A reset that names it again is none of those: what that one
+    moves back over goes by its own order.
     """
-    after, position = now.followers[name], batch.position
-    if name in now.told or after is None or after.epoch == position.epoch:
+    after = now.followers[name]
+    if name in now.told or after is None:
         return ()
-    if batch.kind == "reset" and name not in batch.removed_from:
-        return ()  # rows may stand twice
-    starts = {topic: replace(at, next=at.start) for topic, at in position.topics.items()}
-    return at_or_beyond(replace(position, topics=starts))
+    if batch.kind != "reset":
+        starts = {topic: replace(at, next=at.start) for topic, at in batch.position.topics.items()}
+        is_passed_by = after.epoch != batch.position.epoch
+        return at_or_beyond(replace(batch.position, topics=starts)) if is_passed_by else ()
+    if now.position is None or after.epoch == now.position.epoch:
+        return ()
+    if name in batch.removed_from:
+        return at_or_beyond(batch.position)
+    if row_columns(pipeline.destination(name)) is None:
+        return ()  # only a reset that allows duplicates goes on from there
+    return at_or_beyond(farthest(now.position, batch.position))
 
 
 def _row_part(

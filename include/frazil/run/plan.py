@@ -76,6 +76,7 @@ def plan_run(
         mode=request.mode,
         started_by=request.started_by,
         reason=request.reason,
+        waits=now.unfinished,
     )
     reached(CrashPoint.PLANNED)
     # A batch that waits for the engine is work, too.
