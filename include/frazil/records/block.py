@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -42,6 +43,17 @@ def in_order(blocks: list[Block], schema: pa.Schema) -> Block:
     whole = concat_blocks(filled, schema)
     order = pc.sort_indices(whole.positions)  # a stable sort
     return Block(whole.rows.take(order), whole.positions.take(order), whole.unknown)
+
+
+def without(block: Block, dead: Collection[int]) -> Block:
+    """Return the block without the rows of dead records: of an exploded record no row lands if one of them can't."""
+    if not dead or not len(block.positions):
+        return block
+    of_dead = pc.is_in(block.positions, value_set=pa.array(list(dead), pa.int64()))
+    if not of_dead.true_count:
+        return block
+    good = pc.invert(of_dead)
+    return Block(block.rows.filter(good), block.positions.filter(good), block.unknown)
 
 
 def no_rows(schema: pa.Schema) -> pa.RecordBatch:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from frazil.batch.facts import TableCounts
 from frazil.batch.unknown import UnknownFields
 from frazil.errors import Terminal
-from frazil.records.block import Block, in_order
+from frazil.records.block import Block, in_order, without
 from frazil.records.dead import DEAD_SCHEMA, DeadCode, Reason, Stage, dead_letters
 from frazil.records.decode import Decoder, Filtered, screened, with_kafka_columns
 from frazil.records.kafka import conform
@@ -197,7 +197,7 @@ class FanOut:
         places = records.select(_PLACE)
         written: set[int] = set()
         for number, (table, spec) in enumerate(zip(self._tables, self._specs, strict=True)):
-            block = _without(in_order(found.blocks[number], spec.columns), found.dead[number])
+            block = without(in_order(found.blocks[number], spec.columns), found.dead[number])
             rows[table] = with_kafka_columns(spec, self._number, block.rows, places.take(block.positions))
             here = set(block.positions.to_pylist())
             dead = len(found.dead[number])
@@ -235,14 +235,6 @@ def _union(parts: list[pa.Int64Array]) -> pa.Int64Array:
         return parts[0]
     every = pc.unique(pa.chunked_array(parts))
     return every.take(pc.sort_indices(every))
-
-
-def _without(block: Block, dead: Mapping[int, Reason]) -> Block:
-    """The block without the other rows of dead records: of an exploded record no row lands if one of them can't."""
-    if not dead:
-        return block
-    good = pc.invert(pc.is_in(block.positions, value_set=pa.array(list(dead), pa.int64())))
-    return Block(block.rows.filter(good), block.positions.filter(good))
 
 
 def _letters(found: _Found) -> Iterator[_Letter]:

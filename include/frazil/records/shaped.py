@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.block import Block, in_order
+from frazil.records.block import Block, in_order, without
 from frazil.records.dead import DeadCode, Reason
 from frazil.records.fit.fitter import Fitted, Fitter
 from frazil.records.fit.nested import unknown
@@ -22,6 +22,7 @@ from frazil.records.positions import at
 from frazil.records.sample import sample
 from frazil.records.spec import RecordSpec
 from frazil.records.transforms.chain import chain
+from frazil.records.transforms.shapes import left_by
 from frazil.records.unknown import UnknownAt
 
 Dead = dict[int, Reason]
@@ -85,9 +86,10 @@ class ShapedDecoder:
         else:
             frames, filtered = self._frames(records, read)
             blocks = [self._block(frame.value, frame.positions, frame.key, read.dead) for frame in frames]
-        whole = in_order(blocks, self._schema)
-        without = UnknownAt.together([*(block.unknown for block in blocks), read.decoded.unknown])
-        return Block(whole.rows, whole.positions, without), read.dead, read.left_out(filtered)
+        # Of an exploded record no row may land if one of them can't.
+        whole = without(in_order(blocks, self._schema), read.dead if self._transforms else {})
+        ignored = UnknownAt.together([*(block.unknown for block in blocks), read.decoded.unknown])
+        return Block(whole.rows, whole.positions, ignored), read.dead, read.left_out(filtered)
 
     def frames(self, records: pa.RecordBatch, present: pa.Int64Array) -> tuple[list[Frame], Dead, LeftOut, UnknownAt]:
         """Decode and transform the values of some records: `decode` without the columns. No frame is empty.
@@ -115,13 +117,13 @@ class ShapedDecoder:
     def _frames(self, records: pa.RecordBatch, read: _Read) -> tuple[list[Frame], list[int]]:
         """Return what transforms left, no frame empty, and the positions of what they filtered; adds to the dead."""
         filtered: list[int] = []
-        done = []
+        done: list[Frame] = []
         for group in read.decoded.groups:
             for frame in _beside(records, group, read.keys):
                 transformed = chain(self._transforms, frame)
                 read.dead.update(transformed.dead)
                 filtered += transformed.filtered
-                done.append(transformed.frame)
+                done += transformed.frames
         return [frame for frame in done if len(frame)], filtered
 
     def fit(self, frame: Frame) -> Fitted:
@@ -150,11 +152,12 @@ class ShapedDecoder:
         """
         if shape is None:
             return [] if self._transforms else self._key_problems(key_shape)
-        done = chain(self._transforms, sample(shape, key_shape))
-        if not len(done.frame):
-            return []
-        found = self._fitter.check(done.frame.value.schema)
-        return found + self._key_problems(None if done.frame.key is None else done.frame.key.schema)
+        problems = [self._problems_of(frame) for frame in left_by(self._transforms, sample(shape, key_shape))]
+        return problems[0] if problems and all(problems) else []
+
+    def _problems_of(self, frame: Frame) -> list[str]:
+        found = self._fitter.check(frame.value.schema)
+        return found + self._key_problems(None if frame.key is None else frame.key.schema)
 
     def _key_problems(self, key_shape: pa.Schema | None) -> list[str]:
         return [] if key_shape is None or self._key_columns is None else self._key_columns.check(key_shape)
@@ -165,14 +168,9 @@ class ShapedDecoder:
         ignored = fitted.ignored.among(positions)
         if not fitted.dead:
             return Block(fitted.rows, positions, ignored)
-        kept = Block(fitted.rows, positions.take(fitted.kept), ignored)
         failed = {positions[row].as_py(): reason for row, reason in reversed(fitted.dead.items())}
         dead |= failed | dead  # the first reason of a record stays
-        if not self._transforms:
-            return kept
-        # Of an exploded record no row may land if one of them can't.
-        good = pc.invert(pc.is_in(kept.positions, value_set=pa.array(failed, pa.int64())))
-        return Block(kept.rows.filter(good), kept.positions.filter(good), ignored)
+        return Block(fitted.rows, positions.take(fitted.kept), ignored)
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,8 +215,22 @@ def test_a_transform_of_some_records_is_not_looked_at() -> None:
         "transforms.0.fields: MaskField: no field 'buyer' here; there are id, customer, address, lines",
     )
     assert problems(rename, mask) == ()
+    told = problems(rename, mask | {"fields": "custmer"})
+    assert told == ("transforms.1.fields: MaskField: no field 'custmer' here; near: customer",)
+    cast = {"type": "Cast", "spec": "id:string", "when": WHEN}
+    assert problems(cast, mask | {"fields": "custmer"}) == told
     assert problems({"type": "Filter", "when": WHEN}, {"type": "MaskField", "fields": "custmer"})
     assert problems({"type": "Filter", "when": WHEN}, mask | {"fields": "customer"}) == ()
+
+
+def test_a_column_that_only_some_records_fill_is_refused() -> None:
+    """Records of another topic may be the only ones; a column that nobody fills is told, whatever the topic."""
+    rename = {"type": "ReplaceField", "renames": "customer:buyer", "when": WHEN}
+    columns = {"buyer": {"type": "string", "required": True}}
+
+    assert problems(rename, destinations=[{"table": "a.b", "columns": columns}]) == ()
+    (found,) = problems(rename, destinations=[{"table": "a.b", "columns": {"byer": columns["buyer"]}}])
+    assert "a required column, and there is no field byer" in found
 
 
 @pytest.mark.parametrize(
@@ -229,8 +243,12 @@ def test_a_transform_of_some_records_is_not_looked_at() -> None:
         ([{"type": "Sql", "select": "CUSTOMER AS c"}, {"type": "MaskField", "fields": "c"}], {}),
         ([{"type": "ExtractField", "field": "tags.colour"}], {"value": {"fields": {"tags": "map<string, string>"}}}),
         (
-            [{"type": "Cast", "spec": "id:string", "when": WHEN}, {"type": "MaskField", "fields": "custmer"}],
-            {},  # a column can't be both, so nothing is sure of later steps
+            [
+                {"type": "ReplaceField", "renames": "customer:buyer", "when": WHEN},
+                {"type": "CopyValue", "source.field": "buyer", "target.field": "b"},
+                {"type": "MaskField", "fields": "b"},
+            ],
+            {},  # of some records, of which there may be no others
         ),
     ],
 )

@@ -36,6 +36,8 @@ Columns = Mapping[str, Column]
 class DebeziumTransform:
     """Takes the fields of `after` (for op `d` of `before`) and adds a struct about the change.
 
+    A field that only one of both has is there in all rows, null where its image has none.
+
     The struct has `op` (U for u, D for d, else I), `ts` (timestamp[us, UTC] of `ts_ms`), `offset` (int64, Kafka's), `source`
     (`<schema or db>.<table>`), `target` (by the pattern) and, if keys are decoded, `key`. Envelopes of other events
     (truncate `t`, message `m`) are filtered; one without op, source table or the image of its row fails.
@@ -66,7 +68,8 @@ class DebeziumTransform:
         op = text_field(_NAME, frame.value, "op")
         deleted = pc.fill_null(pc.equal(op, "d"), fill_value=False)
         before, after = (_image(frame.value, name) for name in ("before", "after"))
-        columns = _rows(before, after, deleted)
+        # Which fields there are must not depend on the rows of this batch.
+        columns = list(after.values()) if self.delete_handling == "drop" else _rows(before, after, deleted)
         cdc = self._cdc(frame, op)
         columns += self._added([declared.name for declared, _ in columns], cdc, deleted)
         kept = self._kept(op, deleted)
@@ -154,7 +157,7 @@ def _valid(fields: pa.RecordBatch, name: str) -> pa.BooleanArray:
 
 
 def _rows(before: Columns, after: Columns, deleted: pa.BooleanArray) -> list[Column]:
-    if not deleted.true_count:
+    if not before:
         return list(after.values())
     return [_merged(name, before.get(name), after.get(name), deleted) for name in {**after, **before}]
 
