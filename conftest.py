@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 TIERS = ("unit", "dags", "spark", "integration", "chaos", "e2e")
 """Folders under tests/, from the quickest to start to the slowest. Each is a marker too."""
@@ -15,6 +16,10 @@ ONE_PROCESS = ("spark", "e2e")
 """Tiers whose tests share something big, a Spark session or the whole stack: one worker process runs all of a tier."""
 
 TESTS = Path(__file__).parent / "tests"
+
+# How long an example takes depends on what else runs on the machine: no property is about that.
+settings.register_profile("frazil", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("frazil")
 
 
 def tier_of(path: Path) -> str:

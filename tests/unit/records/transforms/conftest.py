@@ -1,4 +1,4 @@
-"""A builder of frames, and Hypothesis on a machine that does other things as well."""
+"""A builder of frames."""
 
 from __future__ import annotations
 
@@ -6,14 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, settings
 
 from frazil.records.frame import Frame
 from frazil.records.kafka import KAFKA_SCHEMA
 from frazil.records.transforms.fields import batch_of
-
-settings.register_profile("transforms", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("transforms")
 
 Columns = Mapping[str, pa.Array | Sequence[object]]
 
