@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from frazil.verify.spans import Segment, Segments, clip, length, together, windows
@@ -24,6 +24,7 @@ def passes(of: Segments) -> dict[int, tuple[int, ...]]:
     return {offset: s.passes for s in of for offset in range(s.start, s.end)}
 
 
+@example([Segment(0, 2, (1,))], 1, 1)
 @given(segments(), st.integers(0, LAST), st.integers(0, LAST))
 def test_a_cut_loses_an_offset(of: Segments, start: int, end: int) -> None:
     """What lies between two offsets is there, with its passes, and nothing else."""
