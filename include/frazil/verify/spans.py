@@ -69,7 +69,7 @@ def clip(segments: Segments, start: int, end: int) -> Segments:
     if start >= end:
         return []
     low = bisect_right(segments, start, key=lambda s: s.end)
-    high = max(low, bisect_left(segments, end, key=lambda s: s.start))
+    high = bisect_left(segments, end, key=lambda s: s.start)
     return [replace(s, start=max(s.start, start), end=min(s.end, end)) for s in segments[low:high]]
 
 

@@ -50,7 +50,7 @@ def _untouched(batches: Sequence[Batch]) -> Iterator[Batch]:
     for batch in reversed(batches):
         if batch.n in undone:
             continue
-        if batch.kind == "settle" and (batch.removals or batch.skipped):
+        if batch.lost or (batch.kind == "settle" and (batch.removals or batch.skipped)):
             return  # letters came back under another judgement, or not at all
         if batch.kind in READING and batch.ranges and not any(_meets(batch, r) for r in later):
             yield batch
