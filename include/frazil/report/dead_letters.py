@@ -160,7 +160,7 @@ def open_table(
     Raises:
         Retryable: The catalog can't be read now.
     """
-    lake = project.lake(pipeline.catalog)
+    lake = project.lake_of(pipeline)
     table = lake.find_table(pipeline.dead_letters_table)
     if table is None:
         return None

@@ -28,6 +28,7 @@ from frazil.iceberg.holdings import (
     still_held,
 )
 from frazil.iceberg.ledger import ledger_rows
+from frazil.iceberg.pipeline_lake import branch_note
 from frazil.iceberg.table import Table, TableMetadata, staging_table
 from frazil.run.follow import committed, follow_all, holds_last, summary_of
 from frazil.run.ledger_entry import entry_rows, told_after, told_json
@@ -70,7 +71,9 @@ def decide(scope: Scope, manifest: Manifest, path: str, now: Standing) -> int:
         summary=summary_of(manifest, path)
         | {position_key: manifest.position.to_json(), batch_key: manifest.mark.to_json()},
         mirrored=(position_key, batch_key),
-        properties={CLOSING_KEY.format(manifest.pipeline): table} if table == manifest.ledger else {},
+        properties={CLOSING_KEY.format(manifest.pipeline): table}
+        if table == manifest.ledger
+        else branch_note(scope.lake, manifest.pipeline, table),
         fit=manifest.closing.fit,
         landed=lambda metadata: landed(metadata, batch_key, manifest.mark, table),
         check=_stands(scope, manifest, now),
