@@ -125,7 +125,9 @@ class Project:
         for of in pipeline.destinations:
             if of.append_history is not None:
                 places[of.append_history] = Place(lakes[of.catalog or pipeline.catalog])
-        return PipelineLake(pipeline.name, lakes[pipeline.home_catalog], places)
+        # Where the ledger may be if an edit gave its catalog to no destination any more.
+        before = [self.lake(pipeline.catalog)] if pipeline.catalog in self.settings.catalogs else []
+        return PipelineLake(pipeline.name, lakes[pipeline.home_catalog], places, before)
 
     def registry(self, name: str) -> Registry:
         """The Schema Registry of that name in the settings file.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pyiceberg.partitioning import PartitionSpec
@@ -36,18 +36,21 @@ class PipelineLake(Lake):
         pipeline: Name of the pipeline.
         home: The first destination's catalog.
         places: Where the destinations are.
+        before: Catalogs in which the pipeline may have had tables.
     """
 
-    def __init__(self, pipeline: str, home: Lake, places: Mapping[str, Place]) -> None:
+    def __init__(self, pipeline: str, home: Lake, places: Mapping[str, Place], before: Iterable[Lake] = ()) -> None:
         super().__init__(home.name, home.uri, home.warehouse, home.properties, kind=home.kind)
         self._pipeline = pipeline
         self._home = home
         self._places = places
+        self._before = before
 
     @property
     def catalogs(self) -> tuple[Lake, ...]:
-        """All catalogs in which the pipeline has tables, that of the first destination first."""
-        return tuple({of.name: of for of in (self._home, *(place.catalog for place in self._places.values()))}.values())
+        """All catalogs in which the pipeline has tables, or may have had some; that of the first destination first."""
+        named = (self._home, *(place.catalog for place in self._places.values()), *self._before)
+        return tuple({of.name: of for of in named}.values())
 
     def catalog_of(self, name: str) -> Lake:
         """The catalog that a table is in."""
