@@ -126,8 +126,8 @@ class Project:
             if of.append_history is not None:
                 places[of.append_history] = Place(lakes[of.catalog or pipeline.catalog])
         # Where the ledger may be if an edit gave its catalog to no destination any more.
-        before = [self.lake(pipeline.catalog)] if pipeline.catalog in self.settings.catalogs else []
-        return PipelineLake(pipeline.name, lakes[pipeline.home_catalog], places, before)
+        before = {pipeline.catalog} & self.settings.catalogs.keys()
+        return PipelineLake(pipeline.name, lakes[pipeline.home_catalog], places, self.lake, before)
 
     def registry(self, name: str) -> Registry:
         """The Schema Registry of that name in the settings file.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from pyiceberg.partitioning import PartitionSpec
@@ -36,21 +36,44 @@ class PipelineLake(Lake):
         pipeline: Name of the pipeline.
         home: The first destination's catalog.
         places: Where the destinations are.
-        before: Catalogs in which the pipeline may have had tables.
+        opened: Opens a catalog of the settings by its name.
+        before: Names of catalogs in which the pipeline may have had tables.
     """
 
-    def __init__(self, pipeline: str, home: Lake, places: Mapping[str, Place], before: Iterable[Lake] = ()) -> None:
+    def __init__(
+        self,
+        pipeline: str,
+        home: Lake,
+        places: Mapping[str, Place],
+        opened: Callable[[str], Lake],
+        before: Iterable[str] = (),
+    ) -> None:
         super().__init__(home.name, home.uri, home.warehouse, home.properties, kind=home.kind)
         self._pipeline = pipeline
         self._home = home
         self._places = places
-        self._before = before
+        self._named = opened
+        self._before = tuple(before)
+
+    def decided(self, places: Mapping[str, tuple[str | None, str | None]]) -> PipelineLake:
+        """The same, with destinations where a decided batch has them: the file may name another place by now, or none.
+
+        Args:
+            places: Catalog and branch of each; without catalog where the file says.
+        """
+        lakes = {of.name: of for of in self.catalogs}
+        told = {
+            table: Place(lakes.get(catalog) or self._named(catalog), branch)
+            for table, (catalog, branch) in places.items()
+            if catalog is not None
+        }
+        return PipelineLake(self._pipeline, self._home, {**self._places, **told}, self._named, self._before)
 
     @property
     def catalogs(self) -> tuple[Lake, ...]:
         """All catalogs in which the pipeline has tables, or may have had some; that of the first destination first."""
-        named = (self._home, *(place.catalog for place in self._places.values()), *self._before)
-        return tuple({of.name: of for of in named}.values())
+        named = {of.name: of for of in (self._home, *(place.catalog for place in self._places.values()))}
+        return (*named.values(), *(self._named(name) for name in self._before if name not in named))
 
     def catalog_of(self, name: str) -> Lake:
         """The catalog that a table is in."""

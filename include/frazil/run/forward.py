@@ -6,6 +6,7 @@ Whoever comes next finishes what a crash left: every step asks first whether it 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -135,6 +136,7 @@ def roll_forward(scope: Scope, manifest: Manifest, path: str, now: Standing) -> 
         Terminal: A follower can't take its part: dropped, rolled back, changed; or the topic can't.
         Retryable: Kafka, the catalog or the storage is not available now.
     """
+    scope = replace(scope, lake=scope.lake.decided({of.table: (of.catalog, of.branch) for of in manifest.parts}))
     # First, so that a table which can't take its part, and is settled, has no part in what becomes of the topic.
     send_letters(scope, manifest)
     key = BATCH_KEY.format(manifest.pipeline)

@@ -144,7 +144,7 @@ def elsewhere(lake: Lake) -> Lake:
 
 def on_branch(plain: Lake, branch: str) -> PipelineLake:
     """A catalog whose table of orders is seen on a branch."""
-    return PipelineLake("nobody", plain, {TABLE: Place(plain, branch)})
+    return PipelineLake("nobody", plain, {TABLE: Place(plain, branch)}, lambda _: plain)
 
 
 def ids(lake: Lake, where: str | None = None) -> list[int]:
