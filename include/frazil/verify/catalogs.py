@@ -66,13 +66,12 @@ class Catalogs:
 def _look_at(table: Table, name: str, branch: str) -> None:
     """Make a branch what scans of a table read."""
     ref = table.metadata.refs.get(branch)
-    if ref is None and table.metadata.refs:
+    if ref is None:
         raise Terminal(
             f"table {name} has no branch {branch}, which the pipeline file names",
             next_step="was it dropped? frazil run says what to do",
         )
-    head = None if ref is None else ref.snapshot_id
-    table.metadata = table.metadata.model_copy(update={"current_snapshot_id": head})
+    table.metadata = table.metadata.model_copy(update={"current_snapshot_id": ref.snapshot_id})
 
 
 def _require_database(pipeline: Pipeline, name: str, settings: CatalogSettings) -> None:

@@ -141,3 +141,24 @@ def test_follower_is_made_anew_in_another_catalog(spread: Callable[..., Any]) ->
         moved.run()
 
     assert catalog(orders).table_exists(COPY) is False
+
+
+@pytest.mark.parametrize("branch", [None, "night"])
+def test_a_decided_part_follows_an_edit_of_the_file(
+    spread: Callable[..., Any], at: Callable[..., Any], rest_server: RestServer, branch: str | None
+) -> None:
+    """The file drops the destination between decision and commit: its part goes where it was decided to, not to main."""
+    orders = spread(branch)
+    orders.produce_orders(range(2))
+    at("follow.committing", nth=2)  # the first is the mark that a first run gives
+    with pytest.raises(Killed):
+        orders.run()
+    text = (orders.project.pipelines_folder / "orders.yaml").read_text()
+    alone = orders.with_pipeline(text.partition(f"  - table: {COPY}")[0])
+
+    alone.run()
+
+    table = rest_server.lake().load_table(COPY)
+    head = table.metadata.refs[branch or "main"].snapshot_id
+    assert sorted(table.scan(snapshot_id=head).to_arrow()["id"].to_pylist()) == [0, 1]
+    assert (table.current_snapshot() is None) == (branch is not None)
