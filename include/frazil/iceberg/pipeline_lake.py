@@ -19,6 +19,7 @@ from frazil.iceberg.faults import FOREIGN, as_frazil
 from frazil.iceberg.holdings import BATCH_KEY, BRANCH_KEY, POSITION_KEY
 from frazil.iceberg.producer import SnapshotRequest, append_of
 from frazil.iceberg.refs import head_of, send, set_branch
+from frazil.iceberg.variant import FORMAT_VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +113,14 @@ class PipelineLake(Lake):
     def begin_branch(self, name: str) -> Table:
         """The table, with its branch made from main if it is not there; of a table without rows, from an empty snapshot.
 
+        Not of tables of format version 3, whose metadata PyIceberg can't write: the engine makes it with the first rows.
+
         Raises:
             Terminal: The branch was there, and is gone.
             Retryable: The catalog can't be reached, or others change the table at the same moment.
         """
         branch, table = self.branch_of(name), self.catalog_of(name).load_table(name)
-        if branch is not None and branch not in table.metadata.refs:
+        if branch is not None and branch not in table.metadata.refs and table.format_version < FORMAT_VERSION:
             self._seen(name, table)  # one that is gone is not made anew
             try:
                 head = head_of(table.metadata) or _empty_snapshot(table)
