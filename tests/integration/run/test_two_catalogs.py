@@ -150,7 +150,7 @@ def test_a_decided_part_follows_an_edit_of_the_file(
     """The file drops the destination between decision and commit: its part goes where it was decided to, not to main."""
     orders = spread(branch)
     orders.produce_orders(range(2))
-    at("follow.committing", nth=2)  # the first is the mark that a first run gives
+    at("decide.committed", nth=2)  # the first begins the pipeline
     with pytest.raises(Killed):
         orders.run()
     text = (orders.project.pipelines_folder / "orders.yaml").read_text()
