@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,36 +19,35 @@ from frazil.pipeline.model import Destination
 
 NAME = "shop.europe.north.orders"
 
-LAYOUT = Destination.model_validate(
-    {
-        "table": NAME,
-        "columns": {
-            "id": {"type": "long", "required": True},
-            "town": {"type": "string", "required": True},
-            "at": "timestamptz",
-            "day": "date",
-            "paid": "timestamp",
-            "sent": "timestamptz",
-            "price": "decimal(10,2)",
-            "name": "string",
-        },
-        "partition_by": [
-            "town",
-            "year(paid)",
-            "month(day)",
-            "day(sent)",
-            "hour(at) as at_h",
-            "bucket(4, id)",
-            "bucket(2, name) as shard",
-            "truncate(2, name)",
-            "truncate(10, price) as price_level",
-            "identity(day)",
-        ],
-        "sort_by": ["day(at) desc nulls last", "name", "id asc nulls last"],
-        "identifier": ["id", "town"],
-        "properties": {"write.parquet.compression-codec": "gzip", "commit.retry.num-retries": 7},
-    }
-)
+DECLARED: dict[str, Any] = {
+    "table": NAME,
+    "columns": {
+        "id": {"type": "long", "required": True},
+        "town": {"type": "string", "required": True},
+        "at": "timestamptz",
+        "day": "date",
+        "paid": "timestamp",
+        "sent": "timestamptz",
+        "price": "decimal(10,2)",
+        "name": "string",
+    },
+    "partition_by": [
+        "town",
+        "year(paid)",
+        "month(day)",
+        "day(sent)",
+        "hour(at) as at_h",
+        "bucket(4, id)",
+        "bucket(2, name) as shard",
+        "truncate(2, name)",
+        "truncate(10, price) as price_level",
+        "identity(day)",
+    ],
+    "sort_by": ["day(at) desc nulls last", "name", "id asc nulls last"],
+    "identifier": ["id", "town"],
+    "properties": {"write.parquet.compression-codec": "gzip", "commit.retry.num-retries": 7},
+}
+LAYOUT = Destination.model_validate(DECLARED)
 
 
 def created(lake: Lake, destination: Destination = LAYOUT) -> Table:

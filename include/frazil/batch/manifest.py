@@ -50,7 +50,9 @@ class Operation:
 class TablePart:
     """What one table gets: rows that go, files that come, what they were staged for, and the batch they come after.
 
-    Its files become data files of the table by a commit; with an `operation` an engine brings their rows in.
+    Its files become data files of the table by a commit; with an `operation` an engine brings their rows in. A destination
+    is in `catalog`, on `branch` (None: main), whatever the pipeline file says by the time it gets its part; older manifests have
+    none.
     """
 
     table: str
@@ -60,6 +62,8 @@ class TablePart:
     files: tuple[StagedFile, ...]
     removal: Removal | None = None
     operation: Operation | None = None
+    catalog: str | None = None
+    branch: str | None = None
 
     @property
     def rows(self) -> int:
@@ -220,6 +224,8 @@ def _part(body: dict[str, Any]) -> TablePart:
         files,
         Removal.from_body(body["removal"]) if body.get("removal") else None,
         Operation.from_body(body["operation"]) if body.get("operation") else None,
+        body.get("catalog"),
+        body.get("branch"),
     )
 
 

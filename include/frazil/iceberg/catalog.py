@@ -76,6 +76,23 @@ class Lake:
             except NoSuchTableError:
                 return None
 
+    @property
+    def catalogs(self) -> tuple[Lake, ...]:
+        """All catalogs that it has tables in."""
+        return (self,)
+
+    def catalog_of(self, name: str) -> Lake:  # noqa: ARG002 - lakes of several catalogs ask
+        """The catalog that a table is in."""
+        return self
+
+    def branch_of(self, name: str) -> str | None:  # noqa: ARG002 - lakes with branches ask
+        """The branch of a table that is read and written; None stands for main."""
+        return None
+
+    def begin_branch(self, name: str) -> Table:
+        """The table, with the branch that is read and written made from main if it is not there yet."""
+        return self.load_table(name)
+
     def load_table(self, name: str) -> Table:
         """The table as it is now.
 
@@ -85,9 +102,10 @@ class Lake:
         """
         table = self.find_table(name)
         if table is None:
+            catalog = self.catalog_of(name)
             raise Terminal(
-                f"there is no table {name} in catalog {self.name}",
-                next_step=f"its tables: {', '.join(self.tables()) or 'none yet'}",
+                f"there is no table {name} in catalog {catalog.name}",
+                next_step=f"its tables: {', '.join(catalog.tables()) or 'none yet'}",
             )
         return table
 

@@ -156,6 +156,17 @@ def declared_order(destination: model.Destination, schema: Schema) -> SortOrder:
     return SortOrder(*fields) if fields else UNSORTED_SORT_ORDER
 
 
+def check_layout(destination: model.Destination) -> None:
+    """Refuse what no table can be made of.
+
+    Raises:
+        Terminal: A field of the partition spec or the sort order can't be made of its column's type.
+    """
+    schema = declared_schema(destination)
+    declared_spec(destination, schema)
+    declared_order(destination, schema)
+
+
 def _transform(field: model.PartitionField | model.SortField) -> Transform[Any, Any]:
     return parse_transform(field.transform if field.size is None else f"{field.transform}[{field.size}]")
 

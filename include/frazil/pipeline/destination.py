@@ -12,7 +12,7 @@ from frazil.pipeline.changes import DELETED, Changes, Write, merge_problems
 from frazil.pipeline.columns import TableColumns
 from frazil.pipeline.layout import check_layout
 from frazil.pipeline.partition import PartitionField, SortField, parse_partition_field, parse_sort_field
-from frazil.pipeline.strict import Model, TableName
+from frazil.pipeline.strict import BranchName, Model, TableName
 from frazil.pipeline.types import VARIANT
 
 _WORD = re.compile(r"[a-z]+")
@@ -40,6 +40,14 @@ class Destination(TableColumns):
         (),
         description="Sort order of a new table in Iceberg's syntax: `id`, `day(created_at) desc nulls last`. Rows of each file"
         " are written in the table's sort order.",
+    )
+    catalog: str | None = Field(
+        None, description="Name of a catalog in the settings file, if it is another one than the pipeline's."
+    )
+    branch: BranchName | None = Field(
+        None,
+        description="Branch of the table that rows land on, to be published by somebody else. Made from main by the first run."
+        " Without: main.",
     )
     kafka_columns: KafkaColumns | Literal[False] = Field(
         default_factory=KafkaColumns,
@@ -77,6 +85,11 @@ class Destination(TableColumns):
         None, description="Table that gets each change as a row of its own, in the same batch."
     )
     changes: Changes | None = Field(None, description="For `write: cdc`: how records tell of changes.")
+
+    @field_validator("branch")
+    @classmethod
+    def _main_is_none(cls, value: str | None) -> str | None:
+        return None if value == "main" else value
 
     @field_validator("partition_by")
     @classmethod

@@ -70,7 +70,9 @@ class Pipeline(Model):
     transforms: tuple[TransformStep, ...] = Field(
         (), description="What happens to values between decoding and the columns, in this order."
     )
-    catalog: str = Field("lake", description="Name of a catalog in the settings file.")
+    catalog: str = Field(
+        "lake", description="Name of a catalog in the settings file, of all destinations that don't name another one."
+    )
     destinations: tuple[Destination, ...] = Field(
         min_length=1, description="The tables to write. Ledger and dead letters live beside the first one."
     )
@@ -157,6 +159,16 @@ class Pipeline(Model):
             KeyError: There is none.
         """
         return {destination.table: destination for destination in self.destinations}[table]
+
+    @property
+    def home_catalog(self) -> str:
+        """Name of the first destination's catalog, which ledger and dead letters are in as well."""
+        return self.destinations[0].catalog or self.catalog
+
+    @property
+    def catalogs(self) -> tuple[str, ...]:
+        """Names of the catalogs that its tables are in, that of the first destination first."""
+        return tuple(dict.fromkeys(of.catalog or self.catalog for of in self.destinations))
 
     @property
     def every(self) -> Interval:

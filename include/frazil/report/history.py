@@ -109,7 +109,7 @@ def history(project: Project, pipeline: Pipeline) -> list[BatchHistory]:
     Raises:
         Retryable: The catalog can't be read now.
     """
-    rows = read_ledger(project.lake(pipeline.catalog), pipeline.ledger_table, pipeline.name)
+    rows = read_ledger(project.lake_of(pipeline), pipeline.ledger_table, pipeline.name)
     return [_batch(list(of)) for _, of in groupby(rows, key=lambda row: (row["n"], row["batch"]))]
 
 
@@ -129,7 +129,7 @@ def still_open(project: Project, pipeline: Pipeline) -> Iterator[Letter]:
     Raises:
         Retryable: The catalog or the storage can't be read now.
     """
-    lake, name = project.lake(pipeline.catalog), pipeline.dead_letters_table
+    lake, name = project.lake_of(pipeline), pipeline.dead_letters_table
     table = lake.find_table(name)
     if table is not None:
         past = letter_history(read_ledger(lake, pipeline.ledger_table, pipeline.name))

@@ -97,7 +97,7 @@ def reconcile(project: Project, pipeline: Pipeline) -> tuple[Reconciliation, ...
         Retryable: Kafka or the catalog is not available now.
         Terminal: A topic or a table is missing.
     """
-    lake, produced = project.lake(pipeline.catalog), landing(project, pipeline).produced
+    lake, produced = project.lake_of(pipeline), landing(project, pipeline).produced
     letters = Counter(of.destination for of in still_open(project, pipeline))
     counted = {table: lake.load_table(table).scan().count() for table in pipeline.tables}
     if not pipeline.tables[1:]:

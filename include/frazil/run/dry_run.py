@@ -18,7 +18,7 @@ from frazil.batch.request import RunRequest
 from frazil.batch.target import LATEST
 from frazil.batch.unknown import UnknownFields
 from frazil.errors import Terminal
-from frazil.iceberg.schema import arrow_columns, check_destination, declared_columns, declared_schema, declared_spec
+from frazil.iceberg.schema import arrow_columns, check_destination, check_layout, declared_columns
 from frazil.pipeline.model import Destination, Pipeline
 from frazil.project import Project
 from frazil.run.plan import planned_topics
@@ -249,7 +249,7 @@ def _columns(scope: Scope, destination: Destination) -> pa.Schema:
     """The columns of the rows; a table that does not exist is what the pipeline file declares."""
     table = scope.lake.find_table(destination.table)
     if table is None:
-        declared_spec(destination, declared_schema(destination))  # refuses what no table can be made of
+        check_layout(destination)
         return declared_columns(destination)
     check_destination(table, destination)
     return arrow_columns(table, destination)

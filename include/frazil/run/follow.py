@@ -16,6 +16,7 @@ from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.commit import Change, Refused, commit
 from frazil.iceberg.holdings import BATCH_KEY, DONE_KEY, MANIFEST_KEY, TOPICS_KEY, Held, held, landed, lookup, mark_of
+from frazil.iceberg.pipeline_lake import branch_note
 from frazil.iceberg.refs import branch_name
 from frazil.iceberg.table import TableMetadata, missing_files
 from frazil.run.apply import Apply, EngineNeeded
@@ -89,6 +90,7 @@ def follow(lake: Lake, manifest: Manifest, part: TablePart, path: str, apply: Ap
         removal=part.removal,
         summary=summary_of(manifest, path) | {key: manifest.mark.to_json()} | topics,
         mirrored=(key, *topics),
+        properties=branch_note(lake, manifest.pipeline, part.table),
         fit=part.fit,
         landed=lambda metadata: landed(metadata, key, manifest.mark, part.table),
         check=holds_last(key, part.after, part.table, manifest),

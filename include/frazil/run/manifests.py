@@ -232,7 +232,9 @@ def _row_part(
 ) -> TablePart:
     files = batch.staged.files.get(name, ())
     removed = row_removal(scope.pipeline, name, (*batch.removed, *batch.removed_from.get(name, ()), *again))
-    return TablePart(name, "destination", fit, after, files, removed, operation_of(scope.pipeline.destination(name)))
+    operation, lake = operation_of(scope.pipeline.destination(name)), scope.lake
+    place = lake.catalog_of(name).name, lake.branch_of(name)
+    return TablePart(name, "destination", fit, after, files, removed, operation, *place)
 
 
 def operation_of(destination: Destination) -> Operation | None:

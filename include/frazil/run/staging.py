@@ -85,8 +85,11 @@ def _audit(scope: Scope, plan: RunPlan, ranges: tuple[Range, ...], staged: Stage
 
 def discard(scope: Scope, tables: Tables, staged: Staged, failure: FrazilError | None = None) -> None:
     """Remove files that were never part of a commit request. A failure that led here is told whatever happens."""
+    # Each by its own table's way to the storage: catalogs may have different ones.
+    by_name = {scope.pipeline.dead_letters_table: tables.dead_letters, **tables.destinations}
     try:
-        delete_files(tables.closing, [file.path for files in staged.files.values() for file in files])
+        for name, files in staged.files.items():
+            delete_files(by_name[name], [file.path for file in files])
     except FrazilError as error:
         scope.report(f"staged files are left to orphan removal: {error.message}")
         if failure is not None:

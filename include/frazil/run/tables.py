@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 from frazil.batch.manifest import Manifest
 from frazil.errors import Retryable, Terminal
+from frazil.iceberg.branch_table import BranchTable
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.holdings import (
     BATCH_KEY,
@@ -89,6 +90,9 @@ def open_tables(lake: Lake, pipeline: Pipeline, recreate: Collection[str] = ()) 
             _refuse_if_known(pipeline, found, gone, closing)
         for name in missing:
             found[name] = _make(lake, pipeline, name)
+    for name, table in found.items():
+        if isinstance(table, BranchTable) and not table.is_begun:  # never one that a batch may be on: see load_tables
+            found[name] = lake.begin_branch(name)
     return _tables(pipeline, found, closing)
 
 
@@ -217,15 +221,16 @@ def _instead(pipeline: Pipeline, missing: str, closing: str) -> str:
 
 def _refuse_if_moved(lake: Lake, pipeline: Pipeline) -> None:
     """A pipeline whose first destination was renamed or moved would begin anew there, and land everything twice."""
-    ledgers = [name for name in lake.tables() if name.rpartition(".")[2] == pipeline.ledger_table.rpartition(".")[2]]
-    for name in ledgers:
-        closing = lake.load_table(name).metadata.properties.get(CLOSING_KEY.format(pipeline.name))
+    own = pipeline.ledger_table.rpartition(".")[2]
+    ledgers = [(of, name) for of in lake.catalogs for name in of.tables() if name.rpartition(".")[2] == own]
+    for catalog, name in ledgers:
+        closing = catalog.load_table(name).metadata.properties.get(CLOSING_KEY.format(pipeline.name))
         if closing is None:
             continue
         refuse_other_closing(pipeline, closing)
-        if name != pipeline.ledger_table:
+        if (catalog.name, name) != (lake.catalogs[0].name, pipeline.ledger_table):
             raise Terminal(
-                f"pipeline {pipeline.name} has its ledger in {name}; beside the first destination of the pipeline file it"
-                f" would be {pipeline.ledger_table}",
-                next_step=f"name a destination of namespace {name.rpartition('.')[0]} first again",
+                f"pipeline {pipeline.name} has its ledger in {name} of catalog {catalog.name}; beside the first destination of"
+                f" the pipeline file it would be {pipeline.ledger_table} of catalog {lake.catalogs[0].name}",
+                next_step=f"name a destination of namespace {name.rpartition('.')[0]}, in catalog {catalog.name}, first again",
             )

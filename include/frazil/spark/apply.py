@@ -73,11 +73,11 @@ class SparkApply:
 
     def _attempt(self, lake: Lake, change: Change, operation: Operation, name: str, planned: int | None) -> None:
         """Write the rows on a branch of the head that was checked, and make it main."""
-        table = _quoted(lake.name, *change.table.split("."))
+        table = _quoted(lake.catalog_of(change.table).name, *change.table.split("."))
         as_of = "" if planned is None else f" AS OF VERSION {planned}"
         self._spark.sql(f"ALTER TABLE {table} CREATE BRANCH {_quoted(name)}{as_of}").collect()
         crash_points.reached(CrashPoint.BRANCH_MADE)
-        branch = _quoted(lake.name, *change.table.split("."), f"branch_{name}")
+        branch = _quoted(lake.catalog_of(change.table).name, *change.table.split("."), f"branch_{name}")
         if change.removal is not None and planned is not None:
             self._spark.sql(f"DELETE FROM {branch} WHERE {_condition(change.removal)}").collect()  # noqa: S608 - quoted
         self._append(change, operation, branch)
@@ -86,7 +86,8 @@ class SparkApply:
         _log.info("branch %s of %s ends in snapshot %d", name, change.table, tip)
         crash_points.reached(CrashPoint.FOLLOW_COMMITTING)
         # Fails unless main is an ancestor of the branch: whoever moved main meanwhile is not overwritten.
-        call = f"CALL {_quoted(lake.name)}.system.fast_forward({_text(change.table)}, 'main', {_text(name)})"
+        catalog, onto = lake.catalog_of(change.table).name, lake.branch_of(change.table) or "main"
+        call = f"CALL {_quoted(catalog)}.system.fast_forward({_text(change.table)}, {_text(onto)}, {_text(name)})"
         self._spark.sql(call).collect()
         crash_points.reached(CrashPoint.FOLLOW_COMMITTED)
 
@@ -111,7 +112,7 @@ class SparkApply:
 
     def _finish(self, lake: Lake, change: Change, metadata: TableMetadata, landed: int, branch: str) -> None:
         """Move the properties that mirror the summary, and drop branches that are in vain now."""
-        table = _quoted(lake.name, *change.table.split("."))
+        table = _quoted(lake.catalog_of(change.table).name, *change.table.split("."))
         moved = {
             key: value
             for key, value in moved_properties(change, landed).items()

@@ -91,7 +91,9 @@ def _apply(spark: SparkSession, project: Project, pipeline: Pipeline, plan: RunP
     """The engine for tables that PyIceberg can't write, if the pipeline has one, or had when its last batch was decided."""
     if not needs_writer(pipeline, plan):
         return None
-    open_catalog(spark, pipeline.catalog, project.settings.catalogs[pipeline.catalog])
+    # A batch that waits may have tables in catalogs that the file names no more.
+    for name in project.settings.catalogs if plan.waits else pipeline.catalogs:
+        open_catalog(spark, name, project.settings.catalogs[name])
     return SparkApply(spark)
 
 

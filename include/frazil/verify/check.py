@@ -92,8 +92,8 @@ def verify(project: Project, pipeline: Pipeline, from_: str | None = None, to: s
 
 def _opened(project: Project, pipeline: Pipeline, name: str, source: Source) -> _Check:
     """Open one destination: as if all other tables were no business of the pipeline's."""
-    catalog = _entry(project.settings.catalogs, pipeline.catalog, "catalogs", project)
-    tables = open_tables(pipeline, catalog, name, _kafka_columns(pipeline, name))
+    catalogs = {of: _entry(project.settings.catalogs, of, "catalogs", project) for of in pipeline.catalogs}
+    tables = open_tables(pipeline, catalogs, name, _kafka_columns(pipeline, name))
     findings = Findings(table=name if pipeline.tables[1:] else None)
     return _Check(pipeline, tables, source, findings, can_compare=_check_books(pipeline, tables, findings))
 

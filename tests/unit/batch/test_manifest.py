@@ -40,7 +40,7 @@ def test_newer_or_truncated_manifest_is_rolled_forward(manifest: Manifest) -> No
 
 
 OLD_KEYS = ("ranges", "skipped", "bytes_read", "started_by", "reason", "letter_topic", "unknown_fields")
-"""What a manifest of an older Frazil does not have; nor do its parts have a removal or an operation."""
+"""What a manifest of an older Frazil does not have; nor do its parts have a removal, an operation or a place."""
 
 
 @given(manifests)
@@ -53,6 +53,8 @@ def test_manifest_that_an_upgrade_found_unfinished_is_refused(manifest: Manifest
     for part in (body["closing"], *body["followers"]):
         del part["removal"]
         del part["operation"]
+        del part["catalog"]
+        del part["branch"]
 
     read = Manifest.from_json(json.dumps(body))
 
@@ -61,7 +63,7 @@ def test_manifest_that_an_upgrade_found_unfinished_is_refused(manifest: Manifest
     assert read.letter_topic is None
     assert read.unknown_fields == UnknownFields()
     assert [part.files for part in read.parts] == [part.files for part in manifest.parts]
-    assert all((part.removal, part.operation) == (None, None) for part in read.parts)
+    assert all((part.removal, part.operation, part.catalog, part.branch) == (None,) * 4 for part in read.parts)
 
 
 def test_an_operation_of_a_newer_frazil_is_done_otherwise() -> None:

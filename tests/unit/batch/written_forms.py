@@ -46,6 +46,8 @@ parts = st.builds(
     st.lists(files, max_size=3).map(tuple),
     st.none() | removals,
     st.none() | st.builds(Operation, st.just("insert"), st.lists(texts, max_size=2).map(tuple)),
+    st.none() | texts,
+    st.none() | texts,
 )
 manifests = st.builds(
     Manifest,

@@ -51,6 +51,14 @@ from tests.unit.connect.connectors import COLUMNS, at, imported, outcome
             {"write.target-file-size-bytes": "1"},
         ),
         ({"iceberg.tables.auto-create-props.format-version": "3"}, "destinations/0/properties", None),
+        ({"iceberg.tables.default-commit-branch": "audit"}, "destinations/0/branch", "audit"),
+        (
+            {"iceberg.tables.default-commit-branch": "a", "iceberg.table.shop.orders.commit-branch": "b"},
+            "destinations/0/branch",
+            "b",
+        ),
+        ({"iceberg.tables.default-commit-branch": "main"}, "destinations/0/branch", None),
+        ({"iceberg.tables.default-id-columns": "id"}, "destinations/0/identifier", None),
         ({}, "dead_letters", {"tolerance": "none"}),
         ({"errors.tolerance": "all", "errors.log.enable": "true"}, "dead_letters", {"tolerance": "all", "log": True}),
         (

@@ -74,6 +74,15 @@ def test_sort_field_is_misread(text: str, expected: SortField) -> None:
     assert parse_sort_field(text) == expected
 
 
+@pytest.mark.parametrize("branch", ["frazil-orders-3-1-00000000", "a b", "", "ä", "a/b", "-a"])
+def test_branch_that_is_none_or_frazil_s_own_is_landed_on(branch: str) -> None:
+    """Names that are taken out as leftovers of a killed run, or that other engines can't spell, are refused."""
+    with pytest.raises(ValidationError, match="is not a branch name"):
+        destination(branch=branch)
+    assert destination(branch="main").branch is None
+    assert destination(branch="audit_2.b-c").branch == "audit_2.b-c"
+
+
 def test_number_among_the_properties_is_refused() -> None:
     """YAML reads 3 and true as what they look like; properties are texts."""
     made = destination(properties={"format-version": 3, "write.x": True, "write.y": "Z"})
