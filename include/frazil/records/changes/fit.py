@@ -16,6 +16,7 @@ from frazil.records.changes.part import Part
 from frazil.records.changes.spec import FACTS, ChangeFormat
 from frazil.records.dead import DeadCode, Reason
 from frazil.records.fit.fitter import Fitted
+from frazil.records.formats.catalogue import JSON
 from frazil.records.spec import RecordSpec
 from frazil.records.transforms.cdc import cdc_struct
 from frazil.records.transforms.fields import batch_of
@@ -62,7 +63,8 @@ class ChangeFitter:
         self._keys: Final = [name for name in merge.keys if name not in spec.of_key]
         takes_facts = {name for name, path in spec.sources.items() if path[:1] == (FACTS,)}
         carried = takes_facts | ({merge.order_by} if merge.order_by is not None else set())
-        casts = spec.format.is_text or merge.changes.text_casts
+        # A JSON field is text by the file's own word: of a decimal that would not survive as a number, say.
+        casts = spec.format.is_text or spec.format.name == JSON or merge.changes.text_casts
         self._takes_facts: Final = bool(takes_facts)
         self._is_ordered: Final = merge.order_by is not None
         self._carried: Final = carried - {*merge.keys}
