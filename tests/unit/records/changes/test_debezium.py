@@ -155,13 +155,13 @@ def test_a_truncate_has_no_place() -> None:
     """With an order it says before which changes all rows go; the key is null."""
     merged = pipeline(changes=DEBEZIUM, columns=ORDERED, order_by="place", deletes="soft")
     outcomes = landed(merged, [event("t", None, None)])
-    assert told(outcomes, "id", "place", "_deleted") == [("truncate", None, f"{24_023_128:020}", False)]
+    assert told(outcomes, "id", "place", "_frazil_deleted") == [("truncate", None, f"{24_023_128:020}", False)]
 
 
 def test_soft_deletes_are_not_marked() -> None:
     """The mark is of the row, and rows that are there have one, too."""
     outcomes = landed(pipeline(changes=DEBEZIUM, deletes="soft"), [event("u", ann(1), ann(2))])
-    assert told(outcomes, "id", "_deleted") == [("delete", 1, True), ("upsert", 2, False)]
+    assert told(outcomes, "id", "_frazil_deleted") == [("delete", 1, True), ("upsert", 2, False)]
 
 
 def test_half_of_a_moved_key_lands() -> None:

@@ -191,5 +191,5 @@ def test_an_upsert_tells_nothing_of_its_row() -> None:
     columns = {**COLUMNS, "version": "long"}
     merged = pipeline(write="upsert", columns=columns, order_by="version", deletes="soft")
     outcomes = landed(merged, [{**ANN, "version": 3}, {"name": "Bob", "version": 4}, {**ANN, "version": None}])
-    assert told(outcomes, "id", "version", "_deleted", "_frazil_place") == [("upsert", 1, 3, False, 0)]
+    assert told(outcomes, "id", "version", "_frazil_deleted", "_frazil_place") == [("upsert", 1, 3, False, 0)]
     assert len(refused(outcomes)) == 2
