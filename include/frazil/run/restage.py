@@ -17,16 +17,16 @@ from frazil.errors import Retryable, Terminal
 from frazil.iceberg.data_files import DataFileWriter
 from frazil.iceberg.landed import offsets_of_batch
 from frazil.iceberg.ledger import read_ledger
-from frazil.iceberg.schema import arrow_columns
 from frazil.iceberg.table import staging_table
 from frazil.kafka.read import read_range
 from frazil.records.dead import DeadCode, Reason, dead_letters
 from frazil.records.decode import Decoder
 from frazil.records.redaction import Payload, redacted
 from frazil.run.manifests import row_columns
-from frazil.run.record_spec import record_spec
+from frazil.run.record_spec import record_specs
 from frazil.run.scope import Scope
 from frazil.run.stage import numbered
+from frazil.run.staging import columns_of
 from frazil.run.standing import standing
 from frazil.run.tables import Tables
 from frazil.run.unfinished import unfinished
@@ -147,7 +147,7 @@ def _without_rows(scope: Scope, tables: Tables, of: Owed) -> Iterator[_Split]:
     )
     # What the batch did with records without a value is told by its counts, not by the present pipeline file.
     spec = replace(
-        record_spec(scope.pipeline, arrow_columns(tables.destinations[destination.table], destination), scope.schemas),
+        record_specs(scope.pipeline, columns_of(scope.pipeline, tables), scope.schemas)[destination.table],
         tombstone="filter" if of.filtered else "dead_letter",
         kafka_columns=None,
     )
