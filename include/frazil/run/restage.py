@@ -141,7 +141,8 @@ def _require_same(scope: Scope, of: Owed, counted: int, written: int) -> None:
 def _without_rows(scope: Scope, tables: Tables, of: Owed) -> Iterator[_Split]:
     """The batch's records without a row, a part at a time: bad ones as letters, and the good ones."""
     destination = scope.pipeline.destinations[0]
-    columns = row_columns(destination)
+    # Rows of a merged table don't tell which records had one: theirs are of the last change.
+    columns = None if destination.is_merged else row_columns(destination)
     landed = (
         offsets_of_batch(tables.destinations[destination.table], destination.table, columns, of.n) if columns else {}
     )
@@ -154,7 +155,7 @@ def _without_rows(scope: Scope, tables: Tables, of: Owed) -> Iterator[_Split]:
     decoder = Decoder(spec, of.n)
     for records in _records(scope, of, landed):
         dead = decoder.decode(records).dead
-        # Without Kafka columns every good record has its row, somewhere.
+        # Then every good record has its row, somewhere.
         yield dead, records.slice(0, 0) if columns is None else _good(records, dead)
 
 
