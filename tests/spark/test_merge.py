@@ -157,8 +157,8 @@ def test_a_topic_made_anew_is_taken_for_its_past(customers: Customers) -> None:
     """Its offsets begin at 0 again: rows of the earlier incarnation are older than any of its changes."""
     customers.land(customers.change(1, [upsert(100, 1, "a"), upsert(101, 2, "b", partition=3)]))
     anew = replace(MERGE, since={"c's": 2})
-    customers.land(customers.change(2, [upsert(0, 1, "new"), upsert(1, 2, "new")]), anew)
-    customers.land(customers.change(3, [upsert(0, 1, "older"), upsert(2, 2, "newer")]), anew)
+    customers.land(customers.change(2, [upsert(1, 1, "new"), upsert(2, 2, "new")]), anew)
+    customers.land(customers.change(3, [upsert(0, 1, "older"), upsert(3, 2, "newer")]), anew)
     assert customers.rows() == [(1, "new"), (2, "newer")]
 
 

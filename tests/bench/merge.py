@@ -1,0 +1,138 @@
+"""What a batch of changes costs by the size of the table: merge-on-read and copy-on-write, of a table bucketed by its key.
+
+    python -m tests.bench.merge [--rows 2500000 10000000] [--changes 100000] [--modes merge-on-read copy-on-write] [--rounds 3]
+
+Prints, for each size and mode, the median seconds and the CPU seconds of Spark's process that one batch took, after one to
+warm up: nine changes in ten are of rows that are there, spread over all of them, one in twenty is a new row and as many are
+deleted. Staging is not counted. Needs some 4 GB of memory and, for 10 million rows, 2 GB of storage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+from pyspark.sql import SparkSession
+
+from frazil.local.home import Home
+from frazil.local.jars import jar_paths
+from frazil.local.java import ensure_java
+from frazil.spark.catalog import EXTENSIONS
+from tests.spark.changes import TABLE, Changed, Customers, delete, upsert
+from tests.spark.documents import sqlite
+
+BUCKETS = "bucket(16, id)"
+FILES = 2
+"""Of each bucket."""
+
+
+@contextmanager
+def session(memory: str) -> Iterator[SparkSession]:
+    """Spark on two cores of this machine."""
+    home = Home.resolve()
+    os.environ["JAVA_HOME"] = str(ensure_java().home)
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2]").appName("frazil-bench")
+    conf = {
+        "spark.jars": ",".join(str(path) for path in jar_paths(home, "spark")),
+        "spark.driver.memory": memory,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+        "spark.ui.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.extensions": EXTENSIONS,
+        "spark.log.level": "ERROR",
+    }
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def filled(spark: SparkSession, folder: Path, mode: str, rows: int) -> Customers:
+    """A table with so many rows, in files of all buckets."""
+    customers = Customers(spark, sqlite(folder), by=[BUCKETS], mode=mode)
+    spark.conf.set("spark.sql.shuffle.partitions", "16")
+    every = (
+        spark.range(rows)
+        .repartition(16 * FILES, "id")
+        .selectExpr(
+            "id",
+            "concat('customer ', id, ' ', md5(CAST(id AS STRING))) AS name",
+            "id * 7 AS version",
+            '"c\'s" AS _kafka_topic',
+            "0 AS _kafka_partition",
+            "0L AS _kafka_offset",
+            "timestamp_seconds(id) AS _kafka_timestamp",
+            "0L AS _frazil_batch",
+        )
+    )
+    every.writeTo(f"`{customers.lake.name}`.{TABLE}").append()
+    return customers
+
+
+def changes(rows: int, count: int, n: int) -> list[Changed]:
+    """Changes of a batch."""
+    chosen = random.Random(n).sample(range(rows), count)
+    first = n * count + 1
+    new, gone = count // 20, count // 20
+    made = [upsert(first + at, rows + n * count + at, f"new {at}") for at in range(new)]
+    made += [delete(first + new + at, of) for at, of in enumerate(chosen[:gone])]
+    start = first + new + gone
+    return made + [upsert(start + at, of, f"changed {n}") for at, of in enumerate(chosen[gone : count - new])]
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process so far, of all its threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measured(customers: Customers, rows: int, count: int, rounds: int) -> tuple[float, float]:
+    """Seconds, and CPU seconds, that a batch takes: medians."""
+    pid = int(customers.spark._jvm.java.lang.ProcessHandle.current().pid())
+    took: list[tuple[float, float]] = []
+    for n in range(1, rounds + 2):
+        change = customers.change(n, changes(rows, count, n))
+        began, used = time.monotonic(), cpu_seconds(pid)
+        customers.land(change)
+        took.append((time.monotonic() - began, cpu_seconds(pid) - used))
+        print(f"  batch {n}: {took[-1][0]:.1f} s, {took[-1][1]:.1f} CPU s", flush=True)  # noqa: T201
+    return median(seconds for seconds, _ in took[1:]), median(cpu for _, cpu in took[1:])
+
+
+def main() -> None:
+    """Measure, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, nargs="+", default=[2_500_000, 10_000_000])
+    parser.add_argument("--changes", type=int, default=100_000)
+    parser.add_argument("--modes", nargs="+", default=["merge-on-read", "copy-on-write"])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--memory", default="3g")
+    arguments = parser.parse_args()
+    lines = ["| rows | mode | s | CPU s |", "|---|---|---|---|"]
+    with session(arguments.memory) as spark:
+        for rows in arguments.rows:
+            for mode in arguments.modes:
+                with tempfile.TemporaryDirectory() as folder:
+                    customers = filled(spark, Path(folder), mode, rows)
+                    seconds, cpu = measured(customers, rows, arguments.changes, arguments.rounds)
+                lines.append(f"| {rows:,} | {mode} | {seconds:.1f} | {cpu:.1f} |")
+                print(lines[-1], flush=True)  # noqa: T201
+    print("\n".join(lines))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
