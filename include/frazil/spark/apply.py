@@ -121,8 +121,9 @@ class SparkApply:
             try:
                 merge_rows(session, target, merge, staged)
             except SPARK_FAILED as error:
-                if MOVED in str(error):
-                    raise moved_key(change.table, _said(error)) from error
+                _, is_moved, told = str(error).partition(MOVED)
+                if is_moved:
+                    raise moved_key(change.table, told.partition(" SQLSTATE")[0].partition("\n")[0]) from error
                 raise
         if not carries(lake.load_table(change.table).metadata, change, name):  # no row was changed
             self._append(replace(change, files=()), operation, branch)

@@ -13,7 +13,7 @@ from frazil.batch.changes import PLACE
 from frazil.batch.merge import Merge
 from frazil.spark.quoting import quoted, text
 
-MOVED: Final = "frazil: a key moved"
+MOVED: Final = "frazil: a key moved: "
 """Begins what Spark is made to fail with when a row's last change is of another partition."""
 
 
@@ -43,7 +43,7 @@ def not_older(merge: Merge, row: str, change: str) -> str:
     offset = f"{_of(change, names.offset)} >= {_of(row, names.offset)}"
     same_place = f"{place_of(merge, row)} = {place_of(merge, change)}"
     if merge.order_by is None:
-        moved = f"CAST(raise_error(concat({text(MOVED)}, {_told(merge, row)}, {_told(merge, change)})) AS BOOLEAN)"
+        moved = f"CAST(raise_error(concat({text(MOVED)}, {told_keys(merge, row)}, {_told(merge, row)}, {_told(merge, change)})) AS BOOLEAN)"
         return f"(CASE WHEN {unplaced(merge, row)} THEN true WHEN {same_place} THEN {offset} ELSE {moved} END)"
     mine, its = _of(change, merge.order_by), _of(row, merge.order_by)
     ends = [_of(of, names.offset) for of in (change, row)]
@@ -66,13 +66,18 @@ def unplaced(merge: Merge, row: str) -> str:
 
 
 def _told(merge: Merge, row: str) -> str:
-    """Keys and coordinates of a change, for a message."""
+    """Coordinates of a change, for a message: parts of a text."""
     names = merge.columns
     parts: Iterator[str] = (
         f"{text(f', {label} ')}, CAST({_of(row, name)} AS STRING)"
         for label, name in (("topic", names.topic), ("partition", names.partition), ("offset", names.offset))
     )
     return ", ".join(parts)
+
+
+def told_keys(merge: Merge, row: str) -> str:
+    """Names and values of a row's key, for a message: parts of a text."""
+    return ", ', ', ".join(f"{text(f'{name} ')}, CAST({_of(row, name)} AS STRING)" for name in merge.keys)
 
 
 def _of(row: str, name: str) -> str:

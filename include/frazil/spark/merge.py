@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
 
 from frazil.batch.changes import DELETE, OP, PLACE, TRUNCATE, UPSERT
 from frazil.batch.merge import Merge
 from frazil.errors import Terminal
-from frazil.spark.change_order import MOVED, not_older, order_of, place_of, unplaced
+from frazil.spark.change_order import not_older, order_of, place_of, told_keys, unplaced
 from frazil.spark.quoting import quoted, text
 
 if TYPE_CHECKING:
@@ -105,13 +104,18 @@ def _checked(changes: DataFrame, target: Target, merge: Merge) -> tuple[str, ...
     nulls = " OR ".join(f"{quoted(name)} IS NULL" for name in merge.keys)
     unordered = "false" if merge.order_by is None else f"l.{quoted(merge.order_by)} IS NULL"
     moved = "first_place <> last_place" if merge.order_by is None else "false"
+    keys = told_keys(merge, "changes")
     ends = [f"{of}({quoted(name)})" for name in bounded for of in ("min", "max")]
-    found: Row = changes.selectExpr(
-        "count(*)",
-        f"count_if({nulls} OR {unordered})",
-        f"max(CASE WHEN {moved} THEN concat({_told_keys(merge)}, ' in ', to_json(first_place), ' and ', to_json(last_place)) END)",
-        *ends,
-    ).collect()[0]
+    found: Row = (
+        changes.alias("changes")
+        .selectExpr(
+            "count(*)",
+            f"count_if({nulls} OR {unordered})",
+            f"max(CASE WHEN {moved} THEN concat({keys}, ' in ', to_json(first_place), ' and ', to_json(last_place)) END)",
+            *ends,
+        )
+        .collect()[0]
+    )
     if found[1]:
         raise Terminal(
             f"table {target.table}: {found[1]:,} staged changes have no value in {', '.join((*merge.keys, merge.order_by or ''))}",
@@ -123,28 +127,24 @@ def _checked(changes: DataFrame, target: Target, merge: Merge) -> tuple[str, ...
         return None
     values = found[3:]
     pairs = zip(bounded, values[::2], values[1::2], strict=True)
-    return (*_between(pairs), *_named_values(changes, target, merge))
+    return (*_between(target, pairs), *_named_values(changes, target, merge))
 
 
 def moved_key(table: str, what: str) -> Terminal:
     """The error of a key whose changes are in two partitions."""
     return Terminal(
-        f"table {table}: {what.removeprefix(MOVED)}: offsets of two partitions don't say which change is the later one;"
+        f"table {table}: row {what}: offsets of two partitions don't say which change is the later one;"
         " did the topic get partitions, or another key?",
         next_step="name a column of the source's order under order_by, then give the table its part anew: frazil settle"
         f" PIPELINE --table {table} --restage --reason …",
     )
 
 
-def _told_keys(merge: Merge) -> str:
-    return ", ', ', ".join(f"{text(f'{name} ')}, CAST({quoted(name)} AS STRING)" for name in merge.keys)
-
-
-def _between(bounds: Iterable[tuple[str, Any, Any]]) -> Iterator[str]:
-    for name, least, most in bounds:
-        ends = [_literal(least), _literal(most)]
-        if all(len(of) <= _LONGEST_BOUND for of in ends):
-            yield f"t.{quoted(name)} BETWEEN {ends[0]} AND {ends[1]}"
+def _between(target: Target, bounds: Iterable[tuple[str, object, object]]) -> Iterator[str]:
+    for name, *ends in bounds:
+        if all(len(str(end)) <= _LONGEST_BOUND for end in ends):
+            least, most = (_literal(target, name, end) for end in ends)
+            yield f"t.{quoted(name)} BETWEEN {least} AND {most}"
 
 
 def _named_values(changes: DataFrame, target: Target, merge: Merge) -> Iterator[str]:
@@ -154,13 +154,11 @@ def _named_values(changes: DataFrame, target: Target, merge: Merge) -> Iterator[
             continue
         found = [row[0] for row in changes.select(quoted(name)).distinct().limit(_VALUES_NAMED + 1).collect()]
         if len(found) <= _VALUES_NAMED:
-            yield f"t.{quoted(name)} IN ({', '.join(map(_literal, found))})"
+            yield f"t.{quoted(name)} IN ({', '.join(_literal(target, name, value) for value in found)})"
 
 
-def _literal(value: object) -> str:
-    if isinstance(value, str):
-        return text(value)
-    return f"DATE '{value}'" if isinstance(value, date) else f"{value}"
+def _literal(target: Target, name: str, value: object) -> str:
+    return f"CAST({text(str(value))} AS {target.types[name]})"
 
 
 def _statement(target: Target, merge: Merge, staged: Sequence[str], bounds: tuple[str, ...]) -> str:
