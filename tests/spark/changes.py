@@ -76,9 +76,9 @@ def delete(offset: int, of: int, version: int | None = None, partition: int = 0)
     return Changed(offset, "delete", of, None, version, partition)
 
 
-def truncate(offset: int, partition: int = 0) -> Changed:
+def truncate(offset: int, version: int | None = None, partition: int = 0) -> Changed:
     """All rows go."""
-    return Changed(offset, "truncate", partition=partition)
+    return Changed(offset, "truncate", version=version, partition=partition)
 
 
 class Customers:

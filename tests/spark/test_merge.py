@@ -122,6 +122,25 @@ def test_a_truncate_takes_too_much_or_too_little(tmp_path: Path, spark: SparkSes
         assert customers.rows("id", "name", "_frazil_deleted", "_kafka_offset") == expected
 
 
+@pytest.mark.parametrize("is_soft", [False, True])
+def test_a_truncate_is_of_one_partition_only(tmp_path: Path, spark: SparkSession, is_soft: bool) -> None:
+    """With a column to order by it takes older rows of all partitions of its topic, wherever their offsets are."""
+    customers = Customers(spark, sqlite(tmp_path), soft=is_soft)
+    merge = replace(SOFT if is_soft else MERGE, order_by="version")
+    customers.land(customers.change(1, [upsert(50, 1, "a", 1), upsert(0, 2, "b", 9, 1), upsert(60, 3, "c", 7)]), merge)
+    changes = [upsert(51, 4, "d", 4), truncate(2, 5, 1), upsert(1, 5, "e", 6, 1), upsert(70, 1, "late", 2)]
+    customers.land(customers.change(2, changes), merge)
+    customers.land(customers.change(3, [upsert(71, 6, "f", 8)]), merge)
+    stay = [(2, "b", 9), (3, "c", 7), (5, "e", 6), (6, "f", 8)]
+    if not is_soft:
+        assert customers.rows("id", "name", "version") == stay
+    else:
+        gone = [(1, "a", True, 5), (4, "d", True, 5)]
+        found = customers.rows("id", "name", "_frazil_deleted", "version")
+        assert [row for row in found if row[2]] == gone
+        assert [(row[0], row[1], row[3]) for row in found if not row[2]] == stay
+
+
 def test_a_truncate_beside_other_partitions_is_guessed(customers: Customers) -> None:
     """Nobody can tell which changes of another partition came before it."""
     customers.land(customers.change(1, [upsert(0, 1, "a", partition=1)]))

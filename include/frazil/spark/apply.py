@@ -29,9 +29,10 @@ from frazil.iceberg.schema import identity_columns
 from frazil.iceberg.table import TableMetadata
 from frazil.iceberg.variant import FORMAT_VERSION
 from frazil.spark.change_order import MOVED
-from frazil.spark.merge import Target, merge_rows, moved_key
+from frazil.spark.merge import merge_rows, moved_key
 from frazil.spark.merge_session import MergeSession
 from frazil.spark.quoting import quoted, text
+from frazil.spark.target import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -7,7 +7,6 @@ changes nothing, however changes are cut into batches.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
@@ -15,8 +14,10 @@ from pyspark.sql import functions as f
 from frazil.batch.changes import DELETE, OP, PLACE, TRUNCATE, UPSERT
 from frazil.batch.merge import Merge
 from frazil.errors import Terminal
-from frazil.spark.change_order import not_older, order_of, place_of, told_keys, unplaced
+from frazil.spark.change_order import not_older, order_of, place_of, told_keys
 from frazil.spark.quoting import quoted, text
+from frazil.spark.target import Target, assigned, facts_of
+from frazil.spark.truncate import truncated
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -32,25 +33,6 @@ _LONGEST_BOUND: Final = 200
 """Characters of a text in a statement."""
 
 
-@dataclass(frozen=True)
-class Target:
-    """The branch that is changed.
-
-    Attributes:
-        table: Name of the table, for messages.
-        branch: The branch, quoted.
-        types: Column -> type, as Spark says them.
-        partitioned_by: Columns whose values are partition values as they are.
-        variants: Columns whose JSON texts become variants.
-    """
-
-    table: str
-    branch: str
-    types: Mapping[str, str]
-    partitioned_by: tuple[str, ...] = ()
-    variants: tuple[str, ...] = ()
-
-
 def merge_rows(spark: SparkSession, target: Target, merge: Merge, staged: DataFrame) -> None:
     """Merge staged changes into a branch. The session is used by nobody else meanwhile.
 
@@ -64,10 +46,7 @@ def merge_rows(spark: SparkSession, target: Target, merge: Merge, staged: DataFr
         Terminal: Changes of a key are of two partitions, and nothing but their offsets orders them; or one has no key.
     """
     staged = _placed(staged)
-    for end in _truncates(staged, merge):
-        _refuse_other_partitions(spark, target, merge, staged, end)
-        staged = _ended(staged, merge, end)
-        spark.sql(_emptied(target, merge, end)).collect()
+    staged = truncated(spark, target, merge, staged)
     changes = _last_changes(staged.where(f"{quoted(OP)} <> {text(TRUNCATE)}"), target, merge).persist()
     try:
         bounds = _checked(changes, target, merge)
@@ -171,13 +150,13 @@ def _hard(target: Target, merge: Merge, staged: Sequence[str]) -> Iterator[str]:
     values = {name: _value(target, "s.l", name) for name in _columns(target, merge, staged)}
     later, op = not_older(merge, "t", "s.l"), f"s.l.{quoted(OP)}"
     yield f"WHEN MATCHED AND {op} = {text(DELETE)} AND {later} THEN DELETE"
-    yield f"WHEN MATCHED AND {op} = {text(UPSERT)} AND {later} THEN UPDATE SET {_set(values)}"
+    yield f"WHEN MATCHED AND {op} = {text(UPSERT)} AND {later} THEN UPDATE SET {assigned(values)}"
     yield f"WHEN NOT MATCHED AND {op} = {text(UPSERT)} THEN {_insert(target, merge, values)}"
 
 
 def _soft(target: Target, merge: Merge, staged: Sequence[str], deleted: str) -> Iterator[str]:
     """A deleted row keeps its values, and says which change deleted it: no older one brings it back."""
-    facts = {*_facts(merge), *([merge.order_by] if merge.order_by is not None else [])}
+    facts = facts_of(merge)
     rows = {name: _value(target, "s.l" if name in facts else "s.u", name) for name in _columns(target, merge, staged)}
     is_deleted = {deleted: f"s.l.{quoted(OP)} = {text(DELETE)}"}
     is_news = f"s.u IS NOT NULL AND {not_older(merge, 't', 's.u')}"
@@ -186,7 +165,7 @@ def _soft(target: Target, merge: Merge, staged: Sequence[str], deleted: str) -> 
         for name, of in rows.items()
         if name != deleted
     }
-    yield f"WHEN MATCHED AND {not_older(merge, 't', 's.l')} THEN UPDATE SET {_set(kept | is_deleted)}"
+    yield f"WHEN MATCHED AND {not_older(merge, 't', 's.l')} THEN UPDATE SET {assigned(kept | is_deleted)}"
     yield f"WHEN NOT MATCHED THEN {_insert(target, merge, rows | is_deleted)}"
 
 
@@ -194,19 +173,9 @@ def _columns(target: Target, merge: Merge, staged: Sequence[str]) -> Iterator[st
     return (name for name in staged if name in target.types and name not in merge.keys)
 
 
-def _facts(merge: Merge) -> tuple[str, ...]:
-    """Columns of what a record says of itself."""
-    names = merge.columns
-    return (names.topic, names.partition, names.offset, merge.timestamp, names.batch)
-
-
 def _value(target: Target, row: str, name: str) -> str:
     of = f"{row}.{quoted(name)}"
     return f"parse_json({of})" if name in target.variants else f"CAST({of} AS {target.types[name]})"
-
-
-def _set(values: Mapping[str, str]) -> str:
-    return ", ".join(f"t.{quoted(name)} = {of}" for name, of in values.items())
 
 
 def _insert(target: Target, merge: Merge, values: Mapping[str, str]) -> str:
@@ -214,59 +183,3 @@ def _insert(target: Target, merge: Merge, values: Mapping[str, str]) -> str:
     keys = {name: f"s.{quoted(name)}" for name in merge.keys}
     every = dict.fromkeys(target.types, "NULL") | dict(values) | keys
     return f"INSERT ({', '.join(map(quoted, every))}) VALUES ({', '.join(every.values())})"  # noqa: S608 - quoted
-
-
-def _truncates(staged: DataFrame, merge: Merge) -> list[Row]:
-    """Of each partition the last truncate: what it says of itself, as texts."""
-    names = merge.columns
-    ends = staged.where(f"{quoted(OP)} = {text(TRUNCATE)}").alias("c")
-    said = f"struct({', '.join(f'CAST(c.{quoted(name)} AS STRING) AS {quoted(name)}' for name in _facts(merge))})"
-    last = ends.groupBy(f.expr(place_of(merge, "c"))).agg(f.expr(f"max_by({said}, c.{quoted(names.offset)})"))
-    return [found[1] for found in last.collect()]
-
-
-def _refuse_other_partitions(spark: SparkSession, target: Target, merge: Merge, staged: DataFrame, end: Row) -> None:
-    names = merge.columns
-    elsewhere = (
-        f"c.{quoted(names.topic)} = {text(end[names.topic])} AND c.{quoted(names.partition)} <> {end[names.partition]}"
-    )
-    held = spark.table(target.branch).alias("c").where(f"{elsewhere} AND NOT {unplaced(merge, 'c')}")
-    if any(rows.limit(1).count() for rows in (staged.alias("c").where(elsewhere), held)):
-        raise Terminal(
-            f"table {target.table}: topic {end[names.topic]}, partition {end[names.partition]}, offset {end[names.offset]}"
-            " is a truncate, and changes of the topic are in other partitions: nobody can tell which of them came before it",
-            next_step="a topic with truncates needs one partition. Give the table's part up: frazil settle PIPELINE --table"
-            f" {target.table} --abandon --reason …",
-        )
-
-
-def _ended(staged: DataFrame, merge: Merge, end: Row) -> DataFrame:
-    """A row before a truncate is followed by its deletion, which the truncate brought."""
-    names = merge.columns
-    before = (
-        f"c.{quoted(names.topic)} = {text(end[names.topic])} AND c.{quoted(names.offset)} < {end[names.offset]}"
-        f" AND c.{quoted(OP)} <> {text(TRUNCATE)}"
-    )
-    said = _said_of(end, merge, dict(staged.dtypes)) | {OP: text(DELETE)}
-    columns = [f"{said.get(name, f'c.{quoted(name)}')} AS {quoted(name)}" for name in staged.columns]
-    return staged.unionByName(staged.alias("c").where(before).selectExpr(*columns))
-
-
-def _said_of(end: Row, merge: Merge, types: Mapping[str, str]) -> dict[str, str]:
-    """What a record says of itself, as values of columns."""
-    values = {name: end[name] for name in _facts(merge)}
-    return {
-        name: "NULL" if value is None else f"CAST({text(value)} AS {types[name]})" for name, value in values.items()
-    }
-
-
-def _emptied(target: Target, merge: Merge, end: Row) -> str:
-    names = merge.columns
-    rows = (
-        f"t.{quoted(names.topic)} = {text(end[names.topic])} AND ({unplaced(merge, 't')}"
-        f" OR t.{quoted(names.offset)} < {end[names.offset]})"
-    )
-    if merge.deleted is None:
-        return f"DELETE FROM {target.branch} AS t WHERE {rows}"  # noqa: S608 - quoted
-    said = _set(_said_of(end, merge, target.types) | {merge.deleted: "true"})
-    return f"UPDATE {target.branch} AS t SET {said} WHERE {rows}"  # noqa: S608 - quoted
