@@ -113,8 +113,9 @@ def test_an_old_range_brings_rows_back(soft: Customers) -> None:
 def test_a_truncate_takes_too_much_or_too_little(tmp_path: Path, spark: SparkSession, is_soft: bool) -> None:
     """Rows before it go, in the table and in the batch; those after it, and those of other topics, stay."""
     customers, merge = Customers(spark, sqlite(tmp_path), soft=is_soft), SOFT if is_soft else MERGE
-    customers.land(customers.change(1, [upsert(0, 1, "a"), Changed(7, "upsert", 9, "z", topic="other")]), merge)
-    customers.land(customers.change(2, [upsert(1, 2, "b"), truncate(2), upsert(3, 3, "c"), upsert(1, 3, "-")]), merge)
+    customers.land(customers.change(1, [upsert(0, 1, "-"), Changed(7, "upsert", 9, "z", topic="other")]), merge)
+    changes = [upsert(1, 1, "a"), upsert(1, 2, "b"), truncate(2), upsert(3, 3, "c"), upsert(1, 3, "-")]
+    customers.land(customers.change(2, changes), merge)
     if not is_soft:
         assert customers.rows() == [(3, "c"), (9, "z")]
     else:
@@ -135,7 +136,7 @@ def test_a_truncate_is_of_one_partition_only(tmp_path: Path, spark: SparkSession
     if not is_soft:
         assert customers.rows("id", "name", "version") == stay
     else:
-        gone = [(1, "a", True, 5), (4, "d", True, 5)]
+        gone = [(1, "late", True, 5), (4, "d", True, 5)]
         found = customers.rows("id", "name", "_frazil_deleted", "version")
         assert [row for row in found if row[2]] == gone
         assert [(row[0], row[1], row[3]) for row in found if not row[2]] == stay

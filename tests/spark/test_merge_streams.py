@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
@@ -97,8 +97,9 @@ def killer(place: CrashPoint) -> object:
     return reached
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("soft", [False, True])
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=5, phases=(Phase.explicit, Phase.reuse, Phase.generate), suppress_health_check=list(HealthCheck))
 @given(course=courses())
 def test_a_stream_ends_otherwise_than_a_dict(spark: SparkSession, soft: bool, course: Course) -> None:
     """Keys and values are those of the stream read in one go; of deleted rows nothing, or their last values and the mark."""

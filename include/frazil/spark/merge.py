@@ -46,7 +46,7 @@ def merge_rows(spark: SparkSession, target: Target, merge: Merge, staged: DataFr
         Terminal: Changes of a key are of two partitions, and nothing but their offsets orders them; or one has no key.
     """
     staged = _placed(staged)
-    staged = truncated(spark, target, merge, staged)
+    staged, truncates = truncated(spark, target, merge, staged)
     changes = _last_changes(staged.where(f"{quoted(OP)} <> {text(TRUNCATE)}"), target, merge).persist()
     try:
         bounds = _checked(changes, target, merge)
@@ -55,6 +55,8 @@ def merge_rows(spark: SparkSession, target: Target, merge: Merge, staged: DataFr
             spark.sql(_statement(target, merge, staged.columns, bounds)).collect()
     finally:
         changes.unpersist()
+    for statement in truncates:
+        spark.sql(statement).collect()
 
 
 def _placed(staged: DataFrame) -> DataFrame:

@@ -18,21 +18,28 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
 
-def truncated(spark: SparkSession, target: Target, merge: Merge, staged: DataFrame) -> DataFrame:
-    """Carry out the truncates among staged changes: in the table at once, among the changes by deletes that follow them.
+def truncated(
+    spark: SparkSession, target: Target, merge: Merge, staged: DataFrame
+) -> tuple[DataFrame, tuple[str, ...]]:
+    """Carry out the truncates among staged changes.
 
     A truncate concerns rows of its own topic, whichever partition they are of; without a column to order by, it must have
     the topic's only one.
 
+    Returns:
+        The changes, with deletes behind those that a truncate follows; and statements for the rows of the table. They come
+        after the merge, which must find rows as their last changes left them.
+
     Raises:
         Terminal: Nobody can tell what is older.
     """
+    statements = []
     for end in _truncates(staged, merge):
         if merge.order_by is None:
             _refuse_other_partitions(spark, target, merge, staged, end)
         staged = _ended(staged, merge, end)
-        spark.sql(_emptied(target, merge, end)).collect()
-    return staged
+        statements.append(_emptied(target, merge, end))
+    return staged, tuple(statements)
 
 
 def _truncates(staged: DataFrame, merge: Merge) -> list[Row]:
