@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from frazil.batch.facts import Counts, Fit, Range, StagedFile, TableCounts
 from frazil.batch.letter_topic import LetterTopic
+from frazil.batch.merge import Merge
 from frazil.batch.position import BatchMark, Position
 from frazil.batch.removal import Removal, RemovedRange
 from frazil.batch.unknown import UnknownFields
@@ -24,15 +25,17 @@ Kind = Literal["start", "ingest", "replay", "dead_letters", "reset", "rewind", "
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What an engine does with the rows of a part's files, because PyIceberg can't write the table.
+    """What an engine does with the rows of a part's files, because PyIceberg can't.
 
     Attributes:
-        kind: `insert` adds them.
+        kind: `insert` adds them, `merge` changes the rows of their keys.
         variants: Columns whose JSON texts become variants.
+        merge: How they change rows.
     """
 
-    kind: Literal["insert"] = "insert"
+    kind: Literal["insert", "merge"] = "insert"
     variants: tuple[str, ...] = ()
+    merge: Merge | None = None
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> Operation:
@@ -41,9 +44,10 @@ class Operation:
         Raises:
             Terminal: A newer Frazil knows this operation.
         """
-        if body["kind"] != "insert":
+        if body["kind"] not in ("insert", "merge"):
             raise Terminal(f"a manifest asks for operation {body['kind']!r}, which this Frazil does not know")
-        return cls(body["kind"], tuple(body["variants"]))
+        merge = Merge.from_body(body["merge"]) if body["kind"] == "merge" else None
+        return cls(body["kind"], tuple(body["variants"]), merge)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, NullOrder, SortDirection, SortField, SortOrder
-from pyiceberg.transforms import Transform, parse_transform
+from pyiceberg.transforms import IdentityTransform, Transform, parse_transform
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -169,6 +170,12 @@ def check_layout(destination: model.Destination) -> None:
 
 def _transform(field: model.PartitionField | model.SortField) -> Transform[Any, Any]:
     return parse_transform(field.transform if field.size is None else f"{field.transform}[{field.size}]")
+
+
+def identity_columns(metadata: TableMetadata) -> tuple[str, ...]:
+    """Columns whose values are partition values as they are."""
+    fields = (field for field in metadata.spec().fields if isinstance(field.transform, IdentityTransform))
+    return tuple(filter(None, (metadata.schema().find_column_name(field.source_id) for field in fields)))
 
 
 def check_destination(table: Table, destination: model.Destination) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Write = Literal["append", "upsert", "cdc"]
 
-DELETED: Final = "_deleted"
+DELETED: Final = "_frazil_deleted"
 """Column of a table with soft deletes: whether the row was deleted."""
 
 FACTS: Final = "_cdc"

@@ -154,8 +154,13 @@ class Destination(TableColumns):
 
     @property
     def by_engine(self) -> bool:
-        """Whether only an engine can write the table: its format version is 3, or its files are no Parquet."""
-        return self.format_version == "3" or self.file_format != "parquet"
+        """Whether only an engine can write the table: rows are merged into it, its format version is 3, or it is no Parquet."""
+        return self.is_merged or self.format_version == "3" or self.file_format != "parquet"
+
+    @property
+    def forgets_deletes(self) -> bool:
+        """Whether nothing is left of a deleted row, so that a change from before its deletion would bring it back."""
+        return self.write == "cdc" and self.deletes == "hard"
 
     @model_validator(mode="after")
     def _version_fits(self) -> Destination:
@@ -174,7 +179,8 @@ class Destination(TableColumns):
         ]
         if self.by_engine and unwritable:
             raise ValueError(
-                f"columns.{unwritable[0]}: Spark has no such type, and only Spark writes tables of format version 3, or of ORC"
+                f"columns.{unwritable[0]}: Spark has no such type, and only Spark writes tables of format version 3, or of ORC,"
+                " and those that rows are merged into"
             )
         return self
 

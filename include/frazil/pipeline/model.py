@@ -124,7 +124,7 @@ class Pipeline(Model):
 
     @model_validator(mode="after")
     def _has_an_engine(self) -> Pipeline:
-        tables = [of.table for of in self.destinations if of.by_engine]
+        tables = [of.table for of in self.destinations if of.by_engine and not of.is_merged]
         if tables and self.engine == "inline":
             raise ValueError(
                 f"engine: inline can't write {', '.join(tables)}, of format version 3 (which columns of type variant need) or in"

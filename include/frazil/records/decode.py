@@ -8,8 +8,10 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.batch.changes import OP
 from frazil.errors import Terminal
 from frazil.records.block import Block, in_order
+from frazil.records.changes.staged import merge_columns
 from frazil.records.dead import DeadCode, Reason, dead_letters
 from frazil.records.formats.catalogue import JSON, FormatSpec, open_format
 from frazil.records.halves import Half, HalfName
@@ -66,7 +68,7 @@ class Decoder:
         for reason, places in left_out.items():
             filtered[reason] = pa.concat_arrays([filtered.get(reason, _positions([])), _positions(places)])
         origins = at(records.select(_ORIGIN), block.positions)
-        rows = with_kafka_columns(self._spec, self._batch_number, block.rows, origins)
+        rows = with_kafka_columns(self._spec, self._batch_number, block, origins)
         letters = dead_letters(at(records, _positions(dead)), list(dead.values()))
         once = distinct(block.positions)
         written = origins if once is block.positions else records.take(once)
@@ -105,15 +107,16 @@ def screened(spec: RecordSpec, values: pa.BinaryArray) -> tuple[pa.Int64Array, D
     return pa.arange(0, len(values)) if present is None else _where(present), dead, filtered
 
 
-def with_kafka_columns(
-    spec: RecordSpec, batch_number: int, rows: pa.RecordBatch, records: pa.RecordBatch
-) -> pa.RecordBatch:
-    """Return rows with where each came from, from its record, and the batch that lands it."""
-    if spec.kafka_columns is None:
-        return rows
-    added = [records.column(name) for name in _ORIGIN]
-    batch = pa.repeat(pa.scalar(batch_number, pa.int64()), len(records))
-    return pa.RecordBatch.from_arrays([*rows.columns, *added, batch], schema=spec.row_schema)
+def with_kafka_columns(spec: RecordSpec, batch_number: int, block: Block, records: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows with where each came from, from its record, the batch that lands it, and what merging needs."""
+    names = [name for name in block.rows.schema.names if name != OP]
+    columns = [block.rows.column(name) for name in names]
+    if spec.kafka_columns is not None:
+        columns += [records.column(name) for name in _ORIGIN]
+        columns.append(pa.repeat(pa.scalar(batch_number, pa.int64()), len(records)))
+    if spec.merge is not None:
+        columns += merge_columns(spec.merge, block.rows, block.positions)
+    return pa.RecordBatch.from_arrays(columns, schema=spec.row_schema)
 
 
 class _Direct:

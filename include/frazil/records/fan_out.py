@@ -73,12 +73,16 @@ class _Shared:
 
 @dataclass
 class _Found:
-    """What became of a batch so far: blocks per table, dead records as a whole and per table, records routed to each."""
+    """What became of a batch so far: blocks per table, dead records as a whole and per table, records routed to each.
+
+    `left_out` are, per table, those that were routed to it and tell of no row, as far as one of their rows goes.
+    """
 
     blocks: list[list[Block]]
     whole: dict[int, Reason]
     dead: list[dict[int, Reason]]
     routed: list[set[int]]
+    left_out: list[set[int]]
     unrouted: set[int] = field(default_factory=set)
 
 
@@ -128,7 +132,11 @@ class FanOut:
             filtered[reason] = pa.concat_arrays([filtered.get(reason, _NOWHERE), pa.array(places, pa.int64())])
         count = len(self._tables)
         found = _Found(
-            [[] for _ in range(count)], whole | dead, [{} for _ in range(count)], [set() for _ in range(count)]
+            [[] for _ in range(count)],
+            whole | dead,
+            [{} for _ in range(count)],
+            [set() for _ in range(count)],
+            [set() for _ in range(count)],
         )
         routed = [self._routed(records, sheet, found, only) for sheet in sheets]
         for sheet, where in zip(sheets, routed, strict=True):
@@ -195,18 +203,28 @@ class FanOut:
     def _told(self, records: pa.RecordBatch, found: _Found, filtered: Filtered) -> FannedOut:
         rows, tables = {}, {}
         places = records.select(_PLACE)
-        written: set[int] = set()
+        written, without_row = set[int](), set[int]()
         for number, (table, spec) in enumerate(zip(self._tables, self._specs, strict=True)):
-            block = without(in_order(found.blocks[number], spec.columns), found.dead[number])
-            rows[table] = with_kafka_columns(spec, self._number, block.rows, places.take(block.positions))
+            block = without(in_order(found.blocks[number], spec.block_schema), found.dead[number])
+            rows[table] = with_kafka_columns(spec, self._number, block, places.take(block.positions))
             here = set(block.positions.to_pylist())
-            dead = len(found.dead[number])
-            tables[table] = TableCounts(len(found.routed[number]), len(here), dead, block.rows.num_rows)
+            dead = found.dead[number].keys()
+            nothing = found.left_out[number] - here - dead
+            routed = len(found.routed[number] - nothing)
+            tables[table] = TableCounts(routed, len(here), len(dead), block.rows.num_rows)
             written |= here
+            without_row |= nothing
         letters = sorted(_letters(found), key=lambda of: (of.position, -1 if of.table is None else of.table))
         first = {of.position: of for of in reversed(letters)}
         dead_positions = sorted(first)
-        filtered[FilterReason.ROUTE] = pa.array(sorted(found.unrouted - written - first.keys()), pa.int64())
+        without_row -= written | first.keys()
+        if without_row:
+            transformed = filtered.get(FilterReason.TRANSFORM, _NOWHERE)
+            filtered[FilterReason.TRANSFORM] = pa.concat_arrays(
+                [transformed, pa.array(sorted(without_row), pa.int64())]
+            )
+        elsewhere = found.unrouted - written - first.keys() - without_row
+        filtered[FilterReason.ROUTE] = pa.array(sorted(elsewhere), pa.int64())
         counts = count_outcomes(
             records,
             records.take(pa.array(sorted(written - first.keys()), pa.int64())),
@@ -220,13 +238,15 @@ class FanOut:
 
 def _share(sheet: Sheet, table: int, rows: pa.Int64Array, shared: _Shared, found: _Found) -> None:
     """Give a table its rows of what was fitted for all tables of its columns."""
-    positions = sheet.positions.take(rows)
-    found.routed[table].update(positions.to_pylist())
-    at = pc.index_in(rows, value_set=shared.kept)
-    found.blocks[table].append(Block(shared.rows.take(at.drop_null()), positions.filter(at.is_valid())))
-    bad = at.is_null()
-    for row, position in zip(rows.filter(bad).to_pylist(), positions.filter(bad).to_pylist(), strict=True):
-        found.dead[table].setdefault(position, shared.dead[row])
+    found.routed[table].update(sheet.positions.take(rows).to_pylist())
+    mine = pc.is_in(shared.kept, value_set=rows)
+    found.blocks[table].append(Block(shared.rows.filter(mine), sheet.positions.take(shared.kept.filter(mine))))
+    others = rows.filter(pc.invert(pc.is_in(rows, value_set=shared.kept)))
+    for row, position in zip(others.to_pylist(), sheet.positions.take(others).to_pylist(), strict=True):
+        if row in shared.dead:
+            found.dead[table].setdefault(position, shared.dead[row])
+        else:
+            found.left_out[table].add(position)
 
 
 def _union(parts: list[pa.Int64Array]) -> pa.Int64Array:

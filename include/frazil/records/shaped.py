@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.records.block import Block, in_order, without
+from frazil.records.changes.fit import ChangeFitter
 from frazil.records.dead import DeadCode, Reason
 from frazil.records.fit.fitter import Fitted, Fitter
 from frazil.records.fit.nested import unknown
@@ -51,7 +52,8 @@ class ShapedDecoder:
         self._keys: Final = keys
         self._key_columns: Final = key_columns
         self._transforms: Final[Sequence[Transform]] = spec.transforms
-        self._schema: Final = spec.columns
+        self._schema: Final = spec.block_schema
+        self._changes: Final = ChangeFitter(spec) if spec.tells_changes else None
         self._refuses_unknown: Final = spec.unknown_fields == "fail"
         self._filters_nulls: Final = spec.tombstone == "filter"
         of_value = spec.of_value
@@ -86,9 +88,14 @@ class ShapedDecoder:
         else:
             frames, filtered = self._frames(records, read)
             blocks = [self._block(frame.value, frame.positions, frame.key, read.dead) for frame in frames]
-        # Of an exploded record no row may land if one of them can't.
-        whole = without(in_order(blocks, self._schema), read.dead if self._transforms else {})
-        ignored = UnknownAt.together([*(block.unknown for block in blocks), read.decoded.unknown])
+        # Of a record of several rows none may land if one of them can't.
+        is_several = self._transforms or self._changes is not None
+        whole = without(in_order(blocks, self._schema), read.dead if is_several else {})
+        if self._changes is not None:
+            filtered += _neither(present, whole.positions, {*read.dead, *read.nulls, *filtered})
+        # Of changes the fields of rows count, not those of their envelope.
+        outer = [] if self._changes is not None else [read.decoded.unknown]
+        ignored = UnknownAt.together([*(block.unknown for block in blocks), *outer])
         return Block(whole.rows, whole.positions, ignored), read.dead, read.left_out(filtered)
 
     def frames(self, records: pa.RecordBatch, present: pa.Int64Array) -> tuple[list[Frame], Dead, LeftOut, UnknownAt]:
@@ -131,6 +138,8 @@ class ShapedDecoder:
         return self._fitted(frame.value, frame.key, len(frame))
 
     def _fitted(self, value: pa.RecordBatch, key: pa.RecordBatch | None, size: int) -> Fitted:
+        if self._changes is not None:
+            return self._changes.fit(value, key)
         fitted = self._fitter.fit(value)
         return fitted if self._key_columns is None else self._key_columns.beside(fitted, key, size)
 
@@ -156,7 +165,8 @@ class ShapedDecoder:
         return problems[0] if problems and all(problems) else []
 
     def _problems_of(self, frame: Frame) -> list[str]:
-        found = self._fitter.check(frame.value.schema)
+        shown = frame.value.schema
+        found = self._fitter.check(shown) if self._changes is None else self._changes.check(shown)
         return found + self._key_problems(None if frame.key is None else frame.key.schema)
 
     def _key_problems(self, key_shape: pa.Schema | None) -> list[str]:
@@ -166,11 +176,17 @@ class ShapedDecoder:
         """Fit rows to the columns; `positions` are those of their records."""
         fitted = self._fitted(value, key, len(positions))
         ignored = fitted.ignored.among(positions)
-        if not fitted.dead:
+        if not fitted.dead and self._changes is None:
             return Block(fitted.rows, positions, ignored)
         failed = {positions[row].as_py(): reason for row, reason in reversed(fitted.dead.items())}
         dead |= failed | dead  # the first reason of a record stays
         return Block(fitted.rows, positions.take(fitted.kept), ignored)
+
+
+def _neither(present: pa.Int64Array, written: pa.Int64Array, others: set[int]) -> list[int]:
+    """Positions of records that tell of no row, such as DDL: they are neither written nor anything else."""
+    rest = present.filter(pc.invert(pc.is_in(present, value_set=written)))
+    return [place for place in rest.to_pylist() if place not in others]
 
 
 @dataclass(frozen=True, slots=True)

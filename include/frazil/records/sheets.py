@@ -51,7 +51,9 @@ class Sheets:
         self._path: Final = path
         self._fold: Final = specs[0].field_names == "case_insensitive"
         self._shaped: Final = (
-            [shaped_decoder(spec, blocks=blocks) for spec in kinds] if specs[0].is_shaped or specs[0].key else []
+            [shaped_decoder(spec, blocks=blocks) for spec in kinds]
+            if any(spec.is_shaped for spec in kinds) or specs[0].key
+            else []
         )
         self._json: Final = [] if self._shaped else [JsonValues(spec, blocks=blocks) for spec in kinds]
         self._deciding: Final = (

@@ -9,7 +9,9 @@ from typing import Final, Literal, TypeVar
 
 import pyarrow as pa
 
+from frazil.batch.changes import OP
 from frazil.errors import Terminal
+from frazil.records.changes.spec import OP_FIELD, MergeSpec
 from frazil.records.formats.catalogue import JSON, FormatSpec
 from frazil.records.frame import Transform
 from frazil.records.kafka import TIMESTAMP
@@ -128,6 +130,7 @@ class RecordSpec:
         tombstone: What a null value becomes: a counted filter or a dead letter.
         empty_value: What a value of 0 bytes becomes.
         kafka_columns: Names of the added columns, or None to add none.
+        merge: How rows are merged into the table; None: they are added to it.
 
     Raises:
         Terminal: no columns, names that repeat, options for a column that isn't declared or of another type, or no column
@@ -154,6 +157,7 @@ class RecordSpec:
     tombstone: Literal["filter", "dead_letter"] = "filter"
     empty_value: Literal["dead_letter", "filter"] = "dead_letter"
     kafka_columns: KafkaColumns | None = field(default_factory=KafkaColumns)
+    merge: MergeSpec | None = None
 
     def __post_init__(self) -> None:
         if not self.columns.names:
@@ -218,6 +222,7 @@ class RecordSpec:
             sources=self._but_keys(self.sources),
             units=self._but_keys(self.units),
             local_times=self._but_keys(self.local_times),
+            merge=None,
         )
 
     def _but_keys(self, options: Mapping[str, T]) -> dict[str, T]:
@@ -226,7 +231,12 @@ class RecordSpec:
     @property
     def is_shaped(self) -> bool:
         """Whether values bring their own columns, which then become the ones that are wanted."""
-        return bool(self.transforms) or self.format.name != JSON
+        return bool(self.transforms) or self.format.name != JSON or self.tells_changes
+
+    @property
+    def tells_changes(self) -> bool:
+        """Whether values tell of changes of rows, rather than being rows."""
+        return self.merge is not None and self.merge.changes is not None
 
     @property
     def fold(self) -> Literal["last", "dead_letter"] | None:
@@ -244,10 +254,19 @@ class RecordSpec:
         return self.rescued_column if self.unknown_fields == "rescue" else None
 
     @property
+    def block_schema(self) -> pa.Schema:
+        """The schema of decoded rows: the declared columns, and what happens to the row, if values tell of changes."""
+        if not self.tells_changes:
+            return self.columns
+        # A deleted row has its key; what else is required is asked of the others before.
+        return pa.schema([*(column.with_nullable(nullable=True) for column in self.columns), OP_FIELD])
+
+    @property
     def row_schema(self) -> pa.Schema:
-        """The schema of the rows: declared columns, then the added ones."""
+        """The schema of the rows: declared columns, then the added ones, then what merging needs."""
         added = self.kafka_columns.fields if self.kafka_columns else []
-        return pa.schema([*self.columns, *added])
+        declared = [of for of in self.block_schema if of.name != OP]
+        return pa.schema([*declared, *added, *(self.merge.fields if self.merge else ())])
 
     @property
     def column_specs(self) -> tuple[ColumnSpec, ...]:

@@ -58,7 +58,7 @@ def refuse_other_closing(pipeline: Pipeline, closing: str) -> None:
     if closing in pipeline.tables and pipeline.destination(closing).by_engine:
         raise Terminal(
             f"pipeline {pipeline.name} keeps its position in table {closing}, and the pipeline file now declares it as one that"
-            " only Spark can write (format version 3, or no Parquet)",
+            " only Spark can write (write: upsert or cdc, format version 3, or no Parquet)",
             next_step=f"declare {closing} as it was, or give the pipeline a new name and another table",
         )
     if closing not in (*pipeline.tables, pipeline.ledger_table):

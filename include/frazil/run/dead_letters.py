@@ -33,10 +33,10 @@ from frazil.run.manifests import LETTER_COLUMNS, Batch
 from frazil.run.open_letters import find_open
 from frazil.run.publish import publish
 from frazil.run.record_spec import record_specs, route_of
-from frazil.run.replay import refuse_without_coordinates
+from frazil.run.replay import refuse_forgotten_deletes, refuse_without_coordinates
 from frazil.run.scope import Scope
 from frazil.run.settled import settled
-from frazil.run.staging import columns_of, discard
+from frazil.run.staging import columns_of, discard, row_targets
 from frazil.run.standing import Standing
 from frazil.run.tables import Tables
 
@@ -109,6 +109,7 @@ def bring_home(scope: Scope, choice: LetterChoice, request: RunRequest, *, dry_r
         Retryable: Other batches were decided each time, or a part is not available now.
     """
     refuse_without_coordinates(scope)
+    refuse_forgotten_deletes(scope, "the dead letters of pipeline {} can't come home")
     whole, tried = BroughtHome(dead_codes={}), frozenset[OpenLetter]()
     while True:
         letters, found = _once(scope, choice, request, tried, dry_run=dry_run)
@@ -205,7 +206,7 @@ class _Landed:
 
 def _staged(work: _Work, n: int) -> tuple[Staged, _Landed, BroughtHome, int]:
     pipeline, tables = work.scope.pipeline, work.tables
-    rows = TableWriters({name: staging_table(name, table) for name, table in tables.destinations.items()})
+    rows = TableWriters(row_targets(pipeline, tables))
     letters = DataFileWriter(staging_table(pipeline.dead_letters_table, tables.dead_letters))
     decoder, landed, told = _decoder(work, n), _Landed(), BroughtHome(dead_codes={})
     counts: dict[TopicPartition, Counts] = {}

@@ -10,6 +10,7 @@ from frazil import __version__
 from frazil.batch.facts import Fit, Range, Staged
 from frazil.batch.letter_topic import LetterTopic
 from frazil.batch.manifest import Kind, Manifest, Operation, TablePart
+from frazil.batch.merge import Merge
 from frazil.batch.position import BatchMark, Position
 from frazil.batch.removal import Coordinates, Removal, RemovedRange, at_or_beyond, farthest
 from frazil.crash_points import CrashPoint, reached
@@ -232,14 +233,23 @@ def _row_part(
 ) -> TablePart:
     files = batch.staged.files.get(name, ())
     removed = row_removal(scope.pipeline, name, (*batch.removed, *batch.removed_from.get(name, ()), *again))
-    operation, lake = operation_of(scope.pipeline.destination(name)), scope.lake
+    operation, lake = operation_of(scope.pipeline.destination(name), batch.position), scope.lake
     place = lake.catalog_of(name).name, lake.branch_of(name)
     return TablePart(name, "destination", fit, after, files, removed, operation, *place)
 
 
-def operation_of(destination: Destination) -> Operation | None:
+def operation_of(destination: Destination, position: Position) -> Operation | None:
     """What an engine does with staged rows of a destination; None where PyIceberg commits their files."""
-    return Operation(variants=destination.variants) if destination.by_engine else None
+    if not destination.by_engine:
+        return None
+    columns, names = row_columns(destination), destination.kafka_columns
+    if not destination.is_merged or columns is None or not names:
+        return Operation(variants=destination.variants)
+    since = {name: at.since for name, at in position.topics.items() if at.since}
+    merge = Merge(
+        destination.identifier, columns, names.timestamp, destination.order_by, destination.deleted_column, since
+    )
+    return Operation("merge", destination.variants, merge)
 
 
 def _left(scope: Scope, now: Standing) -> tuple[str, ...]:
@@ -260,10 +270,12 @@ def _check_removals(scope: Scope, manifest: Manifest) -> None:
 def row_removal(pipeline: Pipeline, table: str, removed: tuple[RemovedRange, ...]) -> Removal | None:
     """Rows that go from a destination; None if there are none to go.
 
+    Of a merged one none do: its rows are what their last changes made of them, and changes that come again find them.
+
     Raises:
         Terminal: It does not say where its rows came from.
     """
-    if not removed:
+    if not removed or pipeline.destination(table).is_merged:
         return None
     columns = row_columns(pipeline.destination(table))
     if columns is None:

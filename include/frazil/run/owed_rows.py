@@ -15,7 +15,6 @@ from frazil.batch.removal import RemovedRange, landed_after, replaced
 from frazil.batch.settle import Landing, Owed, owed, part_gone
 from frazil.iceberg.ledger import read_ledger
 from frazil.iceberg.letters import open_letters
-from frazil.iceberg.table import staging_table
 from frazil.iceberg.table_writers import writer_of
 from frazil.kafka.observe import observe
 from frazil.kafka.read import read_range
@@ -25,7 +24,7 @@ from frazil.run.owed import Debt, Row, batches_of, ranges_read, removed_by, topi
 from frazil.run.record_spec import record_specs, route_of
 from frazil.run.restage import Restaged
 from frazil.run.scope import Scope
-from frazil.run.staging import columns_of
+from frazil.run.staging import columns_of, row_targets
 from frazil.run.standing import Standing
 from frazil.run.tables import Tables
 from frazil.run.unfinished import Unfinished
@@ -110,7 +109,7 @@ def restage_rows(scope: Scope, tables: Tables, table: str, batches: tuple[Owed, 
     """
     name = scope.pipeline.dead_letters_table
     dead = {of.place for of in open_letters(tables.dead_letters, name, ()) if of.destination in (None, table)}
-    writer = writer_of(staging_table(table, tables.destinations[table]))
+    writer = writer_of(row_targets(scope.pipeline, tables)[table])
     found, missing, problems = {}, {}, []
     for of in batches:
         found[of.n] = without = 0

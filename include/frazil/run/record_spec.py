@@ -27,6 +27,7 @@ from frazil.records.spec import KafkaColumns, RecordSpec
 from frazil.records.transforms.catalogue import predicate, transform
 from frazil.records.transforms.conditions import WithKey
 from frazil.records.transforms.lacks import lacks
+from frazil.run.change_spec import change_fields, merge_columns, merge_spec
 
 Schemas = Mapping[str, SchemaSource]
 """Schema Registries by the names that pipeline files call them."""
@@ -48,6 +49,8 @@ def record_specs(
     specs = {of.table: record_spec(pipeline, columns[of.table], schemas, of) for of in pipeline.destinations}
     is_fitted = any(spec.fields is not None for spec in specs.values())
     is_shared = len(specs) > 1 or pipeline.route is not None
+    if (fields := change_fields(pipeline, specs)) is not None:
+        return {table: replace(spec, fields=fields) for table, spec in specs.items()}
     if is_fitted or (is_shared and pipeline.key is not None and pipeline.value.format == JSON):
         fields = _fields(pipeline.value, _all_columns({of: spec.of_value.columns for of, spec in specs.items()}))
         _refuse_paths(pipeline, specs)
@@ -120,13 +123,15 @@ def record_spec(
     """
     to = destination or pipeline.destinations[0]
     value, key, declared = pipeline.value, pipeline.key, to.columns
+    columns = merge_columns(to, columns)
     of_key = frozenset(name for name, column in declared.items() if column.of == "key")
     of_value = pa.schema([column for column in columns if column.name not in of_key])
     names = to.kafka_columns
+    is_shaped = bool(pipeline.transforms) or to.changes is not None
     return RecordSpec(
         columns=columns,
         format=_format(value, schemas or {}),
-        fields=_fields(value, of_value) if pipeline.transforms and value.format == JSON else None,
+        fields=_fields(value, of_value) if is_shaped and value.format == JSON else None,
         key=None if key is None else _format(key, schemas or {}),
         key_fields=_fields(key, of_value) if key is not None and key.format == JSON else None,
         of_key=of_key,
@@ -144,6 +149,7 @@ def record_spec(
         tombstone=value.null_value,
         empty_value=value.empty_value,
         kafka_columns=KafkaColumns(**names.model_dump()) if names else None,
+        merge=merge_spec(to),
     )
 
 
@@ -221,7 +227,7 @@ def _attempts(pipeline: Pipeline) -> Iterator[tuple[str, Callable[[], Iterable[s
         yield f"destinations.{number}.columns", partial(decoder.problems, shape, key_shape)
         for what, known in (("value", shape if spec.format.name != JSON else None), ("key", key_shape)):
             # What transforms make may depend on the values; and JSON values without them have whatever they have.
-            if known is not None and not spec.transforms:
+            if known is not None and not spec.transforms and not (what == "value" and spec.tells_changes):
                 yield f"destinations.{number}.columns", partial(_unfilled, spec, what, known.names)
 
 

@@ -42,6 +42,7 @@ def replay(run: Ingestion) -> int:
     """
     scope, plan = run.scope, run.plan
     refuse_without_coordinates(scope)
+    refuse_forgotten_deletes(scope)
     refuse_compacted(scope, {r.topic for r in plan.ranges})
     refusal: Refused | None = None
     for _ in range(ATTEMPTS):
@@ -74,6 +75,22 @@ def refuse_without_coordinates(scope: Scope) -> None:
             f"pipeline {scope.pipeline.name} can't be replayed: {', '.join(without)} has no Kafka"
             " columns (kafka_columns: false), so nobody knows which rows the range landed before",
             next_step="land the topic into a new table with Kafka columns, with a pipeline of its own",
+        )
+
+
+def refuse_forgotten_deletes(scope: Scope, what: str = "pipeline {} can't be replayed") -> None:
+    """Refuse to bring old changes to tables that keep nothing of deleted rows: the changes would bring them back.
+
+    Raises:
+        Terminal: One keeps nothing.
+    """
+    forgetful = [of.table for of in scope.pipeline.destinations if of.forgets_deletes]
+    if forgetful:
+        raise Terminal(
+            f"{what.format(scope.pipeline.name)}: {', '.join(forgetful)} keeps nothing of deleted rows (deletes: hard), so"
+            " an old change of a row that was deleted since would bring it back",
+            next_step="a table with deletes: soft takes old changes; this one gets them right only if all that came later"
+            f" comes again, too: frazil reset {scope.pipeline.name} --to … --reason …",
         )
 
 

@@ -17,16 +17,16 @@ from frazil.errors import Retryable, Terminal
 from frazil.iceberg.data_files import DataFileWriter
 from frazil.iceberg.landed import offsets_of_batch
 from frazil.iceberg.ledger import read_ledger
-from frazil.iceberg.schema import arrow_columns
 from frazil.iceberg.table import staging_table
 from frazil.kafka.read import read_range
 from frazil.records.dead import DeadCode, Reason, dead_letters
 from frazil.records.decode import Decoder
 from frazil.records.redaction import Payload, redacted
 from frazil.run.manifests import row_columns
-from frazil.run.record_spec import record_spec
+from frazil.run.record_spec import record_specs
 from frazil.run.scope import Scope
 from frazil.run.stage import numbered
+from frazil.run.staging import columns_of
 from frazil.run.standing import standing
 from frazil.run.tables import Tables
 from frazil.run.unfinished import unfinished
@@ -141,20 +141,21 @@ def _require_same(scope: Scope, of: Owed, counted: int, written: int) -> None:
 def _without_rows(scope: Scope, tables: Tables, of: Owed) -> Iterator[_Split]:
     """The batch's records without a row, a part at a time: bad ones as letters, and the good ones."""
     destination = scope.pipeline.destinations[0]
-    columns = row_columns(destination)
+    # Rows of a merged table don't tell which records had one: theirs are of the last change.
+    columns = None if destination.is_merged else row_columns(destination)
     landed = (
         offsets_of_batch(tables.destinations[destination.table], destination.table, columns, of.n) if columns else {}
     )
     # What the batch did with records without a value is told by its counts, not by the present pipeline file.
     spec = replace(
-        record_spec(scope.pipeline, arrow_columns(tables.destinations[destination.table], destination), scope.schemas),
+        record_specs(scope.pipeline, columns_of(scope.pipeline, tables), scope.schemas)[destination.table],
         tombstone="filter" if of.filtered else "dead_letter",
         kafka_columns=None,
     )
     decoder = Decoder(spec, of.n)
     for records in _records(scope, of, landed):
         dead = decoder.decode(records).dead
-        # Without Kafka columns every good record has its row, somewhere.
+        # Then every good record has its row, somewhere.
         yield dead, records.slice(0, 0) if columns is None else _good(records, dead)
 
 

@@ -12,6 +12,7 @@ from frazil.batch.facts import Range, Staged
 from frazil.batch.plan import RunPlan
 from frazil.crash_points import CrashPoint, reached
 from frazil.errors import FrazilError
+from frazil.iceberg.data_files import StagingTable
 from frazil.iceberg.schema import arrow_columns
 from frazil.iceberg.table import delete_files, staging_table
 from frazil.pipeline.model import Pipeline
@@ -106,13 +107,21 @@ def stage_order(scope: Scope, tables: Tables, n: int, ranges: tuple[Range, ...])
         ranges=ranges,
         records_per_task=pipeline.limits.records_per_task,
         specs=record_specs(pipeline, columns_of(pipeline, tables), scope.schemas),
-        destinations={name: staging_table(name, table) for name, table in tables.destinations.items()},
+        destinations=row_targets(pipeline, tables),
         dead_letters=staging_table(pipeline.dead_letters_table, tables.dead_letters),
         payload=pipeline.dead_letters.payload,
         names_letters=pipeline.dead_letters.log,
         route=route_of(pipeline),
         tolerance=tolerance_of(pipeline),
     )
+
+
+def row_targets(pipeline: Pipeline, tables: Tables) -> dict[str, StagingTable]:
+    """Destination -> what a task needs to write its rows."""
+    return {
+        name: staging_table(name, table, by_engine=pipeline.destination(name).by_engine)
+        for name, table in tables.destinations.items()
+    }
 
 
 def columns_of(pipeline: Pipeline, tables: Tables) -> dict[str, pa.Schema]:

@@ -173,7 +173,9 @@ def _make_destination(lake: Lake, destination: Destination) -> Table:
     spec = declared_spec(destination, schema)
     layout = {} if spec.is_unpartitioned() else PARTITIONED_LAYOUT
     version = {"format-version": destination.format_version}
-    properties = TABLE_PROPERTIES | layout | version | destination.properties
+    modes = {f"write.{of}.mode": destination.merge for of in ("merge", "update", "delete")}
+    merged: dict[str, str] = {**modes} if destination.is_merged else {}
+    properties = TABLE_PROPERTIES | layout | version | merged | destination.properties
     return lake.create_table(destination.table, schema, spec, properties, declared_order(destination, schema))
 
 

@@ -69,8 +69,8 @@ def test_manifest_that_an_upgrade_found_unfinished_is_refused(manifest: Manifest
 def test_an_operation_of_a_newer_frazil_is_done_otherwise() -> None:
     """What an engine must do with a part and this Frazil does not know is refused, not left out."""
     body = json.loads(manifest())
-    body["followers"][0]["operation"] = {"kind": "merge", "variants": []}
-    with pytest.raises(Terminal, match="operation 'merge'"):
+    body["followers"][0]["operation"] = {"kind": "split", "variants": []}
+    with pytest.raises(Terminal, match="operation 'split'"):
         Manifest.from_json(json.dumps(body))
 
 

@@ -39,8 +39,13 @@ def pipeline(engine: str = "spark", **of: Any) -> Pipeline:
         ({"deletes": "soft"}, "deletes is for write: upsert and cdc"),
         ({"merge": "merge-on-read"}, "merge is for write: upsert and cdc"),
         (
-            {"write": "upsert", "identifier": ["id"], "deletes": "soft", "columns": COLUMNS | {"_deleted": "boolean"}},
-            "a column has the name _deleted",
+            {
+                "write": "upsert",
+                "identifier": ["id"],
+                "deletes": "soft",
+                "columns": COLUMNS | {"_frazil_deleted": "boolean"},
+            },
+            "a column has the name _frazil_deleted",
         ),
         (
             {
@@ -81,5 +86,5 @@ def test_soft_deletes_have_no_column() -> None:
     """A table whose deleted rows stay has a mark for them; the others have none."""
     merged = {"write": "cdc", "identifier": ["id"], "changes": DEBEZIUM}
     soft, hard = pipeline(**merged, deletes="soft"), pipeline(**merged)
-    assert declared_schema(soft.destinations[0]).column_names[-1] == "_deleted"
-    assert "_deleted" not in declared_schema(hard.destinations[0]).column_names
+    assert declared_schema(soft.destinations[0]).column_names[-1] == "_frazil_deleted"
+    assert "_frazil_deleted" not in declared_schema(hard.destinations[0]).column_names

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
+from frazil.batch.position import Position
 from frazil.errors import Terminal
 from frazil.pipeline.model import Pipeline
 from frazil.run.closing import closing_table, refuse_other_closing
@@ -34,7 +35,7 @@ def test_a_variant_reaches_the_decoder_unnamed() -> None:
     spec = record_spec(made, pa.schema([("doc", pa.string()), ("text", pa.string())]))
     assert spec.variants == {"doc"}
     assert spec.sources == {"doc": (), "text": ()}
-    operation = operation_of(made.destinations[0])
+    operation = operation_of(made.destinations[0], Position(1, 0, "c"))
     assert operation is not None
     assert operation.variants == ("doc",)
 
