@@ -19,12 +19,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What happens, the row as it is (of a deleted one: as it was), what is known of it before, and the facts."""
+    """What happens, the row as it is (of a deleted one: as it was), what is known of it before, the facts, and all images."""
 
     op: Op | None
     row: Row | None
     before: Row | None
     facts: Row
+    images: tuple[Row | None, ...] = ()
 
 
 def _debezium(body: Row, _changes: Changes) -> Iterator[Change]:
@@ -34,7 +35,7 @@ def _debezium(body: Row, _changes: Changes) -> Iterator[Change]:
     source = _object(body, "source") or {}
     facts = {"op": body["op"], "ts": _instant(body.get("ts_ms"), 1), "order": _log_place(source)}
     row = before if op == "delete" else None if after is None else _sent(after, before or {})
-    yield Change(op, row, before if op == "upsert" else None, facts)
+    yield Change(op, row, before if op == "upsert" else None, facts, (after, before))
 
 
 _UNAVAILABLE = "__debezium_unavailable_value"
@@ -71,12 +72,14 @@ def _padded(value: Any) -> str:
 
 def _dms(body: Row, _changes: Changes) -> Iterator[Change]:
     meta = _object(body, "metadata") or {}
+    _require_texts(meta, "operation", "record-type", "schema-name", "table-name", "timestamp")
     ops: dict[str, Op | None] = dict.fromkeys(("load", "insert", "update"), "upsert")
     ops |= {"delete": "delete", "truncate-table": "truncate"}
     is_control = meta.get("record-type") == "control" and meta.get("operation") not in ops
     op = None if is_control else _word(meta.get("operation"), ops)
     facts = {"op": meta.get("operation"), "ts": meta.get("timestamp"), "order": None}
-    yield Change(op, _object(body, "data"), _object(body, "before-image") if op == "upsert" else None, facts)
+    row, before = _object(body, "data"), _object(body, "before-image")
+    yield Change(op, row, before if op == "upsert" else None, facts, (row, before))
 
 
 def _maxwell(body: Row, _changes: Changes) -> Iterator[Change]:
@@ -88,25 +91,31 @@ def _maxwell(body: Row, _changes: Changes) -> Iterator[Change]:
     offset = body.get("xoffset")
     order = found and f"{found[1]}:{_padded(found[2])}:{'' if offset is None else _padded(offset)}"
     facts = {"op": body["type"], "ts": _instant(body.get("ts"), 1000), "order": order}
-    yield Change(op, _object(body, "data"), _object(body, "old") if op == "upsert" else None, facts)
+    row, before = _object(body, "data"), _object(body, "old")
+    yield Change(op, row, before if op == "upsert" else None, facts, (row, before))
 
 
 def _canal(body: Row, _changes: Changes) -> Iterator[Change]:
     ops: dict[str, Op | None] = {"INSERT": "upsert", "UPDATE": "upsert", "DELETE": "delete", "TRUNCATE": "truncate"}
+    _require_texts(body, "type", "database", "table")
     is_ddl = body.get("isDdl") is True and body.get("type") not in ops
     op = None if is_ddl else _word(body.get("type"), ops)
     facts = {"op": body.get("type"), "ts": _instant(body.get("es"), 1), "order": None}
+    rows, old = _list(body, "data"), _list(body, "old")
     if op in (None, "truncate"):
-        yield Change(op, None, None, facts)
+        yield Change(op, None, None, facts, (*rows, *old))
         return
-    rows, old = body.get("data"), body.get("old")
-    if not isinstance(rows, list) or not rows:
-        raise Unfit("a statement without rows")
-    if old is not None and (not isinstance(old, list) or len(old) != len(rows)):
-        raise Unfit("not as many rows before as after")
+    if not rows or (body.get("old") is not None and len(old) != len(rows)):
+        raise Unfit("a statement without rows, or not as many before as after")
     for row, before in zip(rows, old or [None] * len(rows), strict=True):
-        both = {"row": row, "before": before}
-        yield Change(op, _object(both, "row"), _object(both, "before") if op == "upsert" else None, facts)
+        yield Change(op, row, before if op == "upsert" else None, facts, (row, before))
+
+
+def _list(body: Row, name: str) -> list[Row | None]:
+    found = body.get(name)
+    if found is not None and not isinstance(found, list):
+        raise Unfit("rows that are no list")
+    return [_row(of) for of in found or ()]
 
 
 def _op_column(body: Row, changes: Changes) -> Iterator[Change]:
@@ -116,7 +125,7 @@ def _op_column(body: Row, changes: Changes) -> Iterator[Change]:
     before = None if changes.before is None else _row(_at(body, changes.before))
     gone = row if before is None else before
     facts = {"op": sent, "ts": None, "order": None}
-    yield Change(op, gone if op == "delete" else row, before if op == "upsert" else None, facts)
+    yield Change(op, gone if op == "delete" else row, before if op == "upsert" else None, facts, (row, before))
 
 
 def _envelope(body: Row, changes: Changes) -> Iterator[Change]:
@@ -124,7 +133,8 @@ def _envelope(body: Row, changes: Changes) -> Iterator[Change]:
     found = [name for name in words if body.get(name) is not None]
     if len(found) != 1:
         raise Unfit("not one row")
-    yield Change(words[found[0]], _object(body, found[0]), None, {"op": found[0], "ts": None, "order": None})
+    facts = {"op": found[0], "ts": None, "order": None}
+    yield Change(words[found[0]], body[found[0]], None, facts, tuple(_object(body, name) for name in words))
 
 
 READERS: Mapping[str, Callable[[Row, Changes], Iterator[Change]]] = {
@@ -151,6 +161,12 @@ def _word(sent: Any, ops: Mapping[str, Op | None]) -> Op | None:
     if type(sent) is not str or sent not in ops:
         raise Unfit("an unknown op")
     return ops[sent]
+
+
+def _require_texts(body: Row, *names: str) -> None:
+    """A number where a text must be makes the record unfit, also where it would not count."""
+    if any(isinstance(body.get(name), bool | Figure) for name in names):
+        raise Unfit("not a text")
 
 
 def _at(body: Row, path: str) -> Any:

@@ -86,7 +86,7 @@ class Teller:
         return Bad("another file")
 
     def _told(self, change: Change, changes: Changes) -> Iterator[Told]:
-        for image in (change.row, change.before):
+        for image in change.images:
             self._readable(image or {}, changes)
         if change.op == "truncate":
             if self._of.order_by is None:
