@@ -25,6 +25,8 @@ from frazil.verify.holes import holes
 from frazil.verify.kafka import PartitionReader, Source, TopicState
 from frazil.verify.lake import Tables, open_tables
 from frazil.verify.ledger import Position, unrecorded
+from frazil.verify.merged import LettersAlone, MergedCheck, MergedComparison
+from frazil.verify.model import Model
 from frazil.verify.outcomes import Outcomes
 from frazil.verify.reading import read_once
 from frazil.verify.result import Difference, Findings, PartitionResult, Verification
@@ -70,6 +72,7 @@ def verify(project: Project, pipeline: Pipeline, from_: str | None = None, to: s
         Retryable: Kafka, the catalog or the storage is not available now.
     """
     began = time.monotonic()
+    _refuse_bounds(pipeline, from_, to)
     source = Source(cluster := pipeline.source.cluster, _entry(project.settings.clusters, cluster, "clusters", project))
     checks = [_opened(project, pipeline, name, source) for name in pipeline.tables]
     _compared([check for check in checks if check.can_compare], source, (from_, to))
@@ -88,6 +91,17 @@ def verify(project: Project, pipeline: Pipeline, from_: str | None = None, to: s
         values_compared=unread is None,
         values_not_compared_because=unread,
     )
+
+
+def _refuse_bounds(pipeline: Pipeline, from_: str | None, to: str | None) -> None:
+    """A row that is merged is what all changes of its key made of it: some of them say nothing."""
+    merged = [of.table for of in pipeline.destinations if of.is_merged]
+    if merged and (from_ is not None or to is not None):
+        raise Terminal(
+            f"rows of {', '.join(merged)} are what all changes of their key made of them: a part of the topic can't be held"
+            " against them",
+            next_step=f"frazil verify {pipeline.name}, without --from and --to",
+        )
 
 
 def _opened(project: Project, pipeline: Pipeline, name: str, source: Source) -> _Check:
@@ -200,8 +214,12 @@ class _Check:
         rules = rules_of(self.pipeline, batches, self.tables.destination.name)
         declared = self.pipeline.destination(self.tables.destination.name).columns
         types = {name: declared[name].parsed for name in rules.columns}
-        outcomes = Outcomes(self.tables.destination, self.tables.letters, types, rules.older)
-        return _Work(self, states, covered, {key: asked.get(key, rest) for key in keys}, rules, outcomes, live)
+        is_merged = self.pipeline.destination(self.tables.destination.name).is_merged
+        kind = LettersAlone if is_merged else Outcomes
+        outcomes = kind(self.tables.destination, self.tables.letters, types, rules.older)
+        model = Model() if is_merged else None
+        asked_of = {key: asked.get(key, rest) for key in keys}
+        return _Work(self, states, covered, asked_of, rules, outcomes, live, model)
 
     def _count(self, live: Mapping[str, int]) -> None:
         batches = self.tables.batches
@@ -232,6 +250,7 @@ class _Work:
     rules: Rules
     outcomes: Outcomes
     live: Mapping[str, int]
+    model: Model | None = None
 
     def is_there(self, key: Key) -> bool:
         """Whether the topic has such a partition."""
@@ -259,14 +278,21 @@ class _Work:
             self._given_up.get(key, ()),
             self._holes.get(key, ()),
         )
-        return Comparison(subject, self.rules, self.outcomes, reader, self.check.findings)
+        parts = subject, self.rules, self.outcomes, reader, self.check.findings
+        return Comparison(*parts) if self.model is None else MergedComparison(*parts, model=self.model)
 
     def finish(self) -> None:
-        """Hold the totals against the ledger, once all partitions were compared."""
+        """Hold the totals against the ledger, and a model against its table, once all partitions were compared."""
         check, batches, asked = self.check, self.check.tables.batches, self.asked
+        if self.model is not None:
+            with closing(self.model) as model:
+                of, held = check.pipeline.destination(check.tables.destination.name), check.tables.destination
+                merged = MergedCheck(of, held, self.rules, self.rules.left_out.held, self.live, check.findings)
+                check.results[:] = merged.results(model, check.results)
         counted = {batch.n for batch in batches if self.rules.is_counted(batch.n)} - check.findings.batches
         check.findings.extend(self.rules.left_out.differences([*whole_batches(batches, self.live, asked)], counted))
-        tables = check.tables.destination.name, check.tables.letters.name
+        name = None if self.model is not None else check.tables.destination.name
+        tables = name, check.tables.letters.name
         check.findings.extend(
             total_differences(batches, tables, check.census.by_batch, self.live, asked, check.findings.batches)
         )

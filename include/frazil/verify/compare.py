@@ -215,13 +215,13 @@ class Comparison:
         elif (value := message.value()) is None:
             self._judge_tombstone(message, offset, outcome)
         elif isinstance(outcome.digest, tuple):
-            self._judge_cells(value, _micros(message), offset, outcome, outcome.digest)
+            self._judge_cells(value, micros(message), offset, outcome, outcome.digest)
         else:
             row = self.rules.row(value, self.subject.topic)
             if isinstance(row, Bad):
                 self._must_be_none(value, offset, outcome, f"a dead letter ({row.why}) for {_shown(value)}")
-            elif digest((*row, _micros(message))) != outcome.digest:
-                self._changed(offset, outcome, (*row, _micros(message)))
+            elif digest((*row, micros(message))) != outcome.digest:
+                self._changed(offset, outcome, (*row, micros(message)))
 
     def _judge_cells(self, value: bytes, stamp: int | None, offset: int, outcome: Outcome, found: Cells) -> None:
         """A row of a batch under another file, which may not have had a column; what both say must be right."""
@@ -236,7 +236,7 @@ class Comparison:
 
     def _judge_tombstone(self, message: Message, offset: int, outcome: Outcome) -> None:
         """A row of a record without value, which only transforms and other formats make."""
-        wanted = (_micros(message),)
+        wanted = (micros(message),)
         if self.rules.unread is None:
             self._must_be_none(None, offset, outcome, "a dead letter NULL_VALUE")
         elif outcome.digest not in (digest(wanted), cell_digests(wanted)):
@@ -249,7 +249,7 @@ class Comparison:
 
     def _judge_letter(self, message: Message, offset: int, outcome: Outcome) -> None:
         value, n = message.value(), outcome.batch
-        record = message.key(), value, pairs(_headers(message)), _micros(message)
+        record = message.key(), value, pairs(_headers(message)), micros(message)
         if digest(kept(record, outcome.payload)) != outcome.digest:
             wanted = "bytes" if outcome.payload == "full" else "sizes and hashes"  # nothing is left of it in `none`
             self._add("changed", offset, n, f"a letter with the record's {wanted}: {_shown(value)}", "others")
@@ -289,7 +289,7 @@ def _headers(message: Message) -> list[Any] | None:
     return list(headers.items()) if isinstance(headers, dict) else headers
 
 
-def _micros(message: Message) -> int | None:
+def micros(message: Message) -> int | None:
     """Kafka's timestamp in microseconds; None without one, or for a broken clock's that 64 bits can't hold."""
     kind, milliseconds = message.timestamp()
     if kind == TIMESTAMP_NOT_AVAILABLE or abs(milliseconds) > _LATEST_MILLISECONDS:

@@ -12,6 +12,7 @@ from frazil.verify.expected import Bad, Expectation
 from frazil.verify.ledger import Batch, unrecorded
 from frazil.verify.left_out import LeftOut
 from frazil.verify.routes import WhereTo, where_to
+from frazil.verify.told import Teller, unread_changes
 
 
 class Unread:
@@ -46,7 +47,7 @@ class Rules:
         left_out: Records without outcome of batches that may have left out more than this file says.
     """
 
-    expectation: Expectation | Unread
+    expectation: Expectation | Teller | Unread
     columns: tuple[str, ...]
     filters: bool
     older: frozenset[int]
@@ -81,10 +82,12 @@ class Rules:
 
 def rules_of(pipeline: Pipeline, batches: Sequence[Batch], table: str) -> Rules:
     """The rules of a pipeline file for what these batches landed in one destination."""
-    declared, unread = pipeline.destination(table).columns, unread_because(pipeline)
+    destination, unread = pipeline.destination(table), unread_because(pipeline)
+    declared = destination.columns
+    expectation = Teller(destination, pipeline.value) if destination.is_merged and unread is None else None
     may_explode = exploding(pipeline, batches)
     return Rules(
-        Expectation(declared, pipeline.value) if unread is None else Unread(),
+        expectation or (Expectation(declared, pipeline.value) if unread is None else Unread()),
         tuple(declared) if unread is None else (),
         pipeline.value.null_value == "filter",
         _older(pipeline, batches),
@@ -108,6 +111,8 @@ def unread_because(pipeline: Pipeline) -> str | None:
         reasons.append(f"keys are decoded (key.format is {pipeline.key.format})")
     if pipeline.transforms:
         reasons.append(f"transforms change them ({', '.join(step.name for step in pipeline.transforms)})")
+    for of in pipeline.destinations:
+        reasons += [f"{of.table}: {reason}" for reason in unread_changes(pipeline, of)]
     variants = [f"{of.table}.{name}" for of in pipeline.destinations for name in of.variants]
     if variants:
         are = "are variants" if variants[1:] else "is a variant"
@@ -116,8 +121,9 @@ def unread_because(pipeline: Pipeline) -> str | None:
 
 
 def exploding(pipeline: Pipeline, batches: Sequence[Batch]) -> frozenset[int]:
-    """Numbers of batches that may have made several rows of a record: by Explode or an own transform, of any file."""
-    if any(step.name == "Explode" or step.name not in KINDS for step in pipeline.transforms):
+    """Numbers of batches that may have made several rows of a record: by Explode, changes or an own transform, of any file."""
+    makes_several = any(of.is_merged for of in pipeline.destinations)
+    if makes_several or any(step.name == "Explode" or step.name not in KINDS for step in pipeline.transforms):
         return frozenset(batch.n for batch in batches)
     return _older(pipeline, batches)
 

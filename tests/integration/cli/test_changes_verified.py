@@ -1,0 +1,117 @@
+"""Tables that changes are merged into, held against their topic by `frazil verify`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.expressions import EqualTo
+from pyiceberg.table import Table
+
+from frazil.local.home import Home
+from frazil.local.jars import fetch
+
+Place = Any
+"""A project of its own: `place.frazil(...)` runs the command in it. See conftest."""
+
+FILE = """
+name: customers
+source: {{topics: [{topic}]}}
+destinations:
+  - table: shop.hard
+    columns: {{id: {{type: long, required: true}}, name: string}}
+    write: cdc
+    identifier: [id]
+    changes: {{format: debezium}}
+  - table: shop.soft
+    columns: {{id: {{type: long, required: true}}, name: string, place: {{type: string, from: [_cdc, order]}}}}
+    write: cdc
+    identifier: [id]
+    order_by: place
+    deletes: soft
+    changes: {{format: debezium}}
+"""
+
+
+def event(op: str, place: int, before: dict[str, Any] | None, after: dict[str, Any] | None) -> str:
+    return json.dumps({"op": op, "before": before, "after": after, "source": {"lsn": place}})
+
+
+def ann(of: int, name: str = "Ann") -> dict[str, Any]:
+    return {"id": of, "name": name}
+
+
+FIRST = [*(event("c", of, None, ann(of)) for of in range(1, 9)), event("m", 9, None, None)]
+SECOND = [
+    event("u", 20, ann(1), ann(1, "Bob")),
+    event("d", 21, ann(2), None),
+    event("u", 22, ann(3), ann(30)),
+    event("d", 23, None, None),
+    event("c", 24, None, ann(2, "again")),
+    event("d", 25, ann(4), None),
+]
+
+
+def produce(place: Place, changes: list[str]) -> None:
+    file = Path(place.root) / "changes.jsonl"
+    file.write_text("\n".join(changes) + "\n", encoding="utf-8")
+    place.succeed("produce", place.topic, "--file", str(file), "--partitions", "1")
+
+
+def verified(place: Place) -> Any:
+    return json.loads(place.frazil("verify", "customers", "--json").stdout)
+
+
+def table(place: Place, name: str) -> Table:
+    home = Path(place.root) / "home"
+    return SqlCatalog("lake", uri=f"sqlite:///{home}/catalog.db", warehouse=f"file://{home}/warehouse").load_table(name)
+
+
+def put(place: Place, name: str, row: dict[str, Any]) -> None:
+    held = table(place, name)
+    schema = held.schema().as_arrow()
+    held.append(pa.Table.from_pylist([row], schema=schema))
+
+
+def kinds(found: Any) -> set[tuple[str, str]]:
+    return {(of["table"], of["kind"]) for of in found["differences"]}
+
+
+@pytest.mark.timeout(600)
+def test_verify_is_content_with_a_table_that_is_not_what_its_changes_say(place: Place) -> None:
+    """Clean after deletes, moved keys and a dead letter; a row more, less, twice or changed is found, and which."""
+    fetch(Home.resolve(), "spark")
+    file = FILE.format(topic=place.topic)
+    (Path(place.root) / "pipelines" / "customers.yaml").write_text(file)
+    for changes in (FIRST, SECOND):
+        produce(place, changes)
+        place.succeed("run", "customers")
+
+    found = verified(place)
+    assert found["differences"] == []
+    assert found["is_clean"]
+    assert [(of["rows"], of["letters"], of["filtered"]) for of in found["partitions"]] == [(7, 1, 1), (9, 1, 1)]
+    refused = place.frazil("verify", "customers", "--from", "latest")
+    assert "without --from and --to" in refused.stderr
+
+    [row] = table(place, "shop.hard").scan(row_filter=EqualTo("id", 5)).to_arrow().to_pylist()
+    table(place, "shop.hard").delete(EqualTo("id", 5))
+    assert kinds(verified(place)) == {("shop.hard", "missing")}
+    put(place, "shop.hard", row | {"name": "Eve"})
+    assert kinds(verified(place)) == {("shop.hard", "changed")}
+    table(place, "shop.hard").delete(EqualTo("id", 5))
+    put(place, "shop.hard", row)
+    assert verified(place)["is_clean"]
+    put(place, "shop.hard", row)
+    put(place, "shop.hard", row | {"id": 4})
+    assert kinds(verified(place)) == {("shop.hard", "duplicate"), ("shop.hard", "unexpected")}
+
+    [row] = table(place, "shop.soft").scan(row_filter=EqualTo("id", 4)).to_arrow().to_pylist()
+    assert row["_frazil_deleted"]
+    table(place, "shop.soft").delete(EqualTo("id", 4))
+    put(place, "shop.soft", row | {"_frazil_deleted": False})
+    assert ("shop.soft", "unexpected") in kinds(verified(place))
