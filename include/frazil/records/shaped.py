@@ -11,6 +11,8 @@ import pyarrow.compute as pc
 
 from frazil.records.block import Block, in_order, without
 from frazil.records.dead import DeadCode, Reason
+from frazil.records.evolve.asked import Asked
+from frazil.records.evolve.fitter import EvolvingFitter
 from frazil.records.fit.fitter import Fitted, Fitter
 from frazil.records.fit.nested import unknown
 from frazil.records.formats.port import Decoded, Shaped
@@ -36,6 +38,7 @@ class ShapedDecoder:
 
     Args:
         spec: What is wanted of the records.
+        asked: Takes what they need that the table does not have.
         values: Decodes values.
         keys: Decodes keys; None leaves them.
         key_columns: Fits keys to the columns that take their fields; None if there are none.
@@ -45,7 +48,12 @@ class ShapedDecoder:
     """
 
     def __init__(
-        self, spec: RecordSpec, values: Half, keys: KeyDecoder | None = None, key_columns: KeyColumns | None = None
+        self,
+        spec: RecordSpec,
+        asked: Asked,
+        values: Half,
+        keys: KeyDecoder | None = None,
+        key_columns: KeyColumns | None = None,
     ) -> None:
         self._values: Final = values
         self._keys: Final = keys
@@ -54,15 +62,7 @@ class ShapedDecoder:
         self._schema: Final = spec.columns
         self._refuses_unknown: Final = spec.unknown_fields == "fail"
         self._filters_nulls: Final = spec.tombstone == "filter"
-        of_value = spec.of_value
-        self._fitter: Final = Fitter(
-            of_value.column_specs,
-            of_value.columns,
-            unknown_fields=spec.unknown_fields,
-            rescued_column=spec.rescued_column,
-            case_insensitive=spec.field_names == "case_insensitive",
-            text_casts=spec.format.is_text,
-        )
+        self._fitter: Final = _fitter(spec, asked)
 
     def decode(self, records: pa.RecordBatch, present: pa.Int64Array) -> tuple[Block, Dead, LeftOut]:
         """Decode the values of some records.
@@ -171,6 +171,20 @@ class ShapedDecoder:
         failed = {positions[row].as_py(): reason for row, reason in reversed(fitted.dead.items())}
         dead |= failed | dead  # the first reason of a record stays
         return Block(fitted.rows, positions.take(fitted.kept), ignored)
+
+
+def _fitter(spec: RecordSpec, asked: Asked) -> Fitter | EvolvingFitter:
+    of_value = spec.of_value
+    if spec.evolution is not None:
+        return EvolvingFitter(of_value, asked)
+    return Fitter(
+        of_value.column_specs,
+        of_value.columns,
+        unknown_fields=spec.unknown_fields,
+        rescued_column=spec.rescued_column,
+        case_insensitive=spec.field_names == "case_insensitive",
+        text_casts=spec.format.is_text,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Final, Literal, TypeVar
 import pyarrow as pa
 
 from frazil.errors import Terminal
+from frazil.records.evolve.policy import Evolution
 from frazil.records.formats.catalogue import JSON, FormatSpec
 from frazil.records.frame import Transform
 from frazil.records.kafka import TIMESTAMP
@@ -128,9 +129,10 @@ class RecordSpec:
         tombstone: What a null value becomes: a counted filter or a dead letter.
         empty_value: What a value of 0 bytes becomes.
         kafka_columns: Names of the added columns, or None to add none.
+        evolution: Which changes of the table records may ask for; None: none.
 
     Raises:
-        Terminal: no columns, names that repeat, options for a column that isn't declared or of another type, or no column
+        Terminal: no columns that will never be, names that repeat, options for a column that isn't declared or of another type, or no column
         for rescued fields.
     """
 
@@ -154,9 +156,10 @@ class RecordSpec:
     tombstone: Literal["filter", "dead_letter"] = "filter"
     empty_value: Literal["dead_letter", "filter"] = "dead_letter"
     kafka_columns: KafkaColumns | None = field(default_factory=KafkaColumns)
+    evolution: Evolution | None = None
 
     def __post_init__(self) -> None:
-        if not self.columns.names:
+        if not self.columns.names and self.evolution is None:
             _refuse("no columns are declared for", ["the value"])
         names = self.row_schema.names
         _refuse(
@@ -175,15 +178,18 @@ class RecordSpec:
             _refuse(f"{what} name unknown columns", sorted(set(named) - set(self.columns.names)))
         _refuse("only texts take the whole value, not", [n for n in self.whole_columns if not self._is_text(n)])
         _refuse("columns take fields that differ in case only", self._ambiguous())
-        if self.unknown_fields == "rescue":
+        if self.unknown_fields == "rescue" or (
+            self.evolution is not None and self.rescued_column in self.columns.names
+        ):
             self._check_rescued()
 
     def _check_rescued(self) -> None:
         name = self.rescued_column
-        declared = name in self.columns.names and self._is_text(name) and self.columns.field(name).nullable
+        absent = name not in self.columns.names
+        fits = self.evolution is not None if absent else self._is_text(name) and self.columns.field(name).nullable
         _refuse(
             "unknown fields are rescued into an optional string column, which is not declared",
-            () if declared else [name],
+            () if fits else [name],
         )
         _refuse(
             "rescued fields leave no room for the options of", {name} & {*self.defaults, *self.sources, *self.of_key}

@@ -171,7 +171,7 @@ class ExactDecoder:
         whole = parse_object(raw, repeated_keys=self._repeated_keys, in_order=self._fold is not None)
         fields = whole if self._fold is None else folded(whole, self._taken, self._fold)
         if self._fails and (unknown := self._unknown(whole)):
-            raise _unknown_field(list(unknown))
+            raise unknown_field(list(unknown))
         row = [column.take(fields, whole) for column in self._columns]
         return row, self._unknown(whole) if self._ignores else ()
 
@@ -193,7 +193,8 @@ class ExactDecoder:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
-def _unknown_field(names: list[str]) -> Rejection:
+def unknown_field(names: list[str]) -> Rejection:
+    """Return the verdict on fields at the top that no column takes."""
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     message = f"expected a column for each field, found field {describe(names[0])}{more}"
     return Rejection(DeadCode.UNKNOWN_FIELD, message).within(names[0])
