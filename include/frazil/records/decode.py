@@ -12,6 +12,7 @@ from frazil.errors import Terminal
 from frazil.records.block import Block, in_order
 from frazil.records.dead import DeadCode, Reason, dead_letters
 from frazil.records.evolve.asked import Asked
+from frazil.records.evolve.inferred import InferredJson
 from frazil.records.evolve.json_values import EvolvingJson
 from frazil.records.formats.catalogue import JSON, FormatSpec, open_format
 from frazil.records.halves import Half, HalfName
@@ -207,6 +208,8 @@ def _keys(spec: RecordSpec, *, blocks: bool) -> tuple[KeyDecoder | None, KeyColu
 def _half(name: HalfName, spec: RecordSpec, of: FormatSpec, fields: pa.Schema | None, *, blocks: bool) -> Half:
     if of.name != JSON:
         return Half(name, of, open_format(of))
+    if fields is not None and name == "value" and spec.infers:
+        return Half(name, of, InferredJson(spec, fields, blocks=blocks))
     if fields is None:
         raise Terminal(f"record shape: nothing says which fields the JSON of a {name} has", next_step="declare them")
     json = RecordSpec(

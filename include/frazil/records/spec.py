@@ -108,6 +108,7 @@ class RecordSpec:
             required.
         format: How values are encoded.
         fields: What a JSON value holds, where transforms come before the columns; None means what the columns say.
+        infers: Whether a JSON value holds what it says itself; of `fields` decimals are read as such then.
         key: How keys are encoded; None means that they are not decoded.
         key_fields: What a JSON key holds.
         of_key: Names of the columns that take fields of the key.
@@ -139,6 +140,7 @@ class RecordSpec:
     columns: pa.Schema
     format: FormatSpec = field(default_factory=FormatSpec)
     fields: pa.Schema | None = None
+    infers: bool = False
     key: FormatSpec | None = None
     key_fields: pa.Schema | None = None
     of_key: frozenset[str] = frozenset()
