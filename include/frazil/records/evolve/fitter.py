@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from frazil.records.dead import DeadCode, Reason
 from frazil.records.evolve.asked import Asked
 from frazil.records.evolve.shapes import Shape, Shapes
-from frazil.records.fit.fitter import Fitted, Fitter, rescued
+from frazil.records.fit.fitter import Fitted, Fitter, refuse_unknown, rescued
 from frazil.records.fit.scalar import FitRules
 from frazil.records.fit.source import Kind, as_lists, kind_of, plain, window
 from frazil.records.spec import RecordSpec
@@ -105,7 +105,11 @@ class EvolvingFitter:
         if self._fitter is not None:
             return self._fitter.fit(value)
         rows = pa.RecordBatch.from_struct_array(pa.array([{}] * len(value), pa.struct([])))
-        return Fitted(rows, pa.arange(0, len(value)), {}, NOTHING_UNKNOWN)
+        whole = Fitted(rows, pa.arange(0, len(value)), {}, NOTHING_UNKNOWN)
+        dead: dict[int, Reason] = {}
+        if self._spec.unknown_fields == "fail":
+            refuse_unknown(value, tuple(range(value.num_columns)), dead)
+        return _without(whole, dead)
 
 
 def _lacks(value: pa.RecordBatch, name: str) -> bool:

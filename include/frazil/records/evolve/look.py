@@ -69,7 +69,7 @@ class Seen:
     Attributes:
         asked: What it needs.
         rest: Fields at the top that are kept as they are, in the column for rescued fields.
-        others: Fields at the top that tell no type.
+        others: Fields at the top that are not null and tell no type.
         is_dead: Whether it can't be a row, whatever columns there are.
         is_moved: Whether fields of it were moved to other names.
     """
@@ -126,9 +126,11 @@ class Look:
         last = {_key(name, self._fold): name for name in value}
         for key, name in last.items():
             item, plan = value[name], plans.get(key)
+            if item is None:
+                continue
             if plan is None:
                 self._unknown(name, item, path, top, seen)
-            elif item is not None and not self._fits(item, plan, (*path, plan.name), top or name, seen):
+            elif not self._fits(item, plan, (*path, plan.name), top or name, seen):
                 self._incompatible(value, name, plan, plans, path, seen)
         if self._evolution.relaxes:
             missing = (plan for key, plan in plans.items() if plan.required and value.get(last.get(key, "")) is None)

@@ -108,7 +108,7 @@ class Fitter:
         plan = self._plan(value.schema)
         dead: Dead = {}
         if self._unknown == "fail":
-            _refuse_unknown(value, plan.unknown, dead)
+            refuse_unknown(value, plan.unknown, dead)
         columns = {column.name: column.fit(value, dead) for column in plan.columns}
         if self._rescued is not None:
             columns[self._rescued] = rescued(value, plan.unknown, dead, self._schema.field(self._rescued).type)
@@ -179,7 +179,8 @@ def _present(value: pa.RecordBatch, others: tuple[int, ...], dead: Dead) -> Iter
     return ((row, fields) for row, fields in sorted(found.items()) if row not in dead)
 
 
-def _refuse_unknown(value: pa.RecordBatch, others: tuple[int, ...], dead: Dead) -> None:
+def refuse_unknown(value: pa.RecordBatch, others: tuple[int, ...], dead: Dead) -> None:
+    """Add reasons of the rows that have a value in one of these fields."""
     for row, fields in list(_present(value, others, dead)):
         dead[row] = unknown([value.schema.names[at] for at in fields]).reason
 

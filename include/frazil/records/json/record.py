@@ -186,11 +186,14 @@ class ExactDecoder:
 
     def table(self, rows: list[Row]) -> pa.RecordBatch:
         """Return rows as Arrow, in exactly the schema of the declared columns."""
-        arrays = [
-            pa.array([row[index] for row in rows], storage_type(field.type)).cast(field.type)
-            for index, field in enumerate(self._schema)
-        ]
+        arrays = [_array([row[index] for row in rows], field.type) for index, field in enumerate(self._schema)]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _array(values: list[object], of: pa.DataType) -> pa.Array:
+    made = pa.array(values, storage_type(of))
+    # Arrow breaks lists of nulls when it casts them to what they are.
+    return made if made.type == of else made.cast(of)
 
 
 def unknown_field(names: list[str]) -> Rejection:

@@ -13,6 +13,7 @@ from frazil.batch.schema_change import SchemaChange
 from frazil.records.evolve.asked import changed, together
 from frazil.records.evolve.policy import Evolution
 from frazil.records.fan_out import FannedOut, FanOut
+from frazil.records.frame import Frame, Transformed
 from frazil.records.spec import KafkaColumns, RecordSpec
 from tests.unit.records.kafka_batches import kafka_batch
 
@@ -29,10 +30,12 @@ class Landed:
 
     @property
     def columns(self) -> dict[str, pa.DataType]:
+        """Types of the columns at last."""
         return {column.name: column.type for column in self.spec.columns}
 
     @property
     def rows(self) -> list[dict[str, Any]]:
+        """Rows without the Kafka columns."""
         return [row for task in self.tasks for row in task.rows[TABLE].select(self.spec.columns.names).to_pylist()]
 
     def row(self, task: int, at: int) -> dict[str, Any] | None:
@@ -44,6 +47,7 @@ class Landed:
 
     @property
     def codes(self) -> list[str]:
+        """Codes of the dead letters."""
         return [code for task in self.tasks for code in task.dead.column("code").to_pylist()]
 
 
@@ -51,6 +55,20 @@ def spec(columns: Sequence[pa.Field] = (), evolution: Evolution | None = None, *
     """How records become rows of a table that follows them."""
     followed = replace(evolution or Evolution(), reserved=frozenset(of.name for of in KafkaColumns().fields))
     return RecordSpec(pa.schema(columns), evolution=followed, **options)
+
+
+@dataclass(frozen=True)
+class Untouched:
+    """A transform that changes nothing: values take the way of those that are transformed."""
+
+    def apply(self, frame: Frame) -> Transformed:
+        """Return the frame."""
+        return Transformed(frame)
+
+
+def transformed(of: RecordSpec) -> RecordSpec:
+    """The same with a transform before the columns."""
+    return replace(of, infers=True, fields=of.columns, transforms=(Untouched(),))
 
 
 def land(tasks: Sequence[Sequence[object]], of: RecordSpec, *, blocks: bool = True) -> Landed:
@@ -70,8 +88,14 @@ def land(tasks: Sequence[Sequence[object]], of: RecordSpec, *, blocks: bool = Tr
             assert not any(task.demands for task in told)
             return Landed(of, rounds, told)
         rounds.append(changes)
-        of = replace(of, columns=changed(of.columns, changes))
+        columns = changed(of.columns, changes)
+        of = replace(of, columns=columns, fields=columns if of.infers else of.fields)
     raise AssertionError(f"the records never have enough: {rounds}")
+
+
+def land_still(value: bytes, of: RecordSpec) -> FannedOut:
+    """Decode one value for a table that does not evolve."""
+    return FanOut({TABLE: of}, None, 1).decode(kafka_batch([value]))
 
 
 def _json(value: object) -> bytes:
