@@ -75,190 +75,6 @@ def cases() -> list[Case]:
     return [*_json(), *_avro()]
 
 
-def _json() -> Iterator[Case]:
-    rows: list[tuple[str, Mapping[str, str], str, tuple[str, ...]]] = [
-        ("a new field", {"id": "long"}, '{"id":1,"price":2}', ("left out, counted", "add price long")),
-        ("a new field of a struct", {"a": "struct<b: long>"}, '{"a":{"b":1,"c":"x"}}', ("lands", "add a.c string")),
-        (
-            "a new field of the structs in a list",
-            {"a": "list<struct<b: long>>"},
-            '{"a":[{"b":1,"c":true}]}',
-            ("lands", "add a.element.c boolean"),
-        ),
-        (
-            "a new field of the structs in a map",
-            {"a": "map<string, struct<b: long>>"},
-            '{"a":{"k":{"b":1,"c":1.5}}}',
-            ("lands", "add a.value.c double"),
-        ),
-        ("a new field that tells no type", {"id": "long"}, '{"id":1,"x":[]}', ("left out, counted",)),
-        ("a new field of `null`", {"id": "long"}, '{"id":1,"x":null}', ("left out, counted",)),
-        (
-            "a new field of an empty object inside",
-            {"id": "long"},
-            '{"id":1,"x":{"y":[null,{}]}}',
-            ("left out, counted",),
-        ),
-        (
-            "a new field that looks like a date",
-            {"id": "long"},
-            '{"id":1,"at":"2026-05-01"}',
-            ("left out, counted", "add at string"),
-        ),
-        (
-            "a new field with a number beyond long",
-            {"id": "long"},
-            '{"id":1,"x":9223372036854775808}',
-            ("left out, counted", "add x long, OUT_OF_RANGE"),
-        ),
-        (
-            "a new field of whole and broken numbers",
-            {"id": "long"},
-            '{"id":1,"x":[1,1.5]}',
-            ("left out, counted", "add x list<double>"),
-        ),
-        (
-            "a new field of numbers and texts",
-            {"id": "long"},
-            '{"id":1,"x":[1,"a"]}',
-            ("left out, counted", "add x list<string>, WRONG_TYPE"),
-        ),
-        (
-            "a new field with a dot in its name",
-            {"id": "long"},
-            '{"id":1,"a.b":2}',
-            ("left out, counted", "add _rescued string"),
-        ),
-        (
-            "a new field named like a Kafka column",
-            {"id": "long"},
-            '{"id":1,"_kafka_offset":2}',
-            ("left out, counted", "add _rescued string"),
-        ),
-        ("a field is missing", {"id": "long", "price": "long"}, '{"id":1}', ("lands",)),
-        (
-            "a required field is missing, or null",
-            {"id": "long", "price": "long!"},
-            '{"id":1}',
-            ("MISSING_REQUIRED", "MISSING_REQUIRED", "MISSING_REQUIRED", "optional price"),
-        ),
-        ("a larger integer", {"a": "int"}, '{"a":2147483648}', ("OUT_OF_RANGE", "OUT_OF_RANGE", "widen a long")),
-        (
-            "more digits before the point",
-            {"a": "decimal(5,2)"},
-            '{"a":12345.67}',
-            ("OUT_OF_RANGE", "OUT_OF_RANGE", "widen a decimal(7,2)"),
-        ),
-        ("more digits behind the point", {"a": "decimal(5,2)"}, '{"a":1.234}', ("LOSSY_CAST",)),
-        ("an integer that is written with a fraction", {"a": "long"}, '{"a":1.0}', ("lands",)),
-        ("a fraction for an integer", {"a": "long"}, '{"a":1.5}', ("LOSSY_CAST",)),
-        ("an integer beyond long", {"a": "long"}, '{"a":9223372036854775808}', ("OUT_OF_RANGE",)),
-        ("text for a number", {"a": "long"}, '{"a":"1"}', ("WRONG_TYPE",)),
-        ("a number for text", {"a": "string"}, '{"a":1}', ("WRONG_TYPE",)),
-        ("an object or a list for text", {"a": "string"}, '{"a":{"b":1}}', ("lands",)),
-        ("text for an object", {"a": "struct<b: long>"}, '{"a":"x"}', ("WRONG_TYPE",)),
-        ("a list for a single value", {"a": "long"}, '{"a":[1]}', ("WRONG_TYPE",)),
-        ("text for the items of a list", {"a": "list<long>"}, '{"a":[1,"x"]}', ("WRONG_TYPE",)),
-        ("text that is no date", {"a": "date"}, '{"a":"soon"}', ("INVALID_TIME",)),
-    ]
-    for change, columns, sent, becomes in rows:
-        yield Case(JSON, change, columns, sent, becomes, sent.encode())
-
-
-def _avro() -> Iterator[Case]:
-    rows: list[tuple[str, Mapping[str, str], Mapping[str, Any], Any, tuple[str, ...]]] = [
-        (
-            "a new field",
-            {"id": "long"},
-            {"id": "long", "price": "double"},
-            {"id": 1, "price": 1.5},
-            ("left out, counted", "add price double"),
-        ),
-        (
-            "a new field that may be null, and is",
-            {"id": "long"},
-            {"id": "long", "x": ["null", "long"]},
-            {"id": 1, "x": None},
-            ("lands", "add x long"),
-        ),
-        (
-            "a new field with a logical type",
-            {"id": "long"},
-            {"id": "long", "at": _stamp("timestamp-millis")},
-            {"id": 1, "at": 0},
-            ("left out, counted", "add at timestamptz"),
-        ),
-        (
-            "a new decimal",
-            {"id": "long"},
-            {"id": "long", "x": _decimal(9, 2)},
-            {"id": 1, "x": Decimal("1.50")},
-            ("left out, counted", "add x decimal(9,2)"),
-        ),
-        (
-            "a new record",
-            {"id": "long"},
-            {"id": "long", "x": _record(b="int", c="string")},
-            {"id": 1, "x": {"b": 1, "c": "x"}},
-            ("left out, counted", "add x struct<b: int, c: string>"),
-        ),
-        (
-            "a new field of a record",
-            {"a": "struct<b: int>"},
-            {"a": _record(b="int", c="string")},
-            {"a": {"b": 1, "c": "x"}},
-            ("lands", "add a.c string"),
-        ),
-        ("a renamed field", {"price": "long"}, {"cost": "long"}, {"cost": 1}, ("left out, counted", "add cost long")),
-        ("a field is missing", {"id": "long", "price": "long"}, {"id": "long"}, {"id": 1}, ("lands",)),
-        (
-            "a required field is missing",
-            {"id": "long", "price": "long!"},
-            {"id": "long"},
-            {"id": 1},
-            ("MISSING_REQUIRED", "MISSING_REQUIRED", "MISSING_REQUIRED", "optional price"),
-        ),
-        (
-            "a required field may be null, and is",
-            {"a": "long!"},
-            {"a": ["null", "long"]},
-            {"a": None},
-            ("MISSING_REQUIRED", "MISSING_REQUIRED", "MISSING_REQUIRED", "optional a"),
-        ),
-        ("int becomes long", {"a": "int"}, {"a": "long"}, {"a": 1}, ("lands", "lands", "widen a long")),
-        ("float becomes double", {"a": "float"}, {"a": "double"}, {"a": 1.5}, ("lands", "lands", "widen a double")),
-        (
-            "a decimal gets more digits before the point",
-            {"a": "decimal(5,2)"},
-            {"a": _decimal(9, 2)},
-            {"a": Decimal("12345.67")},
-            ("OUT_OF_RANGE", "OUT_OF_RANGE", "widen a decimal(9,2)"),
-        ),
-        (
-            "a decimal gets more digits behind the point",
-            {"a": "decimal(5,2)"},
-            {"a": _decimal(9, 3)},
-            {"a": Decimal("1.234")},
-            ("LOSSY_CAST",),
-        ),
-        ("long becomes int", {"a": "long"}, {"a": "int"}, {"a": 1}, ("lands",)),
-        ("long becomes double, the value is whole", {"a": "long"}, {"a": "double"}, {"a": 1.0}, ("lands",)),
-        ("long becomes double, the value is not", {"a": "long"}, {"a": "double"}, {"a": 1.5}, ("LOSSY_CAST",)),
-        ("long becomes string", {"a": "long"}, {"a": "string"}, {"a": "1"}, ("WRONG_TYPE",)),
-        ("string becomes long", {"a": "string"}, {"a": "long"}, {"a": 1}, ("WRONG_TYPE",)),
-        ("a record becomes a text", {"a": "struct<b: long>"}, {"a": "string"}, {"a": "x"}, ("WRONG_TYPE",)),
-        ("a text becomes a record", {"a": "string"}, {"a": _record(b="int")}, {"a": {"b": 1}}, ("lands",)),
-        ("date becomes timestamp", {"a": "date"}, {"a": _stamp("timestamp-micros")}, {"a": 0}, ("WRONG_TYPE",)),
-    ]
-    for change, columns, fields, value, becomes in rows:
-        schema = {"type": "record", "name": "r", "fields": [{"name": name, "type": of} for name, of in fields.items()]}
-        buffer = io.BytesIO()
-        fastavro.schemaless_writer(buffer, fastavro.parse_schema(schema), value)
-        shown = ", ".join(f"{name}: {_avro_type(of)}" for name, of in fields.items())
-        spec_ = FormatSpec("avro", schema=json.dumps(schema))
-        yield Case(SCHEMA, change, columns, shown, becomes, buffer.getvalue(), spec_)
-
-
 def _stamp(logical: str) -> dict[str, str]:
     return {"type": "long", "logicalType": logical}
 
@@ -281,3 +97,190 @@ def _avro_type(of: Any) -> str:
         return "record<" + ", ".join(f"{field['name']}: {_avro_type(field['type'])}" for field in of["fields"]) + ">"
     digits = f"({of['precision']},{of['scale']})" if "precision" in of else ""
     return f"{of['logicalType']}{digits}"
+
+
+_JSON_ROWS: Final[list[tuple[str, Mapping[str, str], str, tuple[str, ...]]]] = [
+    ("a new field", {"id": "long"}, '{"id":1,"price":2}', ("left out, counted", "add price long")),
+    ("a new field of a struct", {"a": "struct<b: long>"}, '{"a":{"b":1,"c":"x"}}', ("lands", "add a.c string")),
+    (
+        "a new field of the structs in a list",
+        {"a": "list<struct<b: long>>"},
+        '{"a":[{"b":1,"c":true}]}',
+        ("lands", "add a.element.c boolean"),
+    ),
+    (
+        "a new field of the structs in a map",
+        {"a": "map<string, struct<b: long>>"},
+        '{"a":{"k":{"b":1,"c":1.5}}}',
+        ("lands", "add a.value.c double"),
+    ),
+    ("a new field that tells no type", {"id": "long"}, '{"id":1,"x":[]}', ("left out, counted",)),
+    ("a new field of `null`", {"id": "long"}, '{"id":1,"x":null}', ("left out, counted",)),
+    (
+        "a new field of an empty object inside",
+        {"id": "long"},
+        '{"id":1,"x":{"y":[null,{}]}}',
+        ("left out, counted",),
+    ),
+    (
+        "a new field that looks like a date",
+        {"id": "long"},
+        '{"id":1,"at":"2026-05-01"}',
+        ("left out, counted", "add at string"),
+    ),
+    (
+        "a new field with a number beyond long",
+        {"id": "long"},
+        '{"id":1,"x":9223372036854775808}',
+        ("left out, counted", "add x long, OUT_OF_RANGE"),
+    ),
+    (
+        "a new field of whole and broken numbers",
+        {"id": "long"},
+        '{"id":1,"x":[1,1.5]}',
+        ("left out, counted", "add x list<double>"),
+    ),
+    (
+        "a new field of numbers and texts",
+        {"id": "long"},
+        '{"id":1,"x":[1,"a"]}',
+        ("left out, counted", "add x list<string>, WRONG_TYPE"),
+    ),
+    (
+        "a new field with a dot in its name",
+        {"id": "long"},
+        '{"id":1,"a.b":2}',
+        ("left out, counted", "add _rescued string"),
+    ),
+    (
+        "a new field named like a Kafka column",
+        {"id": "long"},
+        '{"id":1,"_kafka_offset":2}',
+        ("left out, counted", "add _rescued string"),
+    ),
+    ("a field is missing", {"id": "long", "price": "long"}, '{"id":1}', ("lands",)),
+    (
+        "a required field is missing, or null",
+        {"id": "long", "price": "long!"},
+        '{"id":1}',
+        ("MISSING_REQUIRED", "MISSING_REQUIRED", "MISSING_REQUIRED", "optional price"),
+    ),
+    ("a larger integer", {"a": "int"}, '{"a":2147483648}', ("OUT_OF_RANGE", "OUT_OF_RANGE", "widen a long")),
+    (
+        "more digits before the point",
+        {"a": "decimal(5,2)"},
+        '{"a":12345.67}',
+        ("OUT_OF_RANGE", "OUT_OF_RANGE", "widen a decimal(7,2)"),
+    ),
+    ("more digits behind the point", {"a": "decimal(5,2)"}, '{"a":1.234}', ("LOSSY_CAST",)),
+    ("an integer that is written with a fraction", {"a": "long"}, '{"a":1.0}', ("lands",)),
+    ("a fraction for an integer", {"a": "long"}, '{"a":1.5}', ("LOSSY_CAST",)),
+    ("an integer beyond long", {"a": "long"}, '{"a":9223372036854775808}', ("OUT_OF_RANGE",)),
+    ("text for a number", {"a": "long"}, '{"a":"1"}', ("WRONG_TYPE",)),
+    ("a number for text", {"a": "string"}, '{"a":1}', ("WRONG_TYPE",)),
+    ("an object or a list for text", {"a": "string"}, '{"a":{"b":1}}', ("lands",)),
+    ("text for an object", {"a": "struct<b: long>"}, '{"a":"x"}', ("WRONG_TYPE",)),
+    ("a list for a single value", {"a": "long"}, '{"a":[1]}', ("WRONG_TYPE",)),
+    ("text for the items of a list", {"a": "list<long>"}, '{"a":[1,"x"]}', ("WRONG_TYPE",)),
+    ("text that is no date", {"a": "date"}, '{"a":"soon"}', ("INVALID_TIME",)),
+]
+
+_AVRO_ROWS: Final[list[tuple[str, Mapping[str, str], Mapping[str, Any], Any, tuple[str, ...]]]] = [
+    (
+        "a new field",
+        {"id": "long"},
+        {"id": "long", "price": "double"},
+        {"id": 1, "price": 1.5},
+        ("left out, counted", "add price double"),
+    ),
+    (
+        "a new field that may be null, and is",
+        {"id": "long"},
+        {"id": "long", "x": ["null", "long"]},
+        {"id": 1, "x": None},
+        ("lands", "add x long"),
+    ),
+    (
+        "a new field with a logical type",
+        {"id": "long"},
+        {"id": "long", "at": _stamp("timestamp-millis")},
+        {"id": 1, "at": 0},
+        ("left out, counted", "add at timestamptz"),
+    ),
+    (
+        "a new decimal",
+        {"id": "long"},
+        {"id": "long", "x": _decimal(9, 2)},
+        {"id": 1, "x": Decimal("1.50")},
+        ("left out, counted", "add x decimal(9,2)"),
+    ),
+    (
+        "a new record",
+        {"id": "long"},
+        {"id": "long", "x": _record(b="int", c="string")},
+        {"id": 1, "x": {"b": 1, "c": "x"}},
+        ("left out, counted", "add x struct<b: int, c: string>"),
+    ),
+    (
+        "a new field of a record",
+        {"a": "struct<b: int>"},
+        {"a": _record(b="int", c="string")},
+        {"a": {"b": 1, "c": "x"}},
+        ("lands", "add a.c string"),
+    ),
+    ("a renamed field", {"price": "long"}, {"cost": "long"}, {"cost": 1}, ("left out, counted", "add cost long")),
+    ("a field is missing", {"id": "long", "price": "long"}, {"id": "long"}, {"id": 1}, ("lands",)),
+    (
+        "a required field is missing",
+        {"id": "long", "price": "long!"},
+        {"id": "long"},
+        {"id": 1},
+        ("MISSING_REQUIRED", "MISSING_REQUIRED", "MISSING_REQUIRED", "optional price"),
+    ),
+    (
+        "a required field may be null, and is",
+        {"a": "long!"},
+        {"a": ["null", "long"]},
+        {"a": None},
+        ("MISSING_REQUIRED", "MISSING_REQUIRED", "MISSING_REQUIRED", "optional a"),
+    ),
+    ("int becomes long", {"a": "int"}, {"a": "long"}, {"a": 1}, ("lands", "lands", "widen a long")),
+    ("float becomes double", {"a": "float"}, {"a": "double"}, {"a": 1.5}, ("lands", "lands", "widen a double")),
+    (
+        "a decimal gets more digits before the point",
+        {"a": "decimal(5,2)"},
+        {"a": _decimal(9, 2)},
+        {"a": Decimal("12345.67")},
+        ("OUT_OF_RANGE", "OUT_OF_RANGE", "widen a decimal(9,2)"),
+    ),
+    (
+        "a decimal gets more digits behind the point",
+        {"a": "decimal(5,2)"},
+        {"a": _decimal(9, 3)},
+        {"a": Decimal("1.234")},
+        ("LOSSY_CAST",),
+    ),
+    ("long becomes int", {"a": "long"}, {"a": "int"}, {"a": 1}, ("lands",)),
+    ("long becomes double, the value is whole", {"a": "long"}, {"a": "double"}, {"a": 1.0}, ("lands",)),
+    ("long becomes double, the value is not", {"a": "long"}, {"a": "double"}, {"a": 1.5}, ("LOSSY_CAST",)),
+    ("long becomes string", {"a": "long"}, {"a": "string"}, {"a": "1"}, ("WRONG_TYPE",)),
+    ("string becomes long", {"a": "string"}, {"a": "long"}, {"a": 1}, ("WRONG_TYPE",)),
+    ("a record becomes a text", {"a": "struct<b: long>"}, {"a": "string"}, {"a": "x"}, ("WRONG_TYPE",)),
+    ("a text becomes a record", {"a": "string"}, {"a": _record(b="int")}, {"a": {"b": 1}}, ("lands",)),
+    ("date becomes timestamp", {"a": "date"}, {"a": _stamp("timestamp-micros")}, {"a": 0}, ("WRONG_TYPE",)),
+]
+
+
+def _json() -> Iterator[Case]:
+    for change, columns, sent, becomes in _JSON_ROWS:
+        yield Case(JSON, change, columns, sent, becomes, sent.encode())
+
+
+def _avro() -> Iterator[Case]:
+    for change, columns, fields, value, becomes in _AVRO_ROWS:
+        schema = {"type": "record", "name": "r", "fields": [{"name": name, "type": of} for name, of in fields.items()]}
+        buffer = io.BytesIO()
+        fastavro.schemaless_writer(buffer, fastavro.parse_schema(schema), value)
+        shown = ", ".join(f"{name}: {_avro_type(of)}" for name, of in fields.items())
+        spec_ = FormatSpec("avro", schema=json.dumps(schema))
+        yield Case(SCHEMA, change, columns, shown, becomes, buffer.getvalue(), spec_)
