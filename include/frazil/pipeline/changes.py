@@ -97,6 +97,8 @@ def merge_problems(of: Destination) -> Iterator[str]:
     if of.is_merged and not of.identifier:
         yield f"write: {of.write} needs identifier: the columns that are the key of a row"
     yield from _identifier_problems(of)
+    if of.is_merged and of.evolves != "none":
+        yield f"evolve: {of.evolves}, but write: {of.write} has declared columns only"
     if of.is_merged:
         yield from _merged_problems(of)
 

@@ -13,6 +13,9 @@ from frazil.errors import Terminal
 from frazil.records.block import Block, in_order
 from frazil.records.changes.staged import merge_columns
 from frazil.records.dead import DeadCode, Reason, dead_letters
+from frazil.records.evolve.asked import Asked
+from frazil.records.evolve.inferred import InferredJson
+from frazil.records.evolve.json_values import EvolvingJson
 from frazil.records.formats.catalogue import JSON, FormatSpec, open_format
 from frazil.records.halves import Half, HalfName
 from frazil.records.json.values import JsonValues
@@ -50,7 +53,8 @@ class Decoder:
     def __init__(self, spec: RecordSpec, batch_number: int, *, blocks: bool = True) -> None:
         self._spec: Final = spec
         self._batch_number: Final = batch_number
-        self._values: Final = _values(spec, blocks=blocks)
+        self._asked: Final = Asked(spec.fold is not None)
+        self._values: Final = _values(spec, self._asked, blocks=blocks)
 
     def decode(self, batch: pa.RecordBatch) -> Outcomes:
         """Return the outcomes of `batch` (of `KAFKA_SCHEMA`), in its order.
@@ -62,6 +66,7 @@ class Decoder:
             Terminal: the batch has other columns; the registry refuses; a transform does not fit the fields that it gets.
         """
         records = conform(batch)
+        self._asked.clear()
         present, dead, filtered = screened(self._spec, records.column("value"))
         block, more, left_out = self._values.decode(records, present)
         dead = dict(sorted((dead | more).items()))
@@ -74,7 +79,8 @@ class Decoder:
         written = origins if once is block.positions else records.take(once)
         others = {reason: records.take(found) for reason, found in filtered.items() if len(found)}
         counts = count_outcomes(records, written, letters, others)
-        return Outcomes(rows, letters, counts, block.unknown.only(block.positions).counted())
+        unknown = block.unknown.only(block.positions).counted()
+        return Outcomes(rows, letters, counts, unknown, self._asked.changes(self._spec))
 
     def problems(self, shape: pa.Schema | None, key_shape: pa.Schema | None = None) -> list[str]:
         """Return which columns nothing could ever fill, and why.
@@ -122,7 +128,7 @@ def with_kafka_columns(spec: RecordSpec, batch_number: int, block: Block, record
 class _Direct:
     """JSON values that are rows at once."""
 
-    def __init__(self, json: JsonValues) -> None:
+    def __init__(self, json: JsonValues | EvolvingJson) -> None:
         self._json: Final = json
 
     def decode(self, records: pa.RecordBatch, present: pa.Int64Array) -> tuple[Block, Dead, LeftOut]:
@@ -169,15 +175,24 @@ class _Keyed:
         return in_order(blocks, columns.schema), dead
 
 
-def _values(spec: RecordSpec, *, blocks: bool) -> ShapedDecoder | _Direct | _Keyed:
+def _values(spec: RecordSpec, asked: Asked, *, blocks: bool) -> ShapedDecoder | _Direct | _Keyed:
     if spec.is_shaped:
-        return shaped_decoder(spec, blocks=blocks)
-    direct = _Direct(JsonValues(spec.of_value, blocks=blocks))
+        return shaped_decoder(spec, asked, blocks=blocks)
+    direct = _Direct(json_values(spec.of_value, asked, blocks=blocks))
     keys, columns = _keys(spec, blocks=blocks)
     return direct if keys is None else _Keyed(direct, keys, columns)
 
 
-def shaped_decoder(spec: RecordSpec, *, blocks: bool = True) -> ShapedDecoder:
+def json_values(spec: RecordSpec, asked: Asked, *, blocks: bool = True) -> JsonValues | EvolvingJson:
+    """Return what decodes JSON values into columns; what they need beside those goes to `asked`.
+
+    Raises:
+        Terminal: the spec can't be met.
+    """
+    return JsonValues(spec, blocks=blocks) if spec.evolution is None else EvolvingJson(spec, asked, blocks=blocks)
+
+
+def shaped_decoder(spec: RecordSpec, asked: Asked, *, blocks: bool = True) -> ShapedDecoder:
     """Return what decodes values into fields before they become columns, also JSON values that could be rows at once.
 
     Raises:
@@ -185,7 +200,7 @@ def shaped_decoder(spec: RecordSpec, *, blocks: bool = True) -> ShapedDecoder:
     """
     fields = spec.of_value.columns if spec.fields is None else spec.fields
     keys, columns = _keys(spec, blocks=blocks)
-    return ShapedDecoder(spec, _half("value", spec, spec.format, fields, blocks=blocks), keys, columns)
+    return ShapedDecoder(spec, asked, _half("value", spec, spec.format, fields, blocks=blocks), keys, columns)
 
 
 def _keys(spec: RecordSpec, *, blocks: bool) -> tuple[KeyDecoder | None, KeyColumns | None]:
@@ -196,6 +211,8 @@ def _keys(spec: RecordSpec, *, blocks: bool) -> tuple[KeyDecoder | None, KeyColu
 def _half(name: HalfName, spec: RecordSpec, of: FormatSpec, fields: pa.Schema | None, *, blocks: bool) -> Half:
     if of.name != JSON:
         return Half(name, of, open_format(of))
+    if fields is not None and name == "value" and spec.infers:
+        return Half(name, of, InferredJson(spec, fields, blocks=blocks))
     if fields is None:
         raise Terminal(f"record shape: nothing says which fields the JSON of a {name} has", next_step="declare them")
     json = RecordSpec(

@@ -14,11 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.batch.facts import TableCounts
+from frazil.batch.schema_change import Demands
 from frazil.batch.unknown import UnknownFields
 from frazil.errors import Terminal
 from frazil.records.block import Block, in_order, without
 from frazil.records.dead import DEAD_SCHEMA, DeadCode, Reason, Stage, dead_letters
 from frazil.records.decode import Decoder, Filtered, screened, with_kafka_columns
+from frazil.records.evolve.incompatible import refuse_incompatible
 from frazil.records.kafka import conform
 from frazil.records.outcome import Counts, FilterReason, count_outcomes
 from frazil.records.route import Route, Routed, Router
@@ -46,6 +48,7 @@ class FannedOut:
         tables: What became of the records that were meant for each table; empty where only one could be meant.
         whole_dead: Dead letters of records as a whole, if `tables` is there.
         unknown: Fields of the records that have rows which are in none of these; not counted for several tables.
+        demands: Table -> what its records need that it does not have. If there is any, all else has no meaning.
     """
 
     rows: Mapping[str, pa.RecordBatch]
@@ -54,6 +57,7 @@ class FannedOut:
     tables: Mapping[str, TableCounts] = field(default_factory=dict)
     whole_dead: int = 0
     unknown: UnknownFields = field(default_factory=UnknownFields)
+    demands: Demands = field(default_factory=dict)
 
 
 class _Letter(NamedTuple):
@@ -102,6 +106,7 @@ class FanOut:
     def __init__(
         self, specs: Mapping[str, RecordSpec], route: Route | None, batch_number: int, *, blocks: bool = True
     ) -> None:
+        self._by_table: Final = dict(specs)
         self._tables: Final = tuple(specs)
         self._specs: Final = tuple(specs.values())
         self._number: Final = batch_number
@@ -121,11 +126,17 @@ class FanOut:
 
         Raises:
             Retryable: a writer schema can't be had now.
-            Terminal: what `Decoder.decode` raises; or a record has no table, and the pipeline wants to fail then.
+            Terminal: what `Decoder.decode` raises; or a record has no table, or its table no type for it, and the pipeline
+                wants to fail then.
         """
-        if self._decoder is not None:
-            return self._of_one(self._decoder, batch)
+        told = self._of_several(batch, only) if self._decoder is None else self._of_one(self._decoder, batch)
+        if not told.demands:
+            refuse_incompatible(told.dead, self._by_table)
+        return told
+
+    def _of_several(self, batch: pa.RecordBatch, only: str | None) -> FannedOut:
         records = conform(batch)
+        self._sheets.forget()
         present, whole, filtered = screened(self._spec, records.column("value"))
         sheets, dead, left_out = self._sheets.of(records, present)
         for reason, places in left_out.items():
@@ -146,9 +157,11 @@ class FanOut:
 
     def _of_one(self, decoder: Decoder, batch: pa.RecordBatch) -> FannedOut:
         outcomes = decoder.decode(batch)
+        (table,) = self._tables
         nowhere = pa.nulls(outcomes.dead.num_rows, pa.string())
         letters = pa.RecordBatch.from_arrays([*outcomes.dead.columns, nowhere], schema=LETTER_SCHEMA)
-        return FannedOut({self._tables[0]: outcomes.rows}, letters, outcomes.counts, unknown=outcomes.unknown)
+        demands = {table: outcomes.demands} if outcomes.demands else {}
+        return FannedOut({table: outcomes.rows}, letters, outcomes.counts, unknown=outcomes.unknown, demands=demands)
 
     def _routed(self, records: pa.RecordBatch, sheet: Sheet, found: _Found, only: str | None) -> Routed:
         routed = self._router.route(sheet.texts)
@@ -233,7 +246,8 @@ class FanOut:
         )
         destinations = pa.array([None if of.table is None else self._tables[of.table] for of in letters], pa.string())
         told = pa.RecordBatch.from_arrays([*_dead(records, letters).columns, destinations], schema=LETTER_SCHEMA)
-        return FannedOut(rows, told, counts, tables, len(found.whole))
+        demands = {self._tables[number]: changes for number, changes in self._sheets.demands()}
+        return FannedOut(rows, told, counts, tables, len(found.whole), demands=demands)
 
 
 def _share(sheet: Sheet, table: int, rows: pa.Int64Array, shared: _Shared, found: _Found) -> None:

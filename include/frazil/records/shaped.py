@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 from frazil.records.block import Block, in_order, without
 from frazil.records.changes.fit import ChangeFitter
 from frazil.records.dead import DeadCode, Reason
+from frazil.records.evolve.asked import Asked
+from frazil.records.evolve.fitter import EvolvingFitter
 from frazil.records.fit.fitter import Fitted, Fitter
 from frazil.records.fit.nested import unknown
 from frazil.records.formats.port import Decoded, Shaped
@@ -37,6 +39,7 @@ class ShapedDecoder:
 
     Args:
         spec: What is wanted of the records.
+        asked: Takes what they need that the table does not have.
         values: Decodes values.
         keys: Decodes keys; None leaves them.
         key_columns: Fits keys to the columns that take their fields; None if there are none.
@@ -46,7 +49,12 @@ class ShapedDecoder:
     """
 
     def __init__(
-        self, spec: RecordSpec, values: Half, keys: KeyDecoder | None = None, key_columns: KeyColumns | None = None
+        self,
+        spec: RecordSpec,
+        asked: Asked,
+        values: Half,
+        keys: KeyDecoder | None = None,
+        key_columns: KeyColumns | None = None,
     ) -> None:
         self._values: Final = values
         self._keys: Final = keys
@@ -56,15 +64,7 @@ class ShapedDecoder:
         self._changes: Final = ChangeFitter(spec) if spec.tells_changes else None
         self._refuses_unknown: Final = spec.unknown_fields == "fail"
         self._filters_nulls: Final = spec.tombstone == "filter"
-        of_value = spec.of_value
-        self._fitter: Final = Fitter(
-            of_value.column_specs,
-            of_value.columns,
-            unknown_fields=spec.unknown_fields,
-            rescued_column=spec.rescued_column,
-            case_insensitive=spec.field_names == "case_insensitive",
-            text_casts=spec.format.is_text,
-        )
+        self._fitter: Final = _fitter(spec, asked)
 
     def decode(self, records: pa.RecordBatch, present: pa.Int64Array) -> tuple[Block, Dead, LeftOut]:
         """Decode the values of some records.
@@ -187,6 +187,20 @@ def _neither(present: pa.Int64Array, written: pa.Int64Array, others: set[int]) -
     """Positions of records that tell of no row, such as DDL: they are neither written nor anything else."""
     rest = present.filter(pc.invert(pc.is_in(present, value_set=written)))
     return [place for place in rest.to_pylist() if place not in others]
+
+
+def _fitter(spec: RecordSpec, asked: Asked) -> Fitter | EvolvingFitter:
+    of_value = spec.of_value
+    if spec.evolution is not None:
+        return EvolvingFitter(of_value, asked)
+    return Fitter(
+        of_value.column_specs,
+        of_value.columns,
+        unknown_fields=spec.unknown_fields,
+        rescued_column=spec.rescued_column,
+        case_insensitive=spec.field_names == "case_insensitive",
+        text_casts=spec.format.is_text,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.batch.schema_change import SchemaChange
 from frazil.records.dead import Reason, Stage
-from frazil.records.decode import shaped_decoder
+from frazil.records.decode import json_values, shaped_decoder
+from frazil.records.evolve.asked import Asked
 from frazil.records.fit.fitter import Fitted
 from frazil.records.frame import Frame
 from frazil.records.json.values import JsonValues
@@ -48,17 +50,34 @@ class Sheets:
 
     def __init__(self, specs: Sequence[RecordSpec], path: tuple[str, ...] | None, *, blocks: bool = True) -> None:
         kinds, self.groups = _groups(specs)
+        self._kinds: Final = kinds
+        self._asked: Final = [Asked(spec.fold is not None) for spec in kinds]
         self._path: Final = path
         self._fold: Final = specs[0].field_names == "case_insensitive"
         self._shaped: Final = (
-            [shaped_decoder(spec, blocks=blocks) for spec in kinds]
+            [shaped_decoder(spec, asked, blocks=blocks) for spec, asked in zip(kinds, self._asked, strict=True)]
             if any(spec.is_shaped for spec in kinds) or specs[0].key
             else []
         )
-        self._json: Final = [] if self._shaped else [JsonValues(spec, blocks=blocks) for spec in kinds]
+        self._json: Final = [
+            json_values(spec, asked, blocks=blocks)
+            for spec, asked in zip(kinds, self._asked, strict=True)
+            if not self._shaped
+        ]
         self._deciding: Final = (
             JsonValues(_deciding(specs[0], path), blocks=blocks) if path and not self._shaped else None
         )
+
+    def forget(self) -> None:
+        """Forget what was needed by rows that were fitted before."""
+        for asked in self._asked:
+            asked.clear()
+
+    def demands(self) -> Iterator[tuple[int, tuple[SchemaChange, ...]]]:
+        """Yield the tables, by number, that lack what rows which were fitted to them need, and that."""
+        for tables, spec, asked in zip(self.groups, self._kinds, self._asked, strict=True):
+            if asked:
+                yield tables[0], asked.changes(spec)
 
     def of(self, records: pa.RecordBatch, present: pa.Int64Array) -> tuple[list[Sheet], dict[int, Reason], LeftOut]:
         """Decode the values of the records at positions `present`, which have one.
@@ -109,12 +128,13 @@ class Sheets:
 
 
 def _groups(specs: Sequence[RecordSpec]) -> tuple[list[RecordSpec], list[list[int]]]:
-    """Tables of the same columns, which are decoded together."""
+    """Tables of the same columns, which are decoded together, unless they evolve."""
     kinds: list[RecordSpec] = []
     groups: list[list[int]] = []
     for number, spec in enumerate(specs):
         plain = replace(spec, kafka_columns=None)
-        known = next((at for at, kind in enumerate(kinds) if kind == plain), None)
+        # What a table lacks is told by its own rows only.
+        known = None if spec.evolution else next((at for at, kind in enumerate(kinds) if kind == plain), None)
         if known is None:
             kinds.append(plain)
             groups.append([number])

@@ -12,6 +12,7 @@ import pyarrow as pa
 from frazil.batch.changes import OP
 from frazil.errors import Terminal
 from frazil.records.changes.spec import OP_FIELD, MergeSpec
+from frazil.records.evolve.policy import Evolution
 from frazil.records.formats.catalogue import JSON, FormatSpec
 from frazil.records.frame import Transform
 from frazil.records.kafka import TIMESTAMP
@@ -109,6 +110,7 @@ class RecordSpec:
             required.
         format: How values are encoded.
         fields: What a JSON value holds, where transforms come before the columns; None means what the columns say.
+        infers: Whether a JSON value holds what it says itself; of `fields` decimals are read as such then.
         key: How keys are encoded; None means that they are not decoded.
         key_fields: What a JSON key holds.
         of_key: Names of the columns that take fields of the key.
@@ -131,15 +133,17 @@ class RecordSpec:
         empty_value: What a value of 0 bytes becomes.
         kafka_columns: Names of the added columns, or None to add none.
         merge: How rows are merged into the table; None: they are added to it.
+        evolution: Which changes of the table records may ask for; None: none.
 
     Raises:
-        Terminal: no columns, names that repeat, options for a column that isn't declared or of another type, or no column
+        Terminal: no columns that will never be, names that repeat, options for a column that isn't declared or of another type, or no column
         for rescued fields.
     """
 
     columns: pa.Schema
     format: FormatSpec = field(default_factory=FormatSpec)
     fields: pa.Schema | None = None
+    infers: bool = False
     key: FormatSpec | None = None
     key_fields: pa.Schema | None = None
     of_key: frozenset[str] = frozenset()
@@ -158,9 +162,10 @@ class RecordSpec:
     empty_value: Literal["dead_letter", "filter"] = "dead_letter"
     kafka_columns: KafkaColumns | None = field(default_factory=KafkaColumns)
     merge: MergeSpec | None = None
+    evolution: Evolution | None = None
 
     def __post_init__(self) -> None:
-        if not self.columns.names:
+        if not self.columns.names and self.evolution is None:
             _refuse("no columns are declared for", ["the value"])
         names = self.row_schema.names
         _refuse(
@@ -179,15 +184,18 @@ class RecordSpec:
             _refuse(f"{what} name unknown columns", sorted(set(named) - set(self.columns.names)))
         _refuse("only texts take the whole value, not", [n for n in self.whole_columns if not self._is_text(n)])
         _refuse("columns take fields that differ in case only", self._ambiguous())
-        if self.unknown_fields == "rescue":
+        if self.unknown_fields == "rescue" or (
+            self.evolution is not None and self.rescued_column in self.columns.names
+        ):
             self._check_rescued()
 
     def _check_rescued(self) -> None:
         name = self.rescued_column
-        declared = name in self.columns.names and self._is_text(name) and self.columns.field(name).nullable
+        absent = name not in self.columns.names
+        fits = self.evolution is not None if absent else self._is_text(name) and self.columns.field(name).nullable
         _refuse(
             "unknown fields are rescued into an optional string column, which is not declared",
-            () if declared else [name],
+            () if fits else [name],
         )
         _refuse(
             "rescued fields leave no room for the options of", {name} & {*self.defaults, *self.sources, *self.of_key}

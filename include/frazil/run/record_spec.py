@@ -28,6 +28,7 @@ from frazil.records.transforms.catalogue import predicate, transform
 from frazil.records.transforms.conditions import WithKey
 from frazil.records.transforms.lacks import lacks
 from frazil.run.change_spec import change_fields, merge_columns, merge_spec
+from frazil.run.record_evolution import evolution, infers, known_fields
 
 Schemas = Mapping[str, SchemaSource]
 """Schema Registries by the names that pipeline files call them."""
@@ -47,6 +48,9 @@ def record_specs(
         Terminal: Transforms that can't be made, or options that don't fit together.
     """
     specs = {of.table: record_spec(pipeline, columns[of.table], schemas, of) for of in pipeline.destinations}
+    if any(spec.infers for spec in specs.values()):
+        known = known_fields(spec.of_value.columns for spec in specs.values())
+        return {table: replace(spec, fields=known) for table, spec in specs.items()}
     is_fitted = any(spec.fields is not None for spec in specs.values())
     is_shared = len(specs) > 1 or pipeline.route is not None
     if (fields := change_fields(pipeline, specs)) is not None:
@@ -135,6 +139,7 @@ def record_spec(
         key=None if key is None else _format(key, schemas or {}),
         key_fields=_fields(key, of_value) if key is not None and key.format == JSON else None,
         of_key=of_key,
+        infers=infers(pipeline),
         transforms=tuple(_transform(step) for step in pipeline.transforms),
         defaults={name: column.default for name, column in declared.items() if column.has_default},
         sources={name: column.source for name, column in declared.items() if column.source is not None},
@@ -150,6 +155,7 @@ def record_spec(
         empty_value=value.empty_value,
         kafka_columns=KafkaColumns(**names.model_dump()) if names else None,
         merge=merge_spec(to),
+        evolution=evolution(to, of_key),
     )
 
 
@@ -218,7 +224,7 @@ def _attempts(pipeline: Pipeline) -> Iterator[tuple[str, Callable[[], Iterable[s
         yield f"destinations.{number}.columns", partial(_decodes, pipeline, columns[to.table], schemas, to)
     yield "destinations", lambda: _nothing(record_specs(pipeline, columns, schemas))
     for number, spec in enumerate(record_specs(pipeline, columns, schemas).values()):
-        shape = _shape(spec.format, spec.fields) if spec.is_shaped else None
+        shape = _shape(spec.format, None if spec.infers else spec.fields) if spec.is_shaped else None
         key_shape = None if spec.key is None else _shape(spec.key, spec.key_fields)
         decoder = Decoder(spec, 0)
         if shape is not None:

@@ -70,3 +70,37 @@ def test_a_json_value_beside_a_key_may_have_any_field() -> None:
     columns = {"a": {"type": "long", "from": "b"}, "who": {"type": "string", "from": "value", "of": "key"}}
 
     assert problems({}, columns, key={"format": "string"}) == ()
+
+
+@pytest.mark.parametrize(
+    ("destination", "more"),
+    [
+        ({}, {}),
+        ({}, {"value": LINE}),
+        ({}, {"value": {"format": "avro", "registry": "main"}}),
+        ({}, {"transforms": [{"type": "ReplaceField", "exclude": ["note"]}]}),
+        ({}, {"value": {"unknown_fields": "rescue"}}),
+        ({}, {"route": {"static": {"field": "kind.of", "tables": {"a.b": "x"}}}}),
+        (
+            {"columns": {"zip": {"type": "string", "from": ["address", "zip"]}}, "evolve": "add"},
+            {"value": {"fields": None}},
+        ),
+        ({"columns": {"id": {"type": "long", "of": "key"}}, "evolve": "add"}, {"key": {"fields": {"id": "long"}}}),
+    ],
+)
+def test_table_without_declared_columns_is_refused(destination: dict[str, Any], more: dict[str, Any]) -> None:
+    """Whatever the format, transforms and routes: what records bring need not be declared."""
+    file = {"name": "p", "source": {"topics": ["t"]}, "destinations": [{"table": "a.b"} | destination]} | more
+    assert record_problems(Pipeline.model_validate(file)) == ()
+
+
+def test_default_that_fits_no_column_is_found_late() -> None:
+    """Declared columns of a table that evolves are checked as those of any other."""
+    columns = {"id": {"type": "long", "default": "x"}}
+    file = {
+        "name": "p",
+        "source": {"topics": ["t"]},
+        "destinations": [{"table": "a.b", "columns": columns, "evolve": "full"}],
+    }
+    (found,) = record_problems(Pipeline.model_validate(file))
+    assert "the default does not fit its type" in found

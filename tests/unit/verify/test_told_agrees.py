@@ -28,7 +28,25 @@ IDS = st.sampled_from([1, 2, 2, 2.0, 2.5, "2", None, 2**63])
 NAMES = st.sampled_from(["a", "é", "__debezium_unavailable_value", 7, None, {"x": 1}])
 COSTS = st.sampled_from([1, 1.5, "1.50", 1.234, None])
 ROWS = st.none() | st.fixed_dictionaries({}, optional={"id": IDS, "name": NAMES, "cost": COSTS, "more": st.just(1)})
-OPS = ("c", "u", "d", "r", "t", "m", "I", "U", "D", "T", "insert", "update", "delete", "load", "INSERT", "UPDATE", "DELETE")
+OPS = (
+    "c",
+    "u",
+    "d",
+    "r",
+    "t",
+    "m",
+    "I",
+    "U",
+    "D",
+    "T",
+    "insert",
+    "update",
+    "delete",
+    "load",
+    "INSERT",
+    "UPDATE",
+    "DELETE",
+)
 SENT = st.sampled_from([*OPS, "TRUNCATE", "ALTER", "table-alter", "create-table", None, 1])
 TEXTS = {"id": st.sampled_from(["1", "2", "x", None]), "name": st.sampled_from(["a", None])}
 TEXT_ROWS = st.none() | st.fixed_dictionaries({}, optional={**TEXTS, "cost": st.sampled_from(["1.5", "y", None])})
@@ -43,7 +61,11 @@ FORMATS: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
     "dms": (
         {"format": "dms"},
         st.fixed_dictionaries(
-            {"metadata": st.fixed_dictionaries({"operation": SENT, "record-type": st.sampled_from(["data", "control"])})},
+            {
+                "metadata": st.fixed_dictionaries(
+                    {"operation": SENT, "record-type": st.sampled_from(["data", "control"])}
+                )
+            },
             optional={"data": ROWS, "before-image": ROWS},
         ),
     ),
@@ -61,7 +83,9 @@ FORMATS: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
     ),
     "op_column": (
         {"format": "op_column", "op": "m.op", "row": "new", "before": "old", "values": WORDS},
-        st.fixed_dictionaries({"m": st.none() | st.fixed_dictionaries({"op": SENT})}, optional={"new": ROWS, "old": ROWS}),
+        st.fixed_dictionaries(
+            {"m": st.none() | st.fixed_dictionaries({"op": SENT})}, optional={"new": ROWS, "old": ROWS}
+        ),
     ),
     "envelope": (
         {"format": "envelope", "values": FIELDS},

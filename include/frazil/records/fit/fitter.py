@@ -108,10 +108,10 @@ class Fitter:
         plan = self._plan(value.schema)
         dead: Dead = {}
         if self._unknown == "fail":
-            _refuse_unknown(value, plan.unknown, dead)
+            refuse_unknown(value, plan.unknown, dead)
         columns = {column.name: column.fit(value, dead) for column in plan.columns}
         if self._rescued is not None:
-            columns[self._rescued] = _rescued(value, plan.unknown, dead, self._schema.field(self._rescued).type)
+            columns[self._rescued] = rescued(value, plan.unknown, dead, self._schema.field(self._rescued).type)
         rows = pa.RecordBatch.from_arrays([columns[name] for name in self._schema.names], schema=self._schema)
         kept, left = pa.arange(0, len(value)), self._without(value, plan.unknown)
         if dead:
@@ -179,12 +179,13 @@ def _present(value: pa.RecordBatch, others: tuple[int, ...], dead: Dead) -> Iter
     return ((row, fields) for row, fields in sorted(found.items()) if row not in dead)
 
 
-def _refuse_unknown(value: pa.RecordBatch, others: tuple[int, ...], dead: Dead) -> None:
+def refuse_unknown(value: pa.RecordBatch, others: tuple[int, ...], dead: Dead) -> None:
+    """Add reasons of the rows that have a value in one of these fields."""
     for row, fields in list(_present(value, others, dead)):
         dead[row] = unknown([value.schema.names[at] for at in fields]).reason
 
 
-def _rescued(value: pa.RecordBatch, others: tuple[int, ...], dead: Dead, kind: pa.DataType) -> pa.Array:
+def rescued(value: pa.RecordBatch, others: tuple[int, ...], dead: Dead, kind: pa.DataType) -> pa.Array:
     """Return the values of unknown fields as JSON objects, null where there is none."""
     if not others:
         return pa.nulls(len(value), kind)

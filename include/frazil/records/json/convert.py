@@ -196,7 +196,13 @@ def _plain(error: ValueError) -> str:
     return "not ASCII" if isinstance(error, UnicodeEncodeError) else str(error)
 
 
+def to_nothing(value: JsonValue) -> object:
+    """Take no value: of a list whose items are all null, say."""
+    raise wrong_type("null", value)
+
+
 _EXACT_TYPES: Final[dict[pa.DataType, Converter]] = {
+    pa.null(): to_nothing,
     pa.bool_(): to_bool,
     pa.int32(): partial(to_int, 32),
     pa.int64(): partial(to_int, 64),

@@ -171,7 +171,7 @@ class ExactDecoder:
         whole = parse_object(raw, repeated_keys=self._repeated_keys, in_order=self._fold is not None)
         fields = whole if self._fold is None else folded(whole, self._taken, self._fold)
         if self._fails and (unknown := self._unknown(whole)):
-            raise _unknown_field(list(unknown))
+            raise unknown_field(list(unknown))
         row = [column.take(fields, whole) for column in self._columns]
         return row, self._unknown(whole) if self._ignores else ()
 
@@ -186,14 +186,18 @@ class ExactDecoder:
 
     def table(self, rows: list[Row]) -> pa.RecordBatch:
         """Return rows as Arrow, in exactly the schema of the declared columns."""
-        arrays = [
-            pa.array([row[index] for row in rows], storage_type(field.type)).cast(field.type)
-            for index, field in enumerate(self._schema)
-        ]
+        arrays = [_array([row[index] for row in rows], field.type) for index, field in enumerate(self._schema)]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
-def _unknown_field(names: list[str]) -> Rejection:
+def _array(values: list[object], of: pa.DataType) -> pa.Array:
+    made = pa.array(values, storage_type(of))
+    # Arrow breaks lists of nulls when it casts them to what they are.
+    return made if made.type == of else made.cast(of)
+
+
+def unknown_field(names: list[str]) -> Rejection:
+    """Return the verdict on fields at the top that no column takes."""
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     message = f"expected a column for each field, found field {describe(names[0])}{more}"
     return Rejection(DeadCode.UNKNOWN_FIELD, message).within(names[0])
