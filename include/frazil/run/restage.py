@@ -150,6 +150,7 @@ def _without_rows(scope: Scope, tables: Tables, of: Owed) -> Iterator[_Split]:
         record_spec(scope.pipeline, arrow_columns(tables.destinations[destination.table], destination), scope.schemas),
         tombstone="filter" if of.filtered else "dead_letter",
         kafka_columns=None,
+        evolution=None,  # which records are bad is all that is asked: fields that have no column are in nobody's way
     )
     decoder = Decoder(spec, of.n)
     for records in _records(scope, of, landed):

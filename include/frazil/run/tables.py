@@ -167,7 +167,7 @@ def _make(lake: Lake, pipeline: Pipeline, name: str) -> Table:
 def _make_destination(lake: Lake, destination: Destination) -> Table:
     schema = declared_schema(destination)
     spec = declared_spec(destination, schema)
-    layout = {} if spec.is_unpartitioned() else PARTITIONED_LAYOUT
+    layout = PARTITIONED_LAYOUT if destination.partition_by else {}
     version = {"format-version": destination.format_version}
     properties = TABLE_PROPERTIES | layout | version | destination.properties
     return lake.create_table(destination.table, schema, spec, properties, declared_order(destination, schema))

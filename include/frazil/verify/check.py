@@ -21,6 +21,7 @@ from frazil.verify.bounds import bounds
 from frazil.verify.census import Census, Topics, count
 from frazil.verify.compare import Comparison, Subject
 from frazil.verify.coverage import Key, coverage, given_up
+from frazil.verify.grown import Grown
 from frazil.verify.holes import holes
 from frazil.verify.kafka import PartitionReader, Source, TopicState
 from frazil.verify.lake import Tables, open_tables
@@ -197,10 +198,10 @@ class _Check:
         asked = bounds({key: log for key, log in logs.items() if key in covered}, from_, to, self.source)
         rest = _EVERYTHING if from_ is None and to is None else _NOTHING
         keys = {*covered, *self.census.counts}
-        rules = rules_of(self.pipeline, batches, self.tables.destination.name)
-        declared = self.pipeline.destination(self.tables.destination.name).columns
-        types = {name: declared[name].parsed for name in rules.columns}
-        outcomes = Outcomes(self.tables.destination, self.tables.letters, types, rules.older)
+        columns = self.tables.columns
+        rules = rules_of(self.pipeline, batches, self.tables.destination.name, columns, self.tables.earlier)
+        types, is_grown = {name: columns[name].parsed for name in rules.columns}, isinstance(rules.expectation, Grown)
+        outcomes = Outcomes(self.tables.destination, self.tables.letters, types, rules.older, is_grown=is_grown)
         return _Work(self, states, covered, {key: asked.get(key, rest) for key in keys}, rules, outcomes, live)
 
     def _count(self, live: Mapping[str, int]) -> None:
