@@ -68,7 +68,7 @@ class _Changing:
     def within(self, of: IcebergType, path: Sequence[str]) -> IcebergType:
         """A type with a field inside it changed."""
         fields = _parts(of)
-        if not fields:
+        if of.is_primitive:
             self.refuse(of)
         name, rest = path[0], path[1:]
         if all(field.name != name for field in fields):

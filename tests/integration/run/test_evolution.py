@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from pyiceberg.types import LongType, StringType
+from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 from frazil.batch.schema_change import SchemaChange
 from frazil.errors import Terminal
-from frazil.report.history import history
+from tests.evolving import changes, evolving, files, put, rewritten, rows, task_by_task, types
 from tests.integration.run.conftest import At
 from tests.operations import (
     LETTERS,
@@ -21,56 +21,10 @@ from tests.operations import (
     lake,
     ledger,
     replay,
-    send,
     settle,
 )
 
 MakeShop = Callable[..., Any]
-
-KAFKA = ("_kafka_topic", "_kafka_partition", "_kafka_offset", "_kafka_timestamp", "_frazil_batch")
-
-PIPELINE = """
-name: orders
-source: {{topics: [{topic}]}}
-engine: inline
-destinations: [{destinations}]
-limits: {{max_records: {max_records}}}
-dead_letters: {{tolerance: all}}
-"""
-
-
-def evolving(shop: MakeShop, *destinations: str, partitions: int = 1, max_records: int = 1000) -> Any:
-    """A shop whose tables follow their records; by default one, without declared columns."""
-    made = shop(partitions=partitions)
-    return rewritten(made, *destinations, max_records=max_records)
-
-
-def rewritten(shop: Any, *destinations: str, max_records: int = 1000) -> Any:
-    entries = ", ".join(destinations or ("{table: shop.orders}",))
-    return shop.with_pipeline(PIPELINE.format(topic=shop.topic, destinations=entries, max_records=max_records))
-
-
-def put(shop: Any, *values: Any, partition: int = 0) -> None:
-    """Send documents."""
-    send(shop, {partition: [json.dumps(value).encode() for value in values]})
-
-
-def types(shop: Any, table: str = "shop.orders") -> dict[str, str]:
-    """Column -> type, Kafka's left out; optional all of them."""
-    fields = [of for of in lake(shop).load_table(table).schema().fields if of.name not in KAFKA]
-    assert not any(field.required for field in fields)
-    return {field.name: str(field.field_type) for field in fields}
-
-
-def rows(shop: Any, table: str = "shop.orders", *names: str) -> list[tuple[Any, ...]]:
-    """Columns of all rows by offset."""
-    found = sorted(shop.rows(table), key=lambda row: (row["_kafka_partition"], row["_kafka_offset"]))
-    return [tuple(row[name] for name in names) for row in found]
-
-
-def changes(shop: Any) -> list[dict[str, tuple[SchemaChange, ...]]]:
-    """What every batch changed, those left out that changed nothing."""
-    return [dict(of.schema_changes) for of in history(shop.project, shop.pipeline) if of.schema_changes]
 
 
 def test_table_without_columns_can_not_hold_a_position(shop: MakeShop) -> None:
@@ -111,10 +65,6 @@ def test_field_that_appears_later_rewrites_what_is_there(shop: MakeShop) -> None
         {"shop.orders": (SchemaChange(("price",), "add", "double"),)},
     ]
     assert_clean(orders)
-
-
-def files(shop: Any, table: str = "shop.orders") -> set[str]:
-    return {task.file.file_path for task in lake(shop).load_table(table).scan().plan_files()}
 
 
 def test_nested_fields_are_lost(shop: MakeShop) -> None:
@@ -170,20 +120,6 @@ def test_only_the_records_that_ask_are_read_again(shop: MakeShop) -> None:
     assert_clean(orders)
 
 
-def task_by_task(staged: list[Sequence[tuple[int, int, int]]]) -> Any:
-    """An engine with a task per partition, which notes what it is asked for."""
-    from dataclasses import replace
-
-    from frazil.batch.facts import Staged
-    from frazil.run.inline import stage_inline
-
-    def stage(order: Any) -> Staged:
-        staged.append([(r.partition, r.start, r.end) for r in order.ranges])
-        return Staged.merged(stage_inline(replace(order, ranges=(r,))) for r in order.ranges)
-
-    return stage
-
-
 @pytest.mark.parametrize("point", ["staged", "evolving", "evolved", "audited", "decide.committing", "decide.committed"])
 def test_killed_run_changes_the_table_again(shop: MakeShop, at: At, point: str) -> None:
     """Killed before or behind the change of a table, the next run finds what is there and lands every record once."""
@@ -212,7 +148,7 @@ def test_two_pipelines_lose_each_others_columns(shop: MakeShop, at: At) -> None:
     def rival() -> None:
         with lake(orders).load_table("shop.orders").update_schema() as update:
             update.add_column("theirs", StringType())
-            update.add_column("both", LongType().__class__() if False else _struct())
+            update.add_column("both", StructType(NestedField(1, "b", StringType(), required=False)))
 
     at("evolving", rival)
     orders.run()
@@ -220,12 +156,6 @@ def test_two_pipelines_lose_each_others_columns(shop: MakeShop, at: At) -> None:
     assert set(types(orders)) == {"id", "ours", "theirs", "both"}
     assert rows(orders, "shop.orders", "id", "ours", "both") == [(1, None, None), (2, 1, {"a": 1, "b": None})]
     assert_clean(orders)
-
-
-def _struct() -> Any:
-    from pyiceberg.types import NestedField, StructType
-
-    return StructType(NestedField(1, "b", StringType(), required=False))
 
 
 def test_column_of_another_type_from_a_rival_is_overwritten(shop: MakeShop, at: At) -> None:
