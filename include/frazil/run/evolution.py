@@ -115,10 +115,16 @@ def columns_after(
     }
 
 
-def is_stale(before: Tables, after: Tables) -> bool:
-    """Whether files that were staged for tables don't fit them any more."""
-    now = after.destinations
-    return any(fit_of(of.metadata).mismatch(fit_of(now[name].metadata)) for name, of in before.destinations.items())
+def is_stale(pipeline: Pipeline, before: Tables, after: Tables) -> bool:
+    """Whether files that were staged for tables don't fit them any more.
+
+    Rows for an engine have all one shape: it takes the columns of one of their files for those of all.
+    """
+    for name, table in before.destinations.items():
+        was, now = fit_of(table.metadata), fit_of(after.destinations[name].metadata)
+        if was.mismatch(now) or (pipeline.destination(name).by_engine and was != now):
+            return True
+    return False
 
 
 def joined(first: Demands, then: Demands) -> Demands:

@@ -118,7 +118,7 @@ def _staged(run: Ingestion, tables: Tables, now: Standing, n: int, removed: Sequ
             if parts:
                 _refuse_moved(scope, tables, now)
             parts.append(stage_batch(run, tables, n, ranges))
-            _refuse_stale(tables, parts)
+            _refuse_stale(scope, tables, parts)
             tables = parts[-1].tables
         whole = _merged(parts)
         _refuse_moved(scope, tables, now)
@@ -137,10 +137,10 @@ def _refuse_moved(scope: Scope, tables: Tables, now: Standing) -> None:
         raise Refused(f"table {table}: another batch was decided, or it was rolled back, while the range was staged")
 
 
-def _refuse_stale(before: Tables, parts: Sequence[StagedBatch]) -> None:
+def _refuse_stale(scope: Scope, before: Tables, parts: Sequence[StagedBatch]) -> None:
     """Records of a later part may change a table so that files of earlier parts don't fit it any more."""
-    if parts[1:] and is_stale(before, parts[-1].tables):
-        raise Refused("records of the range brought a column that partitions their table")
+    if parts[1:] and is_stale(scope.pipeline, before, parts[-1].tables):
+        raise Refused("records of the range changed a table, and files of earlier ones don't fit it any more")
 
 
 def _merged(parts: Sequence[StagedBatch]) -> StagedBatch:

@@ -95,7 +95,7 @@ def _fitted(run: Ingestion, tables: Tables, n: int, ranges: tuple[Range, ...]) -
         except FrazilError as failure:
             discard(scope, tables, whole, failure)
             raise
-        changes, is_void = joined(changes, made), is_stale(tables, after)
+        changes, is_void = joined(changes, made), is_stale(scope.pipeline, tables, after)
         discard(scope, after, whole if is_void else Staged(void=found.void))
         whole = Staged() if is_void else replace(whole, demands={}, again=(), void=())
         tables, pending = after, ranges if is_void else found.again
