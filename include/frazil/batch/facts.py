@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -150,7 +151,9 @@ class Staged:
         tables: Where there are several destinations, what became of the records that were meant for each.
         whole_dead: Where there are several destinations, dead letters of records as a whole.
         demands: What records need that their tables do not have, as each task found it: of one path there may be several.
-            The files of such a task are void.
+            Such a task lands nothing.
+        again: Where the records of those tasks are: they are to be read again.
+        void: Files of those tasks, to be deleted.
     """
 
     counts: Mapping[TopicPartition, Counts] = field(default_factory=dict)
@@ -165,6 +168,8 @@ class Staged:
     tables: Mapping[str, TableCounts] = field(default_factory=dict)
     whole_dead: int = 0
     demands: Demands = field(default_factory=dict)
+    again: tuple[Range, ...] = ()
+    void: tuple[str, ...] = ()
 
     @property
     def total(self) -> Counts:
@@ -196,6 +201,8 @@ class Staged:
             "tables": {table: dataclasses.astuple(of) for table, of in self.tables.items()},
             "whole_dead": self.whole_dead,
             "demands": {table: [dataclasses.astuple(of) for of in found] for table, found in self.demands.items()},
+            "again": [dataclasses.astuple(r) for r in self.again],
+            "void": self.void,
         }
         return json.dumps(body, separators=(",", ":"))
 
@@ -219,6 +226,8 @@ class Staged:
                 table: tuple(SchemaChange(tuple(path), kind, of) for path, kind, of in found)
                 for table, found in body["demands"].items()
             },
+            tuple(Range(*r) for r in body["again"]),
+            tuple(body["void"]),
         )
 
     @classmethod
@@ -250,6 +259,8 @@ class Staged:
                 k: tuple(sorted({*self.demands.get(k, ()), *other.demands.get(k, ())}))
                 for k in {*self.demands, *other.demands}
             },
+            (*self.again, *other.again),
+            (*self.void, *other.void),
         )
 
 
@@ -262,21 +273,43 @@ def _first_samples(left: Mapping[str, DeadSample], right: Mapping[str, DeadSampl
     return both
 
 
+_DECIMAL = re.compile(r"decimal\((\d+), (\d+)\)")
+
+
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What files were staged for: the table's UUID, its partition spec, and the type of every column by field id."""
+    """What files were staged for: the table's UUID, its partition spec, and the type of every field by its id.
+
+    Of a struct, list or map the type is that word alone: its parts have ids of their own.
+    """
 
     uuid: str
     spec_id: int
     fields: Mapping[int, str]
 
     def mismatch(self, found: Fit) -> str | None:
-        """Why files staged for this don't fit the table as found, or None. A column added meanwhile is harmless."""
+        """Why files staged for this don't fit the table as found, or None.
+
+        A field that was added or widened meanwhile is harmless: a reader has null for the one, and reads the files'
+        values as the wider type.
+        """
         if found.uuid != self.uuid:
             return f"it was replaced: files were staged for {self.uuid}, found {found.uuid}"
         if found.spec_id != self.spec_id:
             return f"its partition spec changed from {self.spec_id} to {found.spec_id} since files were staged"
         changed = [
-            f"{n}: {of} -> {found.fields.get(n, 'gone')}" for n, of in self.fields.items() if found.fields.get(n) != of
+            f"{n}: {of} -> {found.fields.get(n, 'gone')}"
+            for n, of in self.fields.items()
+            if not _is_read_as(of, found.fields.get(n, ""))
         ]
         return f"columns changed since files were staged: {', '.join(changed)}" if changed else None
+
+
+def _is_read_as(staged: str, found: str) -> bool:
+    """Whether values of one type are read as another; promotions as the table specification's version 2 has them."""
+    if staged == found or (staged, found) in {("int", "long"), ("float", "double")}:
+        return True
+    if "<" in staged:  # a manifest of an older Frazil spells structs, lists and maps out
+        return staged.partition("<")[0] == found
+    before, after = _DECIMAL.fullmatch(staged), _DECIMAL.fullmatch(found)
+    return bool(before and after and before[2] == after[2] and int(before[1]) <= int(after[1]))

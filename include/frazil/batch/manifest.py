@@ -13,6 +13,7 @@ from frazil.batch.letter_topic import LetterTopic
 from frazil.batch.merge import Merge
 from frazil.batch.position import BatchMark, Position
 from frazil.batch.removal import Removal, RemovedRange
+from frazil.batch.schema_change import Demands, SchemaChange
 from frazil.batch.unknown import UnknownFields
 from frazil.errors import Terminal
 
@@ -120,6 +121,7 @@ class Manifest:
         left: Destinations that the pipeline file names no more: their part ends with this batch.
         unmarked: Destinations that were there and have no part in any batch yet: an engine gives them their first rows.
         unknown_fields: Fields of written records that no column takes.
+        schema_changes: What of the tables' schemas was changed for the batch's records, before it was decided.
     """
 
     pipeline: str
@@ -154,6 +156,7 @@ class Manifest:
     left: tuple[str, ...] = ()
     unmarked: tuple[str, ...] = ()
     unknown_fields: UnknownFields = field(default_factory=UnknownFields)
+    schema_changes: Demands = field(default_factory=dict)
 
     @property
     def mark(self) -> BatchMark:
@@ -209,6 +212,10 @@ class Manifest:
                 table: tuple(Range(**r) for r in of) for table, of in body.get("table_ranges", {}).items()
             }
             body["tables"] = {table: TableCounts(**of) for table, of in body.get("tables", {}).items()}
+            body["schema_changes"] = {
+                table: tuple(SchemaChange(tuple(c["path"]), c["kind"], c["type"]) for c in of)
+                for table, of in body.get("schema_changes", {}).items()
+            }
             topic = body.get("letter_topic")
             body["letter_topic"] = LetterTopic(**topic) if topic else None
             return cls(**body)

@@ -26,7 +26,8 @@ _WRITTEN = ("iceberg.tables.write-props.", "iceberg.table.write-props.")
 def destinations(
     keys: Keys, tables: Sequence[str], columns: Mapping[str, Columns], absent: Collection[str] = ()
 ) -> list[dict[str, Any]]:
-    """The entries of `destinations`; a table whose columns nobody told has none, which validation refuses.
+    """The entries of `destinations`. A table whose columns nobody told takes those of its records, if the sink creates
+    or evolves tables; else `columns` is empty, which validation refuses.
 
     Tables that the sink writes have no columns for topic, partition and offset; those that are `absent` get them.
     """
@@ -35,7 +36,7 @@ def destinations(
     made = []
     for table in tables:
         known = columns.get(table, {})
-        entry: dict[str, Any] = {"table": table, "columns": {name: _column(of) for name, of in known.items()}}
+        entry: dict[str, Any] = {"table": table, **_columns(keys, known)}
         if fields := _partitions(keys, table, known):
             entry["partition_by"] = fields
         if branch := _branch(keys, table):
@@ -49,6 +50,13 @@ def destinations(
             entry["properties"] = properties
         made.append(entry)
     return made
+
+
+def _columns(keys: Keys, known: Columns) -> dict[str, Any]:
+    declared = {"columns": {name: _column(of) for name, of in known.items()}}
+    if keys.is_true("iceberg.tables.evolve-schema-enabled"):
+        return {**(declared if known else {}), "evolve": "full"}
+    return {} if keys.is_true("iceberg.tables.auto-create-enabled") and not known else declared
 
 
 def _column(of: Mapping[str, Any]) -> Any:
@@ -105,18 +113,6 @@ def _writable(keys: Keys, key: str, name: str, value: str) -> bool:
 
 
 _SWITCHES = {
-    "iceberg.tables.auto-create-enabled": (
-        "a table that is missing is created from the columns declared here, not from a record",
-        "declare the columns of every table that is not there yet",
-    ),
-    "iceberg.tables.evolve-schema-enabled": (
-        "columns don't come by themselves; fields that no column takes are left out",
-        "ALTER TABLE and the pipeline file; value.unknown_fields: rescue keeps what has no column",
-    ),
-    "iceberg.tables.schema-force-optional": (
-        "columns are as declared",
-        "declare columns without required, or ALTER TABLE … DROP NOT NULL",
-    ),
     "iceberg.tables.upsert-mode-enabled": (
         "rows are appended, an update is one more row",
         "MERGE by a job of your own, or let this connector run on until upsert is there",
@@ -124,7 +120,27 @@ _SWITCHES = {
 }
 
 
+_EVOLVING = {
+    "iceberg.tables.auto-create-enabled": (
+        "a table whose columns are not declared gets those of all its records, not of the first one alone",
+        "docs/schema-evolution.md says which types fields get",
+    ),
+    "iceberg.tables.evolve-schema-enabled": (
+        "destinations: evolve: full; a batch changes the table once, before its rows",
+        "docs/schema-evolution.md says which types fields get",
+    ),
+    "iceberg.tables.schema-force-optional": ("columns that records bring may always be null", None),
+}
+
+
 def _policies(keys: Keys) -> None:
+    for name, (why, see) in _EVOLVING.items():
+        if keys.is_true(name):
+            keys.say(name, "carried" if see is None else "changed", why, see)
+        elif name in keys:
+            keys.say(
+                name, "carried", "off" if see is not None else "columns that records bring may be null all the same"
+            )
     for name, (why, by_hand) in _SWITCHES.items():
         if keys.is_true(name):
             keys.say(name, "not_supported", why, by_hand)

@@ -21,6 +21,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.typedef import Record
+from pyiceberg.types import IcebergType
 
 from frazil.batch.facts import StagedFile
 from frazil.iceberg import nested_nulls as _nested_nulls  # noqa: F401  # mends PyIceberg's projection
@@ -208,8 +209,13 @@ def _map(items: list[list[Any]] | None, decode: Any = lambda value: value) -> di
 
 
 def field_types(metadata: TableMetadata) -> dict[int, str]:
-    """Field id -> type of every column: what the files of a moment were written for."""
-    return {field.field_id: str(field.field_type) for field in metadata.schema().fields}
+    """Field id -> type of every field, nested ones too: what the files of a moment were written for."""
+    schema = metadata.schema()
+    return {number: _type_name(schema.find_field(number).field_type) for number in sorted(schema.field_ids)}
+
+
+def _type_name(of: IcebergType) -> str:
+    return str(of).partition("<")[0]
 
 
 def write_rows(target: StagingTable, rows: pa.Table) -> tuple[StagedFile, ...]:

@@ -114,6 +114,12 @@ LEDGER_SCHEMA = _schema(
         ("table_written", LongType(), False, "Records of the batch that became rows of this table; null: all written"),
         ("table_dead", LongType(), False, "Records of the batch that are dead letters of this table alone"),
         ("table_ranges", StringType(), False, "What of ranges is about this table, as JSON; null: all of it"),
+        (
+            "schema_changes",
+            StringType(),
+            False,
+            "Changes of the table's schema for records of the batch, as JSON: [{path, kind, type}]",
+        ),
     ]
 )
 

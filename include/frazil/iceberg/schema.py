@@ -37,6 +37,7 @@ from pyiceberg.types import (
 )
 
 from frazil.errors import Terminal
+from frazil.iceberg.promotion import has_grown_from, takes_table_columns
 from frazil.iceberg.variant import FORMAT_VERSION, VariantType, as_text
 from frazil.pipeline import model
 from frazil.pipeline.types import ColumnType, ListOf, MapOf, Primitive, StructOf
@@ -127,27 +128,44 @@ def declared_schema(destination: model.Destination) -> Schema:
 
 
 def declared_spec(destination: model.Destination, schema: Schema) -> PartitionSpec:
-    """Partition spec of a new table."""
-    fields = []
-    for number, field in enumerate(destination.partition_fields):
-        transform = _transform(field)
-        source = schema.find_field(field.column)
-        if not transform.can_transform(source.field_type) or (str(source.field_type), field.transform) in _UNWRITABLE:
-            raise Terminal(
-                f"table {destination.table}: {destination.partition_by[number]} can't partition a column of type {source.field_type}"
-            )
-        fields.append(PartitionField(source.field_id, _FIRST_PARTITION_FIELD_ID + number, transform, field.name))
-    return PartitionSpec(*fields)
+    """Partition spec of a new table. Fields of columns that records are to bring come with those columns.
+
+    Raises:
+        Terminal: A transform does not go with its column; or nothing says which columns the table is to have.
+    """
+    if not destination.columns and destination.evolves == "none":
+        raise Terminal(
+            f"table {destination.table} is not there, and nothing says which columns it is to have",
+            next_step="declare columns, or let records bring them: leave evolve out",
+        )
+    there = {field.name for field in schema.fields}
+    fields = [field for field in destination.partition_fields if destination.columns or field.column in there]
+    numbered = enumerate(fields, _FIRST_PARTITION_FIELD_ID)
+    return PartitionSpec(*(partition_field(field, schema, number, destination.table) for number, field in numbered))
+
+
+def partition_field(field: model.PartitionField, schema: Schema, field_id: int, table: str) -> PartitionField:
+    """A field of a partition spec.
+
+    Raises:
+        Terminal: Its transform does not go with the type of its column.
+    """
+    transform = _transform(field)
+    source = next(of for of in schema.fields if of.name == field.column)
+    if not transform.can_transform(source.field_type) or (str(source.field_type), field.transform) in _UNWRITABLE:
+        raise Terminal(f"table {table}: {field} can't partition a column of type {source.field_type}")
+    return PartitionField(source.field_id, field_id, transform, field.name)
 
 
 def declared_order(destination: model.Destination, schema: Schema) -> SortOrder:
-    """Sort order of a new table.
+    """Sort order of a table, of those columns that it has.
 
     Raises:
         Terminal: A field can't be made of its column's type.
     """
-    fields = []
-    for text, field in zip(destination.sort_by, destination.sort_fields, strict=True):
+    fields, there = [], {field.name for field in schema.fields}
+    wanted = zip(destination.sort_by, destination.sort_fields, strict=True)
+    for text, field in ((text, field) for text, field in wanted if destination.columns or field.column in there):
         transform, source = _transform(field), schema.find_field(field.column)
         if not transform.can_transform(source.field_type):
             raise Terminal(f"table {destination.table}: {text} can't sort a column of type {source.field_type}")
@@ -186,19 +204,21 @@ def check_destination(table: Table, destination: model.Destination) -> None:
     """
     found = {field.name: field for field in table.schema().fields}
     declared = {field.name: field for field in declared_schema(destination).fields}
+    takes_all = takes_table_columns(destination)
+    fits = has_grown_from if takes_all else _same_shape
     problems = [
         f"column {name}: declared {field.field_type}, the table has {found[name].field_type if name in found else 'no such column'}"
         for name, field in declared.items()
-        if name not in found or _shape(found[name].field_type) != _shape(field.field_type)
+        if name not in found or not fits(field.field_type, found[name].field_type)
     ]
     problems += _identifier_problems(table, destination)
-    problems += [] if destination.by_engine else _writer_problems(table, declared.keys())
+    problems += [] if destination.by_engine else _writer_problems(table, found if takes_all else declared)
     if destination.format_version == "3" and table.format_version < FORMAT_VERSION:
         problems.append(f"format version {table.format_version}: the pipeline declares {FORMAT_VERSION}")
     problems += [
         f"column {name}: the table requires a value, the pipeline declares it as optional"
         for name, field in found.items()
-        if field.required and not (name in declared and declared[name].required)
+        if field.required and not takes_all and not (name in declared and declared[name].required)
     ]
     if problems:
         raise Terminal(
@@ -233,6 +253,10 @@ def _identifier_problems(table: Table, destination: model.Destination) -> Iterat
         yield f"identifier: declared {', '.join(destination.identifier)}, the table has {', '.join(found)}"
 
 
+def _same_shape(declared: IcebergType, found: IcebergType) -> bool:
+    return _shape(declared) == _shape(found)
+
+
 def _shape(of: IcebergType) -> object:
     """A type without field ids."""
     match of:
@@ -246,17 +270,25 @@ def _shape(of: IcebergType) -> object:
 
 
 def arrow_columns(table: Table, destination: model.Destination) -> pa.Schema:
-    """The declared columns with the Arrow types of the table, in the declared order; required ones are not nullable."""
-    return _arrow_columns(table.schema(), destination)
+    """The columns of rows with the Arrow types of the table; required ones are not nullable.
+
+    They are the declared ones in their order; or all that the table has, but for the Kafka columns.
+    """
+    return schema_columns(table.schema(), destination)
 
 
 def declared_columns(destination: model.Destination) -> pa.Schema:
-    """The declared columns as Arrow, as `arrow_columns` tells them once the table is there."""
-    return _arrow_columns(declared_schema(destination), destination)
+    """The columns of rows as Arrow, as `arrow_columns` tells them once the table is made."""
+    return schema_columns(declared_schema(destination), destination)
 
 
-def _arrow_columns(schema: Schema, destination: model.Destination) -> pa.Schema:
+def schema_columns(schema: Schema, destination: model.Destination) -> pa.Schema:
+    """The columns of rows, as `arrow_columns` tells them of a table with this schema."""
     arrow = schema_to_pyarrow(as_text(schema), include_field_ids=False)
-    return pa.schema(
-        [arrow.field(name).with_nullable(not column.required) for name, column in destination.columns.items()]
-    )
+    declared = {name: not column.required for name, column in destination.columns.items()}
+    if takes_table_columns(destination):
+        relaxed = {} if destination.evolves == "full" else declared
+        others = {*destination.added_columns, destination.deleted_column}
+        columns = [field for field in arrow if field.name not in others]
+        return pa.schema([of.with_nullable(of.nullable and relaxed.get(of.name, True)) for of in columns])
+    return pa.schema([arrow.field(name).with_nullable(nullable) for name, nullable in declared.items()])

@@ -48,6 +48,8 @@ class TableColumns(Model):
     def _short_form(cls, columns: object) -> object:
         if not isinstance(columns, dict):
             return columns
+        if not columns:
+            raise ValueError("there is none: leave the key out for the columns of the table and of its records")
         return {name: {"type": of} if isinstance(of, str) else of for name, of in columns.items()}
 
     @property

@@ -34,6 +34,10 @@ class PartitionField(Model):
         """Name of the field in the partition spec."""
         return self.given or (self.column if self.transform == "identity" else f"{self.column}_{self.transform}")
 
+    def __str__(self) -> str:
+        size = "" if self.size is None else f"{self.size}, "
+        return self.column if self.transform == "identity" else f"{self.transform}({size}{self.column})"
+
 
 class SortField(Model):
     """One field of a sort order: a column, or a transform of one."""

@@ -10,6 +10,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any
 
+from frazil.batch.schema_change import Demands, SchemaChange
 from frazil.batch.unknown import UnknownFields
 from frazil.iceberg.ledger import read_ledger
 from frazil.iceberg.letters import Letter, open_letters
@@ -75,6 +76,7 @@ class BatchHistory:
         started_by: `cli:user@host` or `airflow:scheduled|manual|backfill[:user]`, if written down.
         reason: Why, in the words of whoever asked for it.
         unknown_fields: Fields of written records that no column took, if they were counted.
+        schema_changes: Table -> what of its schema was changed for records of the batch.
     """
 
     n: int
@@ -101,6 +103,7 @@ class BatchHistory:
     started_by: str | None = None
     reason: str | None = None
     unknown_fields: UnknownFields | None = None
+    schema_changes: Demands = field(default_factory=dict)
 
 
 def history(project: Project, pipeline: Pipeline) -> list[BatchHistory]:
@@ -165,11 +168,16 @@ def _batch(rows: Sequence[Row]) -> BatchHistory:
         started_by=row.get("started_by"),
         reason=row.get("reason"),
         unknown_fields=unknown_fields_of(row),
+        schema_changes={of["table"]: _changes(of["schema_changes"]) for of in rows if of.get("schema_changes")},
     )
 
 
 def _ranges(text: str | None) -> tuple[OffsetRange, ...]:
     return tuple((topic, partition, start, end) for topic, partition, start, end in json.loads(text or "[]"))
+
+
+def _changes(text: str) -> tuple[SchemaChange, ...]:
+    return tuple(SchemaChange(tuple(of["path"]), of["kind"], of["type"]) for of in json.loads(text))
 
 
 def _removed(rows: Sequence[Row]) -> Iterable[Removed]:

@@ -64,7 +64,8 @@ def entry_rows(
     meant = {table for table, of in manifest.tables.items() if of.routed}
     bare = sorted({*meant, *manifest.table_ranges, *manifest.unmarked} - there)
     rows += [batch | _bare_row(table, "destination") | _counted(manifest, table) for table in bare]
-    return rows + [batch | _bare_row(table, "left") for table in manifest.left]
+    rows += [batch | _bare_row(table, "left") for table in manifest.left]
+    return [row | {"schema_changes": _changes_json(manifest, str(row["table"]))} for row in rows]
 
 
 def _part_row(manifest: Manifest, part: TablePart, snapshot_id: int | None) -> dict[str, Any]:
@@ -97,6 +98,11 @@ def _bare_row(table: str, role: str) -> dict[str, Any]:
     """A destination that got nothing; `left` is one that the pipeline file names no more: its part ends, on record."""
     nothing = dict.fromkeys(("snapshot_id", "table_uuid", "removed", "table_written", "table_dead", "table_ranges"))
     return nothing | {"table": table, "role": role, "rows": 0, "files": 0, "bytes": 0}
+
+
+def _changes_json(manifest: Manifest, table: str) -> str | None:
+    changes = manifest.schema_changes.get(table, ())
+    return json.dumps([dataclasses.asdict(change) for change in changes]) if changes else None
 
 
 def _removed_json(manifest: Manifest, part: TablePart) -> str | None:

@@ -13,6 +13,7 @@ from frazil.batch.manifest import Kind, Manifest, Operation, TablePart
 from frazil.batch.merge import Merge
 from frazil.batch.position import BatchMark, Position
 from frazil.batch.removal import Coordinates, Removal, RemovedRange, at_or_beyond, farthest
+from frazil.batch.schema_change import Demands
 from frazil.crash_points import CrashPoint, reached
 from frazil.errors import Terminal
 from frazil.iceberg.commit import fit_of
@@ -53,6 +54,7 @@ class Batch:
         table_ranges: See `Manifest.table_ranges`.
         marks: Followers that get the batch's mark although they get nothing else.
         letter_topic: See `Manifest.letter_topic`.
+        schema_changes: See `Manifest.schema_changes`.
     """
 
     kind: Kind
@@ -76,6 +78,7 @@ class Batch:
     marks: frozenset[str] = frozenset()
     table_ranges: Mapping[str, tuple[Range, ...]] = field(default_factory=dict)
     letter_topic: LetterTopic | None = None
+    schema_changes: Demands = field(default_factory=dict)
 
 
 def write_manifest(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> tuple[Manifest, str]:
@@ -173,6 +176,7 @@ def _manifest(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Mani
         left=_left(scope, now),
         unmarked=tuple(sorted(tables.followers.keys() - now.told.keys() - {part.table for part in followers})),
         unknown_fields=batch.staged.unknown_fields.shown,
+        schema_changes=batch.schema_changes,
     )
 
 

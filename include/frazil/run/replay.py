@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 
 from frazil.batch.cut import cut
 from frazil.batch.facts import Staged
@@ -13,6 +14,7 @@ from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.iceberg.commit import Refused
 from frazil.iceberg.holdings import BATCH_KEY, Held, lookup, mark_of
 from frazil.iceberg.ledger import read_ledger
+from frazil.run.evolution import is_stale, joined
 from frazil.run.losses import refuse_losses
 from frazil.run.manifests import Batch, row_columns
 from frazil.run.publish import planned_position, publish
@@ -119,8 +121,9 @@ def _replay(run: Ingestion, tables: Tables, now: Standing) -> None:
         phases=staged.phases,
         started_by=plan.started_by,
         reason=plan.reason,
+        schema_changes=staged.changes,
     )
-    publish(scope, tables, now, batch)
+    publish(scope, staged.tables, now, batch)
 
 
 def _staged(run: Ingestion, tables: Tables, now: Standing, n: int, removed: Sequence[RemovedRange]) -> StagedBatch:
@@ -132,6 +135,8 @@ def _staged(run: Ingestion, tables: Tables, now: Standing, n: int, removed: Sequ
             if parts:
                 _refuse_moved(scope, tables, now)
             parts.append(stage_batch(run, tables, n, ranges))
+            _refuse_stale(scope, tables, parts)
+            tables = parts[-1].tables
         whole = _merged(parts)
         _refuse_moved(scope, tables, now)
         refuse_losses(scope, run.plan.ranges, removed, whole.staged)
@@ -149,6 +154,14 @@ def _refuse_moved(scope: Scope, tables: Tables, now: Standing) -> None:
         raise Refused(f"table {table}: another batch was decided, or it was rolled back, while the range was staged")
 
 
+def _refuse_stale(scope: Scope, before: Tables, parts: Sequence[StagedBatch]) -> None:
+    """Records of a later part may change a table so that files of earlier parts don't fit it any more."""
+    if parts[1:] and is_stale(scope.pipeline, before, parts[-1].tables):
+        raise Refused("records of the range changed a table, and files of earlier ones don't fit it any more")
+
+
 def _merged(parts: Sequence[StagedBatch]) -> StagedBatch:
     phases = {key: round(sum(part.phases.get(key, 0.0) for part in parts), 3) for key in ("stage", "audit")}
-    return StagedBatch(Staged.merged(part.staged for part in parts), parts[0].started_at, phases)
+    staged = Staged.merged(part.staged for part in parts)
+    changes = reduce(joined, (part.changes for part in parts))
+    return StagedBatch(staged, parts[-1].tables, parts[0].started_at, phases, changes)

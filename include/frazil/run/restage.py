@@ -22,11 +22,11 @@ from frazil.kafka.read import read_range
 from frazil.records.dead import DeadCode, Reason, dead_letters
 from frazil.records.decode import Decoder
 from frazil.records.redaction import Payload, redacted
+from frazil.run.evolution import columns_of
 from frazil.run.manifests import row_columns
 from frazil.run.record_spec import record_specs
 from frazil.run.scope import Scope
 from frazil.run.stage import numbered
-from frazil.run.staging import columns_of
 from frazil.run.standing import standing
 from frazil.run.tables import Tables
 from frazil.run.unfinished import unfinished
@@ -151,6 +151,7 @@ def _without_rows(scope: Scope, tables: Tables, of: Owed) -> Iterator[_Split]:
         record_specs(scope.pipeline, columns_of(scope.pipeline, tables), scope.schemas)[destination.table],
         tombstone="filter" if of.filtered else "dead_letter",
         kafka_columns=None,
+        evolution=None,  # which records are bad is all that is asked: fields that have no column are in nobody's way
     )
     decoder = Decoder(spec, of.n)
     for records in _records(scope, of, landed):

@@ -10,7 +10,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.batch.audit import Tolerance
-from frazil.batch.facts import LETTERS_NAMED, Counts, DeadSample, NamedLetter, Range, Staged
+from frazil.batch.facts import (
+    LETTERS_NAMED,
+    Counts,
+    DeadSample,
+    NamedLetter,
+    Range,
+    Staged,
+    StagedFile,
+    TopicPartition,
+)
 from frazil.crash_points import CrashPoint, reached
 from frazil.iceberg.data_files import StagingTable
 from frazil.iceberg.table_writers import TableWriters
@@ -72,16 +81,22 @@ class Stage(Protocol):
 def stage_records(order: StageOrder, batches: Iterable[pa.RecordBatch]) -> Staged:
     """Decode records and write their rows and dead letters in one pass, holding a bounded part in memory.
 
-    What can't be published any more is not read to its end, if the order says what is tolerated.
+    What can't be published any more is not read to its end, if the order says what is tolerated. If records need what
+    their tables do not have, nothing is landed: it is told what they need, all of them, and where they are.
     """
     decoder = FanOut(order.specs, order.route, order.n)
     letters_table = order.dead_letters
     writers = TableWriters(
         order.destinations if letters_table is None else {**order.destinations, letters_table.name: letters_table}
     )
-    whole = Staged()
+    whole, asked, seen = Staged(), Staged(), dict[TopicPartition, tuple[int, int]]()
     for batch in batches:
         outcomes = decoder.decode(batch)
+        seen |= _reaches(batch, seen)
+        if outcomes.demands or asked.demands:
+            asked = asked.merge(Staged(demands=outcomes.demands, void=_paths(writers.abandon())))
+            reached(CrashPoint.STAGING)
+            continue
         for table in order.destinations:
             writers.write(table, outcomes.rows[table])
         letters = redacted(outcomes.dead, order.payload)
@@ -92,7 +107,29 @@ def stage_records(order: StageOrder, batches: Iterable[pa.RecordBatch]) -> Stage
         reached(CrashPoint.STAGING)
         if order.tolerance is not None and order.tolerance.is_lost(whole.total.dead):
             return whole.merge(Staged(files=writers.abandon(), stopped=True))
+    if asked.demands:
+        again = tuple(Range(*place, start, end) for place, (start, end) in sorted(seen.items()))
+        return Staged(demands=asked.demands, again=again, void=tuple(dict.fromkeys(asked.void)))
     return whole.merge(Staged(files=writers.close()))
+
+
+def _reaches(
+    batch: pa.RecordBatch, seen: Mapping[TopicPartition, tuple[int, int]]
+) -> dict[TopicPartition, tuple[int, int]]:
+    """The first offset of each partition of a batch, or one that was seen before it, and the one behind the last."""
+    places = pa.table(batch.select(["topic", "partition", "offset"]))
+    ends = places.group_by(["topic", "partition"]).aggregate([("offset", "min"), ("offset", "max")]).to_pylist()
+    found = {}
+    for end in ends:
+        place = end["topic"], end["partition"]
+        first, last = end["offset_min"], end["offset_max"] + 1
+        start, stop = seen.get(place, (first, last))
+        found[place] = (min(start, first), max(stop, last))
+    return found
+
+
+def _paths(files: Mapping[str, tuple[StagedFile, ...]]) -> tuple[str, ...]:
+    return tuple(file.path for of in files.values() for file in of)
 
 
 def _bytes(batch: pa.RecordBatch) -> int:

@@ -171,7 +171,7 @@ def _make(lake: Lake, pipeline: Pipeline, name: str) -> Table:
 def _make_destination(lake: Lake, destination: Destination) -> Table:
     schema = declared_schema(destination)
     spec = declared_spec(destination, schema)
-    layout = {} if spec.is_unpartitioned() else PARTITIONED_LAYOUT
+    layout = PARTITIONED_LAYOUT if destination.partition_by else {}
     version = {"format-version": destination.format_version}
     modes = {f"write.{of}.mode": destination.merge for of in ("merge", "update", "delete")}
     merged: dict[str, str] = {**modes} if destination.is_merged else {}

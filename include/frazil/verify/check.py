@@ -21,6 +21,7 @@ from frazil.verify.bounds import bounds
 from frazil.verify.census import Census, Topics, count
 from frazil.verify.compare import Comparison, Subject
 from frazil.verify.coverage import Key, coverage, given_up
+from frazil.verify.grown import Grown
 from frazil.verify.holes import holes
 from frazil.verify.kafka import PartitionReader, Source, TopicState
 from frazil.verify.lake import Tables, open_tables
@@ -211,13 +212,12 @@ class _Check:
         asked = bounds({key: log for key, log in logs.items() if key in covered}, from_, to, self.source)
         rest = _EVERYTHING if from_ is None and to is None else _NOTHING
         keys = {*covered, *self.census.counts}
-        rules = rules_of(self.pipeline, batches, self.tables.destination.name)
-        declared = self.pipeline.destination(self.tables.destination.name).columns
-        types = {name: declared[name].parsed for name in rules.columns}
-        is_merged = self.pipeline.destination(self.tables.destination.name).is_merged
-        kind = LettersAlone if is_merged else Outcomes
-        outcomes = kind(self.tables.destination, self.tables.letters, types, rules.older)
-        model = Model() if is_merged else None
+        destination, columns = self.pipeline.destination(self.tables.destination.name), self.tables.columns
+        rules = rules_of(self.pipeline, batches, destination.table, columns, self.tables.earlier)
+        types, is_grown = {name: columns[name].parsed for name in rules.columns}, isinstance(rules.expectation, Grown)
+        kind = LettersAlone if destination.is_merged else Outcomes
+        outcomes = kind(self.tables.destination, self.tables.letters, types, rules.older, is_grown=is_grown)
+        model = Model() if destination.is_merged else None
         asked_of = {key: asked.get(key, rest) for key in keys}
         return _Work(self, states, covered, asked_of, rules, outcomes, live, model)
 

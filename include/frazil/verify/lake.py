@@ -23,8 +23,10 @@ from pyiceberg.table.metadata import TableMetadata
 from frazil.errors import Retryable, Terminal
 from frazil.pipeline.model import KafkaColumns, Pipeline
 from frazil.pipeline.settings import CatalogSettings
+from frazil.pipeline.value import Column
 from frazil.verify.catalogs import Catalogs
 from frazil.verify.faults import reading_tables
+from frazil.verify.grown import columns_of, earlier_schema, grows
 from frazil.verify.ledger import Batch, Position, batches_of, position_of
 from frazil.verify.letter_filter import letters_of
 from frazil.verify.letters import not_landed
@@ -45,7 +47,7 @@ _TOPICS, _CLOSING = "frazil.topics.", "frazil.closing."
 _LEDGER_COLUMNS = (
     *("n", "batch", "kind", "role", "table", "config", "rows", "position"),
     *("records_read", "records_written", "records_dead", "records_filtered"),
-    *("ranges", "skipped", "removed", "abandoned", "table_written", "table_dead", "table_ranges"),
+    *("ranges", "skipped", "removed", "abandoned", "table_written", "table_dead", "table_ranges", "snapshot_id"),
 )
 
 
@@ -72,6 +74,8 @@ class Tables:
         mirrored: Position in its property.
         done: Number of the batch that the ledger's own mark names; None if it has none.
         others: Topics of other pipelines that land into the destination.
+        columns: Those of the destination that are compared.
+        earlier: Numbers of batches that may have landed while it had other ones.
     """
 
     destination: Held
@@ -82,6 +86,8 @@ class Tables:
     mirrored: Position | None
     done: int | None
     others: frozenset[str] = frozenset()
+    columns: Mapping[str, Column] = field(default_factory=dict)
+    earlier: frozenset[int] = frozenset()
 
     @property
     def n(self) -> int | None:
@@ -152,6 +158,8 @@ def _load(catalogs: Catalogs, pipeline: Pipeline, name: str, columns: KafkaColum
         *_positions(closes.metadata, pipeline, closing),
         _done(ledger.metadata, pipeline),
         _topics_of_others(destination.metadata, pipeline, name),
+        columns_of(declared, destination.schema(), pipeline.value),
+        earlier_schema(rows, name, destination.metadata) if grows(declared) else frozenset(),
     )
 
 

@@ -263,6 +263,7 @@ def test_merging_tasks_loses_counts_or_files(whole: list[Staged]) -> None:
 
 
 FIT = Fit("uuid-1", 0, {1: "long", 2: "string"})
+NESTED = Fit("uuid-1", 0, {1: "int", 2: "struct", 3: "float", 4: "decimal(9, 2)"})
 
 
 @pytest.mark.parametrize(
@@ -282,3 +283,31 @@ def test_files_are_published_into_a_table_they_do_not_fit(found: Fit, message: s
     mismatch = FIT.mismatch(found)
 
     assert (mismatch is None) if message is None else (mismatch is not None and message in mismatch)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({1: "long", 3: "double", 4: "decimal(20, 2)"}, None),
+        ({5: "string"}, None),
+        ({1: "double"}, "1: int -> double"),
+        ({3: "float", 4: "decimal(8, 2)"}, "4: decimal(9, 2) -> decimal(8, 2)"),
+        ({4: "decimal(20, 3)"}, "4: decimal(9, 2) -> decimal(20, 3)"),
+        ({2: "list"}, "2: struct -> list"),
+    ],
+    ids=["widened", "nested field added", "another kind", "narrowed", "other scale", "replaced"],
+)
+def test_pipeline_waits_for_a_table_that_only_grew(changes: dict[int, str], message: str | None) -> None:
+    """Files fit a table whose columns were widened or got fields; readers promote them. Any other type is refused."""
+    found = replace(NESTED, fields={**NESTED.fields, **changes})
+    mismatch = NESTED.mismatch(found)
+
+    assert (mismatch is None) if message is None else (mismatch is not None and message in mismatch)
+
+
+def test_upgrade_in_the_middle_of_a_batch_strands_it() -> None:
+    """A manifest of an older Frazil spells nested types out; it fits the same table told by a newer one."""
+    spelled = replace(FIT, fields={1: "long", 2: "struct<3: a: optional int>"})
+
+    assert spelled.mismatch(replace(FIT, fields={1: "long", 2: "struct", 3: "int"})) is None
+    assert spelled.mismatch(replace(FIT, fields={1: "long", 2: "list", 3: "int"})) is not None

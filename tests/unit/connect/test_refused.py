@@ -69,10 +69,10 @@ def test_what_would_land_something_else_is_refused(case: str) -> None:
 
 
 CLASSES = {
-    "iceberg.tables.evolve-schema-enabled=true": "not_supported",
+    "iceberg.tables.evolve-schema-enabled=true": "changed",
     "iceberg.tables.evolve-schema-enabled=false": "carried",
-    "iceberg.tables.schema-force-optional=true": "not_supported",
-    "iceberg.tables.auto-create-enabled=true": "not_supported",
+    "iceberg.tables.schema-force-optional=true": "carried",
+    "iceberg.tables.auto-create-enabled=true": "changed",
     "iceberg.tables.upsert-mode-enabled=true": "not_supported",
     "iceberg.tables.cdcField=_op": "not_supported",
     "iceberg.tables.default-commit-branch=b": "carried",

@@ -68,6 +68,57 @@ def crowd(lake: Lake) -> Iterator[list[Lake]]:
         each._catalog.close()
 
 
+OPEN = [
+    ({"columns": {"id": "int"}, "evolve": "add"}, None),
+    ({"columns": {"id": "int"}, "evolve": "add", "partition_by": ["id"]}, None),
+    ({}, None),
+    ({"columns": {"id": "long"}, "evolve": "add"}, "column id: declared long, the table has int"),
+    ({"columns": {"other": "long"}, "evolve": "full"}, "column other: declared long, the table has no such column"),
+]
+
+
+@pytest.mark.parametrize(("given", "problem"), OPEN)
+def test_table_that_grew_is_refused(lake: Lake, given: dict[str, Any], problem: str | None) -> None:
+    """Of a table that follows its records, more and wider columns fit than are declared, also required ones."""
+    made = Schema(NestedField(1, "id", IntegerType()), NestedField(2, "more", LongType(), required=True))
+    lake.create_table(TABLE, made, UNPARTITIONED, TABLE_PROPERTIES)
+    wanted = Destination.model_validate({"table": TABLE, "kafka_columns": False, **given})
+
+    if problem is None:
+        check_destination(lake.load_table(TABLE), wanted)
+    else:
+        with pytest.raises(Terminal, match=problem):
+            check_destination(lake.load_table(TABLE), wanted)
+
+
+def test_rows_lack_columns_that_the_table_got(lake: Lake) -> None:
+    """Rows have all columns that the table has, and nothing of Kafka's; what the file requires stays required."""
+    schema = Schema(
+        NestedField(1, "id", LongType()),
+        NestedField(2, "_kafka_offset", LongType()),
+        NestedField(3, "more", LongType(), required=True),
+    )
+    lake.create_table(TABLE, schema, UNPARTITIONED, TABLE_PROPERTIES)
+    table, declared = lake.load_table(TABLE), {"id": {"type": "int", "required": True}}
+
+    def rows(**given: Any) -> list[tuple[str, str, bool]]:
+        of = Destination.model_validate({"table": TABLE, **given})
+        return [(field.name, str(field.type), field.nullable) for field in arrow_columns(table, of)]
+
+    assert rows() == [("id", "int64", True), ("more", "int64", False)]
+    assert rows(columns=declared, evolve="add") == [("id", "int64", False), ("more", "int64", False)]
+    assert rows(columns=declared, evolve="full") == [("id", "int64", True), ("more", "int64", False)]
+    assert rows(columns=declared) == [("id", "int64", False)]
+
+
+def test_table_is_made_of_nothing() -> None:
+    """Without columns, and with records that may bring none, there is no table to be made."""
+    nothing = Destination.model_validate({"table": TABLE, "evolve": "none"})
+
+    with pytest.raises(Terminal, match="nothing says which columns it is to have"):
+        declared_spec(nothing, declared_schema(nothing))
+
+
 def test_creation_race_makes_two_tables(crowd: list[Lake]) -> None:
     """All who create at the same moment hold the same table."""
     schema = declared_schema(destination())

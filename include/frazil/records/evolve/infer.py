@@ -7,6 +7,7 @@ Integers are longs, numbers with a fraction or an exponent are doubles, texts ar
 from __future__ import annotations
 
 from functools import reduce
+from math import isfinite
 from typing import Final
 
 import pyarrow as pa
@@ -72,6 +73,8 @@ def wider_scalar(number: Number, of: pa.DataType) -> pa.DataType | None:
             exact.exponent >= 0 and exact.magnitude < _LONG_DIGITS and -_LONG_LIMIT <= exact.integer() < _LONG_LIMIT
         )
         return pa.int64() if is_long else None
+    if of == pa.float32():
+        return pa.float64() if isfinite(float(number)) else None
     if pa.types.is_decimal128(of):
         exact = scaled(number)
         digits = exact.magnitude + of.scale
