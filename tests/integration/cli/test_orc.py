@@ -40,9 +40,11 @@ def test_a_killed_job_leaves_orc_files_behind_or_doubles_them(place: Place) -> N
     """Killed between decision and tables, the next run finishes them: every value is there, once, in ORC files, and on the branch."""
     fetch(Home.resolve(), "spark")
     (Path(place.root) / "pipelines" / "payments.yaml").write_text(FILE.format(topic=place.topic))
-    place.succeed("produce", place.topic, "--generate", "payments", "--count", "200", "--broken", "100")
+    place.succeed("produce", place.topic, "--generate", "payments", "--count", "200", "--broken-per-thousand", "100")
 
-    killed = place.frazil("run", "payments", **{VARIABLE: "decide.committed:2=kill"})
+    place.succeed("plan", "payments")
+
+    killed = place.frazil("run", "payments", **{VARIABLE: "decide.committed=kill"})
     assert killed.returncode == Retryable.exit_code, killed.stderr
     finished = place.succeed("run", "payments")
     assert "by Spark" in finished.stderr

@@ -105,7 +105,7 @@ def test_edit_moves_a_pipeline_to_another_branch(orders: Lake, told: str | None,
         changing.set_properties({key: told or "{}"})
 
     if told == named == "night":
-        with pytest.raises(Terminal, match="branch night of table shop.orders is gone"):
+        with pytest.raises(Terminal, match=r"branch night of table shop.orders is gone"):
             written(orders, named).begin_branch(TABLE)
     elif told != named:
         with pytest.raises(Terminal, match=f"lands on branch {told or 'main'} of table .* now names {named or 'main'}"):
