@@ -190,7 +190,7 @@ def test_table_that_is_never_enough_is_changed_for_ever(shop: MakeShop) -> None:
         asked.append(order.ranges)
         return Staged(demands={"shop.orders": (SchemaChange(("id",), "add", "long"),)}, again=order.ranges)
 
-    with pytest.raises(Terminal, match="changed 4 times and still lack shop.orders: add id long"):
+    with pytest.raises(Terminal, match=r"changed 4 times and still lack shop\.orders: add id long"):
         orders.run(stage=stage)
 
     assert (len(asked), orders.rows()) == (4, [])
