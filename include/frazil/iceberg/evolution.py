@@ -150,9 +150,10 @@ def _order(table: Table, wanted: TableChanges, after: Schema, coming: Collection
 
 def _refuse_unwritable(lake: Lake, table: Table, name: str) -> None:
     """PyIceberg sends the changes of any table to a server; metadata of version 3 it does not write itself."""
-    if table.format_version >= FORMAT_VERSION and lake.kind != "rest":
+    catalog = lake.catalog_of(name)
+    if table.format_version >= FORMAT_VERSION and catalog.kind != "rest":
         raise Terminal(
-            f"table {name} is of format version {table.format_version}; in catalog {lake.name} its schema can only be changed"
+            f"table {name} is of format version {table.format_version}; in catalog {catalog.name} its schema can only be changed"
             " by an engine",
             next_step="alter the table with Spark as its records need it, or declare evolve: none",
         )

@@ -22,7 +22,8 @@ def evolution(to: Destination, of_key: Collection[str]) -> Evolution | None:
     if to.evolves == "none":
         return None
     reserved = frozenset((*of_key, *to.added_columns))
-    return Evolution(to.evolves, to.on_incompatible, to.max_columns, to.max_depth, reserved)
+    identifier = frozenset(to.identifier)
+    return Evolution(to.evolves, to.on_incompatible, to.max_columns, to.max_depth, reserved, identifier)
 
 
 def known_fields(columns: Iterable[pa.Schema]) -> pa.Schema:

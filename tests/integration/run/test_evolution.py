@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
+from frazil.batch.facts import Staged
 from frazil.batch.schema_change import SchemaChange
 from frazil.errors import Terminal
+from frazil.run.stage import StageOrder
 from tests.evolving import changes, evolving, files, put, rewritten, rows, task_by_task, types
 from tests.integration.run.conftest import At
 from tests.operations import (
@@ -175,6 +177,25 @@ def test_column_of_another_type_from_a_rival_is_overwritten(shop: MakeShop, at: 
 
     orders.run()
     assert (len(orders.rows()), len(orders.rows(LETTERS))) == (1, 1)
+    assert_clean(orders)
+
+
+def test_table_that_is_never_enough_is_changed_for_ever(shop: MakeShop) -> None:
+    """An engine that asks again and again is given up, by name; nothing is published."""
+    orders = evolving(shop)
+    put(orders, {"id": 1})
+    asked = []
+
+    def stage(order: StageOrder) -> Staged:
+        asked.append(order.ranges)
+        return Staged(demands={"shop.orders": (SchemaChange(("id",), "add", "long"),)}, again=order.ranges)
+
+    with pytest.raises(Terminal, match=r"changed 4 times and still lack shop\.orders: add id long"):
+        orders.run(stage=stage)
+
+    assert (len(asked), orders.rows()) == (4, [])
+    assert len(lake(orders).load_table("shop.orders").metadata.schemas) == 2
+    orders.run()
     assert_clean(orders)
 
 

@@ -14,7 +14,7 @@ from tests.evolving import changes, evolving, put, rewritten, rows, task_by_task
 from tests.integration.run.conftest import At
 from tests.integration.run.test_dry_run import look, state
 from tests.letters import bring
-from tests.operations import LETTERS, Killed, assert_clean, lake
+from tests.operations import LETTERS, Killed, assert_clean, catalog, lake
 
 MakeShop = Callable[..., Any]
 
@@ -93,6 +93,22 @@ def test_nested_namespace_is_missing(shop: MakeShop) -> None:
 
     assert rows(orders, "lake.raw.shop.orders", "id") == [(1,)]
     assert lake(orders).tables() == [f"lake.raw.shop.orders{of}" for of in ("", "__dead_letters", "__ledger")]
+
+
+def test_branch_lacks_columns(shop: MakeShop) -> None:
+    """A destination on a branch of its table gets its columns and rows there; what is on main stays."""
+    orders = evolving(shop, "{table: shop.orders, branch: staged, partition_by: [kind]}")
+    put(orders, {"id": 1, "kind": "a"})
+    orders.run()
+    put(orders, {"id": 2, "kind": "b", "note": "x"})
+
+    orders.run()
+
+    table = catalog(orders).load_table("shop.orders")
+    on_branch = table.scan().use_ref("staged").to_arrow().to_pylist()
+    assert sorted((row["id"], row["kind"], row["note"]) for row in on_branch) == [(1, "a", None), (2, "b", "x")]
+    assert table.scan().to_arrow().num_rows == 0
+    assert_clean(orders)
 
 
 def test_table_without_any_column(shop: MakeShop) -> None:

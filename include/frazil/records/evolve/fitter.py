@@ -70,8 +70,9 @@ class EvolvingFitter:
         fitted = self._fitted(named)
         if any(of.code is DeadCode.OUT_OF_RANGE for of in fitted.dead.values()):
             asked.take(shape.wider)
-        if self._spec.evolution is not None and self._spec.evolution.relaxes:
-            asked.optional |= {(name,) for name in self._shapes.required() if _lacks(named, name)}
+        if (evolution := self._spec.evolution) is not None:
+            required = filter(evolution.relaxes, self._shapes.required())
+            asked.optional |= {(name,) for name in required if _lacks(named, name)}
         self._asked.take(asked)
         return _without(fitted, dead)
 

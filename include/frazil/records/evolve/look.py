@@ -132,9 +132,9 @@ class Look:
                 self._unknown(name, item, path, top, seen)
             elif not self._fits(item, plan, (*path, plan.name), top or name, seen):
                 self._incompatible(value, name, plan, plans, path, seen)
-        if self._evolution.relaxes:
-            missing = (plan for key, plan in plans.items() if plan.required and value.get(last.get(key, "")) is None)
-            seen.asked.optional.update((*path, plan.name) for plan in missing)
+        for key, plan in plans.items():
+            if plan.required and value.get(last.get(key, "")) is None and self._evolution.relaxes(*path, plan.name):
+                seen.asked.optional.add((*path, plan.name))
 
     def _unknown(self, name: str, item: JsonValue, path: Path, top: str | None, seen: Seen) -> None:
         key = _key(name, self._fold)
@@ -191,7 +191,7 @@ class Look:
         """Move a value to the column for its type, or ask for that one; else the object is dead."""
         found, is_whole = infer(value[name], self._evolution.max_depth - len(path) - 1, fold=self._fold)
         may_move = self._evolution.on_incompatible == "variant_column" and (
-            not plan.required or self._evolution.relaxes
+            not plan.required or self._evolution.relaxes(*path, plan.name)
         )
         if not (may_move and is_whole) or found in {NOTHING, plan.type}:
             seen.is_dead = True

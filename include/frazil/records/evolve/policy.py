@@ -21,6 +21,7 @@ class Evolution:
         max_columns: Columns that records may bring the table to; those in structs count one by one.
         max_depth: Levels that columns made for records may have.
         reserved: Names at the top that are columns of something else: of Kafka, or of the key.
+        identifier: Names at the top of columns that identify rows: none of them is ever null.
     """
 
     level: Level = "widen"
@@ -28,13 +29,13 @@ class Evolution:
     max_columns: int = 500
     max_depth: int = 10
     reserved: frozenset[str] = frozenset()
+    identifier: frozenset[str] = frozenset()
 
     @property
     def widens(self) -> bool:
         """Whether columns may get wider types."""
         return _LEVELS.index(self.level) >= _LEVELS.index("widen")
 
-    @property
-    def relaxes(self) -> bool:
-        """Whether required columns may become optional."""
-        return self.level == "full"
+    def relaxes(self, *path: str) -> bool:
+        """Whether a required column or field may become optional."""
+        return self.level == "full" and not (len(path) == 1 and path[0] in self.identifier)

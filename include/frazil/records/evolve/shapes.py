@@ -93,7 +93,8 @@ class Shapes:
         if fitting is not None:
             return of.with_type(fitting)
         found = self._whole(of.type, path)
-        may_move = self._evolution.on_incompatible == "variant_column" and (column.nullable or self._evolution.relaxes)
+        may_be_null = column.nullable or self._evolution.relaxes(*path, column.name)
+        may_move = self._evolution.on_incompatible == "variant_column" and may_be_null
         if not may_move or found is None or found in {NOTHING, column.type}:
             return of
         other = variant_name(column.name, found)
