@@ -48,13 +48,13 @@ def record_specs(
         Terminal: Transforms that can't be made, or options that don't fit together.
     """
     specs = {of.table: record_spec(pipeline, columns[of.table], schemas, of) for of in pipeline.destinations}
+    if (fields := change_fields(pipeline, specs)) is not None:
+        return {table: replace(spec, fields=fields) for table, spec in specs.items()}
     if any(spec.infers for spec in specs.values()):
         known = known_fields(spec.of_value.columns for spec in specs.values())
         return {table: replace(spec, fields=known) for table, spec in specs.items()}
     is_fitted = any(spec.fields is not None for spec in specs.values())
     is_shared = len(specs) > 1 or pipeline.route is not None
-    if (fields := change_fields(pipeline, specs)) is not None:
-        return {table: replace(spec, fields=fields) for table, spec in specs.items()}
     if is_fitted or (is_shared and pipeline.key is not None and pipeline.value.format == JSON):
         fields = _fields(pipeline.value, _all_columns({of: spec.of_value.columns for of, spec in specs.items()}))
         _refuse_paths(pipeline, specs)

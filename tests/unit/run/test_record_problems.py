@@ -104,3 +104,18 @@ def test_default_that_fits_no_column_is_found_late() -> None:
     }
     (found,) = record_problems(Pipeline.model_validate(file))
     assert "the default does not fit its type" in found
+
+
+def test_decimals_of_changes_are_read_as_doubles() -> None:
+    """Beside a table that evolves, what changes hold must be declared: their numbers would be typed by what they look like."""
+    columns = {"id": {"type": "long", "required": True}, "price": "decimal(38,19)"}
+    merged = {
+        "table": "a.m",
+        "columns": columns,
+        "write": "cdc",
+        "identifier": ["id"],
+        "changes": {"format": "debezium"},
+    }
+    file = {"name": "p", "source": {"topics": ["t"]}, "destinations": [{"table": "a.b"}, merged], "engine": "spark"}
+    (found,) = record_problems(Pipeline.model_validate(file))
+    assert "what JSON values hold must be declared" in found

@@ -52,7 +52,7 @@ class EvolvingJson:
         asked = Asked(self._spec.fold is not None)
         for position in self._suspects(block, dead, len(values)):
             value = self._parsed(values, position)
-            seen = self._look.at(value)
+            seen = self._look.at(value, is_row=position not in dead)
             objects[position] = value, seen
             asked.take(seen.asked)
             if self._rest(seen) and self._spec.rescued_column not in self._spec.columns.names:
@@ -62,10 +62,13 @@ class EvolvingJson:
 
     def _suspects(self, block: Block, dead: Dead, size: int) -> list[int]:
         """Return the positions of values that are looked at, ascending."""
-        evolvable = {at for at, of in dead.items() if of.code in EVOLVABLE}
-        if self._look.sees_all or self._json is None:
-            return [at for at in range(size) if at not in dead or at in evolvable]
-        return sorted(evolvable.union(pc.unique(block.unknown.positions).to_pylist()))
+        lost = {at for at, of in dead.items() if of.code not in EVOLVABLE}
+        if self._look.has_structs or self._json is None:
+            plain = pc.is_in(pa.arange(0, size), value_set=block.plain)
+            found = set(pc.indices_nonzero(pc.invert(plain)).to_pylist())
+        else:
+            found = set(pc.unique(block.unknown.positions).to_pylist())
+        return sorted(found.union(dead) - lost)
 
     def _parsed(self, values: pa.BinaryArray, position: int) -> Object:
         """Return a value that was parsed before, which did not fail."""

@@ -72,6 +72,7 @@ class Seen:
         others: Fields at the top that are not null and tell no type.
         is_dead: Whether it can't be a row, whatever columns there are.
         is_moved: Whether fields of it were moved to other names.
+        fits: Whether its values surely fit the columns that they have.
     """
 
     asked: Asked
@@ -79,6 +80,7 @@ class Seen:
     others: set[str] = field(default_factory=set)
     is_dead: bool = False
     is_moved: bool = False
+    fits: bool = False
 
 
 class Look:
@@ -107,12 +109,17 @@ class Look:
         }
         self._takes_all: Final = bool(spec.whole_columns)
         self._room: Final = room(spec)
-        self.sees_all: Final = spec.unknown_fields != "ignore" or any(of.has_structs for of in self._columns.values())
-        """Whether objects must be looked at that have no field beside the columns."""
+        self.has_structs: Final = any(of.has_structs for of in self._columns.values())
+        """Whether there are fields beside those at the top."""
 
-    def at(self, value: Object) -> Seen:
-        """Look at an object; its fields that have a column for another type are moved there."""
-        seen = Seen(Asked(self._fold is not None))
+    def at(self, value: Object, *, is_row: bool = False) -> Seen:
+        """Look at an object; its fields that have a column for another type are moved there.
+
+        Args:
+            value: The object.
+            is_row: Whether its values surely fit the columns that they have.
+        """
+        seen = Seen(Asked(self._fold is not None), fits=is_row)
         self._fields(value, self._columns, (), None, seen)
         if seen.is_dead:
             seen.asked = Asked(self._fold is not None)
@@ -172,6 +179,8 @@ class Look:
         return all(fits)
 
     def _scalar_fits(self, item: JsonValue, plan: _Plan, path: Path, seen: Seen) -> bool:
+        if seen.fits:
+            return True
         try:
             if plan.convert is not None:
                 plan.convert(item)
