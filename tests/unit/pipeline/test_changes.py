@@ -36,7 +36,6 @@ def pipeline(engine: str = "spark", **of: Any) -> Pipeline:
         ({"write": "upsert", "identifier": ["id"], "kafka_columns": False}, "kafka_columns: false"),
         ({"write": "upsert", "identifier": ["id"], "order_by": "nr"}, "order_by names 'nr'"),
         ({"write": "upsert", "identifier": ["id"], "changes": DEBEZIUM}, "changes is for write: cdc"),
-        ({"write": "upsert", "identifier": ["id"], "append_history": "shop.customers"}, "must be 4 tables"),
         ({"write": "cdc", "identifier": ["id"]}, "write: cdc needs changes"),
         ({"write": "cdc", "identifier": ["id"], "changes": DEBEZIUM, "engine": "inline"}, "inline can't merge rows"),
         ({"deletes": "soft"}, "deletes is for write: upsert and cdc"),
