@@ -122,9 +122,6 @@ class Project:
 
         lakes = {name: self.lake(name) for name in pipeline.catalogs}
         places = {of.table: Place(lakes[of.catalog or pipeline.catalog], of.branch) for of in pipeline.destinations}
-        for of in pipeline.destinations:
-            if of.append_history is not None:
-                places[of.append_history] = Place(lakes[of.catalog or pipeline.catalog])
         # Where the ledger may be if an edit gave its catalog to no destination any more.
         before = {pipeline.catalog} & self.settings.catalogs.keys()
         return PipelineLake(pipeline.name, lakes[pipeline.home_catalog], places, self.lake, before)

@@ -83,7 +83,7 @@ class Changes(Model):
         return self
 
 
-_ONLY_MERGED: Final = ("order_by", "deletes", "merge", "append_history")
+_ONLY_MERGED: Final = ("order_by", "deletes", "merge")
 
 
 def merge_problems(of: Destination) -> Iterator[str]:

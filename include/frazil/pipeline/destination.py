@@ -12,7 +12,7 @@ from frazil.pipeline.changes import DELETED, Changes, Write, merge_problems
 from frazil.pipeline.columns import TableColumns
 from frazil.pipeline.layout import check_layout
 from frazil.pipeline.partition import PartitionField, SortField, parse_partition_field, parse_sort_field
-from frazil.pipeline.strict import BranchName, Model, TableName
+from frazil.pipeline.strict import BranchName, Model
 from frazil.pipeline.types import VARIANT
 
 _WORD = re.compile(r"[a-z]+")
@@ -80,9 +80,6 @@ class Destination(TableColumns):
         "merge-on-read",
         description="How Spark writes changed rows: beside the old files, which readers then merge, or by writing the files"
         " anew.",
-    )
-    append_history: TableName | None = Field(
-        None, description="Table that gets each change as a row of its own, in the same batch."
     )
     changes: Changes | None = Field(None, description="For `write: cdc`: how records tell of changes.")
 

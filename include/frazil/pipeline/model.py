@@ -109,12 +109,10 @@ class Pipeline(Model):
 
     @model_validator(mode="after")
     def _tables_differ(self) -> Pipeline:
-        histories = [of.append_history for of in self.destinations if of.append_history is not None]
-        names = [*self.tables, *histories, self.dead_letters_table, self.ledger_table]
+        names = [*self.tables, self.dead_letters_table, self.ledger_table]
         if len(set(names)) < len(names):
-            kept = f", histories {', '.join(histories)}" if histories else ""
             raise ValueError(
-                f"destination {', '.join(self.tables)}{kept}, dead letters {self.dead_letters_table} and"
+                f"destination {', '.join(self.tables)}, dead letters {self.dead_letters_table} and"
                 f" ledger {self.ledger_table} must be {len(names)} tables"
             )
         unknown = [name for name in (self.route.tables if self.route is not None else ()) if name not in self.tables]

@@ -72,7 +72,7 @@ def _padded(value: Any) -> str:
 
 def _dms(body: Row, _changes: Changes) -> Iterator[Change]:
     meta = _object(body, "metadata") or {}
-    _require_texts(meta, "operation", "record-type", "schema-name", "table-name", "timestamp")
+    require_texts(meta, "operation", "record-type", "schema-name", "table-name", "timestamp")
     ops: dict[str, Op | None] = dict.fromkeys(("load", "insert", "update"), "upsert")
     ops |= {"delete": "delete", "truncate-table": "truncate"}
     is_control = meta.get("record-type") == "control" and meta.get("operation") not in ops
@@ -97,7 +97,7 @@ def _maxwell(body: Row, _changes: Changes) -> Iterator[Change]:
 
 def _canal(body: Row, _changes: Changes) -> Iterator[Change]:
     ops: dict[str, Op | None] = {"INSERT": "upsert", "UPDATE": "upsert", "DELETE": "delete", "TRUNCATE": "truncate"}
-    _require_texts(body, "type", "database", "table")
+    require_texts(body, "type", "database", "table")
     is_ddl = body.get("isDdl") is True and body.get("type") not in ops
     op = None if is_ddl else _word(body.get("type"), ops)
     facts = {"op": body.get("type"), "ts": _instant(body.get("es"), 1), "order": None}
@@ -163,7 +163,7 @@ def _word(sent: Any, ops: Mapping[str, Op | None]) -> Op | None:
     return ops[sent]
 
 
-def _require_texts(body: Row, *names: str) -> None:
+def require_texts(body: Row, *names: str) -> None:
     """A number where a text must be makes the record unfit, also where it would not count."""
     if any(isinstance(body.get(name), bool | Figure) for name in names):
         raise Unfit("not a text")

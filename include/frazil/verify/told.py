@@ -11,7 +11,7 @@ from frazil.pipeline.changes import FACTS, Changes
 from frazil.pipeline.model import Destination, Pipeline, Value
 from frazil.pipeline.types import ColumnType, Primitive
 from frazil.verify.documents import decoder_of, object_of
-from frazil.verify.envelopes import READERS, Change, Op, Row
+from frazil.verify.envelopes import READERS, Change, Op, Row, require_texts
 from frazil.verify.expected import Bad
 from frazil.verify.figures import Figure, Unfit
 from frazil.verify.takers import Takers
@@ -67,6 +67,8 @@ class Teller:
         )
         optional = {name: of.model_copy(update={"required": False}) for name, of in destination.columns.items()}
         self._loose = Takers(optional, value)
+        paths = {name: of.source or (name,) for name, of in destination.columns.items()}
+        self._types = {path[0]: destination.columns[name].parsed for name, path in paths.items() if len(path) == 1}
         self._is_fact = [(of.source or ())[:1] == (FACTS,) for of in destination.columns.values()]
 
     def row(self, raw: bytes) -> tuple[Told, ...] | Bad:
@@ -107,7 +109,10 @@ class Teller:
 
     def _readable(self, image: Row, changes: Changes) -> None:
         """A field of an image that is not what its column takes makes the record unfit, also where it does not count."""
-        document = self._loose.document(self._typed(image, changes))
+        if changes.format == "canal":  # all of it text, of which only what counts must be what its column takes
+            require_texts(image, *self._types)
+            return
+        document = self._loose.document(image)
         for take, is_fact in zip(self._loose.takes, self._is_fact, strict=True):
             if not is_fact:
                 take(document)
@@ -116,10 +121,7 @@ class Teller:
         """Canal sends all values as text."""
         if changes.format != "canal":
             return row
-        return {
-            name: _figure(of, self._of.columns[name].parsed) if name in self._of.columns else of
-            for name, of in row.items()
-        }
+        return {name: _figure(of, self._types[name]) if name in self._types else of for name, of in row.items()}
 
     def _upsert(self, row: Row, facts: Row) -> Told:
         document = self._takers.document({**row, FACTS: facts})

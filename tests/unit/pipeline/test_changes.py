@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pydantic import ValidationError
 
 from frazil.iceberg.schema import declared_schema
 from frazil.pipeline.model import Pipeline
+from frazil.run.record_spec import record_problems
 
 COLUMNS = {"id": {"type": "long", "required": True}, "name": "string", "price": "double", "at": "timestamptz"}
 DEBEZIUM = {"format": "debezium"}
@@ -33,7 +36,6 @@ def pipeline(engine: str = "spark", **of: Any) -> Pipeline:
         ({"write": "upsert", "identifier": ["id"], "kafka_columns": False}, "kafka_columns: false"),
         ({"write": "upsert", "identifier": ["id"], "order_by": "nr"}, "order_by names 'nr'"),
         ({"write": "upsert", "identifier": ["id"], "changes": DEBEZIUM}, "changes is for write: cdc"),
-        ({"write": "upsert", "identifier": ["id"], "append_history": "shop.customers"}, "must be 4 tables"),
         ({"write": "cdc", "identifier": ["id"]}, "write: cdc needs changes"),
         ({"write": "cdc", "identifier": ["id"], "changes": DEBEZIUM, "engine": "inline"}, "inline can't merge rows"),
         ({"deletes": "soft"}, "deletes is for write: upsert and cdc"),
@@ -88,3 +90,19 @@ def test_soft_deletes_have_no_column() -> None:
     soft, hard = pipeline(**merged, deletes="soft"), pipeline(**merged)
     assert declared_schema(soft.destinations[0]).column_names[-1] == "_frazil_deleted"
     assert "_frazil_deleted" not in declared_schema(hard.destinations[0]).column_names
+
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "changes.md"
+BLOCKS = [
+    yaml.safe_load(text)
+    for text in re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+]
+
+
+@pytest.mark.parametrize("parts", BLOCKS, ids=", ".join)
+def test_example_of_the_page_is_refused(parts: dict[str, Any]) -> None:
+    """What is copied from the docs must be a destination, or a part of one."""
+    [shown] = parts.get("destinations", [parts])
+    columns = {"columns": COLUMNS | shown.get("columns", {})}
+    merged = {"write": "cdc", "identifier": ["id"], "changes": DEBEZIUM}
+    assert record_problems(pipeline(**merged | shown | columns)) == ()

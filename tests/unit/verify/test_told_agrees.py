@@ -16,7 +16,7 @@ from tests.unit.records.changes.landing import TABLE, landed, pipeline
 
 COLUMNS = {
     "id": {"type": "long", "required": True},
-    "name": "string",
+    "called": {"type": "string", "from": "name"},
     "cost": "decimal(9,2)",
     "op": {"type": "string", "from": ["_cdc", "op"]},
     "place": {"type": "string", "from": ["_cdc", "order"]},
