@@ -99,7 +99,12 @@ def killer(place: CrashPoint) -> object:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("soft", [False, True])
-@settings(max_examples=5, phases=(Phase.explicit, Phase.reuse, Phase.generate), suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=4,
+    deadline=None,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+    suppress_health_check=list(HealthCheck),
+)
 @given(course=courses())
 def test_a_stream_ends_otherwise_than_a_dict(spark: SparkSession, soft: bool, course: Course) -> None:
     """Keys and values are those of the stream read in one go; of deleted rows nothing, or their last values and the mark."""
