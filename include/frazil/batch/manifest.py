@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from frazil.batch.facts import Counts, Fit, Range, StagedFile, TableCounts
+from frazil.batch.facts import Counts, Range, StagedFile, TableCounts
+from frazil.batch.fit import Fit
 from frazil.batch.letter_topic import LetterTopic
 from frazil.batch.merge import Merge
 from frazil.batch.position import BatchMark, Position

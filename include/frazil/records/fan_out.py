@@ -77,10 +77,7 @@ class _Shared:
 
 @dataclass
 class _Found:
-    """What became of a batch so far: blocks per table, dead records as a whole and per table, records routed to each.
-
-    `left_out` are, per table, those that were routed to it and tell of no row, as far as one of their rows goes.
-    """
+    """What became of a batch so far, as a whole or per table. `left_out` were routed there and tell of no row."""
 
     blocks: list[list[Block]]
     whole: dict[int, Reason]

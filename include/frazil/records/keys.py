@@ -9,10 +9,11 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.records.column import WHOLE_VALUE
 from frazil.records.dead import DeadCode, Reason
 from frazil.records.fit.fitter import Fitted, Fitter
 from frazil.records.halves import Half
-from frazil.records.spec import WHOLE_VALUE, RecordSpec
+from frazil.records.spec import RecordSpec
 
 _KEY: Final = "key"
 """Where the paths of reasons about keys begin."""

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from frazil import __version__
-from frazil.batch.facts import Fit, Range, Staged
+from frazil.batch.facts import Range, Staged
+from frazil.batch.fit import Fit
 from frazil.batch.letter_topic import LetterTopic
 from frazil.batch.manifest import Kind, Manifest, Operation, TablePart
 from frazil.batch.merge import Merge

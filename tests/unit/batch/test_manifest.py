@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from frazil.batch.facts import Counts, Fit, Range, StagedFile
+from frazil.batch.facts import Counts, Range, StagedFile
+from frazil.batch.fit import Fit
 from frazil.batch.manifest import Manifest, TablePart
 from frazil.batch.position import BatchMark, Position, TopicPosition
 from frazil.batch.removal import Coordinates, Removal, RemovedRange

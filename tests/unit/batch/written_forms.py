@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from frazil.batch.facts import Counts, Fit, Range, StagedFile
+from frazil.batch.facts import Counts, Range, StagedFile
+from frazil.batch.fit import Fit
 from frazil.batch.letter_topic import LetterTopic
 from frazil.batch.manifest import Manifest, Operation, TablePart
 from frazil.batch.merge import Merge

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -15,15 +14,10 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog import Lake
-from frazil.iceberg.commit import Change, commit, fit_of
-from frazil.iceberg.data_files import write_rows
-from frazil.iceberg.ledger import LEDGER_SCHEMA, TABLE_PROPERTIES, UNPARTITIONED, ledger_rows, read_ledger
+from frazil.iceberg.ledger import TABLE_PROPERTIES, UNPARTITIONED
 from frazil.iceberg.schema import arrow_columns, check_destination, declared_schema, declared_spec
-from frazil.iceberg.table import staging_table
 from frazil.pipeline.model import Destination
 from tests.unit.iceberg.orders import TABLE, commit_batches, destination, elsewhere
-
-LEDGER = "shop.orders__ledger"
 
 
 def make(lake: Lake, declared: Destination, name: str = TABLE) -> None:
@@ -288,36 +282,3 @@ def test_nested_types_differ_by_their_ids_only(lake: Lake) -> None:
         check_destination(
             table, destination(columns={"s": "struct<x: int, y: map<string, list<int>>>"}, partition_by=[])
         )
-
-
-def ledger_row(n: int, pipeline: str = "orders", run: str = "run-1", **changes: Any) -> dict[str, Any]:
-    now = datetime(2026, 1, 1, tzinfo=UTC)
-    values: dict[str, Any] = {"string": "x", "long": 0, "int": 0, "timestamptz": now}
-    row = {field.name: values[str(field.field_type)] for field in LEDGER_SCHEMA.fields}
-    return row | {"n": n, "pipeline": pipeline, "run": run, "role": "destination", "snapshot_id": None} | changes
-
-
-def write_ledger(lake: Lake, *rows: dict[str, Any]) -> None:
-    table = lake.load_table(LEDGER)
-    files = write_rows(staging_table(LEDGER, table), ledger_rows(list(rows)))
-    commit(lake, Change(LEDGER, files, {}, (), fit_of(table.metadata), lambda _: None, lambda _: None, "follow"))
-
-
-def test_ledger_reads_differently_than_written(lake: Lake) -> None:
-    """Rows come back whole, by batch and with the destination first; other pipelines and runs stay out."""
-    assert read_ledger(lake, LEDGER, "orders") == []
-    lake.create_table(LEDGER, LEDGER_SCHEMA, UNPARTITIONED, TABLE_PROPERTIES)
-    assert read_ledger(lake, LEDGER, "orders") == []
-
-    letters = ledger_row(2, role="dead_letters", table="a")
-    write_ledger(lake, letters, ledger_row(2, snapshot_id=2**62), ledger_row(1, run="run-0"))
-    write_ledger(lake, ledger_row(1, pipeline="it's another", run="run-1"))
-
-    assert read_ledger(lake, LEDGER, "orders") == [
-        ledger_row(1, run="run-0"),
-        ledger_row(2, snapshot_id=2**62),
-        letters,
-    ]
-    assert read_ledger(lake, LEDGER, "orders", "run-1") == [ledger_row(2, snapshot_id=2**62), letters]
-    assert read_ledger(lake, LEDGER, "orders", "run-9") == []
-    assert [row["n"] for row in read_ledger(lake, LEDGER, "it's another")] == [1]

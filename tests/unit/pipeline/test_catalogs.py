@@ -20,8 +20,8 @@ SETTINGS = Settings.model_validate(
 
 def pipeline(*catalogs: str | None, **of: Any) -> Pipeline:
     destinations = [{"table": f"shop.t{n}", "columns": {"id": "long"}} for n in range(len(catalogs))]
-    for destination, catalog in zip(destinations, catalogs, strict=True):
-        destination |= {"catalog": catalog} if catalog else {}
+    for number, catalog in enumerate(catalogs):
+        destinations[number] |= {"catalog": catalog} if catalog else {}
     return Pipeline.model_validate({"name": "p", "source": {"topics": ["t"]}, "destinations": destinations} | of)
 
 

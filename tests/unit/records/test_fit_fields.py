@@ -13,9 +13,9 @@ import pytest
 
 from frazil.batch.unknown import UnknownFields
 from frazil.errors import Terminal
+from frazil.records.column import ColumnSpec, Reading
 from frazil.records.dead import DeadCode
 from frazil.records.fit.fitter import Fitter
-from frazil.records.spec import ColumnSpec, Reading
 from tests.unit.records.fitting import fit_both, fit_one, specs
 
 INT = pa.int64()

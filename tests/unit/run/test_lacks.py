@@ -3,36 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
-from importlib.metadata import EntryPoint, EntryPoints
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from frazil.pipeline import transforms
-from frazil.pipeline.model import Pipeline
-from frazil.records.frame import Frame, Lack, Transformed
 from frazil.records.transforms import catalogue
-from frazil.records.transforms.fields import lacking
 from frazil.records.transforms.lacks import lacks
-from frazil.run.record_spec import record_problems
+from tests.unit.run.transform_problems import JSON, NEAR, problems
 
-FIELDS = {
-    "id": "long",
-    "customer": "string",
-    "address": "struct<city: string, zip: string>",
-    "lines": "list<struct<sku: string>>",
-}
-JSON = {"fields": FIELDS}
 CSV = {"format": "delimited", "fields": ["id", "customer"]}
 KEY = {"fields": {"number": "string"}}
 READ_NO_FIELD = {
     *("InsertField", "HoistField", "RegexRouter", "TimestampRouter", "Filter", "InsertHeader", "DropHeaders"),
     *("SetSchemaMetadata", "Flatten", "KafkaMetadata"),
 }
-NEAR = "no field 'custmer' here; near: customer"
 NAMING = [
     ("ReplaceField", {"include": "id, @"}, "include", NEAR),
     ("ReplaceField", {"renames": "@:buyer"}, "renames", NEAR),
@@ -56,13 +42,6 @@ ENVELOPES = [
     ("MongoDebezium", {"after": "string"}),
     ("MongoDebezium", {"updateDescription": "struct<updatedFields: string>"}),
 ]
-
-
-def problems(*steps: dict[str, Any], value: dict[str, Any] = JSON, **more: Any) -> tuple[str, ...]:
-    """What is found in a file with these transforms; its column takes whatever they leave."""
-    destination = {"table": "a.b", "columns": {"all": {"type": "string", "from": []}}}
-    parts = {"name": "p", "source": {"topics": ["t"]}, "value": value, "destinations": [destination], **more}
-    return record_problems(Pipeline.model_validate({**parts, "transforms": list(steps)}))
 
 
 def named(options: dict[str, Any], name: str) -> dict[str, Any]:
@@ -255,53 +234,3 @@ def test_a_column_that_only_some_records_fill_is_refused() -> None:
 def test_what_may_work_is_refused(steps: list[dict[str, Any]], more: dict[str, Any]) -> None:
     """Nothing is told unless it is sure."""
     assert problems(*steps, **more) == ()
-
-
-@dataclass(frozen=True)
-class Silent:
-    """An own transform of one method."""
-
-    field: str = ""
-
-    def apply(self, frame: Frame) -> Transformed:
-        """Change nothing."""
-        return Transformed(frame)
-
-
-@dataclass(frozen=True)
-class Telling(Silent):
-    """An own transform that says what it needs."""
-
-    def lacks(self, frame: Frame) -> list[Lack]:
-        """Say that the field is not there."""
-        return list(lacking(frame.value, "field", [self.field]))
-
-
-@pytest.fixture
-def own(monkeypatch: pytest.MonkeyPatch) -> Callable[[type], None]:
-    """Installs a transform as `acme.Own`."""
-
-    def install(of: type) -> None:
-        entry = EntryPoint("acme.Own", f"{__name__}:{of.__name__}", catalogue.GROUP)
-        monkeypatch.setattr(EntryPoint, "load", lambda _: of)
-        for room in (catalogue, transforms):
-            monkeypatch.setattr(room, "entry_points", lambda group: EntryPoints([entry]))  # noqa: ARG005
-
-    return install
-
-
-def test_an_own_transform_must_tell_more_than_it_knows(own: Callable[[type], None]) -> None:
-    """One that has no `lacks` may leave any fields; of steps behind it nothing is told."""
-    own(Silent)
-
-    assert problems({"type": "acme.Own"}, {"type": "MaskField", "fields": "custmer"}) == ()
-
-
-def test_an_own_transform_can_not_tell_what_it_needs(own: Callable[[type], None]) -> None:
-    """One that has `lacks` is held against the fields like any other, and so are the steps behind it."""
-    own(Telling)
-    step = {"type": "acme.Own", "options": {"field": "custmer"}}
-
-    assert problems(step) == (f"transforms.0.options.field: acme.Own: {NEAR}",)
-    right = step | {"options": {"field": "customer"}}
-    assert problems(right, {"type": "MaskField", "fields": "custmer"}) == (f"transforms.1.fields: MaskField: {NEAR}",)

@@ -11,6 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from frazil.records.column import Reading
 from frazil.records.dead import DeadCode, Rejection
 from frazil.records.evolve.asked import Asked, Path, room
 from frazil.records.evolve.infer import infer, tells, wider_scalar
@@ -20,7 +21,7 @@ from frazil.records.json.convert import Converter
 from frazil.records.json.convert_nested import converter
 from frazil.records.json.number import Number
 from frazil.records.json.text import JsonValue
-from frazil.records.spec import Reading, RecordSpec
+from frazil.records.spec import RecordSpec
 
 EVOLVABLE: Final = frozenset(
     {DeadCode.WRONG_TYPE, DeadCode.OUT_OF_RANGE, DeadCode.LOSSY_CAST, DeadCode.MISSING_REQUIRED}

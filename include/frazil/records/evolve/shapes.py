@@ -8,12 +8,13 @@ from typing import Final
 
 import pyarrow as pa
 
+from frazil.records.column import ColumnSpec
 from frazil.records.evolve.asked import Asked, Path, room
 from frazil.records.evolve.types import NOTHING, column_type, leaves, only, placeable, variant_name
 from frazil.records.fit.nested import ExactPlan
 from frazil.records.fit.scalar import FitRules
 from frazil.records.fit.source import Kind, kind_of, plain_type
-from frazil.records.spec import ColumnSpec, RecordSpec
+from frazil.records.spec import RecordSpec
 
 
 @dataclass

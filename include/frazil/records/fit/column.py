@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.records.column import ColumnSpec, Reading
 from frazil.records.dead import Reason, Rejection
 from frazil.records.fit.block import one_by_one, settle_plan
 from frazil.records.fit.nested import ExactPlan, build, matching
@@ -18,7 +19,7 @@ from frazil.records.fit.source import Kind, kind_of, plain, plain_type, values
 from frazil.records.json.carrier import Settled
 from frazil.records.json.convert_nested import missing
 from frazil.records.json.record import ExactDecoder
-from frazil.records.spec import ColumnSpec, Reading, RecordSpec
+from frazil.records.spec import RecordSpec
 from frazil.records.variant import variant_refusal
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import Terminal
+from frazil.records.column import ColumnSpec
 from frazil.records.dead import Reason, Rejection
 from frazil.records.fit.column import Column, column_plan
 from frazil.records.fit.nested import unknown
@@ -22,7 +23,6 @@ from frazil.records.fit.source import plain, values
 from frazil.records.fit.text import json_form, unique
 from frazil.records.json.text import compact
 from frazil.records.positions import mask_without
-from frazil.records.spec import ColumnSpec
 from frazil.records.unknown import NOTHING_UNKNOWN, UnknownAt
 
 _PLANS: Final = 64

@@ -27,12 +27,13 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from frazil.records.block import Block, concat_blocks
+from frazil.records.column import ColumnSpec
 from frazil.records.json.carrier import Carrier, Settled, any_of
 from frazil.records.json.carriers import carrier, settle_field
 from frazil.records.json.fields import NOT_COUNTED, field_at, fields_read, key_count
 from frazil.records.json.other_keys import OtherKeys
 from frazil.records.json.screen import Screen
-from frazil.records.spec import ColumnSpec, RecordSpec
+from frazil.records.spec import RecordSpec
 from frazil.records.unknown import NOTHING_UNKNOWN, UnknownAt
 
 SEGMENT_BYTES: Final = 32 << 20

@@ -23,10 +23,10 @@ import pyarrow as pa
 
 from frazil.errors import Terminal
 from frazil.records import times
+from frazil.records.column import AS_IT_IS, Reading
 from frazil.records.dead import DeadCode, Rejection
 from frazil.records.json.number import Number, Scaled, number_in, scaled
 from frazil.records.json.text import JsonValue, compact, describe
-from frazil.records.spec import AS_IT_IS, Reading
 
 Converter = Callable[[Any], object]
 """Takes a JSON value that is not null, returns what `pa.array` takes for the type, or raises

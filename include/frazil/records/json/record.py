@@ -11,6 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from frazil.errors import Terminal
+from frazil.records.column import ColumnSpec
 from frazil.records.dead import DeadCode, Rejection
 from frazil.records.json.convert import wrong_type
 from frazil.records.json.convert_nested import converter, missing, storage_type
@@ -18,7 +19,7 @@ from frazil.records.json.exact import parse_document, parse_object
 from frazil.records.json.names import folded
 from frazil.records.json.number import Number
 from frazil.records.json.text import JsonValue, describe, document
-from frazil.records.spec import ColumnSpec, RecordSpec
+from frazil.records.spec import RecordSpec
 from frazil.records.variant import variant_refusal
 
 Row = list[object]
