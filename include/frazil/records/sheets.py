@@ -76,8 +76,8 @@ class Sheets:
     def demands(self) -> Iterator[tuple[int, tuple[SchemaChange, ...]]]:
         """Yield the tables, by number, that lack what rows which were fitted to them need, and that."""
         for tables, spec, asked in zip(self.groups, self._kinds, self._asked, strict=True):
-            if asked:
-                yield tables[0], asked.changes(spec)
+            if changes := asked.changes(spec):
+                yield tables[0], changes
 
     def of(self, records: pa.RecordBatch, present: pa.Int64Array) -> tuple[list[Sheet], dict[int, Reason], LeftOut]:
         """Decode the values of the records at positions `present`, which have one.

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from frazil.batch.schema_change import SchemaChange
 from frazil.records.evolve.spelling import read_type, spelled
-from frazil.records.evolve.types import leaves, only, widest
+from frazil.records.evolve.types import leaves, only
+from frazil.records.evolve.widest import Widest, widest
 from frazil.records.fit.source import Kind, kind_of
 from frazil.records.spec import RecordSpec
 
@@ -22,13 +23,13 @@ class Asked:
 
     Attributes:
         fold: Whether names that differ in case only are the same field.
-        adds: Path of a column or field that is not there -> its type.
+        adds: Path of a column or field that is not there, folded -> the path, and the types that were met there.
         widens: Path of one that is -> the wider type.
         optional: Paths of those that must take null.
     """
 
     fold: bool = False
-    adds: dict[Path, pa.DataType] = field(default_factory=dict)
+    adds: dict[Path, tuple[Path, Widest]] = field(default_factory=dict)
     widens: dict[Path, pa.DataType] = field(default_factory=dict)
     optional: set[Path] = field(default_factory=set)
 
@@ -43,11 +44,9 @@ class Asked:
 
     def add(self, path: Path, of: pa.DataType) -> None:
         """Ask for a column or field. Of names that differ in case only, where they are one, the first in order counts."""
-        if self.fold:
-            known = next((other for other in self.adds if _folded(other) == _folded(path)), None)
-            if known is not None and known != path:
-                of, path = widest(self.adds.pop(known), of, fold=True), min(known, path)
-        self.adds[path] = widest(self.adds[path], of, fold=self.fold) if path in self.adds else of
+        key = tuple(name.casefold() for name in path) if self.fold else path
+        known, met = self.adds.get(key, (path, None))
+        self.adds[key] = (min(known, path), (met or Widest(self.fold)).take(of))
 
     def widen(self, path: Path, of: pa.DataType) -> None:
         """Ask for a wider type."""
@@ -55,29 +54,28 @@ class Asked:
 
     def take(self, other: Asked) -> None:
         """Ask for all that another one asks for."""
-        for path, of in other.adds.items():
-            self.add(path, of)
+        for path, met in other.adds.values():
+            self.add(path, met.type)
         for path, of in other.widens.items():
             self.widen(path, of)
         self.optional |= other.optional
 
     def changes(self, spec: RecordSpec) -> tuple[SchemaChange, ...]:
         """Return the changes, in order: columns as many as the table may have, and one for the fields beyond."""
+        if not self:
+            return ()
         found = [SchemaChange(path, "optional") for path in self.optional]
         found += [SchemaChange(path, "widen", spelled(of)) for path, of in self.widens.items()]
-        adds = dict(self.adds)
+        adds = {path: met.type for path, met in self.adds.values()}
         rescued = (spec.rescued_column,)
         asks_for_rescued = adds.pop(rescued, None)
-        kept = frozenset(sorted(leaf for path, of in adds.items() for leaf in leaves(of, path))[: room(spec)])
-        fitting = {path: only(of, kept, path) for path, of in adds.items()}
-        if (fitting != adds and rescued[0] not in spec.columns.names) or asks_for_rescued is not None:
+        every = [leaf for path, of in adds.items() for leaf in leaves(of, path)]
+        kept = frozenset(sorted(every)[: room(spec)])
+        fitting = adds if len(kept) == len(every) else {path: only(of, kept, path) for path, of in adds.items()}
+        if (len(kept) < len(every) and rescued[0] not in spec.columns.names) or asks_for_rescued is not None:
             fitting[rescued] = pa.string()
         found += [SchemaChange(path, "add", spelled(of)) for path, of in fitting.items() if of != pa.null()]
         return tuple(sorted(found))
-
-
-def _folded(path: Path) -> Path:
-    return tuple(name.casefold() for name in path)
 
 
 def room(spec: RecordSpec) -> int:

@@ -6,13 +6,13 @@ Integers are longs, numbers with a fraction or an exponent are doubles, texts ar
 
 from __future__ import annotations
 
-from functools import reduce
 from math import isfinite
 from typing import Final
 
 import pyarrow as pa
 
-from frazil.records.evolve.types import NOTHING, list_of, placeable, struct_of, widest
+from frazil.records.evolve.types import NOTHING, list_of, placeable, struct_of
+from frazil.records.evolve.widest import Widest
 from frazil.records.json.names import Fold
 from frazil.records.json.number import Number, scaled
 from frazil.records.json.text import JsonValue
@@ -39,9 +39,12 @@ def infer(value: JsonValue, depth: int, *, fold: Fold | None = None) -> tuple[pa
 
 
 def _list(value: list[JsonValue], depth: int, fold: Fold | None) -> tuple[pa.DataType, bool]:
-    found = [infer(item, depth, fold=fold) for item in value]
-    element = reduce(lambda a, b: widest(a, b, fold=fold is not None), (of for of, _ in found), NOTHING)
-    return list_of(element), all(whole for _, whole in found)
+    met, is_whole = Widest(fold is not None), True
+    for item in value:
+        found, whole = infer(item, depth, fold=fold)
+        met.take(found)
+        is_whole = is_whole and whole
+    return list_of(met.type), is_whole
 
 
 def _struct(value: dict[str, JsonValue], depth: int, fold: Fold | None) -> tuple[pa.DataType, bool]:

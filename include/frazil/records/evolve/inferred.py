@@ -12,7 +12,8 @@ from typing import Final
 import pyarrow as pa
 
 from frazil.records.dead import Reason, Rejection
-from frazil.records.evolve.types import widest
+from frazil.records.evolve.types import leaves
+from frazil.records.evolve.widest import Widest
 from frazil.records.fit.source import Kind, kind_of
 from frazil.records.formats.port import Decoded, Shaped
 from frazil.records.json.exact import parse_object
@@ -24,6 +25,12 @@ from frazil.records.spec import RecordSpec
 
 _SHAPES: Final = 64
 """Shapes of which the decoder is kept."""
+
+_MOST_FIELDS: Final = 500
+"""Of an object whose values are decoded together: objects with keys that are data have ever new ones."""
+
+_LAST: Final = 64
+"""Shapes, the last ones, among which that of a value is sought."""
 
 _MOST_DIGITS: Final = 38
 
@@ -76,9 +83,12 @@ class InferredJson:
         return name if self._fold is None else name.casefold()
 
     def _sort(self, found: pa.StructType, position: int, kinds: list[tuple[pa.StructType, list[int]]]) -> None:
-        for at, (of, positions) in enumerate(kinds):
-            if of == found or (both := self._agreed(of, found)) is not None:
-                kinds[at] = (of if of == found else both, positions)
+        """Put a value to those that it agrees with. Objects inside must have the same fields: texts are made of them."""
+        for at in range(len(kinds) - 1, max(-1, len(kinds) - 1 - _LAST), -1):
+            of, positions = kinds[at]
+            both = of if of == found else self._agreed_fields(of, found, inner=False)
+            if both is not None:
+                kinds[at] = both, positions
                 positions.append(position)
                 return
         kinds.append((found, [position]))
@@ -105,33 +115,47 @@ class InferredJson:
         return _NULL if value is None else pa.string()
 
     def _element(self, items: list[JsonValue], column: pa.DataType) -> pa.DataType:
-        found = _NULL
-        for item in items:
-            of = self._type(item, column)
-            both = self._agreed(found, of)
-            found = widest(found, of, fold=self._fold is not None) if both is None else both
-        return found
+        """Return the type of the items of a list: what all agree about, else a compromise, which some may not fit."""
+        found = list(dict.fromkeys(self._type(item, column) for item in items)) or [_NULL]
+        if (agreed := self._all_agreed(found)) is not None:
+            return agreed
+        met = Widest(self._fold is not None)
+        for of in found:
+            met.take(of)
+        made = met.type
+        return pa.string() if made == _NULL or sum(1 for _ in leaves(made)) > _MOST_FIELDS else made
 
-    def _agreed(self, left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-        """Return the type of both without a compromise, or None."""
+    def _all_agreed(self, found: list[pa.DataType]) -> pa.DataType | None:
+        if len(found) == 1:
+            return found[0]
+        middle = len(found) // 2
+        left, right = self._all_agreed(found[:middle]), self._all_agreed(found[middle:])
+        return None if left is None or right is None else self._agreed(left, right, union=True)
+
+    def _agreed(self, left: pa.DataType, right: pa.DataType, *, union: bool) -> pa.DataType | None:
+        """Return the type of both without a compromise, or None; with `union` objects may have different fields."""
         if left in {right, _NULL}:
             return right
         if right == _NULL:
             return left
         kinds = {kind_of(left), kind_of(right)}
         if kinds == {Kind.LIST}:
-            element = self._agreed(left.value_type, right.value_type)
+            element = self._agreed(left.value_type, right.value_type, union=union)
             return None if element is None else pa.list_(element)
-        return self._agreed_fields(left, right) if kinds == {Kind.STRUCT} else None
+        if kinds != {Kind.STRUCT} or not (union or {of.name for of in left} == {of.name for of in right}):
+            return None
+        return self._agreed_fields(left, right, inner=union)
 
-    def _agreed_fields(self, left: pa.StructType, right: pa.StructType) -> pa.DataType | None:
+    def _agreed_fields(self, left: pa.StructType, right: pa.StructType, *, inner: bool) -> pa.DataType | None:
         found = {self._key(field.name): field for field in left}
         for field in right:
             known = found.setdefault(self._key(field.name), field)
-            both = self._agreed(known.type, field.type)
+            both = self._agreed(known.type, field.type, union=inner)
             if both is None or known.name != field.name:
                 return None
             found[self._key(field.name)] = field.with_type(both)
+        if len(found) > max(_MOST_FIELDS, len(left), len(right)):
+            return None
         return pa.struct(sorted(found.values(), key=lambda field: field.name))
 
     def _group(self, of: pa.StructType, values: pa.BinaryArray) -> tuple[Shaped, Mapping[int, Reason]]:

@@ -1,8 +1,4 @@
-"""Types of columns that records bring, and the narrowest one that takes the values of several.
-
-They form a lattice: which of them are put together first, and how often, makes no difference. So the schema that a batch
-asks for does not depend on how it was split over tasks.
-"""
+"""Types of columns that records bring."""
 
 from __future__ import annotations
 
@@ -19,7 +15,6 @@ NOTHING: Final = pa.null()
 _MOST_DIGITS: Final = 38
 """Of a decimal in Iceberg."""
 
-_INT_DIGITS: Final = {pa.int32(): 10, pa.int64(): 19}
 _UNSIGNED: Final = {8: pa.int32(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}
 _SINGLE: Final = 32
 
@@ -81,57 +76,6 @@ def _number(kind: Kind, of: pa.DataType) -> pa.DataType:
         return pa.int32() if of.bit_width <= _SINGLE else pa.int64()
     fits = of.scale >= 0 and max(of.precision, of.scale) <= _MOST_DIGITS
     return pa.decimal128(max(of.precision, of.scale), of.scale) if fits else NOTHING
-
-
-def widest(left: pa.DataType, right: pa.DataType, *, fold: bool = False) -> pa.DataType:
-    """Return the narrowest type for the values of both: of numbers a wider one, of structs all fields, else text.
-
-    Args:
-        left: One, as `column_type` has it.
-        right: The other.
-        fold: Whether names that differ in case only are the same field.
-    """
-    if left in {right, NOTHING}:
-        return right
-    if right == NOTHING:
-        return left
-    kinds = {kind_of(left), kind_of(right)}
-    if kinds <= {Kind.INT, Kind.FLOAT, Kind.DECIMAL}:
-        return _wider_number(left, right)
-    if kinds == {Kind.BYTES}:
-        return pa.binary()
-    return _wider_nested(left, right, kinds, fold=fold)
-
-
-def _wider_nested(left: pa.DataType, right: pa.DataType, kinds: set[Kind], *, fold: bool) -> pa.DataType:
-    if kinds == {Kind.STRUCT}:
-        return _all_fields(left, right, fold=fold)
-    if kinds == {Kind.LIST}:
-        return list_of(widest(left.value_type, right.value_type, fold=fold))
-    if kinds == {Kind.MAP}:
-        keys = widest(left.key_type, right.key_type, fold=fold)
-        return map_of(keys, widest(left.item_type, right.item_type, fold=fold))
-    return pa.string()
-
-
-def _wider_number(left: pa.DataType, right: pa.DataType) -> pa.DataType:
-    both = {left, right}
-    if both == {pa.int32(), pa.int64()}:
-        return pa.int64()
-    if any(kind_of(each) is Kind.FLOAT for each in both):
-        return pa.float64()
-    whole = max(_INT_DIGITS[each] if each in _INT_DIGITS else each.precision - each.scale for each in both)
-    scale = max(0 if each in _INT_DIGITS else each.scale for each in both)
-    return pa.decimal128(whole + scale, scale) if whole + scale <= _MOST_DIGITS else pa.float64()
-
-
-def _all_fields(left: pa.StructType, right: pa.StructType, *, fold: bool) -> pa.DataType:
-    found: dict[str, tuple[str, pa.DataType]] = {}
-    for field in (*left, *right):
-        key = field.name.casefold() if fold else field.name
-        name, of = found.get(key, (field.name, NOTHING))
-        found[key] = (min(name, field.name), widest(of, field.type, fold=fold))
-    return struct_of(dict(found.values()))
 
 
 def leaves(of: pa.DataType, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

@@ -159,3 +159,28 @@ def test_record_is_decoded_twice_for_nothing() -> None:
     landed = land([[{}, {"x": None}]], spec())
     assert landed.rounds == []
     assert landed.tasks[0].rows[TABLE].num_rows == 2
+
+
+@pytest.mark.parametrize("through", [False, True])
+def test_keys_that_are_data_explode(through: bool) -> None:
+    """Objects with ever new keys get as many columns as the table may have; the others are rescued, each with its record."""
+    documents = [{"at": number, "stock": {f"sku{number:04}": number}} for number in range(50)]
+    wanted = spec((), Evolution(max_columns=20))
+    landed = land([documents], transformed(wanted) if through else wanted)
+    assert landed.columns["stock"].num_fields == 19
+    assert landed.rows[0]["stock"]["sku0000"] == 0
+    assert landed.rows[49]["_rescued"] == '{"stock":{"sku0049":49}}'
+    assert landed.codes == []
+
+
+def test_items_with_keys_that_are_data_explode() -> None:
+    """Before transforms such a list is one of JSON texts: a column of each key in each item would fill the memory."""
+    (row,) = land([[{"stock": [{f"sku{number}": number} for number in range(600)]}]], transformed(spec())).rows
+    assert row["stock"][599] == '{"sku599":599}'
+
+
+def test_neighbours_decide_what_a_text_holds() -> None:
+    """An object for a text column is what was sent, whichever fields the objects next to it have."""
+    documents = [{"a": {"b": 1}}, {"a": {"c": None}}, {"a": {}}, {"a": [{"b": 1}]}, {"a": [{"c": 1}]}]
+    landed = land([documents], transformed(spec((pa.field("a", pa.string()),))))
+    assert [row["a"] for row in landed.rows] == [json.dumps(of["a"]).replace(" ", "") for of in documents]
