@@ -114,7 +114,7 @@ def test_values_change_in_orc_files(tmp_path: Path, spark: SparkSession, branch:
     table = lake.load_table(TABLE)
     assert {Path(of.path).suffix for of in current_files(table, ())} == {".orc"}
     assert (table.format_version, table.properties["write.format.default"]) == (2, "orc")
-    everything = Removal(COLUMNS, (RemovedRange("docs's", None, 1, None),))
+    everything = Removal(COLUMNS, (RemovedRange("docs's", None, 1, None, 0),))
     assert (count_rows(table, TABLE, everything), offsets_held(table, TABLE, everything).to_pylist()) == (2, [1, 2])
 
     docs.land(replace(docs.change(2, range(0), 1, everything), properties=branch_note(lake, "docs", TABLE)))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import AssertRefSnapshotId
@@ -20,6 +21,9 @@ from frazil.iceberg.holdings import BATCH_KEY, BRANCH_KEY, POSITION_KEY
 from frazil.iceberg.producer import SnapshotRequest, append_of
 from frazil.iceberg.refs import head_of, send, set_branch
 from frazil.iceberg.variant import FORMAT_VERSION
+
+_ATTEMPTS = 10
+"""To begin a branch: several runs may do so at once, and each commit of others is in the way of one attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,17 +123,18 @@ class PipelineLake(Lake):
             Terminal: The branch was there, and is gone.
             Retryable: The catalog can't be reached, or others change the table at the same moment.
         """
-        branch, table = self.branch_of(name), self.catalog_of(name).load_table(name)
-        if branch is not None and branch not in table.metadata.refs and table.format_version < FORMAT_VERSION:
-            self._seen(name, table)  # one that is gone is not made anew
+        branch = self.branch_of(name)
+        failure: BaseException = RuntimeError("no attempt")
+        for _ in range(_ATTEMPTS):
+            table = self.catalog_of(name).load_table(name)
+            seen = self._seen(name, table)  # a branch that is gone is not made anew
+            if branch is None or branch in table.metadata.refs or table.format_version >= FORMAT_VERSION:
+                return seen
             try:
-                head = head_of(table.metadata) or _empty_snapshot(table)
-                send(table, (set_branch(branch, head),), (AssertRefSnapshotId(ref=branch, snapshot_id=None),))
-            except FOREIGN as error:
-                table = self.catalog_of(name).load_table(name)
-                if branch not in table.metadata.refs:
-                    raise as_frazil(error, f"making branch {branch} of table {name}") from error
-        return self._seen(name, table)
+                _begin(table, branch)
+            except FOREIGN as error:  # somebody else may have begun it, or writes to main
+                failure = error
+        raise as_frazil(failure, f"making branch {branch} of table {name}") from failure
 
     def _seen(self, name: str, table: Table) -> Table:
         """The table on its branch, if that is where the pipeline landed before."""
@@ -158,13 +163,28 @@ class PipelineLake(Lake):
         )
 
 
-def _empty_snapshot(table: Table) -> int:
-    """A snapshot that no branch ends in. Catalogs of PyIceberg let a table begin on main only, so a branch begins there."""
-    transaction = table.transaction()
-    producer = append_of(transaction, SnapshotRequest({}, validate=lambda _: None, branch=None), ())
-    producer.commit()
-    transaction.commit_transaction()
-    return producer.snapshot_id
+def _begin(table: Table, branch: str) -> None:
+    """Make a branch where main ends; of a table without rows, at an empty snapshot.
+
+    Catalogs of PyIceberg let a table begin on main only: a branch can't be there before a snapshot is.
+    """
+    head = head_of(table.metadata) or _empty_snapshot(table.metadata)
+    if head is None:
+        transaction = table.transaction()
+        producer = append_of(transaction, SnapshotRequest({}, validate=lambda _: None, branch=None), ())
+        producer.commit()
+        transaction.commit_transaction()
+        head = producer.snapshot_id
+    send(table, (set_branch(branch, head),), (AssertRefSnapshotId(ref=branch, snapshot_id=None),))
+
+
+def _empty_snapshot(metadata: TableMetadata) -> int | None:
+    """One that a rival, or a run that was killed, made for this already."""
+    for snapshot in metadata.snapshots:
+        rows = snapshot.summary.additional_properties.get("total-records") if snapshot.summary is not None else None
+        if snapshot.parent_snapshot_id is None and rows == "0":
+            return snapshot.snapshot_id
+    return None
 
 
 def branch_note(lake: Lake, pipeline: str, table: str) -> dict[str, str]:
