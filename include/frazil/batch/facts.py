@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from frazil.batch.schema_change import Demands, SchemaChange
+from frazil.batch.table_counts import TableCounts
 from frazil.batch.unknown import UnknownFields
 
 TopicPartition = tuple[str, int]
@@ -66,28 +67,6 @@ class Counts:
     def __add__(self, other: Counts) -> Counts:
         return Counts(
             self.read + other.read, self.written + other.written, self.dead + other.dead, self.filtered + other.filtered
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class TableCounts:
-    """What became of the records that were meant for one of several destinations: routed = written + dead.
-
-    Attributes:
-        routed: Records that were meant for it.
-        written: Those that have rows in it.
-        dead: Those that are dead letters of it alone.
-        rows: Rows, more than one of a list that was exploded.
-    """
-
-    routed: int = 0
-    written: int = 0
-    dead: int = 0
-    rows: int = 0
-
-    def __add__(self, other: TableCounts) -> TableCounts:
-        return TableCounts(
-            self.routed + other.routed, self.written + other.written, self.dead + other.dead, self.rows + other.rows
         )
 
 
@@ -197,7 +176,7 @@ class Staged:
             "extra_rows": self.extra_rows,
             "stopped": self.stopped,
             "unknown_fields": dataclasses.asdict(self.unknown_fields),
-            "tables": {table: dataclasses.astuple(of) for table, of in self.tables.items()},
+            "tables": {table: dataclasses.asdict(of) for table, of in self.tables.items()},
             "whole_dead": self.whole_dead,
             "demands": {table: [dataclasses.astuple(of) for of in found] for table, found in self.demands.items()},
             "again": [dataclasses.astuple(r) for r in self.again],
@@ -219,7 +198,7 @@ class Staged:
             body["extra_rows"],
             body["stopped"],
             UnknownFields(**body["unknown_fields"]),
-            {table: TableCounts(*numbers) for table, numbers in body["tables"].items()},
+            {table: TableCounts.from_body(of) for table, of in body["tables"].items()},
             body["whole_dead"],
             {
                 table: tuple(SchemaChange(tuple(path), kind, of) for path, kind, of in found)

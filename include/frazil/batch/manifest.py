@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from frazil.batch.facts import Counts, Range, StagedFile, TableCounts
+from frazil.batch.facts import Counts, Range, StagedFile
 from frazil.batch.fit import Fit
 from frazil.batch.letter_topic import LetterTopic
 from frazil.batch.merge import Merge
 from frazil.batch.position import BatchMark, Position
 from frazil.batch.removal import Removal, RemovedRange
 from frazil.batch.schema_change import Demands, SchemaChange
+from frazil.batch.table_counts import TableCounts
 from frazil.batch.unknown import UnknownFields
 from frazil.errors import Terminal
 
@@ -212,7 +213,7 @@ class Manifest:
             body["table_ranges"] = {
                 table: tuple(Range(**r) for r in of) for table, of in body.get("table_ranges", {}).items()
             }
-            body["tables"] = {table: TableCounts(**of) for table, of in body.get("tables", {}).items()}
+            body["tables"] = {table: TableCounts.from_body(of) for table, of in body.get("tables", {}).items()}
             body["schema_changes"] = {
                 table: tuple(SchemaChange(tuple(c["path"]), c["kind"], c["type"]) for c in of)
                 for table, of in body.get("schema_changes", {}).items()

@@ -54,8 +54,8 @@ class DeadLetters(Model):
     payload: Literal["full", "redacted", "none"] = Field(
         "full",
         description="What a dead letter keeps of its record: `full` is key, value and headers as they came; `redacted`"
-        " their sizes and hashes; `none` nothing. The latter two keep no message that quotes the record either, and such"
-        " letters can't be replayed from the table.",
+        " their sizes and hashes; `none` nothing. The latter two keep no message that quotes the record either, nor"
+        " names that are not declared, and such letters can't be replayed from the table.",
     )
 
     topic: DeadLetterTopic | None = Field(

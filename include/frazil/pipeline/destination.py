@@ -12,7 +12,7 @@ from frazil.pipeline.changes import DELETED, Changes, Write, merge_problems
 from frazil.pipeline.columns import TableColumns
 from frazil.pipeline.layout import check_layout
 from frazil.pipeline.partition import PartitionField, SortField, parse_partition_field, parse_sort_field
-from frazil.pipeline.strict import BranchName, Model
+from frazil.pipeline.strict import AtKey, BranchName, Model
 from frazil.pipeline.types import VARIANT
 
 _WORD = re.compile(r"[a-z]+")
@@ -175,20 +175,21 @@ class Destination(TableColumns):
             name for name, column in self.columns.items() if {"uuid", "time"} & set(_WORD.findall(column.type))
         ]
         if self.by_engine and unwritable:
-            raise ValueError(
-                f"columns.{unwritable[0]}: Spark has no such type, and only Spark writes tables of format version 3, or of ORC,"
-                " and those that rows are merged into"
+            raise AtKey(
+                f"columns.{unwritable[0]}",
+                "Spark has no such type, and only Spark writes tables of format version 3, or of ORC, and those that rows are"
+                " merged into",
             )
         return self
 
     @model_validator(mode="after")
     def _fits(self) -> Destination:
-        names = {*self.columns, *self.added_columns}
-        if len(names) < len(self.columns) + len(self.added_columns):
-            raise ValueError(
-                f"a column has the name of a Kafka column ({', '.join(self.added_columns)}); rename it under kafka_columns"
-            )
-        check_layout(self.table, self.columns, names, (self.partition_fields, self.sort_fields))
+        added = self.added_columns
+        if len(set(added)) < len(added):
+            raise AtKey("kafka_columns", f"expected five names, found one twice: {', '.join(added)}")
+        if taken := [name for name in self.columns if name in added]:
+            raise AtKey(f"columns.{taken[0]}", "is the name of a Kafka column; rename it under kafka_columns")
+        check_layout(self.table, self.columns, added, (self.partition_fields, self.sort_fields))
         return self
 
     @model_validator(mode="after")

@@ -13,7 +13,7 @@ from frazil.pipeline.interval import Interval, parse_interval
 from frazil.pipeline.partition import PartitionField, SortField, parse_partition_field
 from frazil.pipeline.route import Route
 from frazil.pipeline.source import Source, Start
-from frazil.pipeline.strict import Model, PipelineName
+from frazil.pipeline.strict import AtKey, Model, PipelineName
 from frazil.pipeline.transforms import TransformStep
 from frazil.pipeline.value import Column, Key, Value
 
@@ -117,21 +117,23 @@ class Pipeline(Model):
             )
         unknown = [name for name in (self.route.tables if self.route is not None else ()) if name not in self.tables]
         if unknown:
-            raise ValueError(f"route names {', '.join(unknown)}: not among the destinations {', '.join(self.tables)}")
+            raise AtKey("route", f"names {', '.join(unknown)}: not among the destinations {', '.join(self.tables)}")
         return self
 
     @model_validator(mode="after")
     def _has_an_engine(self) -> Pipeline:
         tables = [of.table for of in self.destinations if of.by_engine and not of.is_merged]
         if tables and self.engine == "inline":
-            raise ValueError(
-                f"engine: inline can't write {', '.join(tables)}, of format version 3 (which columns of type variant need) or in"
-                " ORC files; name an engine of the settings, such as spark"
+            raise AtKey(
+                "engine",
+                f"inline can't write {', '.join(tables)}, of format version 3 (which columns of type variant need) or in"
+                " ORC files; name an engine of the settings, such as spark",
             )
         merged = [of.table for of in self.destinations if of.is_merged]
         if merged and self.engine == "inline":
-            raise ValueError(
-                f"engine: inline can't merge rows into {', '.join(merged)}; name an engine of the settings, such as spark"
+            raise AtKey(
+                "engine",
+                f"inline can't merge rows into {', '.join(merged)}; name an engine of the settings, such as spark",
             )
         return self
 

@@ -115,7 +115,7 @@ class KeyColumns:
 
     def check(self, shape: pa.Schema) -> list[str]:
         """Return, for keys of one shape, each column that none of them could ever fill, and why."""
-        return [f"{_KEY}: {problem}" for problem in self._fitter.check(shape)]
+        return self._fitter.check(shape)
 
     def joined(self, value: pa.RecordBatch, key: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows of both, in the order of the declared columns."""

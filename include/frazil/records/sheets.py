@@ -19,6 +19,7 @@ from frazil.records.json.values import JsonValues
 from frazil.records.route import route_texts
 from frazil.records.shaped import LeftOut
 from frazil.records.spec import RecordSpec
+from frazil.records.unknown import NOTHING_UNKNOWN, UnknownAt
 
 
 @dataclass(frozen=True)
@@ -79,19 +80,22 @@ class Sheets:
             if changes := asked.changes(spec):
                 yield tables[0], changes
 
-    def of(self, records: pa.RecordBatch, present: pa.Int64Array) -> tuple[list[Sheet], dict[int, Reason], LeftOut]:
+    def of(
+        self, records: pa.RecordBatch, present: pa.Int64Array
+    ) -> tuple[list[Sheet], dict[int, Reason], LeftOut, UnknownAt]:
         """Decode the values of the records at positions `present`, which have one.
 
         Returns:
-            The rows; reasons of records that are dead as a whole; and positions of those that were left out on purpose.
+            The rows; reasons of records that are dead as a whole; positions of those that were left out on purpose; and
+            fields that the format has no place for, whatever the columns of a table are.
 
         Raises:
             Retryable: a writer schema can't be had now.
             Terminal: the registry refuses, or a transform does not fit the fields that it gets.
         """
         if not self._shaped:
-            return *self._json_sheets(records, present), {}
-        frames, dead, left_out, _ = self._shaped[0].frames(records, present)
+            return *self._json_sheets(records, present), {}, NOTHING_UNKNOWN
+        frames, dead, left_out, outside = self._shaped[0].frames(records, present)
         path, fold = self._path, self._fold
         sheets = [
             Sheet(
@@ -101,7 +105,7 @@ class Sheets:
             )
             for frame in frames
         ]
-        return sheets, dead, left_out
+        return sheets, dead, left_out, outside
 
     def _fit_of(self, frame: Frame) -> Callable[[int, pa.Int64Array], Fitted]:
         return lambda group, rows: self._shaped[group].fit(frame.take(rows))

@@ -120,7 +120,7 @@ class _Tried:
 
 def _tried(letters: pa.RecordBatch, table: str | None, decoder: FanOut, n: int, payload: Payload) -> _Tried:
     outcomes = decoder.decode(_records(letters), only=table)
-    dead = redacted(outcomes.dead, payload)
+    dead = redacted(outcomes.dead, payload, decoder.declared)
     reasons: dict[Place, dict[str, Any]] = {}
     for place, reason in zip(_places(dead), _reasons(dead), strict=True):
         reasons.setdefault(place, reason)

@@ -172,7 +172,7 @@ def _manifest(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Mani
         recovers=batch.recovers,
         abandoned=batch.abandoned,
         letter_topic=batch.letter_topic,
-        tables=batch.staged.tables,
+        tables={table: replace(of, unknown=of.unknown.shown) for table, of in batch.staged.tables.items()},
         table_ranges=batch.table_ranges,
         left=_left(scope, now),
         unmarked=tuple(sorted(tables.followers.keys() - now.told.keys() - {part.table for part in followers})),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import pyarrow as pa
@@ -99,7 +99,7 @@ def stage_records(order: StageOrder, batches: Iterable[pa.RecordBatch]) -> Stage
             continue
         for table in order.destinations:
             writers.write(table, outcomes.rows[table])
-        letters = redacted(outcomes.dead, order.payload)
+        letters = redacted(outcomes.dead, order.payload, decoder.declared)
         if letters_table is not None:
             writers.write(letters_table.name, numbered(letters, order.n))
         shown = Staged(samples=_samples(letters, whole.samples), named=_named(order, letters, len(whole.named)))
@@ -176,10 +176,13 @@ def _counted(order: StageOrder, outcomes: FannedOut) -> Staged:
         counts[key.topic, key.partition] = Counts(of.read, of.written, sum(of.dead.values()), sum(of.filtered.values()))
         for code, count in of.dead.items():
             codes[code.value] = codes.get(code.value, 0) + count
-    if outcomes.tables:
-        return Staged(counts, codes, tables=outcomes.tables, whole_dead=outcomes.whole_dead)
     written = sum(of.written for of in counts.values())
     extra = sum(rows.num_rows for rows in outcomes.rows.values()) - written
     # A name may be as secret as a value: of a map that is written as an object it is one.
-    unknown = outcomes.unknown if order.payload == "full" else outcomes.unknown.without_names()
+    unknown, tables = outcomes.unknown, outcomes.tables
+    if order.payload != "full":
+        unknown = unknown.without_names()
+        tables = {table: replace(of, unknown=of.unknown.without_names()) for table, of in tables.items()}
+    if tables:
+        return Staged(counts, codes, tables=tables, whole_dead=outcomes.whole_dead, unknown_fields=unknown)
     return Staged(counts, codes, extra_rows=extra, unknown_fields=unknown)

@@ -21,10 +21,10 @@ def destination(**of: Any) -> Destination:
 @pytest.mark.parametrize(
     ("of", "said"),
     [
-        ({"sort_by": ["nr"]}, "sort_by names 'nr', which is no column of shop.orders"),
-        ({"sort_by": ["tags"]}, "sort_by names 'tags', of type list<string>, which has no order"),
-        ({"partition_by": ["tags"]}, "partition_by names 'tags', of type list<string>"),
-        ({"sort_by": ["id", "id desc"]}, "sort_by names a column twice: id (identity)"),
+        ({"sort_by": ["nr"]}, "'nr' is no column of shop.orders"),
+        ({"sort_by": ["tags"]}, "'tags' is list<string>, which has no order"),
+        ({"partition_by": ["tags"]}, "'tags' is list<string>, which has no order"),
+        ({"sort_by": ["id", "id desc"]}, "names a column twice: id (identity)"),
         ({"sort_by": ["id falling"]}, "'id falling' is no field of a sort order; examples: document, created_at desc"),
         ({"sort_by": ["bucket(id, 4)"]}, "did you mean bucket(4, id)?"),
         ({"partition_by": ["bucket(id, 4)"]}, "did you mean bucket(4, id)?"),
@@ -32,7 +32,7 @@ def destination(**of: Any) -> Destination:
         ({"partition_by": ["void(id)"]}, "'void(id)' is no partition field"),
         ({"partition_by": ["day(at)"]}, "makes a field at_day, and shop.orders has a column of that name"),
         ({"partition_by": ["id as name"]}, "makes a field name, and shop.orders has a column of that name"),
-        ({"partition_by": ["id as x", "name as x"]}, "partition_by names a field twice: x"),
+        ({"partition_by": ["id as x", "name as x"]}, "names a field twice: x"),
         ({"partition_by": ["year(at)", "hour(at)"]}, "at_hour says nothing about at that at_year does not say"),
         (
             {"partition_by": ["bucket(4, id)", "bucket(4, id) as b"]},

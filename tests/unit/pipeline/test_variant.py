@@ -64,14 +64,14 @@ def test_a_table_that_keeps_the_position_becomes_one_that_can_not() -> None:
     ("destination", "said"),
     [
         (table(properties={"format-version": "2"}), r"format-version is 2; columns of type variant \(doc\) need 3"),
-        (table(partition_by=["doc"]), "'doc': a variant can't partition a table"),
-        (table(partition_by=["bucket(4, doc)"]), "'doc': a variant can't partition a table"),
+        (table(partition_by=["doc"]), "'doc' is variant, which has no order"),
+        (table(partition_by=["bucket(4, doc)"]), "'doc' is variant, which has no order"),
         (
             table({"doc": DOC, "id": "uuid"}),
-            "columns.id: Spark has no such type, and only Spark writes tables of format version 3",
+            "Spark has no such type, and only Spark writes tables of format version 3",
         ),
-        (table({"doc": DOC, "l": "list<time>"}), "columns.l: Spark"),
-        (table({"id": "time"}, properties={"write.format.default": "orc"}), "columns.id: Spark has no such type"),
+        (table({"doc": DOC, "l": "list<time>"}), "Spark has no such type"),
+        (table({"id": "time"}, properties={"write.format.default": "orc"}), "Spark has no such type"),
         (table({"id": "long"}, properties={"write.format.default": "avro"}), "can do so in parquet and orc only"),
     ],
 )
@@ -83,7 +83,7 @@ def test_what_can_not_be_decided_is_found_after_the_decision(destination: dict[s
 
 def test_a_pipeline_without_an_engine_waits_for_ever() -> None:
     """The inline engine can't bring rows into such a table."""
-    with pytest.raises(ValidationError, match=r"engine: inline can't write shop\.docs, of format version 3"):
+    with pytest.raises(ValidationError, match=r"inline can't write shop\.docs, of format version 3"):
         pipeline(table(), engine="inline")
     assert pipeline(table({"id": "long"}), engine="inline").engine == "inline"
 

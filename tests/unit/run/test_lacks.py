@@ -80,7 +80,7 @@ def test_an_envelope_lacks_what_makes_it_one(kind: str, fields: dict[str, str]) 
 
 @pytest.mark.parametrize("name", ["data", "metadata", "metadata.schema-name", "metadata.table-name"])
 def test_a_change_of_dms_lacks_what_makes_it_one(name: str) -> None:
-    """Its names have a hyphen, which the types of a pipeline file don't take: only formats with schemas have them."""
+    """Its names have a hyphen, which the types of a pipeline file take between backticks."""
     parts = [part for part in ("schema-name", "table-name") if f"metadata.{part}" != name]
     fields = {"data": pa.struct([("id", pa.int64())]), "metadata": pa.struct([(part, pa.string()) for part in parts])}
     dms = catalogue.transform("DmsTransform", {})
@@ -170,7 +170,10 @@ def test_a_field_that_nobody_decodes_is_read() -> None:
     """Without declared fields a JSON value is read as the columns are, and no other field gets to transforms."""
     step = {"type": "CopyValue", "source.field": "other", "target.field": "all"}
 
-    assert problems(step, value={}) == ("transforms.0.source.field: CopyValue: no field 'other' here; there are all",)
+    assert problems(step, value={}) == (
+        "transforms.0.source.field: CopyValue: no field 'other' here; there are all",
+        "value.fields: not declared, so a JSON value has the fields of the columns before transforms, and no others",
+    )
 
 
 def test_a_misspelled_field_of_the_key_is_told() -> None:
@@ -209,7 +212,7 @@ def test_a_column_that_only_some_records_fill_is_refused() -> None:
 
     assert problems(rename, destinations=[{"table": "a.b", "columns": columns}]) == ()
     (found,) = problems(rename, destinations=[{"table": "a.b", "columns": {"byer": columns["buyer"]}}])
-    assert "a required column, and there is no field byer" in found
+    assert found == "destinations.0.columns.byer: no value has the field 'byer', did you mean 'buyer'?"
 
 
 @pytest.mark.parametrize(

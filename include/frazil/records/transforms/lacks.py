@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -30,20 +30,43 @@ def lacks(transforms: Sequence[Transform], shape: pa.Schema, key_shape: pa.Schem
     Returns:
         Number of the transform, from 0, and what it lacks.
     """
-    frames: list[Frame] | None = [sample(shape, key_shape)]
+    yield from _followed(transforms, sample(shape, key_shape))
+
+
+def left(transforms: Sequence[Transform], shape: pa.Schema, key_shape: pa.Schema | None) -> list[Frame] | None:
+    """Return records of nulls with the fields that transforms leave, one of each shape; None if that is not sure.
+
+    Args:
+        transforms: The transforms in their order.
+        shape: The fields of all values before them.
+        key_shape: The fields of all keys; None if they are not decoded, or each key says its own.
+    """
+    steps = _followed(transforms, sample(shape, key_shape))
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: list[Frame] | None = end.value
+            return found
+
+
+def _followed(transforms: Sequence[Transform], frame: Frame) -> Generator[tuple[int, Lack], None, list[Frame] | None]:
+    """Yield what the first transform lacks that lacks anything; return what the last one leaves, None if that is not sure."""
+    frames: list[Frame] | None = [frame]
     for number, given in enumerate(transforms):
         inner, conditional, of_key = parted(given)
         if not frames or not _is_followed(inner):
-            return
+            return None
         meant = [frame for frame in frames if not of_key or frame.key is not None]
         tried = [_tried(inner, frame) for frame in meant]
         if found := _common([each.lacks for each in tried]):
             yield from ((number, lack) for lack in found)
-            return
+            return None
         passing = frames if conditional else [frame for frame in frames if of_key and frame.key is None]
         if any(each.left is None for each in tried):
-            return
+            return None
         frames = each_once([*passing, *(frame for each in tried for frame in each.left or ())])
+    return frames or None
 
 
 @dataclass(frozen=True, slots=True)

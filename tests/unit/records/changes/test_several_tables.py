@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from frazil.batch.facts import TableCounts
+from frazil.batch.table_counts import TableCounts
+from frazil.batch.unknown import UnknownFields
 from frazil.pipeline.model import Pipeline
 from tests.unit.records.changes.landing import COLUMNS, filtered, landed, refused, told
 
@@ -31,7 +32,8 @@ def test_the_log_beside_the_table_is_merged_as_well() -> None:
     outcomes = landed(pipeline(log, merged, value={"fields": FIELDS}), sent)
     assert outcomes.rows["shop.log"].column("op").to_pylist() == ["u", "m", "d"]
     assert told(outcomes, "id", table="shop.now") == [("delete", 1), ("upsert", 2)]
-    assert outcomes.tables == {"shop.log": TableCounts(3, 3, 0, 3), "shop.now": TableCounts(2, 1, 1, 2)}
+    left_out = UnknownFields(1, {"after": 1, "before": 1})
+    assert outcomes.tables == {"shop.log": TableCounts(3, 3, 0, 3, left_out), "shop.now": TableCounts(2, 1, 1, 2)}
     assert len(refused(outcomes)) == 1
     assert filtered(outcomes) == {}
 
