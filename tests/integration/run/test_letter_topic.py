@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import os
-from base64 import b64encode
 from collections.abc import Callable
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient
 
 from frazil.batch.letter_topic import producer_name
 from frazil.crash_points import CrashPoint
 from frazil.errors import Terminal
-from frazil.kafka.topics import delete_topic, ready_topic
+from frazil.kafka.topics import delete_topic
 from frazil.run import letter_topic
 from frazil.run.settled import settled
+from tests.letter_topic import limit, sending
 from tests.letters import bring
 from tests.operations import (
     LETTERS,
@@ -47,14 +44,6 @@ SENT = [bad(1), bad(3)]
 """The letters of the batch that `waiting` has before it."""
 
 
-def sending(orders: Any, *, partitions: int = 1) -> tuple[Any, str]:
-    """The shop under a pipeline file with a dead-letter topic, and the topic's name."""
-    topic = f"letters-{uuid4().hex[:8]}"
-    text = (orders.project.pipelines_folder / "orders.yaml").read_text()
-    letters = f"dead_letters: {{topic: {{name: {topic}, partitions: {partitions}}}, "
-    return orders.with_pipeline(text.replace("dead_letters: {", letters)), topic
-
-
 def producer_of(orders: Any) -> str:
     return producer_name("orders", str(lake(orders).load_table(ORDERS).metadata.table_uuid))
 
@@ -63,14 +52,6 @@ def forget(orders: Any) -> None:
     """The brokers forget what the group noted, as they do after offsets.retention.minutes."""
     admin, name = AdminClient(dict(orders.cluster.properties)), producer_of(orders)
     admin.delete_consumer_groups([name])[name].result()
-
-
-def limit(orders: Any, topic: str, size: int) -> None:
-    """The largest record that a topic takes."""
-    admin = AdminClient(dict(orders.cluster.properties))
-    entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    admin.incremental_alter_configs([resource])[resource].result()
 
 
 @pytest.fixture
@@ -257,63 +238,6 @@ def test_too_large_a_letter_lets_the_others_pass(waiting: tuple[Any, str], at: A
     orders.run()
 
     assert values(orders.cluster, topic) == SENT
-    assert_clean(orders)
-
-
-def noise(number: int, size: int) -> bytes:
-    """A bad order that no compression makes smaller."""
-    return json.dumps({"id": f"x{number}", "name": b64encode(os.urandom(size)).decode()}).encode()
-
-
-def test_letters_that_fit_one_by_one_are_refused_together(shop: MakeShop) -> None:
-    """A topic's limit is one of batches, which producers fill up to a limit of their own."""
-    orders, topic = sending(shop(partitions=1))
-    ready_topic(orders.cluster, topic, 1)
-    limit(orders, topic, 20_000)
-    sent = [noise(number, 6_000) for number in range(8)]
-    send(orders, {0: [order(0), *sent]})
-
-    orders.run()
-
-    assert values(orders.cluster, topic) == sent
-    assert_clean(orders)
-
-
-def test_a_letter_of_900_kb_is_refused_for_its_headers(shop: MakeShop) -> None:
-    """It came through a topic of Kafka's own limit, and goes through one, beside others."""
-    orders, topic = sending(shop(partitions=1))
-    sent = [bad(1), noise(2, 670_000), noise(3, 670_000), bad(4)]
-    assert len(sent[1]) > 890_000
-    send(orders, {0: sent})
-
-    orders.run()
-
-    assert values(orders.cluster, topic) == sent
-
-
-def test_too_large_a_letter_is_found_after_the_decision(shop: MakeShop) -> None:
-    """The topic is asked before: nothing is decided, and the message says which record it is and what to raise."""
-    orders, topic = sending(shop(partitions=1))
-    ready_topic(orders.cluster, topic, 1)
-    limit(orders, topic, 20_000)
-    flat = json.dumps({"id": "x1", "name": "a" * 90_000}).encode()  # small once it is compressed
-    large = noise(2, 90_000)
-    send(orders, {0: [order(0), flat, large]})
-
-    with pytest.raises(Terminal) as caught:
-        orders.run()
-
-    assert f"topic {orders.topic}, partition 0, offset 2 has 12" in str(caught.value)
-    assert f"topic {topic} takes 20,000 at most" in str(caught.value)
-    assert f"raise max.message.bytes of topic {topic}" in str(caught.value)
-    assert "is decided" not in str(caught.value)
-    assert position(orders).n == 0
-    assert values(orders.cluster, topic) == []
-
-    limit(orders, topic, 200_000)
-    orders.run()
-
-    assert values(orders.cluster, topic) == [flat, large]
     assert_clean(orders)
 
 
