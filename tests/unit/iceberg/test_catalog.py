@@ -204,11 +204,11 @@ def test_declared_columns_get_the_wrong_place(lake: Lake) -> None:
     ],
 )
 def test_transform_that_does_not_fit_its_column_makes_a_table(columns: dict[str, str], partition: str) -> None:
-    """Refused with the declared text and the column's type."""
-    declared = destination(columns=columns, partition_by=[partition])
+    """Refused with the declared text and the column's type, also where records brought the column."""
+    declared = Destination(table=TABLE, partition_by=(partition,))
 
     with pytest.raises(Terminal, match="can't partition a column of type"):
-        declared_spec(declared, declared_schema(declared))
+        declared_spec(declared, declared_schema(destination(columns=columns, partition_by=[])))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from frazil.batch.facts import Counts, Fit, Range
+from frazil.batch.facts import Counts, Range
+from frazil.batch.fit import Fit
 from frazil.batch.manifest import Manifest, TablePart
 from frazil.batch.position import Position, TopicPosition
 from frazil.run.ledger_entry import entry_rows
