@@ -171,6 +171,11 @@ class Destination(TableColumns):
                 f"properties.write.format.default is {self.file_format}: reset, settle and verify read rows without an engine,"
                 " and can do so in parquet and orc only"
             )
+        if self.file_format == "orc" and self.format_version == "3":
+            raise ValueError(
+                "properties.format-version is 3 and write.format.default is orc: reset, settle and verify read rows without an"
+                " engine, and can read times of ORC files in version 2 only"
+            )
         unwritable = [
             name for name, column in self.columns.items() if {"uuid", "time"} & set(_WORD.findall(column.type))
         ]

@@ -73,6 +73,10 @@ def test_a_table_that_keeps_the_position_becomes_one_that_can_not() -> None:
         (table({"doc": DOC, "l": "list<time>"}), "Spark has no such type"),
         (table({"id": "time"}, properties={"write.format.default": "orc"}), "Spark has no such type"),
         (table({"id": "long"}, properties={"write.format.default": "avro"}), "can do so in parquet and orc only"),
+        (
+            table({"id": "long"}, properties={"write.format.default": "orc", "format-version": "3"}),
+            "can read times of ORC files in version 2 only",
+        ),
     ],
 )
 def test_what_can_not_be_decided_is_found_after_the_decision(destination: dict[str, Any], said: str) -> None:
