@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from importlib import import_module
@@ -60,6 +61,7 @@ def pages() -> dict[Path, str]:
         docs / "pipeline-reference.md": reference(),
         docs / "dead-letters.md": filled(docs / "dead-letters.md", "codes", reason_codes()),
         docs / "formats.md": filled(docs / "formats.md", "cases", case_tables()),
+        docs / "schema-evolution.md": filled(docs / "schema-evolution.md", "changes", change_tables()),
         docs / "transforms.md": filled(docs / "transforms.md", "transforms", transform_sections()),
     }
 
@@ -82,6 +84,29 @@ def case_tables() -> str:
         parts += [f"### {group}\n", "| sent | column | in the table |", "| --- | --- | --- |"]
         parts += [f"| {code(of.sent)} | {code(of.declared)} | {outcome(of.result)} |" for of in found] + [""]
     return "\n".join(["", *parts])
+
+
+def change_tables() -> str:
+    """What becomes of a table when its records change, from the cases of the tests: a table per kind of format."""
+    sys.path.append(str(ROOT))
+    cases = import_module("tests.unit.records.evolve.cases")
+    parts: list[str] = []
+    for group, found in groupby(cases.cases(), lambda case: case.group):
+        heads = ["change", "the table has", "sent", *(f"`{level}`" for level in cases.LEVELS)]
+        parts += [f"### {group}\n", f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
+        for of in found:
+            has = ", ".join(f"{name} {kind.replace('!', ', required')}" for name, kind in of.columns.items())
+            results = (changes(of.result(level)) for level in cases.LEVELS)
+            parts.append(f"| {of.change} | {code(has)} | {code(of.sent)} | {' | '.join(results)} |")
+        parts.append("")
+    return "\n".join(["", *parts])
+
+
+def changes(result: str) -> str:
+    """Changes of a table as they are logged, and what becomes of the record."""
+    kinds = ("add ", "widen ", "optional ")
+    parts = re.split(r", (?=[A-Z]{2,}|left|add |widen |optional )", result)
+    return ", ".join(outcome(CODES.get(of, of)) if of in CODES or of.startswith(kinds) else of for of in parts)
 
 
 def overview(cases: list[Any]) -> Iterator[str]:

@@ -73,7 +73,7 @@ def scope(shop: Any, report: Callable[[str], None] = lambda _: None) -> Scope:
 
 
 def lake(shop: Any) -> Lake:
-    return shop.project.lake("lake")
+    return shop.project.lake_of(shop.pipeline)
 
 
 def request(reason: str = "a test") -> RunRequest:

@@ -16,6 +16,7 @@ from frazil.pipeline.settings import EngineSettings, Settings
 
 if TYPE_CHECKING:
     from frazil.iceberg.catalog import Lake
+    from frazil.iceberg.pipeline_lake import PipelineLake
     from frazil.kafka.cluster import Cluster
     from frazil.registry.registry import Registry
 
@@ -110,6 +111,20 @@ class Project:
 
         found = _named(self.settings.catalogs, name, "catalogs", self.settings_file)
         return Lake(name, found.uri, found.warehouse, found.properties, kind=found.type)
+
+    def lake_of(self, pipeline: Pipeline) -> PipelineLake:
+        """The tables of a pipeline: each in its catalog, on its branch.
+
+        Raises:
+            Terminal: The settings have no catalog of that name.
+        """
+        from frazil.iceberg.pipeline_lake import PipelineLake, Place
+
+        lakes = {name: self.lake(name) for name in pipeline.catalogs}
+        places = {of.table: Place(lakes[of.catalog or pipeline.catalog], of.branch) for of in pipeline.destinations}
+        # Where the ledger may be if an edit gave its catalog to no destination any more.
+        before = {pipeline.catalog} & self.settings.catalogs.keys()
+        return PipelineLake(pipeline.name, lakes[pipeline.home_catalog], places, self.lake, before)
 
     def registry(self, name: str) -> Registry:
         """The Schema Registry of that name in the settings file.

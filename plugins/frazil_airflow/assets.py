@@ -13,7 +13,7 @@ def table_assets(pipeline: Pipeline) -> list[Asset]:
     Its name is the table's as Spark SQL writes it, catalog first: asset names are unique in Airflow, table names only
     in their catalog. Asset ``lake.rpc.pizzas`` has the URI ``iceberg://lake/rpc/pizzas`` and the group ``lake``.
     """
-    return [_asset(pipeline.catalog, table) for table in pipeline.tables]
+    return [_asset(of.catalog or pipeline.catalog, of.table) for of in pipeline.destinations]
 
 
 def _asset(catalog: str, table: str) -> Asset:

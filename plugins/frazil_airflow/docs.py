@@ -21,13 +21,22 @@ def _head(pipeline: Pipeline) -> Iterator[str]:
     yield "| | |"
     yield "|---|---|"
     yield f"| Topics | {_topics(pipeline)} of cluster `{pipeline.source.cluster}` |"
-    yield f"| Table{'s' if pipeline.tables[1:] else ''} | {_code(pipeline.tables)} in catalog `{pipeline.catalog}` |"
+    yield f"| Table{'s' if pipeline.tables[1:] else ''} | {_tables(pipeline)} |"
     yield f"| Partitioned by | {_code(destination.partition_by) or 'nothing'} |"
     yield f"| Interval | `{pipeline.interval}` (UTC) |"
     yield f"| First run began at | {pipeline.start} |"
     yield f"| Records per batch | at most {pipeline.limits.max_records:,} |"
     yield f"| Engine | `{pipeline.engine}` |"
     yield ""
+
+
+def _tables(pipeline: Pipeline) -> str:
+    """The tables, catalog by catalog."""
+    found: dict[str, list[str]] = {}
+    for of in pipeline.destinations:
+        branch = f" on branch `{of.branch}`" if of.branch is not None else ""
+        found.setdefault(of.catalog or pipeline.catalog, []).append(f"{_code((of.table,))}{branch}")
+    return "; ".join(f"{', '.join(tables)} in catalog `{catalog}`" for catalog, tables in found.items())
 
 
 def _topics(pipeline: Pipeline) -> str:

@@ -55,7 +55,7 @@ class SparkIngestOperator(SparkSubmitOperator):
 
         self._require_connection()
         with terminal_is_final():
-            self.take(self.submission(context["run_id"]))
+            self.take(self.submission())
             home = Home.resolve()
         with handed_over(home, self.pipeline, context["run_id"], self.plan_json) as handover:
             self.application_args = handover.arguments
@@ -67,16 +67,17 @@ class SparkIngestOperator(SparkSubmitOperator):
                 raise
             return handover.found()
 
-    def submission(self, run_id: str) -> Submission:
+    def submission(self) -> Submission:
         """Return how the job is started.
 
         Raises:
             Terminal: There is no such pipeline, or jars or a Java are missing.
         """
+        from frazil.batch.plan import RunPlan
         from frazil.spark.submit import submission
 
         project = Project.load()
-        return submission(project, project.pipeline(self.pipeline), run_id)
+        return submission(project, project.pipeline(self.pipeline), RunPlan.from_json(self.plan_json))
 
     def take(self, job: Submission) -> None:
         """Fill in what the provider's operator submits."""

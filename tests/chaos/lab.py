@@ -51,6 +51,7 @@ destinations:
     columns:
       id: {{type: long, required: true}}
       name: {{type: string, required: {strict}}}
+    evolve: {evolve}
 {more}limits: {{max_records: {max_records}, max_bytes: {max_bytes}, records_per_task: {max_records}}}
 dead_letters: {{tolerance: {{max_rate: 1.0}}, topic: {letter_topic}}}
 """
@@ -62,6 +63,7 @@ DEFAULTS: Mapping[str, Any] = {
     "null_value": "filter",
     "table": ORDERS,
     "strict": "false",
+    "evolve": "none",
     "max_records": 1000,
     "max_bytes": 2**30,
     "letter_topic": "null",
@@ -81,6 +83,12 @@ STRICT: Mapping[str, Any] = {"strict": "true", "null_value": "dead_letter"}
 def good(number: int) -> bytes:
     """An order that is a row under every rule."""
     return json.dumps({"id": number, "name": f"order {number}"}).encode()
+
+
+def grown(number: int) -> bytes:
+    """An order with fields that no column takes yet."""
+    order = {"id": number, "name": f"order {number}", "extra": {"of": [{"number": number}]}, "note": f"note {number}"}
+    return json.dumps(order).encode()
 
 
 def doubtful(number: int) -> bytes:
@@ -241,7 +249,7 @@ class Lab:
     def outcomes(self) -> Counter[bytes]:
         """Every row and dead letter, as the value it came from; tombstones apart."""
         landed = [row for row in self.rows() if row["_kafka_topic"] is not None]
-        rows = (good(row["id"]) if row["name"] else doubtful(row["id"]) for row in landed)
+        rows = map(_value_of, landed)
         still_dead = (row for row in self.rows(LETTERS) if row["landed_batch"] is None)
         letters = (row["value"] for row in still_dead if row["value"] is not None)
         return Counter(chain(rows, letters))
@@ -251,6 +259,13 @@ class Lab:
         before = self.snapshots()
         self.run()
         assert self.snapshots() == before
+
+
+def _value_of(row: Mapping[str, Any]) -> bytes:
+    """The value that a row came from: all that it tells must be in it."""
+    if row.get("extra") is not None:
+        return json.dumps({name: row[name] for name in ("id", "name", "extra", "note")}).encode()
+    return good(row["id"]) if row["name"] else doubtful(row["id"])
 
 
 def new_lab(

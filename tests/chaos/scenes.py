@@ -13,7 +13,7 @@ from frazil.batch.target import EARLIEST
 from frazil.crash_points import CrashPoint
 from tests.chaos import child
 from tests.chaos.child import Deed
-from tests.chaos.lab import COPIES, DEFAULTS, LENIENT, ORDERS, STRICT, Lab
+from tests.chaos.lab import COPIES, DEFAULTS, LENIENT, ORDERS, STRICT, Lab, grown
 
 P = CrashPoint
 
@@ -107,6 +107,15 @@ def _dead_letters(orders: Lab) -> Deed:
     return child.bring_home
 
 
+def _evolve(orders: Lab) -> Deed:
+    orders.configure(evolve="widen")
+    orders.fill(0)
+    orders.run()
+    orders.produce(map(grown, range(100, 110)))
+    orders.fill(200)
+    return child.run
+
+
 def _letter_topic(orders: Lab) -> Deed:
     orders.configure(letter_topic=f"{orders.topic}-letters")
     return _ingest(orders)
@@ -120,9 +129,10 @@ RESET = Scene("reset", (*DECIDE, *FOLLOW, *RECORD), _reset)
 REWIND = Scene("rewind", (*DECIDE, *FOLLOW, *RECORD), _rewind)
 DEAD_LETTERS = Scene("dead_letters", (*READ[1:3], *DECIDE, *FOLLOW, *RECORD), _dead_letters)
 
+EVOLVE = Scene("evolve", (*READ, P.EVOLVING, P.EVOLVED, *DECIDE, *FOLLOW, *RECORD), _evolve)
 LETTER_TOPIC = Scene("letter_topic", (*READY, *DECIDE, *SEND, *FOLLOW, *RECORD), _letter_topic, (1, 2))
 
-SCENES = (FIRST, INGEST, REPLAY, RESET, REWIND, DEAD_LETTERS, LETTER_TOPIC)
+SCENES = (FIRST, INGEST, REPLAY, RESET, REWIND, DEAD_LETTERS, EVOLVE, LETTER_TOPIC)
 BATCH = 24
 """Records of a batch in these scenes: a run has two or three."""
 

@@ -16,6 +16,7 @@ from tests.chaos.scenes import (
     BATCH,
     BRANCH,
     DEAD_LETTERS,
+    EVOLVE,
     FAN_OUT,
     FIRST,
     FOLLOW,
@@ -40,6 +41,8 @@ ONCE = [
     *map(FAN_OUT.kill, (P.DECIDE_COMMITTED, *FOLLOW, *RECORD)),
     *(FAN_OUT.kill(point, time) for point in FOLLOW for time in (2, 3)),
     *map(DEAD_LETTERS.kill, (P.STAGED, P.DECIDE_COMMITTED, P.FOLLOW_COMMITTED)),
+    *map(EVOLVE.kill, (P.STAGED, P.EVOLVING, P.EVOLVED, P.AUDITED, P.DECIDE_COMMITTED)),
+    EVOLVE.kill(P.STAGED, 2),
     *map(LETTER_TOPIC.kill, (*READY, *SEND)),
 ]
 """Every crash point once; those of a retry need a rival and have their own test."""
@@ -47,6 +50,7 @@ ONCE = [
 ON_REST = [
     *map(INGEST.kill, (P.DECIDE_COMMITTED, P.FOLLOW_COMMITTING, P.RECORD_COMMITTING)),
     REPLAY.kill(P.BRANCH_STAGED),
+    *map(EVOLVE.kill, (P.EVOLVING, P.EVOLVED)),
 ]
 """A kill around each commit, and one with a branch beside main; the full form has all of them."""
 

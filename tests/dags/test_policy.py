@@ -15,6 +15,8 @@ from frazil.project import Project
 pytestmark = pytest.mark.dags
 
 EXAMPLES = {
+    "ingest__customers_cdc": "customers_cdc",
+    "ingest__customers_upsert": "customers_upsert",
     "ingest__payments": "payments",
     "ingest__payments_by_type": "payments_by_type",
     "ingest__pizzas": "pizzas",

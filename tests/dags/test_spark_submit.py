@@ -69,7 +69,7 @@ def job_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ingest: SparkInges
         )
         program.chmod(0o755)
         monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
-        monkeypatch.setattr(ingest, "submission", lambda _: job)
+        monkeypatch.setattr(ingest, "submission", lambda: job)
         try:
             return ingest.execute({"run_id": "manual__1"})
         finally:

@@ -72,7 +72,7 @@ class Shop:
 
     def rows(self, table: str = "shop.orders") -> list[dict[str, Any]]:
         """All rows of a table, in one order."""
-        found = self.project.lake("lake").load_table(table).scan().to_arrow().to_pylist()
+        found = self.project.lake_of(self.pipeline).load_table(table).scan().to_arrow().to_pylist()
         return sorted(found, key=lambda row: tuple(str(value) for value in row.values()))
 
     def ids(self) -> list[int]:
@@ -81,7 +81,7 @@ class Shop:
 
     def snapshots(self, table: str = "shop.orders") -> int:
         """How many snapshots a table has."""
-        return len(self.project.lake("lake").load_table(table).metadata.snapshots)
+        return len(self.project.lake_of(self.pipeline).load_table(table).metadata.snapshots)
 
     def history(self) -> list[BatchHistory]:
         """Batches that landed records."""

@@ -19,7 +19,7 @@ from frazil.iceberg.holdings import BATCH_KEY, landed, lookup, mark_of
 from frazil.iceberg.ledger import TABLE_PROPERTIES
 from frazil.iceberg.refs import branch_name
 from frazil.iceberg.row_files import RowFileWriter
-from frazil.iceberg.schema import arrow_columns, declared_schema, declared_spec
+from frazil.iceberg.schema import arrow_columns, declared_order, declared_schema, declared_spec
 from frazil.iceberg.table import TableMetadata, staging_table
 from frazil.pipeline.model import Destination
 from frazil.pipeline.settings import CatalogSettings
@@ -45,8 +45,9 @@ class Docs:
     def __init__(self, spark: SparkSession, lake: Lake, destination: Destination = DESTINATION) -> None:
         self.lake = lake
         schema = declared_schema(destination)
-        properties = TABLE_PROPERTIES | {"format-version": "3"}
-        self.lake.create_table(TABLE, schema, declared_spec(destination, schema), properties)
+        properties = TABLE_PROPERTIES | destination.properties | {"format-version": destination.format_version}
+        order = declared_order(destination, schema)
+        self.lake.create_table(TABLE, schema, declared_spec(destination, schema), properties, order)
         open_catalog(spark, lake.name, CatalogSettings(type=lake.kind, uri=lake.uri, warehouse=lake.warehouse))
         self.spark, self.apply = spark, SparkApply(spark)
 

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from frazil.batch.audit import Tolerance, audit
 from frazil.batch.facts import Range, Staged
+from frazil.batch.schema_change import SchemaChange
 from frazil.errors import Terminal
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.ledger import DEAD_LETTER_SCHEMA, UNPARTITIONED
@@ -24,6 +25,7 @@ from frazil.kafka.produce import produce
 from frazil.kafka.record import OutgoingRecord
 from frazil.kafka.topics import create_topic
 from frazil.pipeline.model import Destination
+from frazil.records.evolve.policy import Evolution
 from frazil.records.spec import RecordSpec
 from frazil.records.transforms.casting import Cast
 from frazil.records.transforms.sql import Sql
@@ -109,6 +111,22 @@ def test_transforms_stay_on_the_driver(spark: SparkSession, order: StageOrder) -
     assert by_spark.counts == inline.counts
     assert (by_spark.total.written, by_spark.total.filtered) == (300, 301)
     assert contents(by_spark, "shop.orders") == contents(inline, "shop.orders")
+
+
+def test_tasks_ask_for_other_columns(spark: SparkSession, order: StageOrder) -> None:
+    """What records lack is told by every task, beside the rows of those that lack nothing; together it is the same."""
+    spec = dataclasses.replace(order.specs["shop.orders"], evolution=Evolution(level="full"))
+    columns = pa.schema([column for column in spec.columns if column.name != "price"])
+    asking = dataclasses.replace(order, specs={"shop.orders": dataclasses.replace(spec, columns=columns)})
+
+    by_spark, inline = SparkStage(spark)(asking), stage_inline(asking)
+
+    price = SchemaChange(("price",), "add", "double")
+    assert by_spark.demands == inline.demands
+    assert price in by_spark.demands["shop.orders"]
+    read = sum(r.span for r in by_spark.again) + by_spark.total.read
+    assert read == sum(r.span for r in inline.again) == sum(r.span for r in order.ranges)
+    assert len(by_spark.again) > len(inline.again)
 
 
 def test_part_of_a_range_is_read(spark: SparkSession, order: StageOrder) -> None:

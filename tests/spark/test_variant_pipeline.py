@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.expressions import EqualTo
 from pyspark.sql import SparkSession
 
 from frazil import crash_points
@@ -260,3 +261,23 @@ def test_documents_that_a_rollback_took_are_never_missed(place: Place) -> None:
     assert place.documents() == [*GOOD]
     assert place.plan().plan is None
     assert verify(place.project, place.project.pipeline("docs")).is_clean
+
+
+def test_letters_before_the_first_document_are_held_against_nothing(place: Place) -> None:
+    """Batches that bring a table no rows give it no mark; it is a destination all the same, and verify counts it in."""
+    place.send(b"no json", b"nor this")
+    place.run()
+    place.send(*encoded(*GOOD))
+    place.run()
+    pipeline, letters = place.project.pipeline("docs"), place.project.lake("lake").load_table("shop.docs__dead_letters")
+
+    whole = verify(place.project, pipeline)
+    letters.delete(EqualTo("offset", 1))
+    lost = verify(place.project, pipeline)
+
+    assert whole.is_clean, whole.differences
+    assert {of.table: (of.records, of.rows, of.letters) for of in whole.partitions} == {
+        "shop.docs": (6, 4, 2),
+        "shop.ids": (6, 4, 2),
+    }
+    assert {of.table for of in lost.differences if of.offset == 1} == {"shop.docs", "shop.ids"}

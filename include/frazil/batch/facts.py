@@ -6,7 +6,10 @@ import dataclasses
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from frazil.batch.schema_change import Demands, SchemaChange
+from frazil.batch.table_counts import TableCounts
 from frazil.batch.unknown import UnknownFields
 
 TopicPartition = tuple[str, int]
@@ -68,28 +71,6 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class TableCounts:
-    """What became of the records that were meant for one of several destinations: routed = written + dead.
-
-    Attributes:
-        routed: Records that were meant for it.
-        written: Those that have rows in it.
-        dead: Those that are dead letters of it alone.
-        rows: Rows, more than one of a list that was exploded.
-    """
-
-    routed: int = 0
-    written: int = 0
-    dead: int = 0
-    rows: int = 0
-
-    def __add__(self, other: TableCounts) -> TableCounts:
-        return TableCounts(
-            self.routed + other.routed, self.written + other.written, self.dead + other.dead, self.rows + other.rows
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class StagedFile:
     """One data file that nobody can see yet.
 
@@ -116,6 +97,16 @@ class DeadSample:
     message: str
 
 
+class NamedLetter(NamedTuple):
+    """One dead letter by name, without anything of its record; `destination` is None for a record as a whole."""
+
+    code: str
+    topic: str
+    partition: int
+    offset: int
+    destination: str | None = None
+
+
 LETTERS_NAMED = 100
 """Dead letters of one batch that a run names one by one: a log must not grow with the damage."""
 
@@ -126,16 +117,21 @@ class Staged:
 
     Attributes:
         counts: Outcomes per partition.
-        dead_codes: Dead letters per reason code.
+        dead_codes: Dead records per reason code: of one with letters of several tables the first letter's.
         files: What nobody can see yet, per table.
         bytes: Bytes of the keys and values that were read.
         samples: The first dead letter of each code, by its coordinates.
-        named: If asked for, the first dead letters by name: code, topic, partition, offset.
+        named: If asked for, the first dead letters by name: code, topic, partition, offset, and of several destinations
+            the one that the record does not fit.
         extra_rows: Rows of the destination beyond one per written record: of lists that were exploded.
         unknown_fields: Fields of written records that no column takes.
         stopped: Whether some of the records were not read, since the batch is refused whatever they are.
         tables: Where there are several destinations, what became of the records that were meant for each.
         whole_dead: Where there are several destinations, dead letters of records as a whole.
+        demands: What records need that their tables do not have, as each task found it: of one path there may be several.
+            Such a task lands nothing.
+        again: Where the records of those tasks are: they are to be read again.
+        void: Files of those tasks, to be deleted.
     """
 
     counts: Mapping[TopicPartition, Counts] = field(default_factory=dict)
@@ -143,12 +139,15 @@ class Staged:
     files: Mapping[str, tuple[StagedFile, ...]] = field(default_factory=dict)
     bytes: int = 0
     samples: Mapping[str, DeadSample] = field(default_factory=dict)
-    named: tuple[tuple[str, str, int, int], ...] = ()
+    named: tuple[NamedLetter, ...] = ()
     extra_rows: int = 0
     stopped: bool = False
     unknown_fields: UnknownFields = field(default_factory=UnknownFields)
     tables: Mapping[str, TableCounts] = field(default_factory=dict)
     whole_dead: int = 0
+    demands: Demands = field(default_factory=dict)
+    again: tuple[Range, ...] = ()
+    void: tuple[str, ...] = ()
 
     @property
     def total(self) -> Counts:
@@ -177,8 +176,11 @@ class Staged:
             "extra_rows": self.extra_rows,
             "stopped": self.stopped,
             "unknown_fields": dataclasses.asdict(self.unknown_fields),
-            "tables": {table: dataclasses.astuple(of) for table, of in self.tables.items()},
+            "tables": {table: dataclasses.asdict(of) for table, of in self.tables.items()},
             "whole_dead": self.whole_dead,
+            "demands": {table: [dataclasses.astuple(of) for of in found] for table, found in self.demands.items()},
+            "again": [dataclasses.astuple(r) for r in self.again],
+            "void": self.void,
         }
         return json.dumps(body, separators=(",", ":"))
 
@@ -192,12 +194,18 @@ class Staged:
             {table: tuple(StagedFile(*file) for file in files) for table, files in body["files"].items()},
             body["bytes"],
             {code: DeadSample(*sample) for code, sample in body["samples"].items()},
-            tuple((code, topic, partition, offset) for code, topic, partition, offset in body["named"]),
+            tuple(NamedLetter(*of) for of in body["named"]),
             body["extra_rows"],
             body["stopped"],
             UnknownFields(**body["unknown_fields"]),
-            {table: TableCounts(*numbers) for table, numbers in body["tables"].items()},
+            {table: TableCounts.from_body(of) for table, of in body["tables"].items()},
             body["whole_dead"],
+            {
+                table: tuple(SchemaChange(tuple(path), kind, of) for path, kind, of in found)
+                for table, found in body["demands"].items()
+            },
+            tuple(Range(*r) for r in body["again"]),
+            tuple(body["void"]),
         )
 
     @classmethod
@@ -225,6 +233,12 @@ class Staged:
                 for k in {*self.tables, *other.tables}
             },
             self.whole_dead + other.whole_dead,
+            {
+                k: tuple(sorted({*self.demands.get(k, ()), *other.demands.get(k, ())}))
+                for k in {*self.demands, *other.demands}
+            },
+            (*self.again, *other.again),
+            (*self.void, *other.void),
         )
 
 
@@ -235,23 +249,3 @@ def _first_samples(left: Mapping[str, DeadSample], right: Mapping[str, DeadSampl
         known = both.get(code, sample)
         both[code] = min(known, sample, key=lambda of: (of.topic, of.partition, of.offset))
     return both
-
-
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """What files were staged for: the table's UUID, its partition spec, and the type of every column by field id."""
-
-    uuid: str
-    spec_id: int
-    fields: Mapping[int, str]
-
-    def mismatch(self, found: Fit) -> str | None:
-        """Why files staged for this don't fit the table as found, or None. A column added meanwhile is harmless."""
-        if found.uuid != self.uuid:
-            return f"it was replaced: files were staged for {self.uuid}, found {found.uuid}"
-        if found.spec_id != self.spec_id:
-            return f"its partition spec changed from {self.spec_id} to {found.spec_id} since files were staged"
-        changed = [
-            f"{n}: {of} -> {found.fields.get(n, 'gone')}" for n, of in self.fields.items() if found.fields.get(n) != of
-        ]
-        return f"columns changed since files were staged: {', '.join(changed)}" if changed else None

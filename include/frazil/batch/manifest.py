@@ -8,10 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from frazil.batch.facts import Counts, Fit, Range, StagedFile, TableCounts
+from frazil.batch.facts import Counts, Range, StagedFile
+from frazil.batch.fit import Fit
 from frazil.batch.letter_topic import LetterTopic
+from frazil.batch.merge import Merge
 from frazil.batch.position import BatchMark, Position
 from frazil.batch.removal import Removal, RemovedRange
+from frazil.batch.schema_change import Demands, SchemaChange
+from frazil.batch.table_counts import TableCounts
 from frazil.batch.unknown import UnknownFields
 from frazil.errors import Terminal
 
@@ -24,15 +28,17 @@ Kind = Literal["start", "ingest", "replay", "dead_letters", "reset", "rewind", "
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What an engine does with the rows of a part's files, because PyIceberg can't write the table.
+    """What an engine does with the rows of a part's files, because PyIceberg can't.
 
     Attributes:
-        kind: `insert` adds them.
+        kind: `insert` adds them, `merge` changes the rows of their keys.
         variants: Columns whose JSON texts become variants.
+        merge: How they change rows.
     """
 
-    kind: Literal["insert"] = "insert"
+    kind: Literal["insert", "merge"] = "insert"
     variants: tuple[str, ...] = ()
+    merge: Merge | None = None
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> Operation:
@@ -41,16 +47,19 @@ class Operation:
         Raises:
             Terminal: A newer Frazil knows this operation.
         """
-        if body["kind"] != "insert":
+        if body["kind"] not in ("insert", "merge"):
             raise Terminal(f"a manifest asks for operation {body['kind']!r}, which this Frazil does not know")
-        return cls(body["kind"], tuple(body["variants"]))
+        merge = Merge.from_body(body["merge"]) if body["kind"] == "merge" else None
+        return cls(body["kind"], tuple(body["variants"]), merge)
 
 
 @dataclass(frozen=True, slots=True)
 class TablePart:
     """What one table gets: rows that go, files that come, what they were staged for, and the batch they come after.
 
-    Its files become data files of the table by a commit; with an `operation` an engine brings their rows in.
+    Its files become data files of the table by a commit; with an `operation` an engine brings their rows in. A destination
+    is in `catalog`, on `branch` (None: main), whatever the pipeline file says by the time it gets its part; older manifests have
+    none.
     """
 
     table: str
@@ -60,6 +69,8 @@ class TablePart:
     files: tuple[StagedFile, ...]
     removal: Removal | None = None
     operation: Operation | None = None
+    catalog: str | None = None
+    branch: str | None = None
 
     @property
     def rows(self) -> int:
@@ -110,7 +121,9 @@ class Manifest:
         tables: What became of the records that were meant for each destination, where there are several.
         table_ranges: Where letters came home to several destinations, those of each.
         left: Destinations that the pipeline file names no more: their part ends with this batch.
+        unmarked: Destinations that were there and have no part in any batch yet: an engine gives them their first rows.
         unknown_fields: Fields of written records that no column takes.
+        schema_changes: What of the tables' schemas was changed for the batch's records, before it was decided.
     """
 
     pipeline: str
@@ -143,7 +156,9 @@ class Manifest:
     tables: Mapping[str, TableCounts] = field(default_factory=dict)
     table_ranges: Mapping[str, tuple[Range, ...]] = field(default_factory=dict)
     left: tuple[str, ...] = ()
+    unmarked: tuple[str, ...] = ()
     unknown_fields: UnknownFields = field(default_factory=UnknownFields)
+    schema_changes: Demands = field(default_factory=dict)
 
     @property
     def mark(self) -> BatchMark:
@@ -193,12 +208,16 @@ class Manifest:
             for name in ("ranges", "skipped"):
                 body[name] = tuple(Range(**r) for r in body.get(name, ()))
             body["unknown_fields"] = UnknownFields(**body.get("unknown_fields", {}))
-            for name in ("recovers", "left"):
+            for name in ("recovers", "left", "unmarked"):
                 body[name] = tuple(body.get(name, ()))
             body["table_ranges"] = {
                 table: tuple(Range(**r) for r in of) for table, of in body.get("table_ranges", {}).items()
             }
-            body["tables"] = {table: TableCounts(**of) for table, of in body.get("tables", {}).items()}
+            body["tables"] = {table: TableCounts.from_body(of) for table, of in body.get("tables", {}).items()}
+            body["schema_changes"] = {
+                table: tuple(SchemaChange(tuple(c["path"]), c["kind"], c["type"]) for c in of)
+                for table, of in body.get("schema_changes", {}).items()
+            }
             topic = body.get("letter_topic")
             body["letter_topic"] = LetterTopic(**topic) if topic else None
             return cls(**body)
@@ -218,6 +237,8 @@ def _part(body: dict[str, Any]) -> TablePart:
         files,
         Removal.from_body(body["removal"]) if body.get("removal") else None,
         Operation.from_body(body["operation"]) if body.get("operation") else None,
+        body.get("catalog"),
+        body.get("branch"),
     )
 
 

@@ -46,6 +46,7 @@ class RunPlan:
         mode: What the run is asked to do.
         started_by: Who or what started it.
         reason: Why, if somebody said so.
+        waits: Whether a decided batch waits for an engine, whatever the pipeline file says of its tables by now.
     """
 
     pipeline: str
@@ -58,6 +59,7 @@ class RunPlan:
     mode: Mode = "ingest"
     started_by: str = ""
     reason: str | None = None
+    waits: bool = False
 
     @property
     def ranges(self) -> tuple[Range, ...]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from frazil.batch.facts import Range
-from frazil.batch.position import Position
+from frazil.batch.position import Position, TopicPosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,18 @@ def at_or_beyond(position: Position) -> tuple[RemovedRange, ...]:
         for name, at in sorted(position.topics.items())
         for number, offset in enumerate(at.next)
     )
+
+
+def farthest(before: Position, after: Position) -> Position:
+    """The position after a reset, where it moves back as if it had not: what it moves over may stand twice."""
+    return replace(after, topics={name: _farthest(before.topics.get(name), at) for name, at in after.topics.items()})
+
+
+def _farthest(before: TopicPosition | None, after: TopicPosition) -> TopicPosition:
+    if before is None or before.since != after.since:
+        return after
+    held = (*before.next, *after.next[len(before.next) :])
+    return replace(after, next=tuple(map(max, after.next, held)))
 
 
 def moved_back(before: Position, after: Position) -> tuple[RemovedRange, ...]:

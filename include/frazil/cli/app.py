@@ -4,6 +4,7 @@ An error of Frazil ends the command with its message, its next step and the exit
 trace; `--debug` shows the trace as well.
 """
 
+import logging
 import os
 import signal
 import sys
@@ -138,6 +139,8 @@ def main() -> int:
     # PyArrow loads pandas where it finds it: 0.8 of the 3 CPU seconds that `frazil run` took to see nothing new. No
     # command makes a data frame, and Spark's job is a process of its own.
     leave_out("pandas")
+    # PyIceberg says so for each ORC file, whose times Arrow reads as nanoseconds. The table's are microseconds: nothing is lost.
+    logging.getLogger("pyiceberg.io.pyarrow").addFilter(lambda of: "'ns' timestamp precision" not in of.getMessage())
     return invoke(sys.argv[1:])
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from frazil.cli import console, letters_replay
-from frazil.cli.letter_options import Codes, Since, Topics, choice_of, instant_of, place_of
+from frazil.cli.letter_options import Codes, Since, Tables, Topics, choice_of, instant_of, named_letter
 from frazil.cli.letter_views import letter_lines, letter_rows
 from frazil.cli.options import Json, PipelineName
 from frazil.errors import Terminal
@@ -35,6 +35,7 @@ def list_letters(  # noqa: PLR0913 - the options of a command
     *,
     codes: Codes = None,
     topics: Topics = None,
+    tables: Tables = None,
     since: Since = None,
     is_open: Annotated[bool, typer.Option("--open", help="Letters that are still dead. This is the default.")] = False,
     landed: Annotated[bool, typer.Option("--landed", help="Letters that became rows after all.")] = False,
@@ -54,7 +55,7 @@ def list_letters(  # noqa: PLR0913 - the options of a command
     if is_open + landed + everything > 1:
         raise typer.BadParameter("--open, --landed and --all exclude each other")
     state: State = "landed" if landed else "all" if everything else "open"
-    choice = choice_of(codes, topics, since)
+    choice = choice_of(codes, topics, since, tables)
     project = Project.load()
     found = report.list_letters(project, project.pipeline(pipeline), choice, state, limit or None)
     letters = () if found is None else found.letters
@@ -67,6 +68,8 @@ def list_letters(  # noqa: PLR0913 - the options of a command
     else:
         for line in letter_rows(letters, with_landed=state != "open"):
             console.say(line)
+        if marked := sum(letter.row_batch is not None for letter in letters):
+            console.say(f"{marked:,} have their row, though they don't say so: they don't land again")
         more = f"; there may be more: --limit {limit * 10}" if found.has_more else ""
         console.say(f"{pipeline}: {len(letters):,} {_described(choice, state, len(letters))}{more}")
 
@@ -78,6 +81,7 @@ def _described(choice: "LetterChoice", state: "State", count: int = 0) -> str:
         f"{kind}dead letter" + ("" if count == 1 else "s"),
         f"of code {' or '.join(sorted(choice.codes))}" if choice.codes else "",
         f"in topic {' or '.join(sorted(choice.topics))}" if choice.topics else "",
+        f"of table {' or '.join(sorted(choice.tables))}" if choice.tables else "",
         f"since {choice.since.isoformat(timespec='seconds')}" if choice.since else "",
     ]
     return " ".join(part for part in parts if part)
@@ -85,7 +89,14 @@ def _described(choice: "LetterChoice", state: "State", count: int = 0) -> str:
 
 def show(
     pipeline: PipelineName,
-    record: Annotated[str, typer.Argument(metavar="TOPIC/PARTITION/OFFSET", help="Which record.", show_default=False)],
+    record: Annotated[
+        str,
+        typer.Argument(
+            metavar="TOPIC/PARTITION/OFFSET[/TABLE]",
+            help="Which record, or its letter of one table.",
+            show_default=False,
+        ),
+    ],
     *,
     raw: Annotated[
         Path | None,
@@ -100,12 +111,12 @@ def show(
     from frazil.project import Project
     from frazil.report.dead_letters import find_letters
 
-    place = place_of(record)
+    place, table = named_letter(record)
     project = Project.load()
-    found = find_letters(project, project.pipeline(pipeline), place)
+    found = find_letters(project, project.pipeline(pipeline), place, table)
     if not found:
         raise Terminal(
-            f"pipeline {pipeline} has no dead letter of record {place}",
+            f"pipeline {pipeline} has no dead letter of record {place}" + (f" and table {table}" if table else ""),
             next_step=f"frazil dead-letters list {pipeline} --all shows which there are",
         )
     if raw is not None:

@@ -47,14 +47,15 @@ def print_report(project: Project, pipeline: Pipeline) -> bool:
 
 
 def _print_reconciliation(project: Project, pipeline: Pipeline) -> bool:
-    found = reconcile(project, pipeline)
-    agrees = found.difference == 0
     console.headline("Reconciliation")
-    console.out().print(Text(str(found), style="green" if agrees else "bold red"), soft_wrap=True)
-    if not agrees:
-        console.say(
-            f"{abs(found.difference)} records {'are missing' if found.difference > 0 else 'are there too often'}"
-        )
+    agrees = True
+    for found in reconcile(project, pipeline):
+        is_even = found.difference == 0
+        agrees = agrees and is_even
+        console.out().print(Text(str(found), style="green" if is_even else "bold red"), soft_wrap=True)
+        if not is_even:
+            how = "are missing" if found.difference > 0 else "are there too often"
+            console.say(f"{abs(found.difference)} records {how}")
     return agrees
 
 

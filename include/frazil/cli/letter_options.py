@@ -1,6 +1,8 @@
 """Options that choose dead letters, and what they mean."""
 
 import re
+from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +17,14 @@ Codes = Annotated[
 Topics = Annotated[
     list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only letters of this topic. May be repeated.")
 ]
+Tables = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--table",
+        metavar="TABLE",
+        help="Only letters of this destination. May be repeated. Letters of records as a whole are of none.",
+    ),
+]
 Since = Annotated[
     str | None,
     typer.Option(
@@ -27,10 +37,12 @@ Since = Annotated[
 
 _AGO = re.compile(r"(\d{1,6})([smhd])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-_PLACE = re.compile(r"(?P<topic>[^/]+)/(?P<partition>\d{1,10})[/:](?P<offset>\d{1,19})")
+_PLACE = re.compile(r"(?P<topic>[^/]+)/(?P<partition>\d{1,10})[/:](?P<offset>\d{1,19})(?:/(?P<table>[^/]+\.[^/]+))?")
 
 
-def choice_of(codes: list[str] | None, topics: list[str] | None, since: str | None) -> "LetterChoice":
+def choice_of(
+    codes: list[str] | None, topics: list[str] | None, since: str | None, tables: list[str] | None = None
+) -> "LetterChoice":
     """The letters that options choose.
 
     Raises:
@@ -43,6 +55,21 @@ def choice_of(codes: list[str] | None, topics: list[str] | None, since: str | No
         frozenset(map(_code, codes or ())),
         frozenset(topics or ()),
         None if since is None else instant_of(since, datetime.now(UTC)),
+        tables=frozenset(tables or ()),
+    )
+
+
+def naming(choice: "LetterChoice", letters: Iterable[str]) -> "LetterChoice":
+    """The choice among the letters that are named one by one, if any are.
+
+    Raises:
+        typer.BadParameter: A text names no letter.
+    """
+    named = [named_letter(text) for text in letters]
+    return replace(
+        choice,
+        places=frozenset(place for place, table in named if table is None),
+        of_tables=frozenset((place, table) for place, table in named if table is not None),
     )
 
 
@@ -79,8 +106,10 @@ def instant_of(text: str, now: datetime) -> datetime:
     return instant
 
 
-def place_of(text: str) -> "Place":
-    """The record that is meant by `TOPIC/PARTITION/OFFSET`; a colon before the offset will do, as dry runs print it.
+def named_letter(text: str) -> "tuple[Place, str | None]":
+    """The record that is meant by `TOPIC/PARTITION/OFFSET[/TABLE]`, and the table; None for whichever its letters are of.
+
+    A colon before the offset will do, as dry runs print it.
 
     Raises:
         typer.BadParameter: The text is not of that form.
@@ -90,4 +119,4 @@ def place_of(text: str) -> "Place":
     match = _PLACE.fullmatch(text.strip())
     if match is None or int(match["partition"]) >= 2**31 or int(match["offset"]) >= 2**63:
         raise typer.BadParameter(f"{text!r} names no record; expected TOPIC/PARTITION/OFFSET, such as orders/0/1564")
-    return Place(match["topic"], int(match["partition"]), int(match["offset"]))
+    return Place(match["topic"], int(match["partition"]), int(match["offset"])), match["table"]

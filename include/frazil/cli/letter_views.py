@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 SHOWN_BYTES = 4096
 """Of a key, a value or a header that are shown."""
 
+_CELLS = ("record", "table", "time", "code", "path", "attempts", "batch", "landed", "row")
 _LEAST_MESSAGE = 24
 _PATH_WIDTH = 28
 _ROW = 16
@@ -20,11 +21,20 @@ _PART = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
 def letter_rows(letters: "Sequence[DeadLetter]", *, with_landed: bool) -> Iterator[str]:
-    """Letters as a table, line by line. Records and codes are whole; paths and messages are cut to the page."""
+    """Letters as a table, line by line. Records and codes are whole; paths and messages are cut to the page.
+
+    There are tables where several are written, and rows where a letter has one and does not say so.
+    """
     from rich.cells import cell_len, set_cell_size
 
-    names = ("record", "time", "code", "path", "attempts", "batch", *(("landed",) if with_landed else ()))
-    rows = [names, *(_row(letter, with_landed=with_landed) for letter in letters)]
+    shown = {
+        "table": any(letter.destination for letter in letters),
+        "landed": with_landed,
+        "row": any(letter.row_batch is not None for letter in letters),
+    }
+    cells = [_row(letter) for letter in letters]
+    names = [name for name in _CELLS if shown.get(name, True)]
+    rows = [names, *([row[name] for name in names] for row in cells)]
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     room = max(_LEAST_MESSAGE, console.out().width - sum(widths) - len(widths))
     messages = ["message", *(cut(_visible(letter.found), room) for letter in letters)]
@@ -32,11 +42,18 @@ def letter_rows(letters: "Sequence[DeadLetter]", *, with_landed: bool) -> Iterat
         yield " ".join([*map(set_cell_size, row, widths), message])
 
 
-def _row(letter: "DeadLetter", *, with_landed: bool) -> tuple[str, ...]:
-    at = f"{letter.timestamp:%Y-%m-%d %H:%M:%S}" if letter.timestamp else ""
-    path = cut(_visible(letter.path or ""), _PATH_WIDTH)
-    numbers = (letter.attempts, letter.batch, *([letter.landed_batch] if with_landed else []))
-    return _visible(str(letter.place)), at, letter.code, path, *("" if n is None else str(n) for n in numbers)
+def _row(letter: "DeadLetter") -> dict[str, str]:
+    numbers = (letter.attempts, letter.batch, letter.landed_batch)
+    values = (
+        _visible(str(letter.place)),
+        _visible(letter.destination or ""),
+        f"{letter.timestamp:%Y-%m-%d %H:%M:%S}" if letter.timestamp else "",
+        letter.code,
+        cut(_visible(letter.path or ""), _PATH_WIDTH),
+        *("" if n is None else str(n) for n in numbers),
+        "" if letter.row_batch is None else f"of batch {letter.row_batch}",
+    )
+    return dict(zip(_CELLS, values, strict=True))
 
 
 def cut(text: str, width: int) -> str:
@@ -50,17 +67,25 @@ def letter_lines(found: "WholeLetter") -> Iterator[str]:
 
     letter = found.letter
     yield f"{_visible(str(letter.place))}  {letter.code}"
+    if letter.destination:
+        yield f"  table     {_visible(letter.destination)}"
     yield f"  message   {_visible(letter.message)}"
     for name, text in (("path", letter.path), ("meaning", meaning(letter.code)), ("to do", remedy(letter.code))):
         if text:
             yield f"  {name:9} {_visible(text)}"
     yield f"  time      {letter.timestamp.isoformat() if letter.timestamp else 'none'}"
     yield f"  stage     {found.stage}, {_attempts(letter)}"
-    yield f"  landed    {'no, it is open' if letter.landed_batch is None else f'by batch {letter.landed_batch}'}"
+    yield f"  landed    {_landed(letter)}"
     for name, value in found.headers:
         yield from part_lines(f"header {_visible(name)}", value)
     yield from part_lines("key", found.key)
     yield from part_lines("value", found.value)
+
+
+def _landed(letter: "DeadLetter") -> str:
+    if letter.row_batch is not None:
+        return f"its row is there, of batch {letter.row_batch}; the mark that said so was lost, and it stays as it is"
+    return "no, it is open" if letter.landed_batch is None else f"by batch {letter.landed_batch}"
 
 
 def _attempts(letter: "DeadLetter") -> str:

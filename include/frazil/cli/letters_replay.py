@@ -7,7 +7,7 @@ import typer
 
 from frazil.cli import console
 from frazil.cli.confirm import confirm
-from frazil.cli.letter_options import Codes, Since, Topics, choice_of, place_of
+from frazil.cli.letter_options import Codes, Since, Tables, Topics, choice_of, naming
 from frazil.cli.options import Json, PipelineName, Reason, Yes
 from frazil.cli.progress import Progress
 from frazil.cli.run import by_hand, new_run_id
@@ -21,10 +21,15 @@ def replay(  # noqa: PLR0913 - the options of a command
     *,
     codes: Codes = None,
     topics: Topics = None,
+    tables: Tables = None,
     since: Since = None,
     records: Annotated[
         list[str] | None,
-        typer.Option("--id", metavar="TOPIC/PARTITION/OFFSET", help="Only the letter of this record. May be repeated."),
+        typer.Option(
+            "--id",
+            metavar="TOPIC/PARTITION/OFFSET[/TABLE]",
+            help="Only letters of this record: all, or that of one table. May be repeated.",
+        ),
     ] = None,
     reason: Reason,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only look what would become of them.")] = False,
@@ -40,7 +45,7 @@ def replay(  # noqa: PLR0913 - the options of a command
     from frazil.run.dead_letters import bring_home
     from frazil.run.scope import Scope
 
-    choice = replace(choice_of(codes, topics, since), places=frozenset(map(place_of, records or ())))
+    choice = naming(choice_of(codes, topics, since, tables), records or ())
     project = Project.load()
     progress = Progress()
     scope = Scope.of(project, project.pipeline(pipeline), progress.done)

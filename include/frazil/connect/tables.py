@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from frazil.connect.findings import Keys
 from frazil.connect.partitions import column_of, partition_fields
+from frazil.pipeline.strict import BranchName
 
 Columns = Mapping[str, Mapping[str, Any]]
 """Columns of a table: name -> type and options, as the pipeline file has them."""
@@ -23,7 +26,8 @@ _WRITTEN = ("iceberg.tables.write-props.", "iceberg.table.write-props.")
 def destinations(
     keys: Keys, tables: Sequence[str], columns: Mapping[str, Columns], absent: Collection[str] = ()
 ) -> list[dict[str, Any]]:
-    """The entries of `destinations`; a table whose columns nobody told has none, which validation refuses.
+    """The entries of `destinations`. A table whose columns nobody told takes those of its records, if the sink creates
+    or evolves tables; else `columns` is empty, which validation refuses.
 
     Tables that the sink writes have no columns for topic, partition and offset; those that are `absent` get them.
     """
@@ -32,17 +36,27 @@ def destinations(
     made = []
     for table in tables:
         known = columns.get(table, {})
-        entry: dict[str, Any] = {"table": table, "columns": {name: _column(of) for name, of in known.items()}}
+        entry: dict[str, Any] = {"table": table, **_columns(keys, known)}
         if fields := _partitions(keys, table, known):
             entry["partition_by"] = fields
+        if branch := _branch(keys, table):
+            entry["branch"] = branch
+        if identifier := _identifier(keys, table, known):
+            entry["identifier"] = identifier
         if table not in absent:
             entry["kafka_columns"] = False
             keys.note(_NO_KAFKA_COLUMNS)
         if properties:
             entry["properties"] = properties
         made.append(entry)
-        _identity(keys, table)
     return made
+
+
+def _columns(keys: Keys, known: Columns) -> dict[str, Any]:
+    declared = {"columns": {name: _column(of) for name, of in known.items()}}
+    if keys.is_true("iceberg.tables.evolve-schema-enabled"):
+        return {**(declared if known else {}), "evolve": "full"}
+    return {} if keys.is_true("iceberg.tables.auto-create-enabled") and not known else declared
 
 
 def _column(of: Mapping[str, Any]) -> Any:
@@ -99,18 +113,6 @@ def _writable(keys: Keys, key: str, name: str, value: str) -> bool:
 
 
 _SWITCHES = {
-    "iceberg.tables.auto-create-enabled": (
-        "a table that is missing is created from the columns declared here, not from a record",
-        "declare the columns of every table that is not there yet",
-    ),
-    "iceberg.tables.evolve-schema-enabled": (
-        "columns don't come by themselves; fields that no column takes are left out",
-        "ALTER TABLE and the pipeline file; value.unknown_fields: rescue keeps what has no column",
-    ),
-    "iceberg.tables.schema-force-optional": (
-        "columns are as declared",
-        "declare columns without required, or ALTER TABLE … DROP NOT NULL",
-    ),
     "iceberg.tables.upsert-mode-enabled": (
         "rows are appended, an update is one more row",
         "MERGE by a job of your own, or let this connector run on until upsert is there",
@@ -118,7 +120,27 @@ _SWITCHES = {
 }
 
 
+_EVOLVING = {
+    "iceberg.tables.auto-create-enabled": (
+        "a table whose columns are not declared gets those of all its records, not of the first one alone",
+        "docs/schema-evolution.md says which types fields get",
+    ),
+    "iceberg.tables.evolve-schema-enabled": (
+        "destinations: evolve: full; a batch changes the table once, before its rows",
+        "docs/schema-evolution.md says which types fields get",
+    ),
+    "iceberg.tables.schema-force-optional": ("columns that records bring may always be null", None),
+}
+
+
 def _policies(keys: Keys) -> None:
+    for name, (why, see) in _EVOLVING.items():
+        if keys.is_true(name):
+            keys.say(name, "carried" if see is None else "changed", why, see)
+        elif name in keys:
+            keys.say(
+                name, "carried", "off" if see is not None else "columns that records bring may be null all the same"
+            )
     for name, (why, by_hand) in _SWITCHES.items():
         if keys.is_true(name):
             keys.say(name, "not_supported", why, by_hand)
@@ -127,23 +149,38 @@ def _policies(keys: Keys) -> None:
     if "iceberg.tables.cdc-field" in keys:
         why = "changes and deletes are appended as rows"
         keys.say("iceberg.tables.cdc-field", "not_supported", why, _SWITCHES["iceberg.tables.upsert-mode-enabled"][1])
-    if "iceberg.tables.default-commit-branch" in keys:
-        why = "rows land on main"
+
+
+def _own_or_default(keys: Keys, table: str, option: str) -> str:
+    own = f"iceberg.table.{table}.{option}"
+    return own if own in keys else f"iceberg.tables.default-{option}"
+
+
+def _branch(keys: Keys, table: str) -> str | None:
+    key = _own_or_default(keys, table, "commit-branch")
+    branch = keys.get(key)
+    if branch is None:
+        return None
+    try:
+        TypeAdapter(BranchName).validate_python(branch)
+    except ValidationError:
         keys.say(
-            "iceberg.tables.default-commit-branch", "not_supported", why, "let readers take main, or keep the connector"
+            key, "not_supported", f"{branch} is a name that only Java spells", "rename the branch, and write it by hand"
         )
-    if "iceberg.tables.default-id-columns" in keys:
-        keys.say("iceberg.tables.default-id-columns", "not_supported", *_NO_IDENTITY)
+        return None
+    keys.say(key, "carried", "branch; main, the default, is as here" if branch == "main" else "branch")
+    return None if branch == "main" else branch
 
 
-_NO_IDENTITY = (
-    "rows are appended, no column identifies them",
-    "ALTER TABLE … SET IDENTIFIER FIELDS tells other engines",
-)
-
-
-def _identity(keys: Keys, table: str) -> None:
-    if f"iceberg.table.{table}.id-columns" in keys:
-        keys.say(f"iceberg.table.{table}.id-columns", "not_supported", *_NO_IDENTITY)
-    if f"iceberg.table.{table}.commit-branch" in keys:
-        keys.say(f"iceberg.table.{table}.commit-branch", "not_supported", "rows land on main", None)
+def _identifier(keys: Keys, table: str, columns: Columns) -> list[str]:
+    """Columns that identify a row, if rows can't do without them; rows are appended, there as here."""
+    key = _own_or_default(keys, table, "id-columns")
+    names = [name.strip() for name in (keys.get(key) or "").split(",") if name.strip()]
+    if not names:
+        return []
+    if loose := [name for name in names if not columns.get(name, {}).get("required")]:
+        why = f"{loose[0]} may be null, so it identifies no row; rows are appended"
+        keys.say(key, "not_supported", why, "write identifier by hand once its columns are required")
+        return []
+    keys.say(key, "carried", "identifier; it counts when the table is created")
+    return names

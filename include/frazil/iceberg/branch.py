@@ -38,13 +38,16 @@ from frazil.iceberg.removal import Rewriter
 
 __all__ = [
     "BranchName",
+    "Prepared",
     "Stage",
     "branch_name",
     "branches_in_vain",
+    "carries",
     "decide_on_branch",
     "remove_stale_branches",
     "renewed",
     "replacing",
+    "show",
     "verify_tip",
 ]
 
@@ -93,7 +96,7 @@ def decide_on_branch(lake: Lake, change: Change, name: str, stage: Stage) -> int
             _log.info("preparing branch %s of %s failed, trying again: %s", branch, change.table, shown(error))
             failure = error
         else:
-            decided = _shown(lake, change, _Prepared(branch, planned, tip))
+            decided = show(lake, change, Prepared(branch, planned, tip))
             if decided is not None:
                 return decided
             failure = HeadMoved(f"main moved while branch {branch} was prepared")
@@ -168,11 +171,11 @@ def renewed(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Prepared:
+class Prepared:
     """A branch, the head of main it was made from, and the snapshot on it that main is to become."""
 
     branch: str
-    planned: int
+    planned: int | None
     tip: int
 
 
@@ -214,8 +217,17 @@ def _gone(change: Change, name: str) -> Refused:
     return Refused(f"table {change.table}: branch {name} is gone or was moved by somebody else")
 
 
-def _shown(lake: Lake, change: Change, prepared: _Prepared) -> int | None:
-    """Make main the prepared snapshot. None: main moved meanwhile, prepare anew."""
+def show(lake: Lake, change: Change, prepared: Prepared) -> int | None:
+    """Make main the prepared snapshot, in one commit that moves the properties and drops the branch.
+
+    Returns:
+        That snapshot, or the one in which the change landed meanwhile. None: main moved, prepare anew.
+
+    Raises:
+        Refused: The table holds something else than planned, or the branch was taken away.
+        OutcomeUnknown: The table can't be read to find out whether the commit landed.
+        Terminal: The snapshot is not of this change.
+    """
     failure: BaseException | None = None
     for number in range(ATTEMPTS):
         pause(number, failure)
@@ -232,11 +244,19 @@ def _shown(lake: Lake, change: Change, prepared: _Prepared) -> int | None:
             raise _gone(change, prepared.branch)
         verify_tip(table.metadata, change, prepared.branch, prepared.planned, prepared.tip)
         try:
-            return _show(table, change, prepared)
+            return _moved(table, change, prepared)
         except FOREIGN as error:
             _log.info("commit on %s was not confirmed, reading the table again: %s", change.table, shown(error))
             failure = error
     return landed_or_raise(lake, change, failure or RuntimeError("no attempt"))
+
+
+def carries(metadata: TableMetadata, change: Change, branch: str) -> bool:
+    """Whether the last snapshot of a branch is one of the change's."""
+    head = head_of(metadata, branch)
+    snapshot = metadata.snapshot_by_id(head) if head is not None else None
+    found = snapshot.summary.additional_properties if snapshot is not None and snapshot.summary is not None else {}
+    return change.summary.items() <= found.items()
 
 
 def verify_tip(metadata: TableMetadata, change: Change, branch: str, planned: int | None, tip: int) -> None:
@@ -258,7 +278,7 @@ def verify_tip(metadata: TableMetadata, change: Change, branch: str, planned: in
         )
 
 
-def _show(table: Table, change: Change, prepared: _Prepared) -> int:
+def _moved(table: Table, change: Change, prepared: Prepared) -> int:
     crash_points.reached(CrashPoint(f"{change.step}.committing"))
     send(
         table,

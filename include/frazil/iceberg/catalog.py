@@ -16,7 +16,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import new_table_metadata
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 
 from frazil.errors import Terminal
 from frazil.iceberg.faults import translated
@@ -76,6 +76,23 @@ class Lake:
             except NoSuchTableError:
                 return None
 
+    @property
+    def catalogs(self) -> tuple[Lake, ...]:
+        """All catalogs that it has tables in."""
+        return (self,)
+
+    def catalog_of(self, name: str) -> Lake:  # noqa: ARG002 - lakes of several catalogs ask
+        """The catalog that a table is in."""
+        return self
+
+    def branch_of(self, name: str) -> str | None:  # noqa: ARG002 - lakes with branches ask
+        """The branch of a table that is read and written; None stands for main."""
+        return None
+
+    def begin_branch(self, name: str) -> Table:
+        """The table, with the branch that is read and written made from main if it is not there yet."""
+        return self.load_table(name)
+
     def load_table(self, name: str) -> Table:
         """The table as it is now.
 
@@ -85,13 +102,21 @@ class Lake:
         """
         table = self.find_table(name)
         if table is None:
+            catalog = self.catalog_of(name)
             raise Terminal(
-                f"there is no table {name} in catalog {self.name}",
-                next_step=f"its tables: {', '.join(self.tables()) or 'none yet'}",
+                f"there is no table {name} in catalog {catalog.name}",
+                next_step=f"its tables: {', '.join(catalog.tables()) or 'none yet'}",
             )
         return table
 
-    def create_table(self, name: str, schema: Schema, spec: PartitionSpec, properties: Mapping[str, str]) -> Table:
+    def create_table(
+        self,
+        name: str,
+        schema: Schema,
+        spec: PartitionSpec,
+        properties: Mapping[str, str],
+        order: SortOrder = UNSORTED_SORT_ORDER,
+    ) -> Table:
         """Create a table, and its namespaces, unless somebody else did it first.
 
         Raises:
@@ -103,15 +128,19 @@ class Lake:
                 self._catalog.create_namespace_if_not_exists(namespace[:depth])
             try:
                 if self.kind == "jdbc" and properties.get("format-version") == str(FORMAT_VERSION):
-                    return self._register(name, schema, spec, properties)
-                return self._catalog.create_table(name, schema, partition_spec=spec, properties=dict(properties))
+                    return self._register(name, schema, spec, properties, order)
+                return self._catalog.create_table(
+                    name, schema, partition_spec=spec, sort_order=order, properties=dict(properties)
+                )
             except TableAlreadyExistsError:
                 return self._catalog.load_table(name)
 
-    def _register(self, name: str, schema: Schema, spec: PartitionSpec, properties: Mapping[str, str]) -> Table:
+    def _register(
+        self, name: str, schema: Schema, spec: PartitionSpec, properties: Mapping[str, str], order: SortOrder
+    ) -> Table:
         """Write the first metadata of a table of version 3, which PyIceberg does not, and show it to the catalog."""
         location = f"{self.warehouse}/{name.replace('.', '/')}"
-        fresh = new_table_metadata(schema, spec, UNSORTED_SORT_ORDER, location, dict(properties))
+        fresh = new_table_metadata(schema, spec, order, location, dict(properties))
         path = f"{location}/metadata/00000-{uuid.uuid4()}.metadata.json"
         with load_file_io({**self.properties, "warehouse": self.warehouse}, path).new_output(path).create() as stream:
             stream.write(metadata_text(fresh).encode())

@@ -22,7 +22,8 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 
 from frazil import crash_points
-from frazil.batch.facts import Fit, StagedFile
+from frazil.batch.facts import StagedFile
+from frazil.batch.fit import Fit
 from frazil.batch.removal import Removal
 from frazil.crash_points import CrashPoint
 from frazil.errors import FrazilError, OutcomeUnknown

@@ -21,11 +21,14 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.typedef import Record
+from pyiceberg.types import IcebergType
 
 from frazil.batch.facts import StagedFile
 from frazil.iceberg import nested_nulls as _nested_nulls  # noqa: F401  # mends PyIceberg's projection
+from frazil.iceberg import partition_keys as _partition_keys  # noqa: F401  # mends PyIceberg's partition keys
 from frazil.iceberg import variant as _variant  # noqa: F401  # a worker reads metadata with variants, too
 from frazil.iceberg.faults import translated
+from frazil.iceberg.sorting import in_order
 
 FLUSH_BYTES = 128 * 2**20
 """Decoded rows a task holds in memory per table before it writes a file: the bound of a task's memory."""
@@ -116,7 +119,8 @@ class DataFileWriter:
                 self._files += self._written(table, _without_bounds(self._metadata))
 
     def _written(self, table: pa.Table, metadata: TableMetadata) -> list[StagedFile]:
-        files = _dataframe_to_data_files(metadata, table, self._io, self._uuid, self._counter)
+        ordered = in_order(table, metadata)
+        files = _dataframe_to_data_files(metadata, ordered, self._io, self._uuid, self._counter)
         return [staged_file(file, metadata) for file in files]
 
 
@@ -205,8 +209,13 @@ def _map(items: list[list[Any]] | None, decode: Any = lambda value: value) -> di
 
 
 def field_types(metadata: TableMetadata) -> dict[int, str]:
-    """Field id -> type of every column: what the files of a moment were written for."""
-    return {field.field_id: str(field.field_type) for field in metadata.schema().fields}
+    """Field id -> type of every field, nested ones too: what the files of a moment were written for."""
+    schema = metadata.schema()
+    return {number: _type_name(schema.find_field(number).field_type) for number in sorted(schema.field_ids)}
+
+
+def _type_name(of: IcebergType) -> str:
+    return str(of).partition("<")[0]
 
 
 def write_rows(target: StagingTable, rows: pa.Table) -> tuple[StagedFile, ...]:

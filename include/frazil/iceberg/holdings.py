@@ -37,6 +37,9 @@ TOPICS_KEY = "frazil.topics.{}"
 MANIFEST_KEY = "frazil.manifest"
 """Summary key: where the manifest of a snapshot's batch lies."""
 
+BRANCH_KEY = "frazil.branch.{}"
+"""Property of a destination: the branch that a pipeline lands on, by pipeline, if it is not main."""
+
 CLOSING_KEY = "frazil.closing.{}"
 """Property of the ledger: the pipeline's closing table, by pipeline. Written with batch 0, never changed."""
 

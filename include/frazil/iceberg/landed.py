@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import EqualTo
-from pyiceberg.table import Table
+from pyiceberg.expressions import EqualTo, In
+from pyiceberg.table import DataScan, Table
 from pyiceberg.table.metadata import TableMetadata
 
 from frazil.batch.facts import TopicPartition
 from frazil.batch.removal import Coordinates, Removal
 from frazil.iceberg.faults import translated
 from frazil.iceberg.holdings import ancestry
-from frazil.iceberg.removal import row_filter
+from frazil.iceberg.removal import file_rows, row_filter
 
 
 def count_rows(table: Table, name: str, removal: Removal) -> int:
@@ -60,6 +60,25 @@ def offsets_of_batch(table: Table, name: str, columns: Coordinates, n: int) -> d
             grouped["topic"], grouped["partition"], grouped["offset_list"], strict=True
         )
     }
+
+
+def rows_of_batches(
+    table: Table, name: str, columns: Coordinates, numbers: Collection[int]
+) -> Iterator[tuple[str, int, int, int]]:
+    """Topic, partition, offset and batch number of the rows that these batches landed, in no order, in one scan.
+
+    Raises:
+        Retryable: The storage can't be read now.
+    """
+    if not numbers or table.metadata.current_snapshot_id is None:
+        return
+    names = (columns.topic, columns.partition, columns.offset, columns.batch)
+    of_batches: Any = In(columns.batch, frozenset(numbers))  # type: ignore[call-arg, arg-type]
+    scan = DataScan(table.metadata, table.io, of_batches, names, snapshot_id=table.metadata.current_snapshot_id)
+    with translated(f"reading rows of {len(numbers)} batches in table {name}"):
+        for task in scan.plan_files():
+            for batch in file_rows(table, task, scan.projection(), scan.row_filter):
+                yield from zip(*(batch.column(of).to_pylist() for of in names), strict=True)
 
 
 def summaries(metadata: TableMetadata) -> Iterator[Mapping[str, str]]:

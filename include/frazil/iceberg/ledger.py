@@ -109,11 +109,24 @@ LEDGER_SCHEMA = _schema(
         ("started_by", StringType(), False, "Who or what started the run"),
         ("reason", StringType(), False, "Why, in the words of whoever asked"),
         ("abandoned", LongType(), False, "Rows that a settle gave up, at most; for the ledger: batches"),
-        ("records_unknown", LongType(), False, "Of the records written, those with fields that no column takes"),
+        (
+            "records_unknown",
+            LongType(),
+            False,
+            "Of the records written, those with fields that a table of theirs has no column for",
+        ),
         ("unknown_fields", StringType(), False, "Names of these fields with records each, as JSON: at most 20"),
         ("table_written", LongType(), False, "Records of the batch that became rows of this table; null: all written"),
         ("table_dead", LongType(), False, "Records of the batch that are dead letters of this table alone"),
         ("table_ranges", StringType(), False, "What of ranges is about this table, as JSON; null: all of it"),
+        (
+            "schema_changes",
+            StringType(),
+            False,
+            "Changes of the table's schema for records of the batch, as JSON: [{path, kind, type}]",
+        ),
+        ("table_unknown", LongType(), False, "Of table_written, those with fields that no column of this table takes"),
+        ("table_unknown_fields", StringType(), False, "Names of these fields with records each, as JSON: at most 20"),
     ]
 )
 

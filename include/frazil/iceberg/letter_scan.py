@@ -37,6 +37,7 @@ State = Literal["open", "landed", "all"]
 
 LANDED_COLUMN = "landed_batch"
 _BATCH_COLUMN = "_frazil_batch"
+_TABLE_COLUMN = "destination"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +147,21 @@ def _where(question: LetterQuestion, columns: frozenset[str]) -> BooleanExpressi
         parts.append(_in("topic", choice.topics))
     if choice.since is not None:
         parts.append(_since(choice.since, untimed=question.untimed))
-    if choice.places:
-        parts.append(reduce(Or, map(_at, sorted(choice.places))))
+    if choice.tables:
+        parts.append(_in(_TABLE_COLUMN, choice.tables) if _TABLE_COLUMN in columns else AlwaysFalse())
+    if choice.places or choice.of_tables:
+        nothing: BooleanExpression = AlwaysFalse()
+        parts.append(reduce(Or, _named(choice, columns), nothing))
     return reduce(And, parts)
+
+
+def _named(choice: LetterChoice, columns: frozenset[str]) -> Iterator[BooleanExpression]:
+    """The letters that are named one by one; an older table knows none of a destination."""
+    yield from map(_at, sorted(choice.places))
+    if _TABLE_COLUMN in columns:
+        yield from (
+            And(_at(place), _in(_TABLE_COLUMN, frozenset({table}))) for place, table in sorted(choice.of_tables)
+        )
 
 
 # Below, mypy sees the fields of PyIceberg's models and not their __init__.

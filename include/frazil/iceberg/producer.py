@@ -34,13 +34,13 @@ class SnapshotRequest:
         summary: Snapshot properties.
         validate: Called with the refreshed metadata before every retry; raises if the snapshot must not come.
         properties: Table properties that move in the same commit, given the snapshot's id.
-        branch: Where the snapshot becomes the head.
+        branch: Where the snapshot becomes the head; None: nowhere yet.
     """
 
     summary: Mapping[str, str]
     validate: Callable[[TableMetadata], None]
     properties: Callable[[int], Mapping[str, str]] = lambda _: {}
-    branch: str = MAIN_BRANCH
+    branch: str | None = MAIN_BRANCH
 
 
 class _Checked(Producer):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from threading import Lock
 from typing import Any
 
 import pyarrow as pa
@@ -37,6 +38,11 @@ from frazil.iceberg.faults import translated
 from frazil.iceberg.table import staging_table
 
 _NO = pa.scalar(False)  # noqa: FBT003  # an Arrow value
+
+_REWRITING = Lock()
+"""Survivors are written for one table at a time: followers are given their parts at the same time, and each writer may
+hold as much as a task of the stage. Looking for what goes needs little memory and waits for nobody.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,10 +217,11 @@ class Rewriter:
         return _Outcome(going, self._survivors(table, task) if going and staying else ())
 
     def _survivors(self, table: Table, task: FileScanTask) -> tuple[StagedFile, ...]:
-        writer = DataFileWriter(staging_table(self._name, table))
-        for batch in file_rows(table, task, table.schema()):
-            writer.write(batch.filter(pc.invert(matches(batch, self._removal))))
-        return writer.close()
+        with _REWRITING:
+            writer = DataFileWriter(staging_table(self._name, table))
+            for batch in file_rows(table, task, table.schema()):
+                writer.write(batch.filter(pc.invert(matches(batch, self._removal))))
+            return writer.close()
 
 
 def file_rows(

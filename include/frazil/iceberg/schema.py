@@ -11,7 +11,9 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.transforms import Transform, parse_transform
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, NullOrder, SortDirection, SortField, SortOrder
+from pyiceberg.transforms import IdentityTransform, Transform, parse_transform
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -35,6 +37,7 @@ from pyiceberg.types import (
 )
 
 from frazil.errors import Terminal
+from frazil.iceberg.promotion import has_grown_from, takes_table_columns
 from frazil.iceberg.variant import FORMAT_VERSION, VariantType, as_text
 from frazil.pipeline import model
 from frazil.pipeline.types import ColumnType, ListOf, MapOf, Primitive, StructOf
@@ -103,7 +106,7 @@ def arrow_type(of: ColumnType) -> pa.DataType:
 
 
 def declared_schema(destination: model.Destination) -> Schema:
-    """Schema of a new table: the declared columns, then the Kafka columns and the batch number."""
+    """Schema of a new table: the declared columns, then the Kafka columns, the batch number, and the mark of soft deletes."""
     ids = itertools.count(1)
     fields = [
         NestedField(next(ids), name, iceberg_type(column.parsed, ids), required=column.required, doc=column.doc)
@@ -118,25 +121,79 @@ def declared_schema(destination: model.Destination) -> Schema:
             (kafka.batch, LongType(), "Number of the batch that landed the record"),
         ]
         fields += [NestedField(next(ids), name, of, required=False, doc=doc) for name, of, doc in added]
-    return Schema(*fields)
+    if destination.deleted_column is not None:
+        doc = "Whether the row was deleted"
+        fields.append(NestedField(next(ids), destination.deleted_column, BooleanType(), required=False, doc=doc))
+    return Schema(*fields, identifier_field_ids=[of.field_id for of in fields if of.name in destination.identifier])
 
 
 def declared_spec(destination: model.Destination, schema: Schema) -> PartitionSpec:
-    """Partition spec of a new table."""
-    fields = []
-    for number, field in enumerate(destination.partition_fields):
-        transform = _transform(field)
-        source = schema.find_field(field.column)
-        if not transform.can_transform(source.field_type) or (str(source.field_type), field.transform) in _UNWRITABLE:
-            raise Terminal(
-                f"table {destination.table}: {destination.partition_by[number]} can't partition a column of type {source.field_type}"
-            )
-        fields.append(PartitionField(source.field_id, _FIRST_PARTITION_FIELD_ID + number, transform, field.name))
-    return PartitionSpec(*fields)
+    """Partition spec of a new table. Fields of columns that records are to bring come with those columns.
+
+    Raises:
+        Terminal: A transform does not go with its column; or nothing says which columns the table is to have.
+    """
+    if not destination.columns and destination.evolves == "none":
+        raise Terminal(
+            f"table {destination.table} is not there, and nothing says which columns it is to have",
+            next_step="declare columns, or let records bring them: leave evolve out",
+        )
+    there = {field.name for field in schema.fields}
+    fields = [field for field in destination.partition_fields if destination.columns or field.column in there]
+    numbered = enumerate(fields, _FIRST_PARTITION_FIELD_ID)
+    return PartitionSpec(*(partition_field(field, schema, number, destination.table) for number, field in numbered))
 
 
-def _transform(field: model.PartitionField) -> Transform[Any, Any]:
+def partition_field(field: model.PartitionField, schema: Schema, field_id: int, table: str) -> PartitionField:
+    """A field of a partition spec.
+
+    Raises:
+        Terminal: Its transform does not go with the type of its column.
+    """
+    transform = _transform(field)
+    source = next(of for of in schema.fields if of.name == field.column)
+    if not transform.can_transform(source.field_type) or (str(source.field_type), field.transform) in _UNWRITABLE:
+        raise Terminal(f"table {table}: {field} can't partition a column of type {source.field_type}")
+    return PartitionField(source.field_id, field_id, transform, field.name)
+
+
+def declared_order(destination: model.Destination, schema: Schema) -> SortOrder:
+    """Sort order of a table, of those columns that it has.
+
+    Raises:
+        Terminal: A field can't be made of its column's type.
+    """
+    fields, there = [], {field.name for field in schema.fields}
+    wanted = zip(destination.sort_by, destination.sort_fields, strict=True)
+    for text, field in ((text, field) for text, field in wanted if destination.columns or field.column in there):
+        transform, source = _transform(field), schema.find_field(field.column)
+        if not transform.can_transform(source.field_type):
+            raise Terminal(f"table {destination.table}: {text} can't sort a column of type {source.field_type}")
+        direction = SortDirection.DESC if field.descending else SortDirection.ASC
+        nulls = NullOrder.NULLS_FIRST if field.nulls_first else NullOrder.NULLS_LAST
+        fields.append(SortField(source.field_id, transform, direction, nulls))
+    return SortOrder(*fields) if fields else UNSORTED_SORT_ORDER
+
+
+def check_layout(destination: model.Destination) -> None:
+    """Refuse what no table can be made of.
+
+    Raises:
+        Terminal: A field of the partition spec or the sort order can't be made of its column's type.
+    """
+    schema = declared_schema(destination)
+    declared_spec(destination, schema)
+    declared_order(destination, schema)
+
+
+def _transform(field: model.PartitionField | model.SortField) -> Transform[Any, Any]:
     return parse_transform(field.transform if field.size is None else f"{field.transform}[{field.size}]")
+
+
+def identity_columns(metadata: TableMetadata) -> tuple[str, ...]:
+    """Columns whose values are partition values as they are."""
+    fields = (field for field in metadata.spec().fields if isinstance(field.transform, IdentityTransform))
+    return tuple(filter(None, (metadata.schema().find_column_name(field.source_id) for field in fields)))
 
 
 def check_destination(table: Table, destination: model.Destination) -> None:
@@ -147,18 +204,21 @@ def check_destination(table: Table, destination: model.Destination) -> None:
     """
     found = {field.name: field for field in table.schema().fields}
     declared = {field.name: field for field in declared_schema(destination).fields}
+    takes_all = takes_table_columns(destination)
+    fits = has_grown_from if takes_all else _same_shape
     problems = [
         f"column {name}: declared {field.field_type}, the table has {found[name].field_type if name in found else 'no such column'}"
         for name, field in declared.items()
-        if name not in found or _shape(found[name].field_type) != _shape(field.field_type)
+        if name not in found or not fits(field.field_type, found[name].field_type)
     ]
-    problems += [] if destination.by_engine else _writer_problems(table, declared.keys())
-    if destination.by_engine and table.format_version < FORMAT_VERSION:
+    problems += _identifier_problems(table, destination)
+    problems += [] if destination.by_engine else _writer_problems(table, found if takes_all else declared)
+    if destination.format_version == "3" and table.format_version < FORMAT_VERSION:
         problems.append(f"format version {table.format_version}: the pipeline declares {FORMAT_VERSION}")
     problems += [
         f"column {name}: the table requires a value, the pipeline declares it as optional"
         for name, field in found.items()
-        if field.required and not (name in declared and declared[name].required)
+        if field.required and not takes_all and not (name in declared and declared[name].required)
     ]
     if problems:
         raise Terminal(
@@ -173,7 +233,10 @@ def _writer_problems(table: Table, filled: Collection[str]) -> Iterator[str]:
         yield f"format version {table.format_version}: files can be written up to version {_WRITABLE_FORMAT_VERSION}"
     file_format = table.properties.get("write.format.default", "parquet").lower()
     if file_format != "parquet":
-        yield f"write.format.default is {file_format}: only Parquet can be written"
+        yield (
+            f"write.format.default is {file_format}: only Parquet can be written without an engine; for orc, say so in the"
+            f" pipeline file: properties: {{write.format.default: orc}}"
+        )
     for field in table.spec().fields:
         source = table.schema().find_field(field.source_id)
         transform = str(field.transform).partition("[")[0]
@@ -181,6 +244,17 @@ def _writer_problems(table: Table, filled: Collection[str]) -> Iterator[str]:
             yield f"partition field {field.name}: the pipeline does not fill its column {source.name}"
         elif (str(source.field_type), transform) in _UNWRITABLE:
             yield f"partition field {field.name}: {transform} of {source.field_type} can't be written"
+
+
+def _identifier_problems(table: Table, destination: model.Destination) -> Iterator[str]:
+    """Two keys that say different things. A table without one is fine: an engine need not know it."""
+    found = sorted(table.schema().identifier_field_names())
+    if found and destination.identifier and found != sorted(destination.identifier):
+        yield f"identifier: declared {', '.join(destination.identifier)}, the table has {', '.join(found)}"
+
+
+def _same_shape(declared: IcebergType, found: IcebergType) -> bool:
+    return _shape(declared) == _shape(found)
 
 
 def _shape(of: IcebergType) -> object:
@@ -196,17 +270,25 @@ def _shape(of: IcebergType) -> object:
 
 
 def arrow_columns(table: Table, destination: model.Destination) -> pa.Schema:
-    """The declared columns with the Arrow types of the table, in the declared order; required ones are not nullable."""
-    return _arrow_columns(table.schema(), destination)
+    """The columns of rows with the Arrow types of the table; required ones are not nullable.
+
+    They are the declared ones in their order; or all that the table has, but for the Kafka columns.
+    """
+    return schema_columns(table.schema(), destination)
 
 
 def declared_columns(destination: model.Destination) -> pa.Schema:
-    """The declared columns as Arrow, as `arrow_columns` tells them once the table is there."""
-    return _arrow_columns(declared_schema(destination), destination)
+    """The columns of rows as Arrow, as `arrow_columns` tells them once the table is made."""
+    return schema_columns(declared_schema(destination), destination)
 
 
-def _arrow_columns(schema: Schema, destination: model.Destination) -> pa.Schema:
+def schema_columns(schema: Schema, destination: model.Destination) -> pa.Schema:
+    """The columns of rows, as `arrow_columns` tells them of a table with this schema."""
     arrow = schema_to_pyarrow(as_text(schema), include_field_ids=False)
-    return pa.schema(
-        [arrow.field(name).with_nullable(not column.required) for name, column in destination.columns.items()]
-    )
+    declared = {name: not column.required for name, column in destination.columns.items()}
+    if takes_table_columns(destination):
+        relaxed = {} if destination.evolves == "full" else declared
+        others = {*destination.added_columns, destination.deleted_column}
+        columns = [field for field in arrow if field.name not in others]
+        return pa.schema([of.with_nullable(of.nullable and relaxed.get(of.name, True)) for of in columns])
+    return pa.schema([arrow.field(name).with_nullable(nullable) for name, nullable in declared.items()])

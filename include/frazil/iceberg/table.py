@@ -38,14 +38,17 @@ _CATALOG_ONLY = ("uri", "credential", "token", "auth", "header.", "oauth2-", "sc
 """How the names of properties begin that open the catalog. Tasks write files, they never commit."""
 
 
-def staging_table(name: str, table: Table) -> StagingTable:
+def staging_table(name: str, table: Table, *, by_engine: bool = False) -> StagingTable:
     """What a task needs to write files of a table: its shape, not its history, and the way to its storage.
 
-    `io` holds storage credentials: never log it.
+    `io` holds storage credentials: never log it. Whether an engine brings their rows in is told by `by_engine`, or by the
+    format version.
     """
     shape = table.metadata.model_copy(update=_NO_HISTORY)
     io = {key: value for key, value in table.io.properties.items() if not key.startswith(_CATALOG_ONLY)}
-    return StagingTable(name, metadata_text(shape), io, by_engine=table.format_version >= FORMAT_VERSION)
+    is_parquet = table.properties.get("write.format.default", "parquet").lower() == "parquet"
+    by_engine = by_engine or table.format_version >= FORMAT_VERSION or not is_parquet
+    return StagingTable(name, metadata_text(shape), io, by_engine=by_engine)
 
 
 def metadata_path(table: Table, file_name: str) -> str:

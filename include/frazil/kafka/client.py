@@ -184,13 +184,21 @@ def producer(cluster: Cluster, complaints: Complaints) -> Producer:
     return _build(Producer, cluster, complaints, _PRODUCER_DEFAULTS, _PRODUCER)
 
 
-def transactional_producer(cluster: Cluster, complaints: Complaints, name: str) -> Producer:
+def transactional_producer(cluster: Cluster, complaints: Complaints, name: str, *, alone: bool = False) -> Producer:
     """A producer for transactions. Once initialised, it is the only one of its name that can commit.
+
+    Args:
+        cluster: Where.
+        complaints: Takes what the client reports on the side.
+        name: Name of the producer.
+        alone: Whether each record is a batch of its own. A topic's limit is one of batches: records that it takes one by
+            one may be too large together.
 
     Raises:
         Terminal: the cluster's properties are not valid.
     """
-    own = {"transactional.id": name, **_TRANSACTIONS}
+    # Of any size: the first record of a batch is taken whatever its size is, and no second one.
+    own = {"transactional.id": name, **_TRANSACTIONS} | ({"batch.size": 1} if alone else {})
     return _build(Producer, cluster, complaints, _PRODUCER_DEFAULTS, _PRODUCER | own)
 
 

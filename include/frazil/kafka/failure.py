@@ -181,6 +181,11 @@ def translate_group(
     return translate(error, cluster, complaints, topic=topic)
 
 
+def is_too_large(error: KafkaException | KafkaError) -> bool:
+    """Return whether a broker, or the client, refuses a record for its size."""
+    return _kafka_error(error).code() == KafkaError.MSG_SIZE_TOO_LARGE
+
+
 class Fenced(Retryable):
     """Another producer of the same name took over; what this one left open is aborted."""
 

@@ -53,6 +53,12 @@ def letter_records(letters: pa.RecordBatch, pipeline: str, n: int) -> Iterator[O
         yield OutgoingRecord(row["key"], row["value"], (*headers, *_said(row, pipeline, n)), _milliseconds(stamp))
 
 
+def origin(letter: OutgoingRecord) -> str:
+    """Return where the record of a letter came from, for people. Of headers that repeat the last ones are ours."""
+    said = {name: (value or b"").decode() for name, value in letter.headers if name.startswith(PREFIX)}
+    return ", ".join(f"{what} {said[PREFIX + what]}" for what in ("topic", "partition", "offset"))
+
+
 def _said(row: Mapping[str, Any], pipeline: str, n: int) -> Iterator[Header]:
     said = {
         f"{PREFIX}topic": row["topic"],

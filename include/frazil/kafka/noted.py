@@ -11,15 +11,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from frazil.crash_points import CrashPoint, reached
-from frazil.errors import FrazilError, Retryable
+from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.kafka.client import REQUEST_SECONDS, STALL_SECONDS, Complaints, transactional_producer
 from frazil.kafka.cluster import Cluster
-from frazil.kafka.failure import reasons, translate_transaction
+from frazil.kafka.failure import is_too_large, reasons, translate_transaction
 from frazil.kafka.group import Outsider, outsider
 from frazil.kafka.record import OutgoingRecord
 
@@ -31,6 +32,21 @@ _POLL_SECONDS: Final = 0.1
 
 Step = Literal["ready", "send"]
 """What a transaction is for; its crash points are named so."""
+
+
+class RecordTooLarge(Terminal):
+    """A topic refuses a record, or the batch that it was sent in.
+
+    Attributes:
+        record: The record.
+    """
+
+    def __init__(self, cluster: Cluster, topic: str, record: OutgoingRecord) -> None:
+        self.record = record
+        super().__init__(
+            f"{cluster}, topic {topic!r} refuses a record of {record.size:,} bytes, or the batch that it is in",
+            next_step=f"raise max.message.bytes of topic {topic}",
+        )
 
 
 @dataclass(slots=True)
@@ -45,7 +61,7 @@ class NotedProducer:
     complaints: Complaints
     _sent: int = 0
     _acknowledged: int = 0
-    _failed: KafkaError | None = None
+    _failed: tuple[KafkaError, OutgoingRecord] | None = None
 
     def note(self) -> str | None:
         """What the last committed transaction noted; None if there was none, or the group has forgotten it.
@@ -69,6 +85,7 @@ class NotedProducer:
 
         Raises:
             Fenced: another producer of the name was opened: nothing was sent.
+            RecordTooLarge: the topic refuses a record, alone or in a batch with others.
             Retryable: no broker answers. The next producer of the name aborts what is open, and its note knows whether
                 this was committed.
             Terminal: the topic is missing, refuses a record, or credentials or permissions don't fit.
@@ -87,6 +104,23 @@ class NotedProducer:
             self._abort()
             raise
         reached(CrashPoint(f"{step}.committed"))
+
+    def attempt(self, records: Iterable[OutgoingRecord]) -> None:
+        """Send records in a transaction that is aborted, to see that the topic takes them.
+
+        Raises:
+            RecordTooLarge: it refuses one.
+            Fenced, Retryable, Terminal: as `send`.
+        """
+        self._called(self.client.begin_transaction)
+        try:
+            for record in records:
+                self._produce(record)
+            self._confirm()
+        except FrazilError:
+            self._abort()
+            raise
+        self._called(lambda: self.client.abort_transaction(STALL_SECONDS))
 
     def begin(self) -> None:
         """End what earlier producers of the name left open, and bar them from committing."""
@@ -117,17 +151,17 @@ class NotedProducer:
                 key=record.key,
                 headers=list(record.headers),
                 timestamp=record.timestamp_ms or 0,
-                on_delivery=self._delivered,
+                on_delivery=partial(self._delivered, record),
             )
         except BufferError:
             return False
         except KafkaException as e:
-            raise self._translated(e) from e
+            raise self._translated(e, record) from e
         return True
 
-    def _delivered(self, error: KafkaError | None, _: Message) -> None:
+    def _delivered(self, record: OutgoingRecord, error: KafkaError | None, _: Message) -> None:
         if error is not None:
-            self._failed = self._failed or error
+            self._failed = self._failed or (error, record)
         else:
             self._acknowledged += 1
 
@@ -141,7 +175,7 @@ class NotedProducer:
             elif time.monotonic() - moved > STALL_SECONDS:
                 raise self._stalled()
         if self._failed is not None:
-            raise self._translated(self._failed)
+            raise self._translated(*self._failed)
 
     def _called(self, ask: Callable[[], object]) -> None:
         try:
@@ -158,7 +192,9 @@ class NotedProducer:
         except KafkaException as e:
             raise self._translated(e) from e
 
-    def _translated(self, error: KafkaException | KafkaError) -> FrazilError:
+    def _translated(self, error: KafkaException | KafkaError, record: OutgoingRecord | None = None) -> FrazilError:
+        if record is not None and is_too_large(error):
+            return RecordTooLarge(self.cluster, self.topic, record)
         return translate_transaction(error, self.cluster, self.name, self.complaints, topic=self.topic)
 
     def _stalled(self) -> Retryable:
@@ -170,13 +206,14 @@ class NotedProducer:
 
 
 @contextmanager
-def noted_producer(cluster: Cluster, topic: str, name: str) -> Iterator[NotedProducer]:
+def noted_producer(cluster: Cluster, topic: str, name: str, *, alone: bool = False) -> Iterator[NotedProducer]:
     """Open the only producer of a name: what earlier ones left open is aborted, and they can't commit any more.
 
     Args:
         cluster: Where.
         topic: An existing topic.
         name: Name of producer and group.
+        alone: Whether each record is sent as a batch of its own, which takes longer.
 
     Raises:
         Fenced: another one was opened at the same moment.
@@ -185,7 +222,7 @@ def noted_producer(cluster: Cluster, topic: str, name: str) -> Iterator[NotedPro
     """
     complaints = Complaints()
     with outsider(cluster, name) as group:
-        client = transactional_producer(cluster, complaints, name)
+        client = transactional_producer(cluster, complaints, name, alone=alone)
         producer = NotedProducer(cluster, topic, name, client, group, complaints)
         producer.begin()
         yield producer

@@ -25,3 +25,9 @@ class OutgoingRecord:
     headers: tuple[Header, ...] = ()
     timestamp_ms: int | None = None
     kind: str | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of key, value and headers, before they are compressed."""
+        headers = sum(len(name.encode()) + len(value or b"") for name, value in self.headers)
+        return len(self.key or b"") + len(self.value or b"") + headers

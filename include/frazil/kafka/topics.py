@@ -30,6 +30,9 @@ _SPREAD_WAIT_SECONDS: Final = 0.05
 _CLEANUP_POLICY: Final = "cleanup.policy"
 """Topic configuration: `delete`, `compact`, or both separated by a comma."""
 
+_MAX_BYTES: Final = "max.message.bytes"
+"""Topic configuration: the largest batch of records."""
+
 _NO_CONFIG: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -115,6 +118,25 @@ def compacted(cluster: Cluster, topics: Collection[str]) -> frozenset[str]:
         futures = asked.client.describe_configs(resources, request_timeout=REQUEST_SECONDS)
         policies = {resource.name: _cleanup_policy(asked, resource.name, f) for resource, f in futures.items()}
     return frozenset(name for name, policy in policies.items() if "compact" in policy)
+
+
+def record_limit(cluster: Cluster, topic: str) -> int | None:
+    """Return how many bytes a batch of records may have in a topic, once it is compressed; None if that must not be seen.
+
+    Raises:
+        Terminal: there is no such topic, or credentials or settings don't fit.
+        Retryable: no broker answers.
+    """
+    with admin(cluster) as asked:
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        future = asked.client.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource]
+        try:
+            config = asked.answer(future, topic=topic)
+        except Terminal as e:
+            if isinstance(e.__cause__, KafkaException) and is_not_allowed(e.__cause__):
+                return None
+            raise
+    return int(config[_MAX_BYTES].value)
 
 
 def _cleanup_policy(asked: Admin, topic: str, future: Future[dict[str, ConfigEntry]]) -> frozenset[str]:

@@ -37,7 +37,8 @@ class DeadLetters(Model):
     table: TableName | None = Field(None, description="Default: `<namespace>.<pipeline>__dead_letters`.")
     tolerance: Tolerance | Literal["none", "all"] = Field(
         default_factory=Tolerance,
-        description="How many a batch may have: `none` (the first one is one too many), `all`, or limits.",
+        description="How many a batch may have: `none` (the first one is one too many), `all`, or limits. Records count, each"
+        " once, however many of the destinations it does not fit.",
     )
     on_exceed: Literal["fail", "dead_letter_and_alert"] = Field(
         "fail",
@@ -53,8 +54,8 @@ class DeadLetters(Model):
     payload: Literal["full", "redacted", "none"] = Field(
         "full",
         description="What a dead letter keeps of its record: `full` is key, value and headers as they came; `redacted`"
-        " their sizes and hashes; `none` nothing. The latter two keep no message that quotes the record either, and such"
-        " letters can't be replayed from the table.",
+        " their sizes and hashes; `none` nothing. The latter two keep no message that quotes the record either, nor"
+        " names that are not declared, and such letters can't be replayed from the table.",
     )
 
     topic: DeadLetterTopic | None = Field(

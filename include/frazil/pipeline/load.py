@@ -93,7 +93,7 @@ def _without_source(pipeline: Pipeline) -> Iterator[str]:
                 f"destinations.{at}.columns.{name}.of: keys are not decoded: declare how under key, or let the transform"
                 " ValueToKey make them"
             )
-        if len(of_key) == len(destination.columns):
+        if of_key and len(of_key) == len(destination.columns) and destination.evolves == "none":
             yield f"destinations.{at}.columns: all are of the key: at least one must be of the value"
 
 

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-import re
-from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from frazil.pipeline.changes import Changes
 from frazil.pipeline.dead_letters import DeadLetters, DeadLetterTopic, Tolerance
+from frazil.pipeline.destination import Destination, KafkaColumns
 from frazil.pipeline.interval import Interval, parse_interval
-from frazil.pipeline.partition import PartitionField, parse_partition_field
+from frazil.pipeline.partition import PartitionField, SortField, parse_partition_field
 from frazil.pipeline.route import Route
 from frazil.pipeline.source import Source, Start
-from frazil.pipeline.strict import Model, PipelineName, TableName
+from frazil.pipeline.strict import AtKey, Model, PipelineName
 from frazil.pipeline.transforms import TransformStep
-from frazil.pipeline.types import VARIANT
 from frazil.pipeline.value import Column, Key, Value
 
 __all__ = [
+    "Changes",
     "Column",
     "DeadLetterTopic",
     "DeadLetters",
@@ -28,103 +28,11 @@ __all__ = [
     "Limits",
     "PartitionField",
     "Pipeline",
+    "SortField",
     "Tolerance",
     "Value",
     "parse_partition_field",
 ]
-
-_WORD = re.compile(r"[a-z]+")
-
-
-class KafkaColumns(Model):
-    """Names of the columns that tell where a row came from; replay and verify need them."""
-
-    topic: str = Field("_kafka_topic", description="Topic of the record.")
-    partition: str = Field("_kafka_partition", description="Partition of the record.")
-    offset: str = Field("_kafka_offset", description="Offset of the record.")
-    timestamp: str = Field("_kafka_timestamp", description="Kafka timestamp of the record.")
-    batch: str = Field("_frazil_batch", description="Number of the batch that landed the record.")
-
-
-class Destination(Model):
-    """A table and the columns that records are written into."""
-
-    table: TableName = Field(description="Namespace and name, such as `rpc.pizzas`. Created if it is missing.")
-    columns: dict[str, Column] = Field(
-        min_length=1, description="Column name -> type, or a mapping with type, required, doc."
-    )
-    partition_by: tuple[str, ...] = Field(
-        (), description="Partition fields in Iceberg's syntax: `document`, `day(created_at)`, `bucket(16, id)`."
-    )
-    kafka_columns: KafkaColumns | Literal[False] = Field(
-        default_factory=KafkaColumns,
-        description="Names of the columns for topic, partition, offset, timestamp and batch; `false` leaves them out.",
-    )
-    properties: dict[str, str] = Field(
-        default_factory=dict, description="Table properties set when the table is created."
-    )
-
-    @field_validator("columns", mode="before")
-    @classmethod
-    def _short_form(cls, columns: object) -> object:
-        if not isinstance(columns, dict):
-            return columns
-        return {name: {"type": of} if isinstance(of, str) else of for name, of in columns.items()}
-
-    @property
-    def partition_fields(self) -> tuple[PartitionField, ...]:
-        """`partition_by` as plain data."""
-        return tuple(parse_partition_field(text) for text in self.partition_by)
-
-    @property
-    def added_columns(self) -> tuple[str, ...]:
-        """Names of the Kafka columns in their order in the table, or none."""
-        k = self.kafka_columns
-        return (k.topic, k.partition, k.offset, k.timestamp, k.batch) if k else ()
-
-    @property
-    def variants(self) -> tuple[str, ...]:
-        """Names of the columns of type variant."""
-        return tuple(name for name, column in self.columns.items() if column.parsed == VARIANT)
-
-    @property
-    def by_engine(self) -> bool:
-        """Whether only an engine can write the table: its format version is 3."""
-        return bool(self.variants) or self.properties.get("format-version") == "3"
-
-    @model_validator(mode="after")
-    def _version_fits(self) -> Destination:
-        if self.variants and self.properties.get("format-version", "3") != "3":
-            raise ValueError(
-                f"properties.format-version is {self.properties['format-version']}; columns of type variant"
-                f" ({', '.join(self.variants)}) need 3, which is the default then"
-            )
-        unwritable = [
-            name for name, column in self.columns.items() if {"uuid", "time"} & set(_WORD.findall(column.type))
-        ]
-        if self.by_engine and unwritable:
-            raise ValueError(
-                f"columns.{unwritable[0]}: Spark, which writes tables of format version 3, has no such type"
-            )
-        for field in self.partition_fields:
-            if field.column in self.variants:
-                raise ValueError(f"partition_by names {field.column!r}: a variant can't partition a table")
-        return self
-
-    @model_validator(mode="after")
-    def _fits(self) -> Destination:
-        names = {*self.columns, *self.added_columns}
-        if len(names) < len(self.columns) + len(self.added_columns):
-            raise ValueError(
-                f"a column has the name of a Kafka column ({', '.join(self.added_columns)}); rename it under kafka_columns"
-            )
-        fields = [field.name for field in self.partition_fields]
-        if len(set(fields)) < len(fields):
-            raise ValueError(f"partition_by names a field twice: {', '.join(self.partition_by)}")
-        for field in self.partition_fields:
-            if field.column not in names:
-                raise ValueError(f"partition_by names {field.column!r}, which is no column of {self.table}")
-        return self
 
 
 class Limits(Model):
@@ -162,7 +70,9 @@ class Pipeline(Model):
     transforms: tuple[TransformStep, ...] = Field(
         (), description="What happens to values between decoding and the columns, in this order."
     )
-    catalog: str = Field("lake", description="Name of a catalog in the settings file.")
+    catalog: str = Field(
+        "lake", description="Name of a catalog in the settings file, of all destinations that don't name another one."
+    )
     destinations: tuple[Destination, ...] = Field(
         min_length=1, description="The tables to write. Ledger and dead letters live beside the first one."
     )
@@ -207,16 +117,23 @@ class Pipeline(Model):
             )
         unknown = [name for name in (self.route.tables if self.route is not None else ()) if name not in self.tables]
         if unknown:
-            raise ValueError(f"route names {', '.join(unknown)}: not among the destinations {', '.join(self.tables)}")
+            raise AtKey("route", f"names {', '.join(unknown)}: not among the destinations {', '.join(self.tables)}")
         return self
 
     @model_validator(mode="after")
     def _has_an_engine(self) -> Pipeline:
-        tables = [of.table for of in self.destinations if of.by_engine]
+        tables = [of.table for of in self.destinations if of.by_engine and not of.is_merged]
         if tables and self.engine == "inline":
-            raise ValueError(
-                f"engine: inline can't write {', '.join(tables)}, of format version 3 (which columns of type variant need);"
-                " name an engine of the settings, such as spark"
+            raise AtKey(
+                "engine",
+                f"inline can't write {', '.join(tables)}, of format version 3 (which columns of type variant need) or in"
+                " ORC files; name an engine of the settings, such as spark",
+            )
+        merged = [of.table for of in self.destinations if of.is_merged]
+        if merged and self.engine == "inline":
+            raise AtKey(
+                "engine",
+                f"inline can't merge rows into {', '.join(merged)}; name an engine of the settings, such as spark",
             )
         return self
 
@@ -242,6 +159,16 @@ class Pipeline(Model):
             KeyError: There is none.
         """
         return {destination.table: destination for destination in self.destinations}[table]
+
+    @property
+    def home_catalog(self) -> str:
+        """Name of the first destination's catalog, which ledger and dead letters are in as well."""
+        return self.destinations[0].catalog or self.catalog
+
+    @property
+    def catalogs(self) -> tuple[str, ...]:
+        """Names of the catalogs that its tables are in, that of the first destination first."""
+        return tuple(dict.fromkeys(of.catalog or self.catalog for of in self.destinations))
 
     @property
     def every(self) -> Interval:

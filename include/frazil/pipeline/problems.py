@@ -44,7 +44,9 @@ def _problem(model: type[BaseModel], details: Any) -> str:
         known = f", did you mean {near[0]!r}?" if near else f"; known keys: {', '.join(place.keys)}"
         return f"{'.'.join((*place.path, str(key)))}: unknown key{known}"
     place = _Place.at(model, details["loc"])
-    where, message = ".".join(place.path) or "file", details["msg"].removeprefix("Value error, ")
+    below = getattr(details.get("ctx", {}).get("error"), "key", None)
+    where = ".".join([*place.path, *([below] if isinstance(below, str) else [])]) or "file"
+    message = details["msg"].removeprefix("Value error, ")
     if details["type"] == "missing":
         return f"{where}: is required and missing"
     hidden = place.secret or details["type"] == "value_error" or isinstance(details["input"], dict | list)

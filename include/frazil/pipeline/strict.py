@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
 _TABLE = re.compile(r"[^.\s]+(\.[^.\s]+)+")
+_BRANCH = re.compile(r"(?!frazil-)[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
@@ -21,8 +22,23 @@ def _matching(pattern: re.Pattern[str], what: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+class AtKey(ValueError):
+    """A problem of a key below the model that finds it.
+
+    Attributes:
+        key: Path to the key from that model.
+    """
+
+    def __init__(self, key: str, problem: str) -> None:
+        super().__init__(problem)
+        self.key = key
+
+
 PipelineName = Annotated[str, _matching(_NAME, "a pipeline name: lower-case letters, digits and '_', a letter first")]
 TableName = Annotated[str, _matching(_TABLE, "a table name with its namespace, such as 'rpc.pizzas'")]
+BranchName = Annotated[
+    str, _matching(_BRANCH, "a branch name: letters, digits, '.', '_' and '-', and none of Frazil's own (frazil-…)")
+]
 TopicName = Annotated[str, _matching(_TOPIC, "a topic name: letters, digits, '.', '_' and '-'")]
 
 

@@ -133,7 +133,9 @@ class Sql(Step):
 
     type: Literal["Sql"] = Field(description=_TYPE)
     select: str = Field("*", min_length=1, description="What stands between SELECT and FROM: one row in, one row out.")
-    where: str | None = Field(None, min_length=1, description="Rows where it is not true are filtered.")
+    where: str | None = Field(
+        None, min_length=1, description="Rows where it is not true are filtered; asked from left to right."
+    )
 
     @model_validator(mode="after")
     def _does_something(self) -> Sql:

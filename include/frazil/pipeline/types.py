@@ -1,7 +1,7 @@
 """Column types in Iceberg's own spelling: ``long``, ``decimal(38,2)``, ``list<string>``, ``struct<a: int, b: string>``.
 
 Parsed here to plain data, so that a pipeline file is checked without PyIceberg; `frazil.iceberg.schema` turns the
-result into the table's types.
+result into the table's types. A field whose name is no word stands in backticks, doubled inside: ``struct<`a-b`: int>``.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ PRIMITIVES = (
 )
 MAX_DECIMAL_PRECISION = 38
 """Iceberg's limit (table specification, primitive types)."""
+
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,11 @@ class StructOf:
     fields: tuple[tuple[str, ColumnType], ...]
 
     def __str__(self) -> str:
-        return "struct<" + ", ".join(f"{name}: {of}" for name, of in self.fields) + ">"
+        return "struct<" + ", ".join(f"{_spelled(name)}: {of}" for name, of in self.fields) + ">"
+
+
+def _spelled(name: str) -> str:
+    return name if _WORD.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 
 ColumnType = Primitive | ListOf | MapOf | StructOf
@@ -112,7 +118,7 @@ def parse_type(text: str) -> ColumnType:
 class _TypeParser:
     """Recursive descent over one type text."""
 
-    _TOKEN = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|\d+|[<>(),:\[\]])")
+    _TOKEN = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|`(?:[^`]|``)+`|\d+|[<>(),:\[\]])")
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -176,7 +182,9 @@ class _TypeParser:
 
     def field(self) -> tuple[str, ColumnType]:
         name = self.take()
-        if not name.isidentifier():
+        if name.startswith("`"):
+            name = name[1:-1].replace("``", "`")
+        elif not name.isidentifier():
             raise ValueError(f"{self.text!r} is not a type: expected the name of a field, found {name!r}")
         self.take(":")
         return name, self.type()

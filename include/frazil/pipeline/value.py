@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from frazil.pipeline.strict import Model
+from frazil.pipeline.strict import AtKey, Model
 from frazil.pipeline.types import VARIANT, ColumnType, holds_variant, parse_type
 
 _GROUP = "frazil.formats"
@@ -101,12 +101,15 @@ class Decoding(Model):
         for names, formats in _MEANT_FOR:
             for name in names:
                 if name in given and self.format not in formats:
-                    key = name.rstrip("_")
-                    raise ValueError(f"{key} is for format {' and '.join(formats)}; the format is {self.format}")
+                    *others, last = formats
+                    meant = f"{', '.join(others)} or {last}" if others else last
+                    raise AtKey(name.rstrip("_"), f"is for format {meant}; the format is {self.format}")
         if self.format == "delimited" and not isinstance(self.fields, tuple):
-            raise ValueError("format delimited needs fields: the names of the fields of a line, as a list")
+            raise AtKey("fields", "format delimited needs the names of the fields of a line, as a list")
         if self.format == "json" and isinstance(self.fields, tuple):
-            raise ValueError("fields of format json have types: write name: type")
+            raise AtKey("fields", "fields of format json have types: write name: type")
+        if self.null_text and any(sign in self.null_text for sign in (self.delimiter, "\r", "\n")):
+            raise AtKey("null_text", f"{self.null_text!r} has a delimiter or line break in it, so no field can be it")
         self._knows_its_schema()
         return self
 
@@ -117,7 +120,7 @@ class Decoding(Model):
         if self.format == "json-schema" and self.registry is None:
             raise ValueError("format json-schema needs a registry")
         if self.format == "protobuf" and (self.message is None) != (self.registry is not None):
-            raise ValueError("message is needed with a schema; with a registry each value names its own")
+            raise AtKey("message", "is needed with a schema; with a registry each value names its own")
 
 
 class Value(Decoding):
@@ -154,6 +157,14 @@ class Value(Decoding):
         " numbers sent as text into the times of a column with `unit`.",
     )
 
+    @model_validator(mode="after")
+    def _has_meaning(self) -> Value:
+        if self.casts == "text" and self.format == "bytes":
+            raise AtKey("casts", "text is for numbers and booleans; format bytes has none")
+        if "rescued_column" in self.model_fields_set and self.unknown_fields != "rescue":
+            raise AtKey("rescued_column", f"is for unknown_fields: rescue; it is {self.unknown_fields}")
+        return self
+
 
 class Key(Decoding):
     """How the key of a record is decoded. A record without key has null in each column that takes a field of it."""
@@ -161,7 +172,7 @@ class Key(Decoding):
     @model_validator(mode="after")
     def _says_its_fields(self) -> Key:
         if self.format == "json" and not self.fields:
-            raise ValueError("keys of format json need fields: what a key holds, as name: type")
+            raise AtKey("fields", "keys of format json need them: what a key holds, as name: type")
         return self
 
 
@@ -183,7 +194,8 @@ class Column(Model):
     )
     default: Any = Field(
         None,
-        description="Value for a missing field (and for null, if required), written as a JSON record would carry it.",
+        description="Value for a missing field (and for null, if required), written as a JSON record would carry it. A field"
+        " that `value.fields` or `key.fields` declares is null where it is missing.",
     )
     unit: Literal["s", "ms", "us", "ns"] | None = Field(
         None,
@@ -204,23 +216,27 @@ class Column(Model):
     @field_validator("source", mode="before")
     @classmethod
     def _one_name(cls, value: object) -> object:
-        return (value,) if isinstance(value, str) else value
+        if isinstance(value, str):
+            return (value,)
+        if value is not None and not isinstance(value, list | tuple):
+            raise ValueError(f"expected a name or a list of names, found {value!r}")
+        return value
 
     @model_validator(mode="after")
     def _options_fit(self) -> Column:
         if self.source == () and self.type not in ("string", "variant"):
-            raise ValueError(f"from: [] takes the whole value as JSON; the type is {self.type}, not string or variant")
+            raise AtKey("from", f"[] takes the whole value as JSON; the type is {self.type}, not string or variant")
         if self.parsed == VARIANT and self.source != ():
-            raise ValueError("type variant takes the whole value, or the whole key: write from: []")
+            raise AtKey("from", "type variant takes the whole value, or the whole key: write from: []")
         if holds_variant(self.parsed):
-            raise ValueError(f"{self.type}: a variant is a column of its own, with from: []")
+            raise AtKey("type", f"{self.type}: a variant is a column of its own, with from: []")
         if self.source == () and self.has_default:
-            raise ValueError("from: [] takes the whole value, which is never missing: a default has no meaning")
+            raise AtKey("default", "from: [] takes the whole value, which is never missing: a default has no meaning")
         held = set(_WORD.findall(self.type))
         if self.unit is not None and not held & {"time", "timestamp", "timestamptz"}:
-            raise ValueError(f"unit is for time, timestamp and timestamptz; the type is {self.type}")
+            raise AtKey("unit", f"is for time, timestamp and timestamptz; the type is {self.type}")
         if self.local_time != "keep" and "timestamp" not in held:
-            raise ValueError(f"local_time is for timestamp; the type is {self.type}")
+            raise AtKey("local_time", f"is for timestamp; the type is {self.type}")
         return self
 
     @property

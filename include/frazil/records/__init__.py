@@ -6,6 +6,7 @@
     spec.py          what a pipeline wants of a record (travels to executors)
     dead.py          why a record became a dead letter, and its row
     redaction.py     what a dead letter keeps where payloads are secrets
+    declared_names.py  which names of a path it may tell then
     outcome.py       what a batch became: rows, dead letters, counts per partition
     block.py         rows that were decoded together, and where they belong
     decode.py        puts it together: batch in, outcomes out
@@ -37,6 +38,8 @@
     fit_column.py    one of them: where its field is, and how it becomes the column
     fit_nested.py, fit_scalar.py, fit_source.py, fit_text.py
                      values of one Arrow type to another, one by one: the judge
+    fit/left_out.py, fit/presence.py
+                     which fields inside of structs nobody takes, and which were sent at all
     fit_block.py, fit_settle*.py
                      whole arrays at once, only where the judge would say the same
 

@@ -8,9 +8,14 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.batch.changes import OP
 from frazil.errors import Terminal
 from frazil.records.block import Block, in_order
+from frazil.records.changes.staged import merge_columns
 from frazil.records.dead import DeadCode, Reason, dead_letters
+from frazil.records.evolve.asked import Asked
+from frazil.records.evolve.inferred import InferredJson
+from frazil.records.evolve.json_values import EvolvingJson
 from frazil.records.formats.catalogue import JSON, FormatSpec, open_format
 from frazil.records.halves import Half, HalfName
 from frazil.records.json.values import JsonValues
@@ -48,7 +53,8 @@ class Decoder:
     def __init__(self, spec: RecordSpec, batch_number: int, *, blocks: bool = True) -> None:
         self._spec: Final = spec
         self._batch_number: Final = batch_number
-        self._values: Final = _values(spec, blocks=blocks)
+        self._asked: Final = Asked(spec.fold is not None)
+        self._values: Final = _values(spec, self._asked, blocks=blocks)
 
     def decode(self, batch: pa.RecordBatch) -> Outcomes:
         """Return the outcomes of `batch` (of `KAFKA_SCHEMA`), in its order.
@@ -60,19 +66,21 @@ class Decoder:
             Terminal: the batch has other columns; the registry refuses; a transform does not fit the fields that it gets.
         """
         records = conform(batch)
+        self._asked.clear()
         present, dead, filtered = screened(self._spec, records.column("value"))
         block, more, left_out = self._values.decode(records, present)
         dead = dict(sorted((dead | more).items()))
         for reason, places in left_out.items():
             filtered[reason] = pa.concat_arrays([filtered.get(reason, _positions([])), _positions(places)])
         origins = at(records.select(_ORIGIN), block.positions)
-        rows = with_kafka_columns(self._spec, self._batch_number, block.rows, origins)
+        rows = with_kafka_columns(self._spec, self._batch_number, block, origins)
         letters = dead_letters(at(records, _positions(dead)), list(dead.values()))
         once = distinct(block.positions)
         written = origins if once is block.positions else records.take(once)
         others = {reason: records.take(found) for reason, found in filtered.items() if len(found)}
         counts = count_outcomes(records, written, letters, others)
-        return Outcomes(rows, letters, counts, block.unknown.only(block.positions).counted())
+        unknown = block.unknown.only(block.positions).counted()
+        return Outcomes(rows, letters, counts, unknown, self._asked.changes(self._spec))
 
     def problems(self, shape: pa.Schema | None, key_shape: pa.Schema | None = None) -> list[str]:
         """Return which columns nothing could ever fill, and why.
@@ -105,21 +113,22 @@ def screened(spec: RecordSpec, values: pa.BinaryArray) -> tuple[pa.Int64Array, D
     return pa.arange(0, len(values)) if present is None else _where(present), dead, filtered
 
 
-def with_kafka_columns(
-    spec: RecordSpec, batch_number: int, rows: pa.RecordBatch, records: pa.RecordBatch
-) -> pa.RecordBatch:
-    """Return rows with where each came from, from its record, and the batch that lands it."""
-    if spec.kafka_columns is None:
-        return rows
-    added = [records.column(name) for name in _ORIGIN]
-    batch = pa.repeat(pa.scalar(batch_number, pa.int64()), len(records))
-    return pa.RecordBatch.from_arrays([*rows.columns, *added, batch], schema=spec.row_schema)
+def with_kafka_columns(spec: RecordSpec, batch_number: int, block: Block, records: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows with where each came from, from its record, the batch that lands it, and what merging needs."""
+    names = [name for name in block.rows.schema.names if name != OP]
+    columns = [block.rows.column(name) for name in names]
+    if spec.kafka_columns is not None:
+        columns += [records.column(name) for name in _ORIGIN]
+        columns.append(pa.repeat(pa.scalar(batch_number, pa.int64()), len(records)))
+    if spec.merge is not None:
+        columns += merge_columns(spec.merge, block.rows, block.positions)
+    return pa.RecordBatch.from_arrays(columns, schema=spec.row_schema)
 
 
 class _Direct:
     """JSON values that are rows at once."""
 
-    def __init__(self, json: JsonValues) -> None:
+    def __init__(self, json: JsonValues | EvolvingJson) -> None:
         self._json: Final = json
 
     def decode(self, records: pa.RecordBatch, present: pa.Int64Array) -> tuple[Block, Dead, LeftOut]:
@@ -166,15 +175,24 @@ class _Keyed:
         return in_order(blocks, columns.schema), dead
 
 
-def _values(spec: RecordSpec, *, blocks: bool) -> ShapedDecoder | _Direct | _Keyed:
+def _values(spec: RecordSpec, asked: Asked, *, blocks: bool) -> ShapedDecoder | _Direct | _Keyed:
     if spec.is_shaped:
-        return shaped_decoder(spec, blocks=blocks)
-    direct = _Direct(JsonValues(spec.of_value, blocks=blocks))
+        return shaped_decoder(spec, asked, blocks=blocks)
+    direct = _Direct(json_values(spec.of_value, asked, blocks=blocks))
     keys, columns = _keys(spec, blocks=blocks)
     return direct if keys is None else _Keyed(direct, keys, columns)
 
 
-def shaped_decoder(spec: RecordSpec, *, blocks: bool = True) -> ShapedDecoder:
+def json_values(spec: RecordSpec, asked: Asked, *, blocks: bool = True) -> JsonValues | EvolvingJson:
+    """Return what decodes JSON values into columns; what they need beside those goes to `asked`.
+
+    Raises:
+        Terminal: the spec can't be met.
+    """
+    return JsonValues(spec, blocks=blocks) if spec.evolution is None else EvolvingJson(spec, asked, blocks=blocks)
+
+
+def shaped_decoder(spec: RecordSpec, asked: Asked, *, blocks: bool = True) -> ShapedDecoder:
     """Return what decodes values into fields before they become columns, also JSON values that could be rows at once.
 
     Raises:
@@ -182,7 +200,7 @@ def shaped_decoder(spec: RecordSpec, *, blocks: bool = True) -> ShapedDecoder:
     """
     fields = spec.of_value.columns if spec.fields is None else spec.fields
     keys, columns = _keys(spec, blocks=blocks)
-    return ShapedDecoder(spec, _half("value", spec, spec.format, fields, blocks=blocks), keys, columns)
+    return ShapedDecoder(spec, asked, _half("value", spec, spec.format, fields, blocks=blocks), keys, columns)
 
 
 def _keys(spec: RecordSpec, *, blocks: bool) -> tuple[KeyDecoder | None, KeyColumns | None]:
@@ -193,6 +211,8 @@ def _keys(spec: RecordSpec, *, blocks: bool) -> tuple[KeyDecoder | None, KeyColu
 def _half(name: HalfName, spec: RecordSpec, of: FormatSpec, fields: pa.Schema | None, *, blocks: bool) -> Half:
     if of.name != JSON:
         return Half(name, of, open_format(of))
+    if fields is not None and name == "value" and spec.infers:
+        return Half(name, of, InferredJson(spec, fields, blocks=blocks))
     if fields is None:
         raise Terminal(f"record shape: nothing says which fields the JSON of a {name} has", next_step="declare them")
     json = RecordSpec(

@@ -8,31 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.batch.facts import TableCounts
+from frazil.batch.schema_change import Demands
+from frazil.batch.table_counts import TableCounts
 from frazil.batch.unknown import UnknownFields
-from frazil.errors import Terminal
-from frazil.records.block import Block, in_order
-from frazil.records.dead import DEAD_SCHEMA, DeadCode, Reason, Stage, dead_letters
+from frazil.records.block import Block, in_order, without
+from frazil.records.dead import DEAD_SCHEMA, Reason, Stage, dead_letters
+from frazil.records.declared_names import DeclaredNames
 from frazil.records.decode import Decoder, Filtered, screened, with_kafka_columns
+from frazil.records.evolve.incompatible import refuse_incompatible
 from frazil.records.kafka import conform
 from frazil.records.outcome import Counts, FilterReason, count_outcomes
 from frazil.records.route import Route, Routed, Router
 from frazil.records.sheets import Sheet, Sheets
 from frazil.records.spec import RecordSpec
+from frazil.records.unknown import UnknownAt
+from frazil.records.unrouted import no_table, unrouted
 
 LETTER_SCHEMA: Final = DEAD_SCHEMA.append(pa.field("destination", pa.string()))
 """Dead letters with the table that the record does not fit; null for a record as a whole."""
 
 _PLACE: Final = ["topic", "partition", "offset", "timestamp"]
 _NOWHERE: Final = pa.array([], pa.int64())
-
-_SHOWN: Final = 80
-"""Characters of a value that a message shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,8 @@ class FannedOut:
         counts: Per topic partition, one outcome per record: dead with any letter, written with rows and no letter.
         tables: What became of the records that were meant for each table; empty where only one could be meant.
         whole_dead: Dead letters of records as a whole, if `tables` is there.
-        unknown: Fields of the records that have rows which are in none of these; not counted for several tables.
+        unknown: Fields of the written records that are in no row, or, of several tables, not in the rows of each.
+        demands: Table -> what its records need that it does not have. If there is any, all else has no meaning.
     """
 
     rows: Mapping[str, pa.RecordBatch]
@@ -54,6 +57,7 @@ class FannedOut:
     tables: Mapping[str, TableCounts] = field(default_factory=dict)
     whole_dead: int = 0
     unknown: UnknownFields = field(default_factory=UnknownFields)
+    demands: Demands = field(default_factory=dict)
 
 
 class _Letter(NamedTuple):
@@ -73,13 +77,15 @@ class _Shared:
 
 @dataclass
 class _Found:
-    """What became of a batch so far: blocks per table, dead records as a whole and per table, records routed to each."""
+    """What became of a batch so far, as a whole or per table. `left_out` were routed there and tell of no row."""
 
     blocks: list[list[Block]]
     whole: dict[int, Reason]
     dead: list[dict[int, Reason]]
     routed: list[set[int]]
+    left_out: list[set[int]]
     unrouted: set[int] = field(default_factory=set)
+    unknown: list[list[UnknownAt]] = field(default_factory=list)
 
 
 class FanOut:
@@ -98,6 +104,7 @@ class FanOut:
     def __init__(
         self, specs: Mapping[str, RecordSpec], route: Route | None, batch_number: int, *, blocks: bool = True
     ) -> None:
+        self._by_table: Final = dict(specs)
         self._tables: Final = tuple(specs)
         self._specs: Final = tuple(specs.values())
         self._number: Final = batch_number
@@ -108,6 +115,11 @@ class FanOut:
         self._router: Final = Router(route, self._tables)
         self._sheets: Final = Sheets(self._specs, None if route is None else route.field, blocks=blocks)
 
+    @cached_property
+    def declared(self) -> DeclaredNames:
+        """Names that letters may tell where payloads are secrets."""
+        return DeclaredNames.of(self._specs)
+
     def decode(self, batch: pa.RecordBatch, only: str | None = None) -> FannedOut:
         """Return the outcomes of `batch` (of `KAFKA_SCHEMA`), in its order. No value makes this fail.
 
@@ -117,19 +129,30 @@ class FanOut:
 
         Raises:
             Retryable: a writer schema can't be had now.
-            Terminal: what `Decoder.decode` raises; or a record has no table, and the pipeline wants to fail then.
+            Terminal: what `Decoder.decode` raises; or a record has no table, or its table no type for it, and the pipeline
+                wants to fail then.
         """
-        if self._decoder is not None:
-            return self._of_one(self._decoder, batch)
+        told = self._of_several(batch, only) if self._decoder is None else self._of_one(self._decoder, batch)
+        if not told.demands:
+            refuse_incompatible(told.dead, self._by_table)
+        return told
+
+    def _of_several(self, batch: pa.RecordBatch, only: str | None) -> FannedOut:
         records = conform(batch)
+        self._sheets.forget()
         present, whole, filtered = screened(self._spec, records.column("value"))
-        sheets, dead, left_out = self._sheets.of(records, present)
+        sheets, dead, left_out, outside = self._sheets.of(records, present)
         for reason, places in left_out.items():
             filtered[reason] = pa.concat_arrays([filtered.get(reason, _NOWHERE), pa.array(places, pa.int64())])
         count = len(self._tables)
         found = _Found(
-            [[] for _ in range(count)], whole | dead, [{} for _ in range(count)], [set() for _ in range(count)]
+            [[] for _ in range(count)],
+            whole | dead,
+            [{} for _ in range(count)],
+            [set() for _ in range(count)],
+            [set() for _ in range(count)],
         )
+        found.unknown = [[outside] for _ in range(count)]
         routed = [self._routed(records, sheet, found, only) for sheet in sheets]
         for sheet, where in zip(sheets, routed, strict=True):
             self._fit(sheet, where, found)
@@ -138,22 +161,24 @@ class FanOut:
 
     def _of_one(self, decoder: Decoder, batch: pa.RecordBatch) -> FannedOut:
         outcomes = decoder.decode(batch)
+        (table,) = self._tables
         nowhere = pa.nulls(outcomes.dead.num_rows, pa.string())
         letters = pa.RecordBatch.from_arrays([*outcomes.dead.columns, nowhere], schema=LETTER_SCHEMA)
-        return FannedOut({self._tables[0]: outcomes.rows}, letters, outcomes.counts, unknown=outcomes.unknown)
+        demands = {table: outcomes.demands} if outcomes.demands else {}
+        return FannedOut({table: outcomes.rows}, letters, outcomes.counts, unknown=outcomes.unknown, demands=demands)
 
     def _routed(self, records: pa.RecordBatch, sheet: Sheet, found: _Found, only: str | None) -> Routed:
         routed = self._router.route(sheet.texts)
         if len(routed.without) and self._route is not None:
             positions = sheet.positions.take(routed.without).to_pylist()
             if self._route.otherwise == "fail":
-                raise _no_table(records.slice(positions[0], 1).to_pylist()[0], self._route)
+                raise no_table(records.slice(positions[0], 1).to_pylist()[0], self._route)
             if self._route.otherwise == "filter":
                 found.unrouted.update(positions)
             else:
                 texts = sheet.texts.take(routed.without).to_pylist()
                 for position, text in zip(positions, texts, strict=True):
-                    found.whole.setdefault(position, _unrouted(self._route, text))
+                    found.whole.setdefault(position, unrouted(self._route, text))
         if only is None:
             return routed
         asked = pc.equal(routed.tables, self._tables.index(only))
@@ -179,6 +204,8 @@ class FanOut:
             )
             for table, of in meant:
                 _share(sheet, table, of, shared, found)
+                ignored = fitted.ignored.among(rows).only(of)
+                found.unknown[table].append(ignored.among(sheet.positions))
 
     def _join(self, found: _Found) -> None:
         """Make one letter of those that say for all tables of a record that it can't be decoded."""
@@ -195,38 +222,55 @@ class FanOut:
     def _told(self, records: pa.RecordBatch, found: _Found, filtered: Filtered) -> FannedOut:
         rows, tables = {}, {}
         places = records.select(_PLACE)
-        written: set[int] = set()
+        written, without_row = set[int](), set[int]()
+        unknown: list[UnknownAt] = []
         for number, (table, spec) in enumerate(zip(self._tables, self._specs, strict=True)):
-            block = _without(in_order(found.blocks[number], spec.columns), found.dead[number])
-            rows[table] = with_kafka_columns(spec, self._number, block.rows, places.take(block.positions))
+            block = without(in_order(found.blocks[number], spec.block_schema), found.dead[number])
+            rows[table] = with_kafka_columns(spec, self._number, block, places.take(block.positions))
             here = set(block.positions.to_pylist())
-            dead = len(found.dead[number])
-            tables[table] = TableCounts(len(found.routed[number]), len(here), dead, block.rows.num_rows)
+            dead = found.dead[number].keys()
+            nothing = found.left_out[number] - here - dead
+            routed = len(found.routed[number] - nothing)
+            unknown.append(UnknownAt.together(found.unknown[number]).only(block.positions))
+            tables[table] = TableCounts(routed, len(here), len(dead), block.rows.num_rows, unknown[-1].counted())
             written |= here
+            without_row |= nothing
         letters = sorted(_letters(found), key=lambda of: (of.position, -1 if of.table is None else of.table))
         first = {of.position: of for of in reversed(letters)}
         dead_positions = sorted(first)
-        filtered[FilterReason.ROUTE] = pa.array(sorted(found.unrouted - written - first.keys()), pa.int64())
+        without_row -= written | first.keys()
+        if without_row:
+            transformed = filtered.get(FilterReason.TRANSFORM, _NOWHERE)
+            filtered[FilterReason.TRANSFORM] = pa.concat_arrays(
+                [transformed, pa.array(sorted(without_row), pa.int64())]
+            )
+        elsewhere = found.unrouted - written - first.keys() - without_row
+        filtered[FilterReason.ROUTE] = pa.array(sorted(elsewhere), pa.int64())
+        landed = pa.array(sorted(written - first.keys()), pa.int64())
         counts = count_outcomes(
             records,
-            records.take(pa.array(sorted(written - first.keys()), pa.int64())),
+            records.take(landed),
             _dead(records, [first[position] for position in dead_positions]),
             {reason: records.take(of) for reason, of in filtered.items() if len(of)},
         )
         destinations = pa.array([None if of.table is None else self._tables[of.table] for of in letters], pa.string())
         told = pa.RecordBatch.from_arrays([*_dead(records, letters).columns, destinations], schema=LETTER_SCHEMA)
-        return FannedOut(rows, told, counts, tables, len(found.whole))
+        demands = {self._tables[number]: changes for number, changes in self._sheets.demands()}
+        left_out = UnknownAt.together(unknown).only(landed).counted()
+        return FannedOut(rows, told, counts, tables, len(found.whole), left_out, demands)
 
 
 def _share(sheet: Sheet, table: int, rows: pa.Int64Array, shared: _Shared, found: _Found) -> None:
     """Give a table its rows of what was fitted for all tables of its columns."""
-    positions = sheet.positions.take(rows)
-    found.routed[table].update(positions.to_pylist())
-    at = pc.index_in(rows, value_set=shared.kept)
-    found.blocks[table].append(Block(shared.rows.take(at.drop_null()), positions.filter(at.is_valid())))
-    bad = at.is_null()
-    for row, position in zip(rows.filter(bad).to_pylist(), positions.filter(bad).to_pylist(), strict=True):
-        found.dead[table].setdefault(position, shared.dead[row])
+    found.routed[table].update(sheet.positions.take(rows).to_pylist())
+    mine = pc.is_in(shared.kept, value_set=rows)
+    found.blocks[table].append(Block(shared.rows.filter(mine), sheet.positions.take(shared.kept.filter(mine))))
+    others = rows.filter(pc.invert(pc.is_in(rows, value_set=shared.kept)))
+    for row, position in zip(others.to_pylist(), sheet.positions.take(others).to_pylist(), strict=True):
+        if row in shared.dead:
+            found.dead[table].setdefault(position, shared.dead[row])
+        else:
+            found.left_out[table].add(position)
 
 
 def _union(parts: list[pa.Int64Array]) -> pa.Int64Array:
@@ -235,14 +279,6 @@ def _union(parts: list[pa.Int64Array]) -> pa.Int64Array:
         return parts[0]
     every = pc.unique(pa.chunked_array(parts))
     return every.take(pc.sort_indices(every))
-
-
-def _without(block: Block, dead: Mapping[int, Reason]) -> Block:
-    """The block without the other rows of dead records: of an exploded record no row lands if one of them can't."""
-    if not dead:
-        return block
-    good = pc.invert(pc.is_in(block.positions, value_set=pa.array(list(dead), pa.int64())))
-    return Block(block.rows.filter(good), block.positions.filter(good))
 
 
 def _letters(found: _Found) -> Iterator[_Letter]:
@@ -254,23 +290,3 @@ def _letters(found: _Found) -> Iterator[_Letter]:
 def _dead(records: pa.RecordBatch, letters: list[_Letter]) -> pa.RecordBatch:
     places = pa.array([of.position for of in letters], pa.int64())
     return dead_letters(records.take(places), [of.reason for of in letters])
-
-
-def _unrouted(route: Route, text: str | None) -> Reason:
-    what = "topic" if route.field is None else ".".join(route.field)
-    if text is None:
-        return Reason(DeadCode.UNROUTED, "expected a text to find the table by, found none", what)
-    shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-    if route.field is None:
-        return Reason(DeadCode.UNROUTED, f"expected a topic that a destination is for, found {shown!r}")
-    return Reason(DeadCode.UNROUTED, f"expected a value that a destination is for, found {shown!r}", what)
-
-
-def _no_table(record: Mapping[str, object], route: Route) -> Terminal:
-    """Says where the record is, never what it holds: errors go to logs, and payloads may be secrets."""
-    what = "its topic" if route.field is None else f"its field {'.'.join(route.field)}"
-    return Terminal(
-        f"topic {record['topic']}, partition {record['partition']}, offset {record['offset']}: {what} names no destination"
-        " for this record; nothing was published",
-        next_step="name its table under destinations and route, or set route.otherwise to dead_letter or filter",
-    )

@@ -63,15 +63,24 @@ class Frame:
 class Transformed:
     """What a transform made of a frame.
 
+    Rows that differ in their fields go on in frames of their own, so that no record has a field because a neighbour has it.
+
     Attributes:
         frame: The rows that go on.
         dead: Reasons by the position of the record in the consumed batch.
         filtered: Positions of the records that were left out on purpose, as `Frame.positions` has them.
+        others: Rows that go on with other fields than those of `frame`.
     """
 
     frame: Frame
     dead: Mapping[int, Reason] = field(default_factory=dict)
     filtered: frozenset[int] = frozenset()
+    others: tuple[Frame, ...] = ()
+
+    @property
+    def frames(self) -> tuple[Frame, ...]:
+        """All frames that go on; the rows of a record are in the order of the frames."""
+        return (self.frame, *self.others)
 
 
 class Transform(Protocol):
@@ -95,10 +104,12 @@ class Lack:
     Attributes:
         option: The option that asks for it, by the name of its attribute; empty if the transform itself does.
         message: What is asked for, and what is there.
+        name: What is asked for; where records can be of several shapes it tells whether all of them lack it.
     """
 
     option: str
     message: str
+    name: str = ""
 
 
 @runtime_checkable

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from frazil.errors import Terminal
 
@@ -44,6 +45,17 @@ def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
             f"found {_shape(batch.schema)}: {e}",
             next_step="have the reader name and type its columns as in KAFKA_SCHEMA",
         ) from e
+
+
+def header_entries(headers: pa.ListArray) -> tuple[pa.Int64Array, pa.StructArray]:
+    """Return the entries of header lists, and beside each the row that it is of, ascending.
+
+    A null list may stand over entries: of a slice, or of rows that were masked. They are nobody's.
+    """
+    rows = pc.list_parent_indices(headers).cast(pa.int64())
+    if headers.null_count:
+        rows = rows.filter(headers.is_valid().take(rows))
+    return rows, headers.flatten()
 
 
 def _shape(schema: pa.Schema) -> str:

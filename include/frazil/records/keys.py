@@ -9,10 +9,11 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.records.column import WHOLE_VALUE
 from frazil.records.dead import DeadCode, Reason
 from frazil.records.fit.fitter import Fitted, Fitter
 from frazil.records.halves import Half
-from frazil.records.spec import WHOLE_VALUE, RecordSpec
+from frazil.records.spec import RecordSpec
 
 _KEY: Final = "key"
 """Where the paths of reasons about keys begin."""
@@ -114,7 +115,7 @@ class KeyColumns:
 
     def check(self, shape: pa.Schema) -> list[str]:
         """Return, for keys of one shape, each column that none of them could ever fill, and why."""
-        return [f"{_KEY}: {problem}" for problem in self._fitter.check(shape)]
+        return self._fitter.check(shape)
 
     def joined(self, value: pa.RecordBatch, key: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows of both, in the order of the declared columns."""

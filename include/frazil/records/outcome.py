@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.batch.schema_change import SchemaChange
 from frazil.batch.unknown import UnknownFields
 from frazil.records.dead import DeadCode
 from frazil.records.kafka import KAFKA_SCHEMA
@@ -68,12 +69,14 @@ class Outcomes:
         dead: `DEAD_SCHEMA`, in the order of the records.
         counts: Per topic partition.
         unknown: Fields of the records that have rows which are in none of these.
+        demands: What records need that the table does not have, in order; then all else has no meaning.
     """
 
     rows: pa.RecordBatch
     dead: pa.RecordBatch
     counts: Counts
     unknown: UnknownFields = field(default_factory=UnknownFields)
+    demands: tuple[SchemaChange, ...] = ()
 
 
 def add_counts(left: Counts, right: Counts) -> dict[TopicPartition, PartitionCounts]:

@@ -8,7 +8,8 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.dead import DeadCode
+from frazil.records.dead import DeadCode, Stage
+from frazil.records.declared_names import NOTHING_DECLARED, DeclaredNames
 
 Payload = Literal["full", "redacted", "none"]
 """Whole record, sizes and hashes of its parts, or nothing of it."""
@@ -21,26 +22,34 @@ _HASH_BYTES = 16
 _MEANINGS = {code.value: code.meaning for code in DeadCode}
 
 
-def redacted(dead: pa.RecordBatch, payload: Payload) -> pa.RecordBatch:
+def redacted(dead: pa.RecordBatch, payload: Payload, declared: DeclaredNames = NOTHING_DECLARED) -> pa.RecordBatch:
     """Rows of `DEAD_SCHEMA` with no more of their records than is wanted.
 
     Unless that is `full`, key and value are null, and the message, which may quote the value, is what its code means.
     Headers are `frazil.payload` with the kind as its value and, for `redacted`, the length in bytes and the BLAKE2b hash
     (16 bytes, hexadecimal) of what was there: `frazil.key`, `frazil.value` and `frazil.headers`, the latter over names and
-    values, each behind its length. Paths stay in `redacted`, for they name fields; `none` has none.
+    values, each behind its length. Of paths `redacted` keeps the names that are `declared`; `none` has none.
     """
     if payload == "full" or not dead.num_rows:
         return dead
     size = dead.num_rows
     changed = {
         "message": pa.array([_MEANINGS[code] for code in dead.column("code").to_pylist()], pa.string()),
-        "path": dead.column("path") if payload == "redacted" else pa.nulls(size, pa.string()),
+        "path": _paths(dead, declared) if payload == "redacted" else pa.nulls(size, pa.string()),
         "key": pa.nulls(size, pa.binary()),
         "value": pa.nulls(size, pa.binary()),
         "headers": pa.array(_headers(dead, payload), dead.schema.field("headers").type),
     }
     columns = [changed.get(field.name, dead.column(field.name)) for field in dead.schema]
     return pa.RecordBatch.from_arrays(columns, schema=dead.schema)
+
+
+def _paths(dead: pa.RecordBatch, declared: DeclaredNames) -> pa.StringArray:
+    """Paths as far as they may be told; the field that routes is named by the pipeline file."""
+    rows = zip(dead.column("path").to_pylist(), dead.column("stage").to_pylist(), strict=True)
+    return pa.array(
+        [path if path is None or stage == Stage.ROUTE else declared.shown(path) for path, stage in rows], pa.string()
+    )
 
 
 def has_record(letters: pa.RecordBatch) -> pa.BooleanArray:

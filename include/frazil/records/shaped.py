@@ -9,8 +9,11 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.block import Block, in_order
+from frazil.records.block import Block, in_order, without
+from frazil.records.changes.fit import ChangeFitter
 from frazil.records.dead import DeadCode, Reason
+from frazil.records.evolve.asked import Asked
+from frazil.records.evolve.fitter import EvolvingFitter
 from frazil.records.fit.fitter import Fitted, Fitter
 from frazil.records.fit.nested import unknown
 from frazil.records.formats.port import Decoded, Shaped
@@ -22,6 +25,7 @@ from frazil.records.positions import at
 from frazil.records.sample import sample
 from frazil.records.spec import RecordSpec
 from frazil.records.transforms.chain import chain
+from frazil.records.transforms.shapes import left_by
 from frazil.records.unknown import UnknownAt
 
 Dead = dict[int, Reason]
@@ -35,6 +39,7 @@ class ShapedDecoder:
 
     Args:
         spec: What is wanted of the records.
+        asked: Takes what they need that the table does not have.
         values: Decodes values.
         keys: Decodes keys; None leaves them.
         key_columns: Fits keys to the columns that take their fields; None if there are none.
@@ -44,24 +49,22 @@ class ShapedDecoder:
     """
 
     def __init__(
-        self, spec: RecordSpec, values: Half, keys: KeyDecoder | None = None, key_columns: KeyColumns | None = None
+        self,
+        spec: RecordSpec,
+        asked: Asked,
+        values: Half,
+        keys: KeyDecoder | None = None,
+        key_columns: KeyColumns | None = None,
     ) -> None:
         self._values: Final = values
         self._keys: Final = keys
         self._key_columns: Final = key_columns
         self._transforms: Final[Sequence[Transform]] = spec.transforms
-        self._schema: Final = spec.columns
+        self._schema: Final = spec.block_schema
+        self._changes: Final = ChangeFitter(spec) if spec.tells_changes else None
         self._refuses_unknown: Final = spec.unknown_fields == "fail"
         self._filters_nulls: Final = spec.tombstone == "filter"
-        of_value = spec.of_value
-        self._fitter: Final = Fitter(
-            of_value.column_specs,
-            of_value.columns,
-            unknown_fields=spec.unknown_fields,
-            rescued_column=spec.rescued_column,
-            case_insensitive=spec.field_names == "case_insensitive",
-            text_casts=spec.format.is_text,
-        )
+        self._fitter: Final = _fitter(spec, asked)
 
     def decode(self, records: pa.RecordBatch, present: pa.Int64Array) -> tuple[Block, Dead, LeftOut]:
         """Decode the values of some records.
@@ -85,9 +88,15 @@ class ShapedDecoder:
         else:
             frames, filtered = self._frames(records, read)
             blocks = [self._block(frame.value, frame.positions, frame.key, read.dead) for frame in frames]
-        whole = in_order(blocks, self._schema)
-        without = UnknownAt.together([*(block.unknown for block in blocks), read.decoded.unknown])
-        return Block(whole.rows, whole.positions, without), read.dead, read.left_out(filtered)
+        # Of a record of several rows none may land if one of them can't.
+        is_several = self._transforms or self._changes is not None
+        whole = without(in_order(blocks, self._schema), read.dead if is_several else {})
+        if self._changes is not None:
+            filtered += _neither(present, whole.positions, {*read.dead, *read.nulls, *filtered})
+        # Of changes the fields of rows count, not those of their envelope.
+        outer = [] if self._changes is not None else [read.decoded.unknown]
+        ignored = UnknownAt.together([*(block.unknown for block in blocks), *outer])
+        return Block(whole.rows, whole.positions, ignored), read.dead, read.left_out(filtered)
 
     def frames(self, records: pa.RecordBatch, present: pa.Int64Array) -> tuple[list[Frame], Dead, LeftOut, UnknownAt]:
         """Decode and transform the values of some records: `decode` without the columns. No frame is empty.
@@ -115,13 +124,13 @@ class ShapedDecoder:
     def _frames(self, records: pa.RecordBatch, read: _Read) -> tuple[list[Frame], list[int]]:
         """Return what transforms left, no frame empty, and the positions of what they filtered; adds to the dead."""
         filtered: list[int] = []
-        done = []
+        done: list[Frame] = []
         for group in read.decoded.groups:
             for frame in _beside(records, group, read.keys):
                 transformed = chain(self._transforms, frame)
                 read.dead.update(transformed.dead)
                 filtered += transformed.filtered
-                done.append(transformed.frame)
+                done += transformed.frames
         return [frame for frame in done if len(frame)], filtered
 
     def fit(self, frame: Frame) -> Fitted:
@@ -129,6 +138,8 @@ class ShapedDecoder:
         return self._fitted(frame.value, frame.key, len(frame))
 
     def _fitted(self, value: pa.RecordBatch, key: pa.RecordBatch | None, size: int) -> Fitted:
+        if self._changes is not None:
+            return self._changes.fit(value, key)
         fitted = self._fitter.fit(value)
         return fitted if self._key_columns is None else self._key_columns.beside(fitted, key, size)
 
@@ -150,11 +161,13 @@ class ShapedDecoder:
         """
         if shape is None:
             return [] if self._transforms else self._key_problems(key_shape)
-        done = chain(self._transforms, sample(shape, key_shape))
-        if not len(done.frame):
-            return []
-        found = self._fitter.check(done.frame.value.schema)
-        return found + self._key_problems(None if done.frame.key is None else done.frame.key.schema)
+        problems = [self._problems_of(frame) for frame in left_by(self._transforms, sample(shape, key_shape))]
+        return problems[0] if problems and all(problems) else []
+
+    def _problems_of(self, frame: Frame) -> list[str]:
+        shown = frame.value.schema
+        found = self._fitter.check(shown) if self._changes is None else self._changes.check(shown)
+        return found + self._key_problems(None if frame.key is None else frame.key.schema)
 
     def _key_problems(self, key_shape: pa.Schema | None) -> list[str]:
         return [] if key_shape is None or self._key_columns is None else self._key_columns.check(key_shape)
@@ -163,16 +176,31 @@ class ShapedDecoder:
         """Fit rows to the columns; `positions` are those of their records."""
         fitted = self._fitted(value, key, len(positions))
         ignored = fitted.ignored.among(positions)
-        if not fitted.dead:
+        if not fitted.dead and self._changes is None:
             return Block(fitted.rows, positions, ignored)
-        kept = Block(fitted.rows, positions.take(fitted.kept), ignored)
         failed = {positions[row].as_py(): reason for row, reason in reversed(fitted.dead.items())}
         dead |= failed | dead  # the first reason of a record stays
-        if not self._transforms:
-            return kept
-        # Of an exploded record no row may land if one of them can't.
-        good = pc.invert(pc.is_in(kept.positions, value_set=pa.array(failed, pa.int64())))
-        return Block(kept.rows.filter(good), kept.positions.filter(good), ignored)
+        return Block(fitted.rows, positions.take(fitted.kept), ignored)
+
+
+def _neither(present: pa.Int64Array, written: pa.Int64Array, others: set[int]) -> list[int]:
+    """Positions of records that tell of no row, such as DDL: they are neither written nor anything else."""
+    rest = present.filter(pc.invert(pc.is_in(present, value_set=written)))
+    return [place for place in rest.to_pylist() if place not in others]
+
+
+def _fitter(spec: RecordSpec, asked: Asked) -> Fitter | EvolvingFitter:
+    of_value = spec.of_value
+    if spec.evolution is not None:
+        return EvolvingFitter(of_value, asked)
+    return Fitter(
+        of_value.column_specs,
+        of_value.columns,
+        unknown_fields=spec.unknown_fields,
+        rescued_column=spec.rescued_column,
+        case_insensitive=spec.field_names == "case_insensitive",
+        text_casts=spec.format.is_text,
+    )
 
 
 @dataclass(frozen=True, slots=True)

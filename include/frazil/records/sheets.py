@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.batch.schema_change import SchemaChange
 from frazil.records.dead import Reason, Stage
-from frazil.records.decode import shaped_decoder
+from frazil.records.decode import json_values, shaped_decoder
+from frazil.records.evolve.asked import Asked
 from frazil.records.fit.fitter import Fitted
 from frazil.records.frame import Frame
 from frazil.records.json.values import JsonValues
 from frazil.records.route import route_texts
 from frazil.records.shaped import LeftOut
 from frazil.records.spec import RecordSpec
+from frazil.records.unknown import NOTHING_UNKNOWN, UnknownAt
 
 
 @dataclass(frozen=True)
@@ -48,29 +51,51 @@ class Sheets:
 
     def __init__(self, specs: Sequence[RecordSpec], path: tuple[str, ...] | None, *, blocks: bool = True) -> None:
         kinds, self.groups = _groups(specs)
+        self._kinds: Final = kinds
+        self._asked: Final = [Asked(spec.fold is not None) for spec in kinds]
         self._path: Final = path
         self._fold: Final = specs[0].field_names == "case_insensitive"
         self._shaped: Final = (
-            [shaped_decoder(spec, blocks=blocks) for spec in kinds] if specs[0].is_shaped or specs[0].key else []
+            [shaped_decoder(spec, asked, blocks=blocks) for spec, asked in zip(kinds, self._asked, strict=True)]
+            if any(spec.is_shaped for spec in kinds) or specs[0].key
+            else []
         )
-        self._json: Final = [] if self._shaped else [JsonValues(spec, blocks=blocks) for spec in kinds]
+        self._json: Final = [
+            json_values(spec, asked, blocks=blocks)
+            for spec, asked in zip(kinds, self._asked, strict=True)
+            if not self._shaped
+        ]
         self._deciding: Final = (
             JsonValues(_deciding(specs[0], path), blocks=blocks) if path and not self._shaped else None
         )
 
-    def of(self, records: pa.RecordBatch, present: pa.Int64Array) -> tuple[list[Sheet], dict[int, Reason], LeftOut]:
+    def forget(self) -> None:
+        """Forget what was needed by rows that were fitted before."""
+        for asked in self._asked:
+            asked.clear()
+
+    def demands(self) -> Iterator[tuple[int, tuple[SchemaChange, ...]]]:
+        """Yield the tables, by number, that lack what rows which were fitted to them need, and that."""
+        for tables, spec, asked in zip(self.groups, self._kinds, self._asked, strict=True):
+            if changes := asked.changes(spec):
+                yield tables[0], changes
+
+    def of(
+        self, records: pa.RecordBatch, present: pa.Int64Array
+    ) -> tuple[list[Sheet], dict[int, Reason], LeftOut, UnknownAt]:
         """Decode the values of the records at positions `present`, which have one.
 
         Returns:
-            The rows; reasons of records that are dead as a whole; and positions of those that were left out on purpose.
+            The rows; reasons of records that are dead as a whole; positions of those that were left out on purpose; and
+            fields that the format has no place for, whatever the columns of a table are.
 
         Raises:
             Retryable: a writer schema can't be had now.
             Terminal: the registry refuses, or a transform does not fit the fields that it gets.
         """
         if not self._shaped:
-            return *self._json_sheets(records, present), {}
-        frames, dead, left_out, _ = self._shaped[0].frames(records, present)
+            return *self._json_sheets(records, present), {}, NOTHING_UNKNOWN
+        frames, dead, left_out, outside = self._shaped[0].frames(records, present)
         path, fold = self._path, self._fold
         sheets = [
             Sheet(
@@ -80,7 +105,7 @@ class Sheets:
             )
             for frame in frames
         ]
-        return sheets, dead, left_out
+        return sheets, dead, left_out, outside
 
     def _fit_of(self, frame: Frame) -> Callable[[int, pa.Int64Array], Fitted]:
         return lambda group, rows: self._shaped[group].fit(frame.take(rows))
@@ -107,12 +132,13 @@ class Sheets:
 
 
 def _groups(specs: Sequence[RecordSpec]) -> tuple[list[RecordSpec], list[list[int]]]:
-    """Tables of the same columns, which are decoded together."""
+    """Tables of the same columns, which are decoded together, unless they evolve."""
     kinds: list[RecordSpec] = []
     groups: list[list[int]] = []
     for number, spec in enumerate(specs):
         plain = replace(spec, kafka_columns=None)
-        known = next((at for at, kind in enumerate(kinds) if kind == plain), None)
+        # What a table lacks is told by its own rows only.
+        known = None if spec.evolution else next((at for at, kind in enumerate(kinds) if kind == plain), None)
         if known is None:
             kinds.append(plain)
             groups.append([number])

@@ -5,43 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import pyarrow as pa
 
+from frazil.batch.changes import OP
 from frazil.errors import Terminal
+from frazil.records.changes.spec import OP_FIELD, MergeSpec
+from frazil.records.column import WHOLE_VALUE, ColumnSpec, Reading, TimeUnit
+from frazil.records.evolve.policy import Evolution
 from frazil.records.formats.catalogue import JSON, FormatSpec
 from frazil.records.frame import Transform
 from frazil.records.kafka import TIMESTAMP
 
 T = TypeVar("T")
-
-TimeUnit = Literal["s", "ms", "us", "ns"]
-"""What numbers count that are sent for a time: since 1970-01-01T00:00Z, or since midnight."""
-
-WHOLE_VALUE: Final[tuple[str, ...]] = ()
-"""The source of a column that takes the whole value as JSON text."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """How the JSON values of one column are read, at any level of its type.
-
-    Attributes:
-        unit: What numbers in place of times count; None takes texts only.
-        local_time: Whether a text with an offset may become a timestamp without zone, which keeps its wall clock.
-        cast_text: Whether numbers and booleans become texts, as they were sent.
-        fold: What fields mean that differ in case only, where they are found whatever their case; None if they are not.
-    """
-
-    unit: TimeUnit | None = None
-    local_time: Literal["keep", "dead_letter"] = "keep"
-    cast_text: bool = False
-    fold: Literal["last", "dead_letter"] | None = None
-
-
-AS_IT_IS: Final = Reading()
-"""Nothing but what the JSON value itself says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,38 +44,6 @@ class KafkaColumns:
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnSpec:
-    """One declared column.
-
-    Attributes:
-        name: Its name in the table.
-        type: Its Arrow type.
-        required: Whether null is refused.
-        source: Field names from the value's root to the field it is taken from; None means the
-            field of its name, no names (`WHOLE_VALUE`) the value itself as JSON text.
-        has_default: Whether `default` is used where the field is missing (and where a required one
-            is null).
-        default: A JSON value: text, number, bool, list, dict or None.
-        reading: How its values are read.
-        variant: Whether its texts become variants, so that what those can't hold is refused.
-    """
-
-    name: str
-    type: pa.DataType
-    required: bool
-    source: tuple[str, ...] | None = None
-    has_default: bool = False
-    default: object = None
-    reading: Reading = AS_IT_IS
-    variant: bool = False
-
-    @property
-    def steps(self) -> tuple[str, ...]:
-        """Field names from the root of the value to the field; none for the value itself."""
-        return (self.name,) if self.source is None else self.source
-
-
-@dataclass(frozen=True, slots=True)
 class RecordSpec:
     """How values become rows.
 
@@ -107,6 +52,7 @@ class RecordSpec:
             required.
         format: How values are encoded.
         fields: What a JSON value holds, where transforms come before the columns; None means what the columns say.
+        infers: Whether a JSON value holds what it says itself; of `fields` decimals are read as such then.
         key: How keys are encoded; None means that they are not decoded.
         key_fields: What a JSON key holds.
         of_key: Names of the columns that take fields of the key.
@@ -128,15 +74,18 @@ class RecordSpec:
         tombstone: What a null value becomes: a counted filter or a dead letter.
         empty_value: What a value of 0 bytes becomes.
         kafka_columns: Names of the added columns, or None to add none.
+        merge: How rows are merged into the table; None: they are added to it.
+        evolution: Which changes of the table records may ask for; None: none.
 
     Raises:
-        Terminal: no columns, names that repeat, options for a column that isn't declared or of another type, or no column
+        Terminal: no columns that will never be, names that repeat, options for a column that isn't declared or of another type, or no column
         for rescued fields.
     """
 
     columns: pa.Schema
     format: FormatSpec = field(default_factory=FormatSpec)
     fields: pa.Schema | None = None
+    infers: bool = False
     key: FormatSpec | None = None
     key_fields: pa.Schema | None = None
     of_key: frozenset[str] = frozenset()
@@ -154,9 +103,11 @@ class RecordSpec:
     tombstone: Literal["filter", "dead_letter"] = "filter"
     empty_value: Literal["dead_letter", "filter"] = "dead_letter"
     kafka_columns: KafkaColumns | None = field(default_factory=KafkaColumns)
+    merge: MergeSpec | None = None
+    evolution: Evolution | None = None
 
     def __post_init__(self) -> None:
-        if not self.columns.names:
+        if not self.columns.names and self.evolution is None:
             _refuse("no columns are declared for", ["the value"])
         names = self.row_schema.names
         _refuse(
@@ -175,15 +126,18 @@ class RecordSpec:
             _refuse(f"{what} name unknown columns", sorted(set(named) - set(self.columns.names)))
         _refuse("only texts take the whole value, not", [n for n in self.whole_columns if not self._is_text(n)])
         _refuse("columns take fields that differ in case only", self._ambiguous())
-        if self.unknown_fields == "rescue":
+        if self.unknown_fields == "rescue" or (
+            self.evolution is not None and self.rescued_column in self.columns.names
+        ):
             self._check_rescued()
 
     def _check_rescued(self) -> None:
         name = self.rescued_column
-        declared = name in self.columns.names and self._is_text(name) and self.columns.field(name).nullable
+        absent = name not in self.columns.names
+        fits = self.evolution is not None if absent else self._is_text(name) and self.columns.field(name).nullable
         _refuse(
             "unknown fields are rescued into an optional string column, which is not declared",
-            () if declared else [name],
+            () if fits else [name],
         )
         _refuse(
             "rescued fields leave no room for the options of", {name} & {*self.defaults, *self.sources, *self.of_key}
@@ -218,6 +172,7 @@ class RecordSpec:
             sources=self._but_keys(self.sources),
             units=self._but_keys(self.units),
             local_times=self._but_keys(self.local_times),
+            merge=None,
         )
 
     def _but_keys(self, options: Mapping[str, T]) -> dict[str, T]:
@@ -226,7 +181,12 @@ class RecordSpec:
     @property
     def is_shaped(self) -> bool:
         """Whether values bring their own columns, which then become the ones that are wanted."""
-        return bool(self.transforms) or self.format.name != JSON
+        return bool(self.transforms) or self.format.name != JSON or self.tells_changes
+
+    @property
+    def tells_changes(self) -> bool:
+        """Whether values tell of changes of rows, rather than being rows."""
+        return self.merge is not None and self.merge.changes is not None
 
     @property
     def fold(self) -> Literal["last", "dead_letter"] | None:
@@ -244,10 +204,19 @@ class RecordSpec:
         return self.rescued_column if self.unknown_fields == "rescue" else None
 
     @property
+    def block_schema(self) -> pa.Schema:
+        """The schema of decoded rows: the declared columns, and what happens to the row, if values tell of changes."""
+        if not self.tells_changes:
+            return self.columns
+        # A deleted row has its key; what else is required is asked of the others before.
+        return pa.schema([*(column.with_nullable(nullable=True) for column in self.columns), OP_FIELD])
+
+    @property
     def row_schema(self) -> pa.Schema:
-        """The schema of the rows: declared columns, then the added ones."""
+        """The schema of the rows: declared columns, then the added ones, then what merging needs."""
         added = self.kafka_columns.fields if self.kafka_columns else []
-        return pa.schema([*self.columns, *added])
+        declared = [of for of in self.block_schema if of.name != OP]
+        return pa.schema([*declared, *added, *(self.merge.fields if self.merge else ())])
 
     @property
     def column_specs(self) -> tuple[ColumnSpec, ...]:

@@ -33,8 +33,9 @@ DEEPEST: Final = 1_000
 _DECIMAL_DIGITS: Final = 38
 _TOKEN: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"(?:\s*:)?|-?[0-9][0-9.eE+-]*|[\[{]|[\]}]')
 _MAYBE_HALF: Final = re.compile(r"\\u[dD][89abAB]|\\u[dD][c-fC-F]")
-_PLAIN_NUMBER: Final = re.compile(r"-?[0-9]{1,18}(?:\.[0-9]{1,18})?")
-"""At most 36 digits, 18 of them after the point: surely an integer or decimal that keeps them all."""
+_PLAIN_NUMBER: Final = re.compile(r"-?[0-9]{1,18}(?:\.[0-9]{1,18})?|-?[0-9]{1,9}(?:\.[0-9]{1,6})?[eE][+-]?[0-9]{1,2}")
+"""At most 36 digits, 18 of them after the point: surely an integer or decimal that keeps them all. With a small exponent at
+most 15: the double that is nearest to it is written so again."""
 
 
 def variant_refusal(text: str) -> Reason | None:

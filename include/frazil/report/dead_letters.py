@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
 
-from frazil.batch.letters import LetterChoice, Place, undone
-from frazil.batch.removal import RemovedRange
+from frazil.batch.letters import LetterChoice, Place
+from frazil.batch.position import Position, TopicPosition
+from frazil.iceberg.ledger import read_ledger
 from frazil.iceberg.letter_scan import LetterFile, LetterQuestion, State, can_be_landed, letter_files
 from frazil.iceberg.table import Table
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
-from frazil.report.history import history
+from frazil.run.open_letters import LetterHistory, landed_rows, letter_history
 
 LISTED = (
     *("code", "message", "path", "topic", "partition", "offset", "timestamp"),
-    *("_frazil_batch", "attempts", "landed_batch"),
+    *("_frazil_batch", "attempts", "landed_batch", "destination"),
 )
 """Columns that a list needs: no keys, values or headers, which are most of the table."""
 
 _WHOLE = (*LISTED, "stage", "key", "value", "headers")
 
-_ORDER = [("_frazil_batch", "descending"), *((of, "ascending") for of in ("topic", "partition", "offset"))]
+_PLACE = ("topic", "partition", "offset", "destination")
+_ORDER = [("_frazil_batch", "descending"), *((of, "ascending") for of in _PLACE)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,9 @@ class DeadLetter:
         batch: Number of the batch that kept it; None in the oldest tables.
         attempts: How often it was decoded.
         landed_batch: Number of the batch that landed it after all; None while it is open.
+        destination: The table that the record does not fit; None for a record as a whole, or an only destination.
+        row_batch: Number of a batch that gave an open letter its row: the mark that said so was lost with a table. Such
+            a letter does not land again.
     """
 
     topic: str
@@ -53,6 +58,8 @@ class DeadLetter:
     batch: int | None
     attempts: int
     landed_batch: int | None
+    destination: str | None = None
+    row_batch: int | None = None
 
     @property
     def place(self) -> Place:
@@ -105,38 +112,61 @@ def list_letters(
     found = open_table(project, pipeline, choice, state)
     if found is None:
         return None
-    table, question = found
-    kept, has_more = _newest(letter_files(table, pipeline.dead_letters_table, question, LISTED), limit)
-    return Listing(tuple(letter_of(row, question.undone) for row in kept.to_pylist()), has_more)
+    kept, has_more = _newest(letter_files(found.table, pipeline.dead_letters_table, found.question, LISTED), limit)
+    letters = [letter_of(row, found.question.undone) for row in kept.to_pylist()]
+    row_of = _row_finder(project, pipeline, found) if letters else _nowhere
+    return Listing(tuple(replace(of, row_batch=row_of(of)) for of in letters), has_more)
 
 
-def find_letters(project: Project, pipeline: Pipeline, place: Place) -> tuple[WholeLetter, ...]:
-    """Every letter of one record, the newest first: there are several if its topic was recreated.
+def find_letters(
+    project: Project, pipeline: Pipeline, place: Place, table: str | None = None
+) -> tuple[WholeLetter, ...]:
+    """Every letter of one record, the newest first: there are several if its topic was recreated, or of several tables.
+
+    Args:
+        project: Settings and doors.
+        pipeline: The pipeline.
+        place: The record.
+        table: Only the letter of this destination.
 
     Raises:
         Retryable: The catalog or the storage can't be read now.
     """
-    found = open_table(project, pipeline, LetterChoice(places=frozenset({place})), "all")
+    tables = frozenset[str]() if table is None else frozenset({table})
+    found = open_table(project, pipeline, LetterChoice(places=frozenset({place}), tables=tables), "all")
     if found is None:
         return ()
-    table, question = found
-    kept, _ = _newest(letter_files(table, pipeline.dead_letters_table, question, _WHOLE), None)
-    return tuple(_whole(row, question.undone) for row in kept.to_pylist())
+    kept, _ = _newest(letter_files(found.table, pipeline.dead_letters_table, found.question, _WHOLE), None)
+    whole = [_whole(row, found.question.undone) for row in kept.to_pylist()]
+    row_of = _row_finder(project, pipeline, found) if whole else _nowhere
+    return tuple(replace(of, letter=replace(of.letter, row_batch=row_of(of.letter))) for of in whole)
+
+
+@dataclass(frozen=True)
+class OpenTable:
+    """The dead-letter table, the question as it is put to it, and what the ledger says of letters."""
+
+    table: Table
+    question: LetterQuestion
+    past: LetterHistory
+    topics: Mapping[str, TopicPosition]
 
 
 def open_table(
     project: Project, pipeline: Pipeline, choice: LetterChoice, state: State, *, untimed: bool = False
-) -> tuple[Table, LetterQuestion] | None:
-    """The dead-letter table, and the question as it is put to it; None if there is no table yet.
+) -> OpenTable | None:
+    """The dead-letter table, to be asked something; None if there is no table yet.
 
     Raises:
         Retryable: The catalog can't be read now.
     """
-    table = project.lake(pipeline.catalog).find_table(pipeline.dead_letters_table)
+    lake = project.lake_of(pipeline)
+    table = lake.find_table(pipeline.dead_letters_table)
     if table is None:
         return None
-    taken_back = _taken_back(project, pipeline) if can_be_landed(table) else frozenset[int]()
-    return table, LetterQuestion(choice, state, untimed, taken_back)
+    rows = read_ledger(lake, pipeline.ledger_table, pipeline.name) if can_be_landed(table) else []
+    past, topics = letter_history(rows), Position.from_json(rows[-1]["position"]).topics if rows else {}
+    return OpenTable(table, LetterQuestion(choice, state, untimed, past.taken_back), past, topics)
 
 
 def letter_of(row: dict[str, Any], taken_back: frozenset[int]) -> DeadLetter:
@@ -153,15 +183,29 @@ def letter_of(row: dict[str, Any], taken_back: frozenset[int]) -> DeadLetter:
         batch=row["_frazil_batch"],
         attempts=row["attempts"] or 1,
         landed_batch=None if landed in taken_back else landed,
+        destination=row["destination"],
     )
 
 
-def _taken_back(project: Project, pipeline: Pipeline) -> frozenset[int]:
-    rewinds = [batch for batch in history(project, pipeline) if batch.kind == "rewind"]
-    return undone(
-        (batch.n, [RemovedRange(r.topic, r.partition, r.start, r.end, r.since) for r in batch.removed])
-        for batch in rewinds
-    )
+def _nowhere(_: DeadLetter) -> None:
+    return None
+
+
+def _row_finder(project: Project, pipeline: Pipeline, of: OpenTable) -> Callable[[DeadLetter], int | None]:
+    """Finds the batch that gave an open letter its row although the letter does not say so. Rarely looks into tables."""
+    if not of.past.brought_home or not of.past.may_lack_marks:
+        return _nowhere
+    lake = project.lake_of(pipeline)
+    there = {name: table for name in pipeline.tables if (table := lake.find_table(name)) is not None}
+    landed = landed_rows(pipeline, there, of.past)
+
+    def row_of(letter: DeadLetter) -> int | None:
+        topic = of.topics.get(letter.topic)
+        if letter.landed_batch is not None or topic is None or (letter.batch or 0) < topic.since:
+            return None
+        return landed.batch_of(letter.place, letter.destination, topic.since)
+
+    return row_of
 
 
 def _newest(files: Iterable[LetterFile], limit: int | None) -> tuple[pa.Table, bool]:

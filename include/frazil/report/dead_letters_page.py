@@ -9,6 +9,9 @@ from frazil.records.dead import DeadCode
 from frazil.report.dead_letters import DeadLetter
 from frazil.report.dead_letters_summary import LetterReport
 
+WHOLE = "whole record"
+"""Stands for a table where records could not be decoded or routed, so that they are in none."""
+
 _TICKS = re.compile(r"`+")
 _SPAN = re.compile(r"`([^`]+)`")
 _INSTANT = "%Y-%m-%d %H:%M:%S UTC"
@@ -37,7 +40,7 @@ def html(report: LetterReport) -> str:
         "meaning": meaning,
         "spans": _spans,
     }
-    return environment.get_template("dead_letters.html.j2").render(report=report, summary=summary(report))
+    return environment.get_template("dead_letters.html.j2").render(report=report, summary=summary(report), whole=WHOLE)
 
 
 def summary(report: LetterReport) -> str:
@@ -82,17 +85,25 @@ def _lines(report: LetterReport) -> Iterator[str]:
     if not report.groups:
         return
     yield ""
-    yield "| code | topic | letters | open | before | trend |"
-    yield "| --- | --- | ---: | ---: | ---: | ---: |"
-    for group in report.groups:
-        numbers = f"{group.count:,} | {group.open:,} | {group.before:,} | {group.trend}"
-        yield f"| {_code(group.code)} | {_code(group.topic)} | {numbers} |"
+    yield from _table(report)
     for group in report.groups:
         if group.samples:
-            yield from ("", f"## {_code(group.code)} in {_code(group.topic)}", "")
+            of = f" of table {_code(group.destination)}" if group.destination else ""
+            yield from ("", f"## {_code(group.code)} in {_code(group.topic)}{of}", "")
             if said := meaning(group.code):
                 yield from (said, "", f"What to do: {remedy(group.code)}", "")
             yield from map(_sample, group.samples)
+
+
+def _table(report: LetterReport) -> Iterator[str]:
+    """The groups; with a column for their tables if there are any."""
+    has_tables = report.has_tables
+    yield f"| code | topic |{' table |' if has_tables else ''} letters | open | before | trend |"
+    yield f"| --- | --- |{' --- |' if has_tables else ''} ---: | ---: | ---: | ---: |"
+    for group in report.groups:
+        table = f" {_code(group.destination) if group.destination else WHOLE} |" if has_tables else ""
+        numbers = f"{group.count:,} | {group.open:,} | {group.before:,} | {group.trend}"
+        yield f"| {_code(group.code)} | {_code(group.topic)} |{table} {numbers} |"
 
 
 def _sample(letter: DeadLetter) -> str:

@@ -1,10 +1,12 @@
-"""What the dead letters of a period come to: per code and topic how many, against the period before, and samples."""
+"""What the dead letters of a period come to: per code, topic and table how many, against the period before; samples."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import reduce
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,9 +21,20 @@ SAMPLES = 3
 """Letters shown per code and topic: the first ones often are of one producer, three tell whether they differ."""
 
 
+class _Key(NamedTuple):
+    """What letters are counted by."""
+
+    code: str
+    topic: str
+    destination: str | None
+
+
+_GROUPED = _Key._fields
+
+
 @dataclass(frozen=True, slots=True)
 class LetterGroup:
-    """Letters of one code in one topic.
+    """Letters of one code in one topic, and of one table.
 
     Attributes:
         code: Reason code.
@@ -30,6 +43,7 @@ class LetterGroup:
         open: How many of them no batch landed.
         before: How many there were in the period before, which is as long.
         samples: Some of the period's.
+        destination: The table that these records do not fit; None for records as a whole, or an only destination.
     """
 
     code: str
@@ -38,6 +52,7 @@ class LetterGroup:
     open: int
     before: int
     samples: tuple[DeadLetter, ...] = ()
+    destination: str | None = None
 
     @property
     def trend(self) -> str:
@@ -60,7 +75,7 @@ class LetterReport:
         owner: Who is asked.
         table: Name of the dead-letter table.
         since, until: The period, by Kafka's timestamps, UTC. Letters without one are taken as recent.
-        groups: By code and topic, the most frequent first.
+        groups: By code, topic and table, the most frequent first.
         held: Letters of the table, whatever their time; None if there is no table yet.
     """
 
@@ -81,6 +96,11 @@ class LetterReport:
     def open(self) -> int:
         """Letters of the period that no batch landed."""
         return sum(group.open for group in self.groups)
+
+    @property
+    def has_tables(self) -> bool:
+        """Whether some of the letters are of one table only: there are several destinations."""
+        return any(group.destination is not None for group in self.groups)
 
     @property
     def before(self) -> int:
@@ -105,13 +125,12 @@ def summarize(project: Project, pipeline: Pipeline, since: datetime, until: date
     found = open_table(project, pipeline, LetterChoice(since=_before(since, until)), "all", untimed=True)
     if found is None:
         return empty
-    table, question = found
-    tally = _Tally(since, question.undone)
-    for file in letter_files(table, name, question, LISTED):
+    tally = _Tally(since, found.question.undone)
+    for file in letter_files(found.table, name, found.question, LISTED):
         for batch in file.batches:
             tally.add(batch)
     return LetterReport(
-        pipeline.name, pipeline.owner, name, since, until, tuple(tally.groups()), letters_held(table, name)
+        pipeline.name, pipeline.owner, name, since, until, tuple(tally.groups()), letters_held(found.table, name)
     )
 
 
@@ -129,17 +148,17 @@ class _Tally:
 
     since: datetime
     taken_back: frozenset[int]
-    counts: dict[tuple[str, str], list[int]] = field(default_factory=dict)
-    samples: dict[tuple[str, str], list[DeadLetter]] = field(default_factory=dict)
+    counts: dict[_Key, list[int]] = field(default_factory=dict)
+    samples: dict[_Key, list[DeadLetter]] = field(default_factory=dict)
 
     def add(self, letters: pa.RecordBatch) -> None:
         now = pc.fill_null(pc.greater_equal(letters.column("timestamp"), pa.scalar(self.since)), fill_value=True)
         landed = letters.column("landed_batch")
         again = pc.is_in(landed, pa.array(sorted(self.taken_back), pa.int64()))
         marks = {"now": now, "open": pc.or_(landed.is_null(), again)}
-        table = pa.table({"code": letters.column("code"), "topic": letters.column("topic"), **marks})
+        table = pa.table({of: letters.column(of) for of in _GROUPED} | marks)
         for row in table.group_by(table.column_names).aggregate([([], "count_all")]).to_pylist():
-            key, number = (row["code"], row["topic"]), row["count_all"]
+            key, number = _Key(*(row[of] for of in _GROUPED)), row["count_all"]
             of = self.counts.setdefault(key, [0, 0, 0])
             of[0] += number if row["now"] else 0
             of[1] += number if row["now"] and row["open"] else 0
@@ -147,18 +166,22 @@ class _Tally:
             if row["now"] and len(self.samples.get(key, ())) < SAMPLES:
                 self._sample(letters.filter(now), key)
 
-    def _sample(self, letters: pa.RecordBatch, key: tuple[str, str]) -> None:
-        code, topic = key
-        mask = pc.and_(pc.equal(letters.column("code"), code), pc.equal(letters.column("topic"), topic))
+    def _sample(self, letters: pa.RecordBatch, key: _Key) -> None:
+        mask = reduce(pc.and_, (_is(letters.column(of), value) for of, value in zip(_GROUPED, key, strict=True)))
         known = self.samples.setdefault(key, [])
         few = letters.filter(mask).slice(0, SAMPLES - len(known))
         known += [letter_of(row, self.taken_back) for row in few.to_pylist()]
 
     def groups(self) -> Iterable[LetterGroup]:
         for key, (count, still_open, before) in sorted(self.counts.items(), key=_most_first):
-            yield LetterGroup(*key, count, still_open, before, tuple(self.samples.get(key, ())))
+            samples = tuple(self.samples.get(key, ()))
+            yield LetterGroup(key.code, key.topic, count, still_open, before, samples, key.destination)
 
 
-def _most_first(item: tuple[tuple[str, str], list[int]]) -> tuple[int, int, tuple[str, str]]:
+def _is(column: pa.Array, value: str | None) -> pa.BooleanArray:
+    return column.is_null() if value is None else pc.fill_null(pc.equal(column, value), fill_value=False)
+
+
+def _most_first(item: tuple[_Key, list[int]]) -> tuple[int, int, tuple[str, str, str]]:
     key, (count, _, before) = item
-    return -count, -before, key
+    return -count, -before, (key.code, key.topic, key.destination or "")

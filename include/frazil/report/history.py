@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
 from typing import Any
 
+from frazil.batch.schema_change import Demands, SchemaChange
 from frazil.batch.unknown import UnknownFields
 from frazil.iceberg.ledger import read_ledger
-from frazil.iceberg.letters import open_letters
+from frazil.iceberg.letters import Letter, open_letters
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.run.open_letters import letter_history
@@ -75,6 +76,7 @@ class BatchHistory:
         started_by: `cli:user@host` or `airflow:scheduled|manual|backfill[:user]`, if written down.
         reason: Why, in the words of whoever asked for it.
         unknown_fields: Fields of written records that no column took, if they were counted.
+        schema_changes: Table -> what of its schema was changed for records of the batch.
     """
 
     n: int
@@ -101,6 +103,7 @@ class BatchHistory:
     started_by: str | None = None
     reason: str | None = None
     unknown_fields: UnknownFields | None = None
+    schema_changes: Demands = field(default_factory=dict)
 
 
 def history(project: Project, pipeline: Pipeline) -> list[BatchHistory]:
@@ -109,7 +112,7 @@ def history(project: Project, pipeline: Pipeline) -> list[BatchHistory]:
     Raises:
         Retryable: The catalog can't be read now.
     """
-    rows = read_ledger(project.lake(pipeline.catalog), pipeline.ledger_table, pipeline.name)
+    rows = read_ledger(project.lake_of(pipeline), pipeline.ledger_table, pipeline.name)
     return [_batch(list(of)) for _, of in groupby(rows, key=lambda row: (row["n"], row["batch"]))]
 
 
@@ -119,13 +122,21 @@ def dead_letter_counts(project: Project, pipeline: Pipeline) -> dict[str, int]:
     Raises:
         Retryable: The catalog or the storage can't be read now.
     """
-    lake, name = project.lake(pipeline.catalog), pipeline.dead_letters_table
-    table = lake.find_table(name)
-    if table is None:
-        return {}
-    past = letter_history(read_ledger(lake, pipeline.ledger_table, pipeline.name))
-    counted = Counter(letter.code for letter in open_letters(table, name, past.taken_back))
+    counted = Counter(letter.code for letter in still_open(project, pipeline))
     return dict(sorted(counted.items(), key=lambda item: (-item[1], item[0])))
+
+
+def still_open(project: Project, pipeline: Pipeline) -> Iterator[Letter]:
+    """Open dead letters without their records; none if the pipeline never ran.
+
+    Raises:
+        Retryable: The catalog or the storage can't be read now.
+    """
+    lake, name = project.lake_of(pipeline), pipeline.dead_letters_table
+    table = lake.find_table(name)
+    if table is not None:
+        past = letter_history(read_ledger(lake, pipeline.ledger_table, pipeline.name))
+        yield from open_letters(table, name, past.taken_back)
 
 
 def _batch(rows: Sequence[Row]) -> BatchHistory:
@@ -157,11 +168,16 @@ def _batch(rows: Sequence[Row]) -> BatchHistory:
         started_by=row.get("started_by"),
         reason=row.get("reason"),
         unknown_fields=unknown_fields_of(row),
+        schema_changes={of["table"]: _changes(of["schema_changes"]) for of in rows if of.get("schema_changes")},
     )
 
 
 def _ranges(text: str | None) -> tuple[OffsetRange, ...]:
     return tuple((topic, partition, start, end) for topic, partition, start, end in json.loads(text or "[]"))
+
+
+def _changes(text: str) -> tuple[SchemaChange, ...]:
+    return tuple(SchemaChange(tuple(of["path"]), of["kind"], of["type"]) for of in json.loads(text))
 
 
 def _removed(rows: Sequence[Row]) -> Iterable[Removed]:

@@ -142,7 +142,7 @@ def lag(project: Project, pipeline: Pipeline, clock: Callable[[], datetime] = la
 
 def _held(project: Project, pipeline: Pipeline) -> Held | None:
     """What holds the position, looked up without making a table."""
-    lake, key = project.lake(pipeline.catalog), POSITION_KEY.format(pipeline.name)
+    lake, key = project.lake_of(pipeline), POSITION_KEY.format(pipeline.name)
     ledger = lake.find_table(pipeline.ledger_table)
     closing = ledger.metadata.properties.get(CLOSING_KEY.format(pipeline.name)) if ledger is not None else None
     if closing is None:

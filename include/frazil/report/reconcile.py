@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
 
+from frazil.iceberg.ledger import read_ledger
 from frazil.kafka.observe import observe
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
-from frazil.report.history import BatchHistory, dead_letter_counts, history
+from frazil.report.history import BatchHistory, history, still_open
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,22 +36,35 @@ class Landing:
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """What was produced, and what became of it, counted in the tables themselves."""
+    """What was produced, and what became of it in one destination, counted in the tables themselves.
+
+    Attributes:
+        produced: Records of the topics.
+        rows: Rows of the destination.
+        dead: Dead letters of it, and of records as a whole, that are open.
+        filtered: Records left out on purpose, by the ledger.
+        elsewhere: Of several destinations, records that were left out of this one: on purpose, or meant for others.
+        table: Of several destinations, which one.
+    """
 
     produced: int
     rows: int
     dead: int
     filtered: int
+    elsewhere: int = 0
+    table: str | None = None
 
     @property
     def difference(self) -> int:
         """Records that are missing; below zero, records that are there too often."""
-        return self.produced - self.rows - self.dead - self.filtered
+        return self.produced - self.rows - self.dead - self.filtered - self.elsewhere
 
     def __str__(self) -> str:
         sign = "=" if self.difference == 0 else "!="
-        filtered = f" + filtered {self.filtered}" if self.filtered else ""
-        return f"produced {self.produced} {sign} rows {self.rows} + dead letters {self.dead}{filtered}"
+        table = f"{self.table}: " if self.table else ""
+        rest = (("filtered", self.filtered), ("elsewhere", self.elsewhere))
+        said = "".join(f" + {name} {count}" for name, count in rest if count)
+        return f"{table}produced {self.produced} {sign} rows {self.rows} + dead letters {self.dead}{said}"
 
 
 def landing(project: Project, pipeline: Pipeline) -> Landing:
@@ -68,18 +87,50 @@ def landing(project: Project, pipeline: Pipeline) -> Landing:
     return Landing(produced, landed)
 
 
-def reconcile(project: Project, pipeline: Pipeline) -> Reconciliation:
-    """Count the rows of the destination and of the dead letters, and compare with the topics.
+def reconcile(project: Project, pipeline: Pipeline) -> tuple[Reconciliation, ...]:
+    """Count the rows of every destination and its dead letters, and compare with the topics.
+
+    Only for a pipeline that went forward: what a replay or a reset reads again, and leaves out again, counts twice here.
+    `frazil.verify` follows those, record by record.
 
     Raises:
         Retryable: Kafka or the catalog is not available now.
         Terminal: A topic or a table is missing.
     """
-    lake = project.lake(pipeline.catalog)
-    rows = lake.load_table(pipeline.destinations[0].table).scan().count()
-    dead = sum(dead_letter_counts(project, pipeline).values())
-    filtered = sum(batch.filtered for batch in history(project, pipeline))
-    return Reconciliation(landing(project, pipeline).produced, rows, dead, filtered)
+    lake, produced = project.lake_of(pipeline), landing(project, pipeline).produced
+    letters = Counter(of.destination for of in still_open(project, pipeline))
+    counted = {table: lake.load_table(table).scan().count() for table in pipeline.tables}
+    if not pipeline.tables[1:]:
+        filtered = sum(batch.filtered for batch in history(project, pipeline))
+        return tuple(Reconciliation(produced, rows, letters.total(), filtered) for rows in counted.values())
+    ledger = read_ledger(lake, pipeline.ledger_table, pipeline.name)
+    batches = [list(of) for _, of in groupby(ledger, key=lambda row: row["n"])]
+    return tuple(
+        Reconciliation(
+            produced, rows, letters[None] + letters[table], 0, sum(left_out(of, table) for of in batches), table
+        )
+        for table, rows in counted.items()
+    )
+
+
+def left_out(batch: Sequence[Mapping[str, Any]], table: str) -> int:
+    """Records of a batch that are neither a row nor a dead letter of one of several destinations.
+
+    Args:
+        batch: Its rows of the ledger.
+        table: The destination.
+    """
+    own = next((row for row in batch if (row["table"], row["role"]) == (table, "destination")), None)
+    first = batch[0]
+    if first["kind"] == "dead_letters":
+        ranges = json.loads((own and own.get("table_ranges")) or first["ranges"])
+        return int(sum(end - start for _, _, start, end in ranges) - (own["rows"] if own else 0))
+    if own is not None and own.get("table_written") is None:  # the only destination then
+        return int(first["records_filtered"])
+    alone = sum(row.get("table_dead") or 0 for row in batch)
+    whole = sum(row["rows"] for row in batch if row["role"] == "dead_letters") - alone
+    mine = own["table_written"] + own["table_dead"] if own else 0
+    return int(first["records_read"] - mine - max(0, whole))
 
 
 def _start(batches: list[BatchHistory], topic: str, partition: int, log_start: int) -> int:

@@ -50,11 +50,17 @@ def _has(table: Table | None, key: str) -> bool:
 
 
 def refuse_other_closing(pipeline: Pipeline, closing: str) -> None:
-    """Refuse a pipeline file that does not name the closing table any more.
+    """Refuse a pipeline file that does not name the closing table any more, or says that only an engine can write it.
 
     Raises:
-        Terminal: It names others only.
+        Terminal: It does; the position moves in commits of PyIceberg.
     """
+    if closing in pipeline.tables and pipeline.destination(closing).by_engine:
+        raise Terminal(
+            f"pipeline {pipeline.name} keeps its position in table {closing}, and the pipeline file now declares it as one that"
+            " only Spark can write (write: upsert or cdc, format version 3, or no Parquet)",
+            next_step=f"declare {closing} as it was, or give the pipeline a new name and another table",
+        )
     if closing not in (*pipeline.tables, pipeline.ledger_table):
         raise Terminal(
             f"pipeline {pipeline.name} keeps its position in table {closing}, the pipeline file now names"

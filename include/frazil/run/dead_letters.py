@@ -19,6 +19,7 @@ from frazil.batch.letters import LetterChoice, OpenLetter, Place, first_of, rang
 from frazil.batch.position import Position
 from frazil.batch.removal import Removal
 from frazil.batch.request import RunRequest
+from frazil.batch.schema_change import Demands
 from frazil.batch.unknown import UnknownFields
 from frazil.crash_points import CrashPoint, reached
 from frazil.errors import FrazilError, Retryable, Terminal
@@ -28,15 +29,17 @@ from frazil.iceberg.letters import letters_within
 from frazil.iceberg.table import staging_table
 from frazil.iceberg.table_writers import TableWriters
 from frazil.records.fan_out import FanOut
-from frazil.run.letter_verdicts import Verdicts, judged
+from frazil.records.spec import RecordSpec
+from frazil.run.evolution import Look, columns_for, columns_of, evolved_for
+from frazil.run.letter_verdicts import Verdicts, demands_of, judged
 from frazil.run.manifests import LETTER_COLUMNS, Batch
 from frazil.run.open_letters import find_open
 from frazil.run.publish import publish
 from frazil.run.record_spec import record_specs, route_of
-from frazil.run.replay import refuse_without_coordinates
+from frazil.run.replay import refuse_forgotten_deletes, refuse_without_coordinates
 from frazil.run.scope import Scope
 from frazil.run.settled import settled
-from frazil.run.staging import columns_of, discard
+from frazil.run.staging import discard, row_targets
 from frazil.run.standing import Standing
 from frazil.run.tables import Tables
 
@@ -109,6 +112,7 @@ def bring_home(scope: Scope, choice: LetterChoice, request: RunRequest, *, dry_r
         Retryable: Other batches were decided each time, or a part is not available now.
     """
     refuse_without_coordinates(scope)
+    refuse_forgotten_deletes(scope, "the dead letters of pipeline {} can't come home")
     whole, tried = BroughtHome(dead_codes={}), frozenset[OpenLetter]()
     while True:
         letters, found = _once(scope, choice, request, tried, dry_run=dry_run)
@@ -143,7 +147,8 @@ def _once(
 
 
 def _looked_at(work: _Work) -> BroughtHome:
-    decoder, whole = _decoder(work, 0), BroughtHome(dead_codes={})
+    columns = columns_for(columns_of(work.scope.pipeline, work.tables), _look(work))
+    decoder, whole = _decoder(work, columns, 0), BroughtHome(dead_codes={})
     for letters in _letters(work):
         whole += _told(judged(letters, work.letters, decoder, 0), ())
     return whole
@@ -153,6 +158,8 @@ def _landed(work: _Work, request: RunRequest) -> BroughtHome:
     scope, n = work.scope, work.position.n + 1
     started_at, began = scope.stamp(), time.monotonic()
     scope.report(f"batch {n}: trying {len(work.letters):,} dead letters again")
+    tables, changes = evolved_for(scope, work.tables, n, _look(work))
+    work = replace(work, tables=tables)
     staged, landed, told, seen = _staged(work, n)
     reached(CrashPoint.STAGED)
     if not told.tried:
@@ -177,6 +184,7 @@ def _landed(work: _Work, request: RunRequest) -> BroughtHome:
             phases={"stage": round(time.monotonic() - began, 3)},
             started_by=request.started_by,
             reason=request.reason,
+            schema_changes=changes,
         )
     except FrazilError as failure:
         discard(scope, work.tables, staged, failure)
@@ -205,9 +213,9 @@ class _Landed:
 
 def _staged(work: _Work, n: int) -> tuple[Staged, _Landed, BroughtHome, int]:
     pipeline, tables = work.scope.pipeline, work.tables
-    rows = TableWriters({name: staging_table(name, table) for name, table in tables.destinations.items()})
+    rows = TableWriters(row_targets(pipeline, tables))
     letters = DataFileWriter(staging_table(pipeline.dead_letters_table, tables.dead_letters))
-    decoder, landed, told = _decoder(work, n), _Landed(), BroughtHome(dead_codes={})
+    decoder, landed, told = _decoder(work, columns_of(pipeline, tables), n), _Landed(), BroughtHome(dead_codes={})
     counts: dict[TopicPartition, Counts] = {}
     extra_rows = size = seen = 0
     unknown = UnknownFields()
@@ -231,10 +239,23 @@ def _staged(work: _Work, n: int) -> tuple[Staged, _Landed, BroughtHome, int]:
     return staged, landed, told, seen
 
 
-def _decoder(work: _Work, n: int) -> FanOut:
+def _decoder(work: _Work, columns: Mapping[str, pa.Schema], n: int) -> FanOut:
     pipeline = work.scope.pipeline
-    specs = record_specs(pipeline, columns_of(pipeline, work.tables), work.scope.schemas)
-    return FanOut(specs, route_of(pipeline), n)
+    return FanOut(record_specs(pipeline, columns, work.scope.schemas), route_of(pipeline), n)
+
+
+def _look(work: _Work) -> Look:
+    pipeline = work.scope.pipeline
+
+    def look(columns: Mapping[str, pa.Schema]) -> tuple[Demands, Mapping[str, RecordSpec]]:
+        specs = record_specs(pipeline, columns, work.scope.schemas)
+        if not any(spec.evolution for spec in specs.values()):
+            return {}, specs
+        decoder = FanOut(specs, route_of(pipeline), 0)
+        found = (demands_of(letters, work.letters, decoder) for letters in _letters(work))
+        return Staged.merged(Staged(demands=of) for of in found).demands, specs
+
+    return look
 
 
 def _letters(work: _Work) -> Iterator[pa.RecordBatch]:

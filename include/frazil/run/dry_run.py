@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import pyarrow as pa
 
@@ -15,12 +15,16 @@ from frazil.batch.facts import ClusterFacts, Counts, DeadSample, Range, Staged, 
 from frazil.batch.plan import PlannedTopic, RunPlan, skipped, start_position
 from frazil.batch.position import Position
 from frazil.batch.request import RunRequest
+from frazil.batch.schema_change import Demands
 from frazil.batch.target import LATEST
 from frazil.batch.unknown import UnknownFields
 from frazil.errors import Terminal
-from frazil.iceberg.schema import arrow_columns, check_destination, declared_columns, declared_schema, declared_spec
+from frazil.iceberg.schema import arrow_columns, check_destination, check_layout, declared_columns
 from frazil.pipeline.model import Destination, Pipeline
 from frazil.project import Project
+from frazil.records.evolve.asked import together
+from frazil.records.spec import RecordSpec
+from frazil.run.evolution import ROUNDS, columns_after
 from frazil.run.plan import planned_topics
 from frazil.run.record_spec import record_specs, route_of
 from frazil.run.scope import Clock, Report, Scope, unheard, utc_now
@@ -202,7 +206,7 @@ def dry_run(
     began = time.monotonic()
     now = _standing(scope)
     ranges = next(cut(plan.ranges, batch_offsets(pipeline, now)), ())
-    staged = _staged(scope, plan, ranges, stage)
+    staged, changes = _staged(scope, plan, ranges, stage)
     tolerance = tolerance_of(pipeline)
     too_many = too_many_dead(staged, tolerance)
     alert = [f"a run would publish this and say loudly: {too_many}"] if too_many and not tolerance.fails else []
@@ -217,39 +221,58 @@ def dry_run(
         samples=dict(sorted(staged.samples.items())),
         partitions=tuple(_looks(plan, ranges, staged)),
         too_many_dead=too_many if tolerance.fails else None,
-        remarks=(*_remarks(now, pipeline), *alert),
+        remarks=(*_remarks(now, pipeline), *changes, *alert),
         seconds=round(time.monotonic() - began, 3),
         unknown_fields=staged.unknown_fields.shown,
     )
 
 
-def _staged(scope: Scope, plan: RunPlan, ranges: tuple[Range, ...], stage: Stage) -> Staged:
+def _staged(scope: Scope, plan: RunPlan, ranges: tuple[Range, ...], stage: Stage) -> tuple[Staged, tuple[str, ...]]:
+    """What staging would bring, and which changes of tables it would make first."""
     if not ranges:
-        return Staged()
-    pipeline = scope.pipeline
+        return Staged(), ()
     scope.report(f"looking at {sum(r.span for r in ranges):,} of {plan.records:,} offsets")
-    order = StageOrder(
+    columns = {of.table: _columns(scope, of) for of in scope.pipeline.destinations}
+    whole, changes = Staged(), list[str]()
+    for _ in range(ROUNDS):
+        order = _order(scope, ranges, columns)
+        found = stage(order)
+        whole = replace(whole.merge(found), demands={}, again=())
+        if not found.demands:
+            break
+        changes += _wanted(found.demands, order.specs)
+        columns, ranges = columns_after(columns, found.demands, order.specs), found.again
+    check_identity(plan, observe_source(scope), {r.topic for r in plan.ranges}, scope.pipeline.name)
+    return whole, tuple(changes)
+
+
+def _wanted(demands: Demands, specs: Mapping[str, RecordSpec]) -> Iterator[str]:
+    for name, wanted in demands.items():
+        for change in together(wanted, specs[name]):
+            yield f"a run would change table {name} first: {change}"
+
+
+def _order(scope: Scope, ranges: tuple[Range, ...], columns: Mapping[str, pa.Schema]) -> StageOrder:
+    pipeline = scope.pipeline
+    return StageOrder(
         pipeline=pipeline.name,
         n=0,  # no batch has this number and rows
         cluster=scope.cluster,
         ranges=ranges,
         records_per_task=pipeline.limits.records_per_task,
-        specs=record_specs(pipeline, {of.table: _columns(scope, of) for of in pipeline.destinations}, scope.schemas),
+        specs=record_specs(pipeline, columns, scope.schemas),
         destinations={},
         dead_letters=None,
         payload=pipeline.dead_letters.payload,
         route=route_of(pipeline),
     )
-    staged = stage(order)
-    check_identity(plan, observe_source(scope), {r.topic for r in ranges}, pipeline.name)
-    return staged
 
 
 def _columns(scope: Scope, destination: Destination) -> pa.Schema:
     """The columns of the rows; a table that does not exist is what the pipeline file declares."""
     table = scope.lake.find_table(destination.table)
     if table is None:
-        declared_spec(destination, declared_schema(destination))  # refuses what no table can be made of
+        check_layout(destination)
         return declared_columns(destination)
     check_destination(table, destination)
     return arrow_columns(table, destination)

@@ -16,6 +16,7 @@ from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.commit import Change, Refused, commit
 from frazil.iceberg.holdings import BATCH_KEY, DONE_KEY, MANIFEST_KEY, TOPICS_KEY, Held, held, landed, lookup, mark_of
+from frazil.iceberg.pipeline_lake import branch_note
 from frazil.iceberg.refs import branch_name
 from frazil.iceberg.table import TableMetadata, missing_files
 from frazil.run.apply import Apply, EngineNeeded
@@ -89,6 +90,7 @@ def follow(lake: Lake, manifest: Manifest, part: TablePart, path: str, apply: Ap
         removal=part.removal,
         summary=summary_of(manifest, path) | {key: manifest.mark.to_json()} | topics,
         mirrored=(key, *topics),
+        properties=branch_note(lake, manifest.pipeline, part.table),
         fit=part.fit,
         landed=lambda metadata: landed(metadata, key, manifest.mark, part.table),
         check=holds_last(key, part.after, part.table, manifest),
@@ -151,12 +153,18 @@ def holds_last(key: str, after: BatchMark | None, table: str, manifest: Manifest
         last = mark_of(lookup(metadata, key, table) if as_it_is else held(metadata, key, table))
         # A rewind takes out whatever batches after the rollback landed, so a late one of them is in nobody's way.
         # Not so where a destination keeps no Kafka columns: what lands there stays.
-        keeps = any(of.table == table and of.role == "destination" and of.removal is None for of in manifest.followers)
+        keeps = any(_keeps_rows(of) for of in manifest.followers if of.table == table)
         is_abandoned = manifest.kind == "rewind" and not keeps and last is not None and last.n < manifest.position.n
         if last != after and not is_abandoned:
             raise Refused(f"table {table} holds {last} last, expected {after}")
 
     return check
+
+
+def _keeps_rows(part: TablePart) -> bool:
+    """Whether nothing takes abandoned rows out. Changes that a merged table got are found again when they come again."""
+    is_merged = part.operation is not None and part.operation.merge is not None
+    return part.role == "destination" and part.removal is None and not is_merged
 
 
 def committed(lake: Lake, change: Change, manifest: Manifest, landing: Callable[[Lake, Change], int] = commit) -> int:

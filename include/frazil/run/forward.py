@@ -6,6 +6,7 @@ Whoever comes next finishes what a crash left: every step asks first whether it 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ from frazil.iceberg.holdings import (
     still_held,
 )
 from frazil.iceberg.ledger import ledger_rows
+from frazil.iceberg.pipeline_lake import branch_note
 from frazil.iceberg.table import Table, TableMetadata, staging_table
 from frazil.run.follow import committed, follow_all, holds_last, summary_of
 from frazil.run.ledger_entry import entry_rows, told_after, told_json
@@ -70,7 +72,9 @@ def decide(scope: Scope, manifest: Manifest, path: str, now: Standing) -> int:
         summary=summary_of(manifest, path)
         | {position_key: manifest.position.to_json(), batch_key: manifest.mark.to_json()},
         mirrored=(position_key, batch_key),
-        properties={CLOSING_KEY.format(manifest.pipeline): table} if table == manifest.ledger else {},
+        properties={CLOSING_KEY.format(manifest.pipeline): table}
+        if table == manifest.ledger
+        else branch_note(scope.lake, manifest.pipeline, table),
         fit=manifest.closing.fit,
         landed=lambda metadata: landed(metadata, batch_key, manifest.mark, table),
         check=_stands(scope, manifest, now),
@@ -132,6 +136,7 @@ def roll_forward(scope: Scope, manifest: Manifest, path: str, now: Standing) -> 
         Terminal: A follower can't take its part: dropped, rolled back, changed; or the topic can't.
         Retryable: Kafka, the catalog or the storage is not available now.
     """
+    scope = replace(scope, lake=scope.lake.decided({of.table: (of.catalog, of.branch) for of in manifest.parts}))
     # First, so that a table which can't take its part, and is settled, has no part in what becomes of the topic.
     send_letters(scope, manifest)
     key = BATCH_KEY.format(manifest.pipeline)

@@ -108,6 +108,7 @@ def _run_batch(run: Ingestion, tables: Tables, now: Standing, ranges: tuple[Rang
         phases=staged.phases,
         started_by=plan.started_by,
         reason=plan.reason,
+        schema_changes=staged.changes,
         complete_through=plan.planned_at if plan.complete and not remaining(plan, following) else None,
     )
-    publish(scope, tables, now, batch)
+    publish(scope, staged.tables, now, batch)

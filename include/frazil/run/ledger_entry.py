@@ -62,9 +62,10 @@ def entry_rows(
     rows = [batch | _part_row(manifest, part, snapshots[part.table]) for part in manifest.parts]
     there = {part.table for part in manifest.parts}
     meant = {table for table, of in manifest.tables.items() if of.routed}
-    bare = sorted({*meant, *manifest.table_ranges} - there)
+    bare = sorted({*meant, *manifest.table_ranges, *manifest.unmarked} - there)
     rows += [batch | _bare_row(table, "destination") | _counted(manifest, table) for table in bare]
-    return rows + [batch | _bare_row(table, "left") for table in manifest.left]
+    rows += [batch | _bare_row(table, "left") for table in manifest.left]
+    return [row | {"schema_changes": _changes_json(manifest, str(row["table"]))} for row in rows]
 
 
 def _part_row(manifest: Manifest, part: TablePart, snapshot_id: int | None) -> dict[str, Any]:
@@ -80,6 +81,9 @@ def _part_row(manifest: Manifest, part: TablePart, snapshot_id: int | None) -> d
     } | _counted(manifest, part.table)
 
 
+_COUNTED = ("table_written", "table_dead", "table_unknown", "table_unknown_fields", "table_ranges")
+
+
 def _counted(manifest: Manifest, table: str) -> dict[str, Any]:
     """What the batch made of its records in one of several destinations."""
     counts, ranges = manifest.tables.get(table), manifest.table_ranges.get(table)
@@ -89,14 +93,21 @@ def _counted(manifest: Manifest, table: str) -> dict[str, Any]:
     return {
         "table_written": None if counts is None else counts.written,
         "table_dead": None if counts is None else counts.dead,
+        "table_unknown": None if counts is None else counts.unknown.records,
+        "table_unknown_fields": None if counts is None else json.dumps(dict(counts.unknown.names)),
         "table_ranges": None if ranges is None else ranges_json(ranges),
     }
 
 
 def _bare_row(table: str, role: str) -> dict[str, Any]:
     """A destination that got nothing; `left` is one that the pipeline file names no more: its part ends, on record."""
-    nothing = dict.fromkeys(("snapshot_id", "table_uuid", "removed", "table_written", "table_dead", "table_ranges"))
+    nothing = dict.fromkeys(("snapshot_id", "table_uuid", "removed", *_COUNTED))
     return nothing | {"table": table, "role": role, "rows": 0, "files": 0, "bytes": 0}
+
+
+def _changes_json(manifest: Manifest, table: str) -> str | None:
+    changes = manifest.schema_changes.get(table, ())
+    return json.dumps([dataclasses.asdict(change) for change in changes]) if changes else None
 
 
 def _removed_json(manifest: Manifest, part: TablePart) -> str | None:

@@ -20,10 +20,10 @@ from frazil.iceberg.commit import fit_of
 from frazil.iceberg.holdings import DONE_KEY, Held, lookup, mark_of
 from frazil.iceberg.letters import staged_letters
 from frazil.kafka.failure import Fenced
-from frazil.kafka.letter_record import BATCH_HEADER, letter_records
-from frazil.kafka.noted import NotedProducer, noted_producer
+from frazil.kafka.letter_record import BATCH_HEADER, letter_records, origin
+from frazil.kafka.noted import NotedProducer, RecordTooLarge, noted_producer
 from frazil.kafka.record import OutgoingRecord
-from frazil.kafka.topics import ready_topic
+from frazil.kafka.topics import ready_topic, record_limit
 from frazil.run.manifests import Batch
 from frazil.run.scope import Scope
 from frazil.run.tables import Tables
@@ -31,6 +31,9 @@ from frazil.run.tables import Tables
 LETTERS_PER_TRANSACTION: Final = 20_000
 BYTES_PER_TRANSACTION: Final = 32 * 2**20
 """Letters of one transaction: bounds memory, and the time for which a crash could hold readers back."""
+
+_FRAME: Final = 100
+"""Bytes around a record in a batch of its own: 61 of the batch's head, and some of lengths and times."""
 
 _ATTEMPTS: Final = 5
 """How often a producer is opened again because a rival opened one: each does what the other was about to do."""
@@ -43,7 +46,7 @@ def ready_letter_topic(scope: Scope, tables: Tables, batch: Batch) -> LetterTopi
     """See that the letters of a batch can be sent once it is decided; None if it has none to send.
 
     Raises:
-        Terminal: The topic can't be made, or permissions are lacking.
+        Terminal: The topic can't be made, refuses a letter for its size, or permissions are lacking.
         Retryable: No broker answers.
     """
     topic = scope.pipeline.dead_letters.topic
@@ -51,12 +54,28 @@ def ready_letter_topic(scope: Scope, tables: Tables, batch: Batch) -> LetterTopi
         return None
     name = producer_name(scope.pipeline.name, fit_of(tables.closing.metadata).uuid)
     found = LetterTopic(topic.name, ready_topic(scope.cluster, topic.name, topic.partitions), name)
-    _while_fenced()(_renew_note, scope, found)
+    limit = record_limit(scope.cluster, topic.name)
+    try:
+        _while_fenced()(lambda: _renew_note(scope, found, _large(scope, tables, batch, limit)))
+    except RecordTooLarge as refused:
+        raise _too_large(scope, found, refused.record) from refused
     return found
 
 
-def _renew_note(scope: Scope, topic: LetterTopic) -> None:
-    with noted_producer(scope.cluster, topic.name, topic.producer) as producer:
+def _large(scope: Scope, tables: Tables, batch: Batch, limit: int | None) -> Iterator[OutgoingRecord]:
+    """Letters that the topic may refuse, unless they become small enough by being compressed."""
+    if limit is None:
+        return
+    name = scope.pipeline.dead_letters_table
+    for letters in staged_letters(tables.dead_letters, name, batch.staged.files[name]):
+        records = letter_records(letters, scope.pipeline.name, batch.position.n)
+        yield from (record for record in records if record.size + _FRAME > limit)
+
+
+def _renew_note(scope: Scope, topic: LetterTopic, large: Iterable[OutgoingRecord]) -> None:
+    with noted_producer(scope.cluster, topic.name, topic.producer, alone=True) as producer:
+        for records in _transactions(large):
+            producer.attempt(records)
         note = _note(producer)
         kept = note if note is not None and is_note_of(note, topic.id) else SentNote(topic.id)
         producer.send((), max(0, kept.n), kept.to_json(), "ready")
@@ -79,7 +98,7 @@ def send_letters(scope: Scope, manifest: Manifest) -> None:
         )
         return
     try:
-        count = _while_fenced()(_send, scope, manifest, topic, part)
+        count = _while_fenced()(_send_whole, scope, manifest, topic, part)
     except FrazilError as failure:
         raise _blocked(manifest, topic, failure) from failure
     if count:
@@ -90,10 +109,23 @@ def _letters(manifest: Manifest) -> TablePart | None:
     return next((part for part in manifest.followers if part.role == "dead_letters"), None)
 
 
-def _send(scope: Scope, manifest: Manifest, topic: LetterTopic, part: TablePart) -> int:
+def _send_whole(scope: Scope, manifest: Manifest, topic: LetterTopic, part: TablePart) -> int:
+    try:
+        return _send(scope, manifest, topic, part)
+    except RecordTooLarge:
+        scope.report(
+            f"batch {manifest.position.n}: topic {topic.name} takes no such batches; sending letters one by one"
+        )
+    try:
+        return _send(scope, manifest, topic, part, alone=True)
+    except RecordTooLarge as refused:
+        raise _too_large(scope, topic, refused.record) from refused
+
+
+def _send(scope: Scope, manifest: Manifest, topic: LetterTopic, part: TablePart, *, alone: bool = False) -> int:
     settings = scope.pipeline.dead_letters.topic
     found = ready_topic(scope.cluster, topic.name, settings.partitions if settings else 1)
-    with noted_producer(scope.cluster, topic.name, topic.producer) as producer:
+    with noted_producer(scope.cluster, topic.name, topic.producer, alone=alone) as producer:
         before = letters_sent(_note(producer), manifest.mark, part.rows, topic.id, found)
         if before == part.rows or _is_finished(scope, manifest):
             return 0
@@ -125,7 +157,7 @@ def _transactions(records: Iterable[OutgoingRecord]) -> Iterator[list[OutgoingRe
     held, size = list[OutgoingRecord](), 0
     for record in records:
         held.append(record)
-        size += len(record.key or b"") + len(record.value or b"")
+        size += record.size
         if len(held) >= LETTERS_PER_TRANSACTION or size >= BYTES_PER_TRANSACTION:
             yield held
             held, size = [], 0
@@ -156,6 +188,15 @@ def _untold(manifest: Manifest, topic: LetterTopic) -> Terminal:
         " waited longer than the brokers keep offsets (offsets.retention.minutes); nobody can tell whether the letters are"
         " there",
         next_step=f"look for records with header {BATCH_HEADER} = {manifest.position.n} in the topic",
+    )
+
+
+def _too_large(scope: Scope, topic: LetterTopic, record: OutgoingRecord) -> Terminal:
+    limit = record_limit(scope.cluster, topic.name)
+    takes = "less" if limit is None else f"{limit:,} at most, compressed"
+    return Terminal(
+        f"the dead letter of {origin(record)} has {record.size:,} bytes with its headers, and topic {topic.name} takes {takes}",
+        next_step=f"raise max.message.bytes of topic {topic.name}",
     )
 
 

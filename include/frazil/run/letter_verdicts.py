@@ -10,8 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.batch.facts import Counts, TopicPartition
+from frazil.batch.facts import Counts, Staged, TopicPartition
 from frazil.batch.letters import OpenLetter, Place
+from frazil.batch.schema_change import Demands
 from frazil.batch.unknown import UnknownFields
 from frazil.records.dead import DeadCode
 from frazil.records.fan_out import FannedOut, FanOut
@@ -64,8 +65,7 @@ def judged(
         n: Number of the batch that lands them.
         payload: What letters may tell of their records; new reasons quote no more than that.
     """
-    keys = zip(_places(letters), letters.column("_frazil_batch").to_pylist(), _destinations(letters), strict=True)
-    asked = pa.array([OpenLetter(*key) in tried for key in keys], pa.bool_())
+    asked = _asked(letters, tried)
     mask = pc.and_(asked, has_record(letters))
     chosen = letters.filter(mask)
     by_table = {table: _tried(of, table, decoder, n, payload) for table, of in _by_destination(chosen)}
@@ -86,6 +86,24 @@ def judged(
     )
 
 
+def demands_of(letters: pa.RecordBatch, tried: Collection[OpenLetter], decoder: FanOut) -> Demands:
+    """What the tried ones among letters need that their tables do not have.
+
+    Args:
+        letters: Rows of the dead-letter table.
+        tried: Which letters are decoded again.
+        decoder: The present pipeline's.
+    """
+    chosen = letters.filter(pc.and_(_asked(letters, tried), has_record(letters)))
+    parts = (decoder.decode(_records(of), only=table) for table, of in _by_destination(chosen))
+    return Staged.merged(Staged(demands=part.demands) for part in parts).demands
+
+
+def _asked(letters: pa.RecordBatch, tried: Collection[OpenLetter]) -> pa.BooleanArray:
+    keys = zip(_places(letters), letters.column("_frazil_batch").to_pylist(), _destinations(letters), strict=True)
+    return pa.array([OpenLetter(*key) in tried for key in keys], pa.bool_())
+
+
 @dataclass(frozen=True, slots=True)
 class _Tried:
     """What became of letters of one destination."""
@@ -102,7 +120,7 @@ class _Tried:
 
 def _tried(letters: pa.RecordBatch, table: str | None, decoder: FanOut, n: int, payload: Payload) -> _Tried:
     outcomes = decoder.decode(_records(letters), only=table)
-    dead = redacted(outcomes.dead, payload)
+    dead = redacted(outcomes.dead, payload, decoder.declared)
     reasons: dict[Place, dict[str, Any]] = {}
     for place, reason in zip(_places(dead), _reasons(dead), strict=True):
         reasons.setdefault(place, reason)

@@ -7,11 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from frazil import __version__
-from frazil.batch.facts import Fit, Range, Staged
+from frazil.batch.facts import Range, Staged
+from frazil.batch.fit import Fit
 from frazil.batch.letter_topic import LetterTopic
 from frazil.batch.manifest import Kind, Manifest, Operation, TablePart
+from frazil.batch.merge import Merge
 from frazil.batch.position import BatchMark, Position
-from frazil.batch.removal import Coordinates, Removal, RemovedRange, at_or_beyond
+from frazil.batch.removal import Coordinates, Removal, RemovedRange, at_or_beyond, farthest
+from frazil.batch.schema_change import Demands
 from frazil.crash_points import CrashPoint, reached
 from frazil.errors import Terminal
 from frazil.iceberg.commit import fit_of
@@ -52,6 +55,7 @@ class Batch:
         table_ranges: See `Manifest.table_ranges`.
         marks: Followers that get the batch's mark although they get nothing else.
         letter_topic: See `Manifest.letter_topic`.
+        schema_changes: See `Manifest.schema_changes`.
     """
 
     kind: Kind
@@ -75,6 +79,7 @@ class Batch:
     marks: frozenset[str] = frozenset()
     table_ranges: Mapping[str, tuple[Range, ...]] = field(default_factory=dict)
     letter_topic: LetterTopic | None = None
+    schema_changes: Demands = field(default_factory=dict)
 
 
 def write_manifest(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> tuple[Manifest, str]:
@@ -138,6 +143,7 @@ def row_columns(destination: Destination) -> Coordinates | None:
 def _manifest(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Manifest:
     pipeline = scope.pipeline
     stamp = scope.stamp()
+    followers = tuple(_followers(scope, tables, now, batch))
     return Manifest(
         pipeline=pipeline.name,
         kind=batch.kind,
@@ -145,7 +151,7 @@ def _manifest(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Mani
         run=batch.run,
         position=batch.position,
         closing=_closing(scope, tables, now, batch),
-        followers=tuple(_followers(scope, tables, now, batch)),
+        followers=followers,
         ledger=pipeline.ledger_table,
         ledger_after=now.done,
         counts=batch.staged.total,
@@ -166,10 +172,12 @@ def _manifest(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Mani
         recovers=batch.recovers,
         abandoned=batch.abandoned,
         letter_topic=batch.letter_topic,
-        tables=batch.staged.tables,
+        tables={table: replace(of, unknown=of.unknown.shown) for table, of in batch.staged.tables.items()},
         table_ranges=batch.table_ranges,
         left=_left(scope, now),
+        unmarked=tuple(sorted(tables.followers.keys() - now.told.keys() - {part.table for part in followers})),
         unknown_fields=batch.staged.unknown_fields.shown,
+        schema_changes=batch.schema_changes,
     )
 
 
@@ -184,7 +192,7 @@ def _closing(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Table
 def _followers(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Iterator[TablePart]:
     """Destinations that get something, or are new to the ledger; then the dead letters, if they do."""
     for name, table in tables.followers.items():
-        again = _comes_again(now, name, batch)
+        again = _comes_again(scope.pipeline, now, name, batch)
         part = _row_part(scope, name, fit_of(table.metadata), now.followers[name], batch, again)
         # Where an engine must do it, a mark alone is not worth one: the first rows bring it.
         is_new = name not in now.told and part.operation is None
@@ -198,18 +206,26 @@ def _followers(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Ite
         yield TablePart(letters, "dead_letters", fit, now.dead_letters, files, removal)
 
 
-def _comes_again(now: Standing, name: str, batch: Batch) -> tuple[RemovedRange, ...]:
+def _comes_again(pipeline: Pipeline, now: Standing, name: str, batch: Batch) -> tuple[RemovedRange, ...]:
     """What a destination that is named again may hold of records that come again: resets meanwhile passed it by.
 
-    Its mark tells whether there was one: each begins an epoch.
+    Its mark tells whether there was one: each begins an epoch. A reset that names it again is none of those: what that one
+    moves back over goes by its own order.
     """
-    after, position = now.followers[name], batch.position
-    if name in now.told or after is None or after.epoch == position.epoch:
+    after = now.followers[name]
+    if name in now.told or after is None:
         return ()
-    if batch.kind == "reset" and name not in batch.removed_from:
-        return ()  # rows may stand twice
-    starts = {topic: replace(at, next=at.start) for topic, at in position.topics.items()}
-    return at_or_beyond(replace(position, topics=starts))
+    if batch.kind != "reset":
+        starts = {topic: replace(at, next=at.start) for topic, at in batch.position.topics.items()}
+        is_passed_by = after.epoch != batch.position.epoch
+        return at_or_beyond(replace(batch.position, topics=starts)) if is_passed_by else ()
+    if now.position is None or after.epoch == now.position.epoch:
+        return ()
+    if name in batch.removed_from:
+        return at_or_beyond(batch.position)
+    if row_columns(pipeline.destination(name)) is None:
+        return ()  # only a reset that allows duplicates goes on from there
+    return at_or_beyond(farthest(now.position, batch.position))
 
 
 def _row_part(
@@ -222,12 +238,23 @@ def _row_part(
 ) -> TablePart:
     files = batch.staged.files.get(name, ())
     removed = row_removal(scope.pipeline, name, (*batch.removed, *batch.removed_from.get(name, ()), *again))
-    return TablePart(name, "destination", fit, after, files, removed, operation_of(scope.pipeline.destination(name)))
+    operation, lake = operation_of(scope.pipeline.destination(name), batch.position), scope.lake
+    place = lake.catalog_of(name).name, lake.branch_of(name)
+    return TablePart(name, "destination", fit, after, files, removed, operation, *place)
 
 
-def operation_of(destination: Destination) -> Operation | None:
+def operation_of(destination: Destination, position: Position) -> Operation | None:
     """What an engine does with staged rows of a destination; None where PyIceberg commits their files."""
-    return Operation(variants=destination.variants) if destination.by_engine else None
+    if not destination.by_engine:
+        return None
+    columns, names = row_columns(destination), destination.kafka_columns
+    if not destination.is_merged or columns is None or not names:
+        return Operation(variants=destination.variants)
+    since = {name: at.since for name, at in position.topics.items() if at.since}
+    merge = Merge(
+        destination.identifier, columns, names.timestamp, destination.order_by, destination.deleted_column, since
+    )
+    return Operation("merge", destination.variants, merge)
 
 
 def _left(scope: Scope, now: Standing) -> tuple[str, ...]:
@@ -248,10 +275,12 @@ def _check_removals(scope: Scope, manifest: Manifest) -> None:
 def row_removal(pipeline: Pipeline, table: str, removed: tuple[RemovedRange, ...]) -> Removal | None:
     """Rows that go from a destination; None if there are none to go.
 
+    Of a merged one none do: its rows are what their last changes made of them, and changes that come again find them.
+
     Raises:
         Terminal: It does not say where its rows came from.
     """
-    if not removed:
+    if not removed or pipeline.destination(table).is_merged:
         return None
     columns = row_columns(pipeline.destination(table))
     if columns is None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
 from frazil.batch.letters import LetterChoice, OpenLetter, Place, undone
 from frazil.batch.position import Position
 from frazil.batch.removal import RemovedRange, moved_back
-from frazil.iceberg.landed import offsets_of_batch
+from frazil.iceberg.landed import rows_of_batches
 from frazil.iceberg.ledger import read_ledger
 from frazil.iceberg.letters import Letter, open_letters
+from frazil.iceberg.table import Table
+from frazil.pipeline.model import Pipeline
 from frazil.run.manifests import row_columns
 from frazil.run.scope import Scope
 from frazil.run.tables import Tables
@@ -31,11 +33,13 @@ class LetterHistory:
         taken_back: Numbers of batches that a rollback of the closing table took back.
         doubled: Offsets that a reset let come again beside what they had become: `since` is the reset.
         brought_home: Numbers of the batches that landed letters, and still stand.
+        may_lack_marks: Whether marks of landed letters may be lost: with a table that was settled, or taken back.
     """
 
     taken_back: frozenset[int]
     doubled: tuple[RemovedRange, ...]
     brought_home: tuple[int, ...]
+    may_lack_marks: bool = False
 
 
 def letter_history(rows: Sequence[Row]) -> LetterHistory:
@@ -45,8 +49,55 @@ def letter_history(rows: Sequence[Row]) -> LetterHistory:
     taken_back = undone(rewinds)
     home = (of[0] for of in by_batch if of[0]["kind"] == "dead_letters" and of[0]["records_written"])
     return LetterHistory(
-        taken_back, tuple(_doubled(by_batch)), tuple(row["n"] for row in home if row["n"] not in taken_back)
+        taken_back,
+        tuple(_doubled(by_batch)),
+        tuple(row["n"] for row in home if row["n"] not in taken_back),
+        any(of[0]["kind"] in ("settle", "rewind") for of in by_batch),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class LandedRows:
+    """By table: records whose rows are there because their letters were landed, by the newest batch that did.
+
+    Marks alone don't tell: they go with a lost or abandoned table, and with the next batch that tries the letter.
+    """
+
+    of_tables: Mapping[str, Mapping[Place, int]] = field(default_factory=dict)
+
+    def batch_of(self, place: Place, destination: str | None, since: int) -> int | None:
+        """The batch that landed a letter, whatever its mark says: of a record as a whole in any table; None if none did.
+
+        Args:
+            place: Which record it is.
+            destination: The table of the letter.
+            since: First batch number of the topic's present incarnation.
+        """
+        tables = self.of_tables.values() if destination is None else [self.of_tables.get(destination, {})]
+        return max((n for of in tables if (n := of.get(place, -1)) >= since), default=None)
+
+
+def landed_rows(pipeline: Pipeline, destinations: Mapping[str, Table], past: LetterHistory) -> LandedRows:
+    """Look up which letters have their rows, in the destinations themselves.
+
+    Args:
+        pipeline: The pipeline.
+        destinations: Its destinations, as far as they are there.
+        past: What the ledger says.
+
+    Raises:
+        Retryable: The storage can't be read now.
+    """
+    found: dict[str, dict[Place, int]] = {name: {} for name in destinations}
+    for name, table in destinations.items():
+        columns = row_columns(pipeline.destination(name))
+        if columns is None:
+            continue
+        of_table = found[name]
+        for topic, partition, offset, n in rows_of_batches(table, name, columns, past.brought_home):
+            place = Place(topic, partition, offset)
+            of_table[place] = max(n, of_table.get(place, n))
+    return LandedRows(found)
 
 
 def _removed(rows: Sequence[Row]) -> list[RemovedRange]:
@@ -77,11 +128,11 @@ def find_open(
         Retryable: The catalog or the storage can't be read now.
     """
     past = letter_history(read_ledger(scope.lake, scope.pipeline.ledger_table, scope.pipeline.name))
-    landed = _landed(scope, tables, past)
+    landed = landed_rows(scope.pipeline, tables.destinations, past)
     found: dict[tuple[Place, str | None], OpenLetter] = {}
     left = Counter[str]()
     for letter in open_letters(tables.dead_letters, scope.pipeline.dead_letters_table, past.taken_back):
-        if not choice.fits(letter.place, letter.code, letter.timestamp):
+        if not choice.fits(letter.place, letter.code, letter.timestamp, letter.destination):
             continue
         why = _left_because(letter, position, past, landed)
         if why is None and (letter.place, letter.destination) in found:
@@ -98,15 +149,12 @@ def find_open(
     return sorted((of for of in found.values() if of not in tried), key=lambda of: of.order)
 
 
-def _left_because(
-    letter: Letter, position: Position, past: LetterHistory, landed: Mapping[str, Mapping[Place, int]]
-) -> str | None:
+def _left_because(letter: Letter, position: Position, past: LetterHistory, landed: LandedRows) -> str | None:
     place = letter.place
     topic = position.topics.get(place.topic)
     if topic is None or letter.batch is None or letter.batch < topic.since:
         return "of a topic as it was before it was recreated"
-    tables = landed.values() if letter.destination is None else [landed.get(letter.destination, {})]
-    if any(of.get(place, -1) >= topic.since for of in tables):
+    if landed.batch_of(place, letter.destination, topic.since) is not None:
         return "that have their row, though they don't say so,"
     if any(_holds(of, place) and of.since > topic.since for of in past.doubled):
         return "of records that a reset let come twice"
@@ -116,19 +164,3 @@ def _left_because(
 def _holds(of: RemovedRange, place: Place) -> bool:
     is_here = (of.topic, of.partition) == (place.topic, place.partition)
     return is_here and of.start <= place.offset and (of.end is None or place.offset < of.end)
-
-
-def _landed(scope: Scope, tables: Tables, past: LetterHistory) -> dict[str, dict[Place, int]]:
-    """By table: records whose rows are there because their letters were landed, by the newest batch that did.
-
-    Marks alone don't tell: they go with a lost or abandoned table, and with the next batch that tries the letter.
-    """
-    found: dict[str, dict[Place, int]] = {name: {} for name in tables.destinations}
-    for name, table in tables.destinations.items():
-        columns = row_columns(scope.pipeline.destination(name))
-        if columns is None:
-            continue
-        for n in sorted(past.brought_home):
-            for key, offsets in offsets_of_batch(table, name, columns, n).items():
-                found[name] |= {Place(*key, offset): n for offset in offsets.to_pylist()}
-    return found

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import pyarrow as pa
 
-from frazil.batch.facts import Range
+from frazil.batch.facts import Range, Staged
 from frazil.batch.letters import Place
 from frazil.batch.manifest import Manifest
 from frazil.batch.position import Position
 from frazil.batch.removal import RemovedRange, landed_after, replaced
+from frazil.batch.schema_change import Demands
 from frazil.batch.settle import Landing, Owed, owed, part_gone
 from frazil.iceberg.ledger import read_ledger
 from frazil.iceberg.letters import open_letters
-from frazil.iceberg.table import staging_table
 from frazil.iceberg.table_writers import writer_of
 from frazil.kafka.observe import observe
 from frazil.kafka.read import read_range
+from frazil.pipeline.model import Pipeline
 from frazil.records.fan_out import FannedOut, FanOut
+from frazil.records.spec import RecordSpec
+from frazil.run.evolution import Look, columns_of
 from frazil.run.manifests import row_columns
 from frazil.run.owed import Debt, Row, batches_of, ranges_read, removed_by, topics_of
 from frazil.run.record_spec import record_specs, route_of
 from frazil.run.restage import Restaged
 from frazil.run.scope import Scope
-from frazil.run.staging import columns_of
+from frazil.run.staging import row_targets
 from frazil.run.standing import Standing
 from frazil.run.tables import Tables
 from frazil.run.unfinished import Unfinished
@@ -108,9 +111,8 @@ def restage_rows(scope: Scope, tables: Tables, table: str, batches: tuple[Owed, 
         Retryable: Kafka or the storage is not available now.
         Terminal: Records in the ranges are gone.
     """
-    name = scope.pipeline.dead_letters_table
-    dead = {of.place for of in open_letters(tables.dead_letters, name, ()) if of.destination in (None, table)}
-    writer = writer_of(staging_table(table, tables.destinations[table]))
+    dead = _lettered(scope, tables, table)
+    writer = writer_of(row_targets(scope.pipeline, tables)[table])
     found, missing, problems = {}, {}, []
     for of in batches:
         found[of.n] = without = 0
@@ -148,11 +150,42 @@ def _lacking(of: Owed, found: int, without: int) -> tuple[int, str | None]:
 
 def _outcomes(scope: Scope, tables: Tables, table: str, of: Owed, dead: set[Place]) -> Iterator[FannedOut]:
     pipeline = scope.pipeline
-    specs, route = record_specs(pipeline, columns_of(pipeline, tables), scope.schemas), route_of(pipeline)
+    decoder = _decoder(pipeline, record_specs(pipeline, columns_of(pipeline, tables), scope.schemas), of.n)
+    for records in _records(scope, of, dead):
+        yield decoder.decode(records, only=table)
+
+
+def _decoder(pipeline: Pipeline, specs: Mapping[str, RecordSpec], n: int) -> FanOut:
+    route = route_of(pipeline)
     # They were read before: that the file wants to fail now, where nothing is meant for a record, must not end it.
-    decoder = FanOut(specs, replace(route, otherwise="filter") if route is not None else None, of.n)
+    return FanOut(specs, replace(route, otherwise="filter") if route is not None else None, n)
+
+
+def _records(scope: Scope, of: Owed, dead: set[Place]) -> Iterator[pa.RecordBatch]:
+    """Records of a batch without a letter."""
     for r in of.ranges:
         for records in read_range(scope.cluster, r.topic, r.partition, r.start, r.end):
             offsets = records.column("offset").to_pylist()
             good = [Place(r.topic, r.partition, offset) not in dead for offset in offsets]
-            yield decoder.decode(records.filter(pa.array(good, pa.bool_())), only=table)
+            yield records.filter(pa.array(good, pa.bool_()))
+
+
+def look_at_rows(scope: Scope, tables: Tables, table: str, batches: tuple[Owed, ...]) -> Look:
+    """Looks at the records whose rows are to be staged again, for what the table lacks."""
+    pipeline, dead = scope.pipeline, _lettered(scope, tables, table)
+
+    def look(columns: Mapping[str, pa.Schema]) -> tuple[Demands, Mapping[str, RecordSpec]]:
+        specs = record_specs(pipeline, columns, scope.schemas)
+        if specs[table].evolution is None:
+            return {}, specs
+        decoder = _decoder(pipeline, specs, 0)
+        found = (decoder.decode(records, only=table) for of in batches for records in _records(scope, of, dead))
+        return Staged.merged(Staged(demands=of.demands) for of in found).demands, specs
+
+    return look
+
+
+def _lettered(scope: Scope, tables: Tables, table: str) -> set[Place]:
+    """Records that have a letter of the table, or of the record as a whole."""
+    letters = open_letters(tables.dead_letters, scope.pipeline.dead_letters_table, ())
+    return {of.place for of in letters if of.destination in (None, table)}

@@ -27,7 +27,7 @@ from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.run.forward import decide, roll_forward
 from frazil.run.manifests import Batch, write_manifest
-from frazil.run.replay import refuse_without_coordinates
+from frazil.run.replay import refuse_forgotten_deletes, refuse_without_coordinates
 from frazil.run.scope import Clock, Report, Scope, unheard, utc_now
 from frazil.run.settled import settled
 from frazil.run.source import look_again, observe_source, offsets_of, refuse_compacted, start_target, vanished
@@ -76,6 +76,7 @@ def plan_run(
         mode=request.mode,
         started_by=request.started_by,
         reason=request.reason,
+        waits=now.unfinished,
     )
     reached(CrashPoint.PLANNED)
     # A batch that waits for the engine is work, too.
@@ -113,6 +114,7 @@ def _replayed_topics(
 ) -> Mapping[str, PlannedTopic]:
     name = scope.pipeline.name
     refuse_without_coordinates(scope)
+    refuse_forgotten_deletes(scope)
     if request.start is None:
         raise Terminal("a replay needs to know where to begin", next_step=f"frazil replay {name} --from … --to …")
     # What is read again must be there; whether newer records were lost is another run's question.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -18,15 +17,19 @@ from frazil.pipeline.transform_step import Step
 from frazil.pipeline.types import parse_type
 from frazil.pipeline.value import Decoding
 from frazil.records.decode import Decoder
-from frazil.records.formats.catalogue import JSON, SCALARS, FormatSpec, open_format
-from frazil.records.formats.port import BARE, SchemaSource, WriterSchema, port_type
-from frazil.records.formats.scalar import scalar_type
+from frazil.records.formats.catalogue import JSON, FormatSpec, open_format
+from frazil.records.formats.port import SchemaSource, WriterSchema, port_type
+from frazil.records.formats.shapes import shape
 from frazil.records.frame import Transform
 from frazil.records.route import FieldRoute, Route, StaticRoute, TopicRoute
 from frazil.records.spec import KafkaColumns, RecordSpec
 from frazil.records.transforms.catalogue import predicate, transform
 from frazil.records.transforms.conditions import WithKey
-from frazil.records.transforms.lacks import lacks
+from frazil.records.transforms.lacks import lacks, left
+from frazil.records.type_names import spelled
+from frazil.run.change_spec import change_fields, merge_columns, merge_spec
+from frazil.run.found_fields import deciding, near, undecided, unfilled, unfit_default
+from frazil.run.record_evolution import evolution, infers, known_fields
 
 Schemas = Mapping[str, SchemaSource]
 """Schema Registries by the names that pipeline files call them."""
@@ -46,6 +49,11 @@ def record_specs(
         Terminal: Transforms that can't be made, or options that don't fit together.
     """
     specs = {of.table: record_spec(pipeline, columns[of.table], schemas, of) for of in pipeline.destinations}
+    if (fields := change_fields(pipeline, specs)) is not None:
+        return {table: replace(spec, fields=fields) for table, spec in specs.items()}
+    if any(spec.infers for spec in specs.values()):
+        known = known_fields(spec.of_value.columns for spec in specs.values())
+        return {table: replace(spec, fields=known) for table, spec in specs.items()}
     is_fitted = any(spec.fields is not None for spec in specs.values())
     is_shared = len(specs) > 1 or pipeline.route is not None
     if is_fitted or (is_shared and pipeline.key is not None and pipeline.value.format == JSON):
@@ -78,8 +86,8 @@ def _all_columns(columns: Mapping[str, pa.Schema]) -> pa.Schema:
             known = found.setdefault(column.name, column)
             if known.type != column.type:
                 raise Terminal(
-                    f"column {column.name} of {table} is {column.type}, another destination has it as {known.type}: what the"
-                    " field is before transforms can't be told",
+                    f"column {column.name} of {table} is {spelled(column.type)}, another destination has it as"
+                    f" {spelled(known.type)}: what the field is before transforms can't be told",
                     next_step="declare the fields of the value: value.fields",
                 )
     return pa.schema(list(found.values()))
@@ -120,16 +128,19 @@ def record_spec(
     """
     to = destination or pipeline.destinations[0]
     value, key, declared = pipeline.value, pipeline.key, to.columns
+    columns = merge_columns(to, columns)
     of_key = frozenset(name for name, column in declared.items() if column.of == "key")
     of_value = pa.schema([column for column in columns if column.name not in of_key])
     names = to.kafka_columns
+    is_shaped = bool(pipeline.transforms) or to.changes is not None
     return RecordSpec(
         columns=columns,
         format=_format(value, schemas or {}),
-        fields=_fields(value, of_value) if pipeline.transforms and value.format == JSON else None,
+        fields=_fields(value, of_value) if is_shaped and value.format == JSON else None,
         key=None if key is None else _format(key, schemas or {}),
         key_fields=_fields(key, of_value) if key is not None and key.format == JSON else None,
         of_key=of_key,
+        infers=infers(pipeline),
         transforms=tuple(_transform(step) for step in pipeline.transforms),
         defaults={name: column.default for name, column in declared.items() if column.has_default},
         sources={name: column.source for name, column in declared.items() if column.source is not None},
@@ -144,6 +155,8 @@ def record_spec(
         tombstone=value.null_value,
         empty_value=value.empty_value,
         kafka_columns=KafkaColumns(**names.model_dump()) if names else None,
+        merge=merge_spec(to),
+        evolution=evolution(to, of_key),
     )
 
 
@@ -209,58 +222,69 @@ def _attempts(pipeline: Pipeline) -> Iterator[tuple[str, Callable[[], Iterable[s
     if pipeline.transforms:
         yield "transforms", lambda: _nothing([_transform(step) for step in pipeline.transforms])
     for number, to in enumerate(pipeline.destinations):
+        for name, column in to.columns.items():
+            if column.has_default:
+                of = columns[to.table].field(name).type
+                yield f"destinations.{number}.columns.{name}.default", partial(unfit_default, name, column, of)
         yield f"destinations.{number}.columns", partial(_decodes, pipeline, columns[to.table], schemas, to)
     yield "destinations", lambda: _nothing(record_specs(pipeline, columns, schemas))
     for number, spec in enumerate(record_specs(pipeline, columns, schemas).values()):
-        shape = _shape(spec.format, spec.fields) if spec.is_shaped else None
-        key_shape = None if spec.key is None else _shape(spec.key, spec.key_fields)
-        decoder = Decoder(spec, 0)
-        if shape is not None:
-            yield "", partial(_lacks, pipeline, spec, shape, key_shape)
-        yield "transforms", partial(_transforms, decoder, shape, key_shape)
-        yield f"destinations.{number}.columns", partial(decoder.problems, shape, key_shape)
-        for what, known in (("value", shape if spec.format.name != JSON else None), ("key", key_shape)):
-            # What transforms make may depend on the values; and JSON values without them have whatever they have.
-            if known is not None and not spec.transforms:
-                yield f"destinations.{number}.columns", partial(_unfilled, spec, what, known.names)
+        yield from _found(pipeline, number, spec)
+
+
+def _found(pipeline: Pipeline, number: int, spec: RecordSpec) -> Iterator[tuple[str, Callable[[], Iterable[str]]]]:
+    """What is tried on the fields that all values, or keys, have."""
+    decoder, at = Decoder(spec, 0), f"destinations.{number}.columns."
+    value = shape(spec.format, None if spec.infers else spec.fields)
+    key = None if spec.key is None else shape(spec.key, spec.key_fields)
+    if value is not None:
+        yield "", partial(_lacks, pipeline, spec, value, key)
+    yield "transforms", partial(_transforms, decoder, value, key)
+    if value is not None:
+        after = left(spec.transforms, value, key) or []
+        values, keys = [of.value.schema for of in after], [of.key.schema for of in after if of.key is not None]
+    else:
+        values, keys = [], [] if key is None or spec.transforms else [key]
+    if values and not spec.tells_changes:  # else the columns are about what a change holds
+        yield "", partial(undecided, pipeline.route, values, any_case=spec.field_names == "case_insensitive")
+        yield at, partial(unfilled, spec, "value", values)
+    if keys and len(keys) >= len(values):  # else some records have none, or one of any shape
+        yield at, partial(unfilled, spec, "key", keys)
+    yield at, partial(decoder.problems, value, key)
 
 
 def _decodes(pipeline: Pipeline, columns: pa.Schema, schemas: Schemas, to: Destination) -> Iterable[str]:
     return _nothing(Decoder(record_spec(pipeline, columns, schemas, to), 0))
 
 
-def _transforms(decoder: Decoder, shape: pa.Schema | None, key_shape: pa.Schema | None) -> Iterable[str]:
-    return _nothing(decoder.problems(shape, key_shape))
+def _transforms(decoder: Decoder, fields: pa.Schema | None, key_fields: pa.Schema | None) -> Iterable[str]:
+    return _nothing(decoder.problems(fields, key_fields))
 
 
-def _lacks(pipeline: Pipeline, spec: RecordSpec, shape: pa.Schema, key_shape: pa.Schema | None) -> Iterator[str]:
-    for number, lack in lacks(spec.transforms, shape, key_shape):
+def _lacks(pipeline: Pipeline, spec: RecordSpec, fields: pa.Schema, key_fields: pa.Schema | None) -> Iterator[str]:
+    number = None
+    for number, lack in lacks(spec.transforms, fields, key_fields):
         step = pipeline.transforms[number]
         option = f".{step.key_of(lack.option)}" if lack.option else ""
         yield f"transforms.{number}{option}: {step.name}: {lack.message.removeprefix(f'{step.name}: ')}"
+    if number is not None and pipeline.value.format == JSON and not isinstance(pipeline.value.fields, dict):
+        yield "value.fields: not declared, so a JSON value has the fields of the columns before transforms, and no others"
 
 
 def remarks(pipeline: Pipeline) -> tuple[str, ...]:
     """What a person may not have meant by a pipeline file, though it can be used: one line each."""
     if pipeline.route is None and len(pipeline.destinations) > 1:
         return (f"route: without it every record goes to each of {len(pipeline.destinations)} destinations",)
+    decides = deciding(pipeline.route)
+    if decides is not None and isinstance(pipeline.value.fields, dict) and not (pipeline.transforms or pipeline.key):
+        key, (name, *_) = decides[0], decides[1].split(".")
+        if name not in pipeline.value.fields:
+            return (f"{key}: value.fields does not have {name!r}, {near(name, list(pipeline.value.fields))}",)
     return ()
 
 
 def _opened(half: Decoding, schemas: Schemas) -> Iterable[str]:
     return _nothing(open_format(_format(half, schemas)))
-
-
-def _unfilled(spec: RecordSpec, what: str, fields: list[str]) -> Iterator[str]:
-    """Columns that would be null in every row, since no value, or key, has their field: a name is misspelled, mostly."""
-    fold = str.casefold if spec.field_names == "case_insensitive" else str
-    known = {fold(field): field for field in fields}
-    columns = (column for column in spec.column_specs if (column.name in spec.of_key) == (what == "key"))
-    for column in columns:
-        if column.steps and not column.has_default and (sought := fold(column.steps[0])) not in known:
-            near = get_close_matches(sought, known, 1)
-            hint = f"did you mean {known[near[0]]!r}?" if near else f"there are {', '.join(fields)}"
-            yield f"{column.name}: no {what} has the field {column.steps[0]!r}, {hint}"
 
 
 def _nothing(_made: object) -> Iterable[str]:
@@ -269,17 +293,7 @@ def _nothing(_made: object) -> Iterable[str]:
 
 def _refused(key: str, attempt: Callable[[], Iterable[str]]) -> Iterator[str]:
     try:
-        yield from (f"{key}: {problem}" if key else problem for problem in attempt())
+        joint = "" if not key or key.endswith(".") else ": "
+        yield from (f"{key}{joint}{problem}" for problem in attempt())
     except Terminal as error:
-        yield f"{key}: {error.message}"
-
-
-def _shape(of: FormatSpec, fields: pa.Schema | None) -> pa.Schema | None:
-    """The fields of every value, or key, before transforms; None if each says its own."""
-    if of.name == JSON:
-        return fields
-    if of.name == "delimited":
-        return pa.schema([pa.field(name, pa.string()) for name in of.fields])
-    if of.name in SCALARS:
-        return pa.schema([pa.field(BARE, scalar_type(of.name))])
-    return None
+        yield f"{key.rstrip('.')}: {error.message.removeprefix('record shape: ')}"

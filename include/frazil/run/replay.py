@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 
 from frazil.batch.cut import cut
 from frazil.batch.facts import Staged
@@ -13,6 +14,7 @@ from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.iceberg.commit import Refused
 from frazil.iceberg.holdings import BATCH_KEY, Held, lookup, mark_of
 from frazil.iceberg.ledger import read_ledger
+from frazil.run.evolution import is_stale, joined
 from frazil.run.losses import refuse_losses
 from frazil.run.manifests import Batch, row_columns
 from frazil.run.publish import planned_position, publish
@@ -42,6 +44,7 @@ def replay(run: Ingestion) -> int:
     """
     scope, plan = run.scope, run.plan
     refuse_without_coordinates(scope)
+    refuse_forgotten_deletes(scope)
     refuse_compacted(scope, {r.topic for r in plan.ranges})
     refusal: Refused | None = None
     for _ in range(ATTEMPTS):
@@ -77,6 +80,22 @@ def refuse_without_coordinates(scope: Scope) -> None:
         )
 
 
+def refuse_forgotten_deletes(scope: Scope, what: str = "pipeline {} can't be replayed") -> None:
+    """Refuse to bring old changes to tables that keep nothing of deleted rows: the changes would bring them back.
+
+    Raises:
+        Terminal: One keeps nothing.
+    """
+    forgetful = [of.table for of in scope.pipeline.destinations if of.forgets_deletes]
+    if forgetful:
+        raise Terminal(
+            f"{what.format(scope.pipeline.name)}: {', '.join(forgetful)} keeps nothing of deleted rows (deletes: hard), so"
+            " an old change of a row that was deleted since would bring it back",
+            next_step="a table with deletes: soft takes old changes; this one gets them right only if all that came later"
+            f" comes again, too: frazil reset {scope.pipeline.name} --to … --reason …",
+        )
+
+
 def _is_done(scope: Scope, plan: RunPlan) -> bool:
     pipeline = scope.pipeline
     rows = read_ledger(scope.lake, pipeline.ledger_table, pipeline.name, plan.run)
@@ -102,8 +121,9 @@ def _replay(run: Ingestion, tables: Tables, now: Standing) -> None:
         phases=staged.phases,
         started_by=plan.started_by,
         reason=plan.reason,
+        schema_changes=staged.changes,
     )
-    publish(scope, tables, now, batch)
+    publish(scope, staged.tables, now, batch)
 
 
 def _staged(run: Ingestion, tables: Tables, now: Standing, n: int, removed: Sequence[RemovedRange]) -> StagedBatch:
@@ -115,6 +135,8 @@ def _staged(run: Ingestion, tables: Tables, now: Standing, n: int, removed: Sequ
             if parts:
                 _refuse_moved(scope, tables, now)
             parts.append(stage_batch(run, tables, n, ranges))
+            _refuse_stale(scope, tables, parts)
+            tables = parts[-1].tables
         whole = _merged(parts)
         _refuse_moved(scope, tables, now)
         refuse_losses(scope, run.plan.ranges, removed, whole.staged)
@@ -132,6 +154,14 @@ def _refuse_moved(scope: Scope, tables: Tables, now: Standing) -> None:
         raise Refused(f"table {table}: another batch was decided, or it was rolled back, while the range was staged")
 
 
+def _refuse_stale(scope: Scope, before: Tables, parts: Sequence[StagedBatch]) -> None:
+    """Records of a later part may change a table so that files of earlier parts don't fit it any more."""
+    if parts[1:] and is_stale(scope.pipeline, before, parts[-1].tables):
+        raise Refused("records of the range changed a table, and files of earlier ones don't fit it any more")
+
+
 def _merged(parts: Sequence[StagedBatch]) -> StagedBatch:
     phases = {key: round(sum(part.phases.get(key, 0.0) for part in parts), 3) for key in ("stage", "audit")}
-    return StagedBatch(Staged.merged(part.staged for part in parts), parts[0].started_at, phases)
+    staged = Staged.merged(part.staged for part in parts)
+    changes = reduce(joined, (part.changes for part in parts))
+    return StagedBatch(staged, parts[-1].tables, parts[0].started_at, phases, changes)

@@ -62,6 +62,7 @@ class PlannedReset:
         offsets: What the order's target means by now.
         first: What else happens, or must be known, one line each.
         settles: A follower that was lost, too, and is given the new batch's mark whatever it holds.
+        merged: Destinations whose rows are what their last changes made of them.
     """
 
     order: ResetOrder
@@ -72,11 +73,16 @@ class PlannedReset:
     offsets: Mapping[TopicPartition, int]
     first: tuple[str, ...] = ()
     settles: str | None = None
+    merged: frozenset[str] = frozenset()
 
     @property
     def removed_rows(self) -> Mapping[str, tuple[RemovedRange, ...]]:
-        """Rows that go from each destination. An empty one needs no columns to find them by."""
-        filled = (name for name, of in self.tables.destinations.items() if of.current_snapshot() is not None)
+        """Rows that go from each destination. An empty one needs no columns to find them by, a merged one loses none."""
+        filled = (
+            name
+            for name, of in self.tables.destinations.items()
+            if of.current_snapshot() is not None and name not in self.merged
+        )
         return dict.fromkeys(filled, self.removed) if self.removed else {}
 
     @property
@@ -139,7 +145,8 @@ def _planned(scope: Scope, order: ResetOrder, tables: Tables, now: Standing) -> 
     step = 2 if _rewinds(now) else 1
     after = reset_position(before, facts, offsets, n=now.newest + step, epoch=now.newest_epoch + step)
     settles = lost_follower(scope.pipeline, tables, now) if all_rows_gone(now) else None
-    planned = PlannedReset(order, tables, now, before, after, offsets, _first(tables, now), settles)
+    merged = frozenset(of.table for of in scope.pipeline.destinations if of.is_merged)
+    planned = PlannedReset(order, tables, now, before, after, offsets, _first(tables, now), settles, merged)
     if not all_rows_gone(now):
         refuse_compacted(scope, {r.topic for of in planned.removed_rows.values() for r in of})
     return planned

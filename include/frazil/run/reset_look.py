@@ -5,7 +5,7 @@ from __future__ import annotations
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.absent import absent_table
 from frazil.iceberg.holdings import BATCH_KEY, DONE_KEY, RolledBack, lookup
-from frazil.iceberg.schema import check_destination, declared_schema, declared_spec
+from frazil.iceberg.schema import check_destination, check_layout
 from frazil.pipeline.model import Pipeline
 from frazil.run.scope import Scope
 from frazil.run.standing import Standing, standing
@@ -98,6 +98,6 @@ def _refuse_lost(scope: Scope, missing: list[str], now: Standing) -> None:
 def _refuse_misfit(scope: Scope, tables: Tables, missing: list[str], now: Standing) -> None:
     for destination in scope.pipeline.destinations:
         if destination.table in missing:
-            declared_spec(destination, declared_schema(destination))  # refuses what no table can be made of
+            check_layout(destination)
         elif not now.unfinished and now.rolled_back is None:  # an edited file must not keep those from being finished
             check_destination(tables.destinations[destination.table], destination)

@@ -17,14 +17,15 @@ from frazil.errors import Retryable, Terminal
 from frazil.iceberg.data_files import DataFileWriter
 from frazil.iceberg.landed import offsets_of_batch
 from frazil.iceberg.ledger import read_ledger
-from frazil.iceberg.schema import arrow_columns
 from frazil.iceberg.table import staging_table
 from frazil.kafka.read import read_range
 from frazil.records.dead import DeadCode, Reason, dead_letters
+from frazil.records.declared_names import DeclaredNames
 from frazil.records.decode import Decoder
 from frazil.records.redaction import Payload, redacted
+from frazil.run.evolution import columns_of
 from frazil.run.manifests import row_columns
-from frazil.run.record_spec import record_spec
+from frazil.run.record_spec import record_specs
 from frazil.run.scope import Scope
 from frazil.run.stage import numbered
 from frazil.run.standing import standing
@@ -68,7 +69,7 @@ def restage(scope: Scope, tables: Tables, batches: tuple[Owed, ...]) -> Restaged
     letters, missing = {}, {}
     problems = []
     for of in batches:
-        dead_count, good_count = _write_dead(_without_rows(scope, tables, of), writer, of.n, payload)
+        dead_count, good_count = _write_dead(_without_rows(scope, tables, of), writer, of.n)
         decided = verdict(of, dead_count, good_count)
         if decided.with_good and good_count:
             # Read again rather than kept from the first time: they may be as large as a batch.
@@ -110,11 +111,11 @@ def _destinations(scope: Scope, tables: Tables, numbers: set[int]) -> int:
     return max(len(pipeline.destinations), *(len(of) for of in found.values()), 0)
 
 
-def _write_dead(found: Iterator[_Split], writer: DataFileWriter, n: int, payload: Payload) -> tuple[int, int]:
+def _write_dead(found: Iterator[_Split], writer: DataFileWriter, n: int) -> tuple[int, int]:
     """Write the bad ones as letters, and count bad and good ones."""
     dead_count = good_count = 0
     for dead, good in found:
-        writer.write(numbered(redacted(dead, payload), n))
+        writer.write(numbered(dead, n))
         dead_count += dead.num_rows
         good_count += good.num_rows
     return dead_count, good_count
@@ -139,23 +140,26 @@ def _require_same(scope: Scope, of: Owed, counted: int, written: int) -> None:
 
 
 def _without_rows(scope: Scope, tables: Tables, of: Owed) -> Iterator[_Split]:
-    """The batch's records without a row, a part at a time: bad ones as letters, and the good ones."""
+    """The batch's records without a row, a part at a time: bad ones as letters that tell what they may, and the good ones."""
     destination = scope.pipeline.destinations[0]
-    columns = row_columns(destination)
+    # Rows of a merged table don't tell which records had one: theirs are of the last change.
+    columns = None if destination.is_merged else row_columns(destination)
     landed = (
         offsets_of_batch(tables.destinations[destination.table], destination.table, columns, of.n) if columns else {}
     )
     # What the batch did with records without a value is told by its counts, not by the present pipeline file.
     spec = replace(
-        record_spec(scope.pipeline, arrow_columns(tables.destinations[destination.table], destination), scope.schemas),
+        record_specs(scope.pipeline, columns_of(scope.pipeline, tables), scope.schemas)[destination.table],
         tombstone="filter" if of.filtered else "dead_letter",
         kafka_columns=None,
+        evolution=None,  # which records are bad is all that is asked: fields that have no column are in nobody's way
     )
-    decoder = Decoder(spec, of.n)
+    decoder, declared = Decoder(spec, of.n), DeclaredNames.of([spec])
     for records in _records(scope, of, landed):
         dead = decoder.decode(records).dead
-        # Without Kafka columns every good record has its row, somewhere.
-        yield dead, records.slice(0, 0) if columns is None else _good(records, dead)
+        # Then every good record has its row, somewhere.
+        letters = redacted(dead, scope.pipeline.dead_letters.payload, declared)
+        yield letters, records.slice(0, 0) if columns is None else _good(records, dead)
 
 
 def _records(scope: Scope, of: Owed, landed: Landed) -> Iterator[pa.RecordBatch]:

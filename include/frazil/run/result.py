@@ -67,7 +67,7 @@ def run_result(project: Project, pipeline: Pipeline, run_id: str) -> RunResult:
     Raises:
         Retryable: The catalog can't be read now.
     """
-    ledger = read_ledger(project.lake(pipeline.catalog), pipeline.ledger_table, pipeline.name, run_id)
+    ledger = read_ledger(project.lake_of(pipeline), pipeline.ledger_table, pipeline.name, run_id)
     rows = [row for row in first_rows(ledger) if row["kind"] != "start"]
     landed = (row["snapshot_id"] for row in ledger if row["kind"] != "start" and row["role"] == "destination")
     codes: dict[str, int] = {}
@@ -120,7 +120,7 @@ def _position(project: Project, pipeline: Pipeline, rows: list[dict[str, Any]]) 
     if rows:
         position = Position.from_json(rows[-1]["position"])
     else:
-        found = standing(pipeline, open_tables(project.lake(pipeline.catalog), pipeline)).position
+        found = standing(pipeline, open_tables(project.lake_of(pipeline), pipeline)).position
         position = found or Position(0, 0, "")
     return {topic: list(at.next) for topic, at in position.topics.items()}
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from frazil.iceberg.catalog import Lake
+from frazil.iceberg.pipeline_lake import PipelineLake
 from frazil.kafka.cluster import Cluster
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
@@ -38,7 +38,7 @@ class Scope:
 
     project: Project
     pipeline: Pipeline
-    lake: Lake
+    lake: PipelineLake
     cluster: Cluster
     report: Report = unheard
     clock: Clock = utc_now
@@ -58,7 +58,7 @@ class Scope:
         Raises:
             Terminal: The settings don't know them.
         """
-        lake, cluster = project.lake(pipeline.catalog), project.cluster(pipeline.source.cluster)
+        lake, cluster = project.lake_of(pipeline), project.cluster(pipeline.source.cluster)
         return cls(project, pipeline, lake, cluster, report, clock, apply)
 
     @property

@@ -12,14 +12,16 @@ from dataclasses import dataclass, replace
 from frazil.batch.facts import Range, Staged
 from frazil.batch.position import Position
 from frazil.batch.request import RunRequest
+from frazil.batch.schema_change import Demands
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.commit import Refused
 from frazil.iceberg.table import delete_files
 from frazil.pipeline.model import Pipeline
+from frazil.run.evolution import evolved_for
 from frazil.run.letter_topic import send_letters
 from frazil.run.manifests import Batch
 from frazil.run.owed import Debt, ledger_debt, letters_debt
-from frazil.run.owed_rows import restage_rows, rows_debt
+from frazil.run.owed_rows import look_at_rows, restage_rows, rows_debt
 from frazil.run.publish import publish
 from frazil.run.restage import Restaged, restage
 from frazil.run.rewind import decide_rewind
@@ -193,11 +195,12 @@ def settle(scope: Scope, planned: PlannedSettle, request: RunRequest) -> Settled
     order, debt = planned.order, planned.debt
     if order.restage and not order.abandon and debt.gone and debt.must_be_whole:
         raise _can_not(scope, order, debt.gone)
+    planned, changes = _evolved(scope, planned)
     staged = _staged(scope, planned)
     if staged.problems and not order.abandon:
         delete_files(planned.tables.dead_letters, [file.path for file in staged.files])
         raise _can_not(scope, order, staged.problems)
-    batch = _batch(scope, planned, request, staged)
+    batch = replace(_batch(scope, planned, request, staged), schema_changes=changes)
     try:
         publish(scope, planned.tables, planned.now, batch)
     except Refused as refusal:
@@ -207,6 +210,16 @@ def settle(scope: Scope, planned: PlannedSettle, request: RunRequest) -> Settled
         ) from refusal
     restaged = len(batch.recovers) if debt.is_ledger else sum(staged.letters.values())
     return Settled(batch.position.n, restaged, batch.abandoned, (*debt.gone, *staged.problems))
+
+
+def _evolved(scope: Scope, planned: PlannedSettle) -> tuple[PlannedSettle, Demands]:
+    """A destination that was made anew has the declared columns only: it gets those that its rows had."""
+    debt = planned.debt
+    if debt.rows_table is None or not planned.order.restage or not debt.letters:
+        return planned, {}
+    look = look_at_rows(scope, planned.tables, debt.rows_table, debt.letters)
+    tables, changes = evolved_for(scope, planned.tables, planned.now.newest + 1, look)
+    return replace(planned, tables=tables), changes
 
 
 def _staged(scope: Scope, planned: PlannedSettle) -> Restaged:

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.batch.audit import Tolerance
-from frazil.batch.facts import LETTERS_NAMED, Counts, DeadSample, Range, Staged
+from frazil.batch.facts import (
+    LETTERS_NAMED,
+    Counts,
+    DeadSample,
+    NamedLetter,
+    Range,
+    Staged,
+    StagedFile,
+    TopicPartition,
+)
 from frazil.crash_points import CrashPoint, reached
 from frazil.iceberg.data_files import StagingTable
 from frazil.iceberg.table_writers import TableWriters
@@ -72,19 +81,25 @@ class Stage(Protocol):
 def stage_records(order: StageOrder, batches: Iterable[pa.RecordBatch]) -> Staged:
     """Decode records and write their rows and dead letters in one pass, holding a bounded part in memory.
 
-    What can't be published any more is not read to its end, if the order says what is tolerated.
+    What can't be published any more is not read to its end, if the order says what is tolerated. If records need what
+    their tables do not have, nothing is landed: it is told what they need, all of them, and where they are.
     """
     decoder = FanOut(order.specs, order.route, order.n)
     letters_table = order.dead_letters
     writers = TableWriters(
         order.destinations if letters_table is None else {**order.destinations, letters_table.name: letters_table}
     )
-    whole = Staged()
+    whole, asked, seen = Staged(), Staged(), dict[TopicPartition, tuple[int, int]]()
     for batch in batches:
         outcomes = decoder.decode(batch)
+        seen |= _reaches(batch, seen)
+        if outcomes.demands or asked.demands:
+            asked = asked.merge(Staged(demands=outcomes.demands, void=_paths(writers.abandon())))
+            reached(CrashPoint.STAGING)
+            continue
         for table in order.destinations:
             writers.write(table, outcomes.rows[table])
-        letters = redacted(outcomes.dead, order.payload)
+        letters = redacted(outcomes.dead, order.payload, decoder.declared)
         if letters_table is not None:
             writers.write(letters_table.name, numbered(letters, order.n))
         shown = Staged(samples=_samples(letters, whole.samples), named=_named(order, letters, len(whole.named)))
@@ -92,7 +107,29 @@ def stage_records(order: StageOrder, batches: Iterable[pa.RecordBatch]) -> Stage
         reached(CrashPoint.STAGING)
         if order.tolerance is not None and order.tolerance.is_lost(whole.total.dead):
             return whole.merge(Staged(files=writers.abandon(), stopped=True))
+    if asked.demands:
+        again = tuple(Range(*place, start, end) for place, (start, end) in sorted(seen.items()))
+        return Staged(demands=asked.demands, again=again, void=tuple(dict.fromkeys(asked.void)))
     return whole.merge(Staged(files=writers.close()))
+
+
+def _reaches(
+    batch: pa.RecordBatch, seen: Mapping[TopicPartition, tuple[int, int]]
+) -> dict[TopicPartition, tuple[int, int]]:
+    """The first offset of each partition of a batch, or one that was seen before it, and the one behind the last."""
+    places = pa.table(batch.select(["topic", "partition", "offset"]))
+    ends = places.group_by(["topic", "partition"]).aggregate([("offset", "min"), ("offset", "max")]).to_pylist()
+    found = {}
+    for end in ends:
+        place = end["topic"], end["partition"]
+        first, last = end["offset_min"], end["offset_max"] + 1
+        start, stop = seen.get(place, (first, last))
+        found[place] = (min(start, first), max(stop, last))
+    return found
+
+
+def _paths(files: Mapping[str, tuple[StagedFile, ...]]) -> tuple[str, ...]:
+    return tuple(file.path for of in files.values() for file in of)
 
 
 def _bytes(batch: pa.RecordBatch) -> int:
@@ -123,13 +160,13 @@ def _samples(dead: pa.RecordBatch, known: Collection[str]) -> dict[str, DeadSamp
     return {code: DeadSample(r["topic"], r["partition"], r["offset"], r["message"]) for code, r in rows.items()}
 
 
-def _named(order: StageOrder, dead: pa.RecordBatch, known: int) -> tuple[tuple[str, str, int, int], ...]:
-    """Code and coordinates of letters, as many as are still named."""
+def _named(order: StageOrder, dead: pa.RecordBatch, known: int) -> tuple[NamedLetter, ...]:
+    """Letters by name, as many as are still named."""
     if not order.names_letters or not dead.num_rows or known >= LETTERS_NAMED:
         return ()
     few = dead.slice(0, LETTERS_NAMED - known)
-    columns = (few.column(name).to_pylist() for name in ("code", "topic", "partition", "offset"))
-    return tuple(zip(*columns, strict=True))
+    columns = (few.column(name).to_pylist() for name in NamedLetter._fields if name in few.schema.names)
+    return tuple(NamedLetter(*of) for of in zip(*columns, strict=True))
 
 
 def _counted(order: StageOrder, outcomes: FannedOut) -> Staged:
@@ -139,10 +176,13 @@ def _counted(order: StageOrder, outcomes: FannedOut) -> Staged:
         counts[key.topic, key.partition] = Counts(of.read, of.written, sum(of.dead.values()), sum(of.filtered.values()))
         for code, count in of.dead.items():
             codes[code.value] = codes.get(code.value, 0) + count
-    if outcomes.tables:
-        return Staged(counts, codes, tables=outcomes.tables, whole_dead=outcomes.whole_dead)
     written = sum(of.written for of in counts.values())
     extra = sum(rows.num_rows for rows in outcomes.rows.values()) - written
     # A name may be as secret as a value: of a map that is written as an object it is one.
-    unknown = outcomes.unknown if order.payload == "full" else outcomes.unknown.without_names()
+    unknown, tables = outcomes.unknown, outcomes.tables
+    if order.payload != "full":
+        unknown = unknown.without_names()
+        tables = {table: replace(of, unknown=of.unknown.without_names()) for table, of in tables.items()}
+    if tables:
+        return Staged(counts, codes, tables=tables, whole_dead=outcomes.whole_dead, unknown_fields=unknown)
     return Staged(counts, codes, extra_rows=extra, unknown_fields=unknown)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-
-import pyarrow as pa
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from frazil.batch import audit as batch_audit
 from frazil.batch.facts import Range, Staged
 from frazil.batch.plan import RunPlan
+from frazil.batch.schema_change import Demands
 from frazil.crash_points import CrashPoint, reached
 from frazil.errors import FrazilError
-from frazil.iceberg.schema import arrow_columns
-from frazil.iceberg.table import delete_files, staging_table
+from frazil.iceberg.data_files import StagingTable
+from frazil.iceberg.table import Table, delete_files, staging_table
 from frazil.pipeline.model import Pipeline
+from frazil.run.evolution import ROUNDS, columns_of, evolve_tables, is_stale, joined, still_lacking
 from frazil.run.record_spec import record_specs, route_of
 from frazil.run.scope import Scope
 from frazil.run.source import observe_source
@@ -34,11 +35,21 @@ class Ingestion:
 
 @dataclass(frozen=True)
 class StagedBatch:
-    """What staging brought, when it began, and how long it took in seconds per phase."""
+    """What staging brought.
+
+    Attributes:
+        staged: Files and counts.
+        tables: The tables that they were staged for, as they are since.
+        started_at: When it began.
+        phases: Seconds per phase.
+        changes: What of the tables' schemas was changed for these records.
+    """
 
     staged: Staged
+    tables: Tables
     started_at: str
     phases: dict[str, float]
+    changes: Demands = field(default_factory=dict)
 
 
 def stage_batch(run: Ingestion, tables: Tables, n: int, ranges: tuple[Range, ...]) -> StagedBatch:
@@ -51,15 +62,14 @@ def stage_batch(run: Ingestion, tables: Tables, n: int, ranges: tuple[Range, ...
     scope = run.scope
     started_at = scope.stamp()
     if not ranges:
-        return StagedBatch(Staged(), started_at, {})
+        return StagedBatch(Staged(), tables, started_at, {})
     scope.report(f"batch {n}: staging {sum(r.span for r in ranges):,} offsets of {len(ranges)} partitions")
     began = time.monotonic()
-    staged = run.stage(stage_order(scope, tables, n, ranges))
+    staged, tables, changes = _fitted(run, tables, n, ranges)
     staged_in = time.monotonic() - began
-    reached(CrashPoint.STAGED)
     total = staged.total
     how = "stopped at" if staged.stopped else "staged"
-    scope.report(f"batch {n}: {how} {total.written:,} rows, {total.dead:,} dead letters in {staged_in:.1f} s")
+    scope.report(f"batch {n}: {how} {total.written:,} rows, {staged.letters:,} dead letters in {staged_in:.1f} s")
     if (left_out := staged.unknown_fields.said) is not None:
         scope.report(f"batch {n}: {left_out}")
     try:
@@ -69,7 +79,34 @@ def stage_batch(run: Ingestion, tables: Tables, n: int, ranges: tuple[Range, ...
         raise
     reached(CrashPoint.AUDITED)
     phases = {"stage": round(staged_in, 3), "audit": round(time.monotonic() - began - staged_in, 3)}
-    return StagedBatch(staged, started_at, phases)
+    return StagedBatch(staged, tables, started_at, phases, changes)
+
+
+def _fitted(run: Ingestion, tables: Tables, n: int, ranges: tuple[Range, ...]) -> tuple[Staged, Tables, Demands]:
+    """Stage ranges; if tables lack what records need, change them and stage again the ranges of those records."""
+    scope, whole, found, pending = run.scope, Staged(), Staged(), ranges
+    changes: Demands = {}
+    for _ in range(ROUNDS):
+        order = stage_order(scope, tables, n, pending)
+        found = run.stage(order)
+        reached(CrashPoint.STAGED)
+        whole = whole.merge(found)
+        if found.stopped or not found.demands:
+            return whole, tables, changes
+        try:
+            after, made = evolve_tables(scope, tables, found.demands, order.specs, n)
+        except FrazilError as failure:
+            discard(scope, tables, whole, failure)
+            raise
+        changes, is_void = joined(changes, made), is_stale(scope.pipeline, tables, after)
+        discard(scope, after, whole if is_void else Staged(void=found.void))
+        whole = Staged() if is_void else replace(whole, demands={}, again=(), void=())
+        tables, pending = after, ranges if is_void else found.again
+        scope.report(
+            f"batch {n}: staging {sum(r.span for r in pending):,} offsets again, for the tables as they are now"
+        )
+    discard(scope, tables, whole)
+    raise still_lacking(scope, n, found.demands)
 
 
 def _audit(scope: Scope, plan: RunPlan, ranges: tuple[Range, ...], staged: Staged) -> None:
@@ -85,12 +122,26 @@ def _audit(scope: Scope, plan: RunPlan, ranges: tuple[Range, ...], staged: Stage
 
 def discard(scope: Scope, tables: Tables, staged: Staged, failure: FrazilError | None = None) -> None:
     """Remove files that were never part of a commit request. A failure that led here is told whatever happens."""
+    # Each by its own table's way to the storage: catalogs may have different ones.
+    by_name = {scope.pipeline.dead_letters_table: tables.dead_letters, **tables.destinations}
     try:
-        delete_files(tables.closing, [file.path for files in staged.files.values() for file in files])
+        for name, paths in _paths(by_name, staged).items():
+            delete_files(by_name[name], paths)
     except FrazilError as error:
         scope.report(f"staged files are left to orphan removal: {error.message}")
         if failure is not None:
             failure.add_note(f"staged files could not be deleted: {error.message}")
+
+
+def _paths(by_name: Mapping[str, Table], staged: Staged) -> dict[str, list[str]]:
+    """Files by the table below which they lie."""
+    found = {name: [file.path for file in files] for name, files in staged.files.items()}
+    for path in staged.void:
+        owner = next(
+            (name for name, table in by_name.items() if path.startswith(table.location())), next(iter(by_name))
+        )
+        found.setdefault(owner, []).append(path)
+    return found
 
 
 def stage_order(scope: Scope, tables: Tables, n: int, ranges: tuple[Range, ...]) -> StageOrder:
@@ -103,7 +154,7 @@ def stage_order(scope: Scope, tables: Tables, n: int, ranges: tuple[Range, ...])
         ranges=ranges,
         records_per_task=pipeline.limits.records_per_task,
         specs=record_specs(pipeline, columns_of(pipeline, tables), scope.schemas),
-        destinations={name: staging_table(name, table) for name, table in tables.destinations.items()},
+        destinations=row_targets(pipeline, tables),
         dead_letters=staging_table(pipeline.dead_letters_table, tables.dead_letters),
         payload=pipeline.dead_letters.payload,
         names_letters=pipeline.dead_letters.log,
@@ -112,6 +163,9 @@ def stage_order(scope: Scope, tables: Tables, n: int, ranges: tuple[Range, ...])
     )
 
 
-def columns_of(pipeline: Pipeline, tables: Tables) -> dict[str, pa.Schema]:
-    """Destination -> its declared columns, with the types that the table has."""
-    return {name: arrow_columns(table, pipeline.destination(name)) for name, table in tables.destinations.items()}
+def row_targets(pipeline: Pipeline, tables: Tables) -> dict[str, StagingTable]:
+    """Destination -> what a task needs to write its rows."""
+    return {
+        name: staging_table(name, table, by_engine=pipeline.destination(name).by_engine)
+        for name, table in tables.destinations.items()
+    }

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 from frazil.batch.manifest import Manifest
 from frazil.errors import Retryable, Terminal
+from frazil.iceberg.branch_table import BranchTable
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.holdings import (
     BATCH_KEY,
@@ -29,7 +30,7 @@ from frazil.iceberg.ledger import (
     UNPARTITIONED,
     with_all_columns,
 )
-from frazil.iceberg.schema import declared_schema, declared_spec
+from frazil.iceberg.schema import declared_order, declared_schema, declared_spec
 from frazil.iceberg.table import Table, read_text
 from frazil.pipeline.model import Destination, Pipeline
 from frazil.run.closing import closing_table, refuse_other_closing
@@ -89,6 +90,9 @@ def open_tables(lake: Lake, pipeline: Pipeline, recreate: Collection[str] = ()) 
             _refuse_if_known(pipeline, found, gone, closing)
         for name in missing:
             found[name] = _make(lake, pipeline, name)
+    for name, table in found.items():
+        if isinstance(table, BranchTable) and not table.is_begun:  # never one that a batch may be on: see load_tables
+            found[name] = lake.begin_branch(name)
     return _tables(pipeline, found, closing)
 
 
@@ -167,10 +171,12 @@ def _make(lake: Lake, pipeline: Pipeline, name: str) -> Table:
 def _make_destination(lake: Lake, destination: Destination) -> Table:
     schema = declared_schema(destination)
     spec = declared_spec(destination, schema)
-    layout = {} if spec.is_unpartitioned() else PARTITIONED_LAYOUT
-    version = {"format-version": "3"} if destination.by_engine else {}
-    properties = TABLE_PROPERTIES | layout | version | destination.properties
-    return lake.create_table(destination.table, schema, spec, properties)
+    layout = PARTITIONED_LAYOUT if destination.partition_by else {}
+    version = {"format-version": destination.format_version}
+    modes = {f"write.{of}.mode": destination.merge for of in ("merge", "update", "delete")}
+    merged: dict[str, str] = {**modes} if destination.is_merged else {}
+    properties = TABLE_PROPERTIES | layout | version | merged | destination.properties
+    return lake.create_table(destination.table, schema, spec, properties, declared_order(destination, schema))
 
 
 def _known(pipeline: Pipeline, found: Mapping[str, Table | None], missing: list[str]) -> list[str]:
@@ -217,15 +223,16 @@ def _instead(pipeline: Pipeline, missing: str, closing: str) -> str:
 
 def _refuse_if_moved(lake: Lake, pipeline: Pipeline) -> None:
     """A pipeline whose first destination was renamed or moved would begin anew there, and land everything twice."""
-    ledgers = [name for name in lake.tables() if name.rpartition(".")[2] == pipeline.ledger_table.rpartition(".")[2]]
-    for name in ledgers:
-        closing = lake.load_table(name).metadata.properties.get(CLOSING_KEY.format(pipeline.name))
+    own = pipeline.ledger_table.rpartition(".")[2]
+    ledgers = [(of, name) for of in lake.catalogs for name in of.tables() if name.rpartition(".")[2] == own]
+    for catalog, name in ledgers:
+        closing = catalog.load_table(name).metadata.properties.get(CLOSING_KEY.format(pipeline.name))
         if closing is None:
             continue
         refuse_other_closing(pipeline, closing)
-        if name != pipeline.ledger_table:
+        if (catalog.name, name) != (lake.catalogs[0].name, pipeline.ledger_table):
             raise Terminal(
-                f"pipeline {pipeline.name} has its ledger in {name}; beside the first destination of the pipeline file it"
-                f" would be {pipeline.ledger_table}",
-                next_step=f"name a destination of namespace {name.rpartition('.')[0]} first again",
+                f"pipeline {pipeline.name} has its ledger in {name} of catalog {catalog.name}; beside the first destination of"
+                f" the pipeline file it would be {pipeline.ledger_table} of catalog {lake.catalogs[0].name}",
+                next_step=f"name a destination of namespace {name.rpartition('.')[0]}, in catalog {catalog.name}, first again",
             )

@@ -16,9 +16,13 @@ def tolerance_of(pipeline: Pipeline) -> Tolerance:
 
 
 def named_letters(staged: Staged) -> Iterator[str]:
-    """A line for each dead letter that staging names, then one for all others. Nothing of a record is in them."""
-    for code, topic, partition, offset in staged.named:
-        yield f"dead letter {code}: topic {topic}, partition {partition}, offset {offset}"
-    more = staged.total.dead - len(staged.named)
+    """A line for each dead letter that staging names, then one for all others. Nothing of a record is in them.
+
+    These are letters: a record that does not fit two tables has two. A tolerance counts records.
+    """
+    for of in staged.named:
+        table = "" if of.destination is None else f" of table {of.destination}"
+        yield f"dead letter {of.code}{table}: topic {of.topic}, partition {of.partition}, offset {of.offset}"
+    more = staged.letters - len(staged.named)
     if staged.named and more > 0:
         yield f"and {more:,} more dead letters"

@@ -1,12 +1,14 @@
-"""The spark engine gives tables of format version 3 their part of a decided batch: on a branch, shown by one fast-forward.
+"""The spark engine gives tables that PyIceberg can't write, or can't merge rows into, their part of a decided batch.
 
-PyIceberg reads the table before and after every step and answers what became of it; Spark only writes.
+It does so on a branch, which then becomes main in one step: by PyIceberg, or by Spark's fast-forward where the format version
+is 3. PyIceberg reads the table before and after every step and answers what became of it; Spark only writes.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -14,15 +16,23 @@ from pyspark.errors import PySparkException
 
 from frazil import crash_points
 from frazil.batch.manifest import Operation
+from frazil.batch.merge import Merge
 from frazil.batch.removal import Removal, RemovedRange
 from frazil.crash_points import CrashPoint
 from frazil.errors import Retryable, Terminal
-from frazil.iceberg.branch import branches_in_vain, renewed, verify_tip
+from frazil.iceberg.branch import Prepared, branches_in_vain, carries, renewed, show, verify_tip
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.commit import ATTEMPTS, Change, loaded, moved_properties, pause, validate
 from frazil.iceberg.holdings import ancestry
 from frazil.iceberg.refs import BranchName, head_of
+from frazil.iceberg.schema import identity_columns
 from frazil.iceberg.table import TableMetadata
+from frazil.iceberg.variant import FORMAT_VERSION
+from frazil.spark.change_order import MOVED
+from frazil.spark.merge import merge_rows, moved_key
+from frazil.spark.merge_session import MergeSession
+from frazil.spark.quoting import quoted, text
+from frazil.spark.target import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,6 +48,7 @@ class SparkApply:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark: Final = spark
+        self._merging: Final = MergeSession(spark)
 
     def __call__(self, lake: Lake, change: Change, operation: Operation, branch: str) -> int:
         """Land a change, once, and return the id of the snapshot that carries its summary.
@@ -73,22 +84,53 @@ class SparkApply:
 
     def _attempt(self, lake: Lake, change: Change, operation: Operation, name: str, planned: int | None) -> None:
         """Write the rows on a branch of the head that was checked, and make it main."""
-        table = _quoted(lake.name, *change.table.split("."))
+        table = _named(lake, change.table)
         as_of = "" if planned is None else f" AS OF VERSION {planned}"
-        self._spark.sql(f"ALTER TABLE {table} CREATE BRANCH {_quoted(name)}{as_of}").collect()
+        self._spark.sql(f"ALTER TABLE {table} CREATE BRANCH {quoted(name)}{as_of}").collect()
         crash_points.reached(CrashPoint.BRANCH_MADE)
-        branch = _quoted(lake.name, *change.table.split("."), f"branch_{name}")
-        if change.removal is not None and planned is not None:
-            self._spark.sql(f"DELETE FROM {branch} WHERE {_condition(change.removal)}").collect()  # noqa: S608 - quoted
-        self._append(change, operation, branch)
-        tip = _tip(lake, change, name, planned)
+        branch = _named(lake, change.table, f"branch_{name}")
+        if operation.merge is not None and change.files:
+            self._merge(lake, change, operation, operation.merge, name)
+        else:
+            if change.removal is not None and planned is not None:
+                self._spark.sql(f"DELETE FROM {branch} WHERE {_condition(change.removal)}").collect()  # noqa: S608 - quoted
+            self._append(change, operation, branch)
+        tip = _tip(lake, change, operation, name, planned)
         crash_points.reached(CrashPoint.BRANCH_STAGED)
         _log.info("branch %s of %s ends in snapshot %d", name, change.table, tip)
+        self._to_main(lake, change, Prepared(name, planned, tip))
+
+    def _to_main(self, lake: Lake, change: Change, prepared: Prepared) -> None:
+        if lake.load_table(change.table).format_version < FORMAT_VERSION:
+            show(lake, change, prepared)
+            return
         crash_points.reached(CrashPoint.FOLLOW_COMMITTING)
         # Fails unless main is an ancestor of the branch: whoever moved main meanwhile is not overwritten.
-        call = f"CALL {_quoted(lake.name)}.system.fast_forward({_text(change.table)}, 'main', {_text(name)})"
+        catalog, onto = lake.catalog_of(change.table).name, lake.branch_of(change.table) or "main"
+        call = (
+            f"CALL {quoted(catalog)}.system.fast_forward({text(change.table)}, {text(onto)}, {text(prepared.branch)})"
+        )
         self._spark.sql(call).collect()
         crash_points.reached(CrashPoint.FOLLOW_COMMITTED)
+
+    def _merge(self, lake: Lake, change: Change, operation: Operation, merge: Merge, name: str) -> None:
+        """Change the rows of the staged changes' keys, in snapshots that carry the summary."""
+        branch = _named(lake, change.table, f"branch_{name}")
+        types = {field.name: field.dataType.simpleString() for field in self._spark.table(branch).schema}
+        metadata = lake.load_table(change.table).metadata
+        target = Target(change.table, branch, types, identity_columns(metadata), operation.variants)
+        with self._merging.stamped(change.summary) as session:
+            staged = session.read.parquet(*(file.path for file in change.files))
+            _require_rows(change, staged.count(), "were staged, their files have")
+            try:
+                merge_rows(session, target, merge, staged)
+            except SPARK_FAILED as error:
+                _, is_moved, told = str(error).partition(MOVED)
+                if is_moved:
+                    raise moved_key(change.table, told.partition(" SQLSTATE")[0].partition("\n")[0]) from error
+                raise
+        if not carries(lake.load_table(change.table).metadata, change, name):  # no row was changed
+            self._append(replace(change, files=()), operation, branch)
 
     def _append(self, change: Change, operation: Operation, branch: str) -> None:
         """One snapshot with the rows, even if there are none: it carries the summary."""
@@ -102,16 +144,16 @@ class SparkApply:
         staged = self._spark.read.parquet(*(file.path for file in change.files))
         wanted = {field.name: field.dataType.simpleString() for field in self._spark.table(branch).schema}
         columns = [
-            f"parse_json({_quoted(name)}) AS {_quoted(name)}"
+            f"parse_json({quoted(name)}) AS {quoted(name)}"
             if name in operation.variants
-            else f"CAST({_quoted(name)} AS {wanted[name]}) AS {_quoted(name)}"
+            else f"CAST({quoted(name)} AS {wanted[name]}) AS {quoted(name)}"
             for name in staged.columns
         ]
         return staged.selectExpr(*columns)
 
     def _finish(self, lake: Lake, change: Change, metadata: TableMetadata, landed: int, branch: str) -> None:
         """Move the properties that mirror the summary, and drop branches that are in vain now."""
-        table = _quoted(lake.name, *change.table.split("."))
+        table = _named(lake, change.table)
         moved = {
             key: value
             for key, value in moved_properties(change, landed).items()
@@ -121,12 +163,16 @@ class SparkApply:
         stale = branches_in_vain(metadata, own.pipeline, own.n) if own is not None else ()
         try:
             if moved:
-                pairs = ", ".join(f"{_text(key)} = {_text(value)}" for key, value in sorted(moved.items()))
+                pairs = ", ".join(f"{text(key)} = {text(value)}" for key, value in sorted(moved.items()))
                 self._spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({pairs})").collect()
             for name in stale:
-                self._spark.sql(f"ALTER TABLE {table} DROP BRANCH IF EXISTS {_quoted(name)}").collect()
+                self._spark.sql(f"ALTER TABLE {table} DROP BRANCH IF EXISTS {quoted(name)}").collect()
         except SPARK_FAILED as error:
             raise Retryable(f"table {change.table} has its part, but not its properties: {_said(error)}") from error
+
+
+def _named(lake: Lake, table: str, *branch: str) -> str:
+    return quoted(lake.catalog_of(table).name, *table.split("."), *branch)
 
 
 def _is_last(metadata: TableMetadata, key: str, landed: int) -> bool:
@@ -139,7 +185,7 @@ def _is_last(metadata: TableMetadata, key: str, landed: int) -> bool:
     return False
 
 
-def _tip(lake: Lake, change: Change, name: str, planned: int | None) -> int:
+def _tip(lake: Lake, change: Change, operation: Operation, name: str, planned: int | None) -> int:
     """The snapshot that main is to become: it has what was staged, and descends from what main was.
 
     Raises:
@@ -150,16 +196,20 @@ def _tip(lake: Lake, change: Change, name: str, planned: int | None) -> int:
     if tip is None:
         raise Retryable(f"table {change.table}: branch {name} was dropped while it was written")
     verify_tip(metadata, change, name, planned, tip)
-    snapshot = metadata.snapshot_by_id(tip)
-    summary: Mapping[str, str] = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
-    expected, added = sum(file.rows for file in change.files), int(summary.get("added-records", 0))
-    if added != expected:
+    if operation.merge is None:
+        snapshot = metadata.snapshot_by_id(tip)
+        summary: Mapping[str, str] = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
+        _require_rows(change, int(summary.get("added-records", 0)), f"were staged, snapshot {tip} on branch {name} has")
+    return tip
+
+
+def _require_rows(change: Change, found: int, what: str) -> None:
+    expected = sum(file.rows for file in change.files)
+    if found != expected:
         raise Terminal(
-            f"table {change.table}: {expected:,} rows were staged, snapshot {tip} on branch {name} has {added:,}; main stays"
-            " as it is",
+            f"table {change.table}: {expected:,} rows {what} {found:,}; main stays as it is",
             next_step="were staged files changed? Run again, a new branch will be made",
         )
-    return tip
 
 
 def _condition(removal: Removal) -> str:
@@ -169,23 +219,14 @@ def _condition(removal: Removal) -> str:
 
 def _range(removal: Removal, of: RemovedRange) -> str:
     topic, partition, offset, batch = (
-        _quoted(name)
+        quoted(name)
         for name in (removal.columns.topic, removal.columns.partition, removal.columns.offset, removal.columns.batch)
     )
-    conditions = [f"{topic} = {_text(of.topic)}", f"{offset} >= {of.start}", f"{batch} >= {of.since}"]
+    conditions = [f"{topic} = {text(of.topic)}", f"{offset} >= {of.start}", f"{batch} >= {of.since}"]
     conditions.append(f"{partition} IS NOT NULL" if of.partition is None else f"{partition} = {of.partition}")
     if of.end is not None:
         conditions.append(f"{offset} < {of.end}")
     return " AND ".join(conditions)
-
-
-def _quoted(*names: str) -> str:
-    return ".".join(f"`{name.replace('`', '``')}`" for name in names)
-
-
-def _text(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def _said(error: BaseException | None) -> str:

@@ -22,7 +22,7 @@ from frazil.run.ingest import ingest
 from frazil.spark.apply import SparkApply
 from frazil.spark.catalog import open_catalog
 from frazil.spark.stage import SparkStage
-from frazil.spark.submit import REPORT_PREFIX, SUBMITTER_VARIABLE
+from frazil.spark.submit import REPORT_PREFIX, SUBMITTER_VARIABLE, needs_writer
 
 _PARENT_CHECK_SECONDS = 0.5
 """How soon a driver without a parent ends. A killed task leaves the Python driver behind; it must not go on committing."""
@@ -81,17 +81,19 @@ def _run(pipeline: str, plan: RunPlan) -> DryRun | None:
     try:
         if plan.mode == "dry_run":
             return dry_run(project, known, plan, SparkStage(spark), say)
-        ingest(project, known, plan, SparkStage(spark), say, apply=_apply(spark, project, known))
+        ingest(project, known, plan, SparkStage(spark), say, apply=_apply(spark, project, known, plan))
         return None
     finally:
         spark.stop()
 
 
-def _apply(spark: SparkSession, project: Project, pipeline: Pipeline) -> SparkApply | None:
-    """The engine for tables that PyIceberg can't write, if the pipeline has one."""
-    if not any(of.by_engine for of in pipeline.destinations):
+def _apply(spark: SparkSession, project: Project, pipeline: Pipeline, plan: RunPlan) -> SparkApply | None:
+    """The engine for tables that PyIceberg can't write, if the pipeline has one, or had when its last batch was decided."""
+    if not needs_writer(pipeline, plan):
         return None
-    open_catalog(spark, pipeline.catalog, project.settings.catalogs[pipeline.catalog])
+    # A batch that waits may have tables in catalogs that the file names no more.
+    for name in project.settings.catalogs if plan.waits else pipeline.catalogs:
+        open_catalog(spark, name, project.settings.catalogs[name])
     return SparkApply(spark)
 
 

@@ -54,8 +54,18 @@ class Submission:
     driver_memory: str
 
 
-def submission(project: Project, pipeline: Pipeline, run_id: str) -> Submission:
+def needs_writer(pipeline: Pipeline, plan: RunPlan) -> bool:
+    """Whether Spark writes tables in a run: those of the pipeline file, or of a decided batch that waits for it."""
+    return plan.waits or any(of.by_engine for of in pipeline.destinations)
+
+
+def submission(project: Project, pipeline: Pipeline, plan: RunPlan) -> Submission:
     """How to start the ingest job of a pipeline.
+
+    Args:
+        project: Settings and doors.
+        pipeline: The pipeline.
+        plan: What the job is to do.
 
     Raises:
         Terminal: The settings have no such engine, the jars or a Java are missing.
@@ -64,7 +74,7 @@ def submission(project: Project, pipeline: Pipeline, run_id: str) -> Submission:
     fetch(project.home, "spark")
     sources = os.pathsep.join([str(project.root / "include"), *filter(None, [os.environ.get("PYTHONPATH")])])
     python = str(interpreter_bin() / "python")
-    writes = any(of.by_engine for of in pipeline.destinations)
+    writes = needs_writer(pipeline, plan)
     conf = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -89,7 +99,7 @@ def submission(project: Project, pipeline: Pipeline, run_id: str) -> Submission:
     }
     return Submission(
         application=project.root / "spark_jobs" / "ingest.py",
-        name=f"frazil {pipeline.name} {run_id}",
+        name=f"frazil {pipeline.name} {plan.run}",
         jars=tuple(str(path) for path in jar_paths(project.home, "spark") if writes or _reads_kafka(path)),
         conf=conf,
         env=env,
@@ -117,7 +127,7 @@ def run_spark(project: Project, pipeline: Pipeline, plan: RunPlan, report: Calla
     Raises:
         Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
     """
-    job = submission(project, pipeline, plan.run)
+    job = submission(project, pipeline, plan)
     log = private_folder(project.home.logs) / f"spark-{pipeline.name}-{quote(plan.run, safe=':+')}.log"
     with handed_over(project.home, pipeline.name, plan.run, plan.to_json()) as handover:
         ended = _watch(_command(project, pipeline, job, handover), job, log, report)

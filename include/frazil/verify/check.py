@@ -7,10 +7,10 @@ values are compared as hashes.
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TypeVar
 
 from frazil.errors import Terminal
@@ -21,11 +21,15 @@ from frazil.verify.bounds import bounds
 from frazil.verify.census import Census, Topics, count
 from frazil.verify.compare import Comparison, Subject
 from frazil.verify.coverage import Key, coverage, given_up
+from frazil.verify.grown import Grown
 from frazil.verify.holes import holes
 from frazil.verify.kafka import PartitionReader, Source, TopicState
 from frazil.verify.lake import Tables, open_tables
 from frazil.verify.ledger import Position, unrecorded
+from frazil.verify.merged import LettersAlone, MergedCheck, MergedComparison
+from frazil.verify.model import Model
 from frazil.verify.outcomes import Outcomes
+from frazil.verify.reading import read_once
 from frazil.verify.result import Difference, Findings, PartitionResult, Verification
 from frazil.verify.rules import Rules, exploding, rules_of, unread_because
 from frazil.verify.spans import Segments, clip
@@ -69,49 +73,63 @@ def verify(project: Project, pipeline: Pipeline, from_: str | None = None, to: s
         Retryable: Kafka, the catalog or the storage is not available now.
     """
     began = time.monotonic()
-    unread, census = unread_because(pipeline), Census()
-    findings, results = Findings(), list[PartitionResult]()
-    finished: list[int | None] = []
-    for name in pipeline.tables:
-        of_table = Findings(table=name if pipeline.tables[1:] else None)
-        n, found = _verified(project, pipeline, name, (from_, to), of_table, census)
-        finished.append(n)
-        results += found if not pipeline.tables[1:] else [replace(of, table=name) for of in found]
-        findings.join(of_table)
+    _refuse_bounds(pipeline, from_, to)
+    source = Source(cluster := pipeline.source.cluster, _entry(project.settings.clusters, cluster, "clusters", project))
+    checks = [_opened(project, pipeline, name, source) for name in pipeline.tables]
+    _compared([check for check in checks if check.can_compare], source, (from_, to))
+    findings, unread = Findings(), unread_because(pipeline)
+    for check in checks:
+        findings.join(check.findings)
     return Verification(
         pipeline.name,
-        finished[0],
-        tuple(results),
+        checks[0].tables.finished,
+        tuple(result for check in checks for result in check.results),
         tuple(findings.kept),
         findings.count,
-        census.older_incarnation,
-        census.foreign,
+        sum(check.census.older_incarnation for check in checks),
+        sum(check.census.foreign for check in checks),
         round(time.monotonic() - began, 3),
         values_compared=unread is None,
         values_not_compared_because=unread,
     )
 
 
-def _verified(
-    project: Project,
-    pipeline: Pipeline,
-    name: str,
-    asked: tuple[str | None, str | None],
-    findings: Findings,
-    whole: Census,
-) -> tuple[int | None, tuple[PartitionResult, ...]]:
-    """Verify one destination: as if all other tables were no business of the pipeline's."""
-    columns = _kafka_columns(pipeline, name)
-    catalog = _entry(project.settings.catalogs, pipeline.catalog, "catalogs", project)
-    tables, census = open_tables(pipeline, catalog, name, columns), Census()
-    if not _check_books(pipeline, tables, findings):
-        return tables.finished, ()
-    cluster = pipeline.source.cluster
-    source = Source(cluster, _entry(project.settings.clusters, cluster, "clusters", project))
-    results = _Check(pipeline, tables, tables.batches[-1].position, source, findings).results(census, *asked)
-    whole.older_incarnation += census.older_incarnation
-    whole.foreign += census.foreign
-    return tables.finished, results
+def _refuse_bounds(pipeline: Pipeline, from_: str | None, to: str | None) -> None:
+    """A row that is merged is what all changes of its key made of it: some of them say nothing."""
+    merged = [of.table for of in pipeline.destinations if of.is_merged]
+    if merged and (from_ is not None or to is not None):
+        raise Terminal(
+            f"rows of {', '.join(merged)} are what all changes of their key made of them: a part of the topic can't be held"
+            " against them",
+            next_step=f"frazil verify {pipeline.name}, without --from and --to",
+        )
+
+
+def _opened(project: Project, pipeline: Pipeline, name: str, source: Source) -> _Check:
+    """Open one destination: as if all other tables were no business of the pipeline's."""
+    catalogs = {of: _entry(project.settings.catalogs, of, "catalogs", project) for of in pipeline.catalogs}
+    tables = open_tables(pipeline, catalogs, name, _kafka_columns(pipeline, name))
+    findings = Findings(table=name if pipeline.tables[1:] else None)
+    return _Check(pipeline, tables, source, findings, can_compare=_check_books(pipeline, tables, findings))
+
+
+def _compared(checks: Sequence[_Check], source: Source, asked: tuple[str | None, str | None]) -> None:
+    """Compare all partitions of all destinations, with one reading of each."""
+    if not checks:
+        return
+    for check in checks:
+        check.require_cluster(source.cluster_id())
+    states = source.topics(sorted({topic for check in checks for topic in check.position.topics}))
+    works = [check.work(states, *asked) for check in checks]
+    for key in sorted({key for work in works for key in work.asked}):
+        with closing(PartitionReader(source, *key)) as reader:
+            log = reader.log() if any(work.is_there(key) for work in works) else (0, 0)
+            comparisons = [(work, work.comparison(key, log, reader)) for work in works if key in work.asked]
+            read_once([comparison for _, comparison in comparisons], reader, log)
+            for work, comparison in comparisons:
+                work.check.take(comparison.result())
+    for work in works:
+        work.finish()
 
 
 def _kafka_columns(pipeline: Pipeline, name: str) -> KafkaColumns:
@@ -154,90 +172,127 @@ def _check_books(pipeline: Pipeline, tables: Tables, findings: Findings) -> bool
     return True
 
 
-@dataclass(frozen=True)
-class _Work:
-    """What there is to compare: per partition what was read, what was not, and how many outcomes there are."""
-
-    covered: Mapping[Key, Segments]
-    holes: Mapping[Key, list[tuple[int, int]]]
-    given_up: Mapping[Key, list[tuple[int, int, int]]]
-    states: Mapping[str, TopicState]
-    outcomes: Counter[Key]
-
-
-@dataclass(frozen=True)
+@dataclass
 class _Check:
-    """What stays the same over all partitions."""
+    """One destination: what stays the same over all partitions, and what is found."""
 
     pipeline: Pipeline
     tables: Tables
-    position: Position
     source: Source
     findings: Findings
+    can_compare: bool
+    census: Census = field(default_factory=Census)
+    results: list[PartitionResult] = field(default_factory=list)
 
-    def results(self, census: Census, from_: str | None, to: str | None) -> tuple[PartitionResult, ...]:
-        """Compare all partitions, and fill the census."""
-        states, batches = self._present(), self.tables.batches
-        covered = {key: of for key, of in coverage(batches, self.position).items() if key[0] in states}
-        live = {name: self.position.topics[name].since for name in states}
-        self._count(census, live)
-        logs = {(name, n): log for name, state in states.items() for n, log in enumerate(state.offsets)}
-        asked = bounds({key: log for key, log in logs.items() if key in covered}, from_, to, self.source)
-        rest = _EVERYTHING if from_ is None and to is None else _NOTHING
-        work = _Work(covered, holes(batches, covered, self.position), given_up(batches), states, census.counts)
-        keys = sorted({*covered, *census.counts})
-        rules = rules_of(self.pipeline, batches, self.tables.destination.name)
-        results = tuple(self._compared({key: asked.get(key, rest) for key in keys}, work, rules))
-        counted = {batch.n for batch in batches if rules.is_counted(batch.n)} - self.findings.batches
-        self.findings.extend(rules.left_out.differences([*whole_batches(batches, live, asked)], counted))
-        tables = self.tables.destination.name, self.tables.letters.name
-        self.findings.extend(total_differences(batches, tables, census.by_batch, live, asked, self.findings.batches))
-        return results
+    @property
+    def position(self) -> Position:
+        """The position after the last finished batch."""
+        return self.tables.batches[-1].position
 
-    def _count(self, census: Census, live: Mapping[str, int]) -> None:
-        batches = self.tables.batches
-        read = frozenset(name for batch in batches for name in batch.position.topics)
-        topics = Topics(live, read, self.tables.others, unrecorded(batches))
-        for held in (self.tables.destination, self.tables.letters):
-            count(census, held, topics)
-        self.findings.extend(census.differences())
+    def take(self, result: PartitionResult) -> None:
+        """Take what was found in a partition."""
+        self.results.append(replace(result, table=self.findings.table))
 
-    def _present(self) -> dict[str, TopicState]:
-        """Topics that are still what the position knows. Outcomes of the others can't be compared with anything."""
-        if (found := self.source.cluster_id()) != self.position.cluster:
+    def require_cluster(self, found: str) -> None:
+        """Refuse another cluster than the position's."""
+        if found != self.position.cluster:
             raise Terminal(
                 f"the position of pipeline {self.pipeline.name} belongs to Kafka cluster {self.position.cluster},"
                 f" the settings lead to {found}",
                 next_step=f"point clusters.{self.source.name} of the settings to the cluster that was read",
             )
-        states = self.source.topics(sorted(self.position.topics))
+
+    def work(self, found: Mapping[str, TopicState], from_: str | None, to: str | None) -> _Work:
+        """What there is to compare; fills the census."""
+        states, batches = self._present(found), self.tables.batches
+        covered = {key: of for key, of in coverage(batches, self.position).items() if key[0] in states}
+        live = {name: self.position.topics[name].since for name in states}
+        self._count(live)
+        logs = {(name, n): log for name, state in states.items() for n, log in enumerate(state.offsets)}
+        asked = bounds({key: log for key, log in logs.items() if key in covered}, from_, to, self.source)
+        rest = _EVERYTHING if from_ is None and to is None else _NOTHING
+        keys = {*covered, *self.census.counts}
+        destination, columns = self.pipeline.destination(self.tables.destination.name), self.tables.columns
+        rules = rules_of(self.pipeline, batches, destination.table, columns, self.tables.earlier)
+        types, is_grown = {name: columns[name].parsed for name in rules.columns}, isinstance(rules.expectation, Grown)
+        kind = LettersAlone if destination.is_merged else Outcomes
+        outcomes = kind(self.tables.destination, self.tables.letters, types, rules.older, is_grown=is_grown)
+        model = Model() if destination.is_merged else None
+        asked_of = {key: asked.get(key, rest) for key in keys}
+        return _Work(self, states, covered, asked_of, rules, outcomes, live, model)
+
+    def _count(self, live: Mapping[str, int]) -> None:
+        batches = self.tables.batches
+        read = frozenset(name for batch in batches for name in batch.position.topics)
+        topics = Topics(live, read, self.tables.others, unrecorded(batches))
+        for held in (self.tables.destination, self.tables.letters):
+            count(self.census, held, topics)
+        self.findings.extend(self.census.differences())
+
+    def _present(self, found: Mapping[str, TopicState]) -> dict[str, TopicState]:
+        """Topics that are still what the position knows. Outcomes of the others can't be compared with anything."""
         known = {name: topic.id for name, topic in self.position.topics.items()}
         return {
-            name: state for name, state in states.items() if None in (known[name], state.id) or known[name] == state.id
+            name: state
+            for name, state in found.items()
+            if name in known and (None in (known[name], state.id) or known[name] == state.id)
         }
 
-    def _subject(self, key: Key, asked: Asked, work: _Work, reader: PartitionReader) -> Subject:
-        topic, partition = key
-        state = work.states[topic]
-        start, end = asked
-        return Subject(
-            topic,
-            partition,
-            clip(work.covered.get(key, []), start, _LARGEST_OFFSET if end is None else end),
-            reader.log() if partition < len(state.offsets) else (0, 0),
-            state.is_compacted,
-            self.position.topics[topic].since,
-            asked,
-            work.outcomes[key],
-            work.given_up.get(key, ()),
-            work.holes.get(key, ()),
-        )
 
-    def _compared(self, asked: Mapping[Key, Asked], work: _Work, rules: Rules) -> Iterator[PartitionResult]:
-        declared = self.pipeline.destination(self.tables.destination.name).columns
-        types = {name: declared[name].parsed for name in rules.columns}
-        outcomes = Outcomes(self.tables.destination, self.tables.letters, types, rules.older)
-        for key, of in asked.items():
-            with closing(PartitionReader(self.source, *key)) as reader:
-                subject = self._subject(key, of, work, reader)
-                yield Comparison(subject, rules, outcomes, reader, self.findings).result()
+@dataclass(frozen=True)
+class _Work:
+    """What there is to compare of one destination: what was read, what was asked for, and by which rules."""
+
+    check: _Check
+    states: Mapping[str, TopicState]
+    covered: Mapping[Key, Segments]
+    asked: Mapping[Key, Asked]
+    rules: Rules
+    outcomes: Outcomes
+    live: Mapping[str, int]
+    model: Model | None = None
+
+    def is_there(self, key: Key) -> bool:
+        """Whether the topic has such a partition."""
+        return key[0] in self.states and key[1] < len(self.states[key[0]].offsets)
+
+    @cached_property
+    def _holes(self) -> Mapping[Key, list[tuple[int, int]]]:
+        return holes(self.check.tables.batches, self.covered, self.check.position)
+
+    @cached_property
+    def _given_up(self) -> Mapping[Key, list[tuple[int, int, int]]]:
+        return given_up(self.check.tables.batches)
+
+    def comparison(self, key: Key, log: tuple[int, int], reader: PartitionReader) -> Comparison:
+        """The comparison of one partition."""
+        start, end = self.asked[key]
+        subject = Subject(
+            *key,
+            clip(self.covered.get(key, []), start, _LARGEST_OFFSET if end is None else end),
+            log,
+            self.states[key[0]].is_compacted,
+            self.live[key[0]],
+            (start, end),
+            self.check.census.counts[key],
+            self._given_up.get(key, ()),
+            self._holes.get(key, ()),
+        )
+        parts = subject, self.rules, self.outcomes, reader, self.check.findings
+        return Comparison(*parts) if self.model is None else MergedComparison(*parts, model=self.model)
+
+    def finish(self) -> None:
+        """Hold the totals against the ledger, and a model against its table, once all partitions were compared."""
+        check, batches, asked = self.check, self.check.tables.batches, self.asked
+        if self.model is not None:
+            with closing(self.model) as model:
+                of, held = check.pipeline.destination(check.tables.destination.name), check.tables.destination
+                merged = MergedCheck(of, held, self.rules, self.rules.left_out.held, self.live, check.findings)
+                check.results[:] = merged.results(model, check.results)
+        counted = {batch.n for batch in batches if self.rules.is_counted(batch.n)} - check.findings.batches
+        check.findings.extend(self.rules.left_out.differences([*whole_batches(batches, self.live, asked)], counted))
+        name = None if self.model is not None else check.tables.destination.name
+        tables = name, check.tables.letters.name
+        check.findings.extend(
+            total_differences(batches, tables, check.census.by_batch, self.live, asked, check.findings.batches)
+        )

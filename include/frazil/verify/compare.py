@@ -1,4 +1,4 @@
-"""One partition: every committed record against its outcomes, and every outcome against its record."""
+"""One partition of one table: every committed record against its outcomes, and every outcome against its record."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ from frazil.verify.kafka import PartitionReader
 from frazil.verify.outcomes import Cells, Found, Outcome, Outcomes, Stretch, cell_digests, kept, pairs
 from frazil.verify.result import Difference, Findings, Kind, PartitionResult, cut
 from frazil.verify.rules import Rules
-from frazil.verify.spans import Passes, Segments, Window, clip, gaps, length, windows
-
-WINDOW = 250_000
-"""Offsets whose outcomes are held in memory at once, about 100 bytes each."""
+from frazil.verify.spans import Passes, Segments, Window, clip, gaps, length
 
 _MICROSECONDS = 1_000
 _LATEST_MILLISECONDS = (2**63 - 1) // _MICROSECONDS
@@ -58,7 +55,7 @@ class Subject:
 
 @dataclass
 class Comparison:
-    """The comparison of one partition.
+    """The comparison of one partition: window by window as it is read, then the result.
 
     Args:
         subject: What is compared.
@@ -66,7 +63,6 @@ class Comparison:
         outcomes: The tables.
         reader: Kafka.
         findings: Takes the differences.
-        window: Offsets held at once.
     """
 
     subject: Subject
@@ -74,7 +70,6 @@ class Comparison:
     outcomes: Outcomes
     reader: PartitionReader
     findings: Findings
-    window: int = WINDOW
     records: int = field(default=0, init=False)
     rows: int = field(default=0, init=False)
     letters: int = field(default=0, init=False)
@@ -86,15 +81,15 @@ class Comparison:
     unchecked: int = field(default=0, init=False)
     given_up: int = field(default=0, init=False)
     lenient: int = field(default=0, init=False)
+    _window: Window = field(default=Window(0, 0, ()), init=False)
+    _segment: int = field(default=0, init=False)
+    _found: Found = field(default_factory=dict, init=False)
+    _spans: list[tuple[int, int]] = field(default_factory=list, init=False)
 
     def result(self) -> PartitionResult:
-        """Compare, and say what was found."""
-        spans = []
-        for window in windows(self.subject.segments, self.window):
-            spans.append((window.start, window.end))
-            self._compare(window)
+        """Look at what no window held, and say what was found in all."""
         if self.rows + self.letters < self.subject.outcomes:
-            self._find_strays(spans)
+            self._find_strays(self._spans)
         for start, end in self.subject.holes:
             self._look_into(start, end)
         counts = {of.name: getattr(self, of.name) for of in fields(PartitionResult) if hasattr(self, of.name)}
@@ -117,23 +112,33 @@ class Comparison:
             wanted = f"a batch that read offsets {first} to {last - 1}"
             self._add("missing", first, None, wanted, f"none, and Kafka holds {count} of these records", times=count)
 
-    def _compare(self, window: Window) -> None:
-        found: Found = {}
-        low, high = self.subject.log
-        stretch = self.subject.stretch(window.start, window.end)
+    def begin(self, start: int, end: int) -> bool:
+        """Take up what the tables hold of a window of offsets. Returns whether its records are wanted: batches read it."""
+        segments = clip(self.subject.segments, start, end)
+        if not segments:
+            return False
+        self._window = Window(segments[0].start, segments[-1].end, tuple(segments))
+        self._segment, self._found = 0, {}
+        self._spans.append((self._window.start, self._window.end))
         if self.subject.outcomes:
-            self.rows += self.outcomes.rows(stretch, found, with_values=window.end > low)
-            self.letters += self.outcomes.letters(stretch, found)
-        segments = iter(window.segments)
-        segment = next(segments)
-        for message in self.reader.read(max(window.start, low), min(window.end, high)):
-            offset = message.offset() or 0
-            while offset >= segment.end:
-                segment = next(segments)
-            if offset >= segment.start:
-                self.records += 1
-                self._record(message, offset, found.pop(offset, ()), segment.passes)
-        self._left(window, found)
+            stretch = self.subject.stretch(self._window.start, self._window.end)
+            self.rows += self.outcomes.rows(stretch, self._found, with_values=self._window.end > self.subject.log[0])
+            self.letters += self.outcomes.letters(stretch, self._found)
+        return True
+
+    def take(self, message: Message, offset: int) -> None:
+        """Compare a record of the window; they come in order."""
+        segments = self._window.segments
+        while self._segment < len(segments) and offset >= segments[self._segment].end:
+            self._segment += 1
+        if self._segment < len(segments) and offset >= segments[self._segment].start:
+            self.records += 1
+            self._record(message, offset, self._found.pop(offset, ()), segments[self._segment].passes)
+
+    def end(self) -> None:
+        """Look at the outcomes for which no record came, and let go of the window."""
+        self._left(self._window, self._found)
+        self._found = {}
 
     def _record(self, message: Message, offset: int, found: Sequence[Outcome], passes: Passes) -> None:
         if len(found) == 1 and len(passes) == 1 and found[0].batch == passes[0]:
@@ -210,13 +215,13 @@ class Comparison:
         elif (value := message.value()) is None:
             self._judge_tombstone(message, offset, outcome)
         elif isinstance(outcome.digest, tuple):
-            self._judge_cells(value, _micros(message), offset, outcome, outcome.digest)
+            self._judge_cells(value, micros(message), offset, outcome, outcome.digest)
         else:
             row = self.rules.row(value, self.subject.topic)
             if isinstance(row, Bad):
                 self._must_be_none(value, offset, outcome, f"a dead letter ({row.why}) for {_shown(value)}")
-            elif digest((*row, _micros(message))) != outcome.digest:
-                self._changed(offset, outcome, (*row, _micros(message)))
+            elif digest((*row, micros(message))) != outcome.digest:
+                self._changed(offset, outcome, (*row, micros(message)))
 
     def _judge_cells(self, value: bytes, stamp: int | None, offset: int, outcome: Outcome, found: Cells) -> None:
         """A row of a batch under another file, which may not have had a column; what both say must be right."""
@@ -231,7 +236,7 @@ class Comparison:
 
     def _judge_tombstone(self, message: Message, offset: int, outcome: Outcome) -> None:
         """A row of a record without value, which only transforms and other formats make."""
-        wanted = (_micros(message),)
+        wanted = (micros(message),)
         if self.rules.unread is None:
             self._must_be_none(None, offset, outcome, "a dead letter NULL_VALUE")
         elif outcome.digest not in (digest(wanted), cell_digests(wanted)):
@@ -244,7 +249,7 @@ class Comparison:
 
     def _judge_letter(self, message: Message, offset: int, outcome: Outcome) -> None:
         value, n = message.value(), outcome.batch
-        record = message.key(), value, pairs(_headers(message)), _micros(message)
+        record = message.key(), value, pairs(_headers(message)), micros(message)
         if digest(kept(record, outcome.payload)) != outcome.digest:
             wanted = "bytes" if outcome.payload == "full" else "sizes and hashes"  # nothing is left of it in `none`
             self._add("changed", offset, n, f"a letter with the record's {wanted}: {_shown(value)}", "others")
@@ -284,7 +289,7 @@ def _headers(message: Message) -> list[Any] | None:
     return list(headers.items()) if isinstance(headers, dict) else headers
 
 
-def _micros(message: Message) -> int | None:
+def micros(message: Message) -> int | None:
     """Kafka's timestamp in microseconds; None without one, or for a broken clock's that 64 bits can't hold."""
     kind, milliseconds = message.timestamp()
     if kind == TIMESTAMP_NOT_AVAILABLE or abs(milliseconds) > _LATEST_MILLISECONDS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from frazil.verify.ledger import READING, Batch, Position, Removed
 from frazil.verify.spans import Segments, with_pass, without
@@ -69,12 +69,26 @@ def taken_out(batch: Batch) -> Sequence[Removed]:
 
 
 def given_up(batches: Sequence[Batch]) -> dict[Key, list[tuple[int, int, int]]]:
-    """Per partition the offsets whose lost dead letters a settle gave up: start, end, number of the settling batch."""
+    """Per partition the offsets whose dead letters a settle gave up, or that went without the rows beside them.
+
+    Each with start, end and the number of the batch that says so.
+    """
     found: dict[Key, list[tuple[int, int, int]]] = {}
     for batch in batches:
         for r in batch.skipped if batch.kind == "settle" else ():
             found.setdefault((r.topic, r.partition), []).append((r.start, r.end, batch.n))
+        for removed in batch.lost:
+            for key in _partitions(removed, batch.position):
+                end = _NO_END if removed.end is None else removed.end
+                found.setdefault(key, []).append((removed.start, end, batch.n))
     return found
+
+
+def _partitions(removed: Removed, position: Position) -> Iterator[Key]:
+    if removed.partition is not None:
+        yield removed.topic, removed.partition
+    elif removed.topic in position.topics:
+        yield from ((removed.topic, number) for number in range(len(position.topics[removed.topic].next)))
 
 
 def _take_out(covered: dict[Key, Segments], removed: Removed, n: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any, NoReturn
 
@@ -71,8 +72,11 @@ def object_of(raw: bytes, decoder: json.JSONDecoder = LAST_COUNTS) -> dict[str, 
     return document
 
 
+@lru_cache(maxsize=2)
 def document_of(raw: bytes, decoder: json.JSONDecoder = LAST_COUNTS) -> Any:
-    """The one JSON value that a value is, of whatever kind.
+    """The one JSON value that a value is, of whatever kind. Not to be changed: the last ones are remembered.
+
+    A record is asked for its route and for its row, of every destination, one after the other.
 
     Raises:
         Unfit: It is none.

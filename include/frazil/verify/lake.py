@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.expressions import (
     AlwaysTrue,
     And,
@@ -26,11 +23,13 @@ from pyiceberg.table.metadata import TableMetadata
 from frazil.errors import Retryable, Terminal
 from frazil.pipeline.model import KafkaColumns, Pipeline
 from frazil.pipeline.settings import CatalogSettings
+from frazil.pipeline.value import Column
+from frazil.verify.catalogs import Catalogs
 from frazil.verify.faults import reading_tables
+from frazil.verify.grown import columns_of, earlier_schema, grows
 from frazil.verify.ledger import Batch, Position, batches_of, position_of
 from frazil.verify.letter_filter import letters_of
 from frazil.verify.letters import not_landed
-from frazil.verify.rest import TimedRestCatalog
 from frazil.verify.views import absent_from, view
 
 ROUNDS = 3
@@ -48,11 +47,8 @@ _TOPICS, _CLOSING = "frazil.topics.", "frazil.closing."
 _LEDGER_COLUMNS = (
     *("n", "batch", "kind", "role", "table", "config", "rows", "position"),
     *("records_read", "records_written", "records_dead", "records_filtered"),
-    *("ranges", "skipped", "removed", "abandoned", "table_written", "table_dead", "table_ranges"),
+    *("ranges", "skipped", "removed", "abandoned", "table_written", "table_dead", "table_ranges", "snapshot_id"),
 )
-
-_TYPES = {"jdbc": "sql"}
-"""PyIceberg's name for a kind of catalog, where it is another one than Spark's."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +74,8 @@ class Tables:
         mirrored: Position in its property.
         done: Number of the batch that the ledger's own mark names; None if it has none.
         others: Topics of other pipelines that land into the destination.
+        columns: Those of the destination that are compared.
+        earlier: Numbers of batches that may have landed while it had other ones.
     """
 
     destination: Held
@@ -88,6 +86,8 @@ class Tables:
     mirrored: Position | None
     done: int | None
     others: frozenset[str] = frozenset()
+    columns: Mapping[str, Column] = field(default_factory=dict)
+    earlier: frozenset[int] = frozenset()
 
     @property
     def n(self) -> int | None:
@@ -101,25 +101,31 @@ class Tables:
         return self.batches[-1].n if self.batches else None
 
 
-def open_tables(pipeline: Pipeline, settings: CatalogSettings, name: str, columns: KafkaColumns) -> Tables:
+def open_tables(
+    pipeline: Pipeline, settings: Mapping[str, CatalogSettings], name: str, columns: KafkaColumns
+) -> Tables:
     """Load the tables as one destination sees them, again if a run ended a batch in between.
+
+    Args:
+        pipeline: The pipeline.
+        settings: Its catalogs.
+        name: The destination.
+        columns: Its columns that say which record a row is.
 
     Raises:
         Terminal: A table is missing, or does not have the declared columns.
         Retryable: The catalog or the storage is not available now, or runs don't stop landing batches.
     """
-    _require_database(pipeline, settings)
-    with reading_tables(f"opening catalog {pipeline.catalog}"):
-        catalog = _catalog(pipeline.catalog, settings)
-    tables = _load(catalog, pipeline, name, columns)
+    catalogs = Catalogs(pipeline, settings)
+    tables = _load(catalogs, pipeline, name, columns)
     for _ in range(ROUNDS):
         # Letters that a rival lands between two of our looks would have no batch: look whether it still stands.
-        if tables.n == tables.finished and _position_now(catalog, pipeline, tables.closing) == (
+        if tables.n == tables.finished and _position_now(catalogs, pipeline, tables.closing) == (
             tables.summary,
             tables.mirrored,
         ):
             return tables
-        tables = _load(catalog, pipeline, name, columns)
+        tables = _load(catalogs, pipeline, name, columns)
     if tables.n == tables.finished:
         raise Retryable(
             f"pipeline {pipeline.name}: a run kept landing batches over {ROUNDS} looks at its tables",
@@ -128,35 +134,17 @@ def open_tables(pipeline: Pipeline, settings: CatalogSettings, name: str, column
     return tables
 
 
-def _require_database(pipeline: Pipeline, settings: CatalogSettings) -> None:
-    """A check must not make what it looks for: opening a SQLite file that is not there would."""
-    file = settings.uri.removeprefix("sqlite:///")
-    if file != settings.uri and not Path(file).is_file():
-        raise Terminal(
-            f"catalog {pipeline.catalog} is empty: there is no database {file}, so there is no table of {pipeline.name}",
-            next_step=f"run the pipeline first: frazil run {pipeline.name}",
-        )
-
-
-def _catalog(name: str, settings: CatalogSettings) -> Catalog:
-    places = {"uri": settings.uri, "warehouse": settings.warehouse}
-    given = {key: value for key, value in places.items() if value is not None}
-    if settings.type == "rest":
-        return TimedRestCatalog(name, **settings.properties, **given)
-    return load_catalog(name, **settings.properties, **given, type=_TYPES.get(settings.type, settings.type))
-
-
-def _load(catalog: Catalog, pipeline: Pipeline, name: str, columns: KafkaColumns) -> Tables:
+def _load(catalogs: Catalogs, pipeline: Pipeline, name: str, columns: KafkaColumns) -> Tables:
     declared = pipeline.destination(name)
     # The ledger comes last in a batch, so it is read last: what it names is in the others.
-    destination = _table(catalog, name, pipeline)
-    letters = _table(catalog, pipeline.dead_letters_table, pipeline)
-    ledger = _table(catalog, pipeline.ledger_table, pipeline)
+    destination = catalogs.table(name)
+    letters = catalogs.table(pipeline.dead_letters_table)
+    ledger = catalogs.table(pipeline.ledger_table)
     _require(destination, declared.table, [*declared.columns, *declared.added_columns])
     rows = list(_ledger_rows(ledger, pipeline))
     batches = batches_of(view(rows, name), pipeline.ledger_table)
     closing = ledger.metadata.properties.get(_CLOSING + pipeline.name, pipeline.destinations[0].table)
-    closes = {name: destination, pipeline.ledger_table: ledger}.get(closing) or _table(catalog, closing, pipeline)
+    closes = {name: destination, pipeline.ledger_table: ledger}.get(closing) or catalogs.table(closing)
     return Tables(
         Held(destination, declared.table, columns),
         Held(
@@ -170,28 +158,19 @@ def _load(catalog: Catalog, pipeline: Pipeline, name: str, columns: KafkaColumns
         *_positions(closes.metadata, pipeline, closing),
         _done(ledger.metadata, pipeline),
         _topics_of_others(destination.metadata, pipeline, name),
+        columns_of(declared, destination.schema(), pipeline.value),
+        earlier_schema(rows, name, destination.metadata) if grows(declared) else frozenset(),
     )
 
 
-def _position_now(catalog: Catalog, pipeline: Pipeline, closing: str) -> tuple[Position | None, Position | None]:
-    return _positions(_table(catalog, closing, pipeline).metadata, pipeline, closing)
+def _position_now(catalogs: Catalogs, pipeline: Pipeline, closing: str) -> tuple[Position | None, Position | None]:
+    return _positions(catalogs.table(closing).metadata, pipeline, closing)
 
 
 def _positions(metadata: TableMetadata, pipeline: Pipeline, table: str) -> tuple[Position | None, Position | None]:
     """The position in the snapshots of the closing table, and the one in its property."""
     key = _POSITION + pipeline.name
     return _in_snapshots(metadata, key, table), _in_property(metadata, key, table)
-
-
-def _table(catalog: Catalog, name: str, pipeline: Pipeline) -> Table:
-    with reading_tables(f"loading table {name}"):
-        try:
-            return catalog.load_table(name)
-        except (NoSuchTableError, NoSuchNamespaceError) as error:
-            raise Terminal(
-                f"pipeline {pipeline.name}: there is no table {name} in catalog {pipeline.catalog}",
-                next_step=f"run it first: frazil run {pipeline.name}. If it ran before, the table was dropped: restore it",
-            ) from error
 
 
 def _require(table: Table, name: str, columns: Sequence[str]) -> None:

@@ -73,6 +73,7 @@ class Batch:
         abandoned: What a settle gave up, on record.
         rows: Role -> rows put into its tables.
         tables: Tables of its ledger rows, one name per row.
+        lost: Dead letters that it took out although the rows beside them stay: the table was no destination then.
     """
 
     n: int
@@ -90,6 +91,7 @@ class Batch:
     abandoned: int = 0
     rows: Mapping[str, int] = field(default_factory=dict)
     tables: tuple[str, ...] = ()
+    lost: tuple[Removed, ...] = ()
 
     @property
     def position(self) -> Position:
@@ -175,6 +177,7 @@ def _batch(n: int, rows: list[Mapping[str, Any]], ledger: str) -> Batch:
             abandoned=first.get("abandoned") or 0,
             rows=roles,
             tables=tuple(row["table"] for row in rows),
+            lost=_removed(first.get("lost") or "[]"),
         )
     except (ValueError, TypeError) as error:
         raise Terminal(f"{where} can't be read: {error}", next_step=_EDITED) from error

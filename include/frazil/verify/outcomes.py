@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from frazil.pipeline.types import ColumnType, Primitive
 from frazil.verify.canonical import Digest, column_values, digest
+from frazil.verify.grown import without_empties
 from frazil.verify.lake import Held, scan, within
 
 _LONG = Primitive("long")
@@ -67,13 +68,20 @@ class Outcomes:
         letters: The dead letters.
         columns: Declared columns of the destination, in order.
         older: Numbers of batches that ran under another pipeline file.
+        is_grown: Whether records brought columns: then what holds nothing counts as null.
     """
 
     def __init__(
-        self, destination: Held, letters: Held, columns: Mapping[str, ColumnType], older: frozenset[int]
+        self,
+        destination: Held,
+        letters: Held,
+        columns: Mapping[str, ColumnType],
+        older: frozenset[int],
+        *,
+        is_grown: bool = False,
     ) -> None:
         self._destination, self._letters = destination, letters
-        self._columns, self._older = columns, older
+        self._columns, self._older, self._is_grown = columns, older, is_grown
 
     def rows(self, stretch: Stretch, found: Found, *, with_values: bool) -> int:
         """Add the rows of a stretch to `found` and return how many there are."""
@@ -131,6 +139,8 @@ class Outcomes:
     def _values(self, batch: pa.RecordBatch) -> list[list[Any]]:
         """Declared columns, then the timestamp, in canonical form."""
         declared = [column_values(batch.column(name), of) for name, of in self._columns.items()]
+        if self._is_grown:
+            declared = [[without_empties(value) for value in values] for values in declared]
         return [*declared, column_values(batch.column(self._destination.columns.timestamp), _LONG)]
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.transforms import KINDS
+from frazil.pipeline.value import Column
 from frazil.verify.expected import Bad, Expectation
+from frazil.verify.grown import Grown, grows
 from frazil.verify.ledger import Batch, unrecorded
 from frazil.verify.left_out import LeftOut
 from frazil.verify.routes import WhereTo, where_to
+from frazil.verify.told import Teller, unread_changes
 
 
 class Unread:
@@ -35,8 +38,8 @@ class Rules:
         columns: Names of the columns that are compared.
         filters: Whether a record without value is left out.
         filters_empty: Whether one with a value of 0 bytes is.
-        older: Numbers of batches that ran under another pipeline file: it may have called a record bad or left it
-            out, and may not have had every column.
+        older: Numbers of batches that ran under another pipeline file, or landed while the table had other columns: a record
+            may have been bad or left out then, and not every column was there.
         unrecorded: Numbers of batches whose ledger rows were given up.
         unread: Why values are not compared; None if they are.
         exploded: Numbers of batches that made several rows of a record.
@@ -46,7 +49,7 @@ class Rules:
         left_out: Records without outcome of batches that may have left out more than this file says.
     """
 
-    expectation: Expectation | Unread
+    expectation: Expectation | Grown | Teller | Unread
     columns: tuple[str, ...]
     filters: bool
     older: frozenset[int]
@@ -79,15 +82,29 @@ class Rules:
         return self.unread is not None or n in self.older
 
 
-def rules_of(pipeline: Pipeline, batches: Sequence[Batch], table: str) -> Rules:
-    """The rules of a pipeline file for what these batches landed in one destination."""
-    declared, unread = pipeline.destination(table).columns, unread_because(pipeline)
+def rules_of(
+    pipeline: Pipeline,
+    batches: Sequence[Batch],
+    table: str,
+    columns: Mapping[str, Column],
+    earlier: frozenset[int] = frozenset(),
+) -> Rules:
+    """The rules of a pipeline file for what these batches landed in one destination.
+
+    Args:
+        pipeline: The pipeline.
+        batches: The ledger.
+        table: Name of the destination.
+        columns: Those of it that are compared.
+        earlier: Numbers of batches that may have landed while it had other ones.
+    """
+    unread = unread_because(pipeline)
     may_explode = exploding(pipeline, batches)
     return Rules(
-        Expectation(declared, pipeline.value) if unread is None else Unread(),
-        tuple(declared) if unread is None else (),
+        _expectation(pipeline, table, columns) if unread is None else Unread(),
+        tuple(columns) if unread is None else (),
         pipeline.value.null_value == "filter",
-        _older(pipeline, batches),
+        _older(pipeline, batches) | earlier,
         unrecorded(batches),
         pipeline.value.empty_value == "filter",
         unread,
@@ -99,6 +116,14 @@ def rules_of(pipeline: Pipeline, batches: Sequence[Batch], table: str) -> Rules:
     )
 
 
+def _expectation(pipeline: Pipeline, table: str, columns: Mapping[str, Column]) -> Expectation | Grown | Teller:
+    destination = pipeline.destination(table)
+    if destination.is_merged:
+        return Teller(destination, pipeline.value)
+    expected = Expectation(columns, pipeline.value)
+    return Grown(expected) if grows(destination) else expected
+
+
 def unread_because(pipeline: Pipeline) -> str | None:
     """Why values can't be worked out anew without the code that writes; None if they can."""
     reasons = []
@@ -108,6 +133,13 @@ def unread_because(pipeline: Pipeline) -> str | None:
         reasons.append(f"keys are decoded (key.format is {pipeline.key.format})")
     if pipeline.transforms:
         reasons.append(f"transforms change them ({', '.join(step.name for step in pipeline.transforms)})")
+    for of in pipeline.destinations:
+        reasons += [f"{of.table}: {reason}" for reason in unread_changes(pipeline, of)]
+    moved = [
+        of.table for of in pipeline.destinations if of.evolves != "none" and of.on_incompatible == "variant_column"
+    ]
+    if moved:
+        reasons.append(f"{', '.join(moved)}: values go into other columns (on_incompatible: variant_column)")
     variants = [f"{of.table}.{name}" for of in pipeline.destinations for name in of.variants]
     if variants:
         are = "are variants" if variants[1:] else "is a variant"
@@ -116,8 +148,9 @@ def unread_because(pipeline: Pipeline) -> str | None:
 
 
 def exploding(pipeline: Pipeline, batches: Sequence[Batch]) -> frozenset[int]:
-    """Numbers of batches that may have made several rows of a record: by Explode or an own transform, of any file."""
-    if any(step.name == "Explode" or step.name not in KINDS for step in pipeline.transforms):
+    """Numbers of batches that may have made several rows of a record: by Explode, changes or an own transform, of any file."""
+    makes_several = any(of.is_merged for of in pipeline.destinations)
+    if makes_several or any(step.name == "Explode" or step.name not in KINDS for step in pipeline.transforms):
         return frozenset(batch.n for batch in batches)
     return _older(pipeline, batches)
 

@@ -66,9 +66,24 @@ def _filled(segments: Segments, start: int, end: int) -> Iterator[Segment]:
 
 def clip(segments: Segments, start: int, end: int) -> Segments:
     """What lies in `start` <= o < `end`."""
-    return [
-        replace(s, start=max(s.start, start), end=min(s.end, end)) for s in segments if s.start < end and s.end > start
-    ]
+    if start >= end:
+        return []
+    low = bisect_right(segments, start, key=lambda s: s.end)
+    high = bisect_left(segments, end, key=lambda s: s.start)
+    return [replace(s, start=max(s.start, start), end=min(s.end, end)) for s in segments[low:high]]
+
+
+def together(several: Sequence[Segments]) -> Segments:
+    """What any of several tables wants to be read, whichever batches did."""
+    if len(several) == 1:
+        return several[0]
+    found: Segments = []
+    for s in sorted((s for segments in several for s in segments), key=lambda s: s.start):
+        if found and s.start <= found[-1].end:
+            found[-1] = Segment(found[-1].start, max(found[-1].end, s.end), ())
+        else:
+            found.append(Segment(s.start, s.end, ()))
+    return found
 
 
 def length(segments: Segments) -> int:

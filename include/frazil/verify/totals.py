@@ -12,7 +12,7 @@ from frazil.verify.result import Difference
 
 def total_differences(
     batches: Sequence[Batch],
-    tables: tuple[str, str],
+    tables: tuple[str | None, str],
     counted: Mapping[tuple[str, int], int],
     live: Mapping[str, int],
     asked: Bounds,
@@ -25,7 +25,7 @@ def total_differences(
 
     Args:
         batches: All batches of the ledger.
-        tables: The destination and the dead letters.
+        tables: The destination and the dead letters; None for one whose rows are not told apart by batches.
         counted: (table, batch number) -> outcomes.
         live: Topics that are still what the position knows -> first batch number of their present incarnation.
         asked: Which offsets are compared.
@@ -35,7 +35,7 @@ def total_differences(
         if batch.n in known:
             continue
         for table, wanted in zip(tables, (batch.rows.get("destination", batch.written), batch.dead), strict=True):
-            if (found := counted.get((table, batch.n), 0)) != wanted:
+            if table is not None and (found := counted.get((table, batch.n), 0)) != wanted:
                 yield Difference("ledger", f"{wanted} rows of batch {batch.n} in {table}", f"{found}", batch=batch.n)
 
 
@@ -50,7 +50,7 @@ def _untouched(batches: Sequence[Batch]) -> Iterator[Batch]:
     for batch in reversed(batches):
         if batch.n in undone:
             continue
-        if batch.kind == "settle" and (batch.removals or batch.skipped):
+        if batch.lost or (batch.kind == "settle" and (batch.removals or batch.skipped)):
             return  # letters came back under another judgement, or not at all
         if batch.kind in READING and batch.ranges and not any(_meets(batch, r) for r in later):
             yield batch

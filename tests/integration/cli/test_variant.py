@@ -47,3 +47,33 @@ def test_a_killed_job_leaves_documents_behind_or_doubles_them(place: Place) -> N
     assert checked["differences"] == []
     assert checked["is_clean"]
     assert "shop.docs.doc is a variant" in checked["values_not_compared_because"]
+
+
+SEVERAL = """
+name: docs
+source: {{topics: [{topic}]}}
+destinations:
+  - {{table: shop.ids, columns: {{id: string}}}}
+"""
+
+
+def test_a_batch_waits_for_an_engine_that_the_edited_file_asks_for_no_more(place: Place) -> None:
+    """Decided with a table of documents, finished under a file without it: it gets its rows, then nothing more."""
+    fetch(Home.resolve(), "spark")
+    file = Path(place.root) / "pipelines" / "docs.yaml"
+    documents = "  - {table: shop.docs, columns: {doc: {type: variant, from: []}}}\n"
+    file.write_text(SEVERAL.format(topic=place.topic) + documents)
+    place.succeed("produce", place.topic, "--generate", "payments", "--count", "50")
+    place.succeed("plan", "docs")
+    killed = place.frazil("run", "docs", **{VARIABLE: "decide.committed=kill"})
+    assert killed.returncode == Retryable.exit_code, killed.stderr
+    file.write_text(SEVERAL.format(topic=place.topic))
+
+    place.succeed("produce", place.topic, "--generate", "payments", "--count", "7", "--seed", "2")
+    place.succeed("run", "docs")
+    idle = place.succeed("run", "docs")
+
+    assert "nothing new" in idle.stderr
+    assert place.json("sql", "SELECT count(*) AS n FROM shop.docs") == [{"n": 50}]
+    assert place.json("sql", "SELECT count(*) AS n FROM shop.ids") == [{"n": 57}]
+    assert json.loads(place.frazil("verify", "docs", "--json").stdout)["is_clean"]

@@ -11,6 +11,7 @@ from pyiceberg.table.update import SetSnapshotRefUpdate
 
 from frazil.batch.letters import LetterChoice, Place
 from frazil.crash_points import CrashPoint
+from frazil.report.dead_letters import list_letters
 from frazil.run.dead_letters import bring_home
 from tests.letters import EVERY, bring, good_letters
 from tests.operations import (
@@ -179,7 +180,13 @@ def test_rollback_that_is_taken_back_itself(good_now: Any) -> None:
     set_main(good_now, landed_once)
     good_now.run()
 
+    listed = list_letters(good_now.project, good_now.pipeline, LetterChoice(), "open", None)
     bring(good_now)
+
+    assert listed is not None
+    told = {of.offset: of.row_batch for of in listed.letters}
+    assert told[1] is not None
+    assert {told[offset] for offset in (5, 7, 9, 11)} == {None}
 
     assert places(good_now) == EVERY
     assert_clean(good_now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -41,6 +42,11 @@ def test_records_miss_a_table(shop: MakeShop) -> None:
     assert {table: rows[table]["table_written"] for table in TABLES} == {of: len(found[of]) for of in TABLES}
     assert rows["shop.orders"]["table_dead"] == sum(of == "shop.orders" for _, of in letters)
     assert rows[LEDGER]["role"] == "ledger"
+    left = {"shop.orders": ["kind"], "shop.refunds": ["kind", "name"], "shop.audit": ["name"]}
+    left_out = {table: json.loads(rows[table]["table_unknown_fields"]) for table in TABLES}
+    assert left_out == {of: dict.fromkeys(left[of], len(found[of])) for of in TABLES}
+    assert {table: rows[table]["table_unknown"] for table in TABLES} == {of: len(found[of]) for of in TABLES}
+    assert rows[LEDGER]["records_unknown"] == result.written == result.unknown_fields.records
     assert orders.run().batches == 0
     assert_clean(orders)
 

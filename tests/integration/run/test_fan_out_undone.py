@@ -16,6 +16,7 @@ from tests.operations import (
     assert_clean,
     drop,
     lake,
+    offsets,
     recreate_topic,
     reset,
     roll_back,
@@ -190,3 +191,26 @@ def test_a_ledger_that_was_rolled_back_keeps_a_follower_from_being_mended(shop: 
     orders.run()
 
     assert outcomes(orders) == expected(NUMBERS)
+
+
+@pytest.mark.parametrize("allow_duplicates", [False, True])
+def test_a_reset_that_names_a_table_again_doubles_its_rows(shop: MakeShop, *, allow_duplicates: bool) -> None:
+    """An earlier reset passed the table by; a second one, forward or beside what is there, takes out what comes again."""
+    orders = fanned_out(shop)
+    fill(orders, range(10))
+    orders.run()
+    route = "route: {static: {field: kind, tables: {shop.orders: order, shop.refunds: refund}}, otherwise: filter}"
+    fewer = orders.with_pipeline(file_of(orders, TABLES[:2], route))
+    fill(fewer, range(10, 13))
+    fewer.run()
+    reset(fewer, "earliest")
+
+    again = fewer.with_pipeline(file_of(fewer))
+    start = 0 if allow_duplicates else 5
+    reset(again, offsets(again, start), allow_duplicates=allow_duplicates)
+    again.run()
+
+    rows, letters = expected(range(13))
+    kept = {of: [offset for offset in found if offset >= start] for of, found in rows.items()}
+    assert outcomes(again) == (kept | {"shop.audit": rows["shop.audit"]}, [of for of in letters if of[0] >= start])
+    assert_clean(again)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient
 
 from frazil.batch.letter_topic import producer_name
 from frazil.crash_points import CrashPoint
@@ -16,6 +15,7 @@ from frazil.errors import Terminal
 from frazil.kafka.topics import delete_topic
 from frazil.run import letter_topic
 from frazil.run.settled import settled
+from tests.letter_topic import limit, sending
 from tests.letters import bring
 from tests.operations import (
     LETTERS,
@@ -44,14 +44,6 @@ SENT = [bad(1), bad(3)]
 """The letters of the batch that `waiting` has before it."""
 
 
-def sending(orders: Any, *, partitions: int = 1) -> tuple[Any, str]:
-    """The shop under a pipeline file with a dead-letter topic, and the topic's name."""
-    topic = f"letters-{uuid4().hex[:8]}"
-    text = (orders.project.pipelines_folder / "orders.yaml").read_text()
-    letters = f"dead_letters: {{topic: {{name: {topic}, partitions: {partitions}}}, "
-    return orders.with_pipeline(text.replace("dead_letters: {", letters)), topic
-
-
 def producer_of(orders: Any) -> str:
     return producer_name("orders", str(lake(orders).load_table(ORDERS).metadata.table_uuid))
 
@@ -60,14 +52,6 @@ def forget(orders: Any) -> None:
     """The brokers forget what the group noted, as they do after offsets.retention.minutes."""
     admin, name = AdminClient(dict(orders.cluster.properties)), producer_of(orders)
     admin.delete_consumer_groups([name])[name].result()
-
-
-def limit(orders: Any, topic: str, size: int) -> None:
-    """The largest record that a topic takes."""
-    admin = AdminClient(dict(orders.cluster.properties))
-    entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    admin.incremental_alter_configs([resource])[resource].result()
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.batch.audit import Tolerance, audit, check_identity
-from frazil.batch.facts import ClusterFacts, Counts, DeadSample, Fit, Range, Staged, StagedFile
+from frazil.batch.facts import ClusterFacts, Counts, DeadSample, Range, Staged, StagedFile
 from frazil.errors import Retryable, Terminal
 from tests.unit.batch.commands import ResetCommand, reset_command
 from tests.unit.batch.kafka_facts import facts_of, plan_of, position_at
@@ -260,25 +260,3 @@ def test_merging_tasks_loses_counts_or_files(whole: list[Staged]) -> None:
     for table in ("rows", "letters"):
         assert merged.files.get(table, ()) == tuple(file for part in whole for file in part.files.get(table, ()))
         assert merged.rows(table) == sum(part.rows(table) for part in whole)
-
-
-FIT = Fit("uuid-1", 0, {1: "long", 2: "string"})
-
-
-@pytest.mark.parametrize(
-    ("found", "message"),
-    [
-        (FIT, None),
-        (replace(FIT, fields={**FIT.fields, 3: "date"}), None),
-        (replace(FIT, uuid="uuid-2"), "replaced: files were staged for uuid-1, found uuid-2"),
-        (replace(FIT, spec_id=1), "spec changed from 0 to 1"),
-        (replace(FIT, fields={1: "long"}), "2: string -> gone"),
-        (replace(FIT, fields={1: "int", 2: "string"}), "1: long -> int"),
-    ],
-    ids=["the same", "column added", "table replaced", "spec changed", "column gone", "type changed"],
-)
-def test_files_are_published_into_a_table_they_do_not_fit(found: Fit, message: str | None) -> None:
-    """A column added meanwhile is harmless, everything else is named."""
-    mismatch = FIT.mismatch(found)
-
-    assert (mismatch is None) if message is None else (mismatch is not None and message in mismatch)

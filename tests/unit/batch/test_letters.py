@@ -64,13 +64,23 @@ def test_batches_that_were_taken_back_are_forgotten(
         (LetterChoice(topics=frozenset(["other"])), False),
         (LetterChoice(places=frozenset([AT])), True),
         (LetterChoice(places=frozenset([Place("orders", 0, 8)])), False),
+        (LetterChoice(tables=frozenset(["shop.orders"])), True),
+        (LetterChoice(tables=frozenset(["shop.refunds"])), False),
+        (LetterChoice(of_tables=frozenset([(AT, "shop.orders")])), True),
+        (LetterChoice(of_tables=frozenset([(AT, "shop.refunds")])), False),
+        (LetterChoice(of_tables=frozenset([(AT, "shop.refunds")]), places=frozenset([AT])), True),
         (LetterChoice(since=NOON), True),
         (LetterChoice(since=NOON.replace(hour=13)), False),
     ],
 )
 def test_choice_takes_others(choice: LetterChoice, *, fits: bool) -> None:
     """Everything that is named must fit."""
-    assert choice.fits(AT, "WRONG_TYPE", NOON) is fits
+    assert choice.fits(AT, "WRONG_TYPE", NOON, "shop.orders") is fits
+
+
+def test_a_whole_record_is_taken_for_a_table() -> None:
+    """A letter without a destination is of none, whatever table is named."""
+    assert not LetterChoice(tables=frozenset(["shop.orders"])).fits(AT, "WRONG_TYPE", NOON, None)
 
 
 def test_letter_without_a_time_is_taken_for_recent() -> None:

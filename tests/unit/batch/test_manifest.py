@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from frazil.batch.facts import Counts, Fit, Range, StagedFile
+from frazil.batch.facts import Counts, Range, StagedFile
+from frazil.batch.fit import Fit
 from frazil.batch.manifest import Manifest, TablePart
 from frazil.batch.position import BatchMark, Position, TopicPosition
 from frazil.batch.removal import Coordinates, Removal, RemovedRange
@@ -40,7 +41,7 @@ def test_newer_or_truncated_manifest_is_rolled_forward(manifest: Manifest) -> No
 
 
 OLD_KEYS = ("ranges", "skipped", "bytes_read", "started_by", "reason", "letter_topic", "unknown_fields")
-"""What a manifest of an older Frazil does not have; nor do its parts have a removal or an operation."""
+"""What a manifest of an older Frazil does not have; nor do its parts have a removal, an operation or a place."""
 
 
 @given(manifests)
@@ -53,6 +54,8 @@ def test_manifest_that_an_upgrade_found_unfinished_is_refused(manifest: Manifest
     for part in (body["closing"], *body["followers"]):
         del part["removal"]
         del part["operation"]
+        del part["catalog"]
+        del part["branch"]
 
     read = Manifest.from_json(json.dumps(body))
 
@@ -61,14 +64,14 @@ def test_manifest_that_an_upgrade_found_unfinished_is_refused(manifest: Manifest
     assert read.letter_topic is None
     assert read.unknown_fields == UnknownFields()
     assert [part.files for part in read.parts] == [part.files for part in manifest.parts]
-    assert all((part.removal, part.operation) == (None, None) for part in read.parts)
+    assert all((part.removal, part.operation, part.catalog, part.branch) == (None,) * 4 for part in read.parts)
 
 
 def test_an_operation_of_a_newer_frazil_is_done_otherwise() -> None:
     """What an engine must do with a part and this Frazil does not know is refused, not left out."""
     body = json.loads(manifest())
-    body["followers"][0]["operation"] = {"kind": "merge", "variants": []}
-    with pytest.raises(Terminal, match="operation 'merge'"):
+    body["followers"][0]["operation"] = {"kind": "split", "variants": []}
+    with pytest.raises(Terminal, match="operation 'split'"):
         Manifest.from_json(json.dumps(body))
 
 

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from frazil.batch.facts import Counts, Fit, Range, StagedFile
+from frazil.batch.facts import Counts, Range, StagedFile
+from frazil.batch.fit import Fit
 from frazil.batch.letter_topic import LetterTopic
 from frazil.batch.manifest import Manifest, Operation, TablePart
+from frazil.batch.merge import Merge
 from frazil.batch.position import BatchMark, Position, TopicPosition
 from frazil.batch.removal import Coordinates, Removal, RemovedRange
 from frazil.batch.unknown import UnknownFields
@@ -37,6 +39,17 @@ removed = st.builds(RemovedRange, texts, st.none() | numbers, numbers, st.none()
 removals = st.builds(
     Removal, st.builds(Coordinates, texts, texts, texts, texts), st.lists(removed, max_size=3).map(tuple)
 )
+merges = st.builds(
+    Merge,
+    st.lists(texts, max_size=2).map(tuple),
+    st.builds(Coordinates, texts, texts, texts, texts),
+    texts,
+    st.none() | texts,
+    st.none() | texts,
+    st.dictionaries(texts, numbers, max_size=2),
+)
+columns = st.lists(texts, max_size=2).map(tuple)
+operations = st.builds(Operation, st.just("insert"), columns) | st.builds(Operation, st.just("merge"), columns, merges)
 parts = st.builds(
     TablePart,
     texts,
@@ -45,7 +58,9 @@ parts = st.builds(
     st.none() | marks,
     st.lists(files, max_size=3).map(tuple),
     st.none() | removals,
-    st.none() | st.builds(Operation, st.just("insert"), st.lists(texts, max_size=2).map(tuple)),
+    st.none() | operations,
+    st.none() | texts,
+    st.none() | texts,
 )
 manifests = st.builds(
     Manifest,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from frazil.batch.letters import Place
 from frazil.cli import console
 from frazil.cli.dead_letters import app
-from frazil.cli.letter_options import choice_of, instant_of, place_of
+from frazil.cli.letter_options import choice_of, instant_of, named_letter, naming
 from frazil.cli.letter_views import as_json, cut, hex_lines, letter_lines, letter_rows, part_lines
 from frazil.errors import Terminal
 from frazil.report.dead_letters import DeadLetter, WholeLetter
@@ -80,14 +81,26 @@ def test_since_takes_anything(text: str) -> None:
 @pytest.mark.parametrize("text", ["orders/0/1564", "orders/0:1564", " orders/0/1564 "])
 def test_a_record_can_not_be_named(text: str) -> None:
     """As the list prints it, and as dry runs do."""
-    assert place_of(text) == Place("orders", 0, 1564)
+    assert named_letter(text) == (Place("orders", 0, 1564), None)
 
 
 @pytest.mark.parametrize("text", ["orders", "orders/0", "a/b/0/1", "/0/1", "o/-1/1", "o/x/1", f"o/0/{2**63}"])
 def test_what_names_no_record_finds_another(text: str) -> None:
     """A wrong use, with the form that was expected."""
     with pytest.raises(typer.BadParameter, match="TOPIC/PARTITION/OFFSET"):
-        place_of(text)
+        named_letter(text)
+
+
+def test_a_letter_of_one_table_can_not_be_named() -> None:
+    """A record may have several: the table behind it says which; without one all are meant."""
+    at = Place("orders", 0, 7)
+    assert named_letter("orders/0/7/shop.orders") == (at, "shop.orders")
+
+    choice = naming(choice_of(None, None, None, ["shop.audit"]), ["orders/0/7/shop.orders", "orders/0:8"])
+
+    assert choice.of_tables == {(at, "shop.orders")}
+    assert choice.places == {Place("orders", 0, 8)}
+    assert choice.tables == {"shop.audit"}
 
 
 def test_a_mistyped_code_finds_nothing_for_ever() -> None:
@@ -123,6 +136,24 @@ def test_a_long_message_breaks_the_table(
     assert all(len(line) <= max(width, 140) for line in lines)
     assert all(f"{topic}/3/1564" in line and "WRONG_TYPE" in line for line in lines[1:])
     assert r"\x1b[2J\nx" in lines[2]
+
+
+def test_two_letters_of_a_record_look_alike() -> None:
+    """With several destinations the list names the table; a letter that has its row already is marked."""
+    lost = replace(letter(), destination="shop.audit", row_batch=9)
+    head, first, second = letter_rows([replace(letter(), destination="shop.orders"), lost], with_landed=False)
+
+    assert head.split() == ["record", "table", "time", "code", "path", "attempts", "batch", "row", "message"]
+    assert "shop.orders" in first
+    assert "of batch 9" not in first
+    assert "shop.audit" in second
+    assert "of batch 9" in second
+    assert next(letter_rows([letter()], with_landed=False)).split() == [
+        *("record", "time", "code", "path", "attempts", "batch", "message")
+    ]
+    said = "\n".join(letter_lines(WholeLetter(lost, "convert", None, b"{}", ())))
+    assert "table     shop.audit" in said
+    assert "its row is there, of batch 9" in said
 
 
 def test_a_letter_says_not_what_to_do() -> None:

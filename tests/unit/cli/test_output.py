@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 from rich.table import Table
 
+from frazil.batch.schema_change import SchemaChange
 from frazil.cli import console
 from frazil.cli.demo_report import _sample
 from frazil.cli.history import print_batches
@@ -55,6 +57,15 @@ def test_snapshot_ids_and_offsets_are_never_broken_over_lines(
     assert text.count("0..123456789") == 6
     assert "…" not in text
     assert max(len(line.rstrip()) for line in text.splitlines()) <= width
+
+
+def test_changes_of_a_table_are_hidden(capsys: pytest.CaptureFixture[str]) -> None:
+    """What a batch changed stands below it, table by table."""
+    changes = (SchemaChange(("at", "zip"), "add", "string"), SchemaChange(("id",), "widen", "long"))
+
+    print_batches([replace(batch(), schema_changes={"shop.orders": changes})])
+
+    assert "changed shop.orders: add at.zip string, widen id long" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, 200])

@@ -51,6 +51,20 @@ from tests.unit.connect.connectors import COLUMNS, at, imported, outcome
             {"write.target-file-size-bytes": "1"},
         ),
         ({"iceberg.tables.auto-create-props.format-version": "3"}, "destinations/0/properties", None),
+        ({"iceberg.tables.default-commit-branch": "audit"}, "destinations/0/branch", "audit"),
+        (
+            {"iceberg.tables.default-commit-branch": "a", "iceberg.table.shop.orders.commit-branch": "b"},
+            "destinations/0/branch",
+            "b",
+        ),
+        ({"iceberg.tables.default-commit-branch": "main"}, "destinations/0/branch", None),
+        ({"iceberg.tables.default-id-columns": "id"}, "destinations/0/identifier", None),
+        ({}, "destinations/0/columns", {}),
+        ({}, "destinations/0/evolve", None),
+        ({"iceberg.tables.auto-create-enabled": "true"}, "destinations/0/columns", None),
+        ({"iceberg.tables.auto-create-enabled": "true"}, "destinations/0/evolve", None),
+        ({"iceberg.tables.evolve-schema-enabled": "true"}, "destinations/0/columns", None),
+        ({"iceberg.tables.evolve-schema-enabled": "true"}, "destinations/0/evolve", "full"),
         ({}, "dead_letters", {"tolerance": "none"}),
         ({"errors.tolerance": "all", "errors.log.enable": "true"}, "dead_letters", {"tolerance": "all", "log": True}),
         (
@@ -143,6 +157,14 @@ def test_records_go_where_the_sink_sends_them(case: str) -> None:
 
     assert tuple(of["table"] for of in made.pipeline["destinations"]) == tables
     assert made.pipeline.get("route") == route
+
+
+def test_known_columns_evolve_as_well() -> None:
+    """A table that is there keeps its columns, with what the file says of them, and gets more."""
+    made = imported({"iceberg.tables.evolve-schema-enabled": "true"}, Known(columns=COLUMNS))
+
+    assert at(made, "destinations/0/columns") == {"id": "long", "at": {"type": "timestamptz", "unit": "ms"}}
+    assert at(made, "destinations/0/evolve") == "full"
 
 
 def test_numbers_in_columns_of_times_are_milliseconds() -> None:

@@ -69,13 +69,15 @@ def test_what_would_land_something_else_is_refused(case: str) -> None:
 
 
 CLASSES = {
-    "iceberg.tables.evolve-schema-enabled=true": "not_supported",
+    "iceberg.tables.evolve-schema-enabled=true": "changed",
     "iceberg.tables.evolve-schema-enabled=false": "carried",
-    "iceberg.tables.schema-force-optional=true": "not_supported",
-    "iceberg.tables.auto-create-enabled=true": "not_supported",
+    "iceberg.tables.schema-force-optional=true": "carried",
+    "iceberg.tables.auto-create-enabled=true": "changed",
     "iceberg.tables.upsert-mode-enabled=true": "not_supported",
     "iceberg.tables.cdcField=_op": "not_supported",
-    "iceberg.tables.default-commit-branch=b": "not_supported",
+    "iceberg.tables.default-commit-branch=b": "carried",
+    "iceberg.tables.default-commit-branch=a b": "not_supported",
+    "iceberg.table.shop.orders.commit-branch=main": "carried",
     "iceberg.tables.default-commit-branch=": "changed",
     "iceberg.table.shop.orders.id-columns=id": "not_supported",
     "iceberg.table.shop.order.id-columns=id": "unknown",

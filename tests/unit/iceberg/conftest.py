@@ -12,16 +12,42 @@ from frazil.iceberg.commit import commit
 from frazil.iceberg.ledger import TABLE_PROPERTIES
 from frazil.iceberg.schema import declared_schema, declared_spec
 from tests.unit.iceberg.coordinates import SPECS, change, create, numbered
-from tests.unit.iceberg.orders import TABLE, UnreliableCatalog, destination, mark
+from tests.unit.iceberg.orders import TABLE, UnreliableCatalog, destination, mark, on_branch
+
+MOVE_MAIN = ("test_commit", "test_branch", "test_removal_races")
+"""Modules whose tests run on a branch, too."""
+
+ONLY_MAIN = (
+    "test_lost_answer_lands_twice",
+    "test_lost_answer_below_others_lands_twice",
+    "test_manifests_of_a_landed_commit_are_cleaned_up",
+    "test_unreadable_table_after_a_lost_answer_is_called_a_failure",
+    "test_empty_table_is_replayed_into",
+    "test_snapshot_of_something_else_becomes_main",
+    "test_unreadable_file_is_taken_for_an_empty_one",
+)
+"""Those that count snapshots, of which a branch of an empty table has one more, or move main themselves."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """What moves main is tested on a branch as well."""
+    if "lake" in metafunc.fixturenames:
+        both = metafunc.module.__name__.rpartition(".")[2] in MOVE_MAIN and metafunc.function.__name__ not in ONLY_MAIN
+        metafunc.parametrize("lake", [None, "audit"] if both else [None], ids=lambda of: of or "main", indirect=True)
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Iterator[Lake]:
-    """An empty catalog that can be told to misbehave."""
-    made = Lake("lake", f"sqlite:///{tmp_path}/catalog.db", f"file://{tmp_path}/warehouse", {})
-    catalog = UnreliableCatalog(made.name, uri=made.uri, warehouse=made.warehouse)
-    made._opened = catalog
+def lake(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Lake]:
+    """An empty catalog that can be told to misbehave; once more with the table of orders on a branch, beside which main stays
+    as it is.
+    """
+    plain = Lake("lake", f"sqlite:///{tmp_path}/catalog.db", f"file://{tmp_path}/warehouse", {})
+    catalog = UnreliableCatalog(plain.name, uri=plain.uri, warehouse=plain.warehouse)
+    made = plain if request.param is None else on_branch(plain, request.param)
+    made._opened = plain._opened = catalog
     yield made
+    left = None if request.param is None else plain.find_table(TABLE)
+    assert left is None or left.metadata.current_snapshot_id is None
     catalog.close()
 
 

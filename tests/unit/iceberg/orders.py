@@ -15,6 +15,7 @@ from frazil.iceberg.catalog import Lake
 from frazil.iceberg.commit import Change, Refused, commit, fit_of
 from frazil.iceberg.data_files import write_rows
 from frazil.iceberg.holdings import BATCH_KEY, held, landed
+from frazil.iceberg.pipeline_lake import PipelineLake, Place
 from frazil.iceberg.table import staging_table
 from frazil.pipeline.model import Destination
 
@@ -135,8 +136,15 @@ def foreign_append(lake: Lake, *ids: int) -> Callable[[], None]:
 
 
 def elsewhere(lake: Lake) -> Lake:
-    """The same catalog, opened by somebody else."""
-    return Lake(lake.name, lake.uri, lake.warehouse, {})
+    """The same catalog, opened by somebody else, who looks at the same branch."""
+    plain = Lake(lake.name, lake.uri, lake.warehouse, {})
+    branch = lake.branch_of(TABLE)
+    return plain if branch is None else on_branch(plain, branch)
+
+
+def on_branch(plain: Lake, branch: str) -> PipelineLake:
+    """A catalog whose table of orders is seen on a branch."""
+    return PipelineLake("nobody", plain, {TABLE: Place(plain, branch)}, lambda _: plain)
 
 
 def ids(lake: Lake, where: str | None = None) -> list[int]:

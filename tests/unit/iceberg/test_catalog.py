@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -15,15 +14,10 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog import Lake
-from frazil.iceberg.commit import Change, commit, fit_of
-from frazil.iceberg.data_files import write_rows
-from frazil.iceberg.ledger import LEDGER_SCHEMA, TABLE_PROPERTIES, UNPARTITIONED, ledger_rows, read_ledger
+from frazil.iceberg.ledger import TABLE_PROPERTIES, UNPARTITIONED
 from frazil.iceberg.schema import arrow_columns, check_destination, declared_schema, declared_spec
-from frazil.iceberg.table import staging_table
 from frazil.pipeline.model import Destination
 from tests.unit.iceberg.orders import TABLE, commit_batches, destination, elsewhere
-
-LEDGER = "shop.orders__ledger"
 
 
 def make(lake: Lake, declared: Destination, name: str = TABLE) -> None:
@@ -66,6 +60,57 @@ def crowd(lake: Lake) -> Iterator[list[Lake]]:
     yield lakes
     for each in lakes:
         each._catalog.close()
+
+
+OPEN = [
+    ({"columns": {"id": "int"}, "evolve": "add"}, None),
+    ({"columns": {"id": "int"}, "evolve": "add", "partition_by": ["id"]}, None),
+    ({}, None),
+    ({"columns": {"id": "long"}, "evolve": "add"}, "column id: declared long, the table has int"),
+    ({"columns": {"other": "long"}, "evolve": "full"}, "column other: declared long, the table has no such column"),
+]
+
+
+@pytest.mark.parametrize(("given", "problem"), OPEN)
+def test_table_that_grew_is_refused(lake: Lake, given: dict[str, Any], problem: str | None) -> None:
+    """Of a table that follows its records, more and wider columns fit than are declared, also required ones."""
+    made = Schema(NestedField(1, "id", IntegerType()), NestedField(2, "more", LongType(), required=True))
+    lake.create_table(TABLE, made, UNPARTITIONED, TABLE_PROPERTIES)
+    wanted = Destination.model_validate({"table": TABLE, "kafka_columns": False, **given})
+
+    if problem is None:
+        check_destination(lake.load_table(TABLE), wanted)
+    else:
+        with pytest.raises(Terminal, match=problem):
+            check_destination(lake.load_table(TABLE), wanted)
+
+
+def test_rows_lack_columns_that_the_table_got(lake: Lake) -> None:
+    """Rows have all columns that the table has, and nothing of Kafka's; what the file requires stays required."""
+    schema = Schema(
+        NestedField(1, "id", LongType()),
+        NestedField(2, "_kafka_offset", LongType()),
+        NestedField(3, "more", LongType(), required=True),
+    )
+    lake.create_table(TABLE, schema, UNPARTITIONED, TABLE_PROPERTIES)
+    table, declared = lake.load_table(TABLE), {"id": {"type": "int", "required": True}}
+
+    def rows(**given: Any) -> list[tuple[str, str, bool]]:
+        of = Destination.model_validate({"table": TABLE, **given})
+        return [(field.name, str(field.type), field.nullable) for field in arrow_columns(table, of)]
+
+    assert rows() == [("id", "int64", True), ("more", "int64", False)]
+    assert rows(columns=declared, evolve="add") == [("id", "int64", False), ("more", "int64", False)]
+    assert rows(columns=declared, evolve="full") == [("id", "int64", True), ("more", "int64", False)]
+    assert rows(columns=declared) == [("id", "int64", False)]
+
+
+def test_table_is_made_of_nothing() -> None:
+    """Without columns, and with records that may bring none, there is no table to be made."""
+    nothing = Destination.model_validate({"table": TABLE, "evolve": "none"})
+
+    with pytest.raises(Terminal, match="nothing says which columns it is to have"):
+        declared_spec(nothing, declared_schema(nothing))
 
 
 def test_creation_race_makes_two_tables(crowd: list[Lake]) -> None:
@@ -152,7 +197,6 @@ def test_declared_columns_get_the_wrong_place(lake: Lake) -> None:
 @pytest.mark.parametrize(
     ("columns", "partition"),
     [
-        ({"v": "list<int>"}, "v"),
         ({"v": "string"}, "day(v)"),
         ({"v": "date"}, "hour(v)"),
         ({"v": "double"}, "bucket(4, v)"),
@@ -160,11 +204,11 @@ def test_declared_columns_get_the_wrong_place(lake: Lake) -> None:
     ],
 )
 def test_transform_that_does_not_fit_its_column_makes_a_table(columns: dict[str, str], partition: str) -> None:
-    """Refused with the declared text and the column's type."""
-    declared = destination(columns=columns, partition_by=[partition])
+    """Refused with the declared text and the column's type, also where records brought the column."""
+    declared = Destination(table=TABLE, partition_by=(partition,))
 
     with pytest.raises(Terminal, match="can't partition a column of type"):
-        declared_spec(declared, declared_schema(declared))
+        declared_spec(declared, declared_schema(destination(columns=columns, partition_by=[])))
 
 
 @pytest.mark.parametrize(
@@ -238,36 +282,3 @@ def test_nested_types_differ_by_their_ids_only(lake: Lake) -> None:
         check_destination(
             table, destination(columns={"s": "struct<x: int, y: map<string, list<int>>>"}, partition_by=[])
         )
-
-
-def ledger_row(n: int, pipeline: str = "orders", run: str = "run-1", **changes: Any) -> dict[str, Any]:
-    now = datetime(2026, 1, 1, tzinfo=UTC)
-    values: dict[str, Any] = {"string": "x", "long": 0, "int": 0, "timestamptz": now}
-    row = {field.name: values[str(field.field_type)] for field in LEDGER_SCHEMA.fields}
-    return row | {"n": n, "pipeline": pipeline, "run": run, "role": "destination", "snapshot_id": None} | changes
-
-
-def write_ledger(lake: Lake, *rows: dict[str, Any]) -> None:
-    table = lake.load_table(LEDGER)
-    files = write_rows(staging_table(LEDGER, table), ledger_rows(list(rows)))
-    commit(lake, Change(LEDGER, files, {}, (), fit_of(table.metadata), lambda _: None, lambda _: None, "follow"))
-
-
-def test_ledger_reads_differently_than_written(lake: Lake) -> None:
-    """Rows come back whole, by batch and with the destination first; other pipelines and runs stay out."""
-    assert read_ledger(lake, LEDGER, "orders") == []
-    lake.create_table(LEDGER, LEDGER_SCHEMA, UNPARTITIONED, TABLE_PROPERTIES)
-    assert read_ledger(lake, LEDGER, "orders") == []
-
-    letters = ledger_row(2, role="dead_letters", table="a")
-    write_ledger(lake, letters, ledger_row(2, snapshot_id=2**62), ledger_row(1, run="run-0"))
-    write_ledger(lake, ledger_row(1, pipeline="it's another", run="run-1"))
-
-    assert read_ledger(lake, LEDGER, "orders") == [
-        ledger_row(1, run="run-0"),
-        ledger_row(2, snapshot_id=2**62),
-        letters,
-    ]
-    assert read_ledger(lake, LEDGER, "orders", "run-1") == [ledger_row(2, snapshot_id=2**62), letters]
-    assert read_ledger(lake, LEDGER, "orders", "run-9") == []
-    assert [row["n"] for row in read_ledger(lake, LEDGER, "it's another")] == [1]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +18,10 @@ from pyiceberg.typedef import Record
 
 from frazil.batch.removal import Coordinates, Removal
 from frazil.errors import Retryable, Terminal
+from frazil.iceberg import removal
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.commit import ATTEMPTS, REMOVED_KEY, Refused, commit
+from frazil.iceberg.data_files import DataFileWriter
 from frazil.iceberg.removal import Rewriter, check_removable
 from tests.unit.iceberg.coordinates import (
     COLUMNS,
@@ -91,6 +96,29 @@ def test_busy_table_starves_a_removal_forever(lake: Lake) -> None:
     files = Path(lake.load_table(TABLE).location().removeprefix("file://")).rglob("data/**/*.parquet")
     assert len(list(files)) == 1 + 1 + ATTEMPTS  # the batch, its survivors once, the strangers'
     assert len(everything(lake)) == 10 + ATTEMPTS
+
+
+def test_rewrites_of_many_tables_hold_their_rows_at_once(lines: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Followers get their parts at the same time; of the writers of survivors only one holds rows at any time."""
+    commit(lines, change(lines, mark(1), None, numbered(range(10))))
+    both, met = threading.Barrier(2), []
+
+    class Writer(DataFileWriter):
+        def write(self, rows: pa.RecordBatch) -> None:
+            with contextlib.suppress(threading.BrokenBarrierError):
+                met.append(both.wait(0.5))
+            super().write(rows)
+
+    monkeypatch.setattr(removal, "DataFileWriter", Writer)
+
+    def rewrite(at: int) -> int:
+        table = elsewhere(lines).load_table(TABLE)
+        return Rewriter(TABLE, removing(at, at + 1)).rewrite(table, table.metadata.current_snapshot_id).rows
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(rewrite, (3, 6))) == [1, 1]
+
+    assert met == []
 
 
 ERRORS = [CommitFailedException("conflict"), CommitStateUnknownException("no answer"), TimeoutError("socket")]

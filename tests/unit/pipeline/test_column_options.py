@@ -49,10 +49,10 @@ def test_column_options_reach_the_decoder() -> None:
         ({"type": "list<variant>"}, "a variant is a column of its own"),
         ({"type": "map<string, struct<a: variant>>"}, "a variant is a column of its own"),
         ({"type": "string", "from": [], "default": "x"}, "is never missing"),
-        ({"type": "date", "unit": "s"}, "unit is for time, timestamp and timestamptz; the type is date"),
-        ({"type": "timestamptz", "local_time": "dead_letter"}, "local_time is for timestamp"),
+        ({"type": "date", "unit": "s"}, "is for time, timestamp and timestamptz; the type is date"),
+        ({"type": "timestamptz", "local_time": "dead_letter"}, "is for timestamp"),
         ({"type": "time", "unit": "m"}, "Input should be 's', 'ms', 'us' or 'ns'"),
-        ({"type": "long", "from": 3}, "Input should be a valid tuple"),
+        ({"type": "long", "from": 3}, "expected a name or a list of names"),
     ],
 )
 def test_option_that_has_no_meaning_is_refused(column: dict[str, object], said: str) -> None:

@@ -34,10 +34,10 @@ def load(tmp_path: Path, columns: dict[str, Any] | None = None, **more: Any) -> 
     [
         ({}, "destinations.0.columns.customer.of: keys are not decoded"),
         ({"columns": {"a": {"type": "long", "of": "key"}}, "key": LONG}, "destinations.0.columns: all are of the key"),
-        ({"key": {"format": "json"}}, "key: keys of format json need fields"),
-        ({"key": {"format": "json", "fields": {}}}, "key: keys of format json need fields"),
+        ({"key": {"format": "json"}}, "key.fields: keys of format json need them"),
+        ({"key": {"format": "json", "fields": {}}}, "key.fields: keys of format json need them"),
         ({"key": {"format": "avro"}}, "key: format avro needs one of registry, schema or schema_file"),
-        ({"key": {"format": "long", "fields": ["a"]}}, "key: fields is for format json and delimited"),
+        ({"key": {"format": "long", "fields": ["a"]}}, "key.fields: is for format json or delimited"),
         ({"key": {"format": "lnog"}}, "key.format: 'lnog' is no format, did you mean 'long'?"),
         ({"key": {"format": "long", "null_value": "filter"}}, "key.null_value: unknown key"),
         ({"key": {"format": "avro", "schema_file": "none.avsc"}}, "key.schema_file: "),
@@ -74,8 +74,12 @@ def test_possible_key_is_refused(tmp_path: Path, parts: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("key", "column", "expected"),
     [
-        ({"format": "string"}, {"type": "long"}, "destinations.0.columns: key: value: "),
-        (LONG, {"type": "long", "from": "no", "required": True}, "destinations.0.columns: key: customer: a required"),
+        ({"format": "string"}, {"type": "long"}, "destinations.0.columns.customer: expected long, found string"),
+        (
+            LONG,
+            {"type": "long", "from": "no", "required": True},
+            "destinations.0.columns.customer: no key has the field 'no'",
+        ),
         ({"format": "avro", "schema": "{"}, {"type": "long"}, "key: Avro schema: "),
     ],
 )

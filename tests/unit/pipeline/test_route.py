@@ -23,8 +23,8 @@ def pipeline(tables: tuple[str, ...] = ("shop.a", "shop.b"), **more: Any) -> Pip
     [
         ({}, "expected one of static, field and topic, found none"),
         ({"field": {"name": "to"}, "topic": {}}, "found field and topic"),
-        ({"static": {"field": "kind", "tables": {"shop.c": ".*"}}}, "route names shop.c: not among the destinations"),
-        ({"topic": {"rename": {"events.*": "shop.c"}}}, "route names shop.c"),
+        ({"static": {"field": "kind", "tables": {"shop.c": ".*"}}}, "names shop.c: not among the destinations"),
+        ({"topic": {"rename": {"events.*": "shop.c"}}}, "names shop.c"),
         ({"static": {"field": "kind", "tables": {"shop.a": "("}}}, "is not a regular expression"),
         ({"static": {"field": "kind", "tables": {}}}, "at least 1 item"),
     ],

@@ -12,7 +12,7 @@ from frazil.pipeline.interval import Interval, parse_interval
 from frazil.pipeline.model import PartitionField, parse_partition_field
 from frazil.pipeline.types import PRIMITIVES, ColumnType, ListOf, MapOf, Primitive, StructOf, parse_type
 
-names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
+names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True) | st.text(min_size=1, max_size=4)
 primitives = st.one_of(
     st.sampled_from(PRIMITIVES).map(Primitive),
     st.integers(1, 2**31 - 1).map(lambda length: Primitive("fixed", (length,))),

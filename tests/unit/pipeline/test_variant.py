@@ -8,8 +8,10 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
+from frazil.batch.position import Position
+from frazil.errors import Terminal
 from frazil.pipeline.model import Pipeline
-from frazil.run.closing import closing_table
+from frazil.run.closing import closing_table, refuse_other_closing
 from frazil.run.manifests import operation_of
 from frazil.run.record_spec import record_spec
 
@@ -33,7 +35,7 @@ def test_a_variant_reaches_the_decoder_unnamed() -> None:
     spec = record_spec(made, pa.schema([("doc", pa.string()), ("text", pa.string())]))
     assert spec.variants == {"doc"}
     assert spec.sources == {"doc": (), "text": ()}
-    operation = operation_of(made.destinations[0])
+    operation = operation_of(made.destinations[0], Position(1, 0, "c"))
     assert operation is not None
     assert operation.variants == ("doc",)
 
@@ -45,19 +47,36 @@ def test_a_table_that_pyiceberg_can_not_write_decides() -> None:
     assert closing_table(pipeline(table({"id": "long"})), found) == "shop.docs"
     version_3 = table({"id": "long"}, properties={"format-version": "3"})
     assert closing_table(pipeline(version_3), found) == "shop.docs__ledger"
+    orc = table({"id": "long"}, properties={"write.format.default": "ORC"})
+    assert closing_table(pipeline(orc), found) == "shop.docs__ledger"
+
+
+def test_a_table_that_keeps_the_position_becomes_one_that_can_not() -> None:
+    """It was declared as Parquet when the pipeline began: commits that move the position are PyIceberg's."""
+    orc = pipeline(table({"id": "long"}, properties={"write.format.default": "orc"}))
+
+    refuse_other_closing(orc, "shop.docs__ledger")
+    with pytest.raises(Terminal, match=r"keeps its position in table shop\.docs, and .* only Spark can write"):
+        refuse_other_closing(orc, "shop.docs")
 
 
 @pytest.mark.parametrize(
     ("destination", "said"),
     [
         (table(properties={"format-version": "2"}), r"format-version is 2; columns of type variant \(doc\) need 3"),
-        (table(partition_by=["doc"]), "'doc': a variant can't partition a table"),
-        (table(partition_by=["bucket(4, doc)"]), "'doc': a variant can't partition a table"),
+        (table(partition_by=["doc"]), "'doc' is variant, which has no order"),
+        (table(partition_by=["bucket(4, doc)"]), "'doc' is variant, which has no order"),
         (
             table({"doc": DOC, "id": "uuid"}),
-            "columns.id: Spark, which writes tables of format version 3, has no such type",
+            "Spark has no such type, and only Spark writes tables of format version 3",
         ),
-        (table({"doc": DOC, "l": "list<time>"}), "columns.l: Spark"),
+        (table({"doc": DOC, "l": "list<time>"}), "Spark has no such type"),
+        (table({"id": "time"}, properties={"write.format.default": "orc"}), "Spark has no such type"),
+        (table({"id": "long"}, properties={"write.format.default": "avro"}), "can do so in parquet and orc only"),
+        (
+            table({"id": "long"}, properties={"write.format.default": "orc", "format-version": "3"}),
+            "can read times of ORC files in version 2 only",
+        ),
     ],
 )
 def test_what_can_not_be_decided_is_found_after_the_decision(destination: dict[str, Any], said: str) -> None:
@@ -68,7 +87,7 @@ def test_what_can_not_be_decided_is_found_after_the_decision(destination: dict[s
 
 def test_a_pipeline_without_an_engine_waits_for_ever() -> None:
     """The inline engine can't bring rows into such a table."""
-    with pytest.raises(ValidationError, match=r"engine: inline can't write shop\.docs, of format version 3"):
+    with pytest.raises(ValidationError, match=r"inline can't write shop\.docs, of format version 3"):
         pipeline(table(), engine="inline")
     assert pipeline(table({"id": "long"}), engine="inline").engine == "inline"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -11,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from frazil.batch.unknown import UnknownFields
 from frazil.errors import Terminal
 from frazil.records.fan_out import FannedOut, FanOut
+from frazil.records.formats.catalogue import FormatSpec
 from frazil.records.outcome import TopicPartition
 from frazil.records.route import FieldRoute, Otherwise, Route, StaticRoute, TopicRoute
 from frazil.records.spec import RecordSpec
@@ -21,6 +24,7 @@ from tests.unit.records.kafka_batches import kafka_batch
 
 NUMBERS = RecordSpec(pa.schema([pa.field("id", pa.int64()), pa.field("kind", pa.string())]))
 TEXTS = RecordSpec(pa.schema([pa.field("id", pa.string()), pa.field("kind", pa.string())]))
+NOTED = NUMBERS.columns.append(pa.field("note", pa.string()))
 STRICT = RecordSpec(pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("kind", pa.string())]))
 KIND = StaticRoute(("kind",), {"a.numbers": "order|refund", "a.texts": "order|text", "a.strict": "strict"})
 SPECS = {"a.numbers": NUMBERS, "a.texts": TEXTS, "a.strict": STRICT}
@@ -66,6 +70,39 @@ def test_a_record_that_is_bad_for_one_table_is_lost_to_the_other() -> None:
     counts = found.counts[TopicPartition("orders", 0)]
     assert (counts.read, counts.written, sum(counts.dead.values())) == (2, 1, 1)
     assert (found.tables["a.numbers"].dead, found.tables["a.texts"].written, found.whole_dead) == (1, 2, 0)
+
+
+def test_a_field_that_one_table_takes_is_left_out_of_the_other_unsaid() -> None:
+    """Each table counts what it leaves out of the records that landed there; the batch counts each record once."""
+    specs = SPECS | {"a.numbers": RecordSpec(NOTED)}
+    values = [
+        value(id=1, kind="refund", note="n"),
+        value(id="2", kind="text", note="n", tip=1),
+        value(id="x", kind="order", note="n", tip=1),  # a letter of numbers, a row of texts
+        value(id=3, kind="refund", tip=1),
+        b"{broken",
+    ]
+    found = FanOut(specs, Route(KIND, "dead_letter"), 7).decode(kafka_batch(values))
+
+    told = {table: of.unknown for table, of in found.tables.items()}
+    assert told["a.texts"] == UnknownFields(2, {"note": 2, "tip": 2})
+    assert told["a.numbers"] == UnknownFields(1, {"tip": 1})
+    assert told["a.strict"] == UnknownFields()
+    assert found.unknown == UnknownFields(2, {"tip": 2, "note": 1})
+
+
+def test_typed_fields_of_several_tables_are_left_out_unsaid() -> None:
+    """The same of values that bring their own columns: each table counts what its columns leave."""
+    proto = 'syntax = "proto3"; message R { int64 id = 1; string kind = 2; string note = 3; }'
+    how = FormatSpec("protobuf", schema=proto, message="R")
+    specs = {"a.few": replace(NUMBERS, format=how), "a.all": RecordSpec(NOTED, format=how)}
+    plain, noted, more = b"\x08\x01", b"\x08\x01\x1a\x01n", b"\x08\x01\x38\x05"  # the last one has a field 7
+
+    found = FanOut(specs, None, 7).decode(kafka_batch([plain, noted, more]))
+
+    assert found.tables["a.few"].unknown == UnknownFields(2, {"note": 1, "#7": 1})
+    assert found.tables["a.all"].unknown == UnknownFields(1, {"#7": 1})
+    assert found.unknown == UnknownFields(2, {"note": 1, "#7": 1})
 
 
 def test_what_nobody_can_read_is_a_letter_of_every_table() -> None:

@@ -13,9 +13,9 @@ import pytest
 
 from frazil.batch.unknown import UnknownFields
 from frazil.errors import Terminal
+from frazil.records.column import ColumnSpec, Reading
 from frazil.records.dead import DeadCode
 from frazil.records.fit.fitter import Fitter
-from frazil.records.spec import ColumnSpec, Reading
 from tests.unit.records.fitting import fit_both, fit_one, specs
 
 INT = pa.int64()
@@ -255,7 +255,7 @@ def test_impossible_columns_are_told_before_any_record() -> None:
     )
     columns = specs(schema, x=ColumnSpec("x", INT, required=False, source=("a", "x")))
     problems = Fitter(columns, schema).check(shape)
-    assert [problem.split(":")[0] for problem in problems] == ["id", "a.x", "d"]
+    assert [problem.split(":")[0] for problem in problems] == ["id", "x", "d"]
     assert Fitter(columns, schema, text_casts=True).check(shape.remove(2).append(pa.field("id", TEXT))) == []
 
 

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.pipeline.model import Pipeline
+from frazil.records.dead import DeadCode
 from frazil.records.decode import Decoder
 from frazil.records.formats.catalogue import FormatSpec
 from frazil.records.formats.port import WriterSchema
@@ -229,3 +230,29 @@ def test_fingerprint_of_files_without_key_changed() -> None:
 
     assert fingerprint(value={"format": "string", "null_value": "dead_letter"}) == "f79ef54836a0"
     assert len({fingerprint(), fingerprint(key={"format": "long"}), fingerprint(key={"format": "int"})}) == 3
+
+
+GONE, BROKEN = (DeadCode.MISSING_REQUIRED.value, "key.no"), (DeadCode.INVALID_KEY.value, "key")
+
+
+@pytest.mark.parametrize("transforms", [(), (Cast({"id": "int64"}),)], ids=["direct", "transforms"])
+@pytest.mark.parametrize(
+    ("required", "default", "lacking"),
+    [(False, {}, None), (False, {"customer": 7}, None), (True, {}, GONE), (True, {"customer": 7}, 7)],
+    ids=["optional", "optional, default", "required", "required, default"],
+)
+def test_a_default_stands_for_a_field_that_a_json_key_may_lack(
+    transforms: tuple[Cast, ...], required: bool, default: dict[str, int], lacking: Any
+) -> None:
+    """Fields of JSON keys are declared, so one that lacks is null, as in no key at all: a default is for required columns."""
+    columns = pa.schema([("id", pa.int64()), pa.field("customer", pa.int64(), nullable=not required)])
+    fields = pa.schema([("id", pa.int64())]) if transforms else None
+    spec = replace(JSON_KEY, columns=columns, defaults=default, transforms=transforms, fields=fields)
+    expected = {b'{"no":1}': 1, b"{}": lacking, b'{"no":null}': lacking, None: lacking}
+    expected |= dict.fromkeys((b"null", b"", b"[]", b"{"), BROKEN)
+
+    done = Decoder(spec, 1).decode(records(*((key, order(1)) for key in expected)))
+
+    found: dict[int, Any] = {row["_kafka_offset"]: row["customer"] for row in done.rows.to_pylist()}
+    found |= {row["offset"]: (row["code"], row["path"]) for row in done.dead.to_pylist()}
+    assert [found[at] for at in range(len(expected))] == list(expected.values())

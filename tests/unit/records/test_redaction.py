@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.records.dead import DEAD_SCHEMA, DeadCode
+from frazil.records.declared_names import DeclaredNames
 from frazil.records.redaction import Payload, has_record, redacted
+from frazil.records.spec import RecordSpec
 from frazil.verify.outcomes import kept, pairs, payload_of
 
 SECRET = "4111-1111"
@@ -41,7 +43,8 @@ ONE = (f"k{SECRET}".encode(), f'{{"card": "{SECRET}"}}'.encode(), [{"key": SECRE
 @pytest.mark.parametrize("payload", ["redacted", "none"])
 def test_a_letter_leaks_its_record(payload: Payload) -> None:
     """Key, value and headers hold secrets, and so does a message that quotes them."""
-    found = redacted(letters(ONE), payload)
+    declared = DeclaredNames.of([RecordSpec(pa.schema([("card", pa.int64())]))])
+    found = redacted(letters(ONE), payload, declared)
 
     assert SECRET not in str(found.to_pylist())
     assert found.schema == DEAD_SCHEMA

@@ -169,6 +169,88 @@ def test_what_can_not_be_rescued_is_lost_unseen() -> None:
     assert outcomes(how, [plain, *more], columns=columns, unknown_fields="rescue").unknown.records == 3
 
 
+PART = pa.struct([("b", INT), ("z", INT)])
+HOLDER = {"type": "record", "name": "P", "fields": [{"name": "b", "type": "long"}, {"name": "z", "type": "long"}]}
+DEEP = {
+    "type": "record",
+    "name": "r",
+    "fields": [
+        {"name": "s", "type": ["null", HOLDER]},
+        {"name": "l", "type": {"type": "array", "items": ["null", "P"]}},
+        {"name": "m", "type": {"type": "map", "values": "P"}},
+    ],
+}
+AVRO_DEEP = FormatSpec("avro", schema=json.dumps(DEEP))
+NOTHING_DEEP, S_DEEP = b"\x00\x00\x00", b"\x02\x02\x04\x00\x00"
+L_DEEP, M_DEEP = b"\x00\x04\x02\x02\x04\x00\x00\x00", b"\x00\x00\x02\x02k\x02\x04\x00"
+
+
+@pytest.mark.parametrize("policy", ["ignore", "rescue"])
+@pytest.mark.parametrize(
+    ("columns", "sources", "names"),
+    [
+        (
+            [("s", INNER), ("l", pa.list_(INNER)), ("m", pa.map_(TEXT, INNER))],
+            {},
+            {"s.z": 1, "l.z": 1, "m.z": 1},
+        ),
+        ([("s", PART), ("l", pa.list_(PART)), ("m", pa.map_(TEXT, PART))], {}, {}),
+        ([("s", TEXT), ("l", TEXT), ("m", TEXT)], {}, {}),
+        ([("b", INT), ("l", TEXT), ("m", TEXT)], {"b": ("s", "b")}, {"s.z": 1}),
+        ([("b", INT), ("z", INT), ("l", TEXT), ("m", TEXT)], {"b": ("s", "b"), "z": ("s", "z")}, {}),
+        ([("b", INT), ("all", TEXT), ("l", pa.list_(INNER)), ("m", TEXT)], {"b": ("s", "b"), "all": ()}, {}),
+    ],
+    ids=["structs", "all of them", "as text", "one by path", "both by path", "whole value"],
+)
+def test_a_field_inside_of_a_struct_is_left_out_unseen(
+    policy: Any, columns: list[tuple[str, pa.DataType]], sources: Any, names: dict[str, int]
+) -> None:
+    """Each record counts once, wherever the struct is: in a field, in a list, in a map. Rescuing can't keep these."""
+    schema = pa.schema([*columns, ("_rescued", TEXT)] if policy == "rescue" else columns)
+
+    found = outcomes(
+        AVRO_DEEP,
+        [NOTHING_DEEP, S_DEEP, L_DEEP, M_DEEP],
+        columns=schema,
+        sources=sources,
+        unknown_fields=policy,
+    )
+
+    assert found.dead.num_rows == 0
+    assert found.unknown == UnknownFields(len(names), names)
+
+
+@pytest.mark.parametrize("policy", ["ignore", "fail", "rescue"])
+def test_what_a_message_does_not_say_counts(policy: Any) -> None:
+    """A Protobuf field without presence always has a value; where it was not sent it is no field that is left out."""
+    proto = (
+        'syntax = "proto3"; enum E { NONE = 0; SOME = 1; } message S { int64 b = 1; string z = 2; } message R { int64 a = 1;'
+        " string t = 2; E e = 3; repeated int64 l = 4; map<string, int64> m = 5; bool f = 6; bytes y = 7; uint64 u = 8;"
+        " double d = 9; optional int64 o = 10; S s = 11; }"
+    )
+    how = FormatSpec("protobuf", schema=proto, message="R")
+    a = b"\x08\x01"
+    fields = {
+        "t": b"\x12\x01x", "e": b"\x18\x01", "l": b"\x22\x01\x05", "m": b"\x2a\x05\x0a\x01k\x10\x01", "f": b"\x30\x01",
+        "y": b"\x3a\x01y", "u": b"\x40\x01", "d": b"\x49\0\0\0\0\0\0\xf0?", "o": b"\x50\x00",
+    }  # fmt: skip
+    inside = [b"\x5a\x02\x08\x01", b"\x5a\x03\x12\x01z"]
+    schema = [("a", INT), ("s", INNER), *([("_rescued", TEXT)] if policy == "rescue" else [])]
+
+    found = outcomes(
+        how, [a, *(a + of for of in (*fields.values(), *inside))], columns=pa.schema(schema), unknown_fields=policy
+    )
+
+    if policy == "fail":
+        assert found.dead.column("path").to_pylist() == [*fields, "s.z"]
+        assert found.rows.column("a").to_pylist() == [1, 1]
+    elif policy == "ignore":
+        assert found.unknown == UnknownFields(len(fields) + 1, {**dict.fromkeys(fields, 1), "s.z": 1})
+    else:
+        assert found.rows.column("_rescued").null_count == 3
+        assert found.unknown == UnknownFields(1, {"s.z": 1})
+
+
 @pytest.mark.parametrize(("policy", "dead", "records"), [("ignore", 0, 2), ("fail", 2, 0)])
 def test_fields_that_are_not_declared_before_transforms_pass_unseen(policy: Any, dead: int, records: int) -> None:
     """JSON that goes through transforms first has fields of its own, and others beside them."""

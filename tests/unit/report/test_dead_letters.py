@@ -43,7 +43,16 @@ def letter(offset: int, **changed: Any) -> dict[str, Any]:
     about = {"topic": "orders", "partition": 0, "offset": offset, "timestamp": NOW - timedelta(hours=1)}
     reason = {"code": "WRONG_TYPE", "stage": "convert", "path": "id", "message": 'id: expected a long, found "x"'}
     record = {"key": b"k", "value": b'{"id": "x"}', "headers": [{"key": "h", "value": b"v"}]}
-    return {**about, **reason, **record, "_frazil_batch": 1, "attempts": 1, "landed_batch": None, **changed}
+    return {
+        **about,
+        **reason,
+        **record,
+        "_frazil_batch": 1,
+        "attempts": 1,
+        "landed_batch": None,
+        "destination": None,
+        **changed,
+    }
 
 
 @pytest.fixture
@@ -168,6 +177,58 @@ def test_a_record_loses_bytes_on_the_way_to_the_eye(project: Project, append: Ap
 
     assert (newer.letter.batch, newer.stage, newer.headers) == (4, "decode", (("h", b"v"),))
     assert (older.letter.batch, older.key, older.value, older.headers) == (1, None, b"\xff\x00", ())
+
+
+ORDERS_AT_1 = frozenset({(Place("orders", 0, 1), "shop.orders")})
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        (LetterChoice(tables=frozenset({"shop.orders"})), [(0, "shop.orders"), (1, "shop.orders")]),
+        (LetterChoice(of_tables=ORDERS_AT_1), [(1, "shop.orders")]),
+        (
+            LetterChoice(places=frozenset({Place("orders", 0, 1)})),
+            [(1, None), (1, "shop.audit"), (1, "shop.orders")],
+        ),
+        (LetterChoice(of_tables=ORDERS_AT_1, tables=frozenset({"shop.audit"})), []),
+    ],
+)
+def test_letters_of_another_table_are_listed(
+    project: Project, append: Append, choice: LetterChoice, expected: list[tuple[int, str | None]]
+) -> None:
+    """A record may have a letter per table: each is told with its table, and only what was named is listed."""
+    append(letter(0, destination="shop.orders"), letter(1, destination="shop.orders"))
+    append(letter(1, destination="shop.audit"), letter(1))
+
+    found = list_letters(project, project.pipeline("orders"), choice, "open", None)
+
+    assert found is not None
+    assert sorted(((of.offset, of.destination) for of in found.letters), key=str) == sorted(expected, key=str)
+
+
+def test_letters_of_a_table_are_sought_in_a_table_without_the_column(project: Project, append: Append) -> None:
+    """An older one knows letters of whole records only: the choice finds none, and others are not hidden by it."""
+    append(letter(0), columns=[name for name in DEAD_LETTER_SCHEMA.column_names if name != "destination"])
+
+    assert offsets(project, LetterChoice(tables=frozenset({"shop.orders"}))) == []
+    assert offsets(project, LetterChoice(of_tables=ORDERS_AT_1)) == []
+    assert offsets(project) == [0]
+    assert find_letters(project, project.pipeline("orders"), Place("orders", 0, 0), "shop.orders") == ()
+
+
+def test_letters_of_two_tables_are_one_group(project: Project, append: Append) -> None:
+    """Each table is counted on its own, with samples of its own; whole records beside them."""
+    append(letter(0, destination="a.b"), letter(1, destination="a.b"), letter(0, destination="a.c"), letter(2))
+
+    found = report(project)
+
+    assert [(of.destination, of.count, [one.offset for one in of.samples]) for of in found.groups] == [
+        ("a.b", 2, [0, 1]),
+        (None, 1, [2]),
+        ("a.c", 1, [0]),
+    ]
+    assert found.has_tables
 
 
 @pytest.mark.parametrize(("state", "expected"), [("open", [0, 1]), ("landed", [2]), ("all", [0, 1, 2])])

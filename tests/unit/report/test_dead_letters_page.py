@@ -79,6 +79,23 @@ def test_a_trend_says_that_all_are_gone_while_some_are_left(count: int, before: 
     assert LetterGroup("WRONG_TYPE", "orders", count, count, before, ()).trend == said
 
 
+def test_a_table_of_many_is_not_named() -> None:
+    """Where letters are of one table, each line says of which, and whole records are told apart; else there is no column."""
+    sample = DeadLetter("orders", 0, 7, NOW, "WRONG_TYPE", "id", "id: x", 1, 1, None, "shop.refunds")
+    of_table = LetterGroup("WRONG_TYPE", "orders", 2, 1, 1, (sample,), "shop.refunds")
+    several = report(of_table, group("orders"))
+
+    lines = markdown(several).splitlines()
+
+    assert "| `WRONG_TYPE` | `orders` | `shop.refunds` | 2 | 1 | 1 | +100% |" in lines
+    assert "| `WRONG_TYPE` | `orders` | whole record | 2 | 1 | 1 | +100% |" in lines
+    assert "## `WRONG_TYPE` in `orders` of table `shop.refunds`" in lines
+    page = html(several)
+    assert all(text in page for text in ("<th>table</th>", "whole record", "of table shop.refunds"))
+    assert "table" not in next(line for line in markdown(report(group("orders"))).splitlines() if "| code" in line)
+    assert "<th>table</th>" not in html(report(group("orders")))
+
+
 def test_advice_shows_the_marks_of_its_code_spans() -> None:
     """What a code says is written for Markdown; the page has spans for it, and escapes the rest."""
     sample = DeadLetter("orders", 0, 7, NOW, "EMPTY_VALUE", None, "nothing", 1, 1, None)

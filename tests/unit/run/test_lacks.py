@@ -3,36 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
-from importlib.metadata import EntryPoint, EntryPoints
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from frazil.pipeline import transforms
-from frazil.pipeline.model import Pipeline
-from frazil.records.frame import Frame, Lack, Transformed
 from frazil.records.transforms import catalogue
-from frazil.records.transforms.fields import lacking
 from frazil.records.transforms.lacks import lacks
-from frazil.run.record_spec import record_problems
+from tests.unit.run.transform_problems import JSON, NEAR, problems
 
-FIELDS = {
-    "id": "long",
-    "customer": "string",
-    "address": "struct<city: string, zip: string>",
-    "lines": "list<struct<sku: string>>",
-}
-JSON = {"fields": FIELDS}
 CSV = {"format": "delimited", "fields": ["id", "customer"]}
 KEY = {"fields": {"number": "string"}}
 READ_NO_FIELD = {
     *("InsertField", "HoistField", "RegexRouter", "TimestampRouter", "Filter", "InsertHeader", "DropHeaders"),
     *("SetSchemaMetadata", "Flatten", "KafkaMetadata"),
 }
-NEAR = "no field 'custmer' here; near: customer"
 NAMING = [
     ("ReplaceField", {"include": "id, @"}, "include", NEAR),
     ("ReplaceField", {"renames": "@:buyer"}, "renames", NEAR),
@@ -56,13 +42,6 @@ ENVELOPES = [
     ("MongoDebezium", {"after": "string"}),
     ("MongoDebezium", {"updateDescription": "struct<updatedFields: string>"}),
 ]
-
-
-def problems(*steps: dict[str, Any], value: dict[str, Any] = JSON, **more: Any) -> tuple[str, ...]:
-    """What is found in a file with these transforms; its column takes whatever they leave."""
-    destination = {"table": "a.b", "columns": {"all": {"type": "string", "from": []}}}
-    parts = {"name": "p", "source": {"topics": ["t"]}, "value": value, "destinations": [destination], **more}
-    return record_problems(Pipeline.model_validate({**parts, "transforms": list(steps)}))
 
 
 def named(options: dict[str, Any], name: str) -> dict[str, Any]:
@@ -101,7 +80,7 @@ def test_an_envelope_lacks_what_makes_it_one(kind: str, fields: dict[str, str]) 
 
 @pytest.mark.parametrize("name", ["data", "metadata", "metadata.schema-name", "metadata.table-name"])
 def test_a_change_of_dms_lacks_what_makes_it_one(name: str) -> None:
-    """Its names have a hyphen, which the types of a pipeline file don't take: only formats with schemas have them."""
+    """Its names have a hyphen, which the types of a pipeline file take between backticks."""
     parts = [part for part in ("schema-name", "table-name") if f"metadata.{part}" != name]
     fields = {"data": pa.struct([("id", pa.int64())]), "metadata": pa.struct([(part, pa.string()) for part in parts])}
     dms = catalogue.transform("DmsTransform", {})
@@ -191,7 +170,10 @@ def test_a_field_that_nobody_decodes_is_read() -> None:
     """Without declared fields a JSON value is read as the columns are, and no other field gets to transforms."""
     step = {"type": "CopyValue", "source.field": "other", "target.field": "all"}
 
-    assert problems(step, value={}) == ("transforms.0.source.field: CopyValue: no field 'other' here; there are all",)
+    assert problems(step, value={}) == (
+        "transforms.0.source.field: CopyValue: no field 'other' here; there are all",
+        "value.fields: not declared, so a JSON value has the fields of the columns before transforms, and no others",
+    )
 
 
 def test_a_misspelled_field_of_the_key_is_told() -> None:
@@ -215,8 +197,22 @@ def test_a_transform_of_some_records_is_not_looked_at() -> None:
         "transforms.0.fields: MaskField: no field 'buyer' here; there are id, customer, address, lines",
     )
     assert problems(rename, mask) == ()
+    told = problems(rename, mask | {"fields": "custmer"})
+    assert told == ("transforms.1.fields: MaskField: no field 'custmer' here; near: customer",)
+    cast = {"type": "Cast", "spec": "id:string", "when": WHEN}
+    assert problems(cast, mask | {"fields": "custmer"}) == told
     assert problems({"type": "Filter", "when": WHEN}, {"type": "MaskField", "fields": "custmer"})
     assert problems({"type": "Filter", "when": WHEN}, mask | {"fields": "customer"}) == ()
+
+
+def test_a_column_that_only_some_records_fill_is_refused() -> None:
+    """Records of another topic may be the only ones; a column that nobody fills is told, whatever the topic."""
+    rename = {"type": "ReplaceField", "renames": "customer:buyer", "when": WHEN}
+    columns = {"buyer": {"type": "string", "required": True}}
+
+    assert problems(rename, destinations=[{"table": "a.b", "columns": columns}]) == ()
+    (found,) = problems(rename, destinations=[{"table": "a.b", "columns": {"byer": columns["buyer"]}}])
+    assert found == "destinations.0.columns.byer: no value has the field 'byer', did you mean 'buyer'?"
 
 
 @pytest.mark.parametrize(
@@ -229,61 +225,15 @@ def test_a_transform_of_some_records_is_not_looked_at() -> None:
         ([{"type": "Sql", "select": "CUSTOMER AS c"}, {"type": "MaskField", "fields": "c"}], {}),
         ([{"type": "ExtractField", "field": "tags.colour"}], {"value": {"fields": {"tags": "map<string, string>"}}}),
         (
-            [{"type": "Cast", "spec": "id:string", "when": WHEN}, {"type": "MaskField", "fields": "custmer"}],
-            {},  # a column can't be both, so nothing is sure of later steps
+            [
+                {"type": "ReplaceField", "renames": "customer:buyer", "when": WHEN},
+                {"type": "CopyValue", "source.field": "buyer", "target.field": "b"},
+                {"type": "MaskField", "fields": "b"},
+            ],
+            {},  # of some records, of which there may be no others
         ),
     ],
 )
 def test_what_may_work_is_refused(steps: list[dict[str, Any]], more: dict[str, Any]) -> None:
     """Nothing is told unless it is sure."""
     assert problems(*steps, **more) == ()
-
-
-@dataclass(frozen=True)
-class Silent:
-    """An own transform of one method."""
-
-    field: str = ""
-
-    def apply(self, frame: Frame) -> Transformed:
-        """Change nothing."""
-        return Transformed(frame)
-
-
-@dataclass(frozen=True)
-class Telling(Silent):
-    """An own transform that says what it needs."""
-
-    def lacks(self, frame: Frame) -> list[Lack]:
-        """Say that the field is not there."""
-        return list(lacking(frame.value, "field", [self.field]))
-
-
-@pytest.fixture
-def own(monkeypatch: pytest.MonkeyPatch) -> Callable[[type], None]:
-    """Installs a transform as `acme.Own`."""
-
-    def install(of: type) -> None:
-        entry = EntryPoint("acme.Own", f"{__name__}:{of.__name__}", catalogue.GROUP)
-        monkeypatch.setattr(EntryPoint, "load", lambda _: of)
-        for room in (catalogue, transforms):
-            monkeypatch.setattr(room, "entry_points", lambda group: EntryPoints([entry]))  # noqa: ARG005
-
-    return install
-
-
-def test_an_own_transform_must_tell_more_than_it_knows(own: Callable[[type], None]) -> None:
-    """One that has no `lacks` may leave any fields; of steps behind it nothing is told."""
-    own(Silent)
-
-    assert problems({"type": "acme.Own"}, {"type": "MaskField", "fields": "custmer"}) == ()
-
-
-def test_an_own_transform_can_not_tell_what_it_needs(own: Callable[[type], None]) -> None:
-    """One that has `lacks` is held against the fields like any other, and so are the steps behind it."""
-    own(Telling)
-    step = {"type": "acme.Own", "options": {"field": "custmer"}}
-
-    assert problems(step) == (f"transforms.0.options.field: acme.Own: {NEAR}",)
-    right = step | {"options": {"field": "customer"}}
-    assert problems(right, {"type": "MaskField", "fields": "custmer"}) == (f"transforms.1.fields: MaskField: {NEAR}",)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from frazil.pipeline.model import Pipeline
-from frazil.run.record_spec import record_problems
+from frazil.run.record_spec import record_problems, remarks
 
 LINE = {"format": "delimited", "fields": ["id", "amount", "note"]}
 
@@ -37,7 +37,7 @@ def test_a_misspelled_field_is_told_before_every_row_has_null(
     """An optional column would be null for ever, and nobody would be told."""
     (found,) = problems(value, columns)
 
-    assert found.startswith("destinations.0.columns: ")
+    assert found.startswith("destinations.0.columns.")
     assert found.endswith(expected)
 
 
@@ -62,7 +62,7 @@ def test_a_misspelled_field_of_the_key_is_told() -> None:
 
     (found,) = problems(LINE, columns, key={"format": "string"})
 
-    assert found == "destinations.0.columns: who: no key has the field 'valeu', did you mean 'value'?"
+    assert found == "destinations.0.columns.who: no key has the field 'valeu', did you mean 'value'?"
 
 
 def test_a_json_value_beside_a_key_may_have_any_field() -> None:
@@ -70,3 +70,64 @@ def test_a_json_value_beside_a_key_may_have_any_field() -> None:
     columns = {"a": {"type": "long", "from": "b"}, "who": {"type": "string", "from": "value", "of": "key"}}
 
     assert problems({}, columns, key={"format": "string"}) == ()
+
+
+@pytest.mark.parametrize(
+    ("destination", "more"),
+    [
+        ({}, {}),
+        ({}, {"value": LINE}),
+        ({}, {"value": {"format": "avro", "registry": "main"}}),
+        ({}, {"transforms": [{"type": "ReplaceField", "exclude": ["note"]}]}),
+        ({}, {"value": {"unknown_fields": "rescue"}}),
+        ({}, {"route": {"static": {"field": "kind.of", "tables": {"a.b": "x"}}}}),
+        (
+            {"columns": {"zip": {"type": "string", "from": ["address", "zip"]}}, "evolve": "add"},
+            {"value": {"fields": None}},
+        ),
+        ({"columns": {"id": {"type": "long", "of": "key"}}, "evolve": "add"}, {"key": {"fields": {"id": "long"}}}),
+    ],
+)
+def test_table_without_declared_columns_is_refused(destination: dict[str, Any], more: dict[str, Any]) -> None:
+    """Whatever the format, transforms and routes: what records bring need not be declared."""
+    file = {"name": "p", "source": {"topics": ["t"]}, "destinations": [{"table": "a.b"} | destination]} | more
+    assert record_problems(Pipeline.model_validate(file)) == ()
+
+
+def test_default_that_fits_no_column_is_found_late() -> None:
+    """Declared columns of a table that evolves are checked as those of any other."""
+    columns = {"id": {"type": "long", "default": "x"}}
+    file = {
+        "name": "p",
+        "source": {"topics": ["t"]},
+        "destinations": [{"table": "a.b", "columns": columns, "evolve": "full"}],
+    }
+    (found,) = record_problems(Pipeline.model_validate(file))
+    assert found.startswith("destinations.0.columns.id.default: does not fit its type")
+
+
+def test_a_route_by_a_field_that_is_not_declared_is_not_said() -> None:
+    """A JSON value that goes to columns as it is may have it, so that is no reason to refuse the file."""
+    destinations = [{"table": table, "columns": {"id": "long"}} for table in ("a.b", "a.c")]
+    body = {"name": "p", "source": {"topics": ["t"]}, "destinations": destinations}
+    told = [
+        remarks(Pipeline.model_validate(body | {"value": {"fields": fields}, "route": {"field": {"name": "kind.of"}}}))
+        for fields in ({"id": "long", "kid": "string"}, {"kind": "struct<of: string>"})
+    ]
+
+    assert told == [("route.field.name: value.fields does not have 'kind', did you mean 'kid'?",), ()]
+
+
+def test_decimals_of_changes_are_read_as_doubles() -> None:
+    """Beside a table that evolves, what changes hold must be declared: their numbers would be typed by what they look like."""
+    columns = {"id": {"type": "long", "required": True}, "price": "decimal(38,19)"}
+    merged = {
+        "table": "a.m",
+        "columns": columns,
+        "write": "cdc",
+        "identifier": ["id"],
+        "changes": {"format": "debezium"},
+    }
+    file = {"name": "p", "source": {"topics": ["t"]}, "destinations": [{"table": "a.b"}, merged], "engine": "spark"}
+    (found,) = record_problems(Pipeline.model_validate(file))
+    assert "what JSON values hold must be declared" in found

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
 
 from frazil.batch.audit import Tolerance
+from frazil.batch.facts import Counts, Range
+from frazil.batch.schema_change import SchemaChange
+from frazil.iceberg.catalog import Lake
+from frazil.iceberg.ledger import TABLE_PROPERTIES, UNPARTITIONED
+from frazil.iceberg.table import staging_table
+from frazil.iceberg.table_writers import TableWriters
 from frazil.kafka.cluster import Cluster
+from frazil.records.evolve.policy import Evolution
 from frazil.records.spec import RecordSpec
+from frazil.run import stage
 from frazil.run.stage import StageOrder, stage_records
 from tests.unit.records.kafka_batches import kafka_batch
 
@@ -46,3 +59,52 @@ def test_a_task_reads_on_although_nothing_can_be_published(tolerance: Tolerance 
     assert len(taken) == batches
     assert staged.stopped is (batches < 5)
     assert staged.samples["INVALID_JSON"].offset == 100
+
+
+EVOLVING = replace(SPEC, evolution=Evolution())
+MORE = b'{"id": 2, "note": "x"}'
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> StageOrder:
+    """An order that writes rows of a table which follows its records."""
+    lake = Lake("lake", f"sqlite:///{tmp_path}/catalog.db", f"file://{tmp_path}/warehouse", {})
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "_kafka_offset", LongType()))
+    table = lake.create_table("shop.orders", schema, UNPARTITIONED, TABLE_PROPERTIES)
+    spec = replace(EVOLVING, kafka_columns=None)
+    return StageOrder(
+        "p",
+        1,
+        Cluster("c", {}),
+        (),
+        100,
+        {"shop.orders": spec},
+        {"shop.orders": staging_table("shop.orders", table)},
+        None,
+    )
+
+
+def test_task_lands_a_part_of_what_must_be_read_again(orders: StageOrder) -> None:
+    """Where a record needs a column, nothing of its task counts: it tells all that is needed, and where to read again."""
+    batches = [kafka_batch([GOOD, GOOD]), kafka_batch([MORE, BAD]), kafka_batch([b'{"id": 3, "size": 1}'])]
+
+    staged = stage_records(orders, batches)
+
+    assert staged.demands == {"shop.orders": (of("note", "string"), of("size", "long"))}
+    assert (staged.total, staged.rows("shop.orders"), staged.dead_codes, staged.bytes) == (Counts(), 0, {}, 0)
+    first, last = batches[0].column("offset")[0].as_py(), batches[0].column("offset")[-1].as_py()
+    assert staged.again == (Range(batches[0].column("topic")[0].as_py(), 0, first, last + 1),)
+
+
+def test_files_of_such_a_task_are_forgotten(orders: StageOrder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that were written before the record came are told, so that somebody deletes them."""
+    monkeypatch.setattr(stage, "TableWriters", partial(TableWriters, held_bytes=1))
+
+    staged = stage_records(orders, [kafka_batch([GOOD]), kafka_batch([MORE]), kafka_batch([MORE])])
+
+    assert (len(staged.void), staged.files) == (1, {})
+    assert all(Path(path.removeprefix("file://")).exists() for path in staged.void)
+
+
+def of(name: str, type_: str) -> SchemaChange:
+    return SchemaChange((name,), "add", type_)

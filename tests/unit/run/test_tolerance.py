@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from frazil.batch.audit import Tolerance
-from frazil.batch.facts import LETTERS_NAMED, Counts, DeadSample, Staged
+from frazil.batch.facts import LETTERS_NAMED, Counts, DeadSample, NamedLetter, Staged
+from frazil.batch.table_counts import TableCounts
 from frazil.pipeline.model import Pipeline
 from frazil.run.tolerance import named_letters, tolerance_of
 
@@ -30,7 +31,7 @@ def test_a_batch_is_judged_by_other_limits(dead_letters: dict[str, object], tole
 
 
 def staged(first: int, count: int) -> Staged:
-    names = tuple(("BAD", "t", 0, offset) for offset in range(first, first + count))
+    names = tuple(NamedLetter("BAD", "t", 0, offset) for offset in range(first, first + count))
     return Staged({("t", 0): Counts(count, 0, count)}, named=names, samples={"BAD": DeadSample("t", 0, first, "m")})
 
 
@@ -48,6 +49,20 @@ def test_a_log_grows_with_the_damage() -> None:
 def test_letters_are_named_unasked() -> None:
     """Without `log` nothing is named, so nothing is counted either."""
     assert list(named_letters(Staged({("t", 0): Counts(5, 0, 5)}))) == []
+
+
+def test_letters_of_several_tables_are_left_out_of_the_count() -> None:
+    """A record that fits no table has a letter of each: the log counts letters, and says of which table each is."""
+    named = tuple(NamedLetter("BAD", "t", 0, 7, of) for of in ("a.b", "a.c"))
+    tables = {of: TableCounts(5, 3, 2, 3) for of in ("a.b", "a.c")}
+    whole = Staged({("t", 0): Counts(6, 3, 3)}, named=named, tables=tables, whole_dead=1)
+
+    assert list(named_letters(whole)) == [
+        "dead letter BAD of table a.b: topic t, partition 0, offset 7",
+        "dead letter BAD of table a.c: topic t, partition 0, offset 7",
+        "and 3 more dead letters",
+    ]
+    assert Staged.from_json(whole.to_json()) == whole
 
 
 def test_names_are_lost_on_the_way_to_the_driver() -> None:

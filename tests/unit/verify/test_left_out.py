@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from frazil.pipeline.model import Pipeline
+from frazil.verify.ledger import Batch
 from frazil.verify.left_out import LeftOut
-from frazil.verify.rules import rules_of, unread_because
+from frazil.verify.rules import Rules, rules_of, unread_because
 from tests.unit.verify.test_coverage import FIRST, START, batch, read
 
 FILTERED = batch(1, "ingest", 0, 5, ranges='[["t",0,0,5]]', records_written=3, records_filtered=2, rows=3)
@@ -49,7 +50,13 @@ def test_fewer_records_are_left_out_than_the_ledger_says(
 
 def pipeline(**given: Any) -> Pipeline:
     destination = {"table": "a.b", "columns": {"a": "long"}}
-    return Pipeline.model_validate({"name": "p", "source": {"topics": ["t"]}, "destinations": [destination], **given})
+    of = {"name": "p", "source": {"topics": ["t"]}, "destinations": [destination]}
+    return Pipeline.model_validate(of | given)
+
+
+def rules_for(pipeline: Pipeline, batches: list[Batch]) -> Rules:
+    (destination,) = pipeline.destinations
+    return rules_of(pipeline, batches, destination.table, destination.columns)
 
 
 EXPLODE = {"type": "Explode", "field": "a"}
@@ -61,6 +68,11 @@ EXPLODE = {"type": "Explode", "field": "a"}
         ({}, None),
         ({"value": {"casts": "text", "empty_value": "filter"}}, None),
         ({"value": {"format": "json-envelope"}}, "value.format is json-envelope"),
+        ({"destinations": [{"table": "a.b"}]}, None),
+        (
+            {"destinations": [{"table": "a.b", "on_incompatible": "variant_column"}]},
+            "a.b: values go into other columns (on_incompatible: variant_column)",
+        ),
         ({"transforms": [EXPLODE]}, "transforms change them (Explode)"),
         (
             {"value": {"format": "string"}, "transforms": [EXPLODE]},
@@ -79,7 +91,7 @@ def test_doubles_are_taken_for_rows_of_a_list() -> None:
     more = {"rows": 9}
     ran_plain, ran_exploding = {"config": plain.outcome_fingerprint}, {"config": exploding.outcome_fingerprint}
 
-    assert rules_of(exploding, read(START, FIRST | more | ran_exploding), exploding.tables[0]).exploded == {1}
-    assert rules_of(exploding, read(START, FIRST | ran_exploding), exploding.tables[0]).exploded == frozenset()
-    assert rules_of(plain, read(START, FIRST | more | ran_exploding), plain.tables[0]).exploded == {1}
-    assert rules_of(plain, read(START, FIRST | more | ran_plain), plain.tables[0]).exploded == frozenset()
+    assert rules_for(exploding, read(START, FIRST | more | ran_exploding)).exploded == {1}
+    assert rules_for(exploding, read(START, FIRST | ran_exploding)).exploded == frozenset()
+    assert rules_for(plain, read(START, FIRST | more | ran_exploding)).exploded == {1}
+    assert rules_for(plain, read(START, FIRST | more | ran_plain)).exploded == frozenset()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from frazil.verify.coverage import given_up
+from frazil.verify.coverage import coverage, given_up
 from frazil.verify.ledger import Batch, batches_of, unrecorded
 from frazil.verify.views import view
 from tests.unit.verify.test_coverage import batch
@@ -42,6 +42,25 @@ def test_lost_letters_or_a_lost_ledger_are_forgotten_by_a_table() -> None:
     for table in TABLES:
         assert given_up(seen(table, settled(table="a.one"), letters)) == {("t", 0): [(5, 9, 2)]}
         assert unrecorded(seen(table, *ledger)) == {1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "removed"), [("reset", '[["t",0,5,null,0]]'), ("rewind", '[["t",null,0,null,1]]')], ids=["reset", "rewind"]
+)
+def test_rows_that_a_reset_passed_by_are_called_unexpected(kind: str, removed: str) -> None:
+    """Of a table that the file does not name only the letters go: its rows stay, and missing letters are no loss."""
+    left = [batch(2, "ingest", 9, 12, table="a.one"), batch(2, "ingest", 9, 12, table="a.two", role="left", rows=0)]
+    taken = batch(3, kind, 5, 5, table="a.one", removed=removed)
+    letters = batch(3, kind, 5, 5, table="a.d", role="dead_letters", removed=removed)
+    first = [batch(1, "ingest", 5, 9, table=of, table_written=4, table_dead=0) for of in TABLES]
+
+    found = seen("a.two", *first, *left, taken, letters)
+
+    assert [(s.start, s.end, s.passes) for s in coverage(found, found[-1].position)["t", 0]] == [(5, 9, (1,))]
+    ((start, end, n),) = given_up(found)["t", 0]
+    assert (start <= 5, end > 9, n) == (True, True, 3)
+    other = seen("a.one", *first, *left, taken, letters)
+    assert coverage(other, other[-1].position)["t", 0] == []
 
 
 def test_a_batch_that_sends_a_table_nothing_is_called_wrong() -> None:

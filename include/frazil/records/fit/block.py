@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from frazil.records.dead import Rejection
 from frazil.records.fit.nested import ExactPlan, build, keeps_keys_apart, matching
+from frazil.records.fit.presence import sent
 from frazil.records.fit.scalar import Exact, FitRules
 from frazil.records.fit.settle import scalar_settle
 from frazil.records.fit.source import Kind, as_lists, kind_of, plain, plain_type, values, window
@@ -85,7 +86,7 @@ def _settle_struct(
         _settle_field(field, settle, pa.nulls(len(array)) if at is None else children[at])
         for field, at, settle in zip(target, places, settles, strict=True)
     ]
-    doubt = any_of([doubt for _, doubt in settled] + [_valid(children[at]) for at in others])
+    doubt = any_of([doubt for _, doubt in settled] + [sent(array.type.field(at), children[at]) for at in others])
     made = pa.StructArray.from_arrays([child for child, _ in settled], fields=list(target), mask=_nulls(array))
     return made, _inside(array, doubt)
 
@@ -95,10 +96,6 @@ def _settle_field(field: pa.Field, settle: Settle | None, array: pa.Array) -> Se
     made, doubt = (pa.nulls(len(array), field.type), None) if settle is None else settle(array)
     nulls = made.is_null() if not field.nullable and made.null_count else None
     return made, any_of([doubt, nulls])
-
-
-def _valid(array: pa.Array) -> pa.BooleanArray | None:
-    return plain(array).is_valid() if array.null_count < len(array) else None
 
 
 def _nulls(array: pa.Array) -> pa.BooleanArray | None:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.records.column import ColumnSpec, Reading
 from frazil.records.dead import Reason, Rejection
 from frazil.records.fit.block import one_by_one, settle_plan
 from frazil.records.fit.nested import ExactPlan, build, matching
@@ -18,7 +19,8 @@ from frazil.records.fit.source import Kind, kind_of, plain, plain_type, values
 from frazil.records.json.carrier import Settled
 from frazil.records.json.convert_nested import missing
 from frazil.records.json.record import ExactDecoder
-from frazil.records.spec import ColumnSpec, Reading, RecordSpec
+from frazil.records.spec import RecordSpec
+from frazil.records.type_names import spelled
 from frazil.records.variant import variant_refusal
 
 
@@ -134,7 +136,7 @@ def column_plan(spec: ColumnSpec, field: pa.Field, schema: pa.Schema, rules: Fit
     steps = spec.steps[: len(places)] if blocked else spec.steps
     exact, problems = _exact(source, wanted, rules, blocked=blocked)
     settle = settle_plan if blocks else one_by_one
-    told = [f"{'.'.join(spec.steps)}{path}: {message}" for path, message in problems]
+    told = [f"{spec.name}: {message}{_place(spec, path)}" for path, message in problems]
     if steps and not places and not wanted.nullable and not spec.has_default:
         told.append(f"{spec.name}: a required column, and there is no field {'.'.join(spec.steps)}")
     return Column(
@@ -149,6 +151,12 @@ def column_plan(spec: ColumnSpec, field: pa.Field, schema: pa.Schema, rules: Fit
         problems=tuple(told),
         variant=spec.variant,
     )
+
+
+def _place(spec: ColumnSpec, path: str) -> str:
+    """Where in a value a problem is, if the column's name does not say it."""
+    place = f"{'.'.join(spec.steps)}{path}".removeprefix("." if not spec.steps else "")
+    return "" if place in ("", spec.name) else f" in the field {place!r}"
 
 
 def _reading(reading: Reading, rules: FitRules) -> FitRules:
@@ -166,7 +174,7 @@ def _exact(
     source: pa.DataType, field: pa.Field, rules: FitRules, *, blocked: bool
 ) -> tuple[Exact, list[tuple[str, str]]]:
     if blocked:
-        return partial(refuse, "object", source), [("", f"expected an object on the way, found {source}")]
+        return partial(refuse, "object", source), [("", f"expected an object on the way, found {spelled(source)}")]
     plan = ExactPlan(rules)
     return plan.exact(source, field.type, ""), plan.problems
 

@@ -6,7 +6,7 @@ those that went in; nothing is rounded, cut, wrapped around or nulled.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -14,15 +14,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import Terminal
+from frazil.records.column import ColumnSpec
 from frazil.records.dead import Reason, Rejection
 from frazil.records.fit.column import Column, column_plan
+from frazil.records.fit.left_out import LeftOut, left_out
 from frazil.records.fit.nested import unknown
+from frazil.records.fit.presence import sent
 from frazil.records.fit.scalar import FitRules
-from frazil.records.fit.source import plain, values
+from frazil.records.fit.source import values
 from frazil.records.fit.text import json_form, unique
 from frazil.records.json.text import compact
 from frazil.records.positions import mask_without
-from frazil.records.spec import ColumnSpec
 from frazil.records.unknown import NOTHING_UNKNOWN, UnknownAt
 
 _PLANS: Final = 64
@@ -50,8 +52,10 @@ class Fitted:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
+    schema: pa.Schema
     columns: tuple[Column, ...]
     unknown: tuple[int, ...]
+    inside: tuple[tuple[int, LeftOut], ...]
 
 
 class Fitter:
@@ -108,26 +112,32 @@ class Fitter:
         plan = self._plan(value.schema)
         dead: Dead = {}
         if self._unknown == "fail":
-            _refuse_unknown(value, plan.unknown, dead)
+            refuse_unknown(value, plan.unknown, dead)
         columns = {column.name: column.fit(value, dead) for column in plan.columns}
         if self._rescued is not None:
-            columns[self._rescued] = _rescued(value, plan.unknown, dead, self._schema.field(self._rescued).type)
+            columns[self._rescued] = rescued(value, plan.unknown, dead, self._schema.field(self._rescued).type)
         rows = pa.RecordBatch.from_arrays([columns[name] for name in self._schema.names], schema=self._schema)
-        kept, left = pa.arange(0, len(value)), self._without(value, plan.unknown)
+        kept, left = pa.arange(0, len(value)), self._without(value, plan)
         if dead:
             alive = mask_without(len(value), dead)
             kept, rows = kept.filter(alive), rows.filter(alive)
             left = left.only(kept)
         return Fitted(rows, kept, dict(sorted(dead.items())), left)
 
-    def _without(self, value: pa.RecordBatch, others: tuple[int, ...]) -> UnknownAt:
-        """Return the values that no column takes."""
-        if self._unknown != "ignore":
+    def _without(self, value: pa.RecordBatch, plan: _Plan) -> UnknownAt:
+        """Return the values that no column takes. Those inside of structs can't be rescued."""
+        if self._unknown == "fail":
             return NOTHING_UNKNOWN
-        return UnknownAt.together(_named(value, at) for at in others)
+        top = [_named(value, at) for at in plan.unknown] if self._unknown == "ignore" else []
+        rows = pa.arange(0, len(value)) if plan.inside else None
+        inside = (
+            found for at, of in plan.inside for found in of.of(value.column(at), rows, f"{value.schema.names[at]}.")
+        )
+        return UnknownAt.together([*top, *inside])
 
     def _plan(self, schema: pa.Schema) -> _Plan:
-        if (found := self._plans.get(schema)) is not None:
+        # Schemas are equal whatever their metadata is, which says what stands in for nothing.
+        if (found := self._plans.get(schema)) is not None and found.schema.equals(schema, check_metadata=True):
             return found
         columns = tuple(
             column_plan(spec, self._schema.field(spec.name), schema, self._rules, blocks=self._blocks)
@@ -135,11 +145,19 @@ class Fitter:
         )
         taken = {column.places[0] for column in columns if column.places}
         whole = any(not column.steps for column in columns)
-        made = _Plan(columns, () if whole else tuple(at for at in range(len(schema)) if at not in taken))
+        others = () if whole else tuple(at for at in range(len(schema)) if at not in taken)
+        made = _Plan(schema, columns, others, tuple(self._inside(schema)))
         if len(self._plans) >= _PLANS:
             del self._plans[next(iter(self._plans))]
         self._plans[schema] = made
         return made
+
+    def _inside(self, schema: pa.Schema) -> Iterator[tuple[int, LeftOut]]:
+        """Return what is left out inside of fields that columns take."""
+        takers = [(spec.steps, self._schema.field(spec.name).type) for spec in self._specs]
+        found = left_out(pa.struct(list(schema)), takers, any_case=self._rules.case_insensitive)
+        if found is not None:
+            yield from found.inner
 
 
 def _in_order(columns: tuple[ColumnSpec, ...], schema: pa.Schema, rescued: str | None) -> list[ColumnSpec]:
@@ -166,7 +184,7 @@ def _check_rescued(name: str, schema: pa.Schema) -> None:
 
 
 def _named(value: pa.RecordBatch, at: int) -> UnknownAt:
-    rows = pc.indices_nonzero(plain(value.column(at)).is_valid()).cast(pa.int64())
+    rows = pc.indices_nonzero(sent(value.schema.field(at), value.column(at))).cast(pa.int64())
     return UnknownAt(rows, pa.repeat(pa.scalar(value.schema.names[at], pa.string()), len(rows)))
 
 
@@ -174,17 +192,18 @@ def _present(value: pa.RecordBatch, others: tuple[int, ...], dead: Dead) -> Iter
     """Yield each row that is alive and has values in unknown fields, with these fields."""
     found: dict[int, list[int]] = {}
     for at in others:
-        for row in pc.indices_nonzero(plain(value.column(at)).is_valid()).to_pylist():
+        for row in pc.indices_nonzero(sent(value.schema.field(at), value.column(at))).to_pylist():
             found.setdefault(row, []).append(at)
     return ((row, fields) for row, fields in sorted(found.items()) if row not in dead)
 
 
-def _refuse_unknown(value: pa.RecordBatch, others: tuple[int, ...], dead: Dead) -> None:
+def refuse_unknown(value: pa.RecordBatch, others: tuple[int, ...], dead: Dead) -> None:
+    """Add reasons of the rows that have a value in one of these fields."""
     for row, fields in list(_present(value, others, dead)):
         dead[row] = unknown([value.schema.names[at] for at in fields]).reason
 
 
-def _rescued(value: pa.RecordBatch, others: tuple[int, ...], dead: Dead, kind: pa.DataType) -> pa.Array:
+def rescued(value: pa.RecordBatch, others: tuple[int, ...], dead: Dead, kind: pa.DataType) -> pa.Array:
     """Return the values of unknown fields as JSON objects, null where there is none."""
     if not others:
         return pa.nulls(len(value), kind)

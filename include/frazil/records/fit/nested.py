@@ -12,12 +12,14 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from frazil.records.dead import DeadCode, Rejection
+from frazil.records.fit.presence import is_sent
 from frazil.records.fit.scalar import Exact, FitRules, refuse, scalar_exact
 from frazil.records.fit.source import NESTED, Kind, kind_of, plain_type
 from frazil.records.fit.text import json_form, unique
 from frazil.records.json.convert_map import distinct
 from frazil.records.json.convert_nested import missing, storage_type
 from frazil.records.json.text import compact, describe
+from frazil.records.type_names import spelled
 
 
 class _Member(NamedTuple):
@@ -56,7 +58,7 @@ class ExactPlan:
         convert = self._converter(found, target, path)
         if convert is not None:
             return convert
-        self.problems.append((path, f"expected {target}, found {source}"))
+        self.problems.append((path, f"expected {spelled(target)}, found {spelled(found)}"))
         return partial(refuse, str(target), found)
 
     def _converter(self, source: pa.DataType, target: pa.DataType, path: str) -> Exact | None:
@@ -81,13 +83,13 @@ class ExactPlan:
         names = [field.name for field in source]
         members = [self._member(source, names, field, f"{path}.{field.name}") for field in target]
         taken = {member.at for member in members}
-        others = [(at, name) for at, name in enumerate(names) if at not in taken] if self._rules.strict else []
+        others = [(at, source.field(at)) for at in range(len(names)) if at not in taken] if self._rules.strict else []
         return partial(_struct, members, others)
 
     def _member(self, source: pa.StructType, names: list[str], field: pa.Field, path: str) -> _Member:
         at = matching(field.name, names, case_insensitive=self._rules.case_insensitive)
         if at is None and not field.nullable:
-            self.problems.append((path, f"expected {field.type}, found no such field"))
+            self.problems.append((path, f"expected {spelled(field.type)}, found no such field"))
         kind = pa.null() if at is None else source.field(at).type
         return _Member(field.name, at, self.field(kind, field, path))
 
@@ -137,8 +139,8 @@ def unknown(names: list[str]) -> Rejection:
     return Rejection(DeadCode.UNKNOWN_FIELD, message).within(names[0])
 
 
-def _struct(members: list[_Member], others: list[tuple[int, str]], value: tuple[Any, ...]) -> object:
-    if found := [name for at, name in others if value[at] is not None]:
+def _struct(members: list[_Member], others: list[tuple[int, pa.Field]], value: tuple[Any, ...]) -> object:
+    if found := [field.name for at, field in others if is_sent(field, value[at])]:
         raise unknown(found)
     return {name: _step(name, fit, None if at is None else value[at]) for name, at, fit in members}
 

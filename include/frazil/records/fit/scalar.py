@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, NamedTuple
 import pyarrow as pa
 
 from frazil.records import times
+from frazil.records.column import TimeUnit
 from frazil.records.dead import DeadCode, Rejection
 from frazil.records.fit.number_text import number_of
 from frazil.records.fit.source import Kind, kind_of, unit_nanos
@@ -23,7 +24,6 @@ from frazil.records.fit.text import json_form, shortest, shown, to_single, uuid_
 from frazil.records.json import convert
 from frazil.records.json.number import Number
 from frazil.records.json.text import describe
-from frazil.records.spec import TimeUnit
 
 Exact = Callable[[Any], object]
 """Takes a physical value that is not null, returns what `pa.array` takes for the target, or raises `Rejection`."""

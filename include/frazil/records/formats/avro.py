@@ -13,7 +13,7 @@ from frazil.records.dead import DeadCode, Rejection
 from frazil.records.formats.avro_read import Read, whole
 from frazil.records.formats.avro_types import Compiler, is_record, parsed
 from frazil.records.formats.port import Decoded, Format, NamedSchema, SchemaSource, WriterSchema
-from frazil.records.formats.registered import Codec, RegistryFormat, row_codec
+from frazil.records.formats.registered import RegistryFormat, RowCodec, row_codec
 
 SINGLE_OBJECT: Final = b"\xc3\x01"
 """First bytes of Avro's single-object encoding; then the fingerprint of the schema, 8 bytes, then the value."""
@@ -46,6 +46,7 @@ class _OneSchema:
         try:
             schema, _ = parsed(writer)
             self._codec: Final = _codec(writer, head=_single_object_head(schema))
+            self.fields: Final = self._codec.fields
         except Rejection as e:
             raise Terminal(f"Avro schema: {e.reason.message}", next_step="correct the schema file") from e
 
@@ -54,7 +55,7 @@ class _OneSchema:
         return self._codec.decode(values)
 
 
-def _codec(writer: WriterSchema, head: bytes | None = None) -> Codec:
+def _codec(writer: WriterSchema, head: bytes | None = None) -> RowCodec:
     schema, named = parsed(writer)
     try:
         node = Compiler(named).node(schema)

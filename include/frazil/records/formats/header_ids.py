@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from frazil.records.dead import DeadCode, Reason, Rejection
 from frazil.records.formats.wire import HEADS, message_path
+from frazil.records.kafka import header_entries
 
 HEADERS: Final = {"value": "__value_schema_id", "key": "__key_schema_id"}
 """Names of the headers by the half of the record that they are about."""
@@ -50,11 +51,11 @@ def with_heads(
 
 def _last(headers: pa.ListArray, name: str) -> tuple[pa.Int64Array, pa.BinaryArray]:
     """Return the rows that have the header, ascending, and its value."""
-    entries = headers.flatten()
+    parents, entries = header_entries(headers)
     named = pc.fill_null(pc.equal(pc.struct_field(entries, 0), name), False)  # noqa: FBT003 - a value
     if not named.true_count:
         return pa.array([], pa.int64()), pa.array([], pa.binary())
-    rows = pc.list_parent_indices(headers).cast(pa.int64()).filter(named)
+    rows = parents.filter(named)
     found = pc.struct_field(entries, 1).filter(named)
     changes = pc.not_equal(rows.slice(0, len(rows) - 1), rows.slice(1))
     counts = pc.and_(pa.concat_arrays([changes, pa.array([True])]), found.is_valid())

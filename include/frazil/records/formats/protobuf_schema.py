@@ -144,6 +144,10 @@ def _write(root: Path, name: str, text: str) -> None:
         raise unusable(f"a reference named {name!r}, which is also the folder of another one") from e
 
 
+_LOGGED: Final = re.compile(r"WARNING: All log messages|[IWEF]\d{4} ")
+"""Lines of protoc's log; what it finds wrong in a file has no such beginning."""
+
+
 def _run_protoc(root: Path, built: Path) -> None:
     # In a process of its own: it recurses without limit, and prints what it finds wrong.
     known = resources.files("grpc_tools") / "_proto"
@@ -155,5 +159,6 @@ def _run_protoc(root: Path, built: Path) -> None:
     except subprocess.TimeoutExpired as e:
         raise Retryable(f"protoc: no result within {_SECONDS} s for a schema", next_step="look at the machine") from e
     if done.returncode:
-        said = done.stderr.decode("utf-8", "replace").replace(f"{_MAIN}:", "").strip()
-        raise unusable(said.splitlines()[0] if said else f"protoc ended with {done.returncode}")
+        lines = done.stderr.decode("utf-8", "replace").replace(f"{root}/", "").splitlines()
+        said = [line.removeprefix(f"{_MAIN}:").strip() for line in lines if _LOGGED.match(line) is None]
+        raise unusable(said[0] if said else f"protoc ended with {done.returncode}")

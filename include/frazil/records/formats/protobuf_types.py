@@ -28,6 +28,7 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 from google.protobuf.descriptor_pool import DescriptorPool
 
 from frazil.records.dead import DeadCode, Rejection
+from frazil.records.fit.presence import STANDS_IN
 from frazil.records.formats.protobuf_known import (
     CONFLUENT_DECIMAL,
     JSON_TYPES,
@@ -96,10 +97,11 @@ class Compiler:
         if self._columns > MAX_COLUMNS:
             raise unusable(f"more than {MAX_COLUMNS} fields")
         self._within.append(descriptor.full_name)
-        found = [(field.name, *self._field(field)) for field in descriptor.fields]
+        found = [(field, *self._field(field)) for field in descriptor.fields]
         self._within.pop()
-        takes = [(name, take) for name, _, take in found]
-        return pa.struct([pa.field(name, data_type) for name, data_type, _ in found]), _fields(takes)
+        takes = [(field.name, take) for field, _, take in found]
+        declared = [pa.field(field.name, data_type, metadata=_stands_in(field)) for field, data_type, _ in found]
+        return pa.struct(declared), _fields(takes)
 
     def _field(self, field: FieldDescriptor) -> tuple[pa.DataType, Take]:
         name = field.name
@@ -140,6 +142,14 @@ class Compiler:
         if name in JSON_TYPES or name in self._within or not descriptor.fields:
             return pa.string(), self._json
         return self.message(descriptor)
+
+
+def _stands_in(field: FieldDescriptor) -> dict[bytes, bytes] | None:
+    """What says of a field without presence that its default may be nothing."""
+    if field.has_presence:
+        return None
+    is_one = field.enum_type is not None and not field.is_repeated
+    return {STANDS_IN: str(_enum(field.enum_type)(0)).encode() if is_one else b""}
 
 
 def _enum(descriptor: EnumDescriptor) -> Convert:

@@ -27,12 +27,13 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from frazil.records.block import Block, concat_blocks
+from frazil.records.column import ColumnSpec
 from frazil.records.json.carrier import Carrier, Settled, any_of
 from frazil.records.json.carriers import carrier, settle_field
 from frazil.records.json.fields import NOT_COUNTED, field_at, fields_read, key_count
 from frazil.records.json.other_keys import OtherKeys
 from frazil.records.json.screen import Screen
-from frazil.records.spec import ColumnSpec, RecordSpec
+from frazil.records.spec import RecordSpec
 from frazil.records.unknown import NOTHING_UNKNOWN, UnknownAt
 
 SEGMENT_BYTES: Final = 32 << 20
@@ -147,8 +148,9 @@ class BlockDecoder:
                 pending.extend(_split(low, high, failed))
 
     def _block(self, texts: pa.StringArray, positions: pa.Int64Array) -> Block:
-        rows, unknown = self._read(texts)
+        rows, unknown, is_plain = self._read(texts)
         unknown = unknown.among(positions)
+        plain = positions if is_plain else positions[:0]
         settled = [self._settled(field, rows) for field in self._schema]
         batch = pa.RecordBatch.from_arrays([array for array, _ in settled], schema=self._schema)
         doubts = [each for _, each in settled]
@@ -157,9 +159,9 @@ class BlockDecoder:
             doubts.append(pc.invert(self._keys.only(texts, fields)))
         doubt = any_of(doubts)
         if doubt is None:
-            return Block(batch, positions, unknown)
+            return Block(batch, positions, unknown, plain)
         certain = pc.invert(doubt)
-        return Block(batch.filter(certain), positions.filter(certain), unknown)
+        return Block(batch.filter(certain), positions.filter(certain), unknown, plain)
 
     def _settled(self, field: pa.Field, rows: pa.RecordBatch) -> Settled:
         if field.name not in self._columns:  # rescued fields: rows of a block have none
@@ -167,23 +169,23 @@ class BlockDecoder:
         column, each = self._columns[field.name]
         return _settle(column, field, each, field_at(rows, column.steps))
 
-    def _read(self, texts: pa.StringArray) -> tuple[pa.RecordBatch, UnknownAt]:
-        """Return one row of carriers per text, and the fields that are in none of them.
+    def _read(self, texts: pa.StringArray) -> tuple[pa.RecordBatch, UnknownAt, bool]:
+        """Return one row of carriers per text, the fields that are in none of them, and whether there surely are none.
 
         Where there are no such fields, as a rule, the parser says so by the way; who has any pays for a second look.
         """
         if self._others is None:  # rows with others are not certain
-            return self._parse(texts, self._options), NOTHING_UNKNOWN
+            return self._parse(texts, self._options), NOTHING_UNKNOWN, False
         if not self._met:
             try:
-                return self._parse(texts, self._nothing_else), NOTHING_UNKNOWN
+                return self._parse(texts, self._nothing_else), NOTHING_UNKNOWN, True
             except pa.ArrowInvalid as e:
                 if _UNEXPECTED not in str(e):
                     raise
         rows = self._parse(texts, self._options)
         unknown = self._others.of(texts)
         self._met = len(unknown) > 0
-        return rows, unknown
+        return rows, unknown, False
 
     def _parse(self, texts: pa.StringArray, options: pa.json.ParseOptions) -> pa.RecordBatch:
         """Return one row of carriers per text.

@@ -14,11 +14,11 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.records.column import AS_IT_IS, Reading
 from frazil.records.dead import Rejection
 from frazil.records.json.carrier import Carrier, Settled, all_of, any_of, unless
 from frazil.records.json.carriers_time import time_carrier
 from frazil.records.json.convert import to_bytes, to_fixed, to_uuid, to_uuid_or_fixed
-from frazil.records.spec import AS_IT_IS, Reading
 
 __all__ = ["Carrier", "Settled", "any_of", "carrier", "settle_field"]
 

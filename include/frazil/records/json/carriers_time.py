@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.records import times
+from frazil.records.column import Reading
 from frazil.records.json.carrier import Carrier, Settled, all_of, unless
-from frazil.records.spec import Reading
 
 _SECONDS: Final = pa.decimal128(24, 6)
 """Seconds may have a fraction: read as a decimal, their unscaled value is microseconds."""

@@ -23,10 +23,10 @@ import pyarrow as pa
 
 from frazil.errors import Terminal
 from frazil.records import times
+from frazil.records.column import AS_IT_IS, Reading
 from frazil.records.dead import DeadCode, Rejection
 from frazil.records.json.number import Number, Scaled, number_in, scaled
 from frazil.records.json.text import JsonValue, compact, describe
-from frazil.records.spec import AS_IT_IS, Reading
 
 Converter = Callable[[Any], object]
 """Takes a JSON value that is not null, returns what `pa.array` takes for the type, or raises
@@ -196,7 +196,13 @@ def _plain(error: ValueError) -> str:
     return "not ASCII" if isinstance(error, UnicodeEncodeError) else str(error)
 
 
+def to_nothing(value: JsonValue) -> object:
+    """Take no value: of a list whose items are all null, say."""
+    raise wrong_type("null", value)
+
+
 _EXACT_TYPES: Final[dict[pa.DataType, Converter]] = {
+    pa.null(): to_nothing,
     pa.bool_(): to_bool,
     pa.int32(): partial(to_int, 32),
     pa.int64(): partial(to_int, 64),

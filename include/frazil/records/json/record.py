@@ -11,6 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from frazil.errors import Terminal
+from frazil.records.column import ColumnSpec
 from frazil.records.dead import DeadCode, Rejection
 from frazil.records.json.convert import wrong_type
 from frazil.records.json.convert_nested import converter, missing, storage_type
@@ -18,7 +19,7 @@ from frazil.records.json.exact import parse_document, parse_object
 from frazil.records.json.names import folded
 from frazil.records.json.number import Number
 from frazil.records.json.text import JsonValue, describe, document
-from frazil.records.spec import ColumnSpec, RecordSpec
+from frazil.records.spec import RecordSpec
 from frazil.records.variant import variant_refusal
 
 Row = list[object]
@@ -171,7 +172,7 @@ class ExactDecoder:
         whole = parse_object(raw, repeated_keys=self._repeated_keys, in_order=self._fold is not None)
         fields = whole if self._fold is None else folded(whole, self._taken, self._fold)
         if self._fails and (unknown := self._unknown(whole)):
-            raise _unknown_field(list(unknown))
+            raise unknown_field(list(unknown))
         row = [column.take(fields, whole) for column in self._columns]
         return row, self._unknown(whole) if self._ignores else ()
 
@@ -186,14 +187,18 @@ class ExactDecoder:
 
     def table(self, rows: list[Row]) -> pa.RecordBatch:
         """Return rows as Arrow, in exactly the schema of the declared columns."""
-        arrays = [
-            pa.array([row[index] for row in rows], storage_type(field.type)).cast(field.type)
-            for index, field in enumerate(self._schema)
-        ]
+        arrays = [_array([row[index] for row in rows], field.type) for index, field in enumerate(self._schema)]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
-def _unknown_field(names: list[str]) -> Rejection:
+def _array(values: list[object], of: pa.DataType) -> pa.Array:
+    made = pa.array(values, storage_type(of))
+    # Arrow breaks lists of nulls when it casts them to what they are.
+    return made if made.type == of else made.cast(of)
+
+
+def unknown_field(names: list[str]) -> Rejection:
+    """Return the verdict on fields at the top that no column takes."""
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     message = f"expected a column for each field, found field {describe(names[0])}{more}"
     return Rejection(DeadCode.UNKNOWN_FIELD, message).within(names[0])

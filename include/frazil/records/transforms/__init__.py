@@ -3,6 +3,7 @@
 ::
 
     chain.py             transforms one after the other
+    shapes.py            which fields records can have behind a transform
     lacks.py             what transforms won't find in any record, told before one is read
     catalogue.py         transforms and predicates by the names that users write, own ones included
     conditions.py        Filter, `When`, and the predicates

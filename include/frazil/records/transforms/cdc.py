@@ -10,6 +10,10 @@ import pyarrow.compute as pc
 from frazil.errors import Terminal
 from frazil.records.dead import Reason
 from frazil.records.transforms.fields import failure, find, shown
+from frazil.records.transforms.flatten import Column
+
+Columns = Mapping[str, Column]
+"""Fields of a row's image, by name."""
 
 Verdict = tuple[pa.BooleanArray, str, str]
 """Where rows fail, the message, and the path of the field."""
@@ -33,6 +37,37 @@ def failures(verdicts: Iterable[Verdict], among: pa.BooleanArray, found: pa.Arra
 
 def _found(value: object) -> str:
     return "null" if value is None else shown(value)
+
+
+def chosen(name: str, after: Columns, before: Columns, takes_before: pa.BooleanArray) -> Columns:
+    """Return the fields of two images of a row: of the one before where it is to be taken, else of the one after.
+
+    Raises:
+        Terminal: A field has another type in the other one.
+    """
+    if not before:
+        return after
+    return {of: _merged(name, of, after.get(of), before.get(of), takes_before) for of in {**after, **before}}
+
+
+def _merged(
+    name: str, field: str, after: Column | None, before: Column | None, takes_before: pa.BooleanArray
+) -> Column:
+    known = after or before
+    if known is None:
+        raise AssertionError(field)
+    declared, values = known
+    nothing: Column = (declared.with_nullable(nullable=True), pa.nulls(len(values), declared.type))
+    (old, old_values), (new, new_values) = before or nothing, after or nothing
+    if old.type != new.type:
+        raise Terminal(
+            f"{name}: expected one type of field {field}, found {old.type} before and {new.type} after",
+            next_step="declare the rows of before and after with the same fields",
+        )
+    size = len(takes_before)
+    both = pa.concat_arrays([new_values, old_values])
+    further = pc.if_else(takes_before, pa.scalar(size, pa.int64()), pa.scalar(0, pa.int64()))
+    return declared.with_nullable(old.nullable or new.nullable), both.take(pc.add(pa.arange(0, size), further))
 
 
 def text_field(transform: str, fields: pa.RecordBatch, path: str) -> pa.StringArray:

@@ -14,7 +14,7 @@ from frazil.errors import Terminal
 from frazil.records.formats.port import BARE
 from frazil.records.frame import Frame, Lack, Transformed
 from frazil.records.kafka import TIMESTAMP
-from frazil.records.transforms.cdc import Verdict, cdc_struct, failures, refuse_field, text_field
+from frazil.records.transforms.cdc import Verdict, cdc_struct, chosen, failures, refuse_field, text_field
 from frazil.records.transforms.fields import batch_of, find, lacking
 from frazil.records.transforms.flatten import Column, children
 from frazil.records.transforms.selection import select
@@ -29,12 +29,12 @@ _NEEDED: Final = (("op",), ("after", "before"), ("source.db", "source.schema"), 
 _MICROS: Final = 1000
 _LIMIT: Final = 2**63 // _MICROS - 1
 
-Columns = Mapping[str, Column]
-
 
 @dataclass(frozen=True, slots=True)
 class DebeziumTransform:
     """Takes the fields of `after` (for op `d` of `before`) and adds a struct about the change.
+
+    A field that only one of both has is there in all rows, null where its image has none.
 
     The struct has `op` (U for u, D for d, else I), `ts` (timestamp[us, UTC] of `ts_ms`), `offset` (int64, Kafka's), `source`
     (`<schema or db>.<table>`), `target` (by the pattern) and, if keys are decoded, `key`. Envelopes of other events
@@ -66,7 +66,9 @@ class DebeziumTransform:
         op = text_field(_NAME, frame.value, "op")
         deleted = pc.fill_null(pc.equal(op, "d"), fill_value=False)
         before, after = (_image(frame.value, name) for name in ("before", "after"))
-        columns = _rows(before, after, deleted)
+        # Which fields there are must not depend on the rows of this batch.
+        deletions = {} if self.delete_handling == "drop" else before
+        columns = list(chosen(_NAME, after, deletions, deleted).values())
         cdc = self._cdc(frame, op)
         columns += self._added([declared.name for declared, _ in columns], cdc, deleted)
         kept = self._kept(op, deleted)
@@ -151,30 +153,6 @@ def _image(fields: pa.RecordBatch, name: str) -> dict[str, Column]:
 def _valid(fields: pa.RecordBatch, name: str) -> pa.BooleanArray:
     values = find(fields, name, nested=False)
     return pa.repeat(pa.scalar(value=False), fields.num_rows) if values is None else values.is_valid()
-
-
-def _rows(before: Columns, after: Columns, deleted: pa.BooleanArray) -> list[Column]:
-    if not deleted.true_count:
-        return list(after.values())
-    return [_merged(name, before.get(name), after.get(name), deleted) for name in {**after, **before}]
-
-
-def _merged(name: str, before: Column | None, after: Column | None, deleted: pa.BooleanArray) -> Column:
-    known = after or before
-    if known is None:
-        raise AssertionError(name)
-    declared, values = known
-    nothing: Column = (declared.with_nullable(nullable=True), pa.nulls(len(values), declared.type))
-    (old, old_values), (new, new_values) = before or nothing, after or nothing
-    if old.type != new.type:
-        raise Terminal(
-            f"{_NAME}: expected one type of field {name}, found {old.type} before and {new.type} after",
-            next_step="declare the rows of before and after with the same fields",
-        )
-    rows = pa.array(range(len(deleted)), pa.int64())
-    both = pa.concat_arrays([new_values, old_values])
-    merged = both.take(pc.add(rows, pc.if_else(deleted, pa.scalar(len(deleted), pa.int64()), pa.scalar(0, pa.int64()))))
-    return declared.with_nullable(old.nullable or new.nullable), merged
 
 
 def _database(fields: pa.RecordBatch) -> pa.StringArray:

@@ -27,6 +27,9 @@ _IMAGES: Final = ("after", "before", _UPDATE)
 """Fields of which an envelope needs one."""
 _INDEX_DIGITS: Final = 9
 
+_WITHOUT_DOCUMENT: Final = frozenset({"t", "m", "d"})
+"""Events that need none: those of no row, and a delete, whose document the key names."""
+
 Document = dict[str, JsonValue]
 
 
@@ -35,8 +38,8 @@ class MongoDebezium:
     """Reads `before` and `after`, documents in Extended JSON, as plain JSON or as structs; the envelope stays around them.
 
     An update without `after` gets one from its `updateDescription`: the document before (if it was sent), the updated fields
-    put in, arrays cut, the removed fields taken out, `_id` from the key. An envelope with none of the three fails, unless it tells of no row
-    (ops `t` and `m`).
+    put in, arrays cut, the removed fields taken out, `_id` from the key. An envelope with none of the three fails, unless it tells
+    of no row (ops `t` and `m`), or of one that went, which the key names (`d`).
 
     Attributes:
         array_handling_mode: `array`, or `document`: arrays become objects with the fields `_0`, `_1` ….
@@ -110,7 +113,9 @@ def _changes(frame: Frame) -> list[_Change]:
     updates = nothing if update is None or not pa.types.is_struct(update.type) else update.to_pylist()
     keys = nothing if key is None or not pa.types.is_string(key.type) else key.to_pylist()
     columns = zip(*texts, updates, keys, ops, strict=True)
-    return [_Change(before, after, change, id_, op not in {"t", "m"}) for before, after, change, id_, op in columns]
+    return [
+        _Change(before, after, change, id_, op not in _WITHOUT_DOCUMENT) for before, after, change, id_, op in columns
+    ]
 
 
 def _read(change: _Change, plain: Plain) -> tuple[str | None, str | None]:

@@ -21,26 +21,42 @@ def chain(transforms: Sequence[Transform], frame: Frame) -> Transformed:
     Raises:
         Terminal: what a transform raises.
     """
+    frames: tuple[Frame, ...] = (frame,)
     dead: dict[int, Reason] = {}
     filtered: set[int] = set()
     for transform in transforms:
-        if not len(frame):
+        going = [each for each in frames if len(each)]
+        if not going:
             break
-        step = transform.apply(frame)
-        done = settled(step.frame, step.dead, step.filtered)
+        done = _step(transform, going)
         # The first reason stays: rows of a record that failed are gone before the next transform.
         dead |= done.dead
         filtered |= done.filtered
-        frame = done.frame
+        frames = done.frames
     # What lost one row may lose the others, or fail, further on.
-    return settled(frame, dict(sorted(dead.items())), filtered)
+    return settled(frames, dict(sorted(dead.items())), filtered)
 
 
-def settled(frame: Frame, dead: Mapping[int, Reason], filtered: AbstractSet[int]) -> Transformed:
-    """Return what became of records as one outcome each: no rows of a dead one, filtered only without any row left."""
-    rows = _without(frame, dead)
-    left_out = filtered - dead.keys() - set(rows.positions.to_pylist()) if filtered else filtered
-    return Transformed(rows, dead, frozenset(left_out))
+def _step(transform: Transform, frames: Sequence[Frame]) -> Transformed:
+    steps = [transform.apply(frame) for frame in frames]
+    dead: dict[int, Reason] = {}
+    for step in steps:
+        dead = {**step.dead, **dead}  # the first reason of a record stays
+    filtered = frozenset[int]().union(*(step.filtered for step in steps))
+    return settled([frame for step in steps for frame in step.frames], dead, filtered)
+
+
+def settled(frames: Sequence[Frame], dead: Mapping[int, Reason], filtered: AbstractSet[int]) -> Transformed:
+    """Return what became of records as one outcome each: no rows of a dead one, filtered only without any row left.
+
+    No frame is empty, unless all are. Neighbouring frames of one shape become one.
+    """
+    left = [_without(frame, dead) for frame in frames]
+    first, *others = _together([frame for frame in left if len(frame)] or left[:1])
+    left_out = frozenset(filtered - dead.keys())
+    for frame in (first, *others) if left_out else ():
+        left_out -= set(frame.positions.to_pylist())
+    return Transformed(first, dead, left_out, tuple(others))
 
 
 def _without(frame: Frame, dead: Mapping[int, Reason]) -> Frame:
@@ -51,3 +67,36 @@ def _without(frame: Frame, dead: Mapping[int, Reason]) -> Frame:
     if not of_dead.true_count:
         return frame
     return frame.take(pc.indices_nonzero(pc.invert(of_dead)).cast(pa.int64()))
+
+
+def _together(frames: Sequence[Frame]) -> list[Frame]:
+    """Return the frames, those beside each other as one where they have the same fields: rows of a record keep their order."""
+    parts: list[list[Frame]] = []
+    for frame in frames:
+        if parts and _same_shape(parts[-1][-1], frame):
+            parts[-1].append(frame)
+        else:
+            parts.append([frame])
+    return [part[0] if len(part) == 1 else _stacked(part) for part in parts]
+
+
+def _same_shape(one: Frame, other: Frame) -> bool:
+    if one.key is None or other.key is None:
+        same_keys = one.key is other.key
+    else:
+        same_keys = one.key.schema.equals(other.key.schema, check_metadata=True)
+    return same_keys and one.value.schema.equals(other.value.schema, check_metadata=True)
+
+
+def _stacked(frames: Sequence[Frame]) -> Frame:
+    """Return the rows of all by position; rows of one position in the order of the frames."""
+    keys = [frame.key for frame in frames if frame.key is not None]
+    both = Frame(
+        pa.concat_batches([frame.records for frame in frames]),
+        pa.concat_arrays([frame.positions for frame in frames]),
+        pa.concat_arrays([frame.topic for frame in frames]),
+        pa.concat_batches([frame.value for frame in frames]),
+        pa.concat_batches(keys) if keys else None,
+        pa.concat_arrays([frame.headers for frame in frames]),
+    )
+    return both.take(pc.sort_indices(both.positions).cast(pa.int64()))  # a stable sort

@@ -198,7 +198,7 @@ def lacking(fields: pa.RecordBatch, option: str, paths: Iterable[str], *, nested
             near = get_close_matches(path, known, 1)
             listed = ", ".join(known[:_LISTED]) + (" …" if len(known) > _LISTED else "")
             there = f"near: {near[0]}" if near else f"there are {listed}" if known else "there are none"
-            yield Lack(option, f"no field {path!r} here; {there}")
+            yield Lack(option, f"no field {path!r} here; {there}", path)
 
 
 def _paths(fields: Iterable[pa.Field]) -> Iterator[str]:

@@ -7,35 +7,32 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.kafka import HEADERS
+from frazil.records.kafka import HEADERS, header_entries
 
 
 def rows_with(headers: pa.ListArray, name: str) -> pa.BooleanArray:
     """Return per row whether it has a header of that name; never null."""
-    named = pc.equal(pc.struct_field(headers.flatten(), 0), name)
-    rows = _row_numbers(headers).filter(pc.fill_null(named, False))  # noqa: FBT003 - a value
-    return pc.is_in(_numbers(len(headers)), value_set=rows.unique())
+    rows, entries = header_entries(headers)
+    named = pc.fill_null(pc.equal(pc.struct_field(entries, 0), name), False)  # noqa: FBT003 - a value
+    return pc.is_in(_numbers(len(headers)), value_set=rows.filter(named).unique())
 
 
 def without(headers: pa.ListArray, names: Sequence[str]) -> pa.ListArray:
     """Return the headers without those of some names; a record without headers stays so."""
-    entries = headers.flatten()
+    rows, entries = header_entries(headers)
     kept = pc.invert(pc.is_in(pc.struct_field(entries, 0), value_set=pa.array(names, pa.string())))
-    return _lists(_row_numbers(headers).filter(kept), entries.filter(kept), headers.is_null())
+    return _lists(rows.filter(kept), entries.filter(kept), headers.is_null())
 
 
 def with_added(headers: pa.ListArray, name: str, values: pa.BinaryArray) -> pa.ListArray:
     """Return the headers with one more of that name at the end of each row, null bytes included."""
     names = pa.repeat(pa.scalar(name, pa.string()), len(headers))
     added = pa.StructArray.from_arrays([names, values], fields=list(HEADERS.value_type))
-    entries = pa.concat_arrays([headers.flatten().cast(HEADERS.value_type), added])
-    rows = pa.concat_arrays([_row_numbers(headers), _numbers(len(headers))])
+    parents, given = header_entries(headers)
+    entries = pa.concat_arrays([given.cast(HEADERS.value_type), added])
+    rows = pa.concat_arrays([parents, _numbers(len(headers))])
     order = pc.sort_indices(rows)  # stable: the new one comes last
     return _lists(rows.take(order), entries.take(order), None)
-
-
-def _row_numbers(headers: pa.ListArray) -> pa.Int64Array:
-    return pc.list_parent_indices(headers).cast(pa.int64())
 
 
 def _numbers(rows: int) -> pa.Int64Array:

@@ -90,7 +90,7 @@ class JsonToMap:
             return put(fields, self.field, found)
         if self.types is None:
             return batch_of([(pa.field(PAYLOAD, _MAP), found)], len(found), like=fields)
-        optional = bool(found.null_count)
+        optional = fields.schema.field(BARE).nullable  # not whether there is a null in this batch
         declared = [column.with_nullable(column.nullable or optional) for column in self.types]
         return batch_of(list(zip(declared, found.flatten(), strict=True)), len(found), like=fields)
 

@@ -35,8 +35,9 @@ class Sql:
 
     Attributes:
         select: What stands between SELECT and FROM. No aggregates, windows, subqueries, nor functions with another result
-            each time.
-        where: A condition; rows where it is not true are filtered. It is asked before `select`.
+            each time, such as the time of day.
+        where: A condition; rows where it is not true are filtered. It is asked before `select`, its parts from left to right:
+            what stands behind one that decides is not asked.
     """
 
     select: str = "*"

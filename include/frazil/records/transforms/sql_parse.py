@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import lru_cache
 from typing import Any, Final
 
@@ -14,6 +14,22 @@ Node = dict[str, Any]
 """Part of a statement's tree, as DuckDB serialises it."""
 
 _REFUSED_CLASSES: Final = {"WINDOW": "a window function", "SUBQUERY": "a subquery", "PARAMETER": "a parameter"}
+_SETTINGS: Final = (
+    "current_setting",
+    "getvariable",
+    "current_schema",
+    "current_schemas",
+    "current_database",
+    "in_search_path",
+)
+"""Functions of the database in memory, where nobody can set anything."""
+
+_MOMENTS: Final = ("current_date", "current_time", "current_timestamp", "localtime", "localtimestamp")
+"""What SQL writes without brackets, like a column."""
+
+_CLOCKS: Final = ("ago", "current_localtime", "current_localtimestamp", "pg_conf_load_time", "pg_postmaster_start_time")
+"""DuckDB says of these that they are always the same."""
+
 _EMPTY_PARTS: Final = ("modifiers", "where_clause", "group_expressions", "having", "qualify", "sample")
 
 
@@ -27,6 +43,15 @@ def condition_of(where: str) -> Node:
     if len(items) != 1 or items[0]["class"] == "STAR":
         raise _refused(where, "it is not one condition")
     return items[0]
+
+
+def in_order(condition: Node) -> Node:
+    """Return the condition, false in place of null, as one that DuckDB asks from left to right.
+
+    Of a bare condition it asks the parts in the order that it finds best, and behind one that decides none: whether a row
+    fails would be told by the plan. Within CASE the parts keep their order, and TRY sees what the statement does.
+    """
+    return condition_of(f"CASE WHEN ({text(condition)}) THEN true ELSE false END")
 
 
 def parsed(expressions: str, statement: str) -> list[Node]:
@@ -61,6 +86,27 @@ def _refuse_expression(expressions: str, node: Node) -> None:
         raise _refused(expressions, f"{name} can't be used: {fault}")
 
 
+def refuse_moments(expressions: str, items: list[Node], fields: Collection[str]) -> None:
+    """Refuse the time of day: a record must become the same whenever it is read.
+
+    Args:
+        expressions: What is refused.
+        items: Its parts.
+        fields: Names of the fields, which come before the words of SQL.
+
+    Raises:
+        Terminal: a word stands for it, or `age` is asked without a moment to count from.
+    """
+    known = {name.lower() for name in fields}
+    for node in walk(items):
+        names = node["column_names"] if node.get("class") == "COLUMN_REF" else []
+        word = names[0].lower() if len(names) == 1 else ""
+        if word in _MOMENTS and word not in known:
+            raise _refused(expressions, f"{word} can't be used: {_fault('scalar')}")
+        if node.get("function_name", "").lower() == "age" and len(node["arguments"]) <= 1:
+            raise _refused(expressions, f"age of one moment can't be used: {_fault('scalar')}")
+
+
 def _refused(expressions: str, why: str) -> Terminal:
     return Terminal(
         f"Sql: {expressions!r}: {why}",
@@ -82,10 +128,11 @@ def walk(found: Any) -> Iterator[Node]:
 def _refused_functions() -> dict[str, str]:
     rows = ask(
         "SELECT DISTINCT function_name, function_type FROM duckdb_functions() "
-        "WHERE function_type = 'aggregate' OR stability = 'VOLATILE'"
+        "WHERE function_type = 'aggregate' OR stability IN ('VOLATILE', 'CONSISTENT_WITHIN_QUERY')"
     )
     # Refusing a record by error(…) is an answer like any other.
-    refused = {name: _fault(kind) for name, kind in rows if name != "error"}
+    refused = {name: _fault(kind) for name, kind in rows if name not in {"error", *_SETTINGS}}
+    refused |= dict.fromkeys((*_MOMENTS, *_CLOCKS), _fault("scalar"))
     return refused | {"unnest": "it makes several rows of one", "generate_series": "it makes several rows of one"}
 
 

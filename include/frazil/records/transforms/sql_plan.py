@@ -15,7 +15,16 @@ from frazil.errors import Terminal
 from frazil.records.kafka import TIMESTAMP
 from frazil.records.transforms.fields import repeated
 from frazil.records.transforms.sql_engine import RELATION, ask, connection, said
-from frazil.records.transforms.sql_parse import Node, condition_of, parsed, text, walk, written
+from frazil.records.transforms.sql_parse import (
+    Node,
+    condition_of,
+    in_order,
+    parsed,
+    refuse_moments,
+    text,
+    walk,
+    written,
+)
 from frazil.records.transforms.sql_types import port_type, quoted
 
 if TYPE_CHECKING:
@@ -67,13 +76,16 @@ def plan(select: str, where: str | None, fields: pa.Schema) -> Plan:
     _refuse_names(fields)
     items = parsed(select, f"SELECT {select}")
     condition = None if where is None else condition_of(where)
+    refuse_moments(select, items, fields.names)
+    if where is not None and condition is not None:
+        refuse_moments(where, [condition], fields.names)
     trial = _trial(items, condition)
     sources = _sources(items, fields)
     names = fields.names
     for node in walk(items):
         if node.get("class") == "STAR":
             node["exclude_list"] += [n for n in ADDED.names if n.lower() not in _lowered(node["exclude_list"])]
-    inner = _statement(items, condition)
+    inner = _statement(items, None if condition is None else in_order(condition))
     if condition is not None:
         _refuse_no_boolean(condition, pa.schema([*fields, *ADDED]))
     statement, columns = _typed(inner, pa.schema([*fields, *ADDED]))
@@ -134,8 +146,8 @@ def _trial(items: list[Node], condition: Node | None) -> str | None:
     texts = [text(item) for item in tried if not any(node.get("class") == "STAR" for node in walk(item))]
     fails = " OR ".join(f"TRY(({tested}) IS NULL) IS NULL" for tested in texts) or "false"
     if condition is not None:
-        asked = text(condition)
-        fails = f"CASE WHEN TRY(({asked}) IS NULL) IS NULL THEN true WHEN {asked} THEN {fails} ELSE false END"
+        asked = text(in_order(condition))
+        fails = f"CASE WHEN TRY({asked}) IS NULL THEN true WHEN {asked} THEN {fails} ELSE false END"
     elif not texts:
         return None
     return f"SELECT {ROW} FROM {RELATION} WHERE {fails}"  # noqa: S608 - its parts were parsed and checked

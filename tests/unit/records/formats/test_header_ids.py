@@ -81,3 +81,17 @@ def test_way_to_a_message_is_in_the_value(path: bytes, is_one: bool) -> None:
 def test_headers_of_neighbours_meet(rows: list[tuple[bytes, list[Header] | None]]) -> None:
     """Any headers: each value has what its own record says, as if it were alone."""
     assert headed(rows) == [one for row in rows for one in headed([row])]
+
+
+@pytest.mark.parametrize("cut", [slice(0, 3), slice(1, 3), slice(1, 2), slice(0, 2)])
+def test_entries_under_a_null_list_are_a_neighbours(cut: slice) -> None:
+    """A null list may stand over entries, of a slice or of masked rows: they are of no record."""
+    entries = pa.array([{"key": NAME, "value": bytes([0, 0, 0, 0, at])} for at in range(3)], TYPE.value_type)
+    headers = pa.ListArray.from_arrays(
+        pa.array([0, 1, 2, 3], pa.int32()), entries, type=TYPE, mask=pa.array([False, True, False])
+    )
+    expected = [b"\0\0\0\0\0a", b"b", b"\0\0\0\0\2c"]
+
+    found, dead = with_heads(pa.array([b"a", b"b", b"c"][cut]), headers[cut], NAME, has_path=False)
+
+    assert (found.to_pylist(), dead) == (expected[cut], {})

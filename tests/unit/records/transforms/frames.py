@@ -35,22 +35,27 @@ def frame_of_array(name: str, values: pa.Array) -> Frame:
 def run(transform: Transform, frame: Frame) -> Transformed:
     """Apply a transform and hold its outcome against the contract: every record has one outcome, in order."""
     done = transform.apply(frame)
-    went = done.frame
+    given = set(frame.positions.to_pylist())
+    offsets = dict(zip(frame.positions.to_pylist(), frame.records["offset"].to_pylist(), strict=True))
+    for went in done.frames:
+        _check(went, offsets)
+    kept = {position for went in done.frames for position in went.positions.to_pylist()}
+    assert all(len(went) for went in done.others)
+    assert kept | set(done.dead) | done.filtered == given
+    assert len(kept) + len(done.dead) + len(done.filtered) == len(given)
+    return done
+
+
+def _check(went: Frame, offsets: dict[int, int]) -> None:
     size = len(went)
     positions = went.positions.to_pylist()
-    given = set(frame.positions.to_pylist())
     assert positions == sorted(positions)
     assert {size} == {len(went.topic), len(went.headers), went.records.num_rows, went.value.num_rows}
     assert went.key is None or went.key.num_rows == size
-    kept = set(positions)
-    assert kept | set(done.dead) | done.filtered == given
-    assert len(kept) + len(done.dead) + len(done.filtered) == len(given)
     went.value.validate(full=True)
     for field, column in zip(went.value.schema, went.value.columns, strict=True):
         assert field.nullable or not column.null_count, field
-    offsets = dict(zip(frame.positions.to_pylist(), frame.records["offset"].to_pylist(), strict=True))
     assert went.records["offset"].to_pylist() == [offsets[position] for position in positions]
-    return done
 
 
 def dead_messages(done: Transformed) -> dict[int, str]:

@@ -1,0 +1,33 @@
+"""Changes of a table's schema that records ask for: decided before the data, on record, carried out once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+ChangeKind = Literal["add", "widen", "optional"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SchemaChange:
+    """One change.
+
+    Attributes:
+        path: Names from the top level down, as Iceberg has them: `element` is what a list holds, `key` and `value` what a
+            map does.
+        kind: `add` makes an optional column or field, at the end of its parent; `widen` gives one a type that holds all
+            values of the old one; `optional` lets a required one be null.
+        type: The type after the change in Iceberg's spelling, such as `struct<a: long>`; empty for `optional`.
+    """
+
+    path: tuple[str, ...]
+    kind: ChangeKind
+    type: str = ""
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.kind, ".".join(self.path), self.type)))
+
+
+Demands = Mapping[str, tuple[SchemaChange, ...]]
+"""Table -> what its records need that it does not have, one entry per path and kind, in order."""

@@ -1,0 +1,165 @@
+"""Changes of a table's schema, carried out: one commit for all of them, made once however often it is asked for.
+
+What is there already is skipped, so a change that a rival, a killed run or a person made first is no conflict. Paths are
+followed name by name: PyIceberg's own update joins them with dots, and a name may have one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.sorting import SortOrder
+from pyiceberg.table.update import (
+    AddPartitionSpecUpdate,
+    AddSchemaUpdate,
+    AddSortOrderUpdate,
+    AssertCurrentSchemaId,
+    AssertDefaultSortOrderId,
+    AssertDefaultSpecId,
+    AssertLastAssignedFieldId,
+    AssertLastAssignedPartitionId,
+    SetCurrentSchemaUpdate,
+    SetDefaultSortOrderUpdate,
+    SetDefaultSpecUpdate,
+    TableRequirement,
+    TableUpdate,
+)
+
+from frazil.batch.schema_change import SchemaChange
+from frazil.crash_points import CrashPoint, reached
+from frazil.errors import Terminal
+from frazil.iceberg.catalog import Lake
+from frazil.iceberg.commit import ATTEMPTS, pause
+from frazil.iceberg.evolved import Evolved, evolved
+from frazil.iceberg.faults import FOREIGN, as_frazil
+from frazil.iceberg.refs import send
+from frazil.iceberg.schema import declared_order, partition_field
+from frazil.iceberg.variant import FORMAT_VERSION
+from frazil.pipeline.model import Destination
+
+_LAST = -1
+"""What this very request adds, in the table specification's words."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableChanges:
+    """What a table is to become.
+
+    Attributes:
+        destination: What the pipeline file says of it: partition fields and sort order are set with their columns.
+        changes: What its schema is to have, in this order: a column before its fields.
+    """
+
+    destination: Destination
+    changes: tuple[SchemaChange, ...]
+
+    @property
+    def table(self) -> str:
+        """Its name."""
+        return self.destination.table
+
+
+def evolve(lake: Lake, wanted: TableChanges) -> tuple[SchemaChange, ...]:
+    """Make the changes that a table does not have yet, in one commit, and return them.
+
+    Raises:
+        Terminal: A column of that name has a type that does not go with the change; or the column can't partition the table;
+            or PyIceberg can't change the table.
+        Retryable: The catalog is not available now, or others changed the table every time.
+    """
+    failure: BaseException = RuntimeError("no attempt")
+    sent: tuple[SchemaChange, ...] = ()
+    for number in range(ATTEMPTS):
+        pause(number, failure if number else None)
+        table = lake.load_table(wanted.table)
+        after = planned(table, wanted)
+        if not after.made:
+            return sent  # of an attempt that was not confirmed and landed all the same; or nothing was to do
+        updates, requirements = _request(table, wanted, after.schema)
+        _refuse_unwritable(lake, table, wanted.table)
+        reached(CrashPoint.EVOLVING)
+        try:
+            send(table, updates, requirements)
+        except FOREIGN as error:
+            failure = error
+            sent = () if isinstance(error, CommitFailedException) else after.made
+            continue
+        reached(CrashPoint.EVOLVED)
+        return after.made
+    raise as_frazil(failure, f"changing the schema of table {wanted.table}") from failure
+
+
+def planned(table: Table, wanted: TableChanges) -> Evolved:
+    """What `evolve` would make of a table as it is, without making it.
+
+    Raises:
+        Terminal: As `evolve`, but for what only the catalog knows.
+    """
+    ids = itertools.count(table.metadata.last_column_id + 1)
+    return evolved(table.schema(), wanted.changes, ids, wanted.table)
+
+
+def _request(
+    table: Table, wanted: TableChanges, after: Schema
+) -> tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]:
+    metadata = table.metadata
+    schema = after.model_copy(update={"schema_id": 1 + max(of.schema_id for of in metadata.schemas)})
+    updates: tuple[TableUpdate, ...] = (AddSchemaUpdate(schema_=schema), SetCurrentSchemaUpdate(schema_id=_LAST))
+    requirements: tuple[TableRequirement, ...] = (
+        AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),
+        AssertLastAssignedFieldId(last_assigned_field_id=metadata.last_column_id),
+    )
+    coming = {field.name for field in schema.fields} - {field.name for field in table.schema().fields}
+    spec, order = _spec(table, wanted, schema, coming), _order(table, wanted, schema, coming)
+    if spec is not None:
+        updates += AddPartitionSpecUpdate(spec=spec), SetDefaultSpecUpdate(spec_id=_LAST)
+        requirements += (
+            AssertLastAssignedPartitionId(last_assigned_partition_id=metadata.last_partition_id),
+            AssertDefaultSpecId(default_spec_id=metadata.default_spec_id),
+        )
+    if order is not None:
+        updates += AddSortOrderUpdate(sort_order=order), SetDefaultSortOrderUpdate(sort_order_id=_LAST)
+        requirements += (AssertDefaultSortOrderId(default_sort_order_id=metadata.default_sort_order_id),)
+    return updates, requirements
+
+
+def _spec(table: Table, wanted: TableChanges, after: Schema, coming: Collection[str]) -> PartitionSpec | None:
+    """The spec with the fields whose columns come now; None if there are none."""
+    metadata = table.metadata
+    fields = [field for field in wanted.destination.partition_fields if field.column in coming]
+    if not fields:
+        return None
+    number = itertools.count((metadata.last_partition_id or 999) + 1)
+    added = [partition_field(field, after, next(number), wanted.table) for field in fields]
+    return PartitionSpec(*table.spec().fields, *added, spec_id=1 + max(metadata.specs()))
+
+
+def _order(table: Table, wanted: TableChanges, after: Schema, coming: Collection[str]) -> SortOrder | None:
+    """The sort order of the columns that are there then; None if none of it comes now."""
+    if not any(field.column in coming for field in wanted.destination.sort_fields):
+        return None
+    order_id = 1 + max(order.order_id for order in table.metadata.sort_orders)
+    return SortOrder(*declared_order(wanted.destination, after).fields, order_id=order_id)
+
+
+def _refuse_unwritable(lake: Lake, table: Table, name: str) -> None:
+    """PyIceberg sends the changes of any table to a server; metadata of version 3 it does not write itself."""
+    catalog = lake.catalog_of(name)
+    if table.format_version >= FORMAT_VERSION and catalog.kind != "rest":
+        raise Terminal(
+            f"table {name} is of format version {table.format_version}; in catalog {catalog.name} its schema can only be changed"
+            " by an engine",
+            next_step="alter the table with Spark as its records need it, or declare evolve: none",
+        )
+
+
+def said(changes: Sequence[SchemaChange]) -> Iterator[str]:
+    """Changes as a log line tells them."""
+    words = {"add": "column {} added: {}", "widen": "column {} is {} now", "optional": "column {} may be null now"}
+    return (words[change.kind].format(".".join(change.path), change.type) for change in changes)

@@ -1,0 +1,204 @@
+"""A destination as a model: the table, its columns, and how rows become part of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from frazil.pipeline.changes import DELETED, Changes, Write, merge_problems
+from frazil.pipeline.columns import TableColumns
+from frazil.pipeline.layout import check_layout
+from frazil.pipeline.partition import PartitionField, SortField, parse_partition_field, parse_sort_field
+from frazil.pipeline.strict import AtKey, BranchName, Model
+from frazil.pipeline.types import VARIANT
+
+_WORD = re.compile(r"[a-z]+")
+
+
+class KafkaColumns(Model):
+    """Names of the columns that tell where a row came from; replay and verify need them."""
+
+    topic: str = Field("_kafka_topic", description="Topic of the record.")
+    partition: str = Field("_kafka_partition", description="Partition of the record.")
+    offset: str = Field("_kafka_offset", description="Offset of the record.")
+    timestamp: str = Field("_kafka_timestamp", description="Kafka timestamp of the record.")
+    batch: str = Field("_frazil_batch", description="Number of the batch that landed the record.")
+
+
+class Destination(TableColumns):
+    """A table and the columns that records are written into."""
+
+    partition_by: tuple[str, ...] = Field(
+        (),
+        description="Partition fields of a new table in Iceberg's syntax: `document`, `day(created_at)`,"
+        " `bucket(16, id) as shard`, `truncate(4, name)`.",
+    )
+    sort_by: tuple[str, ...] = Field(
+        (),
+        description="Sort order of a new table in Iceberg's syntax: `id`, `day(created_at) desc nulls last`. Rows of each file"
+        " are written in the table's sort order.",
+    )
+    catalog: str | None = Field(
+        None, description="Name of a catalog in the settings file, if it is another one than the pipeline's."
+    )
+    branch: BranchName | None = Field(
+        None,
+        description="Branch of the table that rows land on, to be published by somebody else. Made from main by the first run."
+        " Without: main.",
+    )
+    kafka_columns: KafkaColumns | Literal[False] = Field(
+        default_factory=KafkaColumns,
+        description="Names of the columns for topic, partition, offset, timestamp and batch; `false` leaves them out.",
+    )
+    properties: dict[str, str] = Field(
+        default_factory=dict,
+        description="Table properties set when the table is created, such as `write.parquet.compression-codec`, or"
+        " `format-version`: 2, the default, or 3.",
+    )
+    write: Write = Field(
+        "append",
+        description="`append` adds a row per record; `upsert` keeps one row per key, the last record's; `cdc` applies the"
+        " inserts, updates and deletes that records of `changes` tell of.",
+    )
+    identifier: tuple[str, ...] = Field(
+        (), description="Columns that identify a row, all required: the key of `upsert` and `cdc`."
+    )
+    order_by: str | None = Field(
+        None,
+        description="Column that says which of two changes of a key is the later one; a record without a value for it is a"
+        " dead letter. Without, the offset says so, and a key must stay in one partition.",
+    )
+    deletes: Literal["hard", "soft"] = Field(
+        "hard",
+        description=f"A deleted row goes, or it stays with `{DELETED}` true, which also keeps older changes from bringing it"
+        " back.",
+    )
+    merge: Literal["merge-on-read", "copy-on-write"] = Field(
+        "merge-on-read",
+        description="How Spark writes changed rows: beside the old files, which readers then merge, or by writing the files"
+        " anew.",
+    )
+    changes: Changes | None = Field(None, description="For `write: cdc`: how records tell of changes.")
+
+    @field_validator("branch")
+    @classmethod
+    def _main_is_none(cls, value: str | None) -> str | None:
+        return None if value == "main" else value
+
+    @field_validator("partition_by")
+    @classmethod
+    def _partition_syntax(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        [parse_partition_field(text) for text in value]
+        return value
+
+    @field_validator("sort_by")
+    @classmethod
+    def _sort_syntax(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        [parse_sort_field(text) for text in value]
+        return value
+
+    @field_validator("properties", mode="before")
+    @classmethod
+    def _texts(cls, value: object) -> object:
+        """Properties are texts, which YAML reads as numbers and truth values where they look like some."""
+        if not isinstance(value, dict):
+            return value
+        return {name: json.dumps(of) if isinstance(of, bool | int) else of for name, of in value.items()}
+
+    @property
+    def partition_fields(self) -> tuple[PartitionField, ...]:
+        """`partition_by` as plain data."""
+        return tuple(parse_partition_field(text) for text in self.partition_by)
+
+    @property
+    def sort_fields(self) -> tuple[SortField, ...]:
+        """`sort_by` as plain data."""
+        return tuple(parse_sort_field(text) for text in self.sort_by)
+
+    @property
+    def added_columns(self) -> tuple[str, ...]:
+        """Names of the Kafka columns in their order in the table, or none."""
+        k = self.kafka_columns
+        return (k.topic, k.partition, k.offset, k.timestamp, k.batch) if k else ()
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether rows are merged into the table by their key, which only an engine can do."""
+        return self.write != "append"
+
+    @property
+    def deleted_column(self) -> str | None:
+        """Name of the column that marks deleted rows, or None if they go."""
+        return DELETED if self.is_merged and self.deletes == "soft" else None
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """Names of the columns of type variant."""
+        return tuple(name for name, column in self.columns.items() if column.parsed == VARIANT)
+
+    @property
+    def format_version(self) -> str:
+        """Version of the table format that a new table has."""
+        return self.properties.get("format-version", "3" if self.variants else "2")
+
+    @property
+    def file_format(self) -> str:
+        """Format of the table's data files."""
+        return self.properties.get("write.format.default", "parquet").lower()
+
+    @property
+    def by_engine(self) -> bool:
+        """Whether only an engine can write the table: rows are merged into it, its format version is 3, or it is no Parquet."""
+        return self.is_merged or self.format_version == "3" or self.file_format != "parquet"
+
+    @property
+    def forgets_deletes(self) -> bool:
+        """Whether nothing is left of a deleted row, so that a change from before its deletion would bring it back."""
+        return self.write == "cdc" and self.deletes == "hard"
+
+    @model_validator(mode="after")
+    def _version_fits(self) -> Destination:
+        if self.variants and self.format_version != "3":
+            raise ValueError(
+                f"properties.format-version is {self.format_version}; columns of type variant"
+                f" ({', '.join(self.variants)}) need 3, which is the default then"
+            )
+        if self.file_format not in ("parquet", "orc"):
+            raise ValueError(
+                f"properties.write.format.default is {self.file_format}: reset, settle and verify read rows without an engine,"
+                " and can do so in parquet and orc only"
+            )
+        if self.file_format == "orc" and self.format_version == "3":
+            raise ValueError(
+                "properties.format-version is 3 and write.format.default is orc: reset, settle and verify read rows without an"
+                " engine, and can read times of ORC files in version 2 only"
+            )
+        unwritable = [
+            name for name, column in self.columns.items() if {"uuid", "time"} & set(_WORD.findall(column.type))
+        ]
+        if self.by_engine and unwritable:
+            raise AtKey(
+                f"columns.{unwritable[0]}",
+                "Spark has no such type, and only Spark writes tables of format version 3, or of ORC, and those that rows are"
+                " merged into",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _fits(self) -> Destination:
+        added = self.added_columns
+        if len(set(added)) < len(added):
+            raise AtKey("kafka_columns", f"expected five names, found one twice: {', '.join(added)}")
+        if taken := [name for name in self.columns if name in added]:
+            raise AtKey(f"columns.{taken[0]}", "is the name of a Kafka column; rename it under kafka_columns")
+        check_layout(self.table, self.columns, added, (self.partition_fields, self.sort_fields))
+        return self
+
+    @model_validator(mode="after")
+    def _merges(self) -> Destination:
+        for problem in merge_problems(self):
+            raise ValueError(problem)
+        return self

@@ -1,0 +1,95 @@
+"""Some columns of a table, filled from values and keys: a deleted row has no more than its key, say."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Self, TypeVar
+
+import pyarrow as pa
+
+from frazil.records.fit.fitter import Fitted, Fitter
+from frazil.records.keys import KeyColumns
+from frazil.records.spec import RecordSpec
+from frazil.records.transforms.fields import batch_of
+from frazil.records.unknown import NOTHING_UNKNOWN
+
+T = TypeVar("T")
+
+
+class Part:
+    """Fits values and keys to some columns.
+
+    Args:
+        of_value: Fits values; None if no column takes anything of them.
+        of_key: Fits keys; None likewise.
+    """
+
+    def __init__(self, of_value: Fitter | None, of_key: KeyColumns | None) -> None:
+        self._of_value = of_value
+        self._of_key = of_key
+
+    @classmethod
+    def whole(cls, spec: RecordSpec, *, text_casts: bool) -> Self:
+        """All columns, with what the file says of fields that none takes.
+
+        Raises:
+            Terminal: A default does not fit its column.
+        """
+        of_value = spec.of_value
+        fitter = Fitter(
+            of_value.column_specs,
+            of_value.columns,
+            unknown_fields=spec.unknown_fields,
+            rescued_column=spec.rescued_column,
+            case_insensitive=spec.field_names == "case_insensitive",
+            text_casts=text_casts,
+        )
+        return cls(fitter, KeyColumns(spec) if spec.of_key else None)
+
+    @classmethod
+    def some(cls, spec: RecordSpec, names: Collection[str], *, text_casts: bool) -> Self:
+        """Some columns; other fields don't matter.
+
+        Raises:
+            Terminal: A default does not fit its column.
+        """
+        specs = tuple(of for of in spec.column_specs if of.name in names and of.name not in spec.of_key)
+        schema = pa.schema([spec.columns.field(of.name) for of in specs])
+        any_case = spec.field_names == "case_insensitive"
+        fitter = Fitter(specs, schema, case_insensitive=any_case, text_casts=text_casts) if specs else None
+        is_keyed = any(name in spec.of_key for name in names)
+        return cls(fitter, KeyColumns(_only(spec, names)) if is_keyed else None)
+
+    def check(self, shape: pa.Schema) -> list[str]:
+        """Return, for values of one shape, each column that none of them could ever fill, and why."""
+        return [] if self._of_value is None else self._of_value.check(shape)
+
+    def fit(self, value: pa.RecordBatch, key: pa.RecordBatch | None) -> Fitted:
+        """Fit values, each with its key."""
+        size = value.num_rows
+        if self._of_value is not None:
+            fitted = self._of_value.fit(value)
+        else:
+            fitted = Fitted(batch_of([], size), pa.arange(0, size), {}, NOTHING_UNKNOWN)
+        return fitted if self._of_key is None else self._of_key.beside(fitted, key, size)
+
+
+def _only(spec: RecordSpec, names: Collection[str]) -> RecordSpec:
+    """What is wanted of some columns, those of the key among them."""
+    return replace(
+        spec,
+        columns=pa.schema([column for column in spec.columns if column.name in names]),
+        transforms=(),
+        merge=None,
+        unknown_fields="ignore",
+        variants=spec.variants & set(names),
+        defaults=_among(spec.defaults, names),
+        sources=_among(spec.sources, names),
+        units=_among(spec.units, names),
+        local_times=_among(spec.local_times, names),
+    )
+
+
+def _among(options: Mapping[str, T], names: Collection[str]) -> dict[str, T]:
+    return {name: of for name, of in options.items() if name in names}

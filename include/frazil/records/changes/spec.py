@@ -1,0 +1,57 @@
+"""What a pipeline wants of records that change rows: plain data, since it travels to executors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+import pyarrow as pa
+
+from frazil.batch.changes import OP, PLACE
+
+if TYPE_CHECKING:
+    from frazil.records.changes.images import Images
+
+OP_FIELD: Final = pa.field(OP, pa.string())
+"""What happens to a row."""
+
+FACTS: Final = "_cdc"
+"""Struct beside the fields of a changed row: op, ts and order of the change, for columns that take one of them."""
+
+
+class ChangeFormat(Protocol):
+    """How values tell of changes."""
+
+    @property
+    def text_casts(self) -> bool:
+        """Whether all values of rows come as text."""
+
+    def images(self, value: pa.RecordBatch) -> Images:
+        """Take values apart.
+
+        Raises:
+            Terminal: A part of them has another type than the format has.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class MergeSpec:
+    """How rows are merged into their table.
+
+    Attributes:
+        keys: Columns that identify a row.
+        order_by: Column that says which of two changes of a key is the later one; None: the offset.
+        deleted: Column that marks deleted rows; None: they go.
+        changes: How values tell of changes; None: each is a row as it is now.
+    """
+
+    keys: tuple[str, ...]
+    order_by: str | None = None
+    deleted: str | None = None
+    changes: ChangeFormat | None = None
+
+    @property
+    def fields(self) -> list[pa.Field]:
+        """What staged rows carry beside the columns and where they are from; the mark is a column of the table."""
+        mark = [] if self.deleted is None else [pa.field(self.deleted, pa.bool_())]
+        return [*mark, OP_FIELD, pa.field(PLACE, pa.int32())]

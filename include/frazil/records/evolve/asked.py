@@ -1,0 +1,140 @@
+"""Demands come together: of many records, of the tasks of a batch. In whatever order, the outcome is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from frazil.batch.schema_change import SchemaChange
+from frazil.records.evolve.spelling import read_type, spelled
+from frazil.records.evolve.types import leaves, only
+from frazil.records.evolve.widest import Widest, widest
+from frazil.records.fit.source import Kind, kind_of
+from frazil.records.spec import RecordSpec
+
+Path = tuple[str, ...]
+
+
+@dataclass
+class Asked:
+    """What was asked for so far.
+
+    Attributes:
+        fold: Whether names that differ in case only are the same field.
+        adds: Path of a column or field that is not there, folded -> the path, and the types that were met there.
+        widens: Path of one that is -> the wider type.
+        optional: Paths of those that must take null.
+    """
+
+    fold: bool = False
+    adds: dict[Path, tuple[Path, Widest]] = field(default_factory=dict)
+    widens: dict[Path, pa.DataType] = field(default_factory=dict)
+    optional: set[Path] = field(default_factory=set)
+
+    def __bool__(self) -> bool:
+        return bool(self.adds or self.widens or self.optional)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.adds.clear()
+        self.widens.clear()
+        self.optional.clear()
+
+    def add(self, path: Path, of: pa.DataType) -> None:
+        """Ask for a column or field. Of names that differ in case only, where they are one, the first in order counts."""
+        key = tuple(name.casefold() for name in path) if self.fold else path
+        known, met = self.adds.get(key, (path, None))
+        self.adds[key] = (min(known, path), (met or Widest(self.fold)).take(of))
+
+    def widen(self, path: Path, of: pa.DataType) -> None:
+        """Ask for a wider type."""
+        self.widens[path] = widest(self.widens[path], of) if path in self.widens else of
+
+    def take(self, other: Asked) -> None:
+        """Ask for all that another one asks for."""
+        for path, met in other.adds.values():
+            self.add(path, met.type)
+        for path, of in other.widens.items():
+            self.widen(path, of)
+        self.optional |= other.optional
+
+    def changes(self, spec: RecordSpec) -> tuple[SchemaChange, ...]:
+        """Return the changes, in order: columns as many as the table may have, and one for the fields beyond."""
+        if not self:
+            return ()
+        found = [SchemaChange(path, "optional") for path in self.optional]
+        found += [SchemaChange(path, "widen", spelled(of)) for path, of in self.widens.items()]
+        adds = {path: met.type for path, met in self.adds.values()}
+        rescued = (spec.rescued_column,)
+        asks_for_rescued = adds.pop(rescued, None)
+        every = [leaf for path, of in adds.items() for leaf in leaves(of, path)]
+        kept = frozenset(sorted(every)[: room(spec)])
+        fitting = adds if len(kept) == len(every) else {path: only(of, kept, path) for path, of in adds.items()}
+        if (len(kept) < len(every) and rescued[0] not in spec.columns.names) or asks_for_rescued is not None:
+            fitting[rescued] = pa.string()
+        found += [SchemaChange(path, "add", spelled(of)) for path, of in fitting.items() if of != pa.null()]
+        return tuple(sorted(found))
+
+
+def room(spec: RecordSpec) -> int:
+    """How many columns records may still bring a table to."""
+    if spec.evolution is None:
+        return 0
+    has = sum(1 for column in spec.of_value.columns if column.name != spec.rescued_column for _ in leaves(column.type))
+    return max(0, spec.evolution.max_columns - has)
+
+
+def together(changes: Iterable[SchemaChange], spec: RecordSpec) -> tuple[SchemaChange, ...]:
+    """Return one list of the changes that the tasks of a batch ask for: of each path the widest type, all in order.
+
+    Args:
+        changes: Of one table, as `Staged.demands` has them.
+        spec: How records become rows of the table, as the tasks had it.
+    """
+    asked = Asked(spec.fold is not None)
+    for change in changes:
+        if change.kind == "add":
+            asked.add(change.path, read_type(change.type))
+        elif change.kind == "widen":
+            asked.widen(change.path, read_type(change.type))
+        else:
+            asked.optional.add(change.path)
+    return asked.changes(spec)
+
+
+def changed(columns: pa.Schema, changes: Iterable[SchemaChange]) -> pa.Schema:
+    """Return the columns that a table has after changes.
+
+    Args:
+        columns: What it has before.
+        changes: What is changed, as `together` returns it.
+    """
+    fields = list(columns)
+    for change in changes:
+        fields = _changed_fields(fields, change.path, change)
+    return pa.schema(fields)
+
+
+def _changed_fields(fields: list[pa.Field], path: Path, change: SchemaChange) -> list[pa.Field]:
+    name, *rest = path
+    if not rest and change.kind == "add":
+        return [*fields, pa.field(name, read_type(change.type))]
+    return [_changed_field(of, tuple(rest), change) if of.name == name else of for of in fields]
+
+
+def _changed_field(of: pa.Field, rest: Path, change: SchemaChange) -> pa.Field:
+    if not rest:
+        optional = change.kind == "optional"
+        return of.with_nullable(nullable=True) if optional else of.with_type(read_type(change.type))
+    return of.with_type(_changed_type(of.type, rest, change))
+
+
+def _changed_type(of: pa.DataType, rest: Path, change: SchemaChange) -> pa.DataType:
+    match kind_of(of):
+        case Kind.LIST:
+            return pa.list_(_changed_field(of.value_field, rest[1:], change))
+        case Kind.MAP:
+            return pa.map_(of.key_type, _changed_field(of.item_field, rest[1:], change))
+    return pa.struct(_changed_fields(list(of), rest, change))

@@ -1,0 +1,152 @@
+"""Typed columns to the columns of a table that follows them."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.records.dead import DeadCode, Reason
+from frazil.records.evolve.asked import Asked
+from frazil.records.evolve.shapes import Shape, Shapes
+from frazil.records.fit.fitter import Fitted, Fitter, refuse_unknown, rescued
+from frazil.records.fit.scalar import FitRules
+from frazil.records.fit.source import Kind, as_lists, kind_of, plain, window
+from frazil.records.spec import RecordSpec
+from frazil.records.unknown import NOTHING_UNKNOWN
+
+_SHAPES: Final = 64
+"""Shapes kept, as `frazil.records.fit.fitter` keeps plans."""
+
+
+class EvolvingFitter:
+    """Fits decoded columns to those of a table, and tells what they need that it does not have.
+
+    Args:
+        spec: What is wanted of the values, with an evolution.
+        asked: Takes what they need.
+
+    Raises:
+        Terminal: as `Fitter`.
+    """
+
+    def __init__(self, spec: RecordSpec, asked: Asked) -> None:
+        self._spec: Final = spec
+        self._asked: Final = asked
+        self._rest_name: Final = f"_{secrets.token_hex(16)}"
+        any_case = spec.field_names == "case_insensitive"
+        rules = FitRules(text_casts=spec.format.is_text, number_texts=spec.format.is_text, case_insensitive=any_case)
+        self._shapes: Final = Shapes(spec, rules)
+        self._known: Final[dict[pa.Schema, Shape]] = {}
+        self._has_rescued: Final = spec.rescued_column in spec.columns.names
+        self._fitter: Final = self._made(spec, any_case=any_case) if spec.columns.names else None
+
+    def _made(self, spec: RecordSpec, *, any_case: bool) -> Fitter:
+        sources = {**spec.sources, spec.rescued_column: (self._rest_name,)} if self._has_rescued else spec.sources
+        plain_spec = replace(spec, evolution=None, unknown_fields="ignore", sources=sources)
+        return Fitter(
+            plain_spec.column_specs,
+            plain_spec.columns,
+            unknown_fields="fail" if spec.unknown_fields == "fail" else "ignore",
+            case_insensitive=any_case,
+            text_casts=spec.format.is_text,
+        )
+
+    def check(self, schema: pa.Schema) -> list[str]:
+        """Return, for values of `schema`, each column that none of them could ever fill, and why."""
+        return [] if self._fitter is None else self._fitter.check(schema)
+
+    def fit(self, value: pa.RecordBatch) -> Fitted:
+        """Fit rows to the columns. They have no meaning if anything is asked for."""
+        shape = self._shape(value.schema)
+        rest = sorted(shape.rest | (shape.others if self._spec.unknown_fields == "rescue" else set()))
+        dead: dict[int, Reason] = {}
+        asked = Asked(self._spec.fold is not None)
+        asked.take(shape.asked)
+        named = self._named(value, shape, rest, asked, dead)
+        fitted = self._fitted(named)
+        if any(of.code is DeadCode.OUT_OF_RANGE for of in fitted.dead.values()):
+            asked.take(shape.wider)
+        if (evolution := self._spec.evolution) is not None:
+            required = filter(evolution.relaxes, self._shapes.required())
+            asked.optional |= {(name,) for name in required if _lacks(named, name)}
+        self._asked.take(asked)
+        return _without(fitted, dead)
+
+    def _shape(self, schema: pa.Schema) -> Shape:
+        if schema not in self._known:
+            if len(self._known) >= _SHAPES:
+                del self._known[next(iter(self._known))]
+            self._known[schema] = self._shapes.of(schema)
+        return self._known[schema]
+
+    def _named(
+        self, value: pa.RecordBatch, shape: Shape, rest: list[str], asked: Asked, dead: dict[int, Reason]
+    ) -> pa.RecordBatch:
+        """Return values under the names of the columns, and with the rest as a text."""
+        names = value.schema.names
+        places = tuple(at for at, name in enumerate(names) if name in rest)
+        kept = [at for at in range(len(names)) if at not in places or self._shapes.has(names[at])]
+        columns = [renamed(value.column(at), shape.fields[at].type) for at in kept]
+        fields = [pa.field(shape.fields[at].name, of.type) for at, of in zip(kept, columns, strict=True)]
+        texts = rescued(value, places, dead, pa.string())
+        if texts.null_count < len(texts):
+            if not self._has_rescued:
+                asked.add((self._spec.rescued_column,), pa.string())
+            columns.append(texts)
+            fields.append(pa.field(self._rest_name, pa.string()))
+        if not columns:
+            return pa.RecordBatch.from_struct_array(pa.array([{}] * len(value), pa.struct([])))
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+    def _fitted(self, value: pa.RecordBatch) -> Fitted:
+        if self._fitter is not None:
+            return self._fitter.fit(value)
+        rows = pa.RecordBatch.from_struct_array(pa.array([{}] * len(value), pa.struct([])))
+        whole = Fitted(rows, pa.arange(0, len(value)), {}, NOTHING_UNKNOWN)
+        dead: dict[int, Reason] = {}
+        if self._spec.unknown_fields == "fail":
+            refuse_unknown(value, tuple(range(value.num_columns)), dead)
+        return _without(whole, dead)
+
+
+def _lacks(value: pa.RecordBatch, name: str) -> bool:
+    """Return whether a value has none for a field."""
+    at = value.schema.get_field_index(name)
+    return len(value) > 0 and (at < 0 or plain(value.column(at)).null_count > 0)
+
+
+def _without(fitted: Fitted, dead: dict[int, Reason]) -> Fitted:
+    """Return what was fitted less some rows more."""
+    if not dead:
+        return fitted
+    good = pc.invert(pc.is_in(fitted.kept, value_set=pa.array(dead, pa.int64())))
+    kept = fitted.kept.filter(good)
+    reasons = dict(sorted({**dead, **fitted.dead}.items()))
+    return Fitted(fitted.rows.filter(good), kept, reasons, fitted.ignored.only(kept))
+
+
+def renamed(array: pa.Array, of: pa.DataType) -> pa.Array:
+    """Return an array with other names for the fields of its structs: those of a type of the same build."""
+    if array.type == of:
+        return array
+    found = plain(array)
+    match kind_of(found.type):
+        case Kind.STRUCT:
+            parts = [renamed(part, field.type) for part, field in zip(found.flatten(), of, strict=True)]
+            fields = [field.with_type(part.type) for part, field in zip(parts, of, strict=True)]
+            return pa.StructArray.from_arrays(parts, fields=fields, mask=found.is_null())
+        case Kind.LIST:
+            lists = as_lists(found)
+            offsets, first, last = window(lists)
+            items = renamed(lists.values.slice(first, last - first), of.value_type)
+            made = pa.LargeListArray if pa.types.is_large_list(lists.type) else pa.ListArray
+            return made.from_arrays(offsets, items, mask=lists.is_null())
+        case Kind.MAP:
+            offsets, first, last = window(found)
+            items = renamed(found.items.slice(first, last - first), of.item_type)
+            return pa.MapArray.from_arrays(offsets, found.keys.slice(first, last - first), items, mask=found.is_null())
+    return found

@@ -1,0 +1,41 @@
+"""Which changes records may ask for: plain data, since it travels to executors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Level = Literal["add", "widen", "full"]
+OnIncompatible = Literal["dead_letter", "variant_column", "fail"]
+
+_LEVELS: Final[tuple[Level, ...]] = ("add", "widen", "full")
+
+
+@dataclass(frozen=True, slots=True)
+class Evolution:
+    """How a table follows its records.
+
+    Attributes:
+        level: `add`: columns and fields of structs; `widen`: also wider types; `full`: also null in required columns.
+        on_incompatible: What becomes of a value of a type that its column can't be widened to.
+        max_columns: Columns that records may bring the table to; those in structs count one by one.
+        max_depth: Levels that columns made for records may have.
+        reserved: Names at the top that are columns of something else: of Kafka, or of the key.
+        identifier: Names at the top of columns that identify rows: none of them is ever null.
+    """
+
+    level: Level = "widen"
+    on_incompatible: OnIncompatible = "dead_letter"
+    max_columns: int = 500
+    max_depth: int = 10
+    reserved: frozenset[str] = frozenset()
+    identifier: frozenset[str] = frozenset()
+
+    @property
+    def widens(self) -> bool:
+        """Whether columns may get wider types."""
+        return _LEVELS.index(self.level) >= _LEVELS.index("widen")
+
+    def relaxes(self, *path: str) -> bool:
+        """Whether a required column or field may become optional."""
+        return self.level == "full" and not (len(path) == 1 and path[0] in self.identifier)

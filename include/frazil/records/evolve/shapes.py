@@ -1,0 +1,202 @@
+"""What values of a shape need that their table does not have: the types of a schema are held against those of the columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+
+from frazil.records.column import ColumnSpec
+from frazil.records.evolve.asked import Asked, Path, room
+from frazil.records.evolve.types import NOTHING, column_type, leaves, only, placeable, variant_name
+from frazil.records.fit.nested import ExactPlan
+from frazil.records.fit.scalar import FitRules
+from frazil.records.fit.source import Kind, kind_of, plain_type
+from frazil.records.spec import RecordSpec
+
+
+@dataclass
+class Shape:
+    """What is known of values of one shape.
+
+    Attributes:
+        asked: What they need, whatever they hold.
+        wider: What they need as well if a value is out of its column's range.
+        rest: Names of fields at the top that are kept as they are, in the column for rescued fields.
+        others: Names of those that tell no type.
+        fields: The fields under the names of the columns that take them.
+    """
+
+    asked: Asked
+    wider: Asked
+    rest: set[str] = field(default_factory=set)
+    others: set[str] = field(default_factory=set)
+    fields: tuple[pa.Field, ...] = ()
+
+
+class Shapes:
+    """Looks at shapes.
+
+    Args:
+        spec: What is wanted of the values, with an evolution.
+        rules: What they may become.
+    """
+
+    def __init__(self, spec: RecordSpec, rules: FitRules) -> None:
+        if spec.evolution is None:
+            raise ValueError("a table that does not evolve asks for nothing")
+        self._evolution: Final = spec.evolution
+        self._fold: Final = spec.fold is not None
+        self._rules: Final = rules
+        # JSON tells a value, not the type that it could have had.
+        self._by_value: Final = spec.format.name == "json"
+        self._room: Final = room(spec)
+        columns = [column for column in spec.column_specs if column.name != spec.rescued_column]
+        self._columns: Final = {
+            self._key(of.name): spec.columns.field(of.name) for of in columns if of.steps == (of.name,)
+        }
+        self._by_name: Final[dict[str, ColumnSpec]] = {of.name: of for of in columns}
+        self._taken: Final = {self._key(of.steps[0]) for of in columns if of.steps}
+        occupied = (*spec.columns.names, *spec.evolution.reserved, spec.rescued_column)
+        self._occupied: Final = {self._key(name) for name in occupied}
+        self._takes_all: Final = bool(spec.whole_columns)
+
+    def _key(self, name: str) -> str:
+        return name.casefold() if self._fold else name
+
+    def has(self, name: str) -> bool:
+        """Return whether a field at the top has a column."""
+        return self._key(name) in self._taken
+
+    def of(self, schema: pa.Schema) -> Shape:
+        """Look at a shape."""
+        shape = Shape(Asked(self._fold), Asked(self._fold))
+        shape.fields = tuple(self._fields(list(schema), self._columns, (), None, shape))
+        return shape
+
+    def _fields(
+        self, source: Sequence[pa.Field], columns: dict[str, pa.Field], path: Path, top: str | None, shape: Shape
+    ) -> list[pa.Field]:
+        """Look at fields beside each other; return them under the names of their columns."""
+        names = {self._key(of.name) for of in source}
+        return [self._field(of, names, columns, path, top, shape) for of in source]
+
+    def _field(
+        self, of: pa.Field, names: set[str], columns: dict[str, pa.Field], path: Path, top: str | None, shape: Shape
+    ) -> pa.Field:
+        column = columns.get(self._key(of.name))
+        if column is None:
+            self._unknown(of, path, top, shape)
+            return of
+        fitting = self._fitting(of.type, column.type, (*path, column.name), top or of.name, shape)
+        if fitting is not None:
+            return of.with_type(fitting)
+        found = self._whole(of.type, path)
+        may_be_null = column.nullable or self._evolution.relaxes(*path, column.name)
+        may_move = self._evolution.on_incompatible == "variant_column" and may_be_null
+        if not may_move or found is None or found in {NOTHING, column.type}:
+            return of
+        other = variant_name(column.name, found)
+        key = self._key(other)
+        if key in names or (not path and key in self._occupied - columns.keys()):
+            return of
+        if (beside := columns.get(key)) is not None:
+            moved = self._fitting(of.type, beside.type, (*path, beside.name), top or of.name, shape)
+            return of if moved is None else pa.field(beside.name, moved)
+        if self._room:
+            shape.asked.add((*path, other), found)
+        return of
+
+    def _unknown(self, of: pa.Field, path: Path, top: str | None, shape: Shape) -> None:
+        key = self._key(of.name)
+        if top is None and (self._takes_all or (key in self._taken and key not in self._columns)):
+            return
+        whole = column_type(of.type)
+        if top is None and key in self._occupied:
+            (shape.others if whole == NOTHING else shape.rest).add(of.name)
+            return
+        found = _pruned(whole, self._evolution.max_depth - len(path) - 1)
+        if found == NOTHING and whole == NOTHING:
+            shape.others.update([of.name] if top is None else [])
+            return
+        fits = bool(self._room) and placeable(of.name)
+        if found != whole or not fits:
+            shape.rest.add(top or of.name)
+        if fits and found != NOTHING:
+            shape.asked.add((*path, of.name), found)
+
+    def _whole(self, of: pa.DataType, path: Path) -> pa.DataType | None:
+        """Return the type of a column for all of a value, or None if it would be too deep."""
+        found = column_type(of)
+        return found if _pruned(found, self._evolution.max_depth - len(path) - 1) == found else None
+
+    def _fitting(self, of: pa.DataType, column: pa.DataType, path: Path, top: str, shape: Shape) -> pa.DataType | None:
+        """Return a type under the names of the columns that take its fields; None if no value of it gets there."""
+        source = plain_type(of)
+        kinds = (kind_of(source), kind_of(column))
+        if kinds == (Kind.STRUCT, Kind.STRUCT):
+            inner = {self._key(each.name): each for each in column}
+            return pa.struct(self._fields(list(source), inner, path, top, shape))
+        if kinds == (Kind.LIST, Kind.LIST):
+            element = self._fitting(source.value_type, column.value_type, (*path, "element"), top, shape)
+            return None if element is None else _like(source, source.value_field.with_type(element))
+        if kinds == (Kind.MAP, Kind.MAP):
+            value = self._fitting(source.item_type, column.item_type, (*path, "value"), top, shape)
+            return None if value is None else pa.map_(source.key_field, source.item_field.with_type(value))
+        if self._evolution.widens and (wider := _wider(source, column)) is not None:
+            (shape.wider if self._by_value else shape.asked).widen(path, wider)
+            return of
+        plan = ExactPlan(self._rules)
+        plan.exact(source, column, "")
+        narrows = self._evolution.on_incompatible == "variant_column" and _narrows(source, column)
+        return None if plan.problems or narrows else of
+
+    def required(self) -> list[str]:
+        """Return the names of columns without default that must have a value."""
+        return [of.name for of in self._columns.values() if not of.nullable and not self._by_name[of.name].has_default]
+
+
+def _like(source: pa.DataType, element: pa.Field) -> pa.DataType:
+    return pa.large_list(element) if pa.types.is_large_list(source) else pa.list_(element)
+
+
+def _pruned(of: pa.DataType, depth: int) -> pa.DataType:
+    """Return a type without what lies deeper than `depth` more levels, or has a name that no column can have."""
+    kept = frozenset(leaf for leaf in leaves(of) if len(leaf) <= depth and all(placeable(name) for name in leaf))
+    return only(of, kept)
+
+
+def _wider(source: pa.DataType, column: pa.DataType) -> pa.DataType | None:
+    """Return the type that a column can be widened to for all values of a type, or None if it needs or has none."""
+    if kind_of(source) not in {Kind.INT, Kind.FLOAT, Kind.DECIMAL}:
+        return None
+    found = column_type(source)
+    if (column, found) in {(pa.int32(), pa.int64()), (pa.float32(), pa.float64())}:
+        return found
+    if not (pa.types.is_decimal128(found) and pa.types.is_decimal128(column)) or found.scale > column.scale:
+        return None
+    digits = found.precision - found.scale + column.scale
+    return pa.decimal128(digits, column.scale) if column.precision < digits <= _MOST_DIGITS else None
+
+
+_MOST_DIGITS: Final = 38
+
+_NARROWING: Final = {
+    (Kind.INT, Kind.INT),
+    (Kind.FLOAT, Kind.INT),
+    (Kind.FLOAT, Kind.FLOAT),
+    (Kind.DECIMAL, Kind.INT),
+    (Kind.DECIMAL, Kind.DECIMAL),
+}
+
+
+def _narrows(source: pa.DataType, column: pa.DataType) -> bool:
+    """Return whether only some numbers of a type fit a column."""
+    if (kind_of(source), kind_of(column)) not in _NARROWING or (found := column_type(source)) == NOTHING:
+        return False
+    if kind_of(source) is not Kind.DECIMAL or kind_of(column) is Kind.INT:
+        return found != column and (found, column) not in {(pa.int32(), pa.int64()), (pa.float32(), pa.float64())}
+    whole = found.precision - found.scale > column.precision - column.scale
+    return bool(whole or found.scale > column.scale)

@@ -1,0 +1,104 @@
+"""The narrowest type that takes the values of several: of numbers a wider one, of structs all fields, else text.
+
+Types form a lattice: which of them are put together first, and how often, makes no difference. So the schema that a batch
+asks for does not depend on how it was split over tasks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+
+from frazil.records.evolve.types import NOTHING, list_of, map_of, struct_of
+from frazil.records.fit.source import Kind, kind_of
+
+_MOST_DIGITS: Final = 38
+"""Of a decimal in Iceberg."""
+
+_INT_DIGITS: Final = {pa.int32(): 10, pa.int64(): 19}
+_NUMBERS: Final = {Kind.INT, Kind.FLOAT, Kind.DECIMAL}
+
+
+@dataclass
+class Widest:
+    """Types that were met in one place. Another one costs what it is long, however many there were.
+
+    Attributes:
+        fold: Whether names that differ in case only are the same field.
+        scalar: The widest of those without parts.
+        fields: Of structs, by the folded name: the first in order of its spellings, and what was met there.
+        items: What was met in lists.
+        keys: What was met as keys of maps.
+        values: What was met as their values.
+    """
+
+    fold: bool = False
+    scalar: pa.DataType = NOTHING
+    fields: dict[str, tuple[str, Widest]] = field(default_factory=dict)
+    items: Widest | None = None
+    keys: Widest | None = None
+    values: Widest | None = None
+
+    def take(self, of: pa.DataType) -> Widest:
+        """Meet a type, as `column_type` has it."""
+        match kind_of(of):
+            case Kind.NULL:
+                pass
+            case Kind.STRUCT:
+                for each in of:
+                    self._take_field(each)
+            case Kind.LIST:
+                self.items = (self.items or Widest(self.fold)).take(of.value_type)
+            case Kind.MAP:
+                self.keys = (self.keys or Widest(self.fold)).take(of.key_type)
+                self.values = (self.values or Widest(self.fold)).take(of.item_type)
+            case _:
+                self.scalar = _wider(self.scalar, of)
+        return self
+
+    def _take_field(self, of: pa.Field) -> None:
+        key = of.name.casefold() if self.fold else of.name
+        name, met = self.fields.get(key, (of.name, None))
+        self.fields[key] = (min(name, of.name), (met or Widest(self.fold)).take(of.type))
+
+    @property
+    def type(self) -> pa.DataType:
+        """The narrowest type for all; `NOTHING` if none was met."""
+        found = [
+            self.scalar,
+            struct_of({name: met.type for name, met in self.fields.values()}),
+            NOTHING if self.items is None else list_of(self.items.type),
+            NOTHING if self.keys is None or self.values is None else map_of(self.keys.type, self.values.type),
+        ]
+        kinds = [of for of in found if of != NOTHING]
+        if not kinds:
+            return NOTHING
+        return kinds[0] if len(kinds) == 1 else pa.string()
+
+
+def widest(left: pa.DataType, right: pa.DataType, *, fold: bool = False) -> pa.DataType:
+    """Return the narrowest type for the values of two."""
+    return Widest(fold).take(left).take(right).type
+
+
+def _wider(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    """Return the wider of two types without parts."""
+    if left in {right, NOTHING}:
+        return right
+    kinds = {kind_of(left), kind_of(right)}
+    if kinds <= _NUMBERS:
+        return _wider_number(left, right)
+    return pa.binary() if kinds == {Kind.BYTES} else pa.string()
+
+
+def _wider_number(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    both = {left, right}
+    if both == {pa.int32(), pa.int64()}:
+        return pa.int64()
+    if any(kind_of(each) is Kind.FLOAT for each in both):
+        return pa.float64()
+    whole = max(_INT_DIGITS[each] if each in _INT_DIGITS else each.precision - each.scale for each in both)
+    scale = max(0 if each in _INT_DIGITS else each.scale for each in both)
+    return pa.decimal128(whole + scale, scale) if whole + scale <= _MOST_DIGITS else pa.float64()

@@ -1,0 +1,189 @@
+"""What a pipeline file asks of changes, as the room of records takes it, and what JSON values look like that tell of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from frazil.batch.changes import DELETE, TRUNCATE, UPSERT
+from frazil.errors import Terminal
+from frazil.pipeline.changes import Changes, Words
+from frazil.pipeline.model import Destination, Pipeline
+from frazil.records.changes.canal import Canal
+from frazil.records.changes.debezium import Debezium
+from frazil.records.changes.own import Envelope, OpColumn
+from frazil.records.changes.spec import FACTS, ChangeFormat, MergeSpec
+from frazil.records.changes.streams import Dms, Maxwell
+from frazil.records.formats.catalogue import JSON
+from frazil.records.formats.port import port_type
+from frazil.records.spec import RecordSpec
+
+_DECLARE: Final = "declare what values hold: value.fields"
+
+Tree = dict[str, Any]
+"""Fields by name: an Arrow type, or the fields within."""
+
+
+def merge_spec(to: Destination) -> MergeSpec | None:
+    """How rows are merged into a destination; None if they are added to it."""
+    if not to.is_merged:
+        return None
+    in_record = all(to.columns[name].of == "key" for name in to.identifier)
+    changes = None if to.changes is None else _format(to.changes, key_in_record=in_record)
+    return MergeSpec(to.identifier, to.order_by, to.deleted_column, changes)
+
+
+def merge_columns(to: Destination, columns: pa.Schema) -> pa.Schema:
+    """The declared columns; a merged table's column of `order_by` is never null, or changes could not be told apart."""
+    if to.order_by is None:
+        return columns
+    at = columns.get_field_index(to.order_by)
+    return columns.set(at, columns.field(at).with_nullable(nullable=False))
+
+
+def _format(changes: Changes, *, key_in_record: bool) -> ChangeFormat:
+    words = {} if changes.values is None else _words(changes.values)
+    match changes.format:
+        case "debezium":
+            return Debezium(key_in_record)
+        case "dms":
+            return Dms(key_in_record)
+        case "maxwell":
+            return Maxwell(key_in_record)
+        case "canal":
+            return Canal()
+        case "op_column":
+            return OpColumn(changes.op or "", words, changes.row, changes.before, key_in_record)
+        case "envelope":
+            return Envelope(words, key_in_record)
+
+
+def _words(words: Words) -> dict[str, str]:
+    kinds = {UPSERT: (*words.insert, *words.update), DELETE: words.delete, TRUNCATE: words.truncate}
+    return {word: op for op, of in kinds.items() for word in of}
+
+
+def change_fields(pipeline: Pipeline, specs: Mapping[str, RecordSpec]) -> pa.Schema | None:
+    """What JSON values hold that tell of changes, if the file does not say so; None if it does, or none tell of any.
+
+    Raises:
+        Terminal: The file must say so.
+    """
+    merged = {of.table: of for of in pipeline.destinations if of.changes is not None}
+    if pipeline.value.format != JSON or not merged:
+        return None
+    if pipeline.value.unknown_fields != "ignore":
+        raise Terminal(
+            f"value.unknown_fields: {pipeline.value.unknown_fields} looks at the top level of a JSON value, where changes have"
+            " an envelope",
+            next_step="leave it out",
+        )
+    if isinstance(pipeline.value.fields, dict):
+        return None
+    if pipeline.transforms:
+        raise Terminal("transforms come before changes: what JSON values hold must be declared", next_step=_DECLARE)
+    told = {of.changes.model_dump_json() for of in merged.values() if of.changes is not None}
+    if len(told) > 1 or len(merged) < len(pipeline.destinations):
+        raise Terminal(
+            "destinations take records in several ways: what JSON values hold must be declared", next_step=_DECLARE
+        )
+    row: Tree = {}
+    for table, to in merged.items():
+        for path, of in _paths(
+            to, specs[table].columns, is_text=to.changes is not None and to.changes.format == "canal"
+        ):
+            _plant(row, path, of, f"columns of {table}")
+    takes_order = any(path == (FACTS, "order") for spec in specs.values() for path in spec.sources.values())
+    changes = next(iter(merged.values())).changes
+    if changes is None:
+        raise AssertionError(merged)
+    return pa.schema(list(_struct(_SHAPES[changes.format](changes, row, takes_order))))
+
+
+def _paths(to: Destination, columns: pa.Schema, *, is_text: bool) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
+    """Where each column of the value is in a row, and as what it is sent."""
+    for name, column in to.columns.items():
+        path = (name,) if column.source is None else column.source
+        if column.of == "key" or path[:1] == (FACTS,):
+            continue
+        if not path:
+            raise Terminal(
+                f"column {name} of {to.table} takes the whole row: what JSON values hold must be declared",
+                next_step=_DECLARE,
+            )
+        of = port_type(columns.field(name).type)
+        yield path, pa.string() if is_text else pa.int64() if column.unit is not None else of
+
+
+def _plant(tree: Tree, path: tuple[str, ...], of: Any, where: str) -> None:
+    """Put a field into a tree.
+
+    Raises:
+        Terminal: It is there as something else.
+    """
+    *steps, last = path
+    here: Any = tree
+    for step in steps:
+        here = here.setdefault(step, {}) if isinstance(here, dict) else None
+    if not isinstance(here, dict) or here.setdefault(last, of) != of:
+        raise Terminal(
+            f"{where} take {'.'.join(path)} in two ways: what JSON values hold must be declared", next_step=_DECLARE
+        )
+
+
+def _struct(tree: Tree) -> pa.StructType:
+    return pa.struct([pa.field(name, _struct(of) if isinstance(of, dict) else of) for name, of in tree.items()])
+
+
+def _debezium(_changes: Changes, row: Tree, takes_order: bool) -> Tree:  # noqa: FBT001 - what all shapes take
+    names = ("db", "schema", "table", "collection")
+    source: Tree = dict.fromkeys(names, pa.string())
+    if takes_order:
+        source |= dict.fromkeys(("lsn", "pos", "row", "event_serial_no", "ts_ms", "ord"), pa.int64())
+        source |= dict.fromkeys(("file", "change_lsn", "commit_scn", "scn"), pa.string())
+    return {"before": row, "after": row, "op": pa.string(), "ts_ms": pa.int64(), "source": source}
+
+
+def _dms(_changes: Changes, row: Tree, _takes_order: bool) -> Tree:  # noqa: FBT001 - what all shapes take
+    names = ("operation", "record-type", "schema-name", "table-name", "timestamp")
+    return {"data": row, "before-image": row, "metadata": dict.fromkeys(names, pa.string())}
+
+
+def _maxwell(_changes: Changes, row: Tree, takes_order: bool) -> Tree:  # noqa: FBT001 - what all shapes take
+    tree: Tree = {"type": pa.string(), "database": pa.string(), "table": pa.string(), "ts": pa.int64()}
+    order: Tree = {"position": pa.string(), "xoffset": pa.int64()} if takes_order else {}
+    return {**tree, **order, "data": row, "old": row}
+
+
+def _canal(_changes: Changes, row: Tree, _takes_order: bool) -> Tree:  # noqa: FBT001 - what all shapes take
+    rows = pa.list_(_struct(row))
+    names: Tree = dict.fromkeys(("type", "database", "table"), pa.string())
+    return {**names, "isDdl": pa.bool_(), "es": pa.int64(), "data": rows, "old": rows}
+
+
+def _op_column(changes: Changes, row: Tree, _takes_order: bool) -> Tree:  # noqa: FBT001 - what all shapes take
+    tree: Tree = {}
+    places = {"row": changes.row, "before": changes.before}
+    if changes.row is None:
+        tree |= row
+    for name, path in places.items():
+        if path is not None:
+            _plant(tree, tuple(path.split(".")), row, f"changes.{name}")
+    _plant(tree, tuple((changes.op or "").split(".")), pa.string(), "changes.op")
+    return tree
+
+
+def _envelope(changes: Changes, row: Tree, _takes_order: bool) -> Tree:  # noqa: FBT001 - what all shapes take
+    return dict.fromkeys(_words(changes.values or Words()), row)
+
+
+_SHAPES: Final[Mapping[str, Callable[[Changes, Tree, bool], Tree]]] = {
+    "debezium": _debezium,
+    "dms": _dms,
+    "maxwell": _maxwell,
+    "canal": _canal,
+    "op_column": _op_column,
+    "envelope": _envelope,
+}

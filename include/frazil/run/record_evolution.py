@@ -1,0 +1,41 @@
+"""What a pipeline file says of tables that follow their records, as the room of records takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+import pyarrow as pa
+
+from frazil.pipeline.model import Destination, Pipeline
+from frazil.records.evolve.policy import Evolution
+from frazil.records.formats.catalogue import JSON
+
+
+def infers(pipeline: Pipeline) -> bool:
+    """Whether nothing says which fields a JSON value holds, and a table wants whichever they are."""
+    follows = any(of.evolves != "none" for of in pipeline.destinations)
+    return follows and pipeline.value.format == JSON and not isinstance(pipeline.value.fields, dict)
+
+
+def evolution(to: Destination, of_key: Collection[str]) -> Evolution | None:
+    """Which changes records may ask for of a destination; None: none."""
+    if to.evolves == "none":
+        return None
+    reserved = frozenset((*of_key, *to.added_columns))
+    identifier = frozenset(to.identifier)
+    return Evolution(to.evolves, to.on_incompatible, to.max_columns, to.max_depth, reserved, identifier)
+
+
+def known_fields(columns: Iterable[pa.Schema]) -> pa.Schema:
+    """The columns of all destinations by their names; of one name the decimal with most digits after the point."""
+    found: dict[str, pa.Field] = {}
+    for schema in columns:
+        for column in schema:
+            known = found.setdefault(column.name, column)
+            if _scale(column.type) > _scale(known.type):
+                found[column.name] = column
+    return pa.schema(list(found.values()))
+
+
+def _scale(of: pa.DataType) -> int:
+    return of.scale if pa.types.is_decimal(of) else -1

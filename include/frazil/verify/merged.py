@@ -1,0 +1,185 @@
+"""A table that rows are merged into: records become changes of a model, and the model is held against the table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from confluent_kafka import Message
+
+from frazil.pipeline.model import Destination
+from frazil.pipeline.types import Primitive
+from frazil.verify.canonical import column_values, digest
+from frazil.verify.compare import Comparison, micros
+from frazil.verify.expected import Bad
+from frazil.verify.lake import Held as HeldTable
+from frazil.verify.lake import scan
+from frazil.verify.model import Held, Model, Place, Wanted
+from frazil.verify.outcomes import Found, Outcome, Outcomes, Stretch
+from frazil.verify.result import Difference, Findings, Kind, PartitionResult
+from frazil.verify.rules import Rules
+from frazil.verify.spans import Passes
+from frazil.verify.told import Told
+
+Key = tuple[str, int]
+
+_LONG = Primitive("long")
+
+
+@dataclass
+class MergedComparison(Comparison):
+    """One partition of a merged table: its dead letters are compared, what other records tell goes to the model."""
+
+    model: Model = field(kw_only=True)
+
+    def _record(self, message: Message, offset: int, found: Sequence[Outcome], passes: Passes) -> None:
+        if found:
+            super()._record(message, offset, found, passes)
+        elif self.rules.unread is None and passes:
+            self._tell(message, offset, passes[-1])
+
+    def _tell(self, message: Message, offset: int, n: int) -> None:
+        value, topic = message.value(), self.subject.topic
+        told = None if not value or self.rules.leaves_out(value, topic) else self.rules.row(value, topic)
+        if told is None or isinstance(told, Bad):
+            self._without_outcome(message, offset, n)
+        elif not told:
+            self.filtered += 1
+        else:
+            place = Place(topic, self.subject.partition, offset, n)
+            stamp = micros(message)
+            self.model.change(place, [(of, _digest(of, stamp)) for of in told])
+
+
+class LettersAlone(Outcomes):
+    """Of a merged table rows say nothing of a record that is not the last one of its key."""
+
+    def rows(self, _stretch: Stretch, _found: Found, *, with_values: bool) -> int:  # noqa: ARG002 - what outcomes have
+        """None."""
+        return 0
+
+
+def _digest(of: Told, stamp: int | None) -> bytes:
+    return digest((*of.row, stamp)) if of.op == "upsert" else b""
+
+
+@dataclass(frozen=True)
+class MergedCheck:
+    """Holds the model against the table.
+
+    Attributes:
+        destination: The table, as the file has it.
+        held: The table.
+        rules: How records become changes.
+        logs: Per partition the first offset that Kafka holds, or the end of a compacted log.
+        live: Topics that are still what the position knows -> first batch number of their present incarnation.
+        findings: Takes the differences.
+    """
+
+    destination: Destination
+    held: HeldTable
+    rules: Rules
+    logs: Mapping[Key, int]
+    live: Mapping[str, int]
+    findings: Findings
+
+    def results(self, model: Model, results: Sequence[PartitionResult]) -> list[PartitionResult]:
+        """Compare, and add to the results of partitions what was found."""
+        rows = self._read(model)
+        counts: dict[Key, Counter[str]] = {}
+        for kind, place in self._compared(model):
+            counts.setdefault((place.topic, place.partition), Counter())[kind] += 1
+        for key, count in rows.items():
+            counts.setdefault(key, Counter())["rows"] += count
+        return [_added(of, counts.pop((of.topic, of.partition), Counter())) for of in results]
+
+    def _read(self, model: Model) -> Counter[Key]:
+        """Hand the rows of the present topics to the model."""
+        names, of, rows = self.held.columns, self.destination, Counter[Key]()
+        types = {name: of.columns[name].parsed for name in (*self.rules.columns, *of.identifier)}
+        types |= {of.order_by: of.columns[of.order_by].parsed} if of.order_by is not None else {}
+        wanted = [*types, names.topic, names.partition, names.offset, names.batch, names.timestamp]
+        wanted += [of.deleted_column] if of.deleted_column is not None else []
+        for batch in scan(self.held, None, list(dict.fromkeys(wanted))):
+            cells = {name: column_values(batch.column(name), kind) for name, kind in types.items()}
+            stamps = column_values(batch.column(names.timestamp), _LONG)
+            marks = (
+                [False] * batch.num_rows if of.deleted_column is None else batch.column(of.deleted_column).to_pylist()
+            )
+            places = [
+                batch.column(name).to_pylist() for name in (names.topic, names.partition, names.offset, names.batch)
+            ]
+            for at, (topic, partition, offset, n) in enumerate(zip(*places, strict=True)):
+                if topic not in self.live or offset is None or (n is not None and n < self.live[topic]):
+                    continue
+                values = tuple(cells[name][at] for name in self.rules.columns)
+                key = tuple(cells[name][at] for name in of.identifier)
+                order = None if of.order_by is None else cells[of.order_by][at]
+                place = Place(topic, partition, offset, n)
+                model.row(key, Held(place, order, digest((*values, stamps[at])), bool(marks[at])))
+                rows[topic, partition] += 1
+        return rows
+
+    def _compared(self, model: Model) -> Iterator[tuple[Kind | str, Place]]:
+        for wanted in model.wanted():
+            kind = self._judged(wanted) if self.rules.unread is None else None
+            if kind is not None:
+                yield kind, wanted.place
+        for shown, place, count in model.doubles():
+            yield self._add("duplicate", place, f"one row of key {shown}", f"{count}"), place
+        for shown, place in model.others() if self.rules.unread is None else ():
+            if self._is_old(place) or place.batch in self.rules.unrecorded:
+                yield "unchecked", place
+            else:
+                yield self._add("unexpected", place, "a key that records tell of", f"a row of key {shown}"), place
+
+    def _judged(self, wanted: Wanted) -> Kind | str | None:
+        place, held = wanted.place, wanted.held
+        if self._is_excused(wanted):
+            return "unchecked"
+        if not wanted.is_there or held is None or held.is_deleted:
+            return self._of_presence(wanted)
+        if held.place[:3] != place[:3]:
+            return self._add("changed", place, f"the row of key {wanted.shown} as this record left it", _last(held))
+        if held.digest != wanted.digest and place.batch not in self.rules.older:
+            return self._add("changed", place, f"values of key {wanted.shown} as the record says", "others")
+        return "lenient" if place.batch in self.rules.older else None
+
+    def _of_presence(self, wanted: Wanted) -> Kind | None:
+        held = wanted.held
+        is_there = held is not None and not held.is_deleted
+        if wanted.is_there == is_there:
+            return None
+        if is_there:
+            asked = f"no row of key {wanted.shown}: this record deleted it"
+            return self._add("unexpected", wanted.place, asked, "one")
+        found = "none" if held is None else f"one that {_named(held.place)} marked as deleted"
+        return self._add("missing", wanted.place, f"the row of key {wanted.shown} as this record left it", found)
+
+    def _is_excused(self, wanted: Wanted) -> bool:
+        """Whether the model can't know: what was given up, an order that offsets don't tell, or a delete without a trace."""
+        if self.rules.abandoned or (wanted.is_moved and self.destination.order_by is None):
+            return True
+        held, forgets = wanted.held, self.destination.deleted_column is None
+        is_late = held is not None and wanted.order is not None and held.order < wanted.order
+        return self.destination.order_by is not None and forgets and not wanted.is_there and is_late
+
+    def _is_old(self, place: Place) -> bool:
+        return place.offset < self.logs.get((place.topic, place.partition), 0)
+
+    def _add(self, kind: Kind, place: Place, expected: str, found: str) -> Kind:
+        self.findings.add(Difference(kind, expected, found, *place))
+        return kind
+
+
+def _named(place: Place) -> str:
+    return f"topic {place.topic}, partition {place.partition}, offset {place.offset}"
+
+
+def _last(held: Held) -> str:
+    return f"one whose last change is {_named(held.place)}"
+
+
+def _added(of: PartitionResult, more: Mapping[str, int]) -> PartitionResult:
+    return replace(of, **{name: getattr(of, name) + count for name, count in more.items()})

@@ -1,0 +1,107 @@
+"""What fan-out costs: the same records into one table, and routed into fifty.
+
+    python -m tests.bench.fan_out [--records 500000] [--tables 50] [--rounds 3]
+
+Prints seconds of a whole run (plan, stage, decide, give every table its part) by the `inline` engine, the best of the
+rounds, of pipelines that ran before, so that their tables are there; and the ratio.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from frazil.batch.request import RunRequest
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.produce import produce
+from frazil.kafka.record import OutgoingRecord
+from frazil.kafka.topics import create_topic
+from frazil.local.home import bootstrap_servers
+from frazil.project import Project
+from frazil.run.ingest import ingest
+from frazil.run.inline import stage_inline
+from frazil.run.plan import plan_run
+from tests.bench.stack import project, running_broker
+
+PARTITIONS = 4
+LIMIT = 2.5
+"""Of the time of one table, for fifty."""
+
+PIPELINE = """
+name: {name}
+source: {{topics: [events]}}
+engine: inline
+limits: {{records_per_task: 5000000}}
+destinations:
+{destinations}
+"""
+
+
+def pipeline(name: str, tables: int) -> str:
+    """A pipeline file with so many destinations of the same columns."""
+    columns = "{id: {type: long, required: true}, kind: string, name: string, amount: double, city: string}"
+    names = [f"{name}.t{number:02}" for number in range(tables)]
+    text = PIPELINE.format(
+        name=name, destinations="\n".join(f"  - {{table: {table}, columns: {columns}}}" for table in names)
+    )
+    if tables == 1:
+        return text
+    kinds = ", ".join(f"{table}: k{number:02}" for number, table in enumerate(names))
+    return text + f"route: {{static: {{field: kind, tables: {{{kinds}}}}}}}\n"
+
+
+def fill(cluster: Cluster, first: int, count: int, tables: int) -> None:
+    """Send records whose field `kind` says the table."""
+    values = (
+        {"id": n, "kind": f"k{n % tables:02}", "name": f"order {n}", "amount": n / 4, "city": f"city {n % 1000}"}
+        for n in range(first, first + count)
+    )
+    produce(cluster, "events", (OutgoingRecord(key=b"%d" % of["id"], value=json.dumps(of).encode()) for of in values))
+
+
+def seconds_of_run(of: Project, name: str, run: str) -> float:
+    """Land what is there, and return how long it took."""
+    began = time.perf_counter()
+    planned = plan_run(of, of.pipeline(name), RunRequest(run))
+    if planned.plan is None:
+        sys.exit(f"pipeline {name}: nothing to land")
+    ingest(of, of.pipeline(name), planned.plan, stage_inline, lambda _: None)
+    return time.perf_counter() - began
+
+
+def main() -> int:
+    """Measure, print, and return 1 if many tables take more than the limit."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--records", type=int, default=500_000)
+    parser.add_argument("--tables", type=int, default=50)
+    parser.add_argument("--rounds", type=int, default=3)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, running_broker(Path(folder) / "broker") as home:
+        cluster = Cluster("local", {"bootstrap.servers": bootstrap_servers(home)})
+        create_topic(cluster, "events", PARTITIONS)
+        fill(cluster, 0, 1_000, asked.tables)
+        of = {
+            name: project(Path(folder), home, name, pipeline(name, tables))
+            for name, tables in (("one", 1), ("many", asked.tables))
+        }
+        for name, one in of.items():
+            seconds_of_run(one, name, "first")
+        best = dict.fromkeys(of, float("inf"))
+        for number in range(asked.rounds):
+            fill(cluster, 1_000 + number * asked.records, asked.records, asked.tables)
+            for name, one in of.items():
+                best[name] = min(best[name], seconds_of_run(one, name, f"round-{number}"))
+    ratio = best["many"] / best["one"]
+    print(  # noqa: T201
+        f"{asked.records:,} records into 1 table: {best['one']:.2f} s, into {asked.tables}: {best['many']:.2f} s,"
+        f" ratio {ratio:.2f}"
+    )
+    return 1 if ratio > LIMIT else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

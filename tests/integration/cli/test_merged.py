@@ -1,0 +1,68 @@
+"""A table that changes are merged into, as a user sees it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from frazil.crash_points import VARIABLE
+from frazil.errors import Retryable, Terminal
+from frazil.local.home import Home
+from frazil.local.jars import fetch
+
+Place = Any
+"""A project of its own: `place.frazil(...)` runs the command in it. See conftest."""
+
+FILE = """
+name: customers
+source: {{topics: [{topic}]}}
+destinations:
+  - table: shop.customers
+    columns: {{id: {{type: long, required: true}}, name: string}}
+    write: cdc
+    identifier: [id]
+    partition_by: ["bucket(4, id)"]
+    changes: {{format: op_column, op: op, row: after, before: before, values: {{insert: [c], update: [u], delete: [d]}}}}
+"""
+
+
+def change(op: str, of: int, name: str | None = None, before: int | None = None) -> str:
+    """A change as its record tells it."""
+    after = None if op == "d" else {"id": of, "name": name}
+    return json.dumps({"op": op, "after": after, "before": {"id": of if before is None else before}})
+
+
+def produce(place: Place, *changes: str) -> None:
+    """Send changes, all to one partition."""
+    file = Path(place.root) / "changes.jsonl"
+    file.write_text("\n".join(changes) + "\n", encoding="utf-8")
+    place.succeed("produce", place.topic, "--file", str(file), "--partitions", "1")
+
+
+def rows(place: Place) -> list[tuple[int, str]]:
+    """What the table holds."""
+    found = place.json("sql", "SELECT id, name FROM shop.customers ORDER BY id")
+    return [(row["id"], row["name"]) for row in found]
+
+
+def test_killed_jobs_lose_changes_or_bring_rows_back(place: Place) -> None:
+    """Killed before and behind the table's commit: the next run finishes, another is idle, and old ranges stay out."""
+    fetch(Home.resolve(), "spark")
+    (Path(place.root) / "pipelines" / "customers.yaml").write_text(FILE.format(topic=place.topic))
+    produce(place, *(change("c", of, "a") for of in range(20)))
+
+    killed = place.frazil("run", "customers", **{VARIABLE: "branch.staged=kill"})
+    assert killed.returncode == Retryable.exit_code, killed.stderr
+    produce(place, change("u", 1, "b"), change("d", 2), change("u", 30, "moved", before=3))
+    killed = place.frazil("run", "customers", **{VARIABLE: "follow.committed:2=kill"})
+    assert killed.returncode == Retryable.exit_code, killed.stderr
+    finished = place.succeed("run", "customers")
+    expected = {of: "a" for of in range(20) if of not in (2, 3)} | {1: "b", 30: "moved"}
+    assert dict(rows(place)) == expected, finished.stderr
+    assert "nothing new" in place.succeed("run", "customers").stderr
+
+    refused = place.frazil("replay", "customers", "--from", "earliest", "--reason", "a test", "--yes")
+    assert refused.returncode == Terminal.exit_code
+    assert "deletes: hard" in refused.stderr
+    assert dict(rows(place)) == expected

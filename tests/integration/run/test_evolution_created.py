@@ -1,0 +1,200 @@
+"""Tables that no file declares: made with the position, laid out with their columns, before any row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from frazil.batch.schema_change import SchemaChange
+from frazil.errors import Terminal
+from frazil.run import staging
+from tests.evolving import changes, evolving, put, rewritten, rows, task_by_task, types
+from tests.integration.run.conftest import At
+from tests.integration.run.test_dry_run import look, state
+from tests.letters import bring
+from tests.operations import LETTERS, Killed, assert_clean, catalog, lake
+
+MakeShop = Callable[..., Any]
+
+LAYOUT = "{table: shop.orders, columns: {at: timestamptz}, evolve: add, partition_by: [day(at)]}"
+MANY = "['bucket(4, id)', 'truncate(3, name)', kind, day(_kafka_timestamp)]"
+
+
+def test_partitions_come_after_the_first_rows(shop: MakeShop, at: At) -> None:
+    """All partition fields are set with their columns, in one commit before any row; also if the run is killed there."""
+    orders = evolving(shop, f"{{table: shop.orders, partition_by: {MANY}, sort_by: [name desc]}}")
+    put(orders, *({"id": n, "name": f"name {n}", "kind": "ab"[n % 2]} for n in range(20)))
+    at("evolved")
+    with pytest.raises(Killed):
+        orders.run()
+
+    orders.run()
+
+    table = lake(orders).load_table("shop.orders")
+    assert [f"{field.name} {field.transform}" for field in table.spec().fields] == [
+        "_kafka_timestamp_day day",
+        "id_bucket bucket[4]",
+        "name_truncate truncate[3]",
+        "kind identity",
+    ]
+    assert {task.file.spec_id for task in table.scan().plan_files()} == {table.spec().spec_id}
+    assert table.schema().find_column_name(table.sort_order().fields[0].source_id) == "name"
+    assert table.scan(row_filter="kind == 'a'").to_arrow().num_rows == 10
+    assert_clean(orders)
+
+
+def test_declared_partition_waits_for_records(shop: MakeShop) -> None:
+    """Beside declared columns the layout is the table's from the start; columns that come change nothing of it."""
+    orders = evolving(shop, LAYOUT)
+    put(orders, {"at": "2026-01-02T03:04:05Z", "note": "x"})
+
+    orders.run()
+
+    table = lake(orders).load_table("shop.orders")
+    assert ([field.name for field in table.spec().fields], len(table.specs())) == (["at_day"], 1)
+    assert types(orders) == {"at": "timestamptz", "note": "string"}
+
+
+def test_partition_column_that_comes_late_moves_files(shop: MakeShop) -> None:
+    """Files from before stay under the spec that they were written for; both are read."""
+    orders = evolving(shop, "{table: shop.orders, partition_by: [kind]}")
+    put(orders, {"id": 1})
+    orders.run()
+    put(orders, {"id": 2, "kind": "a"}, {"id": 3})
+
+    orders.run()
+
+    assert rows(orders, "shop.orders", "id", "kind") == [(1, None), (2, "a"), (3, None)]
+    scanned = lake(orders).load_table("shop.orders").scan(row_filter="kind is null").to_arrow()
+    assert sorted(scanned["id"].to_pylist()) == [1, 3]
+    assert_clean(orders)
+
+
+def test_column_that_can_not_partition_leaves_half_a_table(shop: MakeShop) -> None:
+    """Text can't be partitioned by day: nothing is changed and nothing published, and both are named."""
+    orders = evolving(shop, "{table: shop.orders, partition_by: [day(at)]}")
+    put(orders, {"id": 1, "at": "2026-01-02"})
+
+    with pytest.raises(Terminal, match=r"day\(at\) can't partition a column of type string"):
+        orders.run()
+
+    assert types(orders) == {}
+    assert orders.rows() == []
+
+
+def test_nested_namespace_is_missing(shop: MakeShop) -> None:
+    """The namespaces of a new table are made, level by level, for it and for ledger and letters."""
+    orders = evolving(shop, "{table: lake.raw.shop.orders}")
+    put(orders, {"id": 1})
+
+    orders.run()
+
+    assert rows(orders, "lake.raw.shop.orders", "id") == [(1,)]
+    assert lake(orders).tables() == [f"lake.raw.shop.orders{of}" for of in ("", "__dead_letters", "__ledger")]
+
+
+def test_branch_lacks_columns(shop: MakeShop) -> None:
+    """A destination on a branch of its table gets its columns and rows there; what is on main stays."""
+    orders = evolving(shop, "{table: shop.orders, branch: staged, partition_by: [kind]}")
+    put(orders, {"id": 1, "kind": "a"})
+    orders.run()
+    put(orders, {"id": 2, "kind": "b", "note": "x"})
+
+    orders.run()
+
+    table = catalog(orders).load_table("shop.orders")
+    on_branch = table.scan().use_ref("staged").to_arrow().to_pylist()
+    assert sorted((row["id"], row["kind"], row["note"]) for row in on_branch) == [(1, "a", None), (2, "b", "x")]
+    assert table.scan().to_arrow().num_rows == 0
+    assert_clean(orders)
+
+
+def test_table_without_any_column(shop: MakeShop) -> None:
+    """Without Kafka columns a new table has none at all, until the first record."""
+    orders = evolving(shop, "{table: shop.orders, kafka_columns: false}")
+    orders.run()
+    put(orders, {"id": 1})
+
+    orders.run()
+
+    assert orders.rows() == [{"id": 1}]
+
+
+def test_records_explode_the_schema(shop: MakeShop) -> None:
+    """Fields beyond the limit are kept in one column, none is lost, and the next batch changes nothing more."""
+    orders = evolving(shop, "{table: shop.orders, max_columns: 3}")
+    put(orders, {f"f{n}": n for n in range(6)})
+    orders.run()
+    put(orders, {f"f{n}": n for n in range(4, 9)})
+
+    orders.run()
+
+    assert types(orders) == {"f0": "long", "f1": "long", "f2": "long", "_rescued": "string"}
+    assert rows(orders, "shop.orders", "f0", "_rescued") == [
+        (0, '{"f3":3,"f4":4,"f5":5}'),
+        (None, '{"f4":4,"f5":5,"f6":6,"f7":7,"f8":8}'),
+    ]
+    assert len(changes(orders)) == 1
+    assert_clean(orders)
+
+
+def test_dry_run_changes_tables(shop: MakeShop) -> None:
+    """It counts as a run would, says what that would change first, and changes nothing; also before the first run."""
+    orders = evolving(shop, "{table: shop.orders, columns: {id: int}, evolve: widen}")
+    put(orders, {"id": 1, "note": "x"}, {"id": "bad"}, {"id": 2**40})
+    before = state(orders)
+
+    first = look(orders)
+
+    assert (first.counts.written, first.counts.dead) == (2, 1)
+    said = [remark for remark in first.remarks if "would change" in remark]
+    assert said == [
+        "a run would change table shop.orders first: widen id long",
+        "a run would change table shop.orders first: add note string",
+    ]
+    assert state(orders) == before
+    orders.run()
+    assert (len(orders.rows()), len(orders.rows(LETTERS))) == (2, 1)
+    assert not [remark for remark in look(orders).remarks if "would change" in remark]
+
+
+def test_letters_come_home_without_their_columns(shop: MakeShop) -> None:
+    """Dead letters that another file takes get the columns that they need, on record, in their batch."""
+    orders = evolving(shop, "{table: shop.orders, columns: {id: int}}")
+    put(orders, {"id": 2**40, "note": "x"}, {"id": 1})
+    orders.run()
+    orders = rewritten(orders, "{table: shop.orders, columns: {id: int}, evolve: widen}")
+
+    assert bring(orders, dry_run=True).landed == 1
+    assert types(orders) == {"id": "int"}
+    assert bring(orders).landed == 1
+
+    assert types(orders) == {"id": "long", "note": "string"}
+    assert rows(orders, "shop.orders", "id", "note") == [(2**40, "x"), (1, None)]
+    assert changes(orders)[-1]["shop.orders"] == (
+        SchemaChange(("id",), "widen", "long"),
+        SchemaChange(("note",), "add", "string"),
+    )
+    assert_clean(orders)
+
+
+def test_files_of_records_that_ask_are_left_behind(shop: MakeShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was staged before a table changed and is not used is deleted."""
+    gone: list[str] = []
+    really = staging.delete_files
+    monkeypatch.setattr(staging, "delete_files", lambda table, paths: (gone.extend(paths), really(table, paths)))
+    orders = evolving(shop, "{table: shop.orders, partition_by: [kind]}", partitions=2)
+    put(orders, {"id": 1})
+    orders.run()
+    put(orders, {"id": 2}, partition=0)
+    put(orders, {"id": 3, "kind": "a"}, partition=1)
+
+    staged: list[Any] = []
+    orders.run(stage=task_by_task(staged))
+
+    assert [len(of) for of in staged] == [2, 2]  # a new spec: all of it is staged again
+    assert len(gone) == 1
+    assert not lake(orders).load_table("shop.orders").io.new_input(gone[0]).exists()
+    assert_clean(orders)

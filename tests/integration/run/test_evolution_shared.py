@@ -1,0 +1,98 @@
+"""Two pipelines that bring columns to one table."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from frazil.batch.request import RunRequest
+from frazil.kafka.topics import create_topic
+from frazil.project import Project
+from frazil.run.ingest import ingest
+from frazil.run.inline import stage_inline
+from frazil.run.plan import plan_run
+from tests.evolving import evolving, put, types
+from tests.integration.conftest import environment
+from tests.integration.run.conftest import At
+from tests.operations import assert_clean, lake, send
+
+MakeShop = Callable[..., Any]
+
+OTHER = """
+name: other
+source: {{topics: [{topic}]}}
+engine: inline
+destinations: [{{table: {table}}}]
+dead_letters: {{table: shop.refused}}
+"""
+
+
+def beside(orders: Any, table: str = "shop.orders") -> Any:
+    """A second pipeline, `other`, with a topic of its own, into one of the tables."""
+    topic = f"other-{uuid.uuid4().hex[:8]}"
+    create_topic(orders.cluster, topic, 1)
+    (orders.project.pipelines_folder / "other.yaml").write_text(OTHER.format(topic=topic, table=table))
+    return replace(orders, project=Project.load(environment(orders.project)), topic=topic)
+
+
+def run_other(other: Any) -> None:
+    pipeline = other.project.pipeline("other")
+    planned = plan_run(other.project, pipeline, RunRequest(str(uuid.uuid4())))
+    if planned.plan is not None:
+        ingest(other.project, pipeline, planned.plan, stage_inline, lambda _: None)
+
+
+def put_other(other: Any, *values: Any) -> None:
+    send(other, {0: [json.dumps(value).encode() for value in values]})
+
+
+@pytest.mark.parametrize("point", ["staged", "evolving", "evolved", "audited", "decide.committing"])
+def test_rival_brings_columns_at_the_same_moment(shop: MakeShop, at: At, point: str) -> None:
+    """Wherever one pipeline stands while the other changes the table and lands: both land, into the columns of both."""
+    orders = evolving(shop)
+    other = beside(orders)
+    put(orders, {"id": 1})
+    orders.run()
+    put(orders, {"id": 2, "ours": "x", "at": {"a": 1}})
+    put_other(other, {"id": 3, "theirs": "y", "at": {"b": 2}})
+
+    at(point, lambda: run_other(other))
+    orders.run()
+
+    assert types(orders).keys() == {"id", "ours", "theirs", "at"}
+    landed = {row["id"]: (row["ours"], row["theirs"], row["at"]) for row in orders.rows()}
+    assert landed == {
+        1: (None, None, None),
+        2: ("x", None, {"a": 1, "b": None}),
+        3: (None, "y", {"a": None, "b": 2}),
+    }
+    assert_clean(orders)
+
+
+def test_decided_batch_waits_for_a_table_that_only_grew(shop: MakeShop, at: At) -> None:
+    """A follower whose struct got a field and whose number was widened, behind the decision, takes its files."""
+    orders = evolving(
+        shop, "{table: shop.orders}", "{table: shop.copies, columns: {id: int, at: 'struct<a: int>'}, evolve: widen}"
+    )
+    put(orders, {"id": 1, "at": {"a": 1}})
+    other = beside(orders, "shop.copies")
+
+    def rival() -> None:
+        put_other(other, {"id": 2**40, "at": {"a": 2**40, "b": "x"}})
+        run_other(other)
+
+    orders.run()
+    put(orders, {"id": 2, "at": {"a": 2}})
+    at("decide.committed", rival)
+
+    orders.run()
+
+    assert types(orders, "shop.copies")["id"] == "long"
+    assert sorted(row["id"] for row in orders.rows("shop.copies")) == [1, 2, 2**40]
+    assert lake(orders).load_table("shop.copies").scan(row_filter="id == 2").to_arrow().num_rows == 1
+    assert_clean(orders)

@@ -1,0 +1,164 @@
+"""A pipeline with tables in two catalogs of the settings: SQLite and REST. What follows is in the other one than what decides."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from frazil.errors import Terminal
+from frazil.project import SETTINGS_VARIABLE, Project
+from frazil.report.files import files
+from frazil.report.history import history
+from tests.integration.conftest import environment
+from tests.operations import Killed, assert_clean, bad, catalog, order, replay, reset, roll_back, send, settle
+from tests.rest_catalog import RestServer
+
+FILE = """
+name: orders
+source: {{topics: [{topic}]}}
+engine: inline
+dead_letters: {{tolerance: all}}
+destinations:
+  - table: shop.orders
+    columns: {{id: {{type: long, required: true}}, name: string}}
+  - table: mirror.night.orders
+    catalog: cloud
+    columns: {{id: {{type: long, required: true}}}}
+    {branch}
+"""
+
+COPY = "mirror.night.orders"
+
+
+@pytest.fixture
+def spread(shop: Callable[..., Any], rest_server: RestServer, tmp_path: Path) -> Callable[..., Any]:
+    """Make a shop with one destination in each catalog: `spread(branch="night")`."""
+    rest_server.empty()
+
+    def make(branch: str | None = None, partitions: int = 1) -> Any:
+        made = shop(partitions=partitions)
+        lake = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/warehouse"}
+        catalogs = {"lake": lake, "cloud": {"type": "rest", "uri": rest_server.uri}}
+        settings = tmp_path / "settings.yaml"
+        clusters = {"local": {"bootstrap_servers": "${local:kafka}"}}
+        settings.write_text(json.dumps({"clusters": clusters, "catalogs": catalogs}))
+        project = Project.load(environment(made.project) | {SETTINGS_VARIABLE: str(settings)})
+        text = FILE.format(topic=made.topic, branch=f"branch: {branch}" if branch else "")
+        return replace(made, project=project).with_pipeline(text)
+
+    return make
+
+
+def copies(orders: Any) -> list[int]:
+    return sorted(row["id"] for row in orders.rows(COPY))
+
+
+@pytest.mark.parametrize("branch", [None, "night"])
+@pytest.mark.parametrize(
+    "point", ["manifest.written", "decide.committed", "follow.committing", "follow.committed:2", "record.committing"]
+)
+def test_a_table_of_the_other_catalog_is_left_behind(
+    spread: Callable[..., Any],
+    at: Callable[..., Any],
+    rest_server: RestServer,
+    point: str,
+    branch: str | None,
+) -> None:
+    """Killed between any two commits: the next run rolls both forward; rows, letters and ledger are where they belong."""
+    orders = spread(branch)
+    send(orders, {0: [order(0), bad(1)]})
+    orders.run()
+    send(orders, {0: [order(2), bad(3), order(4)]})
+    name, _, nth = point.partition(":")
+    at(name, nth=int(nth or 1))
+    with pytest.raises(Killed):
+        orders.run()
+
+    orders.run()
+
+    assert (orders.ids(), copies(orders)) == ([0, 2, 4], [0, 2, 4])
+    assert catalog(orders).list_tables("shop") == [("shop", of) for of in _own()]
+    assert rest_server.lake().tables() == [COPY]
+    assert (rest_server.lake().load_table(COPY).current_snapshot() is None) == (branch is not None)
+    assert_clean(orders)
+    assert {of.table for of in files(orders.project, orders.pipeline)} == {"shop.orders", COPY}
+    assert [of.read for of in history(orders.project, orders.pipeline) if of.kind == "ingest"] == [2, 3]
+
+
+def _own() -> list[str]:
+    return ["orders", "orders__dead_letters", "orders__ledger"]
+
+
+def test_commands_know_one_catalog(spread: Callable[..., Any]) -> None:
+    """Replay, reset and settle reach the table in the other catalog."""
+    orders = spread()
+    send(orders, {0: [order(0), bad(1), order(2)]})
+    orders.run()
+    replay(orders, "earliest")
+    assert_clean(orders)
+    reset(orders, "earliest")
+    assert (orders.ids(), copies(orders)) == ([], [])
+    orders.run()
+    roll_back(orders, COPY)
+    with pytest.raises(Terminal, match="settle"):
+        orders.run()
+    settle(orders, COPY)
+
+    assert (orders.ids(), copies(orders)) == ([0, 2], [0, 2])
+    assert_clean(orders)
+
+
+def test_pipeline_begins_anew_in_another_catalog(spread: Callable[..., Any]) -> None:
+    """The first destination, with the ledger beside it, is named in the other catalog by an edit: refused, nothing lands twice."""
+    orders = spread()
+    orders.produce_orders(range(3))
+    orders.run()
+    text = (orders.project.pipelines_folder / "orders.yaml").read_text()
+    moved = orders.with_pipeline(
+        text.replace("  - table: shop.orders\n", "  - table: shop.orders\n    catalog: cloud\n")
+    )
+
+    with pytest.raises(Terminal):
+        moved.run()
+
+    assert orders.ids() == [0, 1, 2]
+
+
+def test_follower_is_made_anew_in_another_catalog(spread: Callable[..., Any]) -> None:
+    """An edit names another catalog for a table that has rows: it is gone from where it should be, and the pipeline says so."""
+    orders = spread()
+    orders.produce_orders(range(3))
+    orders.run()
+    text = (orders.project.pipelines_folder / "orders.yaml").read_text()
+    moved = orders.with_pipeline(text.replace("    catalog: cloud\n", ""))
+
+    with pytest.raises(Terminal, match=COPY):
+        moved.run()
+
+    assert catalog(orders).table_exists(COPY) is False
+
+
+@pytest.mark.parametrize("branch", [None, "night"])
+def test_a_decided_part_follows_an_edit_of_the_file(
+    spread: Callable[..., Any], at: Callable[..., Any], rest_server: RestServer, branch: str | None
+) -> None:
+    """The file drops the destination between decision and commit: its part goes where it was decided to, not to main."""
+    orders = spread(branch)
+    orders.produce_orders(range(2))
+    at("decide.committed", nth=2)  # the first begins the pipeline
+    with pytest.raises(Killed):
+        orders.run()
+    text = (orders.project.pipelines_folder / "orders.yaml").read_text()
+    alone = orders.with_pipeline(text.partition(f"  - table: {COPY}")[0])
+
+    alone.run()
+
+    table = rest_server.lake().load_table(COPY)
+    head = table.metadata.refs[branch or "main"].snapshot_id
+    assert sorted(table.scan(snapshot_id=head).to_arrow()["id"].to_pylist()) == [0, 1]
+    assert (table.current_snapshot() is None) == (branch is not None)

@@ -1,0 +1,199 @@
+"""A table of customers that changes are merged into, and batches of changes for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from frazil import crash_points
+from frazil.batch.changes import OP, PLACE
+from frazil.batch.facts import StagedFile
+from frazil.batch.manifest import Operation
+from frazil.batch.merge import Merge
+from frazil.batch.position import BatchMark
+from frazil.batch.removal import Coordinates
+from frazil.crash_points import CrashPoint
+from frazil.iceberg.catalog import Lake
+from frazil.iceberg.commit import Change, Refused, fit_of
+from frazil.iceberg.holdings import BATCH_KEY, landed, lookup, mark_of
+from frazil.iceberg.ledger import TABLE_PROPERTIES
+from frazil.iceberg.refs import branch_name
+from frazil.iceberg.row_files import RowFileWriter
+from frazil.iceberg.schema import declared_schema, declared_spec
+from frazil.iceberg.table import TableMetadata, staging_table
+from frazil.pipeline.model import Destination
+from frazil.pipeline.settings import CatalogSettings
+from frazil.spark.apply import SparkApply
+from frazil.spark.catalog import open_catalog
+
+TABLE = "shop.customers"
+KEY = BATCH_KEY.format("customers")
+MERGE = Merge(
+    ("id",), Coordinates("_kafka_topic", "_kafka_partition", "_kafka_offset", "_frazil_batch"), "_kafka_timestamp"
+)
+
+_STAGED = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("name", pa.string()),
+        ("version", pa.int64()),
+        ("_kafka_topic", pa.string()),
+        ("_kafka_partition", pa.int32()),
+        ("_kafka_offset", pa.int64()),
+        ("_kafka_timestamp", pa.timestamp("us", "UTC")),
+        ("_frazil_batch", pa.int64()),
+        (OP, pa.string()),
+        (PLACE, pa.int32()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Changed:
+    """One staged row."""
+
+    offset: int
+    op: str
+    id: int | None = None
+    name: str | None = None
+    version: int | None = None
+    partition: int = 0
+    place: int = 0
+    topic: str = "c's"
+
+
+def upsert(offset: int, of: int, name: str | None, version: int | None = None, partition: int = 0) -> Changed:
+    """A row as it is from there on."""
+    return Changed(offset, "upsert", of, name, version, partition)
+
+
+def delete(offset: int, of: int, version: int | None = None, partition: int = 0) -> Changed:
+    """A row that goes."""
+    return Changed(offset, "delete", of, None, version, partition)
+
+
+def truncate(offset: int, version: int | None = None, partition: int = 0) -> Changed:
+    """All rows go."""
+    return Changed(offset, "truncate", version=version, partition=partition)
+
+
+class Customers:
+    """A catalog with one merged table, and batches of changes for it."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        lake: Lake,
+        *,
+        soft: bool = False,
+        version: str = "2",
+        by: Sequence[str] = (),
+        mode: str = "merge-on-read",
+    ) -> None:
+        columns = {"id": {"type": "long", "required": True}, "name": "string", "version": "long"}
+        self.destination = Destination.model_validate(
+            {"table": TABLE, "columns": columns, "write": "upsert", "identifier": ["id"], "partition_by": by}
+            | ({"deletes": "soft"} if soft else {})
+        )
+        schema = declared_schema(self.destination)
+        modes = {f"write.{of}.mode": mode for of in ("merge", "update", "delete")}
+        self.lake = lake
+        lake.create_table(
+            TABLE,
+            schema,
+            declared_spec(self.destination, schema),
+            TABLE_PROPERTIES | modes | {"format-version": version},
+        )
+        open_catalog(spark, lake.name, CatalogSettings(type=lake.kind, uri=lake.uri, warehouse=lake.warehouse))
+        spark.conf.set("spark.sql.shuffle.partitions", "2")
+        self.spark, self.apply = spark, SparkApply(spark)
+
+    def change(self, n: int, changes: Iterable[Changed], after: int | None = None) -> Change:
+        """Batch `n`, after another one."""
+        mark = BatchMark(n, f"id-{n}", 0)
+        after = after if after is not None else n - 1
+
+        def check(found: TableMetadata) -> None:
+            last = mark_of(lookup(found, KEY, TABLE))
+            if (last.n if last else 0) != after:
+                raise Refused(f"holds {last}")
+
+        return Change(
+            step="follow",
+            table=TABLE,
+            files=self.staged(n, list(changes)),
+            summary={"frazil.pipeline": "customers", KEY: mark.to_json()},
+            mirrored=(KEY,),
+            fit=fit_of(self.metadata),
+            landed=lambda found: landed(found, KEY, mark, TABLE),
+            check=check,
+        )
+
+    def staged(self, n: int, changes: Sequence[Changed]) -> tuple[StagedFile, ...]:
+        """Staged rows."""
+        writer = RowFileWriter(staging_table(TABLE, self.lake.load_table(TABLE)))
+        columns = {"topic": "_kafka_topic", "partition": "_kafka_partition", "offset": "_kafka_offset"}
+        columns |= {"op": OP, "place": PLACE}
+        rows = [
+            {columns.get(name, name): value for name, value in asdict(of).items()}
+            | {"_kafka_timestamp": datetime(2026, 5, 1, tzinfo=UTC) + timedelta(seconds=of.offset), "_frazil_batch": n}
+            for of in changes
+        ]
+        writer.write(pa.RecordBatch.from_pylist(rows, schema=_STAGED))
+        return writer.close()
+
+    def land(self, change: Change, merge: Merge = MERGE) -> int:
+        """Give the table its part."""
+        n = BatchMark.from_json(change.summary[KEY]).n
+        return self.apply(self.lake, change, Operation("merge", merge=merge), branch_name("customers", n))
+
+    def rows(self, *columns: str) -> list[tuple[object, ...]]:
+        """What the table holds, as Spark reads it, by id."""
+        found = self.spark.table(f"`{self.lake.name}`.{TABLE}").orderBy("id").select(*(columns or ("id", "name")))
+        return [tuple(row) for row in found.collect()]
+
+    @property
+    def rival(self) -> Customers:
+        """Another process, as far as a test can have it: with an apply port of its own."""
+        other = copy(self)
+        other.apply = SparkApply(self.spark)
+        return other
+
+    @property
+    def metadata(self) -> TableMetadata:
+        """The table as it is now."""
+        return self.lake.load_table(TABLE).metadata
+
+    @property
+    def property(self) -> dict[str, object]:
+        """What the property says of the last batch."""
+        told: dict[str, object] = json.loads(self.metadata.properties[KEY])
+        return told
+
+
+class Killed(BaseException):
+    """The end of the process, as far as a test can have it."""
+
+
+def at(monkeypatch: pytest.MonkeyPatch, place: CrashPoint, deed: Callable[[], object]) -> None:
+    """Do something the first time the process gets to a place."""
+    done: list[CrashPoint] = []
+
+    def reached(point: CrashPoint) -> None:
+        if point is place and not done:
+            done.append(point)
+            deed()
+
+    monkeypatch.setattr(crash_points, "reached", reached)
+
+
+def kill() -> None:
+    """End the process."""
+    raise Killed

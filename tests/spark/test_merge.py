@@ -1,0 +1,179 @@
+"""Changes are merged into a table by Spark: each once, the later one wins, whatever happens in between."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from frazil.batch.position import BatchMark
+from frazil.errors import Terminal
+from frazil.iceberg.holdings import Held, lookup, mark_of
+from tests.spark.changes import KEY, MERGE, TABLE, Changed, Customers, delete, truncate, upsert
+from tests.spark.documents import sqlite
+
+SOFT = replace(MERGE, deleted="_frazil_deleted")
+
+
+@pytest.fixture(params=["2", "3"])
+def customers(tmp_path: Path, spark: SparkSession, request: pytest.FixtureRequest) -> Customers:
+    """An empty table, of each format version."""
+    return Customers(spark, sqlite(tmp_path), version=request.param)
+
+
+@pytest.fixture
+def soft(tmp_path: Path, spark: SparkSession) -> Customers:
+    """An empty table that keeps deleted rows."""
+    return Customers(spark, sqlite(tmp_path), soft=True)
+
+
+def test_changes_are_lost_or_applied_twice(customers: Customers) -> None:
+    """Rows come, change and go, over batches and within one; asked for twice, a batch is there once."""
+    first = customers.change(1, [upsert(0, 1, "a"), upsert(1, 2, "b"), upsert(2, 1, "aa"), upsert(3, 3, "c")])
+    snapshot = customers.land(first)
+    second = customers.change(2, [upsert(4, 2, "bb"), delete(5, 3), upsert(6, 4, "d"), delete(7, 4), delete(8, 9)])
+    customers.land(second)
+    assert customers.land(first) == snapshot
+    customers.land(second)
+    assert customers.rows("id", "name", "_kafka_offset", "_frazil_batch") == [(1, "aa", 2, 1), (2, "bb", 4, 2)]
+    assert set(customers.metadata.refs) == {"main"}
+    found = lookup(customers.metadata, KEY, TABLE)
+    assert isinstance(found, Held)
+    assert mark_of(found) == BatchMark(2, "id-2", 0)
+    assert customers.property["snapshot"] == found.snapshot_id
+
+
+def test_rows_are_rewritten_that_did_not_change(tmp_path: Path, spark: SparkSession) -> None:
+    """Merge-on-read leaves the files of the old rows as they are, and marks what is gone; copy-on-write writes them anew."""
+    for mode in ("merge-on-read", "copy-on-write"):
+        customers = Customers(spark, sqlite(tmp_path / mode), mode=mode)
+        customers.land(customers.change(1, [upsert(of, of, "a") for of in range(1_000)]))
+        customers.land(customers.change(2, [upsert(1_000, 5, "b"), delete(1_001, 6)]))
+        summary = customers.metadata.current_snapshot().summary
+        assert (summary["added-records"], summary.get("added-position-deletes")) == (
+            ("1", "2") if mode == "merge-on-read" else ("999", None)
+        )
+        assert customers.rows()[4:7] == [(4, "a"), (5, "b"), (7, "a")]
+
+
+def test_nothing_changes_and_the_batch_is_forgotten(customers: Customers) -> None:
+    """Changes that come again, late or for nobody change no row, and the table says that it had the batch."""
+    customers.land(customers.change(1, [upsert(5, 1, "new")]))
+    customers.land(customers.change(2, [upsert(3, 1, "old"), delete(4, 1), delete(5, 2)]))
+    assert customers.rows("name", "_frazil_batch") == [("new", 1)]
+    assert mark_of(lookup(customers.metadata, KEY, TABLE)) == BatchMark(2, "id-2", 0)
+    customers.land(customers.change(3, []))
+    assert mark_of(lookup(customers.metadata, KEY, TABLE)) == BatchMark(3, "id-3", 0)
+
+
+def test_an_old_range_brings_rows_back(soft: Customers) -> None:
+    """Where deleted rows stay, changes from before the deletion find it, also that of a row nobody knew."""
+    soft.land(
+        soft.change(1, [upsert(0, 1, "a"), upsert(1, 2, "b"), upsert(2, 3, "c"), delete(3, 3), delete(4, 4)]), SOFT
+    )
+    soft.land(soft.change(2, [delete(5, 1)]), SOFT)
+    columns = ("id", "name", "_frazil_deleted", "_kafka_offset")
+    expected = [(1, "a", True, 5), (2, "b", False, 1), (3, "c", True, 3), (4, None, True, 4)]
+    assert soft.rows(*columns) == expected
+    soft.land(soft.change(3, [upsert(0, 1, "a"), upsert(2, 3, "c"), upsert(3, 4, "x")]), SOFT)
+    assert soft.rows(*columns) == expected
+    soft.land(soft.change(4, [upsert(9, 3, "again")]), SOFT)
+    assert soft.rows(*columns)[2] == (3, "again", False, 9)
+
+
+@pytest.mark.parametrize("is_soft", [False, True])
+def test_a_truncate_takes_too_much_or_too_little(tmp_path: Path, spark: SparkSession, is_soft: bool) -> None:
+    """Rows before it go, in the table and in the batch; those after it, and those of other topics, stay."""
+    customers, merge = Customers(spark, sqlite(tmp_path), soft=is_soft), SOFT if is_soft else MERGE
+    customers.land(customers.change(1, [upsert(0, 1, "-"), Changed(7, "upsert", 9, "z", topic="other")]), merge)
+    changes = [upsert(1, 1, "a"), upsert(1, 2, "b"), truncate(2), upsert(3, 3, "c"), upsert(1, 3, "-")]
+    customers.land(customers.change(2, changes), merge)
+    if not is_soft:
+        assert customers.rows() == [(3, "c"), (9, "z")]
+    else:
+        expected = [(1, "a", True, 2), (2, "b", True, 2), (3, "c", False, 3), (9, "z", False, 7)]
+        assert customers.rows("id", "name", "_frazil_deleted", "_kafka_offset") == expected
+
+
+@pytest.mark.parametrize("is_soft", [False, True])
+def test_a_truncate_is_of_one_partition_only(tmp_path: Path, spark: SparkSession, is_soft: bool) -> None:
+    """With a column to order by it takes older rows of all partitions of its topic, wherever their offsets are."""
+    customers = Customers(spark, sqlite(tmp_path), soft=is_soft)
+    merge = replace(SOFT if is_soft else MERGE, order_by="version")
+    customers.land(customers.change(1, [upsert(50, 1, "a", 1), upsert(0, 2, "b", 9, 1), upsert(60, 3, "c", 7)]), merge)
+    changes = [upsert(51, 4, "d", 4), truncate(2, 5, 1), upsert(1, 5, "e", 6, 1), upsert(70, 1, "late", 2)]
+    customers.land(customers.change(2, changes), merge)
+    customers.land(customers.change(3, [upsert(71, 6, "f", 8)]), merge)
+    stay = [(2, "b", 9), (3, "c", 7), (5, "e", 6), (6, "f", 8)]
+    if not is_soft:
+        assert customers.rows("id", "name", "version") == stay
+    else:
+        gone = [(1, "late", True, 5), (4, "d", True, 5)]
+        found = customers.rows("id", "name", "_frazil_deleted", "version")
+        assert [row for row in found if row[2]] == gone
+        assert [(row[0], row[1], row[3]) for row in found if not row[2]] == stay
+
+
+def test_a_truncate_beside_other_partitions_is_guessed(customers: Customers) -> None:
+    """Nobody can tell which changes of another partition came before it."""
+    customers.land(customers.change(1, [upsert(0, 1, "a", partition=1)]))
+    with pytest.raises(Terminal, match="is a truncate"):
+        customers.land(customers.change(2, [truncate(2)]))
+    assert customers.rows() == [(1, "a")]
+
+
+def test_a_key_moves_and_an_older_change_wins(customers: Customers) -> None:
+    """Offsets of two partitions say nothing of each other: refused, in a batch and against the table, and nothing changes."""
+    with pytest.raises(Terminal, match="order_by"):
+        customers.land(customers.change(1, [upsert(0, 1, "a"), upsert(5, 1, "b", partition=1)]))
+    customers.land(customers.change(1, [upsert(7, 1, "a")]))
+    with pytest.raises(Terminal, match=r"partition 0, offset 7, .*partition 1, offset 0"):
+        customers.land(customers.change(2, [upsert(0, 1, "b", partition=1)]))
+    assert customers.rows() == [(1, "a")]
+    customers.land(customers.change(2, [upsert(0, 1, "b", 1, partition=1)]), replace(MERGE, order_by="version"))
+    assert customers.rows() == [(1, "b")]
+
+
+def test_the_source_s_order_is_not_kept(customers: Customers) -> None:
+    """With a column to order by the larger value wins, over partitions and batches; of equals the one that always does."""
+    merge = replace(MERGE, order_by="version")
+    customers.land(
+        customers.change(1, [upsert(9, 1, "old", 1), upsert(0, 1, "new", 2, 1), upsert(1, 2, "b", 5)]), merge
+    )
+    customers.land(customers.change(2, [upsert(10, 1, "late", 1), delete(11, 2, 4), upsert(12, 3, "x", 7, 1)]), merge)
+    customers.land(customers.change(3, [upsert(1, 3, "loser", 7), upsert(3, 2, "same", 5)]), merge)
+    assert customers.rows() == [(1, "new"), (2, "same"), (3, "x")]
+
+
+def test_a_topic_made_anew_is_taken_for_its_past(customers: Customers) -> None:
+    """Its offsets begin at 0 again: rows of the earlier incarnation are older than any of its changes."""
+    customers.land(customers.change(1, [upsert(100, 1, "a"), upsert(101, 2, "b", partition=3)]))
+    anew = replace(MERGE, since={"c's": 2})
+    customers.land(customers.change(2, [upsert(1, 1, "new"), upsert(2, 2, "new")]), anew)
+    customers.land(customers.change(3, [upsert(0, 1, "older"), upsert(3, 2, "newer")]), anew)
+    assert customers.rows() == [(1, "new"), (2, "newer")]
+
+
+@pytest.mark.parametrize("by", [["id"], ["bucket(4, id)"], ["name"]])
+def test_a_partitioned_table_keeps_a_row_twice(tmp_path: Path, spark: SparkSession, by: list[str]) -> None:
+    """Rows are found wherever they are, also in another partition than they go to."""
+    customers = Customers(spark, sqlite(tmp_path), by=by)
+    customers.land(customers.change(1, [upsert(of, of, "a") for of in range(20)]))
+    customers.land(customers.change(2, [upsert(30, 3, "b"), delete(31, 4), upsert(32, 99, "c")]))
+    expected = dict.fromkeys(range(20), "a") | {3: "b", 99: "c"}
+    del expected[4]
+    assert dict(customers.rows()) == expected
+    assert len(customers.rows()) == 20
+
+
+def test_a_table_altered_meanwhile_loses_values(customers: Customers) -> None:
+    """A column that others added keeps its values where rows change, and is null in new ones."""
+    customers.land(customers.change(1, [upsert(0, 1, "a")]))
+    change = customers.change(2, [upsert(1, 1, "b"), upsert(2, 2, "c")])
+    name = f"`{customers.lake.name}`.{TABLE}"
+    customers.spark.sql(f"ALTER TABLE {name} ADD COLUMN note string").collect()
+    customers.spark.sql(f"UPDATE {name} SET note = 'kept'").collect()  # noqa: S608
+    customers.land(change)
+    assert customers.rows("id", "name", "note") == [(1, "b", "kept"), (2, "c", None)]

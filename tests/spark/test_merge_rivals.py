@@ -1,0 +1,126 @@
+"""Somebody else, or a kill, while changes are merged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from frazil.batch.position import BatchMark
+from frazil.crash_points import CrashPoint
+from frazil.errors import Terminal
+from frazil.iceberg.commit import Refused
+from frazil.iceberg.holdings import RolledBack, lookup, mark_of
+from tests.rest_catalog import RestServer
+from tests.spark.changes import KEY, TABLE, Customers, Killed, at, delete, kill, upsert
+from tests.spark.documents import sqlite
+
+
+@pytest.fixture(params=["2", "3"])
+def customers(tmp_path: Path, spark: SparkSession, request: pytest.FixtureRequest) -> Customers:
+    """An empty table, of each format version."""
+    return Customers(spark, sqlite(tmp_path), version=request.param)
+
+
+def test_a_rival_moves_main_and_is_overwritten(customers: Customers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compaction and somebody's rows come between the branch and main: both are there, and the changes once."""
+    customers.land(customers.change(1, [upsert(0, 1, "a"), upsert(1, 2, "b")]))
+    name = f"`{customers.lake.name}`.{TABLE}"
+
+    def rival() -> None:
+        options = "map('rewrite-all', 'true')"
+        call = f"CALL `{customers.lake.name}`.system.rewrite_data_files(table => '{TABLE}', options => {options})"
+        customers.spark.sql(call).collect()
+        customers.spark.sql(f"INSERT INTO {name} (id, name) VALUES (7, 'foreign')").collect()  # noqa: S608
+
+    at(monkeypatch, CrashPoint.BRANCH_STAGED, rival)
+    customers.land(customers.change(2, [upsert(2, 1, "aa"), upsert(3, 3, "c")]))
+    assert customers.rows() == [(1, "aa"), (2, "b"), (3, "c"), (7, "foreign")]
+    assert set(customers.metadata.refs) == {"main"}
+    customers.land(customers.change(3, [upsert(4, 7, "taken over")]))
+    assert customers.rows()[-1] == (7, "taken over")
+
+
+def test_a_rival_finishes_the_batch_first(customers: Customers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two give the same part at the same time: it is there once, and both say the same snapshot."""
+    customers.land(customers.change(1, [upsert(0, 1, "a")]))
+    change, others = customers.change(2, [upsert(1, 1, "b"), upsert(2, 2, "c")]), []
+    at(monkeypatch, CrashPoint.BRANCH_STAGED, lambda: others.append(customers.rival.land(change)))
+    assert [customers.land(change)] == others
+    assert customers.rows() == [(1, "b"), (2, "c")]
+    assert set(customers.metadata.refs) == {"main"}
+
+
+@pytest.mark.parametrize(
+    "place",
+    [CrashPoint.BRANCH_MADE, CrashPoint.BRANCH_STAGED, CrashPoint.FOLLOW_COMMITTING, CrashPoint.FOLLOW_COMMITTED],
+)
+def test_a_kill_loses_or_doubles_changes(
+    customers: Customers, monkeypatch: pytest.MonkeyPatch, place: CrashPoint
+) -> None:
+    """Nobody sees a prepared branch; whoever comes next lands the changes once, and drops what was left behind."""
+    customers.land(customers.change(1, [upsert(0, 1, "a"), upsert(1, 2, "b")]))
+    change = customers.change(2, [upsert(2, 1, "aa"), delete(3, 2), upsert(4, 3, "c")])
+    with monkeypatch.context() as patch:
+        at(patch, place, kill)
+        with pytest.raises(Killed):
+            customers.land(change)
+    seen = [(1, "aa"), (3, "c")]
+    assert customers.rows() == (seen if place is CrashPoint.FOLLOW_COMMITTED else [(1, "a"), (2, "b")])
+    snapshot = customers.land(change)
+    assert customers.rows() == seen
+    assert customers.property["snapshot"] == snapshot
+    assert set(customers.metadata.refs) == {"main"}
+
+
+def test_a_run_that_slept_goes_back(customers: Customers) -> None:
+    """A batch that is not the next one, or is of another table, changes nothing; nor does one that others took further."""
+    first = customers.change(1, [upsert(0, 1, "a")])
+    customers.land(first)
+    customers.land(customers.change(2, [upsert(1, 1, "b")]))
+    customers.land(first)
+    with pytest.raises(Refused, match="holds"):
+        customers.land(customers.change(4, [upsert(2, 1, "c")]))
+    change = customers.change(3, [upsert(2, 1, "c")])
+    with pytest.raises(Refused, match="table"):
+        customers.land(replace(change, fit=replace(change.fit, uuid="another")))
+    assert customers.rows() == [(1, "b")]
+    assert set(customers.metadata.refs) == {"main"}
+
+
+def test_a_rollback_is_not_seen(customers: Customers) -> None:
+    """Main moved back to batch 1: the property says that batch 2 was there."""
+    first = customers.land(customers.change(1, [upsert(0, 1, "a")]))
+    customers.land(customers.change(2, [upsert(1, 1, "b")]))
+    customers.spark.sql(f"CALL `{customers.lake.name}`.system.rollback_to_snapshot('{TABLE}', {first})").collect()
+    found = lookup(customers.metadata, KEY, TABLE)
+    assert isinstance(found, RolledBack)
+    assert mark_of(found) == BatchMark(1, "id-1", 0)
+
+
+def test_a_staged_file_was_changed(customers: Customers) -> None:
+    """Fewer rows than were staged and counted: nothing becomes visible."""
+    change = customers.change(1, [upsert(0, 1, "a")])
+    files = tuple(replace(of, rows=of.rows + 1) for of in change.files)
+    with pytest.raises(Terminal, match="2 rows were staged, their files have 1"):
+        customers.land(replace(change, files=files))
+    assert customers.rows() == []
+
+
+def test_a_rest_catalog_has_other_branches(
+    spark: SparkSession, rest_server: RestServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a server, as by a database: a killed one is finished, and nothing is left behind."""
+    rest_server.empty()
+    customers = Customers(spark, rest_server.lake())
+    customers.land(customers.change(1, [upsert(0, 1, "a")]))
+    change = customers.change(2, [upsert(1, 1, "b"), upsert(2, 2, "c")])
+    with monkeypatch.context() as patch:
+        at(patch, CrashPoint.BRANCH_STAGED, kill)
+        with pytest.raises(Killed):
+            customers.land(change)
+    customers.land(change)
+    assert customers.rows() == [(1, "b"), (2, "c")]
+    assert set(customers.metadata.refs) == {"main"}

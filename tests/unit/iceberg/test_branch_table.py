@@ -1,0 +1,139 @@
+"""A table seen on a branch: what is read and moved is the branch, whatever becomes of it meanwhile."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+from pyiceberg.table.refs import MAIN_BRANCH
+
+from frazil.errors import Terminal
+from frazil.iceberg.catalog import Lake
+from frazil.iceberg.commit import commit
+from frazil.iceberg.holdings import BRANCH_KEY, POSITION_KEY
+from frazil.iceberg.pipeline_lake import PipelineLake, Place, branch_note
+from frazil.iceberg.refs import head_of
+from tests.unit.iceberg.orders import (
+    TABLE,
+    batch,
+    commit_batches,
+    elsewhere,
+    follow,
+    ids,
+    mark,
+    on_branch,
+    overtaken,
+    rows,
+)
+
+
+@pytest.fixture
+def audited(orders: Lake) -> PipelineLake:
+    """The catalog with the table of orders, whose batch 1 is on main; branch `audit` is begun there."""
+    commit_batches(orders, 1)
+    seen = on_branch(orders, "audit")
+    seen._opened = orders._opened
+    seen.begin_branch(TABLE)
+    return seen
+
+
+def heads(lake: Lake) -> dict[str, int]:
+    """Where every branch ends."""
+    return {name: ref.snapshot_id for name, ref in lake.load_table(TABLE).metadata.refs.items()}
+
+
+def test_main_moves_with_the_branch(orders: Lake, audited: PipelineLake) -> None:
+    """Appends, deletes, changes of columns and rollbacks of such a table are the branch's; a new column is both's."""
+    before = heads(orders)[MAIN_BRANCH]
+    commit_batches(audited, 2)
+    table = audited.load_table(TABLE)
+    table.append(rows(3, 4))
+    table.delete("id == 4")
+    with table.update_schema() as update:
+        update.add_column("note", update._schema.find_type("day"))
+    rolled = audited.load_table(TABLE)
+    rolled.append(rows(5).append_column("note", rows(5)["day"]))
+    rolled.manage_snapshots().rollback_to_snapshot(table.metadata.current_snapshot_id).commit()
+
+    assert ids(audited) == [1, 2, 3]
+    assert (ids(orders), heads(orders)[MAIN_BRANCH]) == ([1], before)
+    assert heads(orders)["audit"] == head_of(audited.load_table(TABLE).metadata)
+    assert audited.load_table(TABLE).scan().catalog is None
+
+
+def test_branch_that_is_dropped_meanwhile_lands_on_main(orders: Lake, audited: PipelineLake) -> None:
+    """Between look and commit: the batch is refused with the way back, and main does not get its rows."""
+    change = batch(audited, mark(2), mark(1), rows(2))
+    follow(audited, overtaken(lambda: orders.load_table(TABLE).manage_snapshots().remove_branch("audit").commit()))
+
+    with pytest.raises(Terminal, match="branch audit was dropped while a batch was committed there"):
+        commit(audited, change)
+
+    assert heads(orders).keys() == {MAIN_BRANCH}
+    assert ids(orders) == [1]
+
+
+def test_branch_is_begun_twice(orders: Lake) -> None:
+    """Four runs begin it at once, on an empty table: one branch, and none of them is refused."""
+    together = Barrier(4)
+
+    def begin(_: int) -> int | None:
+        seen = on_branch(elsewhere(orders), "audit")
+        together.wait()
+        return head_of(seen.begin_branch(TABLE).metadata)
+
+    with ThreadPoolExecutor(4) as pool:
+        found = set(pool.map(begin, range(4)))
+
+    assert found == {heads(orders)["audit"]}
+    assert MAIN_BRANCH not in heads(orders)
+
+
+def written(orders: Lake, branch: str | None) -> PipelineLake:
+    """The lake of pipeline `orders`, which lands on that branch."""
+    return PipelineLake("orders", orders, {TABLE: Place(orders, branch)}, lambda _: orders)
+
+
+@pytest.mark.parametrize("told", [None, "night"])
+@pytest.mark.parametrize("named", [None, "audit", "night"])
+def test_edit_moves_a_pipeline_to_another_branch(orders: Lake, told: str | None, named: str | None) -> None:
+    """What the table tells counts, also where its branch is gone; where it tells nothing, the pipeline is new."""
+    assert written(orders, named).find_table(TABLE) is not None
+    key = POSITION_KEY.format("orders") if told is None else BRANCH_KEY.format("orders")
+    with orders.load_table(TABLE).transaction() as changing:
+        changing.set_properties({key: told or "{}"})
+
+    if told == named == "night":
+        with pytest.raises(Terminal, match=r"branch night of table shop.orders is gone"):
+            written(orders, named).begin_branch(TABLE)
+    elif told != named:
+        with pytest.raises(Terminal, match=f"lands on branch {told or 'main'} of table .* now names {named or 'main'}"):
+            written(orders, named).load_table(TABLE)
+    else:
+        assert head_of(written(orders, named).load_table(TABLE).metadata) is None
+    assert head_of(orders.load_table(TABLE).metadata, "night") is None
+
+
+def test_note_of_a_branch_is_written_for_main(orders: Lake) -> None:
+    """Tables on main carry none, so nothing changes for them."""
+    assert branch_note(written(orders, None), "orders", TABLE) == {}
+    assert branch_note(written(orders, "audit"), "orders", TABLE) == {"frazil.branch.orders": "audit"}
+    assert branch_note(written(orders, "audit"), "orders", "shop.other") == {}
+
+
+def test_decided_place_is_asked_of_the_file(orders: Lake) -> None:
+    """A batch says where its tables are; parts of an older Frazil say nothing, and the file counts."""
+    opened: list[str] = []
+
+    def other(name: str) -> Lake:
+        opened.append(name)
+        return Lake(name, "", None, {})
+
+    lake = PipelineLake("orders", orders, {TABLE: Place(orders, "audit")}, other)
+    places = {TABLE: ("lake", "night"), "shop.a": ("cloud", None), "shop.b": (None, None)}
+    decided = lake.decided(places)
+
+    assert [decided.branch_of(of) for of in (TABLE, "shop.a", "shop.b")] == ["night", None, None]
+    assert [decided.catalog_of(of).name for of in (TABLE, "shop.a", "shop.b")] == ["lake", "cloud", "lake"]
+    assert (opened, lake.branch_of(TABLE)) == (["cloud"], "audit")

@@ -1,0 +1,47 @@
+"""Destinations in several catalogs, in a pipeline file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from frazil.pipeline.model import Pipeline
+from frazil.pipeline.settings import Settings, unknown_names
+
+SETTINGS = Settings.model_validate(
+    {
+        "clusters": {"local": {"bootstrap_servers": "x:1"}},
+        "catalogs": {of: {"uri": "sqlite:///x", "warehouse": "file:///x"} for of in ("cloud", "mirror")},
+    }
+)
+
+
+def pipeline(*catalogs: str | None, **of: Any) -> Pipeline:
+    destinations = [{"table": f"shop.t{n}", "columns": {"id": "long"}} for n in range(len(catalogs))]
+    for number, catalog in enumerate(catalogs):
+        destinations[number] |= {"catalog": catalog} if catalog else {}
+    return Pipeline.model_validate({"name": "p", "source": {"topics": ["t"]}, "destinations": destinations} | of)
+
+
+def test_ledger_is_looked_for_beside_another_table() -> None:
+    """It is where the first destination is; the pipeline's catalog is for those that name none."""
+    found = pipeline("cloud", None, "mirror", "cloud")
+    assert (found.home_catalog, found.catalogs) == ("cloud", ("cloud", "lake", "mirror"))
+    assert (pipeline(None).home_catalog, pipeline(None).catalogs) == ("lake", ("lake",))
+
+
+def test_unknown_catalog_is_found_by_the_first_run() -> None:
+    """Each by its key; the pipeline's own only where a destination is in it."""
+    assert list(unknown_names(pipeline("cloud", "miror"), SETTINGS)) == [
+        "destinations.1.catalog: the settings have no 'miror' under catalogs, did you mean 'mirror'?"
+    ]
+    assert [of.partition(":")[0] for of in unknown_names(pipeline("cloud", None), SETTINGS)] == ["catalog"]
+
+
+def test_one_name_in_two_catalogs() -> None:
+    """The ledger knows tables by their names, so two of one name would be taken for each other."""
+    same = [{"table": "shop.t", "columns": {"id": "long"}, "catalog": of} for of in ("cloud", "mirror")]
+    with pytest.raises(ValidationError, match="must be 4 tables"):
+        pipeline("cloud", destinations=same)

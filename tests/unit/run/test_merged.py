@@ -1,0 +1,64 @@
+"""What the driver does with tables that rows are merged into."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from frazil.batch.manifest import Operation
+from frazil.batch.merge import Merge
+from frazil.batch.position import Position, TopicPosition
+from frazil.batch.removal import Coordinates, RemovedRange
+from frazil.errors import Terminal
+from frazil.pipeline.model import Pipeline
+from frazil.run.closing import closing_table, refuse_other_closing
+from frazil.run.manifests import operation_of, row_removal
+
+COLUMNS = {"id": {"type": "long", "required": True}, "name": "string"}
+DEBEZIUM = {"format": "debezium"}
+
+
+def pipeline(**of: Any) -> Pipeline:
+    """A pipeline with one merged table."""
+    destination = {"table": "shop.customers", "columns": COLUMNS, "identifier": ["id"]} | of
+    return Pipeline.model_validate({"name": "customers", "source": {"topics": ["c"]}, "destinations": [destination]})
+
+
+def test_a_batch_forgets_how_it_is_merged() -> None:
+    """The manifest has all that the engine needs: which rows are one, and what their offsets mean by now."""
+    made = pipeline(write="cdc", changes=DEBEZIUM, deletes="soft").destinations[0]
+    topics = {"anew": TopicPosition("b", (0,), (3,), since=7), "c": TopicPosition("a", (0,), (3,))}
+    operation = operation_of(made, Position(9, 1, "cluster", topics))
+    columns = Coordinates("_kafka_topic", "_kafka_partition", "_kafka_offset", "_frazil_batch")
+    merge = Merge(("id",), columns, "_kafka_timestamp", None, "_frazil_deleted", {"anew": 7})
+    assert operation == Operation("merge", (), merge)
+
+
+def test_a_merged_table_decides() -> None:
+    """Its rows come by Spark, so the ledger keeps the position; where rows were appended before, it can't become one."""
+    made = pipeline(write="upsert")
+    table, ledger = made.tables[0], made.ledger_table
+    assert closing_table(made, dict.fromkeys((table, ledger))) == ledger
+    with pytest.raises(Terminal, match="only Spark can write"):
+        refuse_other_closing(made, table)
+
+
+def test_rows_of_other_records_are_taken_out() -> None:
+    """A row of a merged table is what all changes of its key made of it: none goes because its last one comes again."""
+    removed = (RemovedRange("c", 0, 0, None, 0),)
+    assert row_removal(pipeline(write="upsert"), "shop.customers", removed) is None
+    assert row_removal(pipeline(), "shop.customers", removed) is not None
+
+
+@pytest.mark.parametrize(
+    ("of", "is_forgotten"),
+    [
+        ({"write": "upsert"}, False),
+        ({"write": "cdc", "changes": DEBEZIUM}, True),
+        ({"write": "cdc", "changes": DEBEZIUM, "deletes": "soft"}, False),
+    ],
+)
+def test_old_changes_bring_deleted_rows_back(of: dict[str, Any], is_forgotten: bool) -> None:
+    """Only where nothing is left of them is a replay refused."""
+    assert pipeline(**of).destinations[0].forgets_deletes == is_forgotten

@@ -1,0 +1,132 @@
+"""A table that changes were merged into, held against a model of its topic."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+
+from frazil.iceberg.schema import declared_schema
+from frazil.pipeline.model import KafkaColumns, Pipeline
+from frazil.verify.canonical import digest
+from frazil.verify.expected import Bad
+from frazil.verify.lake import Held
+from frazil.verify.merged import MergedCheck
+from frazil.verify.model import Model, Place
+from frazil.verify.result import Findings, PartitionResult
+from frazil.verify.rules import rules_of
+from tests.unit.records.changes.landing import TABLE, landed, pipeline
+
+STAMP = datetime(2024, 5, 1, tzinfo=UTC)
+MICROS = int(STAMP.timestamp() * 1_000_000)
+OPS = {"format": "op_column", "op": "op", "values": {"insert": ["I"], "update": ["U"], "delete": ["D"]}}
+ORDERED = {"id": {"type": "long", "required": True}, "name": "string", "at": {"type": "int", "required": True}}
+SENT: list[dict[str, Any]] = [
+    {"op": "I", "id": 1, "name": "Ann", "at": 1},
+    {"op": "I", "id": 2, "name": "Bob", "at": 2},
+    {"op": "U", "id": 1, "name": "Anna", "at": 3},
+    {"op": "D", "id": 2, "at": 4},
+    {"op": "I", "id": 3, "name": "Eve", "at": 5},
+]
+HARD, SOFT = pipeline(changes=OPS), pipeline(changes=OPS, columns=ORDERED, order_by="at", deletes="soft")
+
+
+def rows_of(declared: Pipeline) -> dict[int, dict[str, Any]]:
+    """What the table holds after all changes, by key."""
+    table: dict[int, dict[str, Any]] = {}
+    is_soft = declared.destinations[0].deleted_column is not None
+    for row in landed(declared, SENT, first_offset=0).rows[TABLE].to_pylist():
+        row["_kafka_timestamp"] = STAMP
+        kept = {name: of for name, of in row.items() if name not in ("_frazil_op", "_frazil_place")}
+        if row["_frazil_op"] == "upsert":
+            table[row["id"]] = kept
+        elif is_soft:
+            table[row["id"]] |= {name: of for name, of in kept.items() if of is not None}
+        else:
+            del table[row["id"]]
+    return table
+
+
+def held(declared: Pipeline, root: Path, rows: list[dict[str, Any]]) -> Table:
+    """The table, with these rows."""
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{root}/catalog.db", warehouse=f"file://{root}/warehouse")
+    catalog.create_namespace("shop")
+    table = catalog.create_table(TABLE, declared_schema(declared.destinations[0]))
+    if rows:
+        table.append(pa.Table.from_pylist(rows, schema=table.schema().as_arrow()))
+    return table
+
+
+def checked(declared: Pipeline, table: Table, low: int = 0) -> tuple[list[tuple[str, int | None]], PartitionResult]:
+    """Kind and offset of each difference, and the counts of the one partition."""
+    [to], findings = declared.destinations, Findings()
+    rules = rules_of(declared, [], TABLE, to.columns)
+    model = Model()
+    for offset, sent in list(enumerate(SENT))[low:]:
+        told = rules.row(json.dumps(sent).encode(), "orders")
+        assert not isinstance(told, Bad)
+        of: list[Any] = [(each, digest((*each.row, MICROS)) if each.op == "upsert" else b"") for each in told]
+        model.change(Place("orders", 0, offset, 7), of)
+    held_table = Held(table, TABLE, KafkaColumns())
+    check = MergedCheck(to, held_table, rules, {("orders", 0): low}, {"orders": 0}, findings)
+    [result] = check.results(model, [PartitionResult("orders", 0)])
+    model.close()
+    return [(of.kind, of.offset) for of in findings.kept], result
+
+
+@pytest.mark.parametrize("declared", [HARD, SOFT], ids=["hard", "soft"])
+def test_a_right_table_is_not_clean(declared: Pipeline, tmp_path: Path) -> None:
+    """Deleted rows are gone, or marked; the others are what their last change made of them."""
+    rows = [*rows_of(declared).values()]
+    found, result = checked(declared, held(declared, tmp_path, rows))
+    assert found == []
+    assert result.rows == len(rows) == (2 if declared is HARD else 3)
+
+
+@pytest.mark.parametrize(
+    ("declared", "key", "change", "difference"),
+    [
+        (HARD, 1, None, ("missing", 2)),
+        (HARD, 1, {"name": "Ann"}, ("changed", 2)),
+        (HARD, 1, {"_kafka_offset": 0}, ("changed", 2)),
+        (HARD, 2, {"id": 2, "name": "Bob"}, ("unexpected", 3)),
+        (HARD, 9, {"id": 9, "name": "Zed"}, ("unexpected", 1)),
+        (SOFT, 1, {"_frazil_deleted": True}, ("missing", 2)),
+        (SOFT, 2, {"_frazil_deleted": False}, ("unexpected", 3)),
+        (SOFT, 3, {"_kafka_timestamp": datetime(2020, 1, 1, tzinfo=UTC)}, ("changed", 4)),
+    ],
+)
+def test_a_wrong_row_is_not_found(
+    declared: Pipeline, key: int, change: Mapping[str, Any] | None, difference: tuple[str, int], tmp_path: Path
+) -> None:
+    """A row less, more, old, or with other values: the difference names the record that says otherwise."""
+    rows = rows_of(declared)
+    place = {"_kafka_topic": "orders", "_kafka_partition": 0, "_kafka_offset": 1, "_kafka_timestamp": STAMP}
+    if change is None:
+        del rows[key]
+    else:
+        rows[key] = rows.get(key, place) | change
+    found, _ = checked(declared, held(declared, tmp_path, [*rows.values()]))
+    assert found == [difference]
+
+
+def test_a_key_with_two_rows_is_not_found(tmp_path: Path) -> None:
+    """However right both are."""
+    rows = [*rows_of(HARD).values()]
+    found, result = checked(HARD, held(HARD, tmp_path, [*rows, rows[0]]))
+    assert {kind for kind, _ in found} == {"duplicate"}
+    assert result.duplicate == 1
+
+
+def test_rows_that_are_older_than_the_log_are_called_wrong(tmp_path: Path) -> None:
+    """What changed them last is gone from Kafka: they are left alone, and counted."""
+    found, result = checked(HARD, held(HARD, tmp_path, [*rows_of(HARD).values()]), low=3)
+    assert found == []
+    assert result.unchecked == 1
