@@ -122,8 +122,8 @@ class Project:
 
         lakes = {name: self.lake(name) for name in pipeline.catalogs}
         places = {of.table: Place(lakes[of.catalog or pipeline.catalog], of.branch) for of in pipeline.destinations}
-        # Where the ledger may be if an edit gave its catalog to no destination any more.
-        before = {pipeline.catalog} & self.settings.catalogs.keys()
+        # Where the ledger may be if an edit moved the first destination: looked at only when a table is missing.
+        before = sorted(self.settings.catalogs)
         return PipelineLake(pipeline.name, lakes[pipeline.home_catalog], places, self.lake, before)
 
     def registry(self, name: str) -> Registry:

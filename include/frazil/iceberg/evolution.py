@@ -7,12 +7,13 @@ followed name by name: PyIceberg's own update joins them with dots, and a name m
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table import Table
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import (
@@ -30,6 +31,7 @@ from pyiceberg.table.update import (
     TableRequirement,
     TableUpdate,
 )
+from pyiceberg.types import TimeType, UUIDType
 
 from frazil.batch.schema_change import SchemaChange
 from frazil.crash_points import CrashPoint, reached
@@ -81,6 +83,7 @@ def evolve(lake: Lake, wanted: TableChanges) -> tuple[SchemaChange, ...]:
         after = planned(table, wanted)
         if not after.made:
             return sent  # of an attempt that was not confirmed and landed all the same; or nothing was to do
+        _refuse_unfit(wanted, after.schema)
         updates, requirements = _request(table, wanted, after.schema)
         _refuse_unwritable(lake, table, wanted.table)
         reached(CrashPoint.EVOLVING)
@@ -102,7 +105,34 @@ def planned(table: Table, wanted: TableChanges) -> Evolved:
         Terminal: As `evolve`, but for what only the catalog knows.
     """
     ids = itertools.count(table.metadata.last_column_id + 1)
-    return evolved(table.schema(), wanted.changes, ids, wanted.table)
+    try:
+        return evolved(table.schema(), wanted.changes, ids, wanted.table)
+    except ValueError as error:  # two columns whose names are one with dots between
+        raise _unfit(wanted, str(error)) from error
+
+
+def _refuse_unfit(wanted: TableChanges, after: Schema) -> None:
+    """Before anything is decided: engines must be able to read the table, and Spark to write it where it does."""
+    for field in wanted.destination.partition_fields:
+        if field.name != field.column and field.name in after.column_names:
+            raise _unfit(wanted, f"{field.name} is the name of a partition field and of a column")
+    if not wanted.destination.by_engine:
+        return
+    names = Counter(field.name.casefold() for field in after.fields)
+    if alike := [field.name for field in after.fields if names[field.name.casefold()] > 1]:
+        raise _unfit(wanted, f"{', '.join(alike)} differ in case only, which Spark does not tell apart")
+    for number in index_by_id(after):
+        if isinstance(kind := after.find_type(number), TimeType | UUIDType):
+            raise _unfit(
+                wanted, f"{after.find_column_name(number)} would be {kind}, which Spark, who writes it, has not"
+            )
+
+
+def _unfit(wanted: TableChanges, why: str) -> Terminal:
+    return Terminal(
+        f"table {wanted.table} can't become what its records need ({'; '.join(map(str, wanted.changes))}): {why}",
+        next_step="rename or cast the field by a transform, set value.field_names to case_insensitive, or declare the columns",
+    )
 
 
 def _request(

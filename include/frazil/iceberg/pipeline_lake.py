@@ -9,7 +9,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import AssertRefSnapshotId
 
@@ -151,6 +151,12 @@ class PipelineLake(Lake):
                 f"pipeline {self._pipeline}: branch {branch} of table {name} is gone, with what the pipeline landed there",
                 next_step="make it again, where it ended: ALTER TABLE … CREATE BRANCH … AS OF VERSION …; its last snapshot is"
                 f" in property {BATCH_KEY.format(self._pipeline)} or {POSITION_KEY.format(self._pipeline)}",
+            )
+        ref = table.metadata.refs.get(branch)
+        if ref is not None and ref.snapshot_ref_type != SnapshotRefType.BRANCH:
+            raise Terminal(
+                f"pipeline {self._pipeline}: {branch} of table {name} is a tag, to which nothing can be written",
+                next_step="name another branch, or drop the tag",
             )
         return BranchTable(table, name, branch)
 

@@ -55,7 +55,7 @@ def letter_records(letters: pa.RecordBatch, pipeline: str, n: int) -> Iterator[O
 
 def origin(letter: OutgoingRecord) -> str:
     """Return where the record of a letter came from, for people. Of headers that repeat the last ones are ours."""
-    said = {name: (value or b"").decode() for name, value in letter.headers if name.startswith(PREFIX)}
+    said = {name: (value or b"").decode(errors="replace") for name, value in letter.headers if name.startswith(PREFIX)}
     return ", ".join(f"{what} {said[PREFIX + what]}" for what in ("topic", "partition", "offset"))
 
 

@@ -27,7 +27,7 @@ _OWN: Final = ("op_column", "envelope")
 _UNFIT_KEYS: Final = ("float", "double", "variant")
 """Types that no identifier field may have (table specification), or that can't be compared."""
 
-_UNORDERED: Final = ("boolean", "binary", "uuid", "variant")
+_UNORDERED: Final = ("boolean", "binary", "uuid", "variant", "float", "double")
 
 
 class Words(Model):
@@ -139,3 +139,5 @@ def _order_problems(of: Destination, name: str) -> Iterator[str]:
         yield f"order_by names {name!r}, which is no declared column of {of.table}"
     elif not isinstance(column.parsed, Primitive) or column.parsed.name in _UNORDERED:
         yield f"order_by names {name!r}, of type {column.type}: earlier and later can't be told by it"
+    elif of.write == "cdc" and column.of == "key":
+        yield f"order_by names {name!r}, which is of the key: it must be of the value, which each change has"

@@ -60,6 +60,7 @@ class ShapedDecoder:
         self._keys: Final = keys
         self._key_columns: Final = key_columns
         self._transforms: Final[Sequence[Transform]] = spec.transforms
+        self._is_inferred: Final = spec.infers
         self._schema: Final = spec.block_schema
         self._changes: Final = ChangeFitter(spec) if spec.tells_changes else None
         self._refuses_unknown: Final = spec.unknown_fields == "fail"
@@ -127,7 +128,7 @@ class ShapedDecoder:
         done: list[Frame] = []
         for group in read.decoded.groups:
             for frame in _beside(records, group, read.keys):
-                transformed = chain(self._transforms, frame)
+                transformed = chain(self._transforms, frame, is_inferred=self._is_inferred)
                 read.dead.update(transformed.dead)
                 filtered += transformed.filtered
                 done += transformed.frames

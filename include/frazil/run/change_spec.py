@@ -142,7 +142,7 @@ def _debezium(_changes: Changes, row: Tree, takes_order: bool) -> Tree:  # noqa:
     source: Tree = dict.fromkeys(names, pa.string())
     if takes_order:
         source |= dict.fromkeys(("lsn", "pos", "row", "event_serial_no", "ts_ms", "ord"), pa.int64())
-        source |= dict.fromkeys(("file", "change_lsn", "commit_scn", "scn"), pa.string())
+        source |= dict.fromkeys(("file", "change_lsn", "commit_lsn", "commit_scn", "scn"), pa.string())
     return {"before": row, "after": row, "op": pa.string(), "ts_ms": pa.int64(), "source": source}
 
 

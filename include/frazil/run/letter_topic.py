@@ -35,6 +35,12 @@ BYTES_PER_TRANSACTION: Final = 32 * 2**20
 _FRAME: Final = 100
 """Bytes around a record in a batch of its own: 61 of the batch's head, and some of lengths and times."""
 
+_HEADER: Final = 10
+"""Bytes around a header: two lengths of at most five each."""
+
+_ONE_BY_ONE: Final = 500
+"""Letters of a transaction that are sent each by itself: they must be through before the broker ends it."""
+
 _ATTEMPTS: Final = 5
 """How often a producer is opened again because a rival opened one: each does what the other was about to do."""
 
@@ -69,12 +75,12 @@ def _large(scope: Scope, tables: Tables, batch: Batch, limit: int | None) -> Ite
     name = scope.pipeline.dead_letters_table
     for letters in staged_letters(tables.dead_letters, name, batch.staged.files[name]):
         records = letter_records(letters, scope.pipeline.name, batch.position.n)
-        yield from (record for record in records if record.size + _FRAME > limit)
+        yield from (of for of in records if of.size + _FRAME + _HEADER * len(of.headers) > limit)
 
 
 def _renew_note(scope: Scope, topic: LetterTopic, large: Iterable[OutgoingRecord]) -> None:
     with noted_producer(scope.cluster, topic.name, topic.producer, alone=True) as producer:
-        for records in _transactions(large):
+        for records in _transactions(large, _ONE_BY_ONE):
             producer.attempt(records)
         note = _note(producer)
         kept = note if note is not None and is_note_of(note, topic.id) else SentNote(topic.id)
@@ -132,7 +138,8 @@ def _send(scope: Scope, manifest: Manifest, topic: LetterTopic, part: TablePart,
         if before is None:
             raise _untold(manifest, topic)
         sent = before
-        for records in _transactions(_records(scope, manifest, part, before)):
+        letters = _records(scope, manifest, part, before)
+        for records in _transactions(letters, _ONE_BY_ONE if alone else LETTERS_PER_TRANSACTION):
             sent += len(records)
             note = SentNote(found, manifest.position.n, manifest.batch, sent)
             producer.send(records, manifest.position.n, note.to_json())
@@ -153,12 +160,12 @@ def _records(scope: Scope, manifest: Manifest, part: TablePart, skipped: int) ->
     return islice(records, skipped, None)
 
 
-def _transactions(records: Iterable[OutgoingRecord]) -> Iterator[list[OutgoingRecord]]:
+def _transactions(records: Iterable[OutgoingRecord], most: int) -> Iterator[list[OutgoingRecord]]:
     held, size = list[OutgoingRecord](), 0
     for record in records:
         held.append(record)
         size += record.size
-        if len(held) >= LETTERS_PER_TRANSACTION or size >= BYTES_PER_TRANSACTION:
+        if len(held) >= most or size >= BYTES_PER_TRANSACTION:
             yield held
             held, size = [], 0
     if held:

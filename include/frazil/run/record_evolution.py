@@ -21,7 +21,9 @@ def evolution(to: Destination, of_key: Collection[str]) -> Evolution | None:
     """Which changes records may ask for of a destination; None: none."""
     if to.evolves == "none":
         return None
-    reserved = frozenset((*of_key, *to.added_columns))
+    # Engines refuse a table with a column that is named as a partition field of another one.
+    partitions = (field.name for field in to.partition_fields if field.name != field.column)
+    reserved = frozenset((*of_key, *to.added_columns, *partitions))
     identifier = frozenset(to.identifier)
     return Evolution(to.evolves, to.on_incompatible, to.max_columns, to.max_depth, reserved, identifier)
 

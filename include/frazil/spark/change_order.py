@@ -49,7 +49,7 @@ def not_older(merge: Merge, row: str, change: str) -> str:
     ends = [_of(of, names.offset) for of in (change, row)]
     tie = f"struct({place_of(merge, change)}, {ends[0]}) >= struct({place_of(merge, row)}, {ends[1]})"
     return (
-        f"(CASE WHEN {its} IS NULL OR {mine} > {its} THEN true WHEN {mine} < {its} THEN false"
+        f"(CASE WHEN {replaced(merge, row)} OR {its} IS NULL OR {mine} > {its} THEN true WHEN {mine} < {its} THEN false"
         f" WHEN {unplaced(merge, row)} THEN true ELSE {tie} END)"
     )
 
@@ -58,11 +58,17 @@ def unplaced(merge: Merge, row: str) -> str:
     """Whether a row's offset says nothing: no record changed it, or one of an earlier incarnation of its topic."""
     names = merge.columns
     nulls = (f"{_of(row, name)} IS NULL" for name in (names.topic, names.partition, names.offset))
+    return f"({' OR '.join([*nulls, replaced(merge, row)])})"
+
+
+def replaced(merge: Merge, row: str) -> str:
+    """Whether a row's last change is of an earlier incarnation of its topic: it is older than any, whatever orders them."""
+    names = merge.columns
     earlier = (
-        f"{_of(row, names.topic)} = {text(topic)} AND coalesce({_of(row, names.batch)} < {n}, true)"
+        f"coalesce({_of(row, names.topic)} = {text(topic)} AND coalesce({_of(row, names.batch)} < {n}, true), false)"
         for topic, n in sorted(merge.since.items())
     )
-    return f"({' OR '.join([*nulls, *earlier])})"
+    return f"({' OR '.join(earlier) or 'false'})"
 
 
 def _told(merge: Merge, row: str) -> str:

@@ -14,6 +14,7 @@ from pyspark.sql import functions as f
 from frazil.batch.changes import DELETE, OP, PLACE, TRUNCATE, UPSERT
 from frazil.batch.merge import Merge
 from frazil.errors import Terminal
+from frazil.pipeline.changes import DELETED
 from frazil.spark.change_order import not_older, order_of, place_of, told_keys
 from frazil.spark.quoting import quoted, text
 from frazil.spark.target import Target, assigned, facts_of
@@ -86,7 +87,8 @@ def _checked(changes: DataFrame, target: Target, merge: Merge) -> tuple[str, ...
     unordered = "false" if merge.order_by is None else f"l.{quoted(merge.order_by)} IS NULL"
     moved = "first_place <> last_place" if merge.order_by is None else "false"
     keys = told_keys(merge, "changes")
-    ends = [f"{of}({quoted(name)})" for name in bounded for of in ("min", "max")]
+    # As texts: Python has no dates beyond the year 9999.
+    ends = [f"CAST({of}({quoted(name)}) AS STRING)" for name in bounded for of in ("min", "max")]
     found: Row = (
         changes.alias("changes")
         .selectExpr(
@@ -121,9 +123,9 @@ def moved_key(table: str, what: str) -> Terminal:
     )
 
 
-def _between(target: Target, bounds: Iterable[tuple[str, object, object]]) -> Iterator[str]:
+def _between(target: Target, bounds: Iterable[tuple[str, str, str]]) -> Iterator[str]:
     for name, *ends in bounds:
-        if all(len(str(end)) <= _LONGEST_BOUND for end in ends):
+        if all(len(end) <= _LONGEST_BOUND for end in ends):
             least, most = (_literal(target, name, end) for end in ends)
             yield f"t.{quoted(name)} BETWEEN {least} AND {most}"
 
@@ -133,13 +135,14 @@ def _named_values(changes: DataFrame, target: Target, merge: Merge) -> Iterator[
     for name in merge.keys:
         if name not in target.partitioned_by or not target.types[name].startswith(_BOUNDED):
             continue
-        found = [row[0] for row in changes.select(quoted(name)).distinct().limit(_VALUES_NAMED + 1).collect()]
+        values = changes.selectExpr(f"CAST({quoted(name)} AS STRING)").distinct().limit(_VALUES_NAMED + 1)
+        found = [row[0] for row in values.collect()]
         if len(found) <= _VALUES_NAMED:
             yield f"t.{quoted(name)} IN ({', '.join(_literal(target, name, value) for value in found)})"
 
 
-def _literal(target: Target, name: str, value: object) -> str:
-    return f"CAST({text(str(value))} AS {target.types[name]})"
+def _literal(target: Target, name: str, value: str) -> str:
+    return f"CAST({text(value)} AS {target.types[name]})"
 
 
 def _statement(target: Target, merge: Merge, staged: Sequence[str], bounds: tuple[str, ...]) -> str:
@@ -150,6 +153,8 @@ def _statement(target: Target, merge: Merge, staged: Sequence[str], bounds: tupl
 
 def _hard(target: Target, merge: Merge, staged: Sequence[str]) -> Iterator[str]:
     values = {name: _value(target, "s.l", name) for name in _columns(target, merge, staged)}
+    if DELETED in target.types:  # from when deleted rows stayed
+        values[DELETED] = "false"
     later, op = not_older(merge, "t", "s.l"), f"s.l.{quoted(OP)}"
     yield f"WHEN MATCHED AND {op} = {text(DELETE)} AND {later} THEN DELETE"
     yield f"WHEN MATCHED AND {op} = {text(UPSERT)} AND {later} THEN UPDATE SET {assigned(values)}"

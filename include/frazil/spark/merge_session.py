@@ -23,6 +23,10 @@ _JOINS: Final = {
 """A table that is bucketed by its keys is joined bucket by bucket: only the changes are shuffled."""
 
 
+_AS_IT_IS: Final = {"spark.sql.variable.substitute": "false"}
+"""`${…}` in a key is data, in statements too."""
+
+
 class MergeSession:
     """Lends one session, to one at a time. Settings of the job's session, which others use, stay as they are."""
 
@@ -54,6 +58,6 @@ def _beside(spark: SparkSession) -> SparkSession:
         for key, value in spark.conf.getAll.items():
             if key.startswith("spark.sql.") and session.conf.get(key, None) != value:  # static ones are shared
                 session.conf.set(key, value)
-    for key, value in _JOINS.items():
+    for key, value in (_JOINS | _AS_IT_IS).items():
         session.conf.set(key, value)
     return session

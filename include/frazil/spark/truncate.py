@@ -10,7 +10,7 @@ from pyspark.sql import functions as f
 from frazil.batch.changes import DELETE, OP, TRUNCATE
 from frazil.batch.merge import Merge
 from frazil.errors import Terminal
-from frazil.spark.change_order import place_of, unplaced
+from frazil.spark.change_order import place_of, replaced, unplaced
 from frazil.spark.quoting import quoted, text
 from frazil.spark.target import Target, assigned, facts_of
 
@@ -47,7 +47,8 @@ def _truncates(staged: DataFrame, merge: Merge) -> list[Row]:
     names = merge.columns
     ends = staged.where(f"{quoted(OP)} = {text(TRUNCATE)}").alias("c")
     said = f"struct({', '.join(f'CAST(c.{quoted(name)} AS STRING) AS {quoted(name)}' for name in facts_of(merge))})"
-    last = ends.groupBy(f.expr(place_of(merge, "c"))).agg(f.expr(f"max_by({said}, c.{quoted(names.offset)})"))
+    order = ", ".join(f"c.{quoted(name)}" for name in (merge.order_by, names.offset) if name is not None)
+    last = ends.groupBy(f.expr(place_of(merge, "c"))).agg(f.expr(f"max_by({said}, struct({order}))"))
     return [found[1] for found in last.collect()]
 
 
@@ -61,7 +62,7 @@ def _before(merge: Merge, row: str, end: Row, types: Mapping[str, str]) -> str:
         its, mine = f"{row}.{quoted(merge.order_by)}", said[merge.order_by]
         ends = f"struct(struct({said[names.topic]}, {said[names.partition]}), {said[names.offset]})"
         tie = f"struct({place_of(merge, row)}, {offset}) < {ends}"
-        older = f"{its} IS NULL OR {its} < {mine} OR ({its} = {mine} AND ({unplaced(merge, row)} OR {tie}))"
+        older = f"{replaced(merge, row)} OR {its} IS NULL OR {its} < {mine} OR ({its} = {mine} AND ({unplaced(merge, row)} OR {tie}))"
     return f"{topic} = {said[names.topic]} AND ({older})"
 
 

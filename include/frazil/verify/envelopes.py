@@ -39,12 +39,13 @@ def _debezium(body: Row, _changes: Changes) -> Iterator[Change]:
 
 
 _UNAVAILABLE = "__debezium_unavailable_value"
+_NOT_SENT = (_UNAVAILABLE, f'{{"{_UNAVAILABLE}":"{_UNAVAILABLE}"}}', [_UNAVAILABLE])
 
 
 def _sent(after: Row, before: Row) -> Row:
     """The row with large values that Postgres left out as they were."""
-    row = {name: before.get(name) if of == _UNAVAILABLE else of for name, of in after.items()}
-    if any(row[name] is None or row[name] == _UNAVAILABLE for name, of in after.items() if of == _UNAVAILABLE):
+    row = {name: before.get(name) if of in _NOT_SENT else of for name, of in after.items()}
+    if any(row[name] is None or row[name] in _NOT_SENT for name, of in after.items() if of in _NOT_SENT):
         raise Unfit("a value that was not sent")
     return row
 
@@ -54,7 +55,9 @@ def _log_place(source: Row) -> str | None:
         ("lsn",),
         ("file", "pos", "row"),
         ("change_lsn", "event_serial_no"),
+        ("commit_lsn",),
         ("commit_scn", "scn"),
+        ("scn", "scn"),
         ("ts_ms", "ord"),
     )
     for first, *more in paths:

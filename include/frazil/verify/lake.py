@@ -254,6 +254,7 @@ def scan(held: Held, where: BooleanExpression | None, columns: Sequence[str]) ->
     with reading_tables(f"reading table {held.name}"):
         wanted = held.outcomes if where is None else And(where, held.outcomes)
         asked = held.table.scan(row_filter=wanted, selected_fields=tuple(columns))
+        asked.catalog = None  # a server that plans scans would plan one of main, as it is by then
         rows = ArrowScan(held.table.metadata, held.table.io, asked.projection(), asked.row_filter)
         for task in asked.plan_files():
             deletes = _read_all_delete_files(held.table.io, [task])

@@ -35,13 +35,14 @@ WHERE (excluded.ord, excluded.off, excluded.place) >= (ord, off, place)
 
 _WANTED = """
 CREATE TABLE wanted AS
-SELECT *, (ord, topic, part, off) < (SELECT ord, topic, part, off FROM ended ORDER BY 1 DESC, 2 DESC, 3 DESC, 4 DESC LIMIT 1)
-    AS is_ended
+SELECT *, (ord, part, off) < (
+        SELECT ord, part, off FROM ended WHERE ended.topic = last.topic ORDER BY 1 DESC, 2 DESC, 3 DESC LIMIT 1
+    ) AS is_ended
 FROM (
     SELECT *, count(*) OVER (PARTITION BY key) AS places,
         row_number() OVER (PARTITION BY key ORDER BY ord DESC, topic DESC, part DESC, off DESC, place DESC) AS newest
     FROM change
-) WHERE newest = 1;
+) AS last WHERE newest = 1;
 CREATE INDEX wanted_key ON wanted (key);
 CREATE INDEX found_key ON found (key);
 """

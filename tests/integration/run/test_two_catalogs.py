@@ -126,6 +126,11 @@ def test_pipeline_begins_anew_in_another_catalog(spread: Callable[..., Any]) -> 
     with pytest.raises(Terminal):
         moved.run()
 
+    elsewhere = orders.with_pipeline(text.replace("name: orders\n", "name: orders\ncatalog: cloud\n", 1))
+    with pytest.raises(Terminal):
+        elsewhere.run()
+
+    orders.with_pipeline(text).run()
     assert orders.ids() == [0, 1, 2]
 
 

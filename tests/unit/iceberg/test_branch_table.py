@@ -115,6 +115,15 @@ def test_edit_moves_a_pipeline_to_another_branch(orders: Lake, told: str | None,
     assert head_of(orders.load_table(TABLE).metadata, "night") is None
 
 
+def test_tag_is_taken_for_a_branch(orders: Lake) -> None:
+    """Nothing can be written to a tag: that is said before anything is decided."""
+    orders.load_table(TABLE).append(rows(1))
+    table = orders.load_table(TABLE)
+    table.manage_snapshots().create_tag(table.metadata.current_snapshot_id, "audit").commit()
+    with pytest.raises(Terminal, match=r"audit of table shop\.orders is a tag"):
+        written(orders, "audit").find_table(TABLE)
+
+
 def test_note_of_a_branch_is_written_for_main(orders: Lake) -> None:
     """Tables on main carry none, so nothing changes for them."""
     assert branch_note(written(orders, None), "orders", TABLE) == {}

@@ -246,3 +246,28 @@ def test_rivals_that_never_end_make_an_endless_loop(events: Lake) -> None:
 
     with pytest.raises(Retryable, match="changing the schema of table"):
         ask(events, of("note", "add", "string"))
+
+
+@pytest.mark.parametrize(
+    ("properties", "change", "said"),
+    [
+        ({"write.format.default": "orc"}, of("at", "add", "time"), "at would be time, which Spark"),
+        (
+            {"write.format.default": "orc"},
+            of("refs", "add", "list<struct<id: uuid>>"),
+            "refs.element.id would be uuid, which Spark",
+        ),
+        ({"write.format.default": "orc"}, of("Price", "add", "float"), "price, Price differ in case only"),
+        ({}, of("id_bucket", "add", "int"), "id_bucket is the name of a partition field"),
+        ({}, of("a", "add", "struct<b: int>"), "multiple fields for name a.b"),
+    ],
+)
+def test_table_becomes_what_an_engine_can_not_take(
+    events: Lake, properties: dict[str, str], change: SchemaChange, said: str
+) -> None:
+    """Told before anything is decided: behind the decision the batch would wait for ever."""
+    before = events.load_table(TABLE).metadata_location
+    declared = {"table": TABLE, "partition_by": ["bucket(4, id)"], "properties": properties}
+    with pytest.raises(Terminal, match=said):
+        evolve(events, TableChanges(Destination.model_validate(declared), (change,)))
+    assert events.load_table(TABLE).metadata_location == before

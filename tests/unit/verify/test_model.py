@@ -97,3 +97,10 @@ def test_the_order_of_reading_counts(changes: list[tuple[int, int, bool]], cut: 
         for key in {key for key, _, _ in changes}
     }
     assert found == [latest, latest]
+
+
+def test_a_truncate_takes_rows_of_another_topic(model: Model) -> None:
+    """It is of its own topic, as each table's changes are."""
+    model.change(Place("a", 0, 1, 1), [upsert(1, 10)])
+    model.change(Place("b", 0, 2, 1), [(Told("truncate", order=20), b"")])
+    assert there(model) == {"(1,)": (1, True)}

@@ -22,6 +22,9 @@ _OPS: Final = {"c": UPSERT, "r": UPSERT, "u": UPSERT, "d": DELETE, "t": TRUNCATE
 _UNAVAILABLE: Final = "__debezium_unavailable_value"
 """What Debezium's Postgres connector sends for a large value that an update did not touch (TOAST)."""
 
+_UNAVAILABLE_MAP: Final = f'{{"{_UNAVAILABLE}":"{_UNAVAILABLE}"}}'
+"""The same for a value of type hstore, which is sent as JSON text; a list has it as its one element."""
+
 _NOT_SENT: Final = (
     f"{_NAME}: expected a value, found {_UNAVAILABLE}: the update did not touch this large value, and the image before does"
     " not hold it; REPLICA IDENTITY FULL of the table sends it each time"
@@ -36,10 +39,15 @@ _ORDERS: Final[Sequence[tuple[str, ...]]] = (
     ("source.lsn",),
     ("source.file", "source.pos", "source.row"),
     ("source.change_lsn", "source.event_serial_no"),
+    ("source.commit_lsn",),
     ("source.commit_scn", "source.scn"),
+    ("source.scn", "source.scn"),
     ("source.ts_ms", "source.ord"),
 )
-"""Places in the log of Postgres, MySQL, SQL Server, Oracle, and MongoDB or any other: the first that is there counts."""
+"""Places in the log of Postgres, MySQL, SQL Server, Oracle, and MongoDB or any other: the first that is there counts.
+
+Rows that SQL Server's and Oracle's snapshots read have the place of the snapshot alone.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +83,14 @@ class Debezium:
 
 
 def _is_unavailable(values: pa.Array) -> pa.BooleanArray:
-    sought = _UNAVAILABLE if pa.types.is_string(values.type) else _UNAVAILABLE.encode()
     if pa.types.is_string(values.type) or pa.types.is_binary(values.type):
-        return pc.fill_null(pc.equal(values, pa.scalar(sought, values.type)), fill_value=False)
-    return pa.repeat(pa.scalar(value=False), len(values))
+        sought = pa.array([_UNAVAILABLE, _UNAVAILABLE_MAP], pa.string()).cast(values.type)
+        return pc.is_in(values, value_set=sought)
+    nothing = pa.repeat(pa.scalar(value=False), len(values))
+    if not pa.types.is_list(values.type):
+        return nothing
+    single = pc.fill_null(pc.equal(pc.list_value_length(values), 1), fill_value=False)
+    return pc.replace_with_mask(nothing, single, _is_unavailable(pc.list_flatten(values.filter(single))))
 
 
 def _filled(

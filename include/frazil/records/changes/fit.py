@@ -81,7 +81,12 @@ class ChangeFitter:
 
     def fit(self, value: pa.RecordBatch, key: pa.RecordBatch | None) -> Fitted:
         """Fit values, each with its key, if keys are decoded. Values that tell of no row are neither kept nor dead."""
-        images = self._format.images(value)
+        try:
+            images = self._format.images(value)
+        except Terminal as misfit:  # of this schema, which its records brought: those of another one go on
+            reason = Reason(DeadCode.TRANSFORM_FAILED, misfit.message)
+            nothing = pa.RecordBatch.from_pylist([], self._schema)
+            return Fitted(nothing, pa.array([], pa.int64()), dict.fromkeys(range(len(value)), reason), NOTHING_UNKNOWN)
         good = pc.invert(pc.is_in(images.of, value_set=pa.array(list(images.failed), pa.int64())))
         upserts = self._upserts(images, _where(good, images.op, UPSERT), key)
         made = [

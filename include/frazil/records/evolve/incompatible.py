@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from frazil.errors import Terminal
 from frazil.records.dead import DeadCode
+from frazil.records.declared_names import DeclaredNames
 from frazil.records.spec import RecordSpec
 
 _CODES: Final = pa.array([DeadCode.WRONG_TYPE, DeadCode.OUT_OF_RANGE, DeadCode.LOSSY_CAST], pa.string())
@@ -34,8 +35,9 @@ def refuse_incompatible(letters: pa.RecordBatch, specs: Mapping[str, RecordSpec]
     if not found.num_rows:
         return
     first = found.slice(0, 1).to_pylist()[0]
+    path = DeclaredNames.of(specs.values()).shown(first["path"] or "")  # a key of a map, say, may be secret
     raise Terminal(
-        f"topic {first['topic']}, partition {first['partition']}, offset {first['offset']}: field {first['path']} does not fit"
+        f"topic {first['topic']}, partition {first['partition']}, offset {first['offset']}: field {path} does not fit"
         f" its column of {first['destination'] or strict[0]} ({first['code']}), which can't be widened to it; nothing was published",
         next_step="mend the producer, or set on_incompatible of the destination to dead_letter or variant_column",
     )

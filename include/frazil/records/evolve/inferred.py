@@ -50,6 +50,7 @@ class InferredJson:
         self._spec: Final = spec
         self._blocks: Final = blocks
         self._fold: Final = spec.fold
+        self._is_transformed: Final = bool(spec.transforms)
         self._columns: Final = {self._key(column.name): column.type for column in known}
         self._decoders: Final[dict[pa.Schema, JsonValues]] = {}
 
@@ -83,10 +84,15 @@ class InferredJson:
         return name if self._fold is None else name.casefold()
 
     def _sort(self, found: pa.StructType, position: int, kinds: list[tuple[pa.StructType, list[int]]]) -> None:
-        """Put a value to those that it agrees with. Objects inside must have the same fields: texts are made of them."""
+        """Put a value to those that it agrees with. Objects inside must have the same fields: texts are made of them.
+
+        Before transforms it must have the very same fields itself: it would get nulls from its neighbours, which `Explode`
+        or a renamed field tells apart from nothing.
+        """
         for at in range(len(kinds) - 1, max(-1, len(kinds) - 1 - _LAST), -1):
             of, positions = kinds[at]
-            both = of if of == found else self._agreed_fields(of, found, inner=False)
+            agrees = None if self._is_transformed else self._agreed_fields(of, found, inner=False)
+            both = of if of == found else agrees
             if both is not None:
                 kinds[at] = both, positions
                 positions.append(position)
@@ -160,8 +166,8 @@ class InferredJson:
 
     def _group(self, of: pa.StructType, values: pa.BinaryArray) -> tuple[Shaped, Mapping[int, Reason]]:
         schema = pa.schema([field for field in of if field.type != _NULL])
-        if not schema.names:
-            block = pa.RecordBatch.from_struct_array(pa.array([{}] * len(values), pa.struct([])))
+        if not schema.names:  # nothing but nulls
+            block = pa.RecordBatch.from_struct_array(pa.array([{}] * len(values), of))
             return Shaped(block, pa.arange(0, len(values))), {}
         block_, dead = self._decoder(schema).rows(values)
         nulls = [field for field in of if field.type == _NULL]

@@ -58,7 +58,7 @@ def _merged(
         raise AssertionError(field)
     declared, values = known
     nothing: Column = (declared.with_nullable(nullable=True), pa.nulls(len(values), declared.type))
-    (old, old_values), (new, new_values) = before or nothing, after or nothing
+    (old, old_values), (new, new_values) = _met(before or nothing, after or nothing)
     if old.type != new.type:
         raise Terminal(
             f"{name}: expected one type of field {field}, found {old.type} before and {new.type} after",
@@ -67,7 +67,24 @@ def _merged(
     size = len(takes_before)
     both = pa.concat_arrays([new_values, old_values])
     further = pc.if_else(takes_before, pa.scalar(size, pa.int64()), pa.scalar(0, pa.int64()))
-    return declared.with_nullable(old.nullable or new.nullable), both.take(pc.add(pa.arange(0, size), further))
+    return new.with_nullable(old.nullable or new.nullable), both.take(pc.add(pa.arange(0, size), further))
+
+
+def _met(old: Column, new: Column) -> tuple[Column, Column]:
+    """Images of JSON that nobody declared are typed by what they hold: null is of any type, a whole number may be a double."""
+    (left, left_values), (right, right_values) = old, new
+    if pa.types.is_null(left.type) or (pa.types.is_int64(left.type) and pa.types.is_float64(right.type)):
+        return _as(left, left_values, right.type), new
+    if pa.types.is_null(right.type) or (pa.types.is_float64(left.type) and pa.types.is_int64(right.type)):
+        return old, _as(right, right_values, left.type)
+    return old, new
+
+
+def _as(declared: pa.Field, values: pa.Array, kind: pa.DataType) -> Column:
+    try:
+        return declared.with_type(kind), values.cast(kind)
+    except pa.ArrowInvalid:  # a whole number that no double holds
+        return declared, values
 
 
 def text_field(transform: str, fields: pa.RecordBatch, path: str) -> pa.StringArray:

@@ -8,12 +8,16 @@ from collections.abc import Set as AbstractSet
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.dead import Reason
+from frazil.errors import Terminal
+from frazil.records.dead import DeadCode, Reason
 from frazil.records.frame import Frame, Transform, Transformed
 
 
-def chain(transforms: Sequence[Transform], frame: Frame) -> Transformed:
+def chain(transforms: Sequence[Transform], frame: Frame, *, is_inferred: bool = False) -> Transformed:
     """Apply transforms in their order, until no row is left.
+
+    Where the fields are those that values happen to have, `is_inferred`, a transform that they don't fit makes dead letters of
+    these records; fields that are declared, or come with a schema, are the business of a person.
 
     Every record of the frame ends in exactly one way: it has rows, or a reason, or it was left out. A record of several
     rows (from an exploded list) of which one fails is dead as a whole; it was left out only if none of its rows is left.
@@ -28,7 +32,7 @@ def chain(transforms: Sequence[Transform], frame: Frame) -> Transformed:
         going = [each for each in frames if len(each)]
         if not going:
             break
-        done = _step(transform, going)
+        done = _step(transform, going, is_inferred=is_inferred)
         # The first reason stays: rows of a record that failed are gone before the next transform.
         dead |= done.dead
         filtered |= done.filtered
@@ -37,8 +41,19 @@ def chain(transforms: Sequence[Transform], frame: Frame) -> Transformed:
     return settled(frames, dict(sorted(dead.items())), filtered)
 
 
-def _step(transform: Transform, frames: Sequence[Frame]) -> Transformed:
-    steps = [transform.apply(frame) for frame in frames]
+def _applied(transform: Transform, frame: Frame, *, is_inferred: bool) -> Transformed:
+    try:
+        return transform.apply(frame)
+    except Terminal as misfit:
+        if not is_inferred:
+            raise
+        reason = Reason(DeadCode.TRANSFORM_FAILED, misfit.message)
+        nothing = frame.take(pa.array([], pa.int64()))
+        return Transformed(nothing, dict.fromkeys(frame.positions.to_pylist(), reason))
+
+
+def _step(transform: Transform, frames: Sequence[Frame], *, is_inferred: bool) -> Transformed:
+    steps = [_applied(transform, frame, is_inferred=is_inferred) for frame in frames]
     dead: dict[int, Reason] = {}
     for step in steps:
         dead = {**step.dead, **dead}  # the first reason of a record stays

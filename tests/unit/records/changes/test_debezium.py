@@ -133,7 +133,9 @@ def test_a_tombstone_or_a_message_is_not_counted() -> None:
         ({"lsn": 24_023_128}, f"{24_023_128:020}"),
         (MYSQL, f"mysql-bin.000003:{484:020}:{0:020}"),
         ({"change_lsn": "00000027:00000758:0003", "event_serial_no": 2}, f"00000027:00000758:0003:{2:020}"),
+        ({"ts_ms": 1_700_000_000_000, "commit_lsn": "00000027:00000758:0005"}, "00000027:00000758:0005"),
         ({"scn": "2122185", "commit_scn": "2122188"}, f"{2_122_188:020}:{2_122_185:020}"),
+        ({"ts_ms": 1_700_000_000_000, "scn": "2122180"}, f"{2_122_180:020}:{2_122_180:020}"),
         ({"ts_ms": 1_700_000_000_000, "ord": 3}, f"{1_700_000_000_000:020}:{3:020}"),
     ],
 )
@@ -233,3 +235,44 @@ def test_what_json_holds_is_guessed(more: dict[str, Any], of: dict[str, Any], sa
     except Terminal as error:
         found = error.message
     assert said in found
+
+
+LISTS: dict[str, Any] = {"id": {"type": "long", "required": True}, "tags": "list<string>"}
+TOO_LARGE = "__debezium_unavailable_value"
+
+
+def test_a_list_that_was_not_sent_overwrites_the_row() -> None:
+    """Large lists are left out as texts are: the placeholder is their one element."""
+    merged = pipeline(changes=DEBEZIUM, columns=LISTS)
+    known = event("u", {"id": 1, "tags": ["a", "b"]}, {"id": 1, "tags": [TOO_LARGE]})
+    unknown = event("u", {"id": 1, "tags": None}, {"id": 1, "tags": [TOO_LARGE]})
+    outcomes = landed(merged, [known, unknown, event("c", None, {"id": 2, "tags": []})])
+    assert told(outcomes, "id", "tags") == [("upsert", 1, ["a", "b"]), ("upsert", 2, [])]
+    assert "REPLICA IDENTITY FULL" in refused(outcomes)[0]
+
+
+def test_a_map_that_was_not_sent_overwrites_the_row() -> None:
+    """A value of type hstore is JSON text."""
+    sent = event("u", ann(name='{"a":"b"}'), ann(name=f'{{"{TOO_LARGE}":"{TOO_LARGE}"}}'))
+    assert told(landed(pipeline(changes=DEBEZIUM), [sent])) == [("upsert", 1, '{"a":"b"}')]
+
+
+def test_one_record_with_a_schema_of_its_own_stops_the_run() -> None:
+    """Where values bring their schemas, one that is no change event is a dead letter; its neighbours land."""
+
+    def connect(schema: dict[str, Any], payload: dict[str, Any]) -> dict[str, Any]:
+        return {"schema": schema, "payload": payload}
+
+    def struct(field: str, *fields: dict[str, Any]) -> dict[str, Any]:
+        return {"type": "struct", "field": field, "optional": True, "fields": list(fields)}
+
+    row = struct("after", {"type": "int64", "field": "id"}, {"type": "string", "field": "name", "optional": True})
+    good = {"type": "struct", "fields": [{"type": "string", "field": "op"}, row, row | {"field": "before"}]}
+    odd = {"type": "struct", "fields": [{"type": "int32", "field": "op"}, row]}
+    values = [
+        connect(good, {"op": "c", "after": {"id": 1, "name": "ann"}, "before": None}),
+        connect(odd, {"op": 1, "after": {"id": 2, "name": "bob"}}),
+    ]
+    outcomes = landed(pipeline({"value": {"format": "json-envelope"}}, changes=DEBEZIUM), values)
+    assert told(outcomes) == [("upsert", 1, "ann")]
+    assert "expected op as string" in refused(outcomes)[0]

@@ -1,0 +1,46 @@
+"""Changes merged by Spark: keys that look like something else, orders that contradict offsets, files that were edited."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from tests.spark.changes import MERGE, Customers, delete, truncate, upsert
+from tests.spark.documents import sqlite
+
+ORDERED = replace(MERGE, order_by="version")
+
+
+def test_a_key_that_looks_like_a_variable_is_doubled(tmp_path: Path, spark: SparkSession) -> None:
+    """`${…}` in a key is data, where the bounds of keys stand in a statement too."""
+    customers, merge = Customers(spark, sqlite(tmp_path)), replace(MERGE, keys=("name",))
+    customers.land(customers.change(1, [upsert(0, 1, "order-${id}")]), merge)
+    customers.land(customers.change(2, [upsert(1, 2, "order-${id}")]), merge)
+    assert customers.rows() == [(2, "order-${id}")]
+
+
+def test_a_late_truncate_hides_a_later_one(tmp_path: Path, spark: SparkSession) -> None:
+    """Of several in a batch the one counts that is the later by the column, not by the offset."""
+    customers = Customers(spark, sqlite(tmp_path))
+    customers.land(customers.change(1, [upsert(1, 1, "a", 60), truncate(10, 100), truncate(20, 50)]), ORDERED)
+    customers.land(customers.change(2, [upsert(30, 2, "b", 120)]), ORDERED)
+    assert customers.rows() == [(2, "b")]
+
+
+def test_a_source_made_anew_is_older_than_its_past(tmp_path: Path, spark: SparkSession) -> None:
+    """Its log begins low again: rows of the topic's earlier incarnation are older than any of its changes."""
+    customers = Customers(spark, sqlite(tmp_path))
+    customers.land(customers.change(1, [upsert(100, 1, "a", 90)]), ORDERED)
+    customers.land(customers.change(2, [upsert(1, 1, "new", 5)]), replace(ORDERED, since={"c's": 2}))
+    assert customers.rows() == [(1, "new")]
+
+
+def test_a_row_that_comes_back_stays_deleted(tmp_path: Path, spark: SparkSession) -> None:
+    """The file took soft deletes once, and hard ones now: the mark of a row that is written again goes."""
+    customers = Customers(spark, sqlite(tmp_path), soft=True)
+    customers.land(customers.change(1, [upsert(0, 1, "a"), delete(1, 1)]), replace(MERGE, deleted="_frazil_deleted"))
+    assert customers.rows("id", "_frazil_deleted") == [(1, True)]
+    customers.land(customers.change(2, [upsert(2, 1, "b")]))
+    assert customers.rows("id", "name", "_frazil_deleted") == [(1, "b", False)]

@@ -1,0 +1,72 @@
+"""JSON that nobody declared, before transforms: a record is told by itself, and none stops the run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from frazil.records.frame import Transform
+from frazil.records.spec import RecordSpec
+from frazil.records.transforms.catalogue import transform
+from tests.unit.records.evolve.evolving import land, spec
+
+ID, NOTE = pa.field("id", pa.int64()), pa.field("note", pa.string())
+
+
+def behind(steps: Sequence[Transform], *columns: pa.Field) -> RecordSpec:
+    """How records become rows behind transforms."""
+    fields = pa.schema(columns)
+    return spec(columns, infers=True, fields=fields, transforms=tuple(steps))
+
+
+def outcomes(values: Sequence[object], of: RecordSpec, *, alone: bool) -> list[dict[str, Any] | None]:
+    """The row of each value, None if it is dead, all in one batch or each in one of its own."""
+    landed = land([[value] for value in values] if alone else [values], of)
+    found = [landed.row(at, 0) if alone else landed.row(0, at) for at in range(len(values))]
+    names = of.columns.names
+    return [None if row is None else {name: row[name] for name in names} for row in found]
+
+
+@pytest.mark.parametrize(
+    ("step", "values", "columns"),
+    [
+        (transform("ReplaceField", {"renames": {"a": "id"}}), [{"a": 1}, {"a": 2}, {"a": 3, "id": 7}], (ID,)),
+        (transform("ExtractField", {"field": "y"}), [{"x": 1}, {"x": 1, "y": {"id": 2}}], (ID,)),
+        (transform("Explode", {"field": "y"}), [{"y": None}, {"y": [{"id": 1}]}], (ID,)),
+        (transform("MaskField", {"fields": ["x"]}), [{"c": "x", "l": [1, "a"]}, {"z": True}, {"id": 1}], (ID,)),
+    ],
+)
+def test_a_neighbour_decides(step: Transform, values: list[object], columns: tuple[pa.Field, ...]) -> None:
+    """In one batch with others a record is what it is alone."""
+    of = behind([step], *columns)
+    assert outcomes(values, of, alone=False) == outcomes(values, of, alone=True)
+
+
+def change(before: object, after: object, op: object = "u") -> dict[str, object]:
+    source = {"db": "shop", "table": "orders"}
+    return {"op": op, "before": before, "after": after, "source": source, "ts_ms": 1}
+
+
+def test_an_update_from_null_stops_the_run() -> None:
+    """Images of undeclared JSON have the types of their values: null, and whole numbers among others, go together."""
+    of = behind([transform("DebeziumTransform", {})], ID, NOTE, pa.field("price", pa.float64()))
+    values = [
+        change({"id": 1, "note": None, "price": 1}, {"id": 1, "note": "x", "price": 1.5}),
+        change({"id": 2, "note": "y", "price": 2.5}, {"id": 2, "note": None, "price": 2}),
+    ]
+    assert outcomes(values, of, alone=False) == [
+        {"id": 1, "note": "x", "price": 1.5},
+        {"id": 2, "note": None, "price": 2.0},
+    ]
+
+
+@pytest.mark.parametrize("odd", [{"op": 7}, {"op": "c", "after": 7}, change({"id": "x"}, {"id": 2})])
+def test_one_record_of_another_shape_stops_the_run(odd: dict[str, object]) -> None:
+    """It is a dead letter, its neighbour a row."""
+    of = behind([transform("DebeziumTransform", {})], ID)
+    landed = land([[odd, change(None, {"id": 1}, "c")]], of)
+    assert [row["id"] for row in landed.rows] == [1]
+    assert landed.codes == ["TRANSFORM_FAILED"]
