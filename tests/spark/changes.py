@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
-import pytest
 from pyspark.sql import SparkSession
 
-from frazil import crash_points
 from frazil.batch.changes import OP, PLACE
 from frazil.batch.facts import StagedFile
 from frazil.batch.manifest import Operation
 from frazil.batch.merge import Merge
 from frazil.batch.position import BatchMark
 from frazil.batch.removal import Coordinates
-from frazil.crash_points import CrashPoint
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.commit import Change, Refused, fit_of
 from frazil.iceberg.holdings import BATCH_KEY, landed, lookup, mark_of
@@ -176,24 +173,3 @@ class Customers:
         """What the property says of the last batch."""
         told: dict[str, object] = json.loads(self.metadata.properties[KEY])
         return told
-
-
-class Killed(BaseException):
-    """The end of the process, as far as a test can have it."""
-
-
-def at(monkeypatch: pytest.MonkeyPatch, place: CrashPoint, deed: Callable[[], object]) -> None:
-    """Do something the first time the process gets to a place."""
-    done: list[CrashPoint] = []
-
-    def reached(point: CrashPoint) -> None:
-        if point is place and not done:
-            done.append(point)
-            deed()
-
-    monkeypatch.setattr(crash_points, "reached", reached)
-
-
-def kill() -> None:
-    """End the process."""
-    raise Killed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -13,7 +12,6 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from frazil import crash_points
 from frazil.batch.position import BatchMark
 from frazil.batch.removal import Removal, RemovedRange
 from frazil.crash_points import CrashPoint
@@ -26,10 +24,7 @@ from frazil.pipeline.model import Destination
 from frazil.records.spec import KafkaColumns
 from tests.rest_catalog import RestServer
 from tests.spark.documents import COLUMNS, KEY, TABLE, Docs, sqlite
-
-
-class Killed(BaseException):
-    """The end of the process, as far as a test can have it."""
+from tests.spark.kills import Killed, at, kill
 
 
 @pytest.fixture
@@ -41,23 +36,6 @@ def docs(tmp_path: Path, spark: SparkSession) -> Docs:
 def document(offset: int, n: int) -> tuple[int, str]:
     """A row as it is read."""
     return offset, f'{{"at":{offset},"n":{n}}}'
-
-
-def at(monkeypatch: pytest.MonkeyPatch, place: CrashPoint, deed: Callable[[], object]) -> None:
-    """Do something the first time the process gets to a place."""
-    done: list[CrashPoint] = []
-
-    def reached(point: CrashPoint) -> None:
-        if point is place and not done:
-            done.append(point)
-            deed()
-
-    monkeypatch.setattr(crash_points, "reached", reached)
-
-
-def kill() -> None:
-    """End the process."""
-    raise Killed
 
 
 def test_documents_are_not_there_or_twice(docs: Docs) -> None:

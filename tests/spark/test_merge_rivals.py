@@ -14,8 +14,9 @@ from frazil.errors import Terminal
 from frazil.iceberg.commit import Refused
 from frazil.iceberg.holdings import RolledBack, lookup, mark_of
 from tests.rest_catalog import RestServer
-from tests.spark.changes import KEY, TABLE, Customers, Killed, at, delete, kill, upsert
+from tests.spark.changes import KEY, TABLE, Customers, delete, upsert
 from tests.spark.documents import sqlite
+from tests.spark.kills import Killed, at, kill
 
 
 @pytest.fixture(params=["2", "3"])

@@ -66,9 +66,8 @@ class PipelineLake(Lake):
         Args:
             places: Catalog and branch of each; without catalog where the file says.
         """
-        lakes = {of.name: of for of in self.catalogs}
         told = {
-            table: Place(lakes.get(catalog) or self._named(catalog), branch)
+            table: Place(self._used.get(catalog) or self._named(catalog), branch)
             for table, (catalog, branch) in places.items()
             if catalog is not None
         }
@@ -77,8 +76,13 @@ class PipelineLake(Lake):
     @property
     def catalogs(self) -> tuple[Lake, ...]:
         """All catalogs in which the pipeline has tables, or may have had some; that of the first destination first."""
-        named = {of.name: of for of in (self._home, *(place.catalog for place in self._places.values()))}
-        return (*named.values(), *(self._named(name) for name in self._before if name not in named))
+        used = self._used
+        return (*used.values(), *(self._named(name) for name in self._before if name not in used))
+
+    @property
+    def _used(self) -> dict[str, Lake]:
+        """Those that the file names, open already; that of the first destination first."""
+        return {of.name: of for of in (self._home, *(place.catalog for place in self._places.values()))}
 
     def catalog_of(self, name: str) -> Lake:
         """The catalog that a table is in."""

@@ -118,8 +118,8 @@ def test_lost_letters_of_several_tables_are_guessed(shop: MakeShop) -> None:
     assert outcomes(orders) == (rows, [of for of in letters if of[0] >= 10])
 
 
-def test_a_table_that_is_named_again_after_a_reset_holds_its_rows_twice(shop: MakeShop) -> None:
-    """The reset passed it by while the file did not name it: what comes again is taken out when it is back."""
+def passed_by(shop: MakeShop) -> Any:
+    """A pipeline of fewer tables than before, reset to the beginning: the third one holds rows that come again."""
     orders = fanned_out(shop)
     fill(orders, range(10))
     orders.run()
@@ -128,6 +128,12 @@ def test_a_table_that_is_named_again_after_a_reset_holds_its_rows_twice(shop: Ma
     fill(fewer, range(10, 13))
     fewer.run()
     reset(fewer, "earliest")
+    return fewer
+
+
+def test_a_table_that_is_named_again_after_a_reset_holds_its_rows_twice(shop: MakeShop) -> None:
+    """The reset passed it by while the file did not name it: what comes again is taken out when it is back."""
+    fewer = passed_by(shop)
 
     again = fewer.with_pipeline(file_of(fewer))
     again.run()
@@ -196,14 +202,7 @@ def test_a_ledger_that_was_rolled_back_keeps_a_follower_from_being_mended(shop: 
 @pytest.mark.parametrize("allow_duplicates", [False, True])
 def test_a_reset_that_names_a_table_again_doubles_its_rows(shop: MakeShop, *, allow_duplicates: bool) -> None:
     """An earlier reset passed the table by; a second one, forward or beside what is there, takes out what comes again."""
-    orders = fanned_out(shop)
-    fill(orders, range(10))
-    orders.run()
-    route = "route: {static: {field: kind, tables: {shop.orders: order, shop.refunds: refund}}, otherwise: filter}"
-    fewer = orders.with_pipeline(file_of(orders, TABLES[:2], route))
-    fill(fewer, range(10, 13))
-    fewer.run()
-    reset(fewer, "earliest")
+    fewer = passed_by(shop)
 
     again = fewer.with_pipeline(file_of(fewer))
     start = 0 if allow_duplicates else 5

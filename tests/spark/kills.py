@@ -1,0 +1,31 @@
+"""What happens to a process at a named place, in tests that share one Spark session and so can't end theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from frazil import crash_points
+from frazil.crash_points import CrashPoint
+
+
+class Killed(BaseException):
+    """The end of the process, as far as a test can have it."""
+
+
+def at(monkeypatch: pytest.MonkeyPatch, place: CrashPoint, deed: Callable[[], object]) -> None:
+    """Do something the first time the process gets to a place."""
+    done: list[CrashPoint] = []
+
+    def reached(point: CrashPoint) -> None:
+        if point is place and not done:
+            done.append(point)
+            deed()
+
+    monkeypatch.setattr(crash_points, "reached", reached)
+
+
+def kill() -> None:
+    """End the process."""
+    raise Killed
