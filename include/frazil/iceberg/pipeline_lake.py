@@ -102,6 +102,20 @@ class PipelineLake(Lake):
         table = self.catalog_of(name).find_table(name)
         return table if table is None or name not in self._places else self._seen(name, table)
 
+    def as_landed(self, name: str) -> Table | None:
+        """The table on the branch that the pipeline landed on, whatever branch the file names by now; None if it is not there.
+
+        Raises:
+            Terminal: The branch is gone.
+            Retryable: The catalog can't be reached.
+        """
+        catalog = self.catalog_of(name)
+        table = catalog.find_table(name)
+        if table is None:
+            return None
+        told = table.metadata.properties.get(BRANCH_KEY.format(self._pipeline))
+        return self.decided({name: (catalog.name, told)}).find_table(name)
+
     def tables(self) -> list[str]:
         """Names of all tables in the first destination's catalog, sorted."""
         return self._home.tables()

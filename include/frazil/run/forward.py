@@ -29,8 +29,9 @@ from frazil.iceberg.holdings import (
     still_held,
 )
 from frazil.iceberg.ledger import ledger_rows
-from frazil.iceberg.pipeline_lake import branch_note
+from frazil.iceberg.pipeline_lake import PipelineLake, branch_note
 from frazil.iceberg.table import Table, TableMetadata, staging_table
+from frazil.run.decided import lake_of_batch
 from frazil.run.follow import committed, follow_all, holds_last, summary_of
 from frazil.run.ledger_entry import entry_rows, told_after, told_json
 from frazil.run.letter_topic import send_letters
@@ -136,7 +137,7 @@ def roll_forward(scope: Scope, manifest: Manifest, path: str, now: Standing) -> 
         Terminal: A follower can't take its part: dropped, rolled back, changed; or the topic can't.
         Retryable: Kafka, the catalog or the storage is not available now.
     """
-    scope = replace(scope, lake=scope.lake.decided({of.table: (of.catalog, of.branch) for of in manifest.parts}))
+    scope = replace(scope, lake=lake_of_batch(scope.lake, manifest))
     # First, so that a table which can't take its part, and is settled, has no part in what becomes of the topic.
     send_letters(scope, manifest)
     key = BATCH_KEY.format(manifest.pipeline)
@@ -157,7 +158,7 @@ def _record(scope: Scope, manifest: Manifest, snapshots: Mapping[str, int | None
         return
     closing = lake.load_table(manifest.closing.table)
     earlier = recovered(closing, manifest)
-    rows = [row for batch in earlier for row in _entry(scope, batch, closing, _snapshots(lake, batch))]
+    rows = [row for batch in earlier for row in _entry(scope, batch, closing, _recovered_in(lake, batch, manifest))]
     rows += _entry(scope, manifest, closing, snapshots)
     told = told_json(told_after(now.told, *earlier, manifest))
     change = Change(
@@ -174,9 +175,12 @@ def _record(scope: Scope, manifest: Manifest, snapshots: Mapping[str, int | None
     committed(lake, change, manifest)
 
 
-def _snapshots(lake: Lake, manifest: Manifest) -> dict[str, int | None]:
-    key = BATCH_KEY.format(manifest.pipeline)
-    return {part.table: _landed_in(lake, manifest, part, key) for part in manifest.parts}
+def _recovered_in(lake: PipelineLake, batch: Manifest, by: Manifest) -> dict[str, int | None]:
+    """The snapshots of an earlier batch's parts. Some may never be there any more: then a settle gave them up, or will."""
+    places = {of.table: (of.catalog, of.branch) for of in batch.parts if of.table != by.settles}
+    key, lake = BATCH_KEY.format(batch.pipeline), lake.decided(places)
+    found = {part.table: lake.find_table(part.table) for part in batch.parts}
+    return {table: None if of is None else landed(of.metadata, key, batch.mark, table) for table, of in found.items()}
 
 
 def _entry(

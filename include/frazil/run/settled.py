@@ -7,8 +7,10 @@ from collections.abc import Collection
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.branch import remove_stale_branches
 from frazil.iceberg.commit import Refused
+from frazil.iceberg.pipeline_lake import PipelineLake
 from frazil.iceberg.schema import check_destination
 from frazil.run.apply import EngineNeeded
+from frazil.run.decided import lake_of_last
 from frazil.run.forward import roll_forward
 from frazil.run.manifests import read_manifest
 from frazil.run.mirror import mirror_position
@@ -36,23 +38,12 @@ def settled(scope: Scope, mends: Collection[str] = (), *, leaves: bool = False) 
         Terminal: A table can't take its part of a decided batch, or a table is not the one that was written.
         EngineNeeded: A decided batch waits for an engine, and is not to be left.
     """
-    lake, pipeline = scope.lake, scope.pipeline
-    seen: Standing | None = None
     waits = False
     has_worked = False
     for _ in range(ROUNDS):
-        tables = open_tables(lake, pipeline, recreate=mends)
-        refuse_shared(pipeline, tables)
-        now, closing = standing(pipeline, tables), tables.closing_name
-        lost = _lost(now, closing, mends)
-        if lost is not None:
-            # The tables were read one after another: a rival between them looks like a loss, but not twice alike.
-            if seen is not None and seen.seen == now.seen:
-                raise lost
-            seen = now
-            continue
-        is_told = now.position is not None and closing in tables.destinations
-        if now.rolled_back is not None and not is_told and closing in mends:
+        tables, now = _look(scope, mends)
+        is_told = now.position is not None and tables.closing_name in tables.destinations
+        if now.rolled_back is not None and not is_told and tables.closing_name in mends:
             return tables, now
         if now.rolled_back is None and not now.unfinished:
             _check(scope, tables, now)
@@ -62,7 +53,42 @@ def settled(scope: Scope, mends: Collection[str] = (), *, leaves: bool = False) 
             return tables, now
         waits = _advance(scope, tables, now, leaves=leaves)
         has_worked = True
-    raise Retryable(f"pipeline {pipeline.name}: batches of another run kept being unfinished over {ROUNDS} looks")
+    raise _kept_moving(scope)
+
+
+def _look(scope: Scope, mends: Collection[str]) -> tuple[Tables, Standing]:
+    """The tables and where the pipeline stands, as the file has them; as a decided batch has them, while the file is refused.
+
+    So the batch is finished before the edited file is: what is decided is the manifest's word alone.
+    """
+    try:
+        return _look_in(scope.lake, scope, mends)
+    except Terminal as refusal:
+        decided = lake_of_last(scope.lake, scope.pipeline)
+        if decided is None:
+            raise
+        scope.report(f"the last batch is finished where it was decided to; then: {refusal.message}")
+        return _look_in(decided, scope, mends)
+
+
+def _look_in(lake: PipelineLake, scope: Scope, mends: Collection[str]) -> tuple[Tables, Standing]:
+    seen: Standing | None = None
+    for _ in range(ROUNDS):
+        tables = open_tables(lake, scope.pipeline, recreate=mends)
+        refuse_shared(scope.pipeline, tables)
+        now = standing(scope.pipeline, tables)
+        lost = _lost(now, tables.closing_name, mends)
+        if lost is None:
+            return tables, now
+        # The tables were read one after another: a rival between them looks like a loss, but not twice alike.
+        if seen is not None and seen.seen == now.seen:
+            raise lost
+        seen = now
+    raise _kept_moving(scope)
+
+
+def _kept_moving(scope: Scope) -> Retryable:
+    return Retryable(f"pipeline {scope.pipeline.name}: other runs kept moving it over {ROUNDS} looks")
 
 
 def _lost(now: Standing, closing: str, mends: Collection[str]) -> Terminal | None:

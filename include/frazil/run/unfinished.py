@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from frazil.batch.manifest import Manifest
 from frazil.errors import Terminal
 from frazil.iceberg.holdings import BATCH_KEY, landed
+from frazil.run.decided import lake_of_batch
 from frazil.run.follow import follow
 from frazil.run.forward import roll_forward
 from frazil.run.manifests import read_manifest, recovered
@@ -67,11 +68,11 @@ def finish(scope: Scope, last: Unfinished, now: Standing, table: str) -> bool:
 
 def _lacking(scope: Scope, manifest: Manifest) -> tuple[str, ...]:
     """The followers that lack their part; the ledger, if none does."""
-    key = BATCH_KEY.format(manifest.pipeline)
+    key, lake = BATCH_KEY.format(manifest.pipeline), lake_of_batch(scope.lake, manifest)
     without = (
         part.table
         for part in manifest.followers
-        if (table := scope.lake.find_table(part.table)) is None
+        if (table := lake.find_table(part.table)) is None
         or landed(table.metadata, key, manifest.mark, part.table) is None
     )
     return tuple(without) or (manifest.ledger,)
@@ -85,10 +86,11 @@ def follow_where_possible(scope: Scope, last: Unfinished, settled: str) -> None:
         last: The batch.
         settled: The table that gets its part in another way.
     """
+    lake = lake_of_batch(scope.lake, last.manifest)
     for part in last.manifest.followers:
         if part.table == settled:
             continue
         try:
-            follow(scope.lake, last.manifest, part, last.path, scope.apply)
+            follow(lake, last.manifest, part, last.path, scope.apply)
         except Terminal as refusal:
             scope.report(refusal.message)

@@ -1,10 +1,13 @@
-"""Deeds at the named points of a run, in this process."""
+"""Deeds at the named points of a run, in this process; and a shop with tables in two catalogs."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,9 +15,28 @@ import pytest
 
 from frazil import crash_points
 from frazil.crash_points import VARIABLE
+from frazil.project import SETTINGS_VARIABLE, Project
+from tests.integration.conftest import environment
 from tests.operations import Killed
+from tests.rest_catalog import RestServer
 
 At = Callable[..., Any]
+
+FILE = """
+name: orders
+source: {{topics: [{topic}]}}
+engine: inline
+dead_letters: {{tolerance: all}}
+destinations:
+  - table: shop.orders
+    columns: {{id: {{type: long, required: true}}, name: string}}
+  - table: mirror.night.orders
+    catalog: cloud
+    columns: {{id: {{type: long, required: true}}}}
+    {branch}
+"""
+
+COPY = "mirror.night.orders"
 
 
 @pytest.fixture
@@ -33,3 +55,22 @@ def at(monkeypatch: pytest.MonkeyPatch) -> At:
         monkeypatch.setattr(crash_points, "os", SimpleNamespace(environ=os.environ, getpid=os.getpid, kill=hit))
 
     return arrange
+
+
+@pytest.fixture
+def spread(shop: Callable[..., Any], rest_server: RestServer, tmp_path: Path) -> Callable[..., Any]:
+    """Make a shop with one destination in each catalog: `spread(branch="night")`."""
+    rest_server.empty()
+
+    def make(branch: str | None = None, partitions: int = 1) -> Any:
+        made = shop(partitions=partitions)
+        lake = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/warehouse"}
+        catalogs = {"lake": lake, "cloud": {"type": "rest", "uri": rest_server.uri}}
+        settings = tmp_path / "settings.yaml"
+        clusters = {"local": {"bootstrap_servers": "${local:kafka}"}}
+        settings.write_text(json.dumps({"clusters": clusters, "catalogs": catalogs}))
+        project = Project.load(environment(made.project) | {SETTINGS_VARIABLE: str(settings)})
+        text = FILE.format(topic=made.topic, branch=f"branch: {branch}" if branch else "")
+        return replace(made, project=project).with_pipeline(text)
+
+    return make

@@ -2,56 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from frazil.errors import Terminal
-from frazil.project import SETTINGS_VARIABLE, Project
 from frazil.report.files import files
 from frazil.report.history import history
-from tests.integration.conftest import environment
+from tests.integration.run.conftest import COPY
 from tests.operations import Killed, assert_clean, bad, catalog, order, replay, reset, roll_back, send, settle
 from tests.rest_catalog import RestServer
-
-FILE = """
-name: orders
-source: {{topics: [{topic}]}}
-engine: inline
-dead_letters: {{tolerance: all}}
-destinations:
-  - table: shop.orders
-    columns: {{id: {{type: long, required: true}}, name: string}}
-  - table: mirror.night.orders
-    catalog: cloud
-    columns: {{id: {{type: long, required: true}}}}
-    {branch}
-"""
-
-COPY = "mirror.night.orders"
-
-
-@pytest.fixture
-def spread(shop: Callable[..., Any], rest_server: RestServer, tmp_path: Path) -> Callable[..., Any]:
-    """Make a shop with one destination in each catalog: `spread(branch="night")`."""
-    rest_server.empty()
-
-    def make(branch: str | None = None, partitions: int = 1) -> Any:
-        made = shop(partitions=partitions)
-        lake = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/warehouse"}
-        catalogs = {"lake": lake, "cloud": {"type": "rest", "uri": rest_server.uri}}
-        settings = tmp_path / "settings.yaml"
-        clusters = {"local": {"bootstrap_servers": "${local:kafka}"}}
-        settings.write_text(json.dumps({"clusters": clusters, "catalogs": catalogs}))
-        project = Project.load(environment(made.project) | {SETTINGS_VARIABLE: str(settings)})
-        text = FILE.format(topic=made.topic, branch=f"branch: {branch}" if branch else "")
-        return replace(made, project=project).with_pipeline(text)
-
-    return make
 
 
 def copies(orders: Any) -> list[int]:

@@ -1,0 +1,141 @@
+"""A file that is edited over a decided batch: the batch is finished where it was decided to, whatever the file names by now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
+
+from frazil.errors import Terminal
+from tests.integration.run.conftest import COPY
+from tests.operations import LETTERS, Killed, assert_clean, bad, catalog, drop, lake, ledger, order, send, settle
+from tests.rest_catalog import RestServer
+
+CLOUD = "    catalog: cloud\n"
+
+Spread = Callable[..., Any]
+At = Callable[..., Any]
+
+
+def decided(orders: Any, at: At, point: str = "decide.committed") -> str:
+    """The text of the pipeline file, after a batch left a letter, and the second one was decided, and killed."""
+    send(orders, {0: [bad(9)]})
+    orders.run()
+    send(orders, {0: [order(0), bad(1), order(2)]})
+    at(point)
+    with pytest.raises(Killed):
+        orders.run()
+    return (orders.project.pipelines_folder / "orders.yaml").read_text()
+
+
+def ids_of(table: Table, branch: str | None) -> list[int]:
+    """Ids on a branch; None if it was never written."""
+    ref = table.metadata.refs.get(branch or "main")
+    rows = table.scan(snapshot_id=ref.snapshot_id).to_arrow() if ref is not None else None
+    return sorted(rows["id"].to_pylist()) if rows is not None else []
+
+
+@pytest.mark.parametrize(
+    ("branch", "was", "named"),
+    [
+        (None, CLOUD, ""),
+        (None, CLOUD, f"{CLOUD}    branch: day\n"),
+        ("night", "branch: night", "branch: day"),
+        ("night", "    branch: night\n", ""),
+    ],
+)
+def test_a_decided_batch_waits_for_what_the_file_names_by_now(
+    spread: Spread, at: At, rest_server: RestServer, branch: str | None, was: str, named: str
+) -> None:
+    """Another catalog or branch is named before the parts are given: they are, then the edit is refused; once, and only there."""
+    orders = spread(branch)
+    text = decided(orders, at)
+    moved = orders.with_pipeline(text.replace(was, named))
+
+    with pytest.raises(Terminal, match=COPY):
+        moved.run()
+
+    assert ids_of(rest_server.lake().load_table(COPY), branch) == [0, 2]
+    assert not catalog(orders).table_exists(COPY)
+    assert [row["n"] for row in ledger(orders, "ingest") if row["table"] == COPY and row["rows"]] == [2]
+    back = orders.with_pipeline(text)
+    assert back.run().batches == 0
+    assert_clean(back)
+
+
+def test_a_table_of_that_name_in_the_other_catalog_gets_the_part(
+    spread: Spread, at: At, rest_server: RestServer
+) -> None:
+    """The place that the edit names is taken by a table of somebody else: it gets nothing, and the batch is finished."""
+    orders = spread()
+    text = decided(orders, at)
+    found = rest_server.lake().load_table(COPY)
+    for depth in ("mirror", "mirror.night"):
+        catalog(orders).create_namespace_if_not_exists(depth)
+    other = catalog(orders).create_table(COPY, found.schema())
+    moved = orders.with_pipeline(text.replace(CLOUD, ""))
+
+    with pytest.raises(Terminal, match="made anew"):
+        moved.run()
+
+    assert ids_of(rest_server.lake().load_table(COPY), None) == [0, 2]
+    assert other.refresh().current_snapshot() is None
+    back = orders.with_pipeline(text)
+    assert back.run().batches == 0
+    assert_clean(back)
+
+
+@pytest.mark.parametrize("edit", ["moved", "removed"])
+def test_a_settle_asks_the_file_where_the_other_tables_of_the_batch_are(
+    spread: Spread, at: At, rest_server: RestServer, edit: str
+) -> None:
+    """Letters are lost with an unfinished batch, whose other table the file has elsewhere, or no more: it gets its part."""
+    orders = spread()
+    text = decided(orders, at)
+    edited = {"moved": text.replace(CLOUD, ""), "removed": text.partition(f"  - table: {COPY}")[0]}[edit]
+    now = orders.with_pipeline(edited)
+    drop(now, LETTERS)
+
+    settle(now, LETTERS, restage=False, abandon=True)
+
+    assert ids_of(rest_server.lake().load_table(COPY), None) == [0, 2]
+    assert [(row["n"], row["rows"]) for row in ledger(now, "ingest") if row["table"] == COPY][-1] == (2, 2)
+
+
+def test_a_settle_of_a_moved_table_does_not_end(spread: Spread, at: At, rest_server: RestServer) -> None:
+    """A table is gone with its catalog's part of an unfinished batch, and the file names another catalog: it is filled there."""
+    orders = spread()
+    text = decided(orders, at)
+    rest_server.empty()
+    moved = orders.with_pipeline(text.replace(CLOUD, ""))
+
+    settle(moved, COPY)
+
+    assert [sorted(row["id"] for row in moved.rows(of)) for of in (COPY, "shop.orders")] == [[0, 2], [0, 2]]
+    assert moved.run().batches == 0
+    assert_clean(moved)
+    with pytest.raises(NoSuchTableError):
+        rest_server.lake()._catalog.load_table(COPY)
+
+
+def test_a_table_that_has_its_part_is_settled(spread: Spread, at: At, rest_server: RestServer) -> None:
+    """New with this batch, it has its part where that was decided to; that it lacks it elsewhere is no reason to settle it."""
+    orders = spread()
+    text = (orders.project.pipelines_folder / "orders.yaml").read_text()
+    orders.with_pipeline(text.partition(f"  - table: {COPY}")[0]).run()
+    orders = orders.with_pipeline(text)
+    send(orders, {0: [order(0), bad(1), order(2)]})
+    at("follow.committed")
+    with pytest.raises(Killed):
+        orders.run()
+    with lake(orders).load_table(LETTERS).update_spec() as change:
+        change.add_identity("code")
+    moved = orders.with_pipeline(text.replace(CLOUD, ""))
+
+    with pytest.raises(Terminal, match=f"settle orders --table {LETTERS}"):
+        settle(moved, COPY)
+
+    assert ids_of(rest_server.lake().load_table(COPY), None) == [0, 2]
