@@ -1,0 +1,121 @@
+"""Two dozen tables of several namespaces in two catalogs, and one that can't take its files: it holds the batch open, alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from frazil.errors import Terminal
+from tests.integration.run.conftest import At
+from tests.operations import LEDGER, assert_clean, lake, ledger, send, settle
+
+PLACES = {f"{namespace}.t{number}": catalog for catalog, namespace, number in (
+    (catalog, namespace, number)
+    for catalog, namespaces in (("lake", ("shop", "shop.europe.north")), ("cloud", ("mirror", "mirror.night.south")))
+    for namespace in namespaces
+    for number in range(6)
+)}  # fmt: skip
+"""Table -> its catalog."""
+
+FILE = """
+name: orders
+source: {{topics: [{topic}]}}
+engine: inline
+destinations:
+{tables}
+route: {{field: {{name: to, allow: ['shop\\..*', 'mirror\\..*']}}}}
+"""
+
+
+@pytest.fixture
+def many(spread: Callable[..., Any]) -> Any:
+    """The pipeline, begun; nothing is landed."""
+    orders = spread()
+    tables = "\n".join(f"  - {{table: {of}, catalog: {at}, columns: {{id: long}}}}" for of, at in PLACES.items())
+    made = orders.with_pipeline(FILE.format(topic=orders.topic, tables=tables))
+    made.run()
+    return made
+
+
+def fill(shop: Any, first: int) -> None:
+    """Send one record for each table, by numbers from `first` on, and one for none of them."""
+    values = [{"id": number, "to": to} for number, to in enumerate((*PLACES, "elsewhere"), first)]
+    send(shop, {0: [json.dumps(value).encode() for value in values]})
+
+
+def landed(shop: Any) -> dict[str, list[int]]:
+    """Ids in every table."""
+    return {table: sorted(row["id"] for row in shop.rows(table)) for table in PLACES}
+
+
+def expected(*firsts: int) -> dict[str, list[int]]:
+    return {table: [first + number for first in firsts] for number, table in enumerate(PLACES)}
+
+
+def partition(shop: Any, table: str) -> None:
+    """Another spec: files that were staged for the table don't fit it any more."""
+    with lake(shop).load_table(table).update_spec() as update:
+        update.add_identity("id")
+
+
+def take(shop: Any, table: str) -> None:
+    """The table is gone."""
+    lake(shop).catalog_of(table)._catalog.drop_table(table)
+
+
+@pytest.mark.parametrize(
+    ("table", "damage", "restage"), [("shop.europe.north.t3", take, False), ("mirror.night.south.t0", partition, True)]
+)
+def test_a_table_that_cant_take_its_files_stops_the_others(
+    many: Any, at: At, table: str, damage: Callable[[Any, str], None], restage: bool
+) -> None:
+    """The others have theirs, the pipeline stops with its name, the next run tries again, a settle lets it go on."""
+    fill(many, 0)
+    at("decide.committed", lambda: damage(many, table))
+    with pytest.raises(Terminal) as stopped:
+        many.run()
+
+    assert table in stopped.value.message
+    assert not [other for other in PLACES if other != table and other in stopped.value.message]
+    assert f"frazil settle orders --table {table} --restage" in str(stopped.value)
+    others = {of: ids for of, ids in expected(0).items() if of != table}
+    assert {of: ids for of, ids in _there(many).items() if of != table} == others
+    assert [row["destination"] for row in many.rows(f"{LEDGER.removesuffix('ledger')}dead_letters")] == [None]
+    fill(many, 100)
+    with pytest.raises(Terminal, match=table):
+        many.run()
+    assert {of: ids for of, ids in _there(many).items() if of != table} == others
+    assert ledger(many, "ingest") == []
+
+    done = settle(many, table, restage=restage, abandon=not restage)
+
+    assert done is not None
+    assert (done.restaged, done.abandoned) == (int(restage), int(not restage))
+    assert many.run().batches == 1
+    assert landed(many) == {**expected(0, 100), **({} if restage else {table: expected(100)[table]})}
+    assert_clean(many)
+
+
+def _there(shop: Any) -> dict[str, list[int]]:
+    found = {table: lake(shop).find_table(table) for table in PLACES}
+    return {of: sorted(at.scan().to_arrow()["id"].to_pylist()) for of, at in found.items() if at is not None}
+
+
+def test_a_table_that_is_well_again_waits_for_a_settle(many: Any, at: At) -> None:
+    """Out of reach behind the decision and back before the next run: that run gives it its part, and nobody has to settle."""
+    table = "mirror.t2"
+    kept = lake(many).load_table(table).metadata_location
+    fill(many, 0)
+    at("decide.committed", lambda: take(many, table))
+    with pytest.raises(Terminal, match=table):
+        many.run()
+    lake(many).catalog_of(table)._catalog.register_table(table, kept)
+
+    many.run()
+
+    assert landed(many) == expected(0)
+    assert settle(many, table) is None
+    assert_clean(many)
