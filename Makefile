@@ -13,6 +13,9 @@ SEED ?= 1
 MINUTES ?= 5
 
 export PYTHONPATH := include:plugins:.$(if $(PYTHONPATH),:$(PYTHONPATH))
+# Where a machine tells Python to keep no bytecode, every process compiles all that it imports: two of the three seconds of
+# `frazil validate`, and the tests start hundreds of processes.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup system demo up down test test-fast test-full chaos check fmt docs lock wheel clean
 
