@@ -30,7 +30,7 @@ def merge_spec(to: Destination) -> MergeSpec | None:
     """How rows are merged into a destination; None if they are added to it."""
     if not to.is_merged:
         return None
-    in_record = all(to.columns[name].of == "key" for name in to.identifier)
+    in_record = bool(to.identifier) and all(to.columns[name].of == "key" for name in to.identifier)
     changes = None if to.changes is None else _format(to.changes, key_in_record=in_record)
     return MergeSpec(to.identifier, to.order_by, to.deleted_column, changes)
 
