@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import DoubleType, IcebergType, LongType, NestedField, StringType
 
+from frazil.batch.fit import Fit
+from frazil.batch.manifest import TablePart
 from frazil.batch.position import Position
 from frazil.errors import Terminal
 from frazil.iceberg.catalog import Lake
+from frazil.iceberg.holdings import IDENTIFIER_KEY
 from frazil.iceberg.ledger import UNPARTITIONED
 from frazil.iceberg.schema import check_destination
 from frazil.pipeline.model import Pipeline
-from frazil.run.identifier import identified
+from frazil.run.identifier import identified, identifier_note, refuse_other_key
 from frazil.run.manifests import operation_of
 from frazil.run.record_spec import record_problems
 from frazil.verify.keys import with_key
@@ -102,3 +109,52 @@ def test_verify_guesses_a_key(lake: Lake) -> None:
     create(lake, town=DoubleType())
     with pytest.raises(Terminal, match="no identifier fields"):
         with_key(pipeline(), TABLE, lake.load_table(TABLE))
+
+
+def test_rows_were_landed_by_another_key(lake: Lake) -> None:
+    """Appended, merged by another key, or merged and now to be appended: each is refused once the table has rows."""
+    create(lake)
+    every = [pipeline(write="append"), pipeline(identifier=["id"]), pipeline(identifier=["town", "id"])]
+    for made in every:
+        note = identifier_note("customers", _part(made))
+        lake.load_table(TABLE).transaction().set_properties(note).commit_transaction()
+        assert not [of for of in every if _is_refused(of, lake.load_table(TABLE).metadata)]
+    lake.load_table(TABLE).append(pa.table({"town": ["a"], "id": [1], "name": ["b"]}, _rows(lake)))
+    for made in every:
+        note = identifier_note("customers", _part(made))
+        lake.load_table(TABLE).transaction().set_properties(note).commit_transaction()
+        metadata = lake.load_table(TABLE).metadata
+        assert [_is_refused(of, metadata) for of in every] == [of is not made for of in every]
+    assert identifier_note("customers", TablePart(TABLE, "dead_letters", Fit("u", 0, {}), None, ())) == {}
+
+
+def test_a_person_can_t_say_that_keys_are_unique(lake: Lake) -> None:
+    """The refusal says how: the property that it names, with the value that it names, lets the pipeline go on."""
+    create(lake)
+    lake.load_table(TABLE).append(pa.table({"town": ["a"], "id": [1], "name": ["b"]}, _rows(lake)))
+    made = pipeline(identifier=["id"])
+    table = lake.load_table(TABLE)
+    refuse_other_key(made, TABLE, table.metadata)  # somebody else's rows
+    table.transaction().set_properties({IDENTIFIER_KEY.format("customers"): "[]"}).commit_transaction()
+    with pytest.raises(Terminal, match="adds rows in table") as refusal:
+        refuse_other_key(made, TABLE, lake.load_table(TABLE).metadata)
+    name, value = re.findall(r"'([^']+)'", str(refusal.value.next_step))
+    lake.load_table(TABLE).transaction().set_properties({name: value}).commit_transaction()
+    refuse_other_key(made, TABLE, lake.load_table(TABLE).metadata)
+
+
+def _is_refused(of: Pipeline, metadata: TableMetadata) -> bool:
+    try:
+        refuse_other_key(of, TABLE, metadata)
+    except Terminal:
+        return True
+    return False
+
+
+def _part(of: Pipeline) -> TablePart:
+    operation = operation_of(of.destinations[0], Position(1, 0, "cluster", {}))
+    return TablePart(TABLE, "destination", Fit("u", 0, {}), None, (), None, operation)
+
+
+def _rows(lake: Lake) -> pa.Schema:
+    return schema_to_pyarrow(lake.load_table(TABLE).schema(), include_field_ids=False)
