@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from frazil.batch.plan import RunPlan
@@ -34,6 +35,7 @@ def facts_of(result: RunResult, plan: RunPlan) -> dict[str, Any]:
         "filtered": result.filtered,
         "unknown_records": result.unknown_fields.records,
         "unknown_fields": dict(result.unknown_fields.names),
+        "changes": {table: asdict(counts) for table, counts in result.changes.items()},
         "position": {topic: list(offsets) for topic, offsets in result.position.items()},
         "snapshot_ids": [str(snapshot) for snapshot in result.snapshots],
         "complete_through": plan.planned_at if plan.complete else None,

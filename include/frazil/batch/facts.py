@@ -79,12 +79,14 @@ class StagedFile:
         rows: Rows in it.
         size: Bytes.
         facts: The Iceberg data-file entry, as JSON text written and read by `frazil.iceberg.data_files` only.
+        ops: Of changes that an engine merges, how many rows there are of each `frazil.batch.changes.Op`.
     """
 
     path: str
     rows: int
     size: int
     facts: str
+    ops: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

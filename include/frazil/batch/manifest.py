@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from frazil.batch.change_counts import ChangeCounts
 from frazil.batch.facts import Counts, Range, StagedFile
 from frazil.batch.fit import Fit
 from frazil.batch.letter_topic import LetterTopic
@@ -81,6 +82,13 @@ class TablePart:
     def size(self) -> int:
         """Bytes of all files."""
         return sum(file.size for file in self.files)
+
+    @property
+    def changes(self) -> ChangeCounts | None:
+        """Changes that are merged into the table; None if rows are added to it, or nobody counted."""
+        is_merged = self.operation is not None and self.operation.merge is not None
+        counted = [ChangeCounts.of(file.ops) for file in self.files if file.ops]
+        return sum(counted, ChangeCounts()) if is_merged and len(counted) == len(self.files) else None
 
 
 @dataclass(frozen=True, slots=True)

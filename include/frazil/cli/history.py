@@ -113,6 +113,8 @@ def _below(batch: "BatchHistory", *, phases: bool, is_wide: bool) -> Iterator[st
         yield f"skipped, deleted by retention: {' '.join(map(_range, batch.skipped))}"
     if batch.unknown_fields and (left_out := batch.unknown_fields.said):
         yield f"left out: {left_out}"
+    for table, counts in batch.changes.items():
+        yield f"merged into {table}: {counts.said}"
     for table, changes in batch.schema_changes.items():
         yield f"changed {table}: {', '.join(map(str, changes))}"
     yield from _removals(batch.removed)

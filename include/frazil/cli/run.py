@@ -191,6 +191,8 @@ def show_result(result: "RunResult") -> None:
     )
     for code, count in sorted(result.dead_codes.items(), key=lambda item: -item[1]):
         console.say(f"  dead letters {code}: {count:,}")
+    for table, counts in result.changes.items():
+        console.say(f"  merged into {table}: {counts.said}")
     if left_out := result.unknown_fields.said:
         console.say(f"  left out: {left_out}")
     for said in result.tolerance_exceeded:

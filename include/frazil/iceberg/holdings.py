@@ -40,6 +40,10 @@ MANIFEST_KEY = "frazil.manifest"
 BRANCH_KEY = "frazil.branch.{}"
 """Property of a destination: the branch that a pipeline lands on, by pipeline, if it is not main."""
 
+IDENTIFIER_KEY = "frazil.identifier.{}"
+"""Property of a destination that follows: the columns that a pipeline merges rows by, as JSON, by pipeline; none: it adds
+rows."""
+
 CLOSING_KEY = "frazil.closing.{}"
 """Property of the ledger: the pipeline's closing table, by pipeline. Written with batch 0, never changed."""
 

@@ -127,6 +127,8 @@ LEDGER_SCHEMA = _schema(
         ),
         ("table_unknown", LongType(), False, "Of table_written, those with fields that no column of this table takes"),
         ("table_unknown_fields", StringType(), False, "Names of these fields with records each, as JSON: at most 20"),
+        ("table_upserts", LongType(), False, "Of rows, those that changes leave as they are; null: rows are added"),
+        ("table_deletes", LongType(), False, "Of rows, those that go, each by its key; others are truncates"),
     ]
 )
 

@@ -6,9 +6,11 @@ import uuid
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.table.metadata import TableMetadata
 
+from frazil.batch.changes import OP
 from frazil.batch.facts import StagedFile
 from frazil.iceberg.data_files import DataFileWriter
 from frazil.iceberg.orc_limits import ORC, refuse_altered
@@ -27,4 +29,11 @@ class RowFileWriter(DataFileWriter):
         file = self._io.new_output(path)
         with file.create() as stream:
             pq.write_table(table, stream)
-        return [StagedFile(path, table.num_rows, len(file), "")]
+        return [StagedFile(path, table.num_rows, len(file), "", _ops(table))]
+
+
+def _ops(table: pa.Table) -> dict[str, int]:
+    """Rows by what happens to them, of changes."""
+    if OP not in table.schema.names:
+        return {}
+    return {of["values"]: of["counts"] for of in pc.value_counts(table.column(OP).combine_chunks()).to_pylist()}

@@ -37,6 +37,7 @@ from pyiceberg.types import (
 )
 
 from frazil.errors import Terminal
+from frazil.iceberg.identifier import identifier_problems
 from frazil.iceberg.promotion import has_grown_from, takes_table_columns
 from frazil.iceberg.variant import FORMAT_VERSION, VariantType, as_text
 from frazil.pipeline import model
@@ -211,7 +212,7 @@ def check_destination(table: Table, destination: model.Destination) -> None:
         for name, field in declared.items()
         if name not in found or not fits(field.field_type, found[name].field_type)
     ]
-    problems += _identifier_problems(table, destination)
+    problems += identifier_problems(table, destination)
     problems += [] if destination.by_engine else _writer_problems(table, found if takes_all else declared)
     if destination.format_version == "3" and table.format_version < FORMAT_VERSION:
         problems.append(f"format version {table.format_version}: the pipeline declares {FORMAT_VERSION}")
@@ -244,13 +245,6 @@ def _writer_problems(table: Table, filled: Collection[str]) -> Iterator[str]:
             yield f"partition field {field.name}: the pipeline does not fill its column {source.name}"
         elif (str(source.field_type), transform) in _UNWRITABLE:
             yield f"partition field {field.name}: {transform} of {source.field_type} can't be written"
-
-
-def _identifier_problems(table: Table, destination: model.Destination) -> Iterator[str]:
-    """Two keys that say different things. A table without one is fine: an engine need not know it."""
-    found = sorted(table.schema().identifier_field_names())
-    if found and destination.identifier and found != sorted(destination.identifier):
-        yield f"identifier: declared {', '.join(destination.identifier)}, the table has {', '.join(found)}"
 
 
 def _same_shape(declared: IcebergType, found: IcebergType) -> bool:

@@ -94,8 +94,6 @@ def merge_problems(of: Destination) -> Iterator[str]:
         yield "write: cdc needs changes: how records tell of changes"
     if of.write != "cdc" and of.changes is not None:
         yield "changes is for write: cdc"
-    if of.is_merged and not of.identifier:
-        yield f"write: {of.write} needs identifier: the columns that are the key of a row"
     yield from _identifier_problems(of)
     if of.is_merged and of.evolves != "none":
         yield f"evolve: {of.evolves}, but write: {of.write} has declared columns only"
@@ -126,7 +124,7 @@ def _merged_problems(of: Destination) -> Iterator[str]:
             yield f"a column has the name {DELETED}, which deletes: soft adds"
         filled = {*of.identifier, of.order_by}
         bare = [name for name, column in of.columns.items() if column.required and name not in filled]
-        if bare:
+        if bare and of.identifier:  # else the table says it
             yield (
                 f"columns.{bare[0]}.required: with deletes: soft a row may be known by its key alone; only identifier and"
                 " order_by columns can be required"

@@ -64,7 +64,9 @@ class Destination(TableColumns):
         " inserts, updates and deletes that records of `changes` tell of.",
     )
     identifier: tuple[str, ...] = Field(
-        (), description="Columns that identify a row, all required: the key of `upsert` and `cdc`."
+        (),
+        description="Columns that identify a row, all required: the key of `upsert` and `cdc`. Without, these take the"
+        " identifier fields of the table, which must be there.",
     )
     order_by: str | None = Field(
         None,
@@ -158,6 +160,10 @@ class Destination(TableColumns):
     def forgets_deletes(self) -> bool:
         """Whether nothing is left of a deleted row, so that a change from before its deletion would bring it back."""
         return self.write == "cdc" and self.deletes == "hard"
+
+    def keyed(self, identifier: tuple[str, ...]) -> Destination:
+        """The same with the key that its table says; what the file names stays what it was, and so does its hash."""
+        return type(self).model_construct(self.model_fields_set, **{**dict(self), "identifier": identifier})
 
     @model_validator(mode="after")
     def _version_fits(self) -> Destination:

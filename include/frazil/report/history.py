@@ -10,6 +10,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any
 
+from frazil.batch.change_counts import ChangeCounts
 from frazil.batch.schema_change import Demands, SchemaChange
 from frazil.batch.unknown import UnknownFields
 from frazil.iceberg.ledger import read_ledger
@@ -17,7 +18,7 @@ from frazil.iceberg.letters import Letter, open_letters
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.run.open_letters import letter_history
-from frazil.run.result import unknown_fields_of
+from frazil.run.result import changes_of, unknown_fields_of
 
 Row = Mapping[str, Any]
 """One row of the ledger. Older ledgers lack some columns."""
@@ -77,6 +78,7 @@ class BatchHistory:
         reason: Why, in the words of whoever asked for it.
         unknown_fields: Fields of written records that no column took, if they were counted.
         schema_changes: Table -> what of its schema was changed for records of the batch.
+        changes: Table that rows are merged into -> changes that were staged for it.
     """
 
     n: int
@@ -104,6 +106,7 @@ class BatchHistory:
     reason: str | None = None
     unknown_fields: UnknownFields | None = None
     schema_changes: Demands = field(default_factory=dict)
+    changes: Mapping[str, ChangeCounts] = field(default_factory=dict)
 
 
 def history(project: Project, pipeline: Pipeline) -> list[BatchHistory]:
@@ -169,6 +172,7 @@ def _batch(rows: Sequence[Row]) -> BatchHistory:
         reason=row.get("reason"),
         unknown_fields=unknown_fields_of(row),
         schema_changes={of["table"]: _changes(of["schema_changes"]) for of in rows if of.get("schema_changes")},
+        changes=changes_of(rows),
     )
 
 

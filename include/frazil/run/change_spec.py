@@ -26,12 +26,12 @@ Tree = dict[str, Any]
 """Fields by name: an Arrow type, or the fields within."""
 
 
-def merge_spec(to: Destination) -> MergeSpec | None:
+def merge_spec(pipeline: Pipeline, to: Destination) -> MergeSpec | None:
     """How rows are merged into a destination; None if they are added to it."""
     if not to.is_merged:
         return None
-    in_record = all(to.columns[name].of == "key" for name in to.identifier)
-    changes = None if to.changes is None else _format(to.changes, key_in_record=in_record)
+    in_record = bool(to.identifier) and all(to.columns[name].of == "key" for name in to.identifier)
+    changes = None if to.changes is None else _format(to.changes, _taken(pipeline, to), key_in_record=in_record)
     return MergeSpec(to.identifier, to.order_by, to.deleted_column, changes)
 
 
@@ -43,11 +43,20 @@ def merge_columns(to: Destination, columns: pa.Schema) -> pa.Schema:
     return columns.set(at, columns.field(at).with_nullable(nullable=False))
 
 
-def _format(changes: Changes, *, key_in_record: bool) -> ChangeFormat:
+def _taken(pipeline: Pipeline, to: Destination) -> frozenset[str] | None:
+    """The fields of a row that columns take; None if any may be: by a name in other letters, a rescue, or a new column."""
+    value = pipeline.value
+    if to.evolves != "none" or value.field_names != "exact" or value.unknown_fields != "ignore":
+        return None
+    paths = [(name,) if of.source is None else of.source for name, of in to.columns.items() if of.of != "key"]
+    return None if () in paths else frozenset(path[0] for path in paths if path[0] != FACTS)
+
+
+def _format(changes: Changes, taken: frozenset[str] | None, *, key_in_record: bool) -> ChangeFormat:
     words = {} if changes.values is None else _words(changes.values)
     match changes.format:
         case "debezium":
-            return Debezium(key_in_record)
+            return Debezium(key_in_record, taken)
         case "dms":
             return Dms(key_in_record)
         case "maxwell":

@@ -25,6 +25,7 @@ from frazil.project import Project
 from frazil.records.evolve.asked import together
 from frazil.records.spec import RecordSpec
 from frazil.run.evolution import ROUNDS, columns_after
+from frazil.run.identifier import refuse_other_key
 from frazil.run.plan import planned_topics
 from frazil.run.record_spec import record_specs, route_of
 from frazil.run.scope import Clock, Report, Scope, unheard, utc_now
@@ -275,6 +276,7 @@ def _columns(scope: Scope, destination: Destination) -> pa.Schema:
         check_layout(destination)
         return declared_columns(destination)
     check_destination(table, destination)
+    refuse_other_key(scope.pipeline, destination.table, table.metadata)
     return arrow_columns(table, destination)
 
 

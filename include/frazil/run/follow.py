@@ -20,6 +20,7 @@ from frazil.iceberg.pipeline_lake import branch_note
 from frazil.iceberg.refs import branch_name
 from frazil.iceberg.table import TableMetadata, missing_files
 from frazil.run.apply import Apply, EngineNeeded
+from frazil.run.identifier import identifier_note
 from frazil.run.ledger_entry import ranges_json
 from frazil.run.scope import utc_now
 from frazil.run.standing import BYTES_KEY, READ_KEY, SETTLES_KEY, settle_commands
@@ -90,7 +91,7 @@ def follow(lake: Lake, manifest: Manifest, part: TablePart, path: str, apply: Ap
         removal=part.removal,
         summary=summary_of(manifest, path) | {key: manifest.mark.to_json()} | topics,
         mirrored=(key, *topics),
-        properties=branch_note(lake, manifest.pipeline, part.table),
+        properties=branch_note(lake, manifest.pipeline, part.table) | identifier_note(manifest.pipeline, part),
         fit=part.fit,
         landed=lambda metadata: landed(metadata, key, manifest.mark, part.table),
         check=holds_last(key, part.after, part.table, manifest),

@@ -78,6 +78,8 @@ def _part_row(manifest: Manifest, part: TablePart, snapshot_id: int | None) -> d
         "bytes": part.size,
         "table_uuid": part.fit.uuid,
         "removed": _removed_json(manifest, part),
+        "table_upserts": None if part.changes is None else part.changes.upserts,
+        "table_deletes": None if part.changes is None else part.changes.deletes,
     } | _counted(manifest, part.table)
 
 
@@ -101,7 +103,7 @@ def _counted(manifest: Manifest, table: str) -> dict[str, Any]:
 
 def _bare_row(table: str, role: str) -> dict[str, Any]:
     """A destination that got nothing; `left` is one that the pipeline file names no more: its part ends, on record."""
-    nothing = dict.fromkeys(("snapshot_id", "table_uuid", "removed", *_COUNTED))
+    nothing = dict.fromkeys(("snapshot_id", "table_uuid", "removed", "table_upserts", "table_deletes", *_COUNTED))
     return nothing | {"table": table, "role": role, "rows": 0, "files": 0, "bytes": 0}
 
 

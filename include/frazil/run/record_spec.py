@@ -155,7 +155,7 @@ def record_spec(
         tombstone=value.null_value,
         empty_value=value.empty_value,
         kafka_columns=KafkaColumns(**names.model_dump()) if names else None,
-        merge=merge_spec(to),
+        merge=merge_spec(pipeline, to),
         evolution=evolution(to, of_key),
     )
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from frazil.batch.audit import exceeded
+from frazil.batch.change_counts import ChangeCounts
 from frazil.batch.facts import Counts
 from frazil.batch.position import Position
 from frazil.batch.unknown import UnknownFields
@@ -38,6 +39,7 @@ class RunResult:
         seconds: From the plan to the last row of the ledger, 0 without a batch.
         rows: Destination -> rows that it got.
         unknown_fields: Fields of written records that no column takes.
+        changes: Destination that rows are merged into -> changes that were staged for it.
         tolerance_exceeded: Of each batch that was published with more dead letters than tolerated, how many it had.
     """
 
@@ -55,6 +57,7 @@ class RunResult:
     tolerance_exceeded: tuple[str, ...] = ()
     rows: Mapping[str, int] = field(default_factory=dict)
     unknown_fields: UnknownFields = field(default_factory=UnknownFields)
+    changes: Mapping[str, ChangeCounts] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """One line of JSON."""
@@ -89,6 +92,7 @@ def run_result(project: Project, pipeline: Pipeline, run_id: str) -> RunResult:
         tolerance_exceeded=tuple(_exceeded(rows, pipeline)),
         rows=_rows(ledger),
         unknown_fields=sum((found for row in rows if (found := unknown_fields_of(row))), UnknownFields()).shown,
+        changes=changes_of(ledger),
     )
 
 
@@ -97,6 +101,17 @@ def unknown_fields_of(row: Mapping[str, Any]) -> UnknownFields | None:
     if row.get("records_unknown") is None:
         return None
     return UnknownFields(row["records_unknown"], json.loads(row.get("unknown_fields") or "{}"))
+
+
+def changes_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, ChangeCounts]:
+    """What rows of the ledger say of changes, table by table; nothing of tables that rows are added to."""
+    found: dict[str, ChangeCounts] = {}
+    for row in rows:
+        if (upserts := row.get("table_upserts")) is not None:
+            deletes = row["table_deletes"]
+            counted = ChangeCounts(upserts, deletes, row["rows"] - upserts - deletes)
+            found[row["table"]] = found.get(row["table"], ChangeCounts()) + counted
+    return found
 
 
 def _rows(ledger: list[dict[str, Any]]) -> dict[str, int]:

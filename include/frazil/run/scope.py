@@ -12,6 +12,7 @@ from frazil.kafka.cluster import Cluster
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.run.apply import Apply
+from frazil.run.identifier import identified
 
 if TYPE_CHECKING:
     from frazil.registry.client import RegistrySchemas
@@ -56,10 +57,11 @@ class Scope:
         """Open the doors that the pipeline names.
 
         Raises:
-            Terminal: The settings don't know them.
+            Terminal: The settings don't know them; or nothing says what the key of a merged table's rows is.
+            Retryable: The catalog can't be reached, where a table is to say that.
         """
         lake, cluster = project.lake_of(pipeline), project.cluster(pipeline.source.cluster)
-        return cls(project, pipeline, lake, cluster, report, clock, apply)
+        return cls(project, identified(lake, pipeline), lake, cluster, report, clock, apply)
 
     @property
     def schemas(self) -> dict[str, RegistrySchemas]:

@@ -12,6 +12,7 @@ from frazil.iceberg.schema import check_destination
 from frazil.run.apply import EngineNeeded
 from frazil.run.decided import lake_of_last
 from frazil.run.forward import roll_forward
+from frazil.run.identifier import refuse_other_key
 from frazil.run.manifests import read_manifest
 from frazil.run.mirror import mirror_position
 from frazil.run.rewind import rewind
@@ -117,6 +118,7 @@ def _check(scope: Scope, tables: Tables, now: Standing) -> None:
     """Hold the tables against the pipeline file. Only now: an edited one must not keep a decided batch from its end."""
     for table in scope.pipeline.tables:
         check_destination(tables.destinations[table], scope.pipeline.destination(table))
+        refuse_other_key(scope.pipeline, table, tables.destinations[table].metadata)
     _tidy(scope, tables, now)
 
 

@@ -24,6 +24,7 @@ from frazil.verify.coverage import Key, coverage, given_up
 from frazil.verify.grown import Grown
 from frazil.verify.holes import holes
 from frazil.verify.kafka import PartitionReader, Source, TopicState
+from frazil.verify.keys import with_key
 from frazil.verify.lake import Tables, open_tables
 from frazil.verify.ledger import Position, unrecorded
 from frazil.verify.merged import LettersAlone, MergedCheck, MergedComparison
@@ -110,6 +111,7 @@ def _opened(project: Project, pipeline: Pipeline, name: str, source: Source) -> 
     catalogs = {of: _entry(project.settings.catalogs, of, "catalogs", project) for of in pipeline.catalogs}
     tables = open_tables(pipeline, catalogs, name, _kafka_columns(pipeline, name))
     findings = Findings(table=name if pipeline.tables[1:] else None)
+    pipeline = with_key(pipeline, name, tables.destination.table)
     return _Check(pipeline, tables, source, findings, can_compare=_check_books(pipeline, tables, findings))
 
 

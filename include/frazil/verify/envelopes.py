@@ -19,13 +19,16 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What happens, the row as it is (of a deleted one: as it was), what is known of it before, the facts, and all images."""
+    """What happens, the row as it is (of a deleted one: as it was), what is known of it before, the facts, all images, and
+    fields of the row that were not sent.
+    """
 
     op: Op | None
     row: Row | None
     before: Row | None
     facts: Row
     images: tuple[Row | None, ...] = ()
+    lost: tuple[str, ...] = ()
 
 
 def _debezium(body: Row, _changes: Changes) -> Iterator[Change]:
@@ -34,20 +37,21 @@ def _debezium(body: Row, _changes: Changes) -> Iterator[Change]:
     after, before = _object(body, "after"), _object(body, "before")
     source = _object(body, "source") or {}
     facts = {"op": body["op"], "ts": _instant(body.get("ts_ms"), 1), "order": _log_place(source)}
-    row = before if op == "delete" else None if after is None else _sent(after, before or {})
-    yield Change(op, row, before if op == "upsert" else None, facts, (after, before))
+    row, lost = (None, ()) if after is None else _sent(after, before or {})
+    yield Change(
+        op, before if op == "delete" else row, before if op == "upsert" else None, facts, (after, before), lost
+    )
 
 
 _UNAVAILABLE = "__debezium_unavailable_value"
 _NOT_SENT = (_UNAVAILABLE, f'{{"{_UNAVAILABLE}":"{_UNAVAILABLE}"}}', [_UNAVAILABLE])
 
 
-def _sent(after: Row, before: Row) -> Row:
-    """The row with large values that Postgres left out as they were."""
+def _sent(after: Row, before: Row) -> tuple[Row, tuple[str, ...]]:
+    """The row with large values that Postgres left out as they were, and the names of those that nothing tells."""
     row = {name: before.get(name) if of in _NOT_SENT else of for name, of in after.items()}
-    if any(row[name] is None or row[name] in _NOT_SENT for name, of in after.items() if of in _NOT_SENT):
-        raise Unfit("a value that was not sent")
-    return row
+    left_out = (name for name, of in after.items() if of in _NOT_SENT)
+    return row, tuple(name for name in left_out if row[name] is None or row[name] in _NOT_SENT)
 
 
 def _log_place(source: Row) -> str | None:

@@ -68,6 +68,7 @@ class Teller:
         optional = {name: of.model_copy(update={"required": False}) for name, of in destination.columns.items()}
         self._loose = Takers(optional, value)
         paths = {name: of.source or (name,) for name, of in destination.columns.items()}
+        self._fields = frozenset(path[0] for path in paths.values())
         self._types = {path[0]: destination.columns[name].parsed for name, path in paths.items() if len(path) == 1}
         self._is_fact = [(of.source or ())[:1] == (FACTS,) for of in destination.columns.values()]
 
@@ -101,6 +102,8 @@ class Teller:
             if change.op == "delete":
                 yield Told("delete", self._key(row, change.facts), self._order(row, change.facts))
                 return
+            if self._fields.intersection(change.lost):
+                raise Unfit("a value that was not sent")
             upsert = self._upsert(row, change.facts)
             was = {**row, **{name: of for name, of in before.items() if of is not None}}
             if change.before is not None and (old := self._key(was, change.facts)) != upsert.key:

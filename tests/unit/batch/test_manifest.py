@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -56,6 +57,8 @@ def test_manifest_that_an_upgrade_found_unfinished_is_refused(manifest: Manifest
         del part["operation"]
         del part["catalog"]
         del part["branch"]
+        for file in part["files"]:
+            del file["ops"]
 
     read = Manifest.from_json(json.dumps(body))
 
@@ -63,7 +66,8 @@ def test_manifest_that_an_upgrade_found_unfinished_is_refused(manifest: Manifest
     assert (read.ranges, read.skipped, read.bytes_read, read.started_by, read.reason) == ((), (), 0, "", None)
     assert read.letter_topic is None
     assert read.unknown_fields == UnknownFields()
-    assert [part.files for part in read.parts] == [part.files for part in manifest.parts]
+    files = [tuple(replace(file, ops={}) for file in part.files) for part in manifest.parts]
+    assert [part.files for part in read.parts] == files
     assert all((part.removal, part.operation, part.catalog, part.branch) == (None,) * 4 for part in read.parts)
 
 

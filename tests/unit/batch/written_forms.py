@@ -32,7 +32,7 @@ def topic_positions(draw: st.DrawFn) -> TopicPosition:
 positions = st.builds(Position, numbers, numbers, texts, st.dictionaries(texts, topic_positions(), max_size=3))
 marks = st.builds(BatchMark, numbers, texts, numbers)
 
-files = st.builds(StagedFile, texts, numbers, numbers, texts)
+files = st.builds(StagedFile, texts, numbers, numbers, texts, st.dictionaries(texts, numbers, max_size=2))
 fits = st.builds(Fit, texts, numbers, st.dictionaries(numbers, texts, max_size=3))
 ranges = st.lists(st.builds(Range, texts, numbers, numbers, numbers), max_size=3).map(tuple)
 removed = st.builds(RemovedRange, texts, st.none() | numbers, numbers, st.none() | numbers, numbers)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from rich.table import Table
 
+from frazil.batch.change_counts import ChangeCounts
 from frazil.batch.schema_change import SchemaChange
 from frazil.cli import console
 from frazil.cli.demo_report import _sample
@@ -63,9 +64,15 @@ def test_changes_of_a_table_are_hidden(capsys: pytest.CaptureFixture[str]) -> No
     """What a batch changed stands below it, table by table."""
     changes = (SchemaChange(("at", "zip"), "add", "string"), SchemaChange(("id",), "widen", "long"))
 
-    print_batches([replace(batch(), schema_changes={"shop.orders": changes})])
+    merged = {"shop.now": ChangeCounts(1_200, 3), "shop.then": ChangeCounts(0, 0, 1)}
+    print_batches([replace(batch(), schema_changes={"shop.orders": changes}, changes=merged)])
 
-    assert "changed shop.orders: add at.zip string, widen id long" in " ".join(capsys.readouterr().out.split())
+    said = " ".join(capsys.readouterr().out.split())
+    assert "changed shop.orders: add at.zip string, widen id long" in said
+    assert (
+        "merged into shop.now: 1,200 upserts, 3 deletes merged into shop.then: 0 upserts, 0 deletes, 1 truncates"
+        in said
+    )
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, 200])

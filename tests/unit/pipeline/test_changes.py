@@ -28,7 +28,6 @@ def pipeline(engine: str = "spark", **of: Any) -> Pipeline:
 @pytest.mark.parametrize(
     ("of", "said"),
     [
-        ({"write": "upsert"}, "needs identifier"),
         ({"write": "upsert", "identifier": ["nr"]}, "identifier names 'nr', which is no declared column"),
         ({"write": "upsert", "identifier": ["id", "id"]}, "identifier names a column twice"),
         ({"identifier": ["name"]}, "'name', which is not required"),

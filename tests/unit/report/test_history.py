@@ -6,8 +6,10 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from frazil.batch.change_counts import ChangeCounts
 from frazil.report.files import _between
 from frazil.report.history import Removed, _batch
+from frazil.run.result import changes_of
 
 MOMENT = datetime(2026, 11, 21, 4, 5, 6, tzinfo=UTC)
 POSITION = {"v": 1, "n": 7, "epoch": 0, "cluster": "c", "topics": {"t": {"id": None, "from": [1], "next": [5]}}}
@@ -36,12 +38,13 @@ def test_old_ledgers_break_the_history() -> None:
     assert batch.snapshots == {"shop.orders": 11, "shop.letters": 12}
     assert (batch.ranges, batch.bytes_read, batch.started_by, batch.reason) == (None, None, None, None)
     assert batch.unknown_fields is None
-    assert (batch.skipped, batch.removed) == ((), ())
+    assert (batch.skipped, batch.removed, batch.changes) == ((), (), {})
 
 
 def test_nulls_of_older_rows_break_the_history() -> None:
     """After the columns were added, older rows have nulls in them."""
     names = ("ranges", "skipped", "removed", "bytes_read", "started_by", "reason", "table_uuid", "records_unknown")
+    names += ("table_upserts", "table_deletes")
 
     assert _batch([row(**dict.fromkeys(names))]) == _batch([row()])
 
@@ -71,6 +74,13 @@ def test_several_destinations_count_a_batch_twice() -> None:
 
     assert (batch.read, batch.snapshot_id, batch.files, batch.bytes) == (4, 11, 3, 105)
     assert batch.snapshots == {"shop.orders": 11, "shop.letters": 12}
+
+
+def test_changes_are_counted_as_rows() -> None:
+    """Of a table that rows are merged into it is told how many were to come and how many to go."""
+    merged = row(table="shop.now", rows=9, table_upserts=5, table_deletes=3)
+    assert _batch([row(), merged, letters()]).changes == {"shop.now": ChangeCounts(5, 3, 1)}
+    assert changes_of([row(), merged, merged]) == {"shop.now": ChangeCounts(10, 6, 2)}
 
 
 def test_cut_statistics_name_topics_that_never_were() -> None:

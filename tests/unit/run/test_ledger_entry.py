@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
-from frazil.batch.facts import Counts, Range
+import pyarrow as pa
+import pytest
+
+from frazil.batch.change_counts import ChangeCounts
+from frazil.batch.changes import OP
+from frazil.batch.facts import Counts, Range, Staged, StagedFile
 from frazil.batch.fit import Fit
-from frazil.batch.manifest import Manifest, TablePart
+from frazil.batch.manifest import Manifest, Operation, TablePart
+from frazil.batch.merge import Merge
 from frazil.batch.position import Position, TopicPosition
+from frazil.batch.removal import Coordinates
+from frazil.iceberg.catalog import Lake
+from frazil.iceberg.ledger import ledger_rows
+from frazil.iceberg.row_files import RowFileWriter
+from frazil.iceberg.table import staging_table
 from frazil.run.ledger_entry import entry_rows
 from frazil.verify.coverage import coverage
 from frazil.verify.ledger import batches_of
 from frazil.verify.views import view
+from tests.layouts import LAYOUT, created
 from tests.unit.verify.test_coverage import batch
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 STAMP = NOW.isoformat()
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """An empty catalog."""
+    return Lake("lake", f"sqlite:///{tmp_path}/catalog.db", f"file://{tmp_path}/warehouse", {})
 
 
 def test_a_table_without_rows_so_far_is_no_destination() -> None:
@@ -37,3 +57,45 @@ def test_a_table_without_rows_so_far_is_no_destination() -> None:
     seen = batches_of(view([batch(0, "start", 5, 5, table="a.l", role="ledger"), *rows], "a.docs"), "a.l")
     assert [(s.start, s.end) for s in coverage(seen, seen[-1].position)["t", 0]] == [(5, 9)]
     assert Manifest.from_json(decided.to_json()) == decided
+
+
+def test_inserts_and_deletes_can_t_be_told_apart() -> None:
+    """The ledger counts what was staged for a merged table by what it does there; of rows that are added it says nothing."""
+    ledger = TablePart("a.l", "ledger", Fit("u", 0, {}), None, ())
+    coordinates = Coordinates("t", "p", "o", "b")
+    files = (
+        StagedFile("f", 5, 9, "", {"upsert": 3, "delete": 2}),
+        StagedFile("g", 2, 9, "", {"upsert": 1, "truncate": 1}),
+    )
+    merged = TablePart(
+        "a.now",
+        "destination",
+        Fit("n", 0, {}),
+        None,
+        files,
+        None,
+        Operation("merge", (), Merge(("id",), coordinates, "at")),
+    )
+    added = TablePart("a.log", "destination", Fit("l", 0, {}), None, (StagedFile("h", 5, 9, "{}"),))
+    older = replace(merged, table="a.old", files=(replace(files[0], ops={}),))
+    position = Position(1, 0, "c", {"t": TopicPosition("i", (5,), (9,))})
+    decided = Manifest(
+        *("p", "ingest", "b", "r", position, ledger, (merged, added, older), "a.l", None, Counts(4, 4, 0, 0), {}),
+        *(STAMP, STAMP, STAMP, {}, "1", "f", None, (Range("t", 0, 5, 9),)),
+    )
+    rows = entry_rows(
+        Manifest.from_json(decided.to_json()), dict.fromkeys(("a.l", "a.now", "a.log", "a.old"), 7), NOW, NOW
+    )
+    counted = {row["table"]: (row["rows"], row["table_upserts"], row["table_deletes"]) for row in rows}
+    assert counted == {"a.l": (0, None, None), "a.now": (7, 4, 2), "a.log": (5, None, None), "a.old": (5, None, None)}
+    assert ledger_rows(rows).num_rows == len(rows)
+
+
+def test_staged_changes_are_not_counted(lake: Lake) -> None:
+    """Who writes them counts them, and the counts come back from executors."""
+    table = created(lake, LAYOUT)
+    writer = RowFileWriter(staging_table(LAYOUT.table, table))
+    writer.write(pa.RecordBatch.from_pydict({OP: ["upsert", "delete", "upsert"]}))
+    writer.write(pa.RecordBatch.from_pydict({OP: ["truncate"]}))
+    whole = Staged.from_json(Staged(files={"t": writer.close()}).to_json())
+    assert sum((ChangeCounts.of(file.ops) for file in whole.files["t"]), ChangeCounts()) == ChangeCounts(2, 1, 1)

@@ -56,9 +56,11 @@ class Debezium:
 
     Args:
         key_in_record: Whether all key columns are of the record's key, so that a delete needs no image.
+        taken: Fields of a row that columns take; None: any may be. A value that was not sent matters in those only.
     """
 
     key_in_record: bool = False
+    taken: frozenset[str] | None = None
 
     @property
     def text_casts(self) -> bool:
@@ -78,7 +80,8 @@ class Debezium:
         ]
         if not self.key_in_record:
             verdicts.append((pc.and_not(parts.deletes, there(before, len(op))), _NO_KEY, "before"))
-        verdicts += [(pc.and_(mask, parts.upserts), _NOT_SENT, f"after.{name}") for name, mask in lost.items()]
+        needed = {name: mask for name, mask in lost.items() if self.taken is None or name in self.taken}
+        verdicts += [(pc.and_(mask, parts.upserts), _NOT_SENT, f"after.{name}") for name, mask in needed.items()]
         return one_each(parts, verdicts, told_before=True)
 
 

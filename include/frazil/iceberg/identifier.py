@@ -1,0 +1,22 @@
+"""The key of a table's rows, as the table says it: its identifier fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from frazil.iceberg.table import Table
+from frazil.pipeline.model import Destination
+
+
+def identifier_columns(table: Table) -> tuple[str, ...]:
+    """Names of a table's identifier fields, in the order of its columns; of one within a struct the path."""
+    schema = table.schema()
+    names = {number: schema.find_column_name(number) or "" for number in schema.identifier_field_ids}
+    return tuple(names[number] for number in sorted(names, key=lambda of: list(schema.field_ids).index(of)))
+
+
+def identifier_problems(table: Table, destination: Destination) -> Iterator[str]:
+    """Two keys that say different things. A table without one is fine: an engine need not know it."""
+    found = identifier_columns(table)
+    if found and destination.identifier and sorted(found) != sorted(destination.identifier):
+        yield f"identifier: declared {', '.join(destination.identifier)}, the table has {', '.join(found)}"
