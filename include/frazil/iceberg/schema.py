@@ -41,6 +41,7 @@ from frazil.iceberg.identifier import identifier_problems
 from frazil.iceberg.promotion import has_grown_from, takes_table_columns
 from frazil.iceberg.variant import FORMAT_VERSION, VariantType, as_text
 from frazil.pipeline import model
+from frazil.pipeline.changes import DELETED
 from frazil.pipeline.types import ColumnType, ListOf, MapOf, Primitive, StructOf
 
 _PLAIN: dict[str, IcebergType] = {
@@ -282,7 +283,8 @@ def schema_columns(schema: Schema, destination: model.Destination) -> pa.Schema:
     declared = {name: not column.required for name, column in destination.columns.items()}
     if takes_table_columns(destination):
         relaxed = {} if destination.evolves == "full" else declared
-        others = {*destination.added_columns, destination.deleted_column}
+        # The mark stays from when deleted rows did.
+        others = {*destination.added_columns, *([DELETED] if destination.is_merged else [])}
         columns = [field for field in arrow if field.name not in others]
         return pa.schema([of.with_nullable(of.nullable and relaxed.get(of.name, True)) for of in columns])
     return pa.schema([arrow.field(name).with_nullable(nullable) for name, nullable in declared.items()])

@@ -95,8 +95,6 @@ def merge_problems(of: Destination) -> Iterator[str]:
     if of.write != "cdc" and of.changes is not None:
         yield "changes is for write: cdc"
     yield from _identifier_problems(of)
-    if of.is_merged and of.evolves != "none":
-        yield f"evolve: {of.evolves}, but write: {of.write} has declared columns only"
     if of.is_merged:
         yield from _merged_problems(of)
 
@@ -107,7 +105,7 @@ def _identifier_problems(of: Destination) -> Iterator[str]:
     for name in of.identifier:
         column = of.columns.get(name)
         if column is None:
-            yield f"identifier names {name!r}, which is no declared column of {of.table}"
+            yield f"identifier names {name!r}, which is no declared column of {of.table}{_alone(of)}"
         elif not isinstance(column.parsed, Primitive) or column.parsed.name in _UNFIT_KEYS:
             yield f"identifier names {name!r}, of type {column.type}: rows can't be told apart by it"
         elif not column.required:
@@ -134,8 +132,13 @@ def _merged_problems(of: Destination) -> Iterator[str]:
 def _order_problems(of: Destination, name: str) -> Iterator[str]:
     column = of.columns.get(name)
     if column is None:
-        yield f"order_by names {name!r}, which is no declared column of {of.table}"
+        yield f"order_by names {name!r}, which is no declared column of {of.table}{_alone(of)}"
     elif not isinstance(column.parsed, Primitive) or column.parsed.name in _UNORDERED:
         yield f"order_by names {name!r}, of type {column.type}: earlier and later can't be told by it"
     elif of.write == "cdc" and column.of == "key":
         yield f"order_by names {name!r}, which is of the key: it must be of the value, which each change has"
+
+
+def _alone(of: Destination) -> str:
+    """What a file may not know that wants its columns found."""
+    return "" if of.columns else ": declare it, records bring the other columns if evolve says so"

@@ -200,7 +200,8 @@ def shaped_decoder(spec: RecordSpec, asked: Asked, *, blocks: bool = True) -> Sh
     """
     fields = spec.of_value.columns if spec.fields is None else spec.fields
     keys, columns = _keys(spec, blocks=blocks)
-    return ShapedDecoder(spec, asked, _half("value", spec, spec.format, fields, blocks=blocks), keys, columns)
+    values = _half("value", spec, spec.format, fields, blocks=blocks)
+    return ShapedDecoder(spec, asked, values, keys, columns, blocks=blocks)
 
 
 def _keys(spec: RecordSpec, *, blocks: bool) -> tuple[KeyDecoder | None, KeyColumns | None]:

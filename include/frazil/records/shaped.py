@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.records.block import Block, in_order, without
+from frazil.records.changes.evolving import EvolvingChanges
 from frazil.records.changes.fit import ChangeFitter
 from frazil.records.dead import DeadCode, Reason
 from frazil.records.evolve.asked import Asked
@@ -43,6 +44,7 @@ class ShapedDecoder:
         values: Decodes values.
         keys: Decodes keys; None leaves them.
         key_columns: Fits keys to the columns that take their fields; None if there are none.
+        blocks: Whether JSON may be parsed as blocks where that is exact.
 
     Raises:
         Terminal: a default does not fit its column.
@@ -55,6 +57,8 @@ class ShapedDecoder:
         values: Half,
         keys: KeyDecoder | None = None,
         key_columns: KeyColumns | None = None,
+        *,
+        blocks: bool = True,
     ) -> None:
         self._values: Final = values
         self._keys: Final = keys
@@ -62,7 +66,10 @@ class ShapedDecoder:
         self._transforms: Final[Sequence[Transform]] = spec.transforms
         self._is_inferred: Final = spec.infers
         self._schema: Final = spec.block_schema
-        self._changes: Final = ChangeFitter(spec) if spec.tells_changes else None
+        is_own = spec.merge is not None and spec.merge.shape is not None
+        self._own: Final = EvolvingChanges(spec, asked, blocks=blocks) if is_own else None
+        self._changes: Final = ChangeFitter(spec, asked) if spec.tells_changes and not is_own else None
+        self._tells_changes: Final = spec.tells_changes
         self._refuses_unknown: Final = spec.unknown_fields == "fail"
         self._filters_nulls: Final = spec.tombstone == "filter"
         self._fitter: Final = _fitter(spec, asked)
@@ -83,19 +90,22 @@ class ShapedDecoder:
             Terminal: the registry refuses, or a transform does not fit the fields that it gets.
         """
         read = self._read(records, present)
-        if self._keys is None and not self._transforms:  # nothing else of the records is looked at
-            blocks = [self._block(group.columns, group.positions, None, read.dead) for group in read.decoded.groups]
+        if (
+            self._keys is None and not self._transforms and self._own is None
+        ):  # nothing else of the records is looked at
+            groups = read.decoded.groups
+            blocks = [self._block(self._fitted(of.columns, None), of.positions, read.dead) for of in groups]
             filtered: list[int] = []
         else:
             frames, filtered = self._frames(records, read)
-            blocks = [self._block(frame.value, frame.positions, frame.key, read.dead) for frame in frames]
+            blocks = [self._block(self.fit(frame), frame.positions, read.dead) for frame in frames]
         # Of a record of several rows none may land if one of them can't.
-        is_several = self._transforms or self._changes is not None
+        is_several = self._transforms or self._tells_changes
         whole = without(in_order(blocks, self._schema), read.dead if is_several else {})
-        if self._changes is not None:
+        if self._tells_changes:
             filtered += _neither(present, whole.positions, {*read.dead, *read.nulls, *filtered})
         # Of changes the fields of rows count, not those of their envelope.
-        outer = [] if self._changes is not None else [read.decoded.unknown]
+        outer = [] if self._tells_changes else [read.decoded.unknown]
         ignored = UnknownAt.together([*(block.unknown for block in blocks), *outer])
         return Block(whole.rows, whole.positions, ignored), read.dead, read.left_out(filtered)
 
@@ -136,13 +146,15 @@ class ShapedDecoder:
 
     def fit(self, frame: Frame) -> Fitted:
         """Fit fields to the columns."""
-        return self._fitted(frame.value, frame.key, len(frame))
+        if self._own is not None:
+            return self._own.fit(frame.records.column("value"), frame.key)
+        return self._fitted(frame.value, frame.key)
 
-    def _fitted(self, value: pa.RecordBatch, key: pa.RecordBatch | None, size: int) -> Fitted:
+    def _fitted(self, value: pa.RecordBatch, key: pa.RecordBatch | None) -> Fitted:
         if self._changes is not None:
             return self._changes.fit(value, key)
         fitted = self._fitter.fit(value)
-        return fitted if self._key_columns is None else self._key_columns.beside(fitted, key, size)
+        return fitted if self._key_columns is None else self._key_columns.beside(fitted, key, len(value))
 
     def _checked(self, decoded: Decoded) -> Decoded:
         """Return what was decoded, less the values with fields that have no place where these are refused."""
@@ -167,17 +179,19 @@ class ShapedDecoder:
 
     def _problems_of(self, frame: Frame) -> list[str]:
         shown = frame.value.schema
-        found = self._fitter.check(shown) if self._changes is None else self._changes.check(shown)
+        if self._own is not None:
+            found = self._own.check()
+        else:
+            found = self._fitter.check(shown) if self._changes is None else self._changes.check(shown)
         return found + self._key_problems(None if frame.key is None else frame.key.schema)
 
     def _key_problems(self, key_shape: pa.Schema | None) -> list[str]:
         return [] if key_shape is None or self._key_columns is None else self._key_columns.check(key_shape)
 
-    def _block(self, value: pa.RecordBatch, positions: pa.Int64Array, key: pa.RecordBatch | None, dead: Dead) -> Block:
-        """Fit rows to the columns; `positions` are those of their records."""
-        fitted = self._fitted(value, key, len(positions))
+    def _block(self, fitted: Fitted, positions: pa.Int64Array, dead: Dead) -> Block:
+        """Take rows that were fitted to the columns; `positions` are those of their records."""
         ignored = fitted.ignored.among(positions)
-        if not fitted.dead and self._changes is None:
+        if not fitted.dead and not self._tells_changes:
             return Block(fitted.rows, positions, ignored)
         failed = {positions[row].as_py(): reason for row, reason in reversed(fitted.dead.items())}
         dead |= failed | dead  # the first reason of a record stays

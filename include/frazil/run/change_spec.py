@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -19,11 +20,18 @@ from frazil.records.changes.streams import Dms, Maxwell
 from frazil.records.formats.catalogue import JSON
 from frazil.records.formats.port import port_type
 from frazil.records.spec import RecordSpec
+from frazil.run.found_fields import deciding
+
+_NOBODY: Final = "\0"
+"""A field that values don't have, where nothing is known of them but their rows."""
 
 _DECLARE: Final = "declare what values hold: value.fields"
 
 Tree = dict[str, Any]
 """Fields by name: an Arrow type, or the fields within."""
+
+Columns = list[tuple[tuple[str, ...], pa.DataType]]
+"""Paths in a row, and types."""
 
 
 def merge_spec(pipeline: Pipeline, to: Destination) -> MergeSpec | None:
@@ -74,8 +82,10 @@ def _words(words: Words) -> dict[str, str]:
     return {word: op for op, of in kinds.items() for word in of}
 
 
-def change_fields(pipeline: Pipeline, specs: Mapping[str, RecordSpec]) -> pa.Schema | None:
-    """What JSON values hold that tell of changes, if the file does not say so; None if it does, or none tell of any.
+def change_specs(pipeline: Pipeline, specs: Mapping[str, RecordSpec]) -> dict[str, RecordSpec] | None:
+    """Specs that know what JSON values hold that tell of changes, if the file does not say so; None if it does, or none tell.
+
+    Where tables follow their records, each reads the rows of its changes for itself: types of columns may differ.
 
     Raises:
         Terminal: The file must say so.
@@ -83,14 +93,34 @@ def change_fields(pipeline: Pipeline, specs: Mapping[str, RecordSpec]) -> pa.Sch
     merged = {of.table: of for of in pipeline.destinations if of.changes is not None}
     if pipeline.value.format != JSON or not merged:
         return None
+    _refuse_unknown(pipeline)
+    if isinstance(pipeline.value.fields, dict):
+        return None
+    _refuse_ways(pipeline, merged)
+    changes = next(of.changes for of in merged.values() if of.changes is not None)
+    rows = {table: _columns(to, specs[table], changes) for table, to in merged.items()}
+    if all(of.evolves == "none" for of in merged.values()):
+        fields = _shape(changes, rows, specs)
+        return {table: replace(spec, fields=fields) for table, spec in specs.items()}
+    fields = _around(pipeline, changes, rows)
+    found = {}
+    for table, spec in specs.items():
+        row = [*rows[table], ((spec.rescued_column,), pa.string())]
+        merge = replace(spec.merge, shape=_shape(changes, {table: row}, {table: spec})) if spec.merge else None
+        found[table] = replace(spec, fields=fields, merge=merge)
+    return found
+
+
+def _refuse_unknown(pipeline: Pipeline) -> None:
     if pipeline.value.unknown_fields != "ignore":
         raise Terminal(
             f"value.unknown_fields: {pipeline.value.unknown_fields} looks at the top level of a JSON value, where changes have"
             " an envelope",
             next_step="leave it out",
         )
-    if isinstance(pipeline.value.fields, dict):
-        return None
+
+
+def _refuse_ways(pipeline: Pipeline, merged: Mapping[str, Destination]) -> None:
     if pipeline.transforms:
         raise Terminal("transforms come before changes: what JSON values hold must be declared", next_step=_DECLARE)
     told = {of.changes.model_dump_json() for of in merged.values() if of.changes is not None}
@@ -98,32 +128,68 @@ def change_fields(pipeline: Pipeline, specs: Mapping[str, RecordSpec]) -> pa.Sch
         raise Terminal(
             "destinations take records in several ways: what JSON values hold must be declared", next_step=_DECLARE
         )
+
+
+def _shape(changes: Changes, rows: Mapping[str, Columns], specs: Mapping[str, RecordSpec]) -> pa.Schema:
+    """What values hold that tell of changes of these tables."""
     row: Tree = {}
-    for table, to in merged.items():
-        for path, of in _paths(
-            to, specs[table].columns, is_text=to.changes is not None and to.changes.format == "canal"
-        ):
+    for table, columns in rows.items():
+        for path, of in columns:
             _plant(row, path, of, f"columns of {table}")
     takes_order = any(path == (FACTS, "order") for spec in specs.values() for path in spec.sources.values())
-    changes = next(iter(merged.values())).changes
-    if changes is None:
-        raise AssertionError(merged)
     return pa.schema(list(_struct(_SHAPES[changes.format](changes, row, takes_order))))
 
 
-def _paths(to: Destination, columns: pa.Schema, *, is_text: bool) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
+def _around(pipeline: Pipeline, changes: Changes, rows: Mapping[str, Columns]) -> pa.Schema:
+    """What values hold beside rows, and what decides about their table."""
+    tree = _filled(_SHAPES[changes.format](changes, {}, False))  # noqa: FBT003 - what all shapes take
+    route = deciding(pipeline.route)
+    if route is not None:
+        path = tuple(route[1].split("."))
+        known = (of for columns in rows.values() for column, of in columns if path[-len(column) :] == column)
+        if not _has(tree, path):
+            _plant(tree, path, next(known, pa.string()), route[0])
+    return pa.schema(list(_struct(tree or {_NOBODY: pa.string()})))
+
+
+def _filled(tree: Tree) -> Tree:
+    """A tree without fields that hold nothing."""
+    found = {name: _filled(of) if isinstance(of, dict) else of for name, of in tree.items()}
+    return {name: of for name, of in found.items() if of != {} and not _is_empty(of)}
+
+
+def _is_empty(of: Any) -> bool:
+    return isinstance(of, pa.ListType) and pa.types.is_struct(of.value_type) and not of.value_type.num_fields
+
+
+def _has(tree: Tree, path: tuple[str, ...]) -> bool:
+    here: Any = tree
+    for step in path:
+        here = here.get(step) if isinstance(here, dict) else None
+    return here is not None
+
+
+def _columns(to: Destination, spec: RecordSpec, changes: Changes) -> Columns:
     """Where each column of the value is in a row, and as what it is sent."""
-    for name, column in to.columns.items():
-        path = (name,) if column.source is None else column.source
-        if column.of == "key" or path[:1] == (FACTS,):
+    return list(_paths(to, spec.columns, spec.rescued_column, is_text=changes.format == "canal"))
+
+
+def _paths(
+    to: Destination, columns: pa.Schema, rescued: str, *, is_text: bool
+) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
+    for field in columns:
+        column = to.columns.get(field.name)
+        path = (field.name,) if column is None or column.source is None else column.source
+        is_rescued = to.evolves != "none" and field.name == rescued
+        if (column is not None and column.of == "key") or path[:1] == (FACTS,) or is_rescued:
             continue
         if not path:
             raise Terminal(
-                f"column {name} of {to.table} takes the whole row: what JSON values hold must be declared",
+                f"column {field.name} of {to.table} takes the whole row: what JSON values hold must be declared",
                 next_step=_DECLARE,
             )
-        of = port_type(columns.field(name).type)
-        yield path, pa.string() if is_text else pa.int64() if column.unit is not None else of
+        is_counted = column is not None and column.unit is not None
+        yield path, pa.string() if is_text else pa.int64() if is_counted else port_type(field.type)
 
 
 def _plant(tree: Tree, path: tuple[str, ...], of: Any, where: str) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable
 
 import pyarrow as pa
 
+from frazil.batch.changes import OP, PLACE
+from frazil.pipeline.changes import DELETED
 from frazil.pipeline.model import Destination, Pipeline
 from frazil.records.evolve.policy import Evolution
 from frazil.records.formats.catalogue import JSON
@@ -14,7 +16,10 @@ from frazil.records.formats.catalogue import JSON
 def infers(pipeline: Pipeline) -> bool:
     """Whether nothing says which fields a JSON value holds, and a table wants whichever they are."""
     follows = any(of.evolves != "none" for of in pipeline.destinations)
-    return follows and pipeline.value.format == JSON and not isinstance(pipeline.value.fields, dict)
+    # Rows of changes are looked at one by one: what is around them is known.
+    tells_changes = any(of.changes is not None for of in pipeline.destinations)
+    is_open = pipeline.value.format == JSON and not isinstance(pipeline.value.fields, dict)
+    return follows and is_open and not tells_changes
 
 
 def evolution(to: Destination, of_key: Collection[str]) -> Evolution | None:
@@ -23,9 +28,10 @@ def evolution(to: Destination, of_key: Collection[str]) -> Evolution | None:
         return None
     # Engines refuse a table with a column that is named as a partition field of another one.
     partitions = (field.name for field in to.partition_fields if field.name != field.column)
-    reserved = frozenset((*of_key, *to.added_columns, *partitions))
-    identifier = frozenset(to.identifier)
-    return Evolution(to.evolves, to.on_incompatible, to.max_columns, to.max_depth, reserved, identifier)
+    merging = (OP, PLACE, DELETED) if to.is_merged else ()
+    reserved = frozenset((*of_key, *to.added_columns, *partitions, *merging))
+    never_null = frozenset(filter(None, (*to.identifier, to.order_by)))
+    return Evolution(to.evolves, to.on_incompatible, to.max_columns, to.max_depth, reserved, never_null)
 
 
 def known_fields(columns: Iterable[pa.Schema]) -> pa.Schema:

@@ -27,7 +27,7 @@ from frazil.records.transforms.catalogue import predicate, transform
 from frazil.records.transforms.conditions import WithKey
 from frazil.records.transforms.lacks import lacks, left
 from frazil.records.type_names import spelled
-from frazil.run.change_spec import change_fields, merge_columns, merge_spec
+from frazil.run.change_spec import change_specs, merge_columns, merge_spec
 from frazil.run.found_fields import deciding, near, undecided, unfilled, unfit_default
 from frazil.run.record_evolution import evolution, infers, known_fields
 
@@ -49,8 +49,8 @@ def record_specs(
         Terminal: Transforms that can't be made, or options that don't fit together.
     """
     specs = {of.table: record_spec(pipeline, columns[of.table], schemas, of) for of in pipeline.destinations}
-    if (fields := change_fields(pipeline, specs)) is not None:
-        return {table: replace(spec, fields=fields) for table, spec in specs.items()}
+    if (of_changes := change_specs(pipeline, specs)) is not None:
+        return of_changes
     if any(spec.infers for spec in specs.values()):
         known = known_fields(spec.of_value.columns for spec in specs.values())
         return {table: replace(spec, fields=known) for table, spec in specs.items()}

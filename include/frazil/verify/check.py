@@ -288,13 +288,16 @@ class _Work:
         check, batches, asked = self.check, self.check.tables.batches, self.asked
         if self.model is not None:
             with closing(self.model) as model:
-                of, held = check.pipeline.destination(check.tables.destination.name), check.tables.destination
-                merged = MergedCheck(of, held, self.rules, self.rules.left_out.held, self.live, check.findings)
+                tables, of = check.tables, check.pipeline.destination(check.tables.destination.name)
+                held = tables.destination
+                merged = MergedCheck(
+                    of, tables.columns, held, self.rules, self.rules.left_out.held, self.live, check.findings
+                )
                 check.results[:] = merged.results(model, check.results)
         counted = {batch.n for batch in batches if self.rules.is_counted(batch.n)} - check.findings.batches
         check.findings.extend(self.rules.left_out.differences([*whole_batches(batches, self.live, asked)], counted))
         name = None if self.model is not None else check.tables.destination.name
-        tables = name, check.tables.letters.name
+        named = name, check.tables.letters.name
         check.findings.extend(
-            total_differences(batches, tables, check.census.by_batch, self.live, asked, check.findings.batches)
+            total_differences(batches, named, check.census.by_batch, self.live, asked, check.findings.batches)
         )

@@ -9,6 +9,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import DecimalType, FixedType, IcebergType, ListType, MapType, StructType
 
+from frazil.pipeline.changes import DELETED
 from frazil.pipeline.model import Destination
 from frazil.pipeline.types import VARIANT, parse_type
 from frazil.pipeline.value import Column, Value
@@ -29,7 +30,7 @@ def columns_of(destination: Destination, schema: Schema, value: Value) -> dict[s
     """
     if not grows(destination):
         return dict(destination.columns)
-    others = {*destination.added_columns, destination.deleted_column, value.rescued_column}
+    others = {*destination.added_columns, *([DELETED] if destination.is_merged else []), value.rescued_column}
     found = {}
     for field in schema.fields:
         text = _spelled(field.field_type)

@@ -10,9 +10,11 @@ from confluent_kafka import Message
 
 from frazil.pipeline.model import Destination
 from frazil.pipeline.types import Primitive
+from frazil.pipeline.value import Column
 from frazil.verify.canonical import column_values, digest
 from frazil.verify.compare import Comparison, micros
 from frazil.verify.expected import Bad
+from frazil.verify.grown import grows, without_empties
 from frazil.verify.lake import Held as HeldTable
 from frazil.verify.lake import scan
 from frazil.verify.model import Held, Model, Place, Wanted
@@ -70,6 +72,7 @@ class MergedCheck:
 
     Attributes:
         destination: The table, as the file has it.
+        columns: Those of it that are compared.
         held: The table.
         rules: How records become changes.
         logs: Per partition the first offset that Kafka holds, or the end of a compacted log.
@@ -78,6 +81,7 @@ class MergedCheck:
     """
 
     destination: Destination
+    columns: Mapping[str, Column]
     held: HeldTable
     rules: Rules
     logs: Mapping[Key, int]
@@ -97,8 +101,8 @@ class MergedCheck:
     def _read(self, model: Model) -> Counter[Key]:
         """Hand the rows of the present topics to the model."""
         names, of, rows = self.held.columns, self.destination, Counter[Key]()
-        types = {name: of.columns[name].parsed for name in (*self.rules.columns, *of.identifier)}
-        types |= {of.order_by: of.columns[of.order_by].parsed} if of.order_by is not None else {}
+        named = filter(None, (*self.rules.columns, *of.identifier, of.order_by))
+        types = {name: self.columns[name].parsed for name in named}
         wanted = [*types, names.topic, names.partition, names.offset, names.batch, names.timestamp]
         wanted += [of.deleted_column] if of.deleted_column is not None else []
         for batch in scan(self.held, None, list(dict.fromkeys(wanted))):
@@ -114,6 +118,7 @@ class MergedCheck:
                 if topic not in self.live or offset is None or (n is not None and n < self.live[topic]):
                     continue
                 values = tuple(cells[name][at] for name in self.rules.columns)
+                values = tuple(map(without_empties, values)) if grows(of) else values
                 key = tuple(cells[name][at] for name in of.identifier)
                 order = None if of.order_by is None else cells[of.order_by][at]
                 place = Place(topic, partition, offset, n)

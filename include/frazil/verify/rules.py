@@ -119,7 +119,7 @@ def rules_of(
 def _expectation(pipeline: Pipeline, table: str, columns: Mapping[str, Column]) -> Expectation | Grown | Teller:
     destination = pipeline.destination(table)
     if destination.is_merged:
-        return Teller(destination, pipeline.value)
+        return Teller(destination, columns, pipeline.value)
     expected = Expectation(columns, pipeline.value)
     return Grown(expected) if grows(destination) else expected
 

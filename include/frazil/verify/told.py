@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from frazil.pipeline.changes import FACTS, Changes
 from frazil.pipeline.model import Destination, Pipeline, Value
 from frazil.pipeline.types import ColumnType, Primitive
+from frazil.pipeline.value import Column
 from frazil.verify.documents import decoder_of, object_of
 from frazil.verify.envelopes import READERS, Change, Op, Row, require_texts
 from frazil.verify.expected import Bad
 from frazil.verify.figures import Figure, Unfit
+from frazil.verify.grown import grows, without_empties
 from frazil.verify.takers import Takers
 
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -52,25 +54,27 @@ class Teller:
 
     Args:
         destination: The table that rows are merged into.
+        columns: Those of it that are compared.
         value: What the pipeline file says of values.
 
     Raises:
         Terminal: A default is no value of its column.
     """
 
-    def __init__(self, destination: Destination, value: Value) -> None:
+    def __init__(self, destination: Destination, columns: Mapping[str, Column], value: Value) -> None:
         self._of = destination
-        self._names = tuple(destination.columns)
-        self._takers = Takers(destination.columns, value)
+        self._is_grown = grows(destination)
+        self._names = tuple(columns)
+        self._takers = Takers(columns, value)
         self._decoder = decoder_of(
             once=value.duplicate_keys == "dead_letter", any_case=value.field_names == "case_insensitive"
         )
-        optional = {name: of.model_copy(update={"required": False}) for name, of in destination.columns.items()}
+        optional = {name: of.model_copy(update={"required": False}) for name, of in columns.items()}
         self._loose = Takers(optional, value)
-        paths = {name: of.source or (name,) for name, of in destination.columns.items()}
+        paths = {name: of.source or (name,) for name, of in columns.items()}
         self._fields = frozenset(path[0] for path in paths.values())
-        self._types = {path[0]: destination.columns[name].parsed for name, path in paths.items() if len(path) == 1}
-        self._is_fact = [(of.source or ())[:1] == (FACTS,) for of in destination.columns.values()]
+        self._types = {path[0]: columns[name].parsed for name, path in paths.items() if len(path) == 1}
+        self._is_fact = [(of.source or ())[:1] == (FACTS,) for of in columns.values()]
 
     def row(self, raw: bytes) -> tuple[Told, ...] | Bad:
         """What a value tells, in the order in which it is applied; nothing if it is of no row."""
@@ -90,7 +94,8 @@ class Teller:
 
     def _told(self, change: Change, changes: Changes) -> Iterator[Told]:
         for image in change.images:
-            self._readable(image or {}, changes)
+            if not self._is_grown:
+                self._readable(image or {}, changes)
         if change.op == "truncate":
             if self._of.order_by is None:
                 raise Unfit("a truncate without order")
@@ -104,6 +109,8 @@ class Teller:
                 return
             if self._fields.intersection(change.lost):
                 raise Unfit("a value that was not sent")
+            if self._is_grown and changes.format == "canal":
+                require_texts(change.row, *self._types)
             upsert = self._upsert(row, change.facts)
             was = {**row, **{name: of for name, of in before.items() if of is not None}}
             if change.before is not None and (old := self._key(was, change.facts)) != upsert.key:
@@ -111,7 +118,10 @@ class Teller:
             yield upsert
 
     def _readable(self, image: Row, changes: Changes) -> None:
-        """A field of an image that is not what its column takes makes the record unfit, also where it does not count."""
+        """A field of an image that is not what its column takes makes the record unfit, also where it does not count.
+
+        Not so where records bring columns: of other images only the key is looked at.
+        """
         if changes.format == "canal":  # all of it text, of which only what counts must be what its column takes
             require_texts(image, *self._types)
             return
@@ -129,6 +139,7 @@ class Teller:
     def _upsert(self, row: Row, facts: Row) -> Told:
         document = self._takers.document({**row, FACTS: facts})
         values = tuple([take(document) for take in self._takers.takes])
+        values = tuple(map(without_empties, values)) if self._is_grown else values
         found = dict(zip(self._names, values, strict=True))
         key = tuple([found[name] for name in self._of.identifier])
         order = None if self._of.order_by is None else found[self._of.order_by]

@@ -75,7 +75,7 @@ def checked(declared: Pipeline, table: Table, low: int = 0) -> tuple[list[tuple[
         of: list[Any] = [(each, digest((*each.row, MICROS)) if each.op == "upsert" else b"") for each in told]
         model.change(Place("orders", 0, offset, 7), of)
     held_table = Held(table, TABLE, KafkaColumns())
-    check = MergedCheck(to, held_table, rules, {("orders", 0): low}, {"orders": 0}, findings)
+    check = MergedCheck(to, to.columns, held_table, rules, {("orders", 0): low}, {"orders": 0}, findings)
     [result] = check.results(model, [PartitionResult("orders", 0)])
     model.close()
     return [(of.kind, of.offset) for of in findings.kept], result

@@ -106,7 +106,7 @@ def test_one_of_two_readings_is_wrong(name: str, order_by: str | None, data: st.
     sent = data.draw(values)
     outcomes = landed(declared, [sent])
     to = declared.destinations[0]
-    told = Teller(to, declared.value).row(json.dumps(sent).encode())
+    told = Teller(to, to.columns, declared.value).row(json.dumps(sent).encode())
     rows = outcomes.rows[TABLE]
     if isinstance(told, Bad):
         assert (rows.num_rows, outcomes.dead.num_rows) == (0, 1), told

@@ -12,6 +12,7 @@ from frazil.batch.changes import DELETE, TRUNCATE, UPSERT
 from frazil.errors import Terminal
 from frazil.records.changes.images import Images, columns_of_image, mapped
 from frazil.records.changes.order import instants
+from frazil.records.changes.sent import Sent, SentImages, sent_images
 from frazil.records.positions import mask_without
 from frazil.records.transforms.cdc import Verdict, failures, text_field
 from frazil.records.transforms.fields import find
@@ -31,6 +32,15 @@ class Canal:
     def text_casts(self) -> bool:
         """All values are texts."""
         return True
+
+    @property
+    def beside(self) -> frozenset[str]:
+        """Rows are apart."""
+        return frozenset()
+
+    def sent(self, value: Sent) -> SentImages:
+        """Find the rows of a message."""
+        return sent_images(_OPS.get(str(value.at("type"))), value.at("data"), value.at("old"))
 
     def images(self, value: pa.RecordBatch) -> Images:
         """Take messages apart."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 from frazil.batch.changes import DELETE, TRUNCATE, UPSERT
 from frazil.records.changes.images import Images, Parts, columns_of_image, image, mapped, one_each, there
 from frazil.records.changes.order import instants, padded
+from frazil.records.changes.sent import Sent, SentImages, sent_images
+from frazil.records.json.text import JsonValue
 from frazil.records.transforms.cdc import Verdict, text_field
 from frazil.records.transforms.fields import find
 
@@ -67,6 +69,16 @@ class Debezium:
         """Values have types of their own."""
         return False
 
+    @property
+    def beside(self) -> frozenset[str]:
+        """Rows are apart."""
+        return frozenset()
+
+    def sent(self, value: Sent) -> SentImages:
+        """Find the rows of an envelope."""
+        found = sent_images(_OPS.get(str(value.at("op"))), value.at("after"), value.at("before"))
+        return replace(found, is_left_out=_is_left_out)
+
     def images(self, value: pa.RecordBatch) -> Images:
         """Take envelopes apart."""
         sent = text_field(_NAME, value, "op")
@@ -83,6 +95,10 @@ class Debezium:
         needed = {name: mask for name, mask in lost.items() if self.taken is None or name in self.taken}
         verdicts += [(pc.and_(mask, parts.upserts), _NOT_SENT, f"after.{name}") for name, mask in needed.items()]
         return one_each(parts, verdicts, told_before=True)
+
+
+def _is_left_out(item: JsonValue) -> bool:
+    return item in (_UNAVAILABLE, _UNAVAILABLE_MAP, [_UNAVAILABLE])
 
 
 def _is_unavailable(values: pa.Array) -> pa.BooleanArray:

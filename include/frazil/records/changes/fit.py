@@ -15,6 +15,7 @@ from frazil.records.changes.images import Images
 from frazil.records.changes.part import Part
 from frazil.records.changes.spec import FACTS, ChangeFormat
 from frazil.records.dead import DeadCode, Reason
+from frazil.records.evolve.asked import Asked
 from frazil.records.fit.fitter import Fitted
 from frazil.records.formats.catalogue import JSON
 from frazil.records.spec import RecordSpec
@@ -48,12 +49,13 @@ class ChangeFitter:
 
     Args:
         spec: What is wanted of the records; it has a format of changes.
+        asked: Takes what inserted and updated rows need that the table does not have.
 
     Raises:
         Terminal: A default does not fit its column.
     """
 
-    def __init__(self, spec: RecordSpec) -> None:
+    def __init__(self, spec: RecordSpec, asked: Asked) -> None:
         merge = spec.merge
         if merge is None or merge.changes is None:
             raise AssertionError(spec)
@@ -68,7 +70,9 @@ class ChangeFitter:
         self._takes_facts: Final = bool(takes_facts)
         self._is_ordered: Final = merge.order_by is not None
         self._carried: Final = carried - {*merge.keys}
-        self._row: Final = Part.whole(spec, text_casts=casts)
+        # A declared column may take one of them.
+        self._beside: Final = merge.changes.beside - {of.steps[0] for of in spec.column_specs if of.steps}
+        self._row: Final = Part.whole(spec, asked, text_casts=casts)
         self._gone: Final = Part.some(spec, {*merge.keys, *spec.of_key, *carried}, text_casts=casts)
         self._old: Final = Part.some(spec, {*self._keys}, text_casts=casts) if self._keys else None
         self._all: Final = Part.some(spec, self._carried - spec.of_key, text_casts=casts) if self._carried else None
@@ -110,7 +114,7 @@ class ChangeFitter:
 
     def _fields(self, images: Images) -> pa.RecordBatch:
         """The fields of rows, and the facts about their changes where a column takes one."""
-        columns = list(images.row.values())
+        columns = [of for name, of in images.row.items() if name not in self._beside]
         if self._takes_facts:
             if FACTS in images.row:
                 raise Terminal(

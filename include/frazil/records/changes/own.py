@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from frazil.errors import Terminal
 from frazil.records.changes.images import Images, Parts, columns_of_image, image, mapped, one_each, there
+from frazil.records.changes.sent import Sent, SentImages, sent_images
 from frazil.records.transforms.cdc import chosen, failures
 from frazil.records.transforms.fields import find
 
@@ -42,6 +43,18 @@ class OpColumn:
         """Values have types of their own."""
         return False
 
+    @property
+    def beside(self) -> frozenset[str]:
+        """Where the value itself is the row: the fields that tell of the change."""
+        paths = [self.op, *([] if self.before is None else [self.before])]
+        return frozenset(path.partition(".")[0] for path in paths) if self.row is None else frozenset()
+
+    def sent(self, value: Sent) -> SentImages:
+        """Find the rows of a record."""
+        op, now = value.at(self.op), value.whole if self.row is None else value.at(self.row)
+        word = {True: "true", False: "false"}.get(op) if isinstance(op, bool) else str(op)
+        return sent_images(self.words.get(word or ""), now, None if self.before is None else value.at(self.before))
+
     def images(self, value: pa.RecordBatch) -> Images:
         """Take records apart."""
         sent = _texts(self.op, find(value, self.op), value.num_rows)
@@ -69,6 +82,16 @@ class Envelope:
     def text_casts(self) -> bool:
         """Values have types of their own."""
         return False
+
+    @property
+    def beside(self) -> frozenset[str]:
+        """Rows are apart."""
+        return frozenset()
+
+    def sent(self, value: Sent) -> SentImages:
+        """Find the row of a record."""
+        found = [sent_images(op, value.at(name), None) for name, op in self.words.items()]
+        return SentImages(tuple(row for of in found for row in of.now), tuple(row for of in found for row in of.others))
 
     def images(self, value: pa.RecordBatch) -> Images:
         """Take records apart."""

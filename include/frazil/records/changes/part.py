@@ -8,6 +8,8 @@ from typing import Self, TypeVar
 
 import pyarrow as pa
 
+from frazil.records.evolve.asked import Asked
+from frazil.records.evolve.fitter import EvolvingFitter
 from frazil.records.fit.fitter import Fitted, Fitter
 from frazil.records.keys import KeyColumns
 from frazil.records.spec import RecordSpec
@@ -25,18 +27,21 @@ class Part:
         of_key: Fits keys; None likewise.
     """
 
-    def __init__(self, of_value: Fitter | None, of_key: KeyColumns | None) -> None:
+    def __init__(self, of_value: Fitter | EvolvingFitter | None, of_key: KeyColumns | None) -> None:
         self._of_value = of_value
         self._of_key = of_key
 
     @classmethod
-    def whole(cls, spec: RecordSpec, *, text_casts: bool) -> Self:
-        """All columns, with what the file says of fields that none takes.
+    def whole(cls, spec: RecordSpec, asked: Asked, *, text_casts: bool) -> Self:
+        """All columns, with what the file says of fields that none takes; what a table lacks that follows them is asked for.
 
         Raises:
             Terminal: A default does not fit its column.
         """
         of_value = spec.of_value
+        keys = KeyColumns(spec) if spec.of_key else None
+        if spec.evolution is not None:
+            return cls(EvolvingFitter(of_value, asked, text_casts=text_casts), keys)
         fitter = Fitter(
             of_value.column_specs,
             of_value.columns,
@@ -45,7 +50,7 @@ class Part:
             case_insensitive=spec.field_names == "case_insensitive",
             text_casts=text_casts,
         )
-        return cls(fitter, KeyColumns(spec) if spec.of_key else None)
+        return cls(fitter, keys)
 
     @classmethod
     def some(cls, spec: RecordSpec, names: Collection[str], *, text_casts: bool) -> Self:

@@ -11,6 +11,7 @@ from frazil.batch.changes import OP, PLACE
 
 if TYPE_CHECKING:
     from frazil.records.changes.images import Images
+    from frazil.records.changes.sent import Sent, SentImages
 
 OP_FIELD: Final = pa.field(OP, pa.string())
 """What happens to a row."""
@@ -25,6 +26,13 @@ class ChangeFormat(Protocol):
     @property
     def text_casts(self) -> bool:
         """Whether all values of rows come as text."""
+
+    @property
+    def beside(self) -> frozenset[str]:
+        """Fields that tell of the change where those of the row are: no columns, unless the file declares them."""
+
+    def sent(self, value: Sent) -> SentImages:
+        """Find the images in a value that is JSON."""
 
     def images(self, value: pa.RecordBatch) -> Images:
         """Take values apart.
@@ -43,12 +51,15 @@ class MergeSpec:
         order_by: Column that says which of two changes of a key is the later one; None: the offset.
         deleted: Column that marks deleted rows; None: they go.
         changes: How values tell of changes; None: each is a row as it is now.
+        shape: What JSON values hold that tell of changes of this table, where tables follow their records: each decodes
+            them for itself then. A row has the column for rescued fields, too.
     """
 
     keys: tuple[str, ...]
     order_by: str | None = None
     deleted: str | None = None
     changes: ChangeFormat | None = None
+    shape: pa.Schema | None = None
 
     @property
     def fields(self) -> list[pa.Field]:

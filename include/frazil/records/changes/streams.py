@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from frazil.batch.changes import DELETE, TRUNCATE, UPSERT
 from frazil.records.changes.images import Images, Parts, image, mapped, one_each
 from frazil.records.changes.order import instants, padded
+from frazil.records.changes.sent import Sent, SentImages, sent_images
 from frazil.records.transforms.cdc import text_field
 from frazil.records.transforms.fields import find
 
@@ -44,6 +45,17 @@ class Dms:
         """Values have types of their own."""
         return False
 
+    @property
+    def beside(self) -> frozenset[str]:
+        """Rows are apart."""
+        return frozenset()
+
+    def sent(self, value: Sent) -> SentImages:
+        """Find the rows of a record."""
+        return sent_images(
+            _DMS_OPS.get(str(value.at("metadata.operation"))), value.at("data"), value.at("before-image")
+        )
+
     def images(self, value: pa.RecordBatch) -> Images:
         """Take records apart."""
         sent = text_field(_DMS, value, "metadata.operation")
@@ -73,6 +85,15 @@ class Maxwell:
     def text_casts(self) -> bool:
         """Values have types of their own."""
         return False
+
+    @property
+    def beside(self) -> frozenset[str]:
+        """Rows are apart."""
+        return frozenset()
+
+    def sent(self, value: Sent) -> SentImages:
+        """Find the rows of a record."""
+        return sent_images(_MAXWELL_OPS.get(str(value.at("type"))), value.at("data"), value.at("old"))
 
     def images(self, value: pa.RecordBatch) -> Images:
         """Take records apart."""

@@ -28,17 +28,19 @@ class EvolvingFitter:
     Args:
         spec: What is wanted of the values, with an evolution.
         asked: Takes what they need.
+        text_casts: Whether texts become numbers; None: as the format has it.
 
     Raises:
         Terminal: as `Fitter`.
     """
 
-    def __init__(self, spec: RecordSpec, asked: Asked) -> None:
+    def __init__(self, spec: RecordSpec, asked: Asked, *, text_casts: bool | None = None) -> None:
         self._spec: Final = spec
         self._asked: Final = asked
         self._rest_name: Final = f"_{secrets.token_hex(16)}"
         any_case = spec.field_names == "case_insensitive"
-        rules = FitRules(text_casts=spec.format.is_text, number_texts=spec.format.is_text, case_insensitive=any_case)
+        self._text_casts: Final = spec.format.is_text if text_casts is None else text_casts
+        rules = FitRules(text_casts=self._text_casts, number_texts=self._text_casts, case_insensitive=any_case)
         self._shapes: Final = Shapes(spec, rules)
         self._known: Final[dict[pa.Schema, Shape]] = {}
         self._has_rescued: Final = spec.rescued_column in spec.columns.names
@@ -52,7 +54,7 @@ class EvolvingFitter:
             plain_spec.columns,
             unknown_fields="fail" if spec.unknown_fields == "fail" else "ignore",
             case_insensitive=any_case,
-            text_casts=spec.format.is_text,
+            text_casts=self._text_casts,
         )
 
     def check(self, schema: pa.Schema) -> list[str]:
@@ -60,7 +62,7 @@ class EvolvingFitter:
         return [] if self._fitter is None else self._fitter.check(schema)
 
     def fit(self, value: pa.RecordBatch) -> Fitted:
-        """Fit rows to the columns. They have no meaning if anything is asked for."""
+        """Fit rows to the columns. They have no meaning if anything is asked for. No rows ask for nothing."""
         shape = self._shape(value.schema)
         rest = sorted(shape.rest | (shape.others if self._spec.unknown_fields == "rescue" else set()))
         dead: dict[int, Reason] = {}
@@ -73,7 +75,8 @@ class EvolvingFitter:
         if (evolution := self._spec.evolution) is not None:
             required = filter(evolution.relaxes, self._shapes.required())
             asked.optional |= {(name,) for name in required if _lacks(named, name)}
-        self._asked.take(asked)
+        if len(value):
+            self._asked.take(asked)
         return _without(fitted, dead)
 
     def _shape(self, schema: pa.Schema) -> Shape:

@@ -20,8 +20,8 @@ class Evolution:
         on_incompatible: What becomes of a value of a type that its column can't be widened to.
         max_columns: Columns that records may bring the table to; those in structs count one by one.
         max_depth: Levels that columns made for records may have.
-        reserved: Names at the top that are columns of something else: of Kafka, or of the key.
-        identifier: Names at the top of columns that identify rows: none of them is ever null.
+        reserved: Names at the top that are columns of something else: of Kafka, of the key, of merging.
+        never_null: Names at the top of columns that identify rows, or order their changes.
     """
 
     level: Level = "widen"
@@ -29,7 +29,7 @@ class Evolution:
     max_columns: int = 500
     max_depth: int = 10
     reserved: frozenset[str] = frozenset()
-    identifier: frozenset[str] = frozenset()
+    never_null: frozenset[str] = frozenset()
 
     @property
     def widens(self) -> bool:
@@ -38,4 +38,4 @@ class Evolution:
 
     def relaxes(self, *path: str) -> bool:
         """Whether a required column or field may become optional."""
-        return self.level == "full" and not (len(path) == 1 and path[0] in self.identifier)
+        return self.level == "full" and not (len(path) == 1 and path[0] in self.never_null)

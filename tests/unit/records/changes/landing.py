@@ -32,15 +32,19 @@ def landed(
     """Decode values, and keys, in JSON; None is none. The file must have nothing to complain about."""
     assert record_problems(declared) == ()
     specs = record_specs(declared, {of.table: declared_columns(of) for of in declared.destinations})
+    outcomes = FanOut(specs, route_of(declared), 7).decode(batch_of(values, keys, first_offset))
+    assert all(counts.is_complete for counts in outcomes.counts.values())
+    return outcomes
+
+
+def batch_of(values: Sequence[object], keys: Sequence[object] | None = None, first_offset: int = 100) -> pa.RecordBatch:
+    """Records with values, and keys, in JSON; None is none."""
     batch = kafka_batch([_json(value) for value in values])
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     columns["offset"] = pa.array(range(first_offset, first_offset + len(values)), pa.int64())
     if keys is not None:
         columns["key"] = pa.array([_json(key) for key in keys], pa.binary())
-    batch = pa.RecordBatch.from_arrays([columns[of.name] for of in KAFKA_SCHEMA], schema=KAFKA_SCHEMA)
-    outcomes = FanOut(specs, route_of(declared), 7).decode(batch)
-    assert all(counts.is_complete for counts in outcomes.counts.values())
-    return outcomes
+    return pa.RecordBatch.from_arrays([columns[of.name] for of in KAFKA_SCHEMA], schema=KAFKA_SCHEMA)
 
 
 def told(outcomes: FannedOut, *columns: str, table: str = TABLE) -> list[tuple[Any, ...]]:

@@ -21,7 +21,7 @@ def test_record_without_its_key_stops_the_pipeline(
     way: Callable[[RecordSpec], RecordSpec], on_incompatible: str
 ) -> None:
     """It is a dead letter: a table can't have rows without one. Other columns may be null from then on."""
-    full = Evolution("full", on_incompatible, identifier=frozenset({"id"}))  # type: ignore[arg-type]
+    full = Evolution("full", on_incompatible, never_null=frozenset({"id"}))  # type: ignore[arg-type]
 
     landed = land(
         [[{"id": 1}, {"name": "a"}, {"id": None, "name": "b"}, {"id": "x", "name": "c"}]], way(spec(COLUMNS, full))

@@ -1,0 +1,75 @@
+"""Changes whose rows bring columns: what verify reads of them, and what is staged, are two readings of one promise."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from frazil.pipeline.model import Destination
+from frazil.pipeline.value import Column
+from frazil.records.evolve.spelling import spelled
+from frazil.verify.canonical import column_values
+from frazil.verify.expected import Bad
+from frazil.verify.grown import without_empties
+from frazil.verify.told import Teller
+from tests.unit.records.changes.growing import grown
+from tests.unit.records.changes.landing import TABLE, pipeline
+from tests.unit.verify.test_told_agrees import FORMATS
+
+COLUMNS = {
+    "id": {"type": "int", "required": True},
+    "cost": "decimal(9,2)",
+    "op": {"type": "string", "from": ["_cdc", "op"]},
+}
+
+
+def columns_of(to: Destination, schema: pa.Schema) -> dict[str, Column]:
+    """The columns at last, as verify reads them from the table."""
+    found = {}
+    for field in schema:
+        declared = to.columns.get(field.name)
+        own = {} if declared is None else declared.model_dump(by_alias=True, exclude_unset=True)
+        if field.name != "_rescued":
+            found[field.name] = Column.model_validate(
+                own | {"type": spelled(field.type), "required": not field.nullable}
+            )
+    return found
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_one_of_two_readings_is_wrong(name: str, data: st.DataObject) -> None:
+    """Of any records, sound or broken, both say the same rows, or that they are no good."""
+    changes, values = FORMATS[name]
+    declared = pipeline(changes=changes, columns=COLUMNS, evolve="widen")
+    sent = data.draw(st.lists(values, min_size=1, max_size=3))
+    found = grown(declared, sent)
+    columns = columns_of(declared.destinations[0], found.columns[TABLE])
+    teller = Teller(declared.destinations[0], columns, declared.value)
+    rows = found.outcomes.rows[TABLE]
+    dead = set(found.outcomes.dead.column("offset").to_pylist())
+    cells = [
+        [without_empties(of) for of in column_values(rows.column(name), of.parsed)] for name, of in columns.items()
+    ]
+    staged: dict[int, list[tuple[str, tuple[Any, ...]]]] = {}
+    for offset, op, row in zip(
+        rows.column("_kafka_offset").to_pylist(),
+        rows.column("_frazil_op").to_pylist(),
+        zip(*cells, strict=True),
+        strict=True,
+    ):
+        staged.setdefault(offset, []).append((op, row))
+    for offset, of in enumerate(sent, 100):
+        told = teller.row(json.dumps(of).encode())
+        assert isinstance(told, Bad) == (offset in dead), (of, told)
+        if not isinstance(told, Bad):
+            assert [each.op for each in told] == [op for op, _ in staged.get(offset, [])]
+            for each, (op, row) in zip(told, staged.get(offset, []), strict=True):
+                assert (each.key or (None,)) == row[:1]
+                assert op != "upsert" or each.row == row
