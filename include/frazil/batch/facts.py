@@ -203,7 +203,7 @@ class Staged:
             {table: TableCounts.from_body(of) for table, of in body["tables"].items()},
             body["whole_dead"],
             {
-                table: tuple(SchemaChange(tuple(path), kind, of) for path, kind, of in found)
+                table: tuple(SchemaChange(tuple(path), kind, of, tuple(former)) for path, kind, of, former in found)
                 for table, found in body["demands"].items()
             },
             tuple(Range(*r) for r in body["again"]),

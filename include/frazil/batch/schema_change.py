@@ -19,11 +19,14 @@ class SchemaChange:
         kind: `add` makes an optional column or field, at the end of its parent; `widen` gives one a type that holds all
             values of the old one; `optional` lets a required one be null.
         type: The type after the change in Iceberg's spelling, such as `struct<a: long>`; empty for `optional`.
+        former: Of what is only asked for: names that the field had before, so that it gets no column beside that of another
+            record's field which still has one of them.
     """
 
     path: tuple[str, ...]
     kind: ChangeKind
     type: str = ""
+    former: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return " ".join(filter(None, (self.kind, ".".join(self.path), self.type)))

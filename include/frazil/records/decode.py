@@ -80,7 +80,7 @@ class Decoder:
         others = {reason: records.take(found) for reason, found in filtered.items() if len(found)}
         counts = count_outcomes(records, written, letters, others)
         unknown = block.unknown.only(block.positions).counted()
-        return Outcomes(rows, letters, counts, unknown, self._asked.changes(self._spec))
+        return Outcomes(rows, letters, counts, unknown, self._asked.demands(self._spec))
 
     def problems(self, shape: pa.Schema | None, key_shape: pa.Schema | None = None) -> list[str]:
         """Return which columns nothing could ever fill, and why.

@@ -77,7 +77,7 @@ class Sheets:
     def demands(self) -> Iterator[tuple[int, tuple[SchemaChange, ...]]]:
         """Yield the tables, by number, that lack what rows which were fitted to them need, and that."""
         for tables, spec, asked in zip(self.groups, self._kinds, self._asked, strict=True):
-            if changes := asked.changes(spec):
+            if changes := asked.demands(spec):
                 yield tables[0], changes
 
     def of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from time import monotonic
 from typing import Final, TypeVar, cast
 from uuid import UUID
@@ -12,7 +13,7 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from frazil.errors import Retryable, Terminal
 from frazil.records.formats.port import NamedSchema, SchemaKind, WriterSchema
-from frazil.registry.faults import NO_SCHEMA, is_missing, translated
+from frazil.registry.faults import NO_SCHEMA, is_missing, is_refused, translated
 from frazil.registry.registry import Registry
 
 T = TypeVar("T")
@@ -22,6 +23,9 @@ MAX_ID: Final = (1 << 31) - 1
 
 KEPT_SCHEMAS: Final = 1_000
 """Bounds the memory: a topic has a handful of writer schemas. With one more, all are forgotten and asked for again."""
+
+EARLIER_VERSIONS: Final = 20
+"""Versions before a schema, the last ones, that are asked for the names that its fields had."""
 
 _RETRIES: Final = 1
 _REQUEST_SECONDS: Final = 16.0
@@ -136,10 +140,39 @@ class _Asking:
         found = self._found(lambda: self._by_id(schema_id))
         if found is None:
             return None
+        writer = self._writer(found)
+        if writer.kind != "PROTOBUF" or not isinstance(schema_id, int):
+            return writer
+        return replace(writer, earlier=self._earlier(schema_id, writer))
+
+    def _writer(self, found: Schema) -> WriterSchema:
         references: dict[str, str] = {}
         self._collect(found, references, set())
         named = tuple(NamedSchema(name, text) for name, text in references.items())
         return WriterSchema(cast("SchemaKind", found.schema_type), _text(found), named)
+
+    def _earlier(self, schema_id: int, now: WriterSchema) -> tuple[WriterSchema, ...]:
+        """Ask for the versions before a schema, of all subjects that have it. Who may not see them is told of none."""
+        found: dict[WriterSchema, None] = {}
+        complete = self.complete
+        for subject, version in self._listed(lambda: _places(self._client, schema_id)):
+            known = self._listed(lambda s=subject: self._client.get_versions(s, deleted=True))  # type: ignore[misc]
+            before = sorted((of for of in known if of < version), reverse=True)
+            for number in before[:EARLIER_VERSIONS]:
+                schema = self._found(lambda s=subject, v=number: self._client.get_version(s, v, deleted=True).schema)  # type: ignore[misc]
+                if schema is not None:
+                    found.setdefault(self._writer(schema))
+        self.complete = complete  # an earlier version that refers to what is gone tells nothing, now and later
+        return tuple(of for of in found if of != now)
+
+    def _listed(self, ask: Callable[[], list[T]]) -> list[T]:
+        with translated(self._registry, self._doing):
+            try:
+                return self._in_time(ask)
+            except SchemaRegistryError as e:
+                if is_missing(e) or is_refused(e):
+                    return []
+                raise
 
     def _by_id(self, schema_id: int | UUID) -> Schema:
         if isinstance(schema_id, UUID):
@@ -181,6 +214,12 @@ class _Asking:
                 next_step="look at the registry's load",
             )
         return ask()
+
+
+def _places(client: SchemaRegistryClient, schema_id: int) -> list[tuple[str, int]]:
+    """Return the subjects that have a schema, and as which version."""
+    found = client.get_schema_versions(schema_id, deleted=True)
+    return sorted((of.subject, of.version) for of in found if of.subject is not None and of.version is not None)
 
 
 def _text(schema: Schema) -> str:

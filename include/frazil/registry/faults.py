@@ -52,6 +52,11 @@ def is_missing(error: SchemaRegistryError) -> bool:
     return error.http_status_code == HTTPStatus.NOT_FOUND
 
 
+def is_refused(error: SchemaRegistryError) -> bool:
+    """Return whether the server refused the credentials."""
+    return error.http_status_code in _REFUSED
+
+
 def as_frazil(error: BaseException, registry: Registry, doing: str) -> FrazilError:
     """Say what an error of the client means and what to do about it.
 

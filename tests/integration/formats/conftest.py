@@ -24,8 +24,7 @@ engine: inline
 value: {value}
 {key}transforms: {transforms}
 destinations:
-  - table: shop.orders
-    columns: {columns}
+  - {{table: shop.orders{columns}}}
 dead_letters: {{tolerance: {{max_rate: 1.0}}}}
 """
 
@@ -78,7 +77,7 @@ def store(shop: Callable[..., Any], registry: RegistryServer, tmp_path: Path) ->
         text = PIPELINE.format(
             topic=made.topic,
             value=json.dumps(value),
-            columns=json.dumps(columns),
+            columns=f", columns: {json.dumps(columns)}" if columns else "",
             transforms=json.dumps(transforms or []),
             key="" if key is None else f"key: {json.dumps(key)}\n",
         )

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from frazil.batch.schema_change import SchemaChange
 from frazil.records.evolve.spelling import read_type, spelled
-from frazil.records.evolve.types import leaves, only
+from frazil.records.evolve.types import leaves, list_of, map_of, only, struct_of
 from frazil.records.evolve.widest import Widest, widest
 from frazil.records.fit.source import Kind, kind_of
 from frazil.records.spec import RecordSpec
@@ -18,18 +18,33 @@ Path = tuple[str, ...]
 
 
 @dataclass
+class Added:
+    """A column or field that is asked for.
+
+    Attributes:
+        path: Where it is to be.
+        met: The types that were met there.
+        former: Names that the field had before, and its own if a record has it that tells of no other.
+    """
+
+    path: Path
+    met: Widest
+    former: set[str] = field(default_factory=set)
+
+
+@dataclass
 class Asked:
     """What was asked for so far.
 
     Attributes:
         fold: Whether names that differ in case only are the same field.
-        adds: Path of a column or field that is not there, folded -> the path, and the types that were met there.
+        adds: Path of a column or field that is not there, folded -> what is asked for.
         widens: Path of one that is -> the wider type.
         optional: Paths of those that must take null.
     """
 
     fold: bool = False
-    adds: dict[Path, tuple[Path, Widest]] = field(default_factory=dict)
+    adds: dict[Path, Added] = field(default_factory=dict)
     widens: dict[Path, pa.DataType] = field(default_factory=dict)
     optional: set[Path] = field(default_factory=set)
 
@@ -42,11 +57,15 @@ class Asked:
         self.widens.clear()
         self.optional.clear()
 
-    def add(self, path: Path, of: pa.DataType) -> None:
+    def add(self, path: Path, of: pa.DataType, former: Iterable[str] = ()) -> None:
         """Ask for a column or field. Of names that differ in case only, where they are one, the first in order counts."""
-        key = tuple(name.casefold() for name in path) if self.fold else path
-        known, met = self.adds.get(key, (path, None))
-        self.adds[key] = (min(known, path), (met or Widest(self.fold)).take(of))
+        added = self.adds.setdefault(self._key(path), Added(path, Widest(self.fold)))
+        added.path = min(added.path, path)
+        added.met.take(of)
+        added.former.update(tuple(former) or path[-1:])
+
+    def _key(self, path: Path) -> Path:
+        return tuple(name.casefold() for name in path) if self.fold else path
 
     def widen(self, path: Path, of: pa.DataType) -> None:
         """Ask for a wider type."""
@@ -54,28 +73,83 @@ class Asked:
 
     def take(self, other: Asked) -> None:
         """Ask for all that another one asks for."""
-        for path, met in other.adds.values():
-            self.add(path, met.type)
+        for added in other.adds.values():
+            self.add(added.path, added.met.type, added.former)
         for path, of in other.widens.items():
             self.widen(path, of)
         self.optional |= other.optional
+
+    def demands(self, spec: RecordSpec) -> tuple[SchemaChange, ...]:
+        """Return all of it, in order, for whoever puts the demands of all tasks together.
+
+        Which fields get columns is told by all demands, not by those of one task: a struct with many fields may turn out to
+        be a text, and leave room for others. So only fields are left out that have no room whatever others ask: of those
+        beside each other the first ones get columns, and each has one at least.
+        """
+        most = room(spec) + 1  # one more tells that there are others
+        beside: dict[Path, int] = {}
+        found = self._others()
+        for key in sorted(self.adds):
+            added, count = self.adds[key], beside.get(key[:-1], 0)
+            if added.path == (spec.rescued_column,) or count < most:
+                of = self._fewer(added.met.type, most)
+                former = tuple(sorted(added.former)) if added.former - {*added.path[-1:]} else ()
+                found.append(SchemaChange(added.path, "add", spelled(of), former))
+                # One that had other names may turn out to be another one's field, and the rescued one has its own room.
+                beside[key[:-1]] = count + (not former and added.path != (spec.rescued_column,))
+        return tuple(sorted(found))
+
+    def _fewer(self, of: pa.DataType, most: int) -> pa.DataType:
+        """Return a type with no more fields beside each other."""
+        match kind_of(of):
+            case Kind.STRUCT:
+                fields = sorted(of, key=lambda field: self._key((field.name,)))[:most]
+                return struct_of({field.name: self._fewer(field.type, most) for field in fields})
+            case Kind.LIST:
+                return list_of(self._fewer(of.value_type, most))
+            case Kind.MAP:
+                return map_of(of.key_type, self._fewer(of.item_type, most))
+        return of
+
+    def _others(self) -> list[SchemaChange]:
+        found = [SchemaChange(path, "optional") for path in self.optional]
+        return [*found, *(SchemaChange(path, "widen", spelled(of)) for path, of in self.widens.items())]
 
     def changes(self, spec: RecordSpec) -> tuple[SchemaChange, ...]:
         """Return the changes, in order: columns as many as the table may have, and one for the fields beyond."""
         if not self:
             return ()
-        found = [SchemaChange(path, "optional") for path in self.optional]
-        found += [SchemaChange(path, "widen", spelled(of)) for path, of in self.widens.items()]
-        adds = {path: met.type for path, met in self.adds.values()}
+        adds = self._settled()
         rescued = (spec.rescued_column,)
         asks_for_rescued = adds.pop(rescued, None)
         every = [leaf for path, of in adds.items() for leaf in leaves(of, path)]
-        kept = frozenset(sorted(every)[: room(spec)])
+        kept = frozenset(sorted(every, key=self._key)[: room(spec)])
         fitting = adds if len(kept) == len(every) else {path: only(of, kept, path) for path, of in adds.items()}
         if (len(kept) < len(every) and rescued[0] not in spec.columns.names) or asks_for_rescued is not None:
             fitting[rescued] = pa.string()
-        found += [SchemaChange(path, "add", spelled(of)) for path, of in fitting.items() if of != pa.null()]
-        return tuple(sorted(found))
+        found = [SchemaChange(path, "add", spelled(of)) for path, of in fitting.items() if of != pa.null()]
+        return tuple(sorted([*self._others(), *found]))
+
+    def _settled(self) -> dict[Path, pa.DataType]:
+        """What is asked for by path. A field that is also asked for under a name that it had before has that name alone."""
+        whole = Asked(self.fold)
+        for added in self.adds.values():
+            whole.add(self._oldest(added).path, added.met.type)
+        return {of.path: of.met.type for of in whole.adds.values()}
+
+    def _oldest(self, added: Added) -> Added:
+        """Follow former names; where they lead round in a circle (renamed, and back), the first in order counts."""
+        seen = [self._key(added.path)]
+        while added.path[-1] not in added.former:  # else a record has it that would not find it under another name
+            before = (self._key((*added.path[:-1], name)) for name in sorted(added.former))
+            found = next((key for key in before if key in self.adds), None)
+            if found is None:
+                break
+            if found in seen:
+                return self.adds[min(seen[seen.index(found) :])]
+            seen.append(found)
+            added = self.adds[found]
+        return added
 
 
 def room(spec: RecordSpec) -> int:
@@ -96,7 +170,7 @@ def together(changes: Iterable[SchemaChange], spec: RecordSpec) -> tuple[SchemaC
     asked = Asked(spec.fold is not None)
     for change in changes:
         if change.kind == "add":
-            asked.add(change.path, read_type(change.type))
+            asked.add(change.path, read_type(change.type), change.former)
         elif change.kind == "widen":
             asked.widen(change.path, read_type(change.type))
         else:

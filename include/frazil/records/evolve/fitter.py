@@ -13,8 +13,9 @@ from frazil.records.dead import DeadCode, Reason
 from frazil.records.evolve.asked import Asked
 from frazil.records.evolve.shapes import Shape, Shapes
 from frazil.records.fit.fitter import Fitted, Fitter, refuse_unknown, rescued
+from frazil.records.fit.former import Settler, renamed
 from frazil.records.fit.scalar import FitRules
-from frazil.records.fit.source import Kind, as_lists, kind_of, plain, window
+from frazil.records.fit.source import plain
 from frazil.records.spec import RecordSpec
 from frazil.records.unknown import NOTHING_UNKNOWN
 
@@ -42,7 +43,11 @@ class EvolvingFitter:
         self._text_casts: Final = spec.format.is_text if text_casts is None else text_casts
         rules = FitRules(text_casts=self._text_casts, number_texts=self._text_casts, case_insensitive=any_case)
         self._shapes: Final = Shapes(spec, rules)
-        self._known: Final[dict[pa.Schema, Shape]] = {}
+        self._known: Final[dict[pa.Schema, tuple[pa.Schema, Shape]]] = {}
+        takers = [
+            (of.steps, spec.columns.field(of.name).type) for of in spec.column_specs if of.name in spec.columns.names
+        ]
+        self._settler: Final = Settler(takers, any_case=any_case)
         self._has_rescued: Final = spec.rescued_column in spec.columns.names
         self._fitter: Final = self._made(spec, any_case=any_case) if spec.columns.names else None
 
@@ -63,6 +68,7 @@ class EvolvingFitter:
 
     def fit(self, value: pa.RecordBatch) -> Fitted:
         """Fit rows to the columns. They have no meaning if anything is asked for. No rows ask for nothing."""
+        value = self._settler.values(value)
         shape = self._shape(value.schema)
         rest = sorted(shape.rest | (shape.others if self._spec.unknown_fields == "rescue" else set()))
         dead: dict[int, Reason] = {}
@@ -80,11 +86,15 @@ class EvolvingFitter:
         return _without(fitted, dead)
 
     def _shape(self, schema: pa.Schema) -> Shape:
-        if schema not in self._known:
-            if len(self._known) >= _SHAPES:
-                del self._known[next(iter(self._known))]
-            self._known[schema] = self._shapes.of(schema)
-        return self._known[schema]
+        # Schemas are equal whatever their metadata is, which says how fields were called before.
+        known, shape = self._known.get(schema, (None, None))
+        if known is not None and shape is not None and known.equals(schema, check_metadata=True):
+            return shape
+        if len(self._known) >= _SHAPES:
+            del self._known[next(iter(self._known))]
+        made = self._shapes.of(schema)
+        self._known[schema] = schema, made
+        return made
 
     def _named(
         self, value: pa.RecordBatch, shape: Shape, rest: list[str], asked: Asked, dead: dict[int, Reason]
@@ -130,26 +140,3 @@ def _without(fitted: Fitted, dead: dict[int, Reason]) -> Fitted:
     kept = fitted.kept.filter(good)
     reasons = dict(sorted({**dead, **fitted.dead}.items()))
     return Fitted(fitted.rows.filter(good), kept, reasons, fitted.ignored.only(kept))
-
-
-def renamed(array: pa.Array, of: pa.DataType) -> pa.Array:
-    """Return an array with other names for the fields of its structs: those of a type of the same build."""
-    if array.type == of:
-        return array
-    found = plain(array)
-    match kind_of(found.type):
-        case Kind.STRUCT:
-            parts = [renamed(part, field.type) for part, field in zip(found.flatten(), of, strict=True)]
-            fields = [field.with_type(part.type) for part, field in zip(parts, of, strict=True)]
-            return pa.StructArray.from_arrays(parts, fields=fields, mask=found.is_null())
-        case Kind.LIST:
-            lists = as_lists(found)
-            offsets, first, last = window(lists)
-            items = renamed(lists.values.slice(first, last - first), of.value_type)
-            made = pa.LargeListArray if pa.types.is_large_list(lists.type) else pa.ListArray
-            return made.from_arrays(offsets, items, mask=lists.is_null())
-        case Kind.MAP:
-            offsets, first, last = window(found)
-            items = renamed(found.items.slice(first, last - first), of.item_type)
-            return pa.MapArray.from_arrays(offsets, found.keys.slice(first, last - first), items, mask=found.is_null())
-    return found

@@ -11,6 +11,7 @@ import pyarrow as pa
 from frazil.records.column import ColumnSpec
 from frazil.records.evolve.asked import Asked, Path, room
 from frazil.records.evolve.types import NOTHING, column_type, leaves, only, placeable, variant_name
+from frazil.records.fit.former import former_names
 from frazil.records.fit.nested import ExactPlan
 from frazil.records.fit.scalar import FitRules
 from frazil.records.fit.source import Kind, kind_of, plain_type
@@ -88,7 +89,7 @@ class Shapes:
     ) -> pa.Field:
         column = columns.get(self._key(of.name))
         if column is None:
-            self._unknown(of, path, top, shape)
+            self._unknown(of, names, path, top, shape)
             return of
         fitting = self._fitting(of.type, column.type, (*path, column.name), top or of.name, shape)
         if fitting is not None:
@@ -109,7 +110,7 @@ class Shapes:
             shape.asked.add((*path, other), found)
         return of
 
-    def _unknown(self, of: pa.Field, path: Path, top: str | None, shape: Shape) -> None:
+    def _unknown(self, of: pa.Field, names: set[str], path: Path, top: str | None, shape: Shape) -> None:
         key = self._key(of.name)
         if top is None and (self._takes_all or (key in self._taken and key not in self._columns)):
             return
@@ -125,7 +126,8 @@ class Shapes:
         if found != whole or not fits:
             shape.rest.add(top or of.name)
         if fits and found != NOTHING:
-            shape.asked.add((*path, of.name), found)
+            former = [name for name in former_names(of) if self._key(name) not in names]
+            shape.asked.add((*path, of.name), found, former)
 
     def _whole(self, of: pa.DataType, path: Path) -> pa.DataType | None:
         """Return the type of a column for all of a value, or None if it would be too deep."""

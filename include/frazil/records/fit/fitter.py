@@ -17,6 +17,7 @@ from frazil.errors import Terminal
 from frazil.records.column import ColumnSpec
 from frazil.records.dead import Reason, Rejection
 from frazil.records.fit.column import Column, column_plan
+from frazil.records.fit.former import Settler
 from frazil.records.fit.left_out import LeftOut, left_out
 from frazil.records.fit.nested import unknown
 from frazil.records.fit.presence import sent
@@ -100,15 +101,18 @@ class Fitter:
         )
         self._blocks: Final = blocks
         self._specs: Final = _in_order(columns, columns_schema, self._rescued)
+        self._takers: Final = [(spec.steps, columns_schema.field(spec.name).type) for spec in self._specs]
+        self._settler: Final = Settler(self._takers, any_case=case_insensitive)
         self._plans: Final[dict[pa.Schema, _Plan]] = {}
         self._plan(pa.schema([]))  # a default that does not fit is told now
 
     def check(self, schema: pa.Schema) -> list[str]:
         """Return, for values of `schema`, each column that none of them could ever fill, and why."""
-        return [problem for column in self._plan(schema).columns for problem in column.problems]
+        return [problem for column in self._plan(self._settler.fields(schema)).columns for problem in column.problems]
 
     def fit(self, value: pa.RecordBatch) -> Fitted:
         """Fit rows to the columns. No value makes this fail."""
+        value = self._settler.values(value)
         plan = self._plan(value.schema)
         dead: Dead = {}
         if self._unknown == "fail":
@@ -154,8 +158,7 @@ class Fitter:
 
     def _inside(self, schema: pa.Schema) -> Iterator[tuple[int, LeftOut]]:
         """Return what is left out inside of fields that columns take."""
-        takers = [(spec.steps, self._schema.field(spec.name).type) for spec in self._specs]
-        found = left_out(pa.struct(list(schema)), takers, any_case=self._rules.case_insensitive)
+        found = left_out(pa.struct(list(schema)), self._takers, any_case=self._rules.case_insensitive)
         if found is not None:
             yield from found.inner
 

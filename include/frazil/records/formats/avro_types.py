@@ -29,6 +29,7 @@ import fastavro
 import pyarrow as pa
 from fastavro.schema import SchemaParseException, UnknownType
 
+from frazil.records.fit.former import with_former
 from frazil.records.formats import avro_read as read
 from frazil.records.formats.logical import Convert, meaning
 from frazil.records.formats.port import WriterSchema
@@ -139,11 +140,11 @@ class Compiler:
         if name in self._within or not schema["fields"]:
             return Node(pa.string(), _text(self._json_read(name)), empty=not schema["fields"])
         self._within.append(name)
-        fields = [(field["name"], self.node(field["type"])) for field in schema["fields"]]
+        fields = [(field, self.node(field["type"])) for field in schema["fields"]]
         self._within.pop()
         return Node(
-            pa.struct([pa.field(field, node.type) for field, node in fields]),
-            read.record([(field, node.read) for field, node in fields]),
+            pa.struct([_field(field, node.type) for field, node in fields]),
+            read.record([(field["name"], node.read) for field, node in fields]),
             empty=all(node.empty for _, node in fields),
         )
 
@@ -183,6 +184,13 @@ class Compiler:
         if kind == "map":
             return read.entries(self._json_node(schema["values"]))
         return _converted(_leaf(kind, schema).read, _as_json)
+
+
+def _field(schema: Mapping[str, Any], of: pa.DataType) -> pa.Field:
+    """Return the field of a record, with its aliases as what it was called before."""
+    aliases = schema.get("aliases", ())
+    names = [name for name in aliases if isinstance(name, str)] if isinstance(aliases, list | tuple) else []
+    return with_former(pa.field(schema["name"], of), names)
 
 
 def _leaf(kind: str, schema: Mapping[str, Any]) -> Node:

@@ -38,11 +38,14 @@ class WriterSchema:
         kind: Language of the text.
         text: The schema.
         references: What it refers to, also indirectly; each comes after those that it refers to.
+        earlier: Of a language that knows fields by number: versions of the subject before it, the last one first. They tell
+            how fields were called.
     """
 
     kind: SchemaKind
     text: str
     references: tuple[NamedSchema, ...] = ()
+    earlier: tuple[WriterSchema, ...] = ()
 
 
 class SchemaSource(Protocol):

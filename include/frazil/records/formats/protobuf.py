@@ -16,6 +16,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from frazil.errors import Terminal
 from frazil.records.dead import DeadCode, Reason, Rejection
 from frazil.records.formats.port import Decoded, Format, NamedSchema, SchemaSource, WriterSchema
+from frazil.records.formats.protobuf_former import FormerNames
 from frazil.records.formats.protobuf_schema import Schema
 from frazil.records.formats.protobuf_types import Compiler
 from frazil.records.formats.registered import (
@@ -71,6 +72,7 @@ class _SchemaCodec:
 
     def __init__(self, writer: WriterSchema) -> None:
         self._schema: Final = Schema(writer)
+        self._former: Final = FormerNames(writer.earlier)
         self._codecs: Final[dict[Path, Codec]] = {}
 
     def decode(self, payloads: pa.BinaryArray) -> Decoded:
@@ -103,20 +105,20 @@ class _SchemaCodec:
 
     def _codec(self, path: Path) -> Codec:
         if path not in self._codecs:
-            self._codecs[path] = message_codec(self._schema.at(path), self._schema.pool)
+            self._codecs[path] = message_codec(self._schema.at(path), self._schema.pool, self._former)
         return self._codecs[path]
 
 
 _LONGEST: Final = (1 << 31) - 1
 
 
-def message_codec(descriptor: Descriptor, pool: DescriptorPool) -> RowCodec:
+def message_codec(descriptor: Descriptor, pool: DescriptorPool, former: FormerNames | None = None) -> RowCodec:
     """Return the codec of a type of messages.
 
     Raises:
         Rejection: UNUSABLE_SCHEMA.
     """
-    data_type, take = Compiler(pool).message(descriptor)
+    data_type, take = Compiler(pool, former).message(descriptor)
     return row_codec(data_type, _reader(GetMessageClass(descriptor), take), bare=False)
 
 

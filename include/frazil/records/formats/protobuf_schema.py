@@ -8,6 +8,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -29,6 +31,9 @@ _LONGEST_NAME: Final = 200
 _SECONDS: Final = 60
 """For one schema; it takes a tenth of a second, and much more only on a machine that has no time for anything else."""
 
+_KEPT: Final = 256
+"""Schemas of which the descriptors are kept for the next task of this process: schemas don't change."""
+
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*")
 
 
@@ -44,7 +49,7 @@ class Schema:
     """
 
     def __init__(self, writer: WriterSchema) -> None:
-        files = _from_descriptors(writer) or _from_sources(writer)
+        files = _files(replace(writer, earlier=()))
         self.pool: Final = DescriptorPool()
         self._main: Final = files[-1]
         try:
@@ -82,6 +87,11 @@ class Schema:
                 continue
         known = ", ".join(found.name for found in self._main.message_type)
         raise unusable(f"no message {message}, but {known or 'none'}")
+
+
+@lru_cache(maxsize=_KEPT)
+def _files(writer: WriterSchema) -> Sequence[FileDescriptorProto]:
+    return tuple(_from_descriptors(writer) or _from_sources(writer))
 
 
 def _from_sources(writer: WriterSchema) -> list[FileDescriptorProto]:

@@ -28,7 +28,9 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 from google.protobuf.descriptor_pool import DescriptorPool
 
 from frazil.records.dead import DeadCode, Rejection
+from frazil.records.fit.former import with_former
 from frazil.records.fit.presence import STANDS_IN
+from frazil.records.formats.protobuf_former import FormerNames
 from frazil.records.formats.protobuf_known import (
     CONFLUENT_DECIMAL,
     JSON_TYPES,
@@ -79,10 +81,12 @@ class Compiler:
 
     Args:
         pool: Knows the messages.
+        former: Knows how fields were called before.
     """
 
-    def __init__(self, pool: DescriptorPool) -> None:
+    def __init__(self, pool: DescriptorPool, former: FormerNames | None = None) -> None:
         self._pool: Final = pool
+        self._former: Final = former or FormerNames()
         self._json: Final = json_text(pool)
         self._within: Final[list[str]] = []
         self._columns = 0
@@ -100,7 +104,10 @@ class Compiler:
         found = [(field, *self._field(field)) for field in descriptor.fields]
         self._within.pop()
         takes = [(field.name, take) for field, _, take in found]
-        declared = [pa.field(field.name, data_type, metadata=_stands_in(field)) for field, data_type, _ in found]
+        declared = [
+            with_former(pa.field(field.name, data_type, metadata=_stands_in(field)), self._former.of(field))
+            for field, data_type, _ in found
+        ]
         return pa.struct(declared), _fields(takes)
 
     def _field(self, field: FieldDescriptor) -> tuple[pa.DataType, Take]:

@@ -84,7 +84,19 @@ def _decimal(precision: int, scale: int) -> dict[str, Any]:
 
 
 def _record(**fields: str) -> dict[str, Any]:
-    return {"type": "record", "name": "inner", "fields": [{"name": name, "type": of} for name, of in fields.items()]}
+    return {"type": "record", "name": "inner", "fields": [avro_field(name, of) for name, of in fields.items()]}
+
+
+def avro_field(names: str, of: Any) -> dict[str, Any]:
+    """A field: its name, and aliases behind bars."""
+    name, *aliases = names.split("|")
+    return {"name": name, "type": of, **({"aliases": aliases} if aliases else {})}
+
+
+def _named(field: Mapping[str, Any]) -> str:
+    """A field in a few words."""
+    alias = f" (alias {', '.join(field['aliases'])})" if "aliases" in field else ""
+    return f"{field['name']}{alias}: {_avro_type(field['type'])}"
 
 
 def _avro_type(of: Any) -> str:
@@ -94,7 +106,7 @@ def _avro_type(of: Any) -> str:
     if not isinstance(of, dict):
         return str(of)
     if of["type"] == "record":
-        return "record<" + ", ".join(f"{field['name']}: {_avro_type(field['type'])}" for field in of["fields"]) + ">"
+        return "record<" + ", ".join(map(_named, of["fields"])) + ">"
     digits = f"({of['precision']},{of['scale']})" if "precision" in of else ""
     return f"{of['logicalType']}{digits}"
 
@@ -229,6 +241,28 @@ _AVRO_ROWS: Final[list[tuple[str, Mapping[str, str], Mapping[str, Any], Any, tup
         ("left out, counted", "add a.c string"),
     ),
     ("a renamed field", {"price": "long"}, {"cost": "long"}, {"cost": 1}, ("left out, counted", "add cost long")),
+    ("a renamed field, with an alias", {"price": "long"}, {"cost|price": "long"}, {"cost": 1}, ("lands",)),
+    (
+        "a renamed field of a record, with an alias",
+        {"a": "struct<b: int>"},
+        {"a": _record(**{"c|b": "int"})},
+        {"a": {"c": 1}},
+        ("lands",),
+    ),
+    (
+        "a renamed field that got wider, with an alias",
+        {"price": "int"},
+        {"cost|price": "long"},
+        {"cost": 1},
+        ("lands", "lands", "widen price long"),
+    ),
+    (
+        "an alias that another field has as its name",
+        {"price": "long"},
+        {"cost|price": "long", "price": "long"},
+        {"cost": 1, "price": 2},
+        ("left out, counted", "add cost long"),
+    ),
     ("a field is missing", {"id": "long", "price": "long"}, {"id": "long"}, {"id": 1}, ("lands",)),
     (
         "a required field is missing",
@@ -278,9 +312,9 @@ def _json() -> Iterator[Case]:
 
 def _avro() -> Iterator[Case]:
     for change, columns, fields, value, becomes in _AVRO_ROWS:
-        schema = {"type": "record", "name": "r", "fields": [{"name": name, "type": of} for name, of in fields.items()]}
+        schema = {"type": "record", "name": "r", "fields": [avro_field(name, of) for name, of in fields.items()]}
         buffer = io.BytesIO()
         fastavro.schemaless_writer(buffer, fastavro.parse_schema(schema), value)
-        shown = ", ".join(f"{name}: {_avro_type(of)}" for name, of in fields.items())
+        shown = ", ".join(map(_named, schema["fields"]))
         spec_ = FormatSpec("avro", schema=json.dumps(schema))
         yield Case(SCHEMA, change, columns, shown, becomes, buffer.getvalue(), spec_)
