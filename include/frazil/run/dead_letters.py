@@ -35,7 +35,8 @@ from frazil.run.letter_verdicts import Verdicts, demands_of, judged
 from frazil.run.manifests import LETTER_COLUMNS, Batch
 from frazil.run.open_letters import find_open
 from frazil.run.publish import publish
-from frazil.run.record_spec import record_specs, route_of
+from frazil.run.record_route import route_of
+from frazil.run.record_spec import record_specs
 from frazil.run.replay import refuse_forgotten_deletes, refuse_without_coordinates
 from frazil.run.scope import Scope
 from frazil.run.settled import settled
@@ -127,7 +128,7 @@ def _once(
     """One batch, staged again while others are decided in between."""
     refusal: Refused | None = None
     for _ in range(ATTEMPTS):
-        tables, now = settled(scope)
+        scope, tables, now = settled(scope)
         if now.position is None:
             raise Terminal(f"pipeline {scope.pipeline.name} never ran: it has no dead letters")
         found = find_open(scope, tables, now.position, choice, tried)
@@ -241,7 +242,8 @@ def _staged(work: _Work, n: int) -> tuple[Staged, _Landed, BroughtHome, int]:
 
 def _decoder(work: _Work, columns: Mapping[str, pa.Schema], n: int) -> FanOut:
     pipeline = work.scope.pipeline
-    return FanOut(record_specs(pipeline, columns, work.scope.schemas), route_of(pipeline), n)
+    schemas = work.scope.schemas
+    return FanOut(record_specs(pipeline, columns, schemas), route_of(pipeline, columns, schemas), n)
 
 
 def _look(work: _Work) -> Look:
@@ -251,7 +253,7 @@ def _look(work: _Work) -> Look:
         specs = record_specs(pipeline, columns, work.scope.schemas)
         if not any(spec.evolution for spec in specs.values()):
             return {}, specs
-        decoder = FanOut(specs, route_of(pipeline), 0)
+        decoder = FanOut(specs, route_of(pipeline, columns, work.scope.schemas), 0)
         found = (demands_of(letters, work.letters, decoder) for letters in _letters(work))
         return Staged.merged(Staged(demands=of) for of in found).demands, specs
 

@@ -26,7 +26,8 @@ from frazil.records.evolve.asked import together
 from frazil.records.spec import RecordSpec
 from frazil.run.evolution import ROUNDS, columns_after
 from frazil.run.plan import planned_topics
-from frazil.run.record_spec import record_specs, route_of
+from frazil.run.record_route import route_of
+from frazil.run.record_spec import record_specs
 from frazil.run.scope import Clock, Report, Scope, unheard, utc_now
 from frazil.run.source import observe_source, offsets_of, start_target
 from frazil.run.stage import Stage, StageOrder
@@ -264,7 +265,7 @@ def _order(scope: Scope, ranges: tuple[Range, ...], columns: Mapping[str, pa.Sch
         destinations={},
         dead_letters=None,
         payload=pipeline.dead_letters.payload,
-        route=route_of(pipeline),
+        route=route_of(pipeline, columns, scope.schemas),
     )
 
 

@@ -15,7 +15,8 @@ from frazil.batch.letters import OpenLetter, Place
 from frazil.batch.schema_change import Demands
 from frazil.batch.unknown import UnknownFields
 from frazil.records.dead import DeadCode
-from frazil.records.fan_out import FannedOut, FanOut
+from frazil.records.fan_out import FanOut
+from frazil.records.fanned_out import FannedOut
 from frazil.records.kafka import KAFKA_SCHEMA
 from frazil.records.outcome import FilterReason
 from frazil.records.redaction import Payload, has_record, redacted

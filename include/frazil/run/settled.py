@@ -22,8 +22,10 @@ ROUNDS = 5
 """How often standing is read again when rivals keep finishing batches in between. Each round ends another's work."""
 
 
-def settled(scope: Scope, mends: Collection[str] = (), *, leaves: bool = False) -> tuple[Tables, Standing]:
+def settled(scope: Scope, mends: Collection[str] = (), *, leaves: bool = False) -> tuple[Scope, Tables, Standing]:
     """The tables and where the pipeline stands, with the last decided batch rolled forward to its end.
+
+    The scope comes along, since a decided batch may have made tables: they are the pipeline's from then on.
 
     A closing table that was rolled back is followed: see `frazil.run.rewind`.
 
@@ -36,12 +38,13 @@ def settled(scope: Scope, mends: Collection[str] = (), *, leaves: bool = False) 
         Terminal: A table can't take its part of a decided batch, or a table is not the one that was written.
         EngineNeeded: A decided batch waits for an engine, and is not to be left.
     """
-    lake, pipeline = scope.lake, scope.pipeline
     seen: Standing | None = None
     waits = False
     has_worked = False
     for _ in range(ROUNDS):
-        tables = open_tables(lake, pipeline, recreate=mends)
+        scope = scope.told()
+        pipeline = scope.pipeline
+        tables = open_tables(scope.lake, pipeline, recreate=mends)
         refuse_shared(pipeline, tables)
         now, closing = standing(pipeline, tables), tables.closing_name
         lost = _lost(now, closing, mends)
@@ -53,16 +56,16 @@ def settled(scope: Scope, mends: Collection[str] = (), *, leaves: bool = False) 
             continue
         is_told = now.position is not None and closing in tables.destinations
         if now.rolled_back is not None and not is_told and closing in mends:
-            return tables, now
+            return scope, tables, now
         if now.rolled_back is None and not now.unfinished:
             _check(scope, tables, now)
             if has_worked:
                 mirror_position(scope)
         if now.rolled_back is None and (waits or not now.unfinished):
-            return tables, now
+            return scope, tables, now
         waits = _advance(scope, tables, now, leaves=leaves)
         has_worked = True
-    raise Retryable(f"pipeline {pipeline.name}: batches of another run kept being unfinished over {ROUNDS} looks")
+    raise Retryable(f"pipeline {scope.pipeline.name}: batches of another run kept being unfinished over {ROUNDS} looks")
 
 
 def _lost(now: Standing, closing: str, mends: Collection[str]) -> Terminal | None:

@@ -10,9 +10,12 @@ import pyarrow as pa
 
 from frazil.iceberg.schema import declared_columns
 from frazil.pipeline.model import Pipeline
-from frazil.records.fan_out import FannedOut, FanOut
+from frazil.records.fan_out import FanOut
+from frazil.records.fanned_out import FannedOut
 from frazil.records.kafka import KAFKA_SCHEMA
-from frazil.run.record_spec import record_problems, record_specs, route_of
+from frazil.run.record_problems import record_problems
+from frazil.run.record_route import route_of
+from frazil.run.record_spec import record_specs
 from tests.unit.records.kafka_batches import kafka_batch
 
 TABLE = "shop.customers"
@@ -31,14 +34,15 @@ def landed(
 ) -> FannedOut:
     """Decode values, and keys, in JSON; None is none. The file must have nothing to complain about."""
     assert record_problems(declared) == ()
-    specs = record_specs(declared, {of.table: declared_columns(of) for of in declared.destinations})
+    columns = {of.table: declared_columns(of) for of in declared.destinations}
+    specs = record_specs(declared, columns)
     batch = kafka_batch([_json(value) for value in values])
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     columns["offset"] = pa.array(range(first_offset, first_offset + len(values)), pa.int64())
     if keys is not None:
         columns["key"] = pa.array([_json(key) for key in keys], pa.binary())
     batch = pa.RecordBatch.from_arrays([columns[of.name] for of in KAFKA_SCHEMA], schema=KAFKA_SCHEMA)
-    outcomes = FanOut(specs, route_of(declared), 7).decode(batch)
+    outcomes = FanOut(specs, route_of(declared, columns), 7).decode(batch)
     assert all(counts.is_complete for counts in outcomes.counts.values())
     return outcomes
 

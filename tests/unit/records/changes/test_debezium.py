@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from frazil.errors import Terminal
-from frazil.run.record_spec import record_problems
+from frazil.run.record_problems import record_problems
 from tests.unit.records.changes.landing import COLUMNS, filtered, landed, pipeline, refused, told
 
 DEBEZIUM = {"format": "debezium"}
