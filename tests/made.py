@@ -6,8 +6,14 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
+
 from frazil.iceberg.holdings import made_tables
 from tests.operations import LEDGER, lake, send
+
+SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
+"""Of a table that somebody else makes."""
 
 LETTERS = "shop.orders__dead_letters"
 

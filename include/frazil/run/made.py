@@ -43,6 +43,15 @@ class Grown:
     refusals: Refusals
 
 
+@dataclass(frozen=True)
+class LookedFor:
+    """What can be made of names: the tables, why others are not, and how many there is no room for."""
+
+    names: tuple[str, ...]
+    refusals: Refusals
+    beyond: int
+
+
 def room_for(scope: Scope, before: Sequence[str]) -> int:
     """How many tables a run may still make, if these were made before it began."""
     create = scope.pipeline.create
@@ -68,38 +77,61 @@ def make_tables(scope: Scope, tables: Tables, names: Sequence[str], room: int, n
         Terminal: A table that an earlier attempt made does not fit the pipeline file any more.
         Retryable: The catalog is not available now.
     """
-    wide = scope.grown((*scope.pipeline.made, *names))
-    owner = {MADE_BY_KEY.format(scope.pipeline.name): str(tables.ledger.metadata.table_uuid)}
-    refused = {name: why for name in names if (why := foreign(wide, name, owner)) is not None}
-    free = [name for name in names if name not in refused]
+    wide, owner = scope.grown((*scope.pipeline.made, *names)), _owner(scope, tables)
+    found = looked_for(scope, tables, names, room)
     reached(CrashPoint.CREATING)
-    outcomes = dict(zip(free[:room], in_parallel(lambda name: _made(wide, name, owner), free[:room]), strict=True))
+    outcomes = in_parallel(lambda name: _made(wide, name, owner), found.names)
     reached(CrashPoint.CREATED)
-    made = {name: of for name, of in outcomes.items() if not isinstance(of, str)}
-    refused |= {name: of for name, of in outcomes.items() if isinstance(of, str)}
+    told = dict(zip(found.names, outcomes, strict=True))
+    made = {name: of for name, of in told.items() if not isinstance(of, str)}
+    refused = {**found.refusals.names, **{name: of for name, of in told.items() if isinstance(of, str)}}
     for name in made:
         scope.report(f"batch {n}: table {name} is made, records name it")
     for name, why in sorted(refused.items()):
         scope.report(f"batch {n}: table {name} is not made: {why}")
-    if free[room:]:
-        scope.report(f"batch {n}: {len(free) - room} further tables are not made: {_enough(scope)}")
-    rest = _enough(scope) if free[room:] else f"the batch names more than {NAMES_TOLD:,} tables that are not there"
+    if found.beyond:
+        scope.report(f"batch {n}: {found.beyond} further tables are not made: {found.refusals.rest}")
     grown = scope.grown((*scope.pipeline.made, *made))
     there = {**tables.destinations, **made}
     after = replace(tables, destinations={name: there[name] for name in grown.pipeline.tables if name in there})
-    return Grown(grown, after, Refusals(refused, rest))
+    return Grown(grown, after, replace(found.refusals, names=refused))
+
+
+def looked_for(scope: Scope, tables: Tables | None, names: Sequence[str], room: int) -> LookedFor:
+    """Which of the tables that records name can be made. Makes none.
+
+    Args:
+        scope: The pipeline and its doors.
+        tables: Its tables; None before its first run.
+        names: Names that the route lets through, in their order.
+        room: How many may be made.
+
+    Raises:
+        Retryable: The catalog is not available now.
+    """
+    lake, owner = scope.grown((*scope.pipeline.made, *names)).lake, _owner(scope, tables)
+    there = zip(names, in_parallel(lambda name: lake.catalog_of(name).find_table(name), names), strict=True)
+    refused = {name: FOREIGN for name, table in there if table is not None and not _is_ours(table, owner)}
+    free = [name for name in names if name not in refused]
+    all_told = f"the batch names more than {NAMES_TOLD:,} tables that are not there"
+    rest = _enough(scope) if free[room:] or not room else all_told
+    return LookedFor(tuple(free[:room]), Refusals(refused, rest), len(free[room:]))
+
+
+def _owner(scope: Scope, tables: Tables | None) -> dict[str, str]:
+    """The property of tables that were made for a pipeline: which ledger tells of them, or will."""
+    ledger = "" if tables is None else str(tables.ledger.metadata.table_uuid)
+    return {MADE_BY_KEY.format(scope.pipeline.name): ledger}
+
+
+def _is_ours(table: Table, owner: Mapping[str, str]) -> bool:
+    return owner.items() <= table.properties.items()
 
 
 def _enough(scope: Scope) -> str:
     create = scope.pipeline.create
     most = 0 if create is None else create.max_new_tables
     return f"a run makes {most} tables at most (route.create.max_new_tables)"
-
-
-def foreign(scope: Scope, name: str, owner: Mapping[str, str]) -> str | None:
-    """Why a table is somebody else's; None if it is not there, or was made for this pipeline and is not told yet."""
-    found = scope.lake.catalog_of(name).find_table(name)
-    return None if found is None or owner.items() <= found.properties.items() else FOREIGN
 
 
 def _made(scope: Scope, name: str, owner: Mapping[str, str]) -> Table | str:
@@ -109,7 +141,7 @@ def _made(scope: Scope, name: str, owner: Mapping[str, str]) -> Table | str:
         table = make_destination(scope.lake, destination, owner)
     except Terminal as refusal:
         return f"the catalog refuses it: {refusal.message}"
-    if not owner.items() <= table.properties.items():
+    if not _is_ours(table, owner):
         return FOREIGN  # made by somebody else at this very moment
     check_destination(table, destination)
     return table
