@@ -126,6 +126,28 @@ class Project:
         before = sorted(self.settings.catalogs)
         return PipelineLake(pipeline.name, lakes[pipeline.home_catalog], places, self.lake, before)
 
+    def made_tables(self, pipeline: Pipeline) -> tuple[str, ...]:
+        """Names of the tables that a pipeline made because records name them, as its ledger tells.
+
+        Raises:
+            Terminal: The settings have no such catalog, or the ledger is not readable.
+            Retryable: The catalog can't be reached.
+        """
+        from frazil.iceberg.holdings import made_tables
+
+        if pipeline.create is None:
+            return ()
+        ledger = self.lake(pipeline.home_catalog).find_table(pipeline.ledger_table)
+        return () if ledger is None else made_tables(ledger.metadata, pipeline.name, pipeline.ledger_table)
+
+    def told(self, pipeline: Pipeline) -> Pipeline:
+        """The pipeline with the tables that it made, which its file does not list. Every command begins with it.
+
+        Raises:
+            Terminal, Retryable: As `made_tables`.
+        """
+        return pipeline.with_made(self.made_tables(pipeline)) if pipeline.create is not None else pipeline
+
     def registry(self, name: str) -> Registry:
         """The Schema Registry of that name in the settings file.
 

@@ -20,7 +20,8 @@ from frazil.records.decode import Decoder
 from frazil.records.formats import catalogue as formats
 from frazil.records.outcome import Outcomes
 from frazil.records.transforms import catalogue
-from frazil.run.record_spec import record_problems, record_spec
+from frazil.run.record_problems import record_problems
+from frazil.run.record_spec import record_spec
 from tests.unit.records.kafka_batches import kafka_batch
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

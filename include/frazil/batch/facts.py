@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from frazil.batch.new_tables import first_names
 from frazil.batch.schema_change import Demands, SchemaChange
 from frazil.batch.table_counts import TableCounts
 from frazil.batch.unknown import UnknownFields
@@ -132,6 +133,8 @@ class Staged:
         whole_dead: Where there are several destinations, dead letters of records as a whole.
         demands: What records need that their tables do not have, as each task found it: of one path there may be several.
             Such a task lands nothing.
+        new_tables: Names of tables that records name and that are not there, the first in their order. A task that has any
+            lands nothing.
         again: Where the records of those tasks are: they are to be read again.
         void: Files of those tasks, to be deleted.
     """
@@ -150,6 +153,12 @@ class Staged:
     demands: Demands = field(default_factory=dict)
     again: tuple[Range, ...] = ()
     void: tuple[str, ...] = ()
+    new_tables: tuple[str, ...] = ()
+
+    @property
+    def asks(self) -> bool:
+        """Whether records need what is not there yet: tables, or columns of them."""
+        return bool(self.demands or self.new_tables)
 
     @property
     def total(self) -> Counts:
@@ -183,6 +192,7 @@ class Staged:
             "demands": {table: [dataclasses.astuple(of) for of in found] for table, found in self.demands.items()},
             "again": [dataclasses.astuple(r) for r in self.again],
             "void": self.void,
+            "new_tables": self.new_tables,
         }
         return json.dumps(body, separators=(",", ":"))
 
@@ -208,6 +218,7 @@ class Staged:
             },
             tuple(Range(*r) for r in body["again"]),
             tuple(body["void"]),
+            tuple(body["new_tables"]),
         )
 
     @classmethod
@@ -241,6 +252,7 @@ class Staged:
             },
             (*self.again, *other.again),
             (*self.void, *other.void),
+            first_names(self.new_tables, other.new_tables),
         )
 
 

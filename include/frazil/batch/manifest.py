@@ -132,6 +132,7 @@ class Manifest:
         unmarked: Destinations that were there and have no part in any batch yet: an engine gives them their first rows.
         unknown_fields: Fields of written records that no column takes.
         schema_changes: What of the tables' schemas was changed for the batch's records, before it was decided.
+        made: Tables that the pipeline made up to this batch because records name them.
     """
 
     pipeline: str
@@ -167,6 +168,7 @@ class Manifest:
     unmarked: tuple[str, ...] = ()
     unknown_fields: UnknownFields = field(default_factory=UnknownFields)
     schema_changes: Demands = field(default_factory=dict)
+    made: tuple[str, ...] = ()
 
     @property
     def mark(self) -> BatchMark:
@@ -216,7 +218,7 @@ class Manifest:
             for name in ("ranges", "skipped"):
                 body[name] = tuple(Range(**r) for r in body.get(name, ()))
             body["unknown_fields"] = UnknownFields(**body.get("unknown_fields", {}))
-            for name in ("recovers", "left", "unmarked"):
+            for name in ("recovers", "left", "unmarked", "made"):
                 body[name] = tuple(body.get(name, ()))
             body["table_ranges"] = {
                 table: tuple(Range(**r) for r in of) for table, of in body.get("table_ranges", {}).items()

@@ -10,7 +10,7 @@ from typing import Literal
 from frazil.pipeline.load import ConfigError, References, load_pipeline, load_pipelines, load_settings
 from frazil.pipeline.settings import Settings, unknown_names
 from frazil.project import Places
-from frazil.run.record_spec import record_problems, remarks
+from frazil.run.record_problems import record_problems, remarks
 
 
 @dataclass(frozen=True, slots=True)

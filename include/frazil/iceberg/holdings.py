@@ -31,6 +31,13 @@ DONE_KEY = "frazil.done.{}"
 TABLES_KEY = "frazil.tables.{}"
 """Summary key and property of the ledger: the UUID of every table of a pipeline and the batch it was given last."""
 
+MADE_KEY = "frazil.made.{}"
+"""Summary key and property of a ledger that closes: names of the tables that a pipeline made because records name them, as
+JSON, by pipeline."""
+
+MADE_BY_KEY = "frazil.made-by.{}"
+"""Property of such a table: UUID of the ledger that tells of it, or will, by pipeline."""
+
 TOPICS_KEY = "frazil.topics.{}"
 """Summary key and property of a destination that follows: the topics that a pipeline reads, as JSON, by pipeline."""
 
@@ -163,7 +170,18 @@ def known_tables(metadata: TableMetadata, pipeline: str, table: str) -> frozense
         Terminal: The property is not readable.
     """
     found = still_held(lookup(metadata, TABLES_KEY.format(pipeline), table))
-    return frozenset(json.loads(found.value)) if found is not None else frozenset()
+    # The ledger itself is known, too: a pipeline that was given no other table yet has begun all the same.
+    return frozenset((table, *json.loads(found.value))) if found is not None else frozenset()
+
+
+def made_tables(metadata: TableMetadata, pipeline: str, table: str) -> tuple[str, ...]:
+    """Names of the tables that a pipeline made because records name them, by the decided batches that its ledger tells of.
+
+    Raises:
+        Terminal: The property is not readable.
+    """
+    found = still_held(lookup(metadata, MADE_KEY.format(pipeline), table))
+    return tuple(json.loads(found.value)) if found is not None else ()
 
 
 def held(metadata: TableMetadata, key: str, table: str) -> Held | None:

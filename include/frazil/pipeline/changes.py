@@ -11,7 +11,7 @@ from frazil.pipeline.strict import Model
 from frazil.pipeline.types import Primitive
 
 if TYPE_CHECKING:
-    from frazil.pipeline.destination import Destination
+    from frazil.pipeline.destination import TableTemplate
 
 Write = Literal["append", "upsert", "cdc"]
 
@@ -86,7 +86,7 @@ class Changes(Model):
 _ONLY_MERGED: Final = ("order_by", "deletes", "merge")
 
 
-def merge_problems(of: Destination) -> Iterator[str]:
+def merge_problems(of: TableTemplate) -> Iterator[str]:
     """Say what keeps a destination from merging rows by their key, if it wants to."""
     if not of.is_merged:
         yield from (f"{key} is for write: upsert and cdc" for key in _ONLY_MERGED if key in of.model_fields_set)
@@ -99,20 +99,20 @@ def merge_problems(of: Destination) -> Iterator[str]:
         yield from _merged_problems(of)
 
 
-def _identifier_problems(of: Destination) -> Iterator[str]:
+def _identifier_problems(of: TableTemplate) -> Iterator[str]:
     if len(set(of.identifier)) < len(of.identifier):
         yield f"identifier names a column twice: {', '.join(of.identifier)}"
     for name in of.identifier:
         column = of.columns.get(name)
         if column is None:
-            yield f"identifier names {name!r}, which is no declared column of {of.table}{_alone(of)}"
+            yield f"identifier names {name!r}, which is no declared column of {of.title}{_alone(of)}"
         elif not isinstance(column.parsed, Primitive) or column.parsed.name in _UNFIT_KEYS:
             yield f"identifier names {name!r}, of type {column.type}: rows can't be told apart by it"
         elif not column.required:
             yield f"identifier names {name!r}, which is not required: write required: true in columns.{name}"
 
 
-def _merged_problems(of: Destination) -> Iterator[str]:
+def _merged_problems(of: TableTemplate) -> Iterator[str]:
     if not of.kafka_columns:
         yield f"kafka_columns: false, but write: {of.write} needs them to tell which change is the later one"
     if of.order_by is not None:
@@ -129,16 +129,16 @@ def _merged_problems(of: Destination) -> Iterator[str]:
             )
 
 
-def _order_problems(of: Destination, name: str) -> Iterator[str]:
+def _order_problems(of: TableTemplate, name: str) -> Iterator[str]:
     column = of.columns.get(name)
     if column is None:
-        yield f"order_by names {name!r}, which is no declared column of {of.table}{_alone(of)}"
+        yield f"order_by names {name!r}, which is no declared column of {of.title}{_alone(of)}"
     elif not isinstance(column.parsed, Primitive) or column.parsed.name in _UNORDERED:
         yield f"order_by names {name!r}, of type {column.type}: earlier and later can't be told by it"
     elif of.write == "cdc" and column.of == "key":
         yield f"order_by names {name!r}, which is of the key: it must be of the value, which each change has"
 
 
-def _alone(of: Destination) -> str:
+def _alone(of: TableTemplate) -> str:
     """What a file may not know that wants its columns found."""
     return "" if of.columns else ": declare it, records bring the other columns if evolve says so"

@@ -6,16 +6,15 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from frazil.pipeline.strict import Model, TableName
+from frazil.pipeline.strict import Model
 from frazil.pipeline.value import Column
 
 Evolve = Literal["none", "add", "widen", "full"]
 
 
 class TableColumns(Model):
-    """A table, the columns that are declared, and what becomes of fields that do not fit the ones it has."""
+    """The columns of a table that are declared, and what becomes of fields that do not fit the ones it has."""
 
-    table: TableName = Field(description="Namespace and name, such as `rpc.pizzas`. Created if it is missing.")
     columns: dict[str, Column] = Field(
         default_factory=dict,
         description="Column name -> type, or a mapping with type, required, doc. Left out: the columns that the table has,"

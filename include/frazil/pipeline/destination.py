@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -12,7 +12,7 @@ from frazil.pipeline.changes import DELETED, Changes, Write, merge_problems
 from frazil.pipeline.columns import TableColumns
 from frazil.pipeline.layout import check_layout
 from frazil.pipeline.partition import PartitionField, SortField, parse_partition_field, parse_sort_field
-from frazil.pipeline.strict import AtKey, BranchName, Model
+from frazil.pipeline.strict import AtKey, BranchName, Model, TableName
 from frazil.pipeline.types import VARIANT
 
 _WORD = re.compile(r"[a-z]+")
@@ -28,8 +28,8 @@ class KafkaColumns(Model):
     batch: str = Field("_frazil_batch", description="Number of the batch that landed the record.")
 
 
-class Destination(TableColumns):
-    """A table and the columns that records are written into."""
+class TableTemplate(TableColumns):
+    """What a table is like, whatever its name: columns, layout, and how rows become part of it."""
 
     partition_by: tuple[str, ...] = Field(
         (),
@@ -111,6 +111,11 @@ class Destination(TableColumns):
         return {name: json.dumps(of) if isinstance(of, bool | int) else of for name, of in value.items()}
 
     @property
+    def title(self) -> str:
+        """What complaints call the table."""
+        return "a new table"
+
+    @property
     def partition_fields(self) -> tuple[PartitionField, ...]:
         """`partition_by` as plain data."""
         return tuple(parse_partition_field(text) for text in self.partition_by)
@@ -161,12 +166,12 @@ class Destination(TableColumns):
         """Whether nothing is left of a deleted row, so that a change from before its deletion would bring it back."""
         return self.write == "cdc" and self.deletes == "hard"
 
-    def keyed(self, identifier: tuple[str, ...]) -> Destination:
+    def keyed(self, identifier: tuple[str, ...]) -> Self:
         """The same with the key that its table says; what the file names stays what it was, and so does its hash."""
-        return type(self).model_construct(self.model_fields_set, **{**dict(self), "identifier": identifier})
+        return self.model_construct(self.model_fields_set, **{**dict(self), "identifier": identifier})
 
     @model_validator(mode="after")
-    def _version_fits(self) -> Destination:
+    def _version_fits(self) -> TableTemplate:
         if self.variants and self.format_version != "3":
             raise ValueError(
                 f"properties.format-version is {self.format_version}; columns of type variant"
@@ -194,17 +199,32 @@ class Destination(TableColumns):
         return self
 
     @model_validator(mode="after")
-    def _fits(self) -> Destination:
+    def _fits(self) -> TableTemplate:
         added = self.added_columns
         if len(set(added)) < len(added):
             raise AtKey("kafka_columns", f"expected five names, found one twice: {', '.join(added)}")
         if taken := [name for name in self.columns if name in added]:
             raise AtKey(f"columns.{taken[0]}", "is the name of a Kafka column; rename it under kafka_columns")
-        check_layout(self.table, self.columns, added, (self.partition_fields, self.sort_fields))
+        check_layout(self.title, self.columns, added, (self.partition_fields, self.sort_fields))
         return self
 
     @model_validator(mode="after")
-    def _merges(self) -> Destination:
+    def _merges(self) -> TableTemplate:
         for problem in merge_problems(self):
             raise ValueError(problem)
         return self
+
+
+class NamedTable(Model):
+    """A table by its name."""
+
+    table: TableName = Field(description="Namespace and name, such as `rpc.pizzas`. Created if it is missing.")
+
+
+class Destination(TableTemplate, NamedTable):
+    """A table and the columns that records are written into."""
+
+    @property
+    def title(self) -> str:
+        """What complaints call the table."""
+        return self.table

@@ -86,15 +86,15 @@ def load_pipeline(path: Path, references: References) -> Pipeline:
 def _without_source(pipeline: Pipeline) -> Iterator[str]:
     """Columns of keys that nothing decodes, and a value that no column takes."""
     has_keys = pipeline.key is not None or any(step.name == "ValueToKey" for step in pipeline.transforms)
-    for at, destination in enumerate(pipeline.destinations):
+    for at, destination in pipeline.declared.items():
         of_key = [name for name, column in destination.columns.items() if column.of == "key"]
         for name in () if has_keys else of_key:
             yield (
-                f"destinations.{at}.columns.{name}.of: keys are not decoded: declare how under key, or let the transform"
+                f"{at}.columns.{name}.of: keys are not decoded: declare how under key, or let the transform"
                 " ValueToKey make them"
             )
         if of_key and len(of_key) == len(destination.columns) and destination.evolves == "none":
-            yield f"destinations.{at}.columns: all are of the key: at least one must be of the value"
+            yield f"{at}.columns: all are of the key: at least one must be of the value"
 
 
 def _with_schema(path: Path, half: str, decoding: Decoding) -> Decoding:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from frazil.pipeline.changes import Changes
+from frazil.pipeline.create import Create
 from frazil.pipeline.dead_letters import DeadLetters, DeadLetterTopic, Tolerance
-from frazil.pipeline.destination import Destination, KafkaColumns
+from frazil.pipeline.destination import Destination, KafkaColumns, TableTemplate
 from frazil.pipeline.interval import Interval, parse_interval
 from frazil.pipeline.partition import PartitionField, SortField, parse_partition_field
 from frazil.pipeline.route import Route
@@ -74,7 +76,8 @@ class Pipeline(Model):
         "lake", description="Name of a catalog in the settings file, of all destinations that don't name another one."
     )
     destinations: tuple[Destination, ...] = Field(
-        min_length=1, description="The tables to write. Ledger and dead letters live beside the first one."
+        description="The tables to write: at least one, unless `route.create` makes them. Ledger and dead letters live beside"
+        " the first one."
     )
     route: Route | None = Field(
         None, description="Which records go to which destinations. Without it every record goes to every destination."
@@ -85,6 +88,9 @@ class Pipeline(Model):
         "spark",
         description="Name of an engine in the settings file, or `inline`: this process, for tiny topics and tests.",
     )
+
+    _file: Pipeline | None = PrivateAttr(None)
+    _made: tuple[str, ...] = PrivateAttr(())
 
     @field_validator("interval")
     @classmethod
@@ -108,6 +114,16 @@ class Pipeline(Model):
         return steps
 
     @model_validator(mode="after")
+    def _has_a_home(self) -> Pipeline:
+        if self.destinations or (self.create is not None and self.create.namespace is not None):
+            return self
+        if self.create is None:
+            raise AtKey("destinations", "expected at least one, or route.create, which makes them")
+        raise AtKey(
+            "route.create.namespace", "is required where no destination is listed: ledger and dead letters live there"
+        )
+
+    @model_validator(mode="after")
     def _tables_differ(self) -> Pipeline:
         names = [*self.tables, self.dead_letters_table, self.ledger_table]
         if len(set(names)) < len(names):
@@ -122,14 +138,15 @@ class Pipeline(Model):
 
     @model_validator(mode="after")
     def _has_an_engine(self) -> Pipeline:
-        tables = [of.table for of in self.destinations if of.by_engine and not of.is_merged]
+        every = self.declared.values()
+        tables = [of.title for of in every if of.by_engine and not of.is_merged]
         if tables and self.engine == "inline":
             raise AtKey(
                 "engine",
                 f"inline can't write {', '.join(tables)}, of format version 3 (which columns of type variant need) or in"
                 " ORC files; name an engine of the settings, such as spark",
             )
-        merged = [of.table for of in self.destinations if of.is_merged]
+        merged = [of.title for of in every if of.is_merged]
         if merged and self.engine == "inline":
             raise AtKey(
                 "engine",
@@ -152,6 +169,12 @@ class Pipeline(Model):
         """Names of the destinations, in their order."""
         return tuple(destination.table for destination in self.destinations)
 
+    @property
+    def declared(self) -> dict[str, TableTemplate]:
+        """What the file says of tables, by the key where it does."""
+        listed: dict[str, TableTemplate] = {f"destinations.{at}": of for at, of in enumerate(self.file.destinations)}
+        return listed if self.create is None else {**listed, "route.create": self.create}
+
     def destination(self, table: str) -> Destination:
         """The destination of that name.
 
@@ -161,14 +184,56 @@ class Pipeline(Model):
         return {destination.table: destination for destination in self.destinations}[table]
 
     @property
+    def create(self) -> Create | None:
+        """What tables are like that records name and that are not there; None if none are made."""
+        return self.route.create if self.route is not None else None
+
+    @property
+    def file(self) -> Pipeline:
+        """The pipeline as its file says, without the tables that it made."""
+        return self._file or self
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        """Names of the tables that it made, sorted; also those that the file lists, or refuses, by now."""
+        return self._made
+
+    def with_made(self, tables: Iterable[str]) -> Pipeline:
+        """The pipeline with tables that it made as destinations, as far as the file still lets records go there."""
+        file, listed = self.file, set(self.file.tables)
+        if file.route is None or file.create is None:
+            return file
+        names = tuple(sorted(set(tables)))
+        added = [file.create.destination(of) for of in names if of not in listed and file.route.lets(of)]
+        return self._with(added, names)
+
+    def with_template(self, name: str) -> Pipeline:
+        """The pipeline with one more destination, of a table that is not made yet."""
+        if self.create is None:
+            return self
+        return self._with((*self.destinations[len(self.file.destinations) :], self.create.destination(name)), self.made)
+
+    def _with(self, added: Iterable[Destination], made: tuple[str, ...]) -> Pipeline:
+        """What the file says, and these destinations."""
+        grown = self.file.model_copy(update={"destinations": (*self.file.destinations, *added)})
+        grown._file, grown._made = self.file, made  # noqa: SLF001 - of this very class
+        return grown
+
+    @property
     def home_catalog(self) -> str:
-        """Name of the first destination's catalog, which ledger and dead letters are in as well."""
-        return self.destinations[0].catalog or self.catalog
+        """Name of the catalog that ledger and dead letters are in: the first destination's, unless the file names the
+        namespace of ledger and dead letters.
+        """
+        return self.catalog if self._names_home else self.file.destinations[0].catalog or self.catalog
+
+    @property
+    def _names_home(self) -> bool:
+        return self.create is not None and self.create.namespace is not None
 
     @property
     def catalogs(self) -> tuple[str, ...]:
-        """Names of the catalogs that its tables are in, that of the first destination first."""
-        return tuple(dict.fromkeys(of.catalog or self.catalog for of in self.destinations))
+        """Names of the catalogs that its tables are in, that of the ledger first."""
+        return tuple(dict.fromkeys((self.home_catalog, *(of.catalog or self.catalog for of in self.destinations))))
 
     @property
     def every(self) -> Interval:
@@ -179,17 +244,19 @@ class Pipeline(Model):
     def outcome_fingerprint(self) -> str:
         """Hash of what decides a record's outcome: value format, key format, transforms, destinations and
         route. Two batches with the same one make the same of a record, whatever else was edited. It has only what the file names, so that a newer Frazil, which
-        knows more keys, has the same one. It holds no secrets.
+        knows more keys, has the same one. It holds no secrets. Tables that were made are no part of it.
         """
-        deciding = self.model_dump_json(
+        deciding = self.file.model_dump_json(
             include={"value", "key", "transforms", "destinations", "route"}, exclude_unset=True
         )
         return hashlib.sha256(deciding.encode()).hexdigest()[:12]
 
     @property
     def namespace(self) -> str:
-        """Namespace of the first destination; ledger and dead letters live beside it."""
-        return self.destinations[0].table.rpartition(".")[0]
+        """Namespace of ledger and dead letters: the one that the file names for them, or the first destination's."""
+        if self.create is not None and self.create.namespace is not None:
+            return self.create.namespace
+        return self.file.destinations[0].table.rpartition(".")[0]
 
     @property
     def consumer_group(self) -> str | None:

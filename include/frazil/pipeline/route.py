@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from frazil.pipeline.strict import Model, TableName
+from frazil.pipeline.create import Create
+from frazil.pipeline.strict import AtKey, Model, TableName
 
 
 def _expression(text: str) -> str:
@@ -20,6 +21,24 @@ def _expression(text: str) -> str:
 
 
 Expression = Annotated[str, AfterValidator(_expression)]
+
+_GROUP = re.compile(r"\\(?:([1-9]\d?)|g<(\w+)>)")
+"""A group of an expression, as a name takes it up: `\\1` or `\\g<year>`."""
+
+
+def _unknown_groups(expression: re.Pattern[str], name: str) -> list[str]:
+    """What a name takes up that the expression does not have, and backslashes that are no group."""
+    unknown = [
+        found[0]
+        for found in _GROUP.finditer(name)
+        if not (int(found[1]) <= expression.groups if found[1] else found[2] in expression.groupindex)
+    ]
+    return unknown or (["\\"] if "\\" in _GROUP.sub("", name) else [])
+
+
+def _passes(name: str, allow: tuple[str, ...], deny: tuple[str, ...]) -> bool:
+    allowed = not allow or any(re.fullmatch(of, name, re.DOTALL) for of in allow)
+    return allowed and not any(re.fullmatch(of, name, re.DOTALL) for of in deny)
 
 
 class StaticRoute(Model):
@@ -38,7 +57,9 @@ class FieldRoute(Model):
 
     name: str = Field(min_length=1, description="Field of the value, after transforms: a name or a path, `data.table`.")
     allow: tuple[Expression, ...] = Field(
-        (), description="Regular expressions, of which one must match the whole name. None listed: every destination."
+        (),
+        description="Regular expressions, of which one must match the whole name. None listed: every destination. With"
+        " `create` there must be some: records must not be able to make tables anywhere.",
     )
     deny: tuple[Expression, ...] = Field((), description="Regular expressions, of which none may match it.")
 
@@ -48,9 +69,26 @@ class TopicRoute(Model):
 
     rename: dict[Expression, TableName] = Field(
         default_factory=dict,
-        description="Regular expression that matches a whole topic, as transforms left it -> destination. The first"
-        " that matches counts; a topic that none matches names its destination itself.",
+        description="Regular expression that matches a whole topic, as transforms left it -> destination, which may take up"
+        " groups of the expression: `shop.orders_\\1`. The first that matches counts; a topic that none matches names its"
+        " destination itself.",
     )
+    deny: tuple[Expression, ...] = Field(
+        (), description="Regular expressions, of which none may match the whole name of the destination."
+    )
+
+    @field_validator("rename")
+    @classmethod
+    def _groups_are_there(cls, value: dict[str, str]) -> dict[str, str]:
+        for expression, name in value.items():
+            if unknown := _unknown_groups(re.compile(expression), name):
+                raise ValueError(f"{name!r} takes up {unknown[0]}, which {expression!r} does not have")
+        return value
+
+    @property
+    def names(self) -> Iterable[str]:
+        """Names of tables that topics get, as far as they are in the file."""
+        return [name for name in self.rename.values() if "\\" not in name]
 
 
 class Route(Model):
@@ -59,10 +97,16 @@ class Route(Model):
     static: StaticRoute | None = Field(None, description="By the value of a field, with a list of destinations.")
     field: FieldRoute | None = Field(None, description="By a field whose value is the name of the destination.")
     topic: TopicRoute | None = Field(None, description="By the topic.")
+    create: Create | None = Field(
+        None,
+        description="Tables that `field` or `topic` names and that are not there are made. Without, only destinations that"
+        " the file lists get records.",
+    )
     otherwise: Literal["dead_letter", "filter", "fail"] = Field(
         "dead_letter",
         description="What becomes of a record that no destination is for, because nothing matches, the field is null or"
-        " missing, or it names another table: a dead letter, left out and counted, or the run fails.",
+        " missing, or it names another table, or one that can't be made: a dead letter, left out and counted, or the run"
+        " fails.",
     )
 
     @model_validator(mode="after")
@@ -72,9 +116,25 @@ class Route(Model):
             raise ValueError(f"expected one of static, field and topic, found {' and '.join(ways) or 'none'}")
         return self
 
+    @model_validator(mode="after")
+    def _creates_within_bounds(self) -> Route:
+        if self.create is None:
+            return self
+        if self.static is not None:
+            raise AtKey("create", "static lists every table: name them under destinations, or route by field or topic")
+        if self.field is not None and not self.field.allow:
+            raise AtKey("field.allow", "is required with create: records name the tables, and must not do so freely")
+        return self
+
+    def lets(self, table: str) -> bool:
+        """Whether records may go to a table that was made, as far as its name says."""
+        if self.field is not None:
+            return _passes(table, self.field.allow, self.field.deny)
+        return self.topic is not None and _passes(table, (), self.topic.deny)
+
     @property
     def tables(self) -> Iterable[str]:
-        """Names of the tables that it names."""
+        """Names of the tables that it names, and that must be destinations of the file."""
         if self.static is not None:
             return self.static.tables.keys()
-        return self.topic.rename.values() if self.topic is not None else ()
+        return self.topic.names if self.topic is not None and self.create is None else ()

@@ -135,11 +135,11 @@ def unknown_names(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
         yield from _unknown("value.registry", pipeline.value.registry, settings.registries, "registries")
     if pipeline.key is not None and pipeline.key.registry is not None:
         yield from _unknown("key.registry", pipeline.key.registry, settings.registries, "registries")
-    if any(of.catalog is None for of in pipeline.destinations):
+    if pipeline.home_catalog == pipeline.catalog or any(of.catalog is None for of in pipeline.declared.values()):
         yield from _unknown("catalog", pipeline.catalog, settings.catalogs, "catalogs")
-    for number, destination in enumerate(pipeline.destinations):
-        if destination.catalog is not None:
-            yield from _unknown(f"destinations.{number}.catalog", destination.catalog, settings.catalogs, "catalogs")
+    for key, of in pipeline.declared.items():
+        if of.catalog is not None:
+            yield from _unknown(f"{key}.catalog", of.catalog, settings.catalogs, "catalogs")
     yield from _unknown("engine", pipeline.engine, [*settings.engines, INLINE_ENGINE], "engines")
 
 

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
 _TABLE = re.compile(r"[^.\s]+(\.[^.\s]+)+")
+_NAMESPACE = re.compile(r"[^.\s]+(\.[^.\s]+)*")
 _BRANCH = re.compile(r"(?!frazil-)[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
@@ -36,6 +37,7 @@ class AtKey(ValueError):
 
 PipelineName = Annotated[str, _matching(_NAME, "a pipeline name: lower-case letters, digits and '_', a letter first")]
 TableName = Annotated[str, _matching(_TABLE, "a table name with its namespace, such as 'rpc.pizzas'")]
+Namespace = Annotated[str, _matching(_NAMESPACE, "a namespace, such as 'rpc'")]
 BranchName = Annotated[
     str, _matching(_BRANCH, "a branch name: letters, digits, '.', '_' and '-', and none of Frazil's own (frazil-…)")
 ]

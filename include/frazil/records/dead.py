@@ -150,6 +150,12 @@ class DeadCode(StrEnum):
         "No destination is for the record: the field or topic that decides has no value, or names none of them.",
         "Name the table under `destinations` and `route`, or say `route.otherwise: filter`.",
     )
+    TABLE_NOT_MADE = (
+        "TABLE_NOT_MADE",
+        Stage.ROUTE,
+        "The record names a table that is not there: somebody else's has the name, or the run made all it may.",
+        "Give the other table another name, or raise `route.create.max_new_tables`; then `frazil dead-letters replay`.",
+    )
     UNKNOWN_FIELD = (
         "UNKNOWN_FIELD",
         Stage.CONVERT,

@@ -14,50 +14,27 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.batch.schema_change import Demands
+from frazil.batch.new_tables import first_names
 from frazil.batch.table_counts import TableCounts
-from frazil.batch.unknown import UnknownFields
 from frazil.records.block import Block, in_order, without
 from frazil.records.dead import DEAD_SCHEMA, Reason, Stage, dead_letters
 from frazil.records.declared_names import DeclaredNames
 from frazil.records.decode import Decoder, Filtered, screened, with_kafka_columns
 from frazil.records.evolve.incompatible import refuse_incompatible
+from frazil.records.fanned_out import FannedOut
 from frazil.records.kafka import conform
-from frazil.records.outcome import Counts, FilterReason, count_outcomes
+from frazil.records.outcome import FilterReason, count_outcomes
 from frazil.records.route import Route, Routed, Router
 from frazil.records.sheets import Sheet, Sheets
 from frazil.records.spec import RecordSpec
 from frazil.records.unknown import UnknownAt
-from frazil.records.unrouted import no_table, unrouted
+from frazil.records.unrouted import no_table, without_table
 
 LETTER_SCHEMA: Final = DEAD_SCHEMA.append(pa.field("destination", pa.string()))
 """Dead letters with the table that the record does not fit; null for a record as a whole."""
 
 _PLACE: Final = ["topic", "partition", "offset", "timestamp"]
 _NOWHERE: Final = pa.array([], pa.int64())
-
-
-@dataclass(frozen=True, slots=True)
-class FannedOut:
-    """The outcome of one Arrow batch of records.
-
-    Attributes:
-        rows: Table -> rows, in the order of the records.
-        dead: Of `LETTER_SCHEMA`, in the order of the records.
-        counts: Per topic partition, one outcome per record: dead with any letter, written with rows and no letter.
-        tables: What became of the records that were meant for each table; empty where only one could be meant.
-        whole_dead: Dead letters of records as a whole, if `tables` is there.
-        unknown: Fields of the written records that are in no row, or, of several tables, not in the rows of each.
-        demands: Table -> what its records need that it does not have. If there is any, all else has no meaning.
-    """
-
-    rows: Mapping[str, pa.RecordBatch]
-    dead: pa.RecordBatch
-    counts: Counts
-    tables: Mapping[str, TableCounts] = field(default_factory=dict)
-    whole_dead: int = 0
-    unknown: UnknownFields = field(default_factory=UnknownFields)
-    demands: Demands = field(default_factory=dict)
 
 
 class _Letter(NamedTuple):
@@ -86,6 +63,7 @@ class _Found:
     left_out: list[set[int]]
     unrouted: set[int] = field(default_factory=set)
     unknown: list[list[UnknownAt]] = field(default_factory=list)
+    new_tables: set[str] = field(default_factory=set)
 
 
 class FanOut:
@@ -106,7 +84,9 @@ class FanOut:
     ) -> None:
         self._by_table: Final = dict(specs)
         self._tables: Final = tuple(specs)
-        self._specs: Final = tuple(specs.values())
+        new = () if route is None or route.new is None else (route.new.spec,)
+        # That of tables which are not there yet comes last; before any is, it tells what can be decoded.
+        self._specs: Final = (*specs.values(), *new)
         self._number: Final = batch_number
         self._route: Final = route
         self._spec: Final = self._specs[0]
@@ -133,7 +113,7 @@ class FanOut:
                 wants to fail then.
         """
         told = self._of_several(batch, only) if self._decoder is None else self._of_one(self._decoder, batch)
-        if not told.demands:
+        if not told.asks:
             refuse_incompatible(told.dead, self._by_table)
         return told
 
@@ -171,14 +151,15 @@ class FanOut:
         routed = self._router.route(sheet.texts)
         if len(routed.without) and self._route is not None:
             positions = sheet.positions.take(routed.without).to_pylist()
-            if self._route.otherwise == "fail":
-                raise no_table(records.slice(positions[0], 1).to_pylist()[0], self._route)
+            texts = zip(positions, sheet.texts.take(routed.without).to_pylist(), strict=True)
+            lost, new_tables = without_table(self._route, self._router, texts, only)
+            found.new_tables |= new_tables
+            if lost and self._route.otherwise == "fail":
+                raise no_table(records.slice(min(lost), 1).to_pylist()[0], self._route)
             if self._route.otherwise == "filter":
-                found.unrouted.update(positions)
+                found.unrouted.update(lost)
             else:
-                texts = sheet.texts.take(routed.without).to_pylist()
-                for position, text in zip(positions, texts, strict=True):
-                    found.whole.setdefault(position, unrouted(self._route, text))
+                found.whole = lost | found.whole
         if only is None:
             return routed
         asked = pc.equal(routed.tables, self._tables.index(only))
@@ -186,7 +167,7 @@ class FanOut:
         return replace(routed, rows=routed.rows.filter(asked), tables=routed.tables.filter(asked))
 
     def _fit(self, sheet: Sheet, routed: Routed, found: _Found) -> None:
-        by_table = routed.of_tables(len(self._tables))
+        by_table = routed.of_tables(len(self._specs))
         if found.whole:
             gone = pa.array(list(found.whole), pa.int64())
             alive = pc.indices_nonzero(pc.invert(pc.is_in(sheet.positions, value_set=gone)))
@@ -224,7 +205,7 @@ class FanOut:
         places = records.select(_PLACE)
         written, without_row = set[int](), set[int]()
         unknown: list[UnknownAt] = []
-        for number, (table, spec) in enumerate(zip(self._tables, self._specs, strict=True)):
+        for number, (table, spec) in enumerate(self._by_table.items()):
             block = without(in_order(found.blocks[number], spec.block_schema), found.dead[number])
             rows[table] = with_kafka_columns(spec, self._number, block, places.take(block.positions))
             here = set(block.positions.to_pylist())
@@ -257,7 +238,8 @@ class FanOut:
         told = pa.RecordBatch.from_arrays([*_dead(records, letters).columns, destinations], schema=LETTER_SCHEMA)
         demands = {self._tables[number]: changes for number, changes in self._sheets.demands()}
         left_out = UnknownAt.together(unknown).only(landed).counted()
-        return FannedOut(rows, told, counts, tables, len(found.whole), left_out, demands)
+        new_tables = first_names(tuple(found.new_tables))
+        return FannedOut(rows, told, counts, tables, len(found.whole), left_out, demands, new_tables)
 
 
 def _share(sheet: Sheet, table: int, rows: pa.Int64Array, shared: _Shared, found: _Found) -> None:

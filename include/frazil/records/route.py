@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from frazil.batch.new_tables import unfit_because
+from frazil.records.spec import RecordSpec
 
 Otherwise = Literal["dead_letter", "filter", "fail"]
 """What becomes of a record that no table is for."""
@@ -50,10 +53,32 @@ class TopicRoute:
     """The topic names the table, as transforms left it.
 
     Attributes:
-        rename: Expression that matches a whole topic -> name of the table; the first that matches counts.
+        rename: Expression that matches a whole topic -> name of the table, which may take up groups; the first that
+            matches counts.
+        deny: Expressions of which none may match the whole name.
     """
 
     rename: Mapping[str, str]
+    deny: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NewTables:
+    """Tables that records name and that are not there.
+
+    Attributes:
+        spec: How values become rows of such a table.
+        refused: Names of which none is made now -> why.
+        rest: Why no other is made either; None: they are asked for.
+    """
+
+    spec: RecordSpec
+    refused: Mapping[str, str] = field(default_factory=dict)
+    rest: str | None = None
+
+    def refusal(self, name: str) -> str | None:
+        """Why no table of that name is made now; None if it is asked for."""
+        return self.refused.get(name, self.rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +88,12 @@ class Route:
     Attributes:
         by: What decides.
         otherwise: What becomes of a record that no table is for: no match, no value, or a table that is no destination.
+        new: What becomes of tables that are not there; None: there are no others than the pipeline's.
     """
 
     by: StaticRoute | FieldRoute | TopicRoute
     otherwise: Otherwise = "dead_letter"
+    new: NewTables | None = None
 
     @property
     def field(self) -> tuple[str, ...] | None:
@@ -111,7 +138,9 @@ class Router:
 
     def __init__(self, route: Route | None, tables: Sequence[str]) -> None:
         self._numbers: Final = {table: number for number, table in enumerate(tables)}
+        self._route: Final = route
         self._decide: Final = None if route is None else _decision(route.by, self._numbers)
+        self._name: Final = None if route is None else _naming(route.by)
         self._decided: Final[dict[str, tuple[int, ...]]] = {}
 
     def route(self, texts: pa.StringArray) -> Routed:
@@ -124,6 +153,13 @@ class Router:
         none = pc.equal(pc.fill_null(pc.list_value_length(found), 0), 0)
         rows = pc.list_parent_indices(found).cast(pa.int64())
         return Routed(rows, pc.list_flatten(found), pc.indices_nonzero(none).cast(pa.int64()))
+
+    def new_table(self, value: str | None) -> str | None:
+        """Name of the table that a value or topic without table asks for; None if there can be none."""
+        if self._route is None or self._route.new is None or self._name is None or value is None:
+            return None
+        name = self._name(value)
+        return None if name is None or name in self._numbers or unfit_because(name) else name
 
     def _everywhere(self, size: int) -> Routed:
         count = len(self._numbers)
@@ -148,7 +184,20 @@ def _decision(
 ) -> Callable[[str], tuple[int, ...]]:
     if isinstance(by, StaticRoute):
         return _static(by, numbers)
-    return _by_name(by, numbers) if isinstance(by, FieldRoute) else _by_topic(by, numbers)
+    name = _naming(by)
+
+    def decide(value: str) -> tuple[int, ...]:
+        number = None if name is None else numbers.get(name(value) or "")
+        return () if number is None else (number,)
+
+    return decide
+
+
+def _naming(by: StaticRoute | FieldRoute | TopicRoute) -> Callable[[str], str | None] | None:
+    """Tells the name of the table for a value or topic, None if there is none; None if names are no matter."""
+    if isinstance(by, StaticRoute):
+        return None
+    return _by_name(by) if isinstance(by, FieldRoute) else _by_topic(by)
 
 
 def _static(by: StaticRoute, numbers: Mapping[str, int]) -> Callable[[str], tuple[int, ...]]:
@@ -160,25 +209,26 @@ def _static(by: StaticRoute, numbers: Mapping[str, int]) -> Callable[[str], tupl
     return decide
 
 
-def _by_name(by: FieldRoute, numbers: Mapping[str, int]) -> Callable[[str], tuple[int, ...]]:
+def _by_name(by: FieldRoute) -> Callable[[str], str | None]:
     allow, deny = ([re.compile(pattern, re.DOTALL) for pattern in of] for of in (by.allow, by.deny))
 
-    def decide(value: str) -> tuple[int, ...]:
+    def name_of(value: str) -> str | None:
         allowed = not allow or any(of.fullmatch(value) for of in allow)
-        denied = any(of.fullmatch(value) for of in deny)
-        return (numbers[value],) if allowed and not denied and value in numbers else ()
+        return value if allowed and not any(of.fullmatch(value) for of in deny) else None
 
-    return decide
+    return name_of
 
 
-def _by_topic(by: TopicRoute, numbers: Mapping[str, int]) -> Callable[[str], tuple[int, ...]]:
+def _by_topic(by: TopicRoute) -> Callable[[str], str | None]:
     patterns = [(re.compile(pattern, re.DOTALL), table) for pattern, table in by.rename.items()]
+    deny = [re.compile(pattern, re.DOTALL) for pattern in by.deny]
 
-    def decide(value: str) -> tuple[int, ...]:
-        name = next((table for pattern, table in patterns if pattern.fullmatch(value)), value)
-        return (numbers[name],) if name in numbers else ()
+    def name_of(topic: str) -> str | None:
+        matched = ((pattern.fullmatch(topic), table) for pattern, table in patterns)
+        name = next((found.expand(table) for found, table in matched if found is not None), topic)
+        return None if any(of.fullmatch(name) for of in deny) else name
 
-    return decide
+    return name_of
 
 
 def route_texts(value: pa.RecordBatch, path: Sequence[str], *, case_insensitive: bool = False) -> pa.StringArray:

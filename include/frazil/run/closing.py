@@ -15,7 +15,7 @@ def closing_table(pipeline: Pipeline, found: Mapping[str, Table | None]) -> str:
 
     The ledger's word counts. Before its first rows, or where it was lost, the table that holds the position is the one.
     A pipeline that begins with one destination keeps its position there. One that begins with several, or with one that only
-    an engine can write, keeps it in the ledger.
+    an engine can write, or with `route.create`, keeps it in the ledger.
 
     Args:
         pipeline: The pipeline.
@@ -38,11 +38,11 @@ def closing_table(pipeline: Pipeline, found: Mapping[str, Table | None]) -> str:
         return told
     if holding:
         return holding[0]
-    one = pipeline.destinations[0].table
     # A follower's mark without a position anywhere: the ledger, which held it, was lost.
     is_follower = any(_has(found.get(table), BATCH_KEY.format(name)) for table in pipeline.tables)
-    can_not_close = is_follower or len(pipeline.tables) > 1 or pipeline.destinations[0].by_engine
-    return pipeline.ledger_table if can_not_close else one
+    if is_follower or pipeline.create is not None or len(pipeline.tables) > 1 or pipeline.destinations[0].by_engine:
+        return pipeline.ledger_table
+    return pipeline.destinations[0].table
 
 
 def _has(table: Table | None, key: str) -> bool:
@@ -55,6 +55,12 @@ def refuse_other_closing(pipeline: Pipeline, closing: str) -> None:
     Raises:
         Terminal: It does; the position moves in commits of PyIceberg.
     """
+    if closing != pipeline.ledger_table and pipeline.create is not None:
+        raise Terminal(
+            f"pipeline {pipeline.name} keeps its position in table {closing}, and one that makes tables (route.create) keeps it"
+            " in its ledger",
+            next_step="list the tables under destinations, or give the pipeline a new name: its rows begin anew then",
+        )
     if closing in pipeline.tables and pipeline.destination(closing).by_engine:
         raise Terminal(
             f"pipeline {pipeline.name} keeps its position in table {closing}, and the pipeline file now declares it as one that"

@@ -9,39 +9,29 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-import pyarrow as pa
-
 from frazil.batch.facts import Counts, Range, Staged, TopicPartition
-from frazil.batch.letters import LetterChoice, OpenLetter, Place, first_of, ranges_of, spans
-from frazil.batch.position import Position
-from frazil.batch.removal import Removal
+from frazil.batch.letters import LetterChoice, OpenLetter, Place, first_of, ranges_of
 from frazil.batch.request import RunRequest
-from frazil.batch.schema_change import Demands
 from frazil.batch.unknown import UnknownFields
 from frazil.crash_points import CrashPoint, reached
 from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.iceberg.commit import Refused
 from frazil.iceberg.data_files import DataFileWriter
-from frazil.iceberg.letters import letters_within
 from frazil.iceberg.table import staging_table
 from frazil.iceberg.table_writers import TableWriters
-from frazil.records.fan_out import FanOut
-from frazil.records.spec import RecordSpec
-from frazil.run.evolution import Look, columns_for, columns_of, evolved_for
-from frazil.run.letter_verdicts import Verdicts, demands_of, judged
-from frazil.run.manifests import LETTER_COLUMNS, Batch
+from frazil.run.evolution import columns_for, columns_of, evolved_for
+from frazil.run.letter_verdicts import Verdicts, judged
+from frazil.run.letter_work import LetterWork, decoder_of, look_at, supposed, with_new_tables
+from frazil.run.manifests import Batch
 from frazil.run.open_letters import find_open
 from frazil.run.publish import publish
-from frazil.run.record_spec import record_specs, route_of
 from frazil.run.replay import refuse_forgotten_deletes, refuse_without_coordinates
 from frazil.run.scope import Scope
 from frazil.run.settled import settled
 from frazil.run.staging import discard, row_targets
-from frazil.run.standing import Standing
-from frazil.run.tables import Tables
 
 LETTERS_PER_BATCH = 100_000
 RANGES_PER_BATCH = 1_000
@@ -82,20 +72,8 @@ class BroughtHome:
         )
 
 
-@dataclass(frozen=True)
-class _Work:
-    """Letters to be tried by one batch, and where the pipeline stands."""
-
-    scope: Scope
-    tables: Tables
-    now: Standing
-    position: Position
-    letters: frozenset[OpenLetter]
-
-    @property
-    def removal(self) -> Removal:
-        """Letters that are written anew, those between the tried ones included."""
-        return Removal(LETTER_COLUMNS, spans([letter.place for letter in self.letters]))
+_SoFar = tuple[frozenset[OpenLetter], tuple[str, ...]]
+"""Letters that were tried, and tables that were made before the first of them was."""
 
 
 def bring_home(scope: Scope, choice: LetterChoice, request: RunRequest, *, dry_run: bool = False) -> BroughtHome:
@@ -111,30 +89,32 @@ def bring_home(scope: Scope, choice: LetterChoice, request: RunRequest, *, dry_r
         Terminal: The pipeline never ran, or its rows don't say which record they are.
         Retryable: Other batches were decided each time, or a part is not available now.
     """
+    before = scope.pipeline.made
     refuse_without_coordinates(scope)
     refuse_forgotten_deletes(scope, "the dead letters of pipeline {} can't come home")
     whole, tried = BroughtHome(dead_codes={}), frozenset[OpenLetter]()
     while True:
-        letters, found = _once(scope, choice, request, tried, dry_run=dry_run)
+        letters, found = _once(scope, choice, request, (tried, before), dry_run=dry_run)
         if not letters:
             return whole
         whole, tried = whole + found, tried | letters
 
 
 def _once(
-    scope: Scope, choice: LetterChoice, request: RunRequest, tried: frozenset[OpenLetter], *, dry_run: bool
+    scope: Scope, choice: LetterChoice, request: RunRequest, so_far: _SoFar, *, dry_run: bool
 ) -> tuple[frozenset[OpenLetter], BroughtHome]:
     """One batch, staged again while others are decided in between."""
+    tried, before = so_far
     refusal: Refused | None = None
     for _ in range(ATTEMPTS):
-        tables, now = settled(scope)
+        scope, tables, now = settled(scope)
         if now.position is None:
             raise Terminal(f"pipeline {scope.pipeline.name} never ran: it has no dead letters")
         found = find_open(scope, tables, now.position, choice, tried)
         letters = frozenset(first_of(found, LETTERS_PER_BATCH, RANGES_PER_BATCH))
         if not letters:
             return letters, BroughtHome()
-        work = _Work(scope, tables, now, now.position, letters)
+        work = LetterWork(scope, tables, now, now.position, letters, before)
         try:
             return letters, _looked_at(work) if dry_run else _landed(work, request)
         except Refused as refused:
@@ -146,19 +126,21 @@ def _once(
     ) from refusal
 
 
-def _looked_at(work: _Work) -> BroughtHome:
-    columns = columns_for(columns_of(work.scope.pipeline, work.tables), _look(work))
-    decoder, whole = _decoder(work, columns, 0), BroughtHome(dead_codes={})
-    for letters in _letters(work):
+def _looked_at(work: LetterWork) -> BroughtHome:
+    work, columns = supposed(work)
+    decoder, whole = decoder_of(work, columns_for(columns, look_at(work)), 0), BroughtHome(dead_codes={})
+    for letters in work.batches():
         whole += _told(judged(letters, work.letters, decoder, 0), ())
     return whole
 
 
-def _landed(work: _Work, request: RunRequest) -> BroughtHome:
-    scope, n = work.scope, work.position.n + 1
-    started_at, began = scope.stamp(), time.monotonic()
-    scope.report(f"batch {n}: trying {len(work.letters):,} dead letters again")
-    tables, changes = evolved_for(scope, work.tables, n, _look(work))
+def _landed(work: LetterWork, request: RunRequest) -> BroughtHome:
+    n = work.position.n + 1
+    started_at, began = work.scope.stamp(), time.monotonic()
+    work.scope.report(f"batch {n}: trying {len(work.letters):,} dead letters again")
+    work = with_new_tables(work, n)
+    scope = work.scope
+    tables, changes = evolved_for(scope, work.tables, n, look_at(work))
     work = replace(work, tables=tables)
     staged, landed, told, seen = _staged(work, n)
     reached(CrashPoint.STAGED)
@@ -211,15 +193,15 @@ class _Landed:
         return {of: ranges_of(whole | self.of_tables.get(of, set())) for of in tables} if tables[1:] else {}
 
 
-def _staged(work: _Work, n: int) -> tuple[Staged, _Landed, BroughtHome, int]:
+def _staged(work: LetterWork, n: int) -> tuple[Staged, _Landed, BroughtHome, int]:
     pipeline, tables = work.scope.pipeline, work.tables
     rows = TableWriters(row_targets(pipeline, tables))
     letters = DataFileWriter(staging_table(pipeline.dead_letters_table, tables.dead_letters))
-    decoder, landed, told = _decoder(work, columns_of(pipeline, tables), n), _Landed(), BroughtHome(dead_codes={})
+    decoder, landed, told = decoder_of(work, columns_of(pipeline, tables), n), _Landed(), BroughtHome(dead_codes={})
     counts: dict[TopicPartition, Counts] = {}
     extra_rows = size = seen = 0
     unknown = UnknownFields()
-    for batch in _letters(work):
+    for batch in work.batches():
         verdicts = judged(batch, work.letters, decoder, n, pipeline.dead_letters.payload)
         for table, of_table in verdicts.rows.items():
             rows.write(table, of_table)
@@ -239,36 +221,13 @@ def _staged(work: _Work, n: int) -> tuple[Staged, _Landed, BroughtHome, int]:
     return staged, landed, told, seen
 
 
-def _decoder(work: _Work, columns: Mapping[str, pa.Schema], n: int) -> FanOut:
-    pipeline = work.scope.pipeline
-    return FanOut(record_specs(pipeline, columns, work.scope.schemas), route_of(pipeline), n)
-
-
-def _look(work: _Work) -> Look:
-    pipeline = work.scope.pipeline
-
-    def look(columns: Mapping[str, pa.Schema]) -> tuple[Demands, Mapping[str, RecordSpec]]:
-        specs = record_specs(pipeline, columns, work.scope.schemas)
-        if not any(spec.evolution for spec in specs.values()):
-            return {}, specs
-        decoder = FanOut(specs, route_of(pipeline), 0)
-        found = (demands_of(letters, work.letters, decoder) for letters in _letters(work))
-        return Staged.merged(Staged(demands=of) for of in found).demands, specs
-
-    return look
-
-
-def _letters(work: _Work) -> Iterator[pa.RecordBatch]:
-    return letters_within(work.tables.dead_letters, work.scope.pipeline.dead_letters_table, work.removal)
-
-
 def _told(verdicts: Verdicts, batches: tuple[int, ...]) -> BroughtHome:
     total = sum(verdicts.counts.values(), Counts())
     tried = total.read + sum(verdicts.dead_codes.values())
     return BroughtHome(tried, total.written, total.filtered, verdicts.dead_codes, verdicts.bare, batches)
 
 
-def _check(scope: Scope, work: _Work, staged: Staged, told: BroughtHome, seen: int) -> None:
+def _check(scope: Scope, work: LetterWork, staged: Staged, told: BroughtHome, seen: int) -> None:
     """Refuse what does not add up, counted on either side of decoding.
 
     Args:

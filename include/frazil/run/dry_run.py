@@ -26,8 +26,10 @@ from frazil.records.evolve.asked import together
 from frazil.records.spec import RecordSpec
 from frazil.run.evolution import ROUNDS, columns_after
 from frazil.run.identifier import refuse_other_key
+from frazil.run.made import Refusals, looked_for, room_for
 from frazil.run.plan import planned_topics
-from frazil.run.record_spec import record_specs, route_of
+from frazil.run.record_route import route_of
+from frazil.run.record_spec import record_specs
 from frazil.run.scope import Clock, Report, Scope, unheard, utc_now
 from frazil.run.source import observe_source, offsets_of, start_target
 from frazil.run.stage import Stage, StageOrder
@@ -235,14 +237,22 @@ def _staged(scope: Scope, plan: RunPlan, ranges: tuple[Range, ...], stage: Stage
     scope.report(f"looking at {sum(r.span for r in ranges):,} of {plan.records:,} offsets")
     columns = {of.table: _columns(scope, of) for of in scope.pipeline.destinations}
     whole, changes = Staged(), list[str]()
-    for _ in range(ROUNDS):
-        order = _order(scope, ranges, columns)
+    refusals = Refusals()
+    for _ in range(ROUNDS + 1):
+        order = _order(scope, ranges, columns, refusals)
         found = stage(order)
-        whole = replace(whole.merge(found), demands={}, again=())
-        if not found.demands:
+        whole = replace(whole.merge(found), demands={}, new_tables=(), again=())
+        if not found.asks:
             break
         changes += _wanted(found.demands, order.specs)
         columns, ranges = columns_after(columns, found.demands, order.specs), found.again
+        if found.new_tables:
+            new = looked_for(
+                scope, find_tables(scope.lake, scope.pipeline), found.new_tables, room_for(scope, scope.pipeline.made)
+            )
+            scope, refusals = scope.grown((*scope.pipeline.made, *new.names)), new.refusals
+            columns |= {name: _columns(scope, scope.pipeline.destination(name)) for name in new.names}
+            changes += (f"a run would make table {name}, records name it" for name in new.names)
     check_identity(plan, observe_source(scope), {r.topic for r in plan.ranges}, scope.pipeline.name)
     return whole, tuple(changes)
 
@@ -253,7 +263,7 @@ def _wanted(demands: Demands, specs: Mapping[str, RecordSpec]) -> Iterator[str]:
             yield f"a run would change table {name} first: {change}"
 
 
-def _order(scope: Scope, ranges: tuple[Range, ...], columns: Mapping[str, pa.Schema]) -> StageOrder:
+def _order(scope: Scope, ranges: tuple[Range, ...], columns: Mapping[str, pa.Schema], refusals: Refusals) -> StageOrder:
     pipeline = scope.pipeline
     return StageOrder(
         pipeline=pipeline.name,
@@ -265,7 +275,7 @@ def _order(scope: Scope, ranges: tuple[Range, ...], columns: Mapping[str, pa.Sch
         destinations={},
         dead_letters=None,
         payload=pipeline.dead_letters.payload,
-        route=route_of(pipeline),
+        route=route_of(pipeline, columns, scope.schemas, refused=refusals.names, rest=refusals.rest),
     )
 
 

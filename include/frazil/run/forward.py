@@ -5,6 +5,7 @@ Whoever comes next finishes what a crash left: every step asks first whether it 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -20,6 +21,7 @@ from frazil.iceberg.holdings import (
     BATCH_KEY,
     CLOSING_KEY,
     DONE_KEY,
+    MADE_KEY,
     POSITION_KEY,
     TABLES_KEY,
     RolledBack,
@@ -65,14 +67,16 @@ def decide(scope: Scope, manifest: Manifest, path: str, now: Standing) -> int:
     """
     position_key, batch_key = POSITION_KEY.format(manifest.pipeline), BATCH_KEY.format(manifest.pipeline)
     table = manifest.closing.table
+    made = {MADE_KEY.format(manifest.pipeline): json.dumps(manifest.made)} if manifest.made else {}
     change = Change(
         step="decide",
         table=table,
         files=manifest.closing.files,
         removal=manifest.closing.removal,
         summary=summary_of(manifest, path)
-        | {position_key: manifest.position.to_json(), batch_key: manifest.mark.to_json()},
-        mirrored=(position_key, batch_key),
+        | {position_key: manifest.position.to_json(), batch_key: manifest.mark.to_json()}
+        | made,
+        mirrored=(position_key, batch_key, *made),
         properties={CLOSING_KEY.format(manifest.pipeline): table}
         if table == manifest.ledger
         else branch_note(scope.lake, manifest.pipeline, table),

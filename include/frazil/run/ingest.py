@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from frazil.batch.cut import cut
 from frazil.batch.facts import Range
 from frazil.batch.plan import RunPlan, advance, remaining, skipped
@@ -59,17 +61,18 @@ def ingest(  # noqa: PLR0913 - the last three are options
     scope = Scope.of(project, pipeline, report, clock, apply)
     if plan.mode == "dry_run":
         raise Terminal("a dry run lands nothing: its plan is not for ingesting")
-    run = Ingestion(scope, plan, stage)
+    run = Ingestion(scope, plan, stage, scope.pipeline.made)
     published = replay(run) if plan.mode == "replay" else _ingest(run)
     mirror_position(scope)
     return published
 
 
 def _ingest(run: Ingestion) -> int:
-    scope, plan = run.scope, run.plan
+    plan = run.plan
     published = refused = 0
     while True:
-        tables, now = settled(scope)
+        scope, tables, now = settled(run.scope)
+        run = replace(run, scope=scope)
         position = planned_position(scope, plan, now)
         ranges, gone = remaining(plan, position), skipped(plan, position)
         if not ranges and not gone:
@@ -93,6 +96,7 @@ def _run_batch(run: Ingestion, tables: Tables, now: Standing, ranges: tuple[Rang
     position = planned_position(scope, plan, now)
     following = advance(position, ranges, plan)
     staged = stage_batch(run, tables, following.n, ranges)
+    scope = staged.scope
     gone = skipped(plan, position)
     for r in gone:
         scope.report(f"SKIPPED, gone from Kafka: topic {r.topic}, partition {r.partition}, {r.start} to {r.end - 1}")

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 
 from frazil.batch.facts import Counts, Staged, TopicPartition
 from frazil.batch.letters import OpenLetter, Place
-from frazil.batch.schema_change import Demands
 from frazil.batch.unknown import UnknownFields
 from frazil.records.dead import DeadCode
-from frazil.records.fan_out import FannedOut, FanOut
+from frazil.records.fan_out import FanOut
+from frazil.records.fanned_out import FannedOut
 from frazil.records.kafka import KAFKA_SCHEMA
 from frazil.records.outcome import FilterReason
 from frazil.records.redaction import Payload, has_record, redacted
@@ -86,8 +86,8 @@ def judged(
     )
 
 
-def demands_of(letters: pa.RecordBatch, tried: Collection[OpenLetter], decoder: FanOut) -> Demands:
-    """What the tried ones among letters need that their tables do not have.
+def asked_of(letters: pa.RecordBatch, tried: Collection[OpenLetter], decoder: FanOut) -> Staged:
+    """What the tried ones among letters need that is not there: columns of their tables, or tables.
 
     Args:
         letters: Rows of the dead-letter table.
@@ -96,7 +96,7 @@ def demands_of(letters: pa.RecordBatch, tried: Collection[OpenLetter], decoder: 
     """
     chosen = letters.filter(pc.and_(_asked(letters, tried), has_record(letters)))
     parts = (decoder.decode(_records(of), only=table) for table, of in _by_destination(chosen))
-    return Staged.merged(Staged(demands=part.demands) for part in parts).demands
+    return Staged.merged(Staged(demands=part.demands, new_tables=part.new_tables) for part in parts)
 
 
 def _asked(letters: pa.RecordBatch, tried: Collection[OpenLetter]) -> pa.BooleanArray:

@@ -178,6 +178,7 @@ def _manifest(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Mani
         unmarked=tuple(sorted(tables.followers.keys() - now.told.keys() - {part.table for part in followers})),
         unknown_fields=batch.staged.unknown_fields.shown,
         schema_changes=batch.schema_changes,
+        made=pipeline.made,
     )
 
 
@@ -193,7 +194,7 @@ def _followers(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Ite
     """Destinations that get something, or are new to the ledger; then the dead letters, if they do."""
     for name, table in tables.followers.items():
         again = _comes_again(scope.pipeline, now, name, batch)
-        part = _row_part(scope, name, fit_of(table.metadata), now.followers[name], batch, again)
+        part = _row_part(scope, name, fit_of(table.metadata), now.holds(name), batch, again)
         # Where an engine must do it, a mark alone is not worth one: the first rows bring it.
         is_new = name not in now.told and part.operation is None
         if part.files or part.removal or name in batch.marks or is_new:
@@ -212,7 +213,7 @@ def _comes_again(pipeline: Pipeline, now: Standing, name: str, batch: Batch) -> 
     Its mark tells whether there was one: each begins an epoch. A reset that names it again is none of those: what that one
     moves back over goes by its own order.
     """
-    after = now.followers[name]
+    after = now.holds(name)
     if name in now.told or after is None:
         return ()
     if batch.kind != "reset":

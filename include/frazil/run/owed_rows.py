@@ -19,13 +19,14 @@ from frazil.iceberg.letters import open_letters
 from frazil.iceberg.table_writers import writer_of
 from frazil.kafka.observe import observe
 from frazil.kafka.read import read_range
-from frazil.pipeline.model import Pipeline
-from frazil.records.fan_out import FannedOut, FanOut
+from frazil.records.fan_out import FanOut
+from frazil.records.fanned_out import FannedOut
 from frazil.records.spec import RecordSpec
 from frazil.run.evolution import Look, columns_of
 from frazil.run.manifests import row_columns
 from frazil.run.owed import Debt, Row, batches_of, ranges_read, removed_by, topics_of
-from frazil.run.record_spec import record_specs, route_of
+from frazil.run.record_route import route_of
+from frazil.run.record_spec import record_specs
 from frazil.run.restage import Restaged
 from frazil.run.scope import Scope
 from frazil.run.staging import row_targets
@@ -149,14 +150,14 @@ def _lacking(of: Owed, found: int, without: int) -> tuple[int, str | None]:
 
 
 def _outcomes(scope: Scope, tables: Tables, table: str, of: Owed, dead: set[Place]) -> Iterator[FannedOut]:
-    pipeline = scope.pipeline
-    decoder = _decoder(pipeline, record_specs(pipeline, columns_of(pipeline, tables), scope.schemas), of.n)
+    columns = columns_of(scope.pipeline, tables)
+    decoder = _decoder(scope, columns, record_specs(scope.pipeline, columns, scope.schemas), of.n)
     for records in _records(scope, of, dead):
         yield decoder.decode(records, only=table)
 
 
-def _decoder(pipeline: Pipeline, specs: Mapping[str, RecordSpec], n: int) -> FanOut:
-    route = route_of(pipeline)
+def _decoder(scope: Scope, columns: Mapping[str, pa.Schema], specs: Mapping[str, RecordSpec], n: int) -> FanOut:
+    route = route_of(scope.pipeline, columns, scope.schemas)
     # They were read before: that the file wants to fail now, where nothing is meant for a record, must not end it.
     return FanOut(specs, replace(route, otherwise="filter") if route is not None else None, n)
 
@@ -178,7 +179,7 @@ def look_at_rows(scope: Scope, tables: Tables, table: str, batches: tuple[Owed, 
         specs = record_specs(pipeline, columns, scope.schemas)
         if specs[table].evolution is None:
             return {}, specs
-        decoder = _decoder(pipeline, specs, 0)
+        decoder = _decoder(scope, columns, specs, 0)
         found = (decoder.decode(records, only=table) for of in batches for records in _records(scope, of, dead))
         return Staged.merged(Staged(demands=of.demands) for of in found).demands, specs
 

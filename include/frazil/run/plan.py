@@ -58,7 +58,7 @@ def plan_run(
         Terminal: The position does not fit the cluster or the topics, or the tables don't fit the pipeline.
     """
     scope = Scope.of(project, pipeline, report, clock)
-    _, now = settled(scope, leaves=request.mode == "ingest")
+    scope, _, now = settled(scope, leaves=request.mode == "ingest")
     position = now.position or _begin(scope, request)
     # Asked after the position was read: offsets only grow, so what a rival lands meanwhile can't look like a lost log.
     asked_at = scope.stamp()
@@ -128,7 +128,7 @@ def _replayed_topics(
 def _begin(scope: Scope, request: RunRequest) -> Position:
     """The very first commit: the resolved start position, before any data."""
     facts = observe_source(scope)
-    tables, now = settled(scope)
+    scope, tables, now = settled(scope)
     if now.position is None:
         _report_missing_ids(scope, facts)
         batch = Batch(
@@ -146,7 +146,7 @@ def _begin(scope: Scope, request: RunRequest) -> Position:
             scope.report(f"another run began the pipeline: {refusal.message}")
         else:
             roll_forward(scope, manifest, path, now)
-        now = settled(scope)[1]
+        now = settled(scope)[2]
     if now.position is None:
         raise Retryable("the first commit of the pipeline was taken back by a rival; try again")
     return now.position

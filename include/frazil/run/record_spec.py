@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
-from typing import Any
-from uuid import UUID
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -16,23 +14,21 @@ from frazil.pipeline.model import Destination, Pipeline
 from frazil.pipeline.transform_step import Step
 from frazil.pipeline.types import parse_type
 from frazil.pipeline.value import Decoding
-from frazil.records.decode import Decoder
-from frazil.records.formats.catalogue import JSON, FormatSpec, open_format
-from frazil.records.formats.port import SchemaSource, WriterSchema, port_type
-from frazil.records.formats.shapes import shape
+from frazil.records.formats.catalogue import JSON, FormatSpec
+from frazil.records.formats.port import SchemaSource, port_type
 from frazil.records.frame import Transform
-from frazil.records.route import FieldRoute, Route, StaticRoute, TopicRoute
 from frazil.records.spec import KafkaColumns, RecordSpec
 from frazil.records.transforms.catalogue import predicate, transform
 from frazil.records.transforms.conditions import WithKey
-from frazil.records.transforms.lacks import lacks, left
 from frazil.records.type_names import spelled
 from frazil.run.change_spec import change_specs, merge_columns, merge_spec
-from frazil.run.found_fields import deciding, near, undecided, unfilled, unfit_default
 from frazil.run.record_evolution import evolution, infers, known_fields
 
 Schemas = Mapping[str, SchemaSource]
 """Schema Registries by the names that pipeline files call them."""
+
+TEMPLATE: Final = "new.*"
+"""Stands for tables that are not made yet; records can't name it."""
 
 
 def record_specs(
@@ -48,6 +44,27 @@ def record_specs(
     Raises:
         Terminal: Transforms that can't be made, or options that don't fit together.
     """
+    return {table: of for table, of in _with_template(pipeline, columns, schemas).items() if table != TEMPLATE}
+
+
+def template_spec(
+    pipeline: Pipeline, columns: Mapping[str, pa.Schema], schemas: Schemas | None = None
+) -> RecordSpec | None:
+    """How values become rows of a table that is not made yet; None if none are made.
+
+    Raises:
+        Terminal: As `record_specs`, whose arguments it takes.
+    """
+    return _with_template(pipeline, columns, schemas).get(TEMPLATE)
+
+
+def _with_template(
+    pipeline: Pipeline, columns: Mapping[str, pa.Schema], schemas: Schemas | None
+) -> dict[str, RecordSpec]:
+    """The specs of all destinations, and of a further one that is still to be made: what they share is told of all."""
+    if pipeline.create is not None:
+        pipeline = pipeline.with_template(TEMPLATE)
+        columns = {**columns, TEMPLATE: declared_columns(pipeline.destination(TEMPLATE))}
     specs = {of.table: record_spec(pipeline, columns[of.table], schemas, of) for of in pipeline.destinations}
     if (of_changes := change_specs(pipeline, specs)) is not None:
         return of_changes
@@ -93,22 +110,6 @@ def _all_columns(columns: Mapping[str, pa.Schema]) -> pa.Schema:
     return pa.schema(list(found.values()))
 
 
-def route_of(pipeline: Pipeline) -> Route | None:
-    """How records find their tables; None: each goes to all."""
-    route = pipeline.route
-    if route is None:
-        return None
-    if route.static is not None:
-        return Route(StaticRoute(_path(route.static.field), route.static.tables), route.otherwise)
-    if route.field is not None:
-        return Route(FieldRoute(_path(route.field.name), route.field.allow, route.field.deny), route.otherwise)
-    return Route(TopicRoute(route.topic.rename if route.topic is not None else {}), route.otherwise)
-
-
-def _path(text: str) -> tuple[str, ...]:
-    return tuple(text.split("."))
-
-
 def record_spec(
     pipeline: Pipeline,
     columns: pa.Schema,
@@ -135,13 +136,13 @@ def record_spec(
     is_shaped = bool(pipeline.transforms) or to.changes is not None
     return RecordSpec(
         columns=columns,
-        format=_format(value, schemas or {}),
+        format=format_of(value, schemas or {}),
         fields=_fields(value, of_value) if is_shaped and value.format == JSON else None,
-        key=None if key is None else _format(key, schemas or {}),
+        key=None if key is None else format_of(key, schemas or {}),
         key_fields=_fields(key, of_value) if key is not None and key.format == JSON else None,
         of_key=of_key,
         infers=infers(pipeline),
-        transforms=tuple(_transform(step) for step in pipeline.transforms),
+        transforms=tuple(transform_of(step) for step in pipeline.transforms),
         defaults={name: column.default for name, column in declared.items() if column.has_default},
         sources={name: column.source for name, column in declared.items() if column.source is not None},
         variants=frozenset(to.variants),
@@ -160,7 +161,8 @@ def record_spec(
     )
 
 
-def _format(half: Decoding, schemas: Schemas) -> FormatSpec:
+def format_of(half: Decoding, schemas: Schemas) -> FormatSpec:
+    """How values, or keys, are encoded."""
     return FormatSpec(
         name=half.format,
         source=None if half.registry is None else schemas.get(half.registry),
@@ -187,7 +189,12 @@ def _arrow(text: str) -> pa.DataType:
     return port_type(arrow_type(parse_type(text)))
 
 
-def _transform(step: Step) -> Transform:
+def transform_of(step: Step) -> Transform:
+    """One transform of a pipeline file.
+
+    Raises:
+        Terminal: It can't be made.
+    """
     when = None if step.when is None else predicate(step.when.predicate, step.when.options)
     made = transform(step.name, _options(step), when=when, negate=step.when is not None and step.when.negate)
     return WithKey(made) if getattr(step, "target", "value") == "key" else made
@@ -197,103 +204,3 @@ def _options(step: Step) -> Mapping[str, Any]:
     """Options with types as Arrow has them."""
     options = step.options
     return options | {"types": _arrow(options["types"])} if isinstance(options.get("types"), str) else options
-
-
-class _Unasked:
-    """Stands for a registry while a pipeline file is only checked."""
-
-    def schema(self, schema_id: int | UUID) -> WriterSchema | None:  # noqa: ARG002 - what the port has
-        return None
-
-
-def record_problems(pipeline: Pipeline) -> tuple[str, ...]:
-    """What of a pipeline file can't work, as far as it shows without records: one line each, with the key path."""
-    return next(filter(None, (tuple(_refused(key, attempt)) for key, attempt in _attempts(pipeline))), ())
-
-
-def _attempts(pipeline: Pipeline) -> Iterator[tuple[str, Callable[[], Iterable[str]]]]:
-    """What is tried, in this order, and the part of the file that it is about; empty if its problems say theirs."""
-    columns = {of.table: declared_columns(of) for of in pipeline.destinations}
-    halves = {"value": pipeline.value, "key": pipeline.key}
-    schemas = {of.registry: _Unasked() for of in halves.values() if of is not None and of.registry is not None}
-    for name, half in halves.items():
-        if half is not None and half.format != JSON:
-            yield name, partial(_opened, half, schemas)
-    if pipeline.transforms:
-        yield "transforms", lambda: _nothing([_transform(step) for step in pipeline.transforms])
-    for number, to in enumerate(pipeline.destinations):
-        for name, column in to.columns.items():
-            if column.has_default:
-                of = columns[to.table].field(name).type
-                yield f"destinations.{number}.columns.{name}.default", partial(unfit_default, name, column, of)
-        yield f"destinations.{number}.columns", partial(_decodes, pipeline, columns[to.table], schemas, to)
-    yield "destinations", lambda: _nothing(record_specs(pipeline, columns, schemas))
-    for number, spec in enumerate(record_specs(pipeline, columns, schemas).values()):
-        yield from _found(pipeline, number, spec)
-
-
-def _found(pipeline: Pipeline, number: int, spec: RecordSpec) -> Iterator[tuple[str, Callable[[], Iterable[str]]]]:
-    """What is tried on the fields that all values, or keys, have."""
-    decoder, at = Decoder(spec, 0), f"destinations.{number}.columns."
-    value = shape(spec.format, None if spec.infers else spec.fields)
-    key = None if spec.key is None else shape(spec.key, spec.key_fields)
-    if value is not None:
-        yield "", partial(_lacks, pipeline, spec, value, key)
-    yield "transforms", partial(_transforms, decoder, value, key)
-    if value is not None:
-        after = left(spec.transforms, value, key) or []
-        values, keys = [of.value.schema for of in after], [of.key.schema for of in after if of.key is not None]
-    else:
-        values, keys = [], [] if key is None or spec.transforms else [key]
-    if values and not spec.tells_changes:  # else the columns are about what a change holds
-        yield "", partial(undecided, pipeline.route, values, any_case=spec.field_names == "case_insensitive")
-        yield at, partial(unfilled, spec, "value", values)
-    if keys and len(keys) >= len(values):  # else some records have none, or one of any shape
-        yield at, partial(unfilled, spec, "key", keys)
-    yield at, partial(decoder.problems, value, key)
-
-
-def _decodes(pipeline: Pipeline, columns: pa.Schema, schemas: Schemas, to: Destination) -> Iterable[str]:
-    return _nothing(Decoder(record_spec(pipeline, columns, schemas, to), 0))
-
-
-def _transforms(decoder: Decoder, fields: pa.Schema | None, key_fields: pa.Schema | None) -> Iterable[str]:
-    return _nothing(decoder.problems(fields, key_fields))
-
-
-def _lacks(pipeline: Pipeline, spec: RecordSpec, fields: pa.Schema, key_fields: pa.Schema | None) -> Iterator[str]:
-    number = None
-    for number, lack in lacks(spec.transforms, fields, key_fields):
-        step = pipeline.transforms[number]
-        option = f".{step.key_of(lack.option)}" if lack.option else ""
-        yield f"transforms.{number}{option}: {step.name}: {lack.message.removeprefix(f'{step.name}: ')}"
-    if number is not None and pipeline.value.format == JSON and not isinstance(pipeline.value.fields, dict):
-        yield "value.fields: not declared, so a JSON value has the fields of the columns before transforms, and no others"
-
-
-def remarks(pipeline: Pipeline) -> tuple[str, ...]:
-    """What a person may not have meant by a pipeline file, though it can be used: one line each."""
-    if pipeline.route is None and len(pipeline.destinations) > 1:
-        return (f"route: without it every record goes to each of {len(pipeline.destinations)} destinations",)
-    decides = deciding(pipeline.route)
-    if decides is not None and isinstance(pipeline.value.fields, dict) and not (pipeline.transforms or pipeline.key):
-        key, (name, *_) = decides[0], decides[1].split(".")
-        if name not in pipeline.value.fields:
-            return (f"{key}: value.fields does not have {name!r}, {near(name, list(pipeline.value.fields))}",)
-    return ()
-
-
-def _opened(half: Decoding, schemas: Schemas) -> Iterable[str]:
-    return _nothing(open_format(_format(half, schemas)))
-
-
-def _nothing(_made: object) -> Iterable[str]:
-    return ()
-
-
-def _refused(key: str, attempt: Callable[[], Iterable[str]]) -> Iterator[str]:
-    try:
-        joint = "" if not key or key.endswith(".") else ": "
-        yield from (f"{key}{joint}{problem}" for problem in attempt())
-    except Terminal as error:
-        yield f"{key.rstrip('.')}: {error.message.removeprefix('record shape: ')}"

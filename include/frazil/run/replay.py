@@ -48,11 +48,11 @@ def replay(run: Ingestion) -> int:
     refuse_compacted(scope, {r.topic for r in plan.ranges})
     refusal: Refused | None = None
     for _ in range(ATTEMPTS):
-        tables, now = settled(scope)
+        scope, tables, now = settled(scope)
         if _is_done(scope, plan):
             return 0
         try:
-            _replay(run, tables, now)
+            _replay(replace(run, scope=scope), tables, now)
         except Refused as refused:
             refusal = refused
             scope.report(f"the replay was refused, staging it again: {refused.message}")
@@ -123,7 +123,7 @@ def _replay(run: Ingestion, tables: Tables, now: Standing) -> None:
         reason=plan.reason,
         schema_changes=staged.changes,
     )
-    publish(scope, staged.tables, now, batch)
+    publish(staged.scope, staged.tables, now, batch)
 
 
 def _staged(run: Ingestion, tables: Tables, now: Standing, n: int, removed: Sequence[RemovedRange]) -> StagedBatch:
@@ -135,8 +135,9 @@ def _staged(run: Ingestion, tables: Tables, now: Standing, n: int, removed: Sequ
             if parts:
                 _refuse_moved(scope, tables, now)
             parts.append(stage_batch(run, tables, n, ranges))
-            _refuse_stale(scope, tables, parts)
-            tables = parts[-1].tables
+            _refuse_stale(parts[-1].scope, tables, parts)
+            scope, tables = parts[-1].scope, parts[-1].tables
+            run = replace(run, scope=scope)
         whole = _merged(parts)
         _refuse_moved(scope, tables, now)
         refuse_losses(scope, run.plan.ranges, removed, whole.staged)
@@ -164,4 +165,4 @@ def _merged(parts: Sequence[StagedBatch]) -> StagedBatch:
     phases = {key: round(sum(part.phases.get(key, 0.0) for part in parts), 3) for key in ("stage", "audit")}
     staged = Staged.merged(part.staged for part in parts)
     changes = reduce(joined, (part.changes for part in parts))
-    return StagedBatch(staged, parts[-1].tables, parts[0].started_at, phases, changes)
+    return StagedBatch(parts[-1].scope, staged, parts[-1].tables, parts[0].started_at, phases, changes)

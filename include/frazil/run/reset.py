@@ -131,7 +131,8 @@ def plan_reset(scope: Scope, order: ResetOrder) -> PlannedReset:
     """
     seen, pipeline = look(scope, order), scope.pipeline
     names = (*pipeline.tables, pipeline.dead_letters_table, pipeline.ledger_table)
-    return _planned(scope, order, *settled(scope, mends=names if may_mend(seen.now) else ()))
+    scope, tables, now = settled(scope, mends=names if may_mend(seen.now) else ())
+    return _planned(scope, order, tables, now)
 
 
 def _planned(scope: Scope, order: ResetOrder, tables: Tables, now: Standing) -> PlannedReset:
@@ -266,6 +267,7 @@ def reset(scope: Scope, planned: PlannedReset, request: RunRequest) -> Position:
         Terminal: Rows would have to go from a table that does not say where they came from.
         Retryable: A run was faster; look again.
     """
+    scope = scope.told()
     batch = Batch(
         kind="reset",
         run=request.run,

@@ -108,7 +108,8 @@ def _destinations(scope: Scope, tables: Tables, numbers: set[int]) -> int:
     for _, manifest in last.all if last is not None else ():
         if manifest.position.n in numbers:
             found.setdefault(manifest.position.n, set()).update(manifest.tables)
-    return max(len(pipeline.destinations), *(len(of) for of in found.values()), 0)
+    several = 2 if pipeline.create is not None else len(pipeline.destinations)  # any letter may be of a further table
+    return max(several, *(len(of) for of in found.values()), 0)
 
 
 def _write_dead(found: Iterator[_Split], writer: DataFileWriter, n: int) -> tuple[int, int]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -58,10 +58,22 @@ class Scope:
 
         Raises:
             Terminal: The settings don't know them; or nothing says what the key of a merged table's rows is.
-            Retryable: The catalog can't be reached, where a table is to say that.
+            Retryable: The catalog, which tells the tables that a pipeline made, can't be reached.
         """
+        pipeline = project.told(pipeline)
         lake, cluster = project.lake_of(pipeline), project.cluster(pipeline.source.cluster)
         return cls(project, identified(lake, pipeline), lake, cluster, report, clock, apply)
+
+    def told(self) -> Scope:
+        """The same, with the tables that the pipeline made by now."""
+        return self.grown(self.project.made_tables(self.pipeline))
+
+    def grown(self, made: Iterable[str]) -> Scope:
+        """The same, with these tables made because records name them."""
+        pipeline = self.pipeline.with_made(made)
+        if pipeline.made == self.pipeline.made:
+            return self
+        return replace(self, pipeline=pipeline, lake=self.project.lake_of(pipeline))
 
     @property
     def schemas(self) -> dict[str, RegistrySchemas]:

@@ -98,8 +98,9 @@ def plan_settle(scope: Scope, order: SettleOrder) -> PlannedSettle | None:
         Terminal: The table is no follower of the pipeline, or another one must be mended first.
         Retryable: Kafka or the catalog is not available now.
     """
-    pipeline = scope.pipeline
     for _ in range(ROUNDS):
+        scope = scope.told()
+        pipeline = scope.pipeline
         # Both may have been dropped; the one that is not asked for shows as lost then, and is settled next.
         _, closing = load_tables(scope.lake, pipeline)
         refuse_other_table(scope, order.table, closing)
@@ -119,7 +120,7 @@ def plan_settle(scope: Scope, order: SettleOrder) -> PlannedSettle | None:
         if last is not None:
             send_letters(scope, last.manifest)  # nobody rolls that batch forward any more
         return PlannedSettle(order, tables, now, now.position, _debt(scope, tables, now, order.table, last))
-    raise Retryable(f"pipeline {pipeline.name}: other runs kept moving it over {ROUNDS} looks")
+    raise Retryable(f"pipeline {scope.pipeline.name}: other runs kept moving it over {ROUNDS} looks")
 
 
 def _followers(pipeline: Pipeline, closing: str) -> tuple[str, ...]:
@@ -192,7 +193,7 @@ def settle(scope: Scope, planned: PlannedSettle, request: RunRequest) -> Settled
         Terminal: Something can't be had again, and the order does not say that it may be given up.
         Retryable: Another command was faster; look again.
     """
-    order, debt = planned.order, planned.debt
+    scope, order, debt = scope.told(), planned.order, planned.debt
     if order.restage and not order.abandon and debt.gone and debt.must_be_whole:
         raise _can_not(scope, order, debt.gone)
     planned, changes = _evolved(scope, planned)

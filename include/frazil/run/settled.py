@@ -25,8 +25,10 @@ ROUNDS = 5
 """How often standing is read again when rivals keep finishing batches in between. Each round ends another's work."""
 
 
-def settled(scope: Scope, mends: Collection[str] = (), *, leaves: bool = False) -> tuple[Tables, Standing]:
+def settled(scope: Scope, mends: Collection[str] = (), *, leaves: bool = False) -> tuple[Scope, Tables, Standing]:
     """The tables and where the pipeline stands, with the last decided batch rolled forward to its end.
+
+    The scope comes along, since a decided batch may have made tables: they are the pipeline's from then on.
 
     A closing table that was rolled back is followed: see `frazil.run.rewind`.
 
@@ -42,16 +44,17 @@ def settled(scope: Scope, mends: Collection[str] = (), *, leaves: bool = False) 
     waits = False
     has_worked = False
     for _ in range(ROUNDS):
+        scope = scope.told()
         tables, now = _look(scope, mends)
         is_told = now.position is not None and tables.closing_name in tables.destinations
         if now.rolled_back is not None and not is_told and tables.closing_name in mends:
-            return tables, now
+            return scope, tables, now
         if now.rolled_back is None and not now.unfinished:
             _check(scope, tables, now)
             if has_worked:
                 mirror_position(scope)
         if now.rolled_back is None and (waits or not now.unfinished):
-            return tables, now
+            return scope, tables, now
         waits = _advance(scope, tables, now, leaves=leaves)
         has_worked = True
     raise _kept_moving(scope)

@@ -24,7 +24,8 @@ from frazil.crash_points import CrashPoint, reached
 from frazil.iceberg.data_files import StagingTable
 from frazil.iceberg.table_writers import TableWriters
 from frazil.kafka.cluster import Cluster
-from frazil.records.fan_out import FannedOut, FanOut
+from frazil.records.fan_out import FanOut
+from frazil.records.fanned_out import FannedOut
 from frazil.records.redaction import Payload, redacted
 from frazil.records.route import Route
 from frazil.records.spec import RecordSpec
@@ -93,8 +94,9 @@ def stage_records(order: StageOrder, batches: Iterable[pa.RecordBatch]) -> Stage
     for batch in batches:
         outcomes = decoder.decode(batch)
         seen |= _reaches(batch, seen)
-        if outcomes.demands or asked.demands:
-            asked = asked.merge(Staged(demands=outcomes.demands, void=_paths(writers.abandon())))
+        if outcomes.asks or asked.asks:
+            needs = Staged(demands=outcomes.demands, new_tables=outcomes.new_tables)
+            asked = asked.merge(needs).merge(Staged(void=_paths(writers.abandon())))
             reached(CrashPoint.STAGING)
             continue
         for table in order.destinations:
@@ -107,9 +109,9 @@ def stage_records(order: StageOrder, batches: Iterable[pa.RecordBatch]) -> Stage
         reached(CrashPoint.STAGING)
         if order.tolerance is not None and order.tolerance.is_lost(whole.total.dead):
             return whole.merge(Staged(files=writers.abandon(), stopped=True))
-    if asked.demands:
+    if asked.asks:
         again = tuple(Range(*place, start, end) for place, (start, end) in sorted(seen.items()))
-        return Staged(demands=asked.demands, again=again, void=tuple(dict.fromkeys(asked.void)))
+        return replace(asked, again=again, void=tuple(dict.fromkeys(asked.void)))
     return whole.merge(Staged(files=writers.close()))
 
 

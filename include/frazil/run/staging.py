@@ -16,7 +16,9 @@ from frazil.iceberg.data_files import StagingTable
 from frazil.iceberg.table import Table, delete_files, staging_table
 from frazil.pipeline.model import Pipeline
 from frazil.run.evolution import ROUNDS, columns_of, evolve_tables, is_stale, joined, still_lacking
-from frazil.run.record_spec import record_specs, route_of
+from frazil.run.made import Refusals, at_first, make_tables, room_for
+from frazil.run.record_route import route_of
+from frazil.run.record_spec import record_specs
 from frazil.run.scope import Scope
 from frazil.run.source import observe_source
 from frazil.run.stage import Stage, StageOrder
@@ -26,11 +28,12 @@ from frazil.run.tolerance import named_letters, tolerance_of
 
 @dataclass(frozen=True)
 class Ingestion:
-    """A run under way: its pipeline and doors, what it was planned to read, and the engine."""
+    """A run under way: its pipeline and doors, what it was planned to read, the engine, and tables made before it began."""
 
     scope: Scope
     plan: RunPlan
     stage: Stage
+    before: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,7 @@ class StagedBatch:
     """What staging brought.
 
     Attributes:
+        scope: The pipeline, with the tables that were made for these records.
         staged: Files and counts.
         tables: The tables that they were staged for, as they are since.
         started_at: When it began.
@@ -45,6 +49,7 @@ class StagedBatch:
         changes: What of the tables' schemas was changed for these records.
     """
 
+    scope: Scope
     staged: Staged
     tables: Tables
     started_at: str
@@ -62,10 +67,10 @@ def stage_batch(run: Ingestion, tables: Tables, n: int, ranges: tuple[Range, ...
     scope = run.scope
     started_at = scope.stamp()
     if not ranges:
-        return StagedBatch(Staged(), tables, started_at, {})
+        return StagedBatch(scope, Staged(), tables, started_at, {})
     scope.report(f"batch {n}: staging {sum(r.span for r in ranges):,} offsets of {len(ranges)} partitions")
     began = time.monotonic()
-    staged, tables, changes = _fitted(run, tables, n, ranges)
+    scope, staged, tables, changes = _fitted(run, tables, n, ranges)
     staged_in = time.monotonic() - began
     total = staged.total
     how = "stopped at" if staged.stopped else "staged"
@@ -79,28 +84,33 @@ def stage_batch(run: Ingestion, tables: Tables, n: int, ranges: tuple[Range, ...
         raise
     reached(CrashPoint.AUDITED)
     phases = {"stage": round(staged_in, 3), "audit": round(time.monotonic() - began - staged_in, 3)}
-    return StagedBatch(staged, tables, started_at, phases, changes)
+    return StagedBatch(scope, staged, tables, started_at, phases, changes)
 
 
-def _fitted(run: Ingestion, tables: Tables, n: int, ranges: tuple[Range, ...]) -> tuple[Staged, Tables, Demands]:
-    """Stage ranges; if tables lack what records need, change them and stage again the ranges of those records."""
+def _fitted(run: Ingestion, tables: Tables, n: int, ranges: tuple[Range, ...]) -> tuple[Scope, Staged, Tables, Demands]:
+    """Stage ranges; if records need tables or columns that are not there, make them and stage again those ranges."""
     scope, whole, found, pending = run.scope, Staged(), Staged(), ranges
     changes: Demands = {}
-    for _ in range(ROUNDS):
-        order = stage_order(scope, tables, n, pending)
+    room = room_for(scope, run.before)
+    refusals = at_first(scope, room)
+    for _ in range(ROUNDS + 1):  # tables are made in a round of their own
+        order = stage_order(scope, tables, n, pending, refusals)
         found = run.stage(order)
         reached(CrashPoint.STAGED)
         whole = whole.merge(found)
-        if found.stopped or not found.demands:
-            return whole, tables, changes
+        if found.stopped or not found.asks:
+            return scope, whole, tables, changes
         try:
+            if found.new_tables:
+                grown = make_tables(scope, tables, found.new_tables, room, n)
+                scope, tables, refusals = grown.scope, grown.tables, grown.refusals
             after, made = evolve_tables(scope, tables, found.demands, order.specs, n)
         except FrazilError as failure:
             discard(scope, tables, whole, failure)
             raise
         changes, is_void = joined(changes, made), is_stale(scope.pipeline, tables, after)
         discard(scope, after, whole if is_void else Staged(void=found.void))
-        whole = Staged() if is_void else replace(whole, demands={}, again=(), void=())
+        whole = Staged() if is_void else replace(whole, demands={}, new_tables=(), again=(), void=())
         tables, pending = after, ranges if is_void else found.again
         scope.report(
             f"batch {n}: staging {sum(r.span for r in pending):,} offsets again, for the tables as they are now"
@@ -144,21 +154,22 @@ def _paths(by_name: Mapping[str, Table], staged: Staged) -> dict[str, list[str]]
     return found
 
 
-def stage_order(scope: Scope, tables: Tables, n: int, ranges: tuple[Range, ...]) -> StageOrder:
+def stage_order(scope: Scope, tables: Tables, n: int, ranges: tuple[Range, ...], refusals: Refusals) -> StageOrder:
     """What is asked of the engine for one batch."""
     pipeline = scope.pipeline
+    columns, schemas = columns_of(pipeline, tables), scope.schemas
     return StageOrder(
         pipeline=pipeline.name,
         n=n,
         cluster=scope.cluster,
         ranges=ranges,
         records_per_task=pipeline.limits.records_per_task,
-        specs=record_specs(pipeline, columns_of(pipeline, tables), scope.schemas),
+        specs=record_specs(pipeline, columns, schemas),
         destinations=row_targets(pipeline, tables),
         dead_letters=staging_table(pipeline.dead_letters_table, tables.dead_letters),
         payload=pipeline.dead_letters.payload,
         names_letters=pipeline.dead_letters.log,
-        route=route_of(pipeline),
+        route=route_of(pipeline, columns, schemas, refused=refusals.names, rest=refusals.rest),
         tolerance=tolerance_of(pipeline),
     )
 

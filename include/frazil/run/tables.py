@@ -165,17 +165,24 @@ def _make(lake: Lake, pipeline: Pipeline, name: str) -> Table:
         return lake.create_table(name, DEAD_LETTER_SCHEMA, UNPARTITIONED, TABLE_PROPERTIES)
     if name == pipeline.ledger_table:
         return lake.create_table(name, LEDGER_SCHEMA, UNPARTITIONED, TABLE_PROPERTIES | LEDGER_PROPERTIES)
-    return _make_destination(lake, pipeline.destination(name))
+    return make_destination(lake, pipeline.destination(name))
 
 
-def _make_destination(lake: Lake, destination: Destination) -> Table:
+def make_destination(lake: Lake, destination: Destination, notes: Mapping[str, str] | None = None) -> Table:
+    """Make the table of a destination, unless somebody else did it first.
+
+    Args:
+        lake: Where.
+        destination: What it is like.
+        notes: Further properties.
+    """
     schema = declared_schema(destination)
     spec = declared_spec(destination, schema)
     layout = PARTITIONED_LAYOUT if destination.partition_by else {}
     version = {"format-version": destination.format_version}
     modes = {f"write.{of}.mode": destination.merge for of in ("merge", "update", "delete")}
     merged: dict[str, str] = {**modes} if destination.is_merged else {}
-    properties = TABLE_PROPERTIES | layout | version | merged | destination.properties
+    properties = TABLE_PROPERTIES | layout | version | merged | destination.properties | dict(notes or {})
     return lake.create_table(destination.table, schema, spec, properties, declared_order(destination, schema))
 
 

@@ -40,8 +40,8 @@ class Catalogs:
             Retryable: The catalog is not available now.
         """
         declared = {of.table: of for of in self._pipeline.destinations}.get(name)
-        home = self._pipeline.destinations[0]
-        catalog = (declared or home).catalog or self._pipeline.catalog
+        home = self._pipeline.home_catalog
+        catalog = home if declared is None else declared.catalog or self._pipeline.catalog
         with reading_tables(f"loading table {name}"):
             try:
                 table = self._catalog(catalog).load_table(name)

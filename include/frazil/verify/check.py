@@ -27,6 +27,7 @@ from frazil.verify.kafka import PartitionReader, Source, TopicState
 from frazil.verify.keys import with_key
 from frazil.verify.lake import Tables, open_tables
 from frazil.verify.ledger import Position, unrecorded
+from frazil.verify.made import with_made
 from frazil.verify.merged import LettersAlone, MergedCheck, MergedComparison
 from frazil.verify.model import Model
 from frazil.verify.outcomes import Outcomes
@@ -74,6 +75,7 @@ def verify(project: Project, pipeline: Pipeline, from_: str | None = None, to: s
         Retryable: Kafka, the catalog or the storage is not available now.
     """
     began = time.monotonic()
+    pipeline = with_made(project, pipeline)
     _refuse_bounds(pipeline, from_, to)
     source = Source(cluster := pipeline.source.cluster, _entry(project.settings.clusters, cluster, "clusters", project))
     checks = [_opened(project, pipeline, name, source) for name in pipeline.tables]

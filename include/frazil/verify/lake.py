@@ -143,7 +143,8 @@ def _load(catalogs: Catalogs, pipeline: Pipeline, name: str, columns: KafkaColum
     _require(destination, declared.table, [*declared.columns, *declared.added_columns])
     rows = list(_ledger_rows(ledger, pipeline))
     batches = batches_of(view(rows, name), pipeline.ledger_table)
-    closing = ledger.metadata.properties.get(_CLOSING + pipeline.name, pipeline.destinations[0].table)
+    first = pipeline.ledger_table if pipeline.create is not None else pipeline.destinations[0].table
+    closing = ledger.metadata.properties.get(_CLOSING + pipeline.name, first)
     closes = {name: destination, pipeline.ledger_table: ledger}.get(closing) or catalogs.table(closing)
     return Tables(
         Held(destination, declared.table, columns),

@@ -46,8 +46,20 @@ def where_to(pipeline: Pipeline, table: str) -> WhereTo | None:
 
 
 def _by_topic(route: Route, topic: str) -> set[str]:
-    renamed = route.topic.rename.items() if route.topic is not None else ()
-    return {next((table for pattern, table in renamed if re.fullmatch(pattern, topic, re.DOTALL)), topic)}
+    if route.topic is None:
+        return set()
+    matched = ((re.fullmatch(pattern, topic, re.DOTALL), table) for pattern, table in route.topic.rename.items())
+    name = next((_filled(table, found) for found, table in matched if found), topic)
+    return set() if any(re.fullmatch(of, name, re.DOTALL) for of in route.topic.deny) else {name}
+
+
+def _filled(name: str, found: re.Match[str]) -> str:
+    """A name with the groups that it takes up; one that took part in no match is empty."""
+
+    def group(of: re.Match[str]) -> str:
+        return found[of["name"] or int(of["number"])] or ""
+
+    return re.sub(r"\\(?:g<(?P<name>\w+)>|(?P<number>\d+))", group, name)
 
 
 def _by_field(route: Route, text: str) -> set[str]:

@@ -107,15 +107,19 @@ class Teller:
             if change.op == "delete":
                 yield Told("delete", self._key(row, change.facts), self._order(row, change.facts))
                 return
-            if self._fields.intersection(change.lost):
-                raise Unfit("a value that was not sent")
-            if self._is_grown and changes.format == "canal":
-                require_texts(change.row, *self._types)
+            self._whole(change, change.row, changes)
             upsert = self._upsert(row, change.facts)
             was = {**row, **{name: of for name, of in before.items() if of is not None}}
             if change.before is not None and (old := self._key(was, change.facts)) != upsert.key:
                 yield Told("delete", old, upsert.order)
             yield upsert
+
+    def _whole(self, change: Change, row: Row, changes: Changes) -> None:
+        """A row as it is now has all that columns take."""
+        if self._fields.intersection(change.lost):
+            raise Unfit("a value that was not sent")
+        if self._is_grown and changes.format == "canal":
+            require_texts(row, *self._types)
 
     def _readable(self, image: Row, changes: Changes) -> None:
         """A field of an image that is not what its column takes makes the record unfit, also where it does not count.

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from frazil.iceberg.schema import declared_schema
 from frazil.pipeline.model import Pipeline
-from frazil.run.record_spec import record_problems
+from frazil.run.record_problems import record_problems
 
 COLUMNS = {"id": {"type": "long", "required": True}, "name": "string", "price": "double", "at": "timestamptz"}
 DEBEZIUM = {"format": "debezium"}

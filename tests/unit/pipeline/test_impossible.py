@@ -10,7 +10,7 @@ import pytest
 
 from frazil.pipeline.load import ConfigError, References, load_pipeline
 from frazil.pipeline.value import FORMATS
-from frazil.run.record_spec import record_problems
+from frazil.run.record_problems import record_problems
 from tests.unit.pipeline.impossible import AVRO, IMPOSSIBLE, MASK, OBJECT, OF_AVRO, OF_PROTO, PROTO, column, static
 
 TYPES = (

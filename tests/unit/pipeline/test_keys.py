@@ -11,7 +11,7 @@ import pytest
 from frazil.pipeline.load import ConfigError, References, load_pipeline
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.settings import Settings, unknown_names
-from frazil.run.record_spec import record_problems
+from frazil.run.record_problems import record_problems
 from frazil.verify.rules import unread_because
 
 PARTS: dict[str, Any] = {"name": "orders", "source": {"topics": ["orders"]}}

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from frazil.pipeline.model import Pipeline
-from frazil.run.record_spec import record_problems, remarks
+from frazil.run.record_problems import record_problems, remarks
 
 
 def pipeline(tables: tuple[str, ...] = ("shop.a", "shop.b"), **more: Any) -> Pipeline:

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from frazil.batch.unknown import UnknownFields
 from frazil.errors import Terminal
-from frazil.records.fan_out import FannedOut, FanOut
+from frazil.records.fan_out import FanOut
+from frazil.records.fanned_out import FannedOut
 from frazil.records.kafka import KAFKA_SCHEMA
 from frazil.records.outcome import Counts, add_counts
 from frazil.records.route import Route

@@ -9,7 +9,8 @@ import pytest
 from frazil.iceberg.schema import declared_columns
 from frazil.pipeline.model import Pipeline
 from frazil.records.decode import Decoder
-from frazil.run.record_spec import record_problems, record_spec
+from frazil.run.record_problems import record_problems
+from frazil.run.record_spec import record_spec
 from tests.unit.records.kafka_batches import kafka_batch
 
 ENVELOPE = {"op": "string", "after": "struct<id: string>", "source": "struct<db: string, table: string>"}

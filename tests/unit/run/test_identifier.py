@@ -24,7 +24,7 @@ from frazil.iceberg.schema import check_destination
 from frazil.pipeline.model import Pipeline
 from frazil.run.identifier import identified, identifier_note, refuse_other_key
 from frazil.run.manifests import operation_of
-from frazil.run.record_spec import record_problems
+from frazil.run.record_problems import record_problems
 from frazil.verify.keys import with_key
 
 TABLE = "shop.customers"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from frazil.pipeline.model import Pipeline
-from frazil.run.record_spec import record_problems, remarks
+from frazil.run.record_problems import record_problems, remarks
 
 LINE = {"format": "delimited", "fields": ["id", "amount", "note"]}
 

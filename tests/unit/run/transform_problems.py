@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from frazil.pipeline.model import Pipeline
-from frazil.run.record_spec import record_problems
+from frazil.run.record_problems import record_problems
 
 FIELDS = {
     "id": "long",

@@ -12,7 +12,9 @@ from frazil.iceberg.schema import declared_columns
 from frazil.pipeline.model import Pipeline
 from frazil.records.evolve.asked import changed, together
 from frazil.records.fan_out import FannedOut, FanOut
-from frazil.run.record_spec import record_problems, record_specs, route_of
+from frazil.run.record_problems import record_problems
+from frazil.run.record_route import route_of
+from frazil.run.record_spec import record_specs
 from tests.unit.records.changes.landing import batch_of
 
 
@@ -32,7 +34,7 @@ def grown(declared: Pipeline, values: Sequence[object], keys: Sequence[object] |
     batch, rounds = batch_of(values, keys), list[dict[str, tuple[SchemaChange, ...]]]()
     for _ in range(4):
         specs = record_specs(declared, columns)
-        outcomes = FanOut(specs, route_of(declared), 7).decode(batch)
+        outcomes = FanOut(specs, route_of(declared, columns), 7).decode(batch)
         if not outcomes.demands:
             assert all(counts.is_complete for counts in outcomes.counts.values())
             return Grown(rounds, columns, outcomes)

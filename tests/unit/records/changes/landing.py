@@ -10,9 +10,12 @@ import pyarrow as pa
 
 from frazil.iceberg.schema import declared_columns
 from frazil.pipeline.model import Pipeline
-from frazil.records.fan_out import FannedOut, FanOut
+from frazil.records.fan_out import FanOut
+from frazil.records.fanned_out import FannedOut
 from frazil.records.kafka import KAFKA_SCHEMA
-from frazil.run.record_spec import record_problems, record_specs, route_of
+from frazil.run.record_problems import record_problems
+from frazil.run.record_route import route_of
+from frazil.run.record_spec import record_specs
 from tests.unit.records.kafka_batches import kafka_batch
 
 TABLE = "shop.customers"
@@ -31,8 +34,9 @@ def landed(
 ) -> FannedOut:
     """Decode values, and keys, in JSON; None is none. The file must have nothing to complain about."""
     assert record_problems(declared) == ()
-    specs = record_specs(declared, {of.table: declared_columns(of) for of in declared.destinations})
-    outcomes = FanOut(specs, route_of(declared), 7).decode(batch_of(values, keys, first_offset))
+    columns = {of.table: declared_columns(of) for of in declared.destinations}
+    specs = record_specs(declared, columns)
+    outcomes = FanOut(specs, route_of(declared, columns), 7).decode(batch_of(values, keys, first_offset))
     assert all(counts.is_complete for counts in outcomes.counts.values())
     return outcomes
 

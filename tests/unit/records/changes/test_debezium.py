@@ -9,7 +9,7 @@ import pytest
 from frazil.errors import Terminal
 from frazil.records.changes.debezium import Debezium
 from frazil.run.change_spec import merge_spec
-from frazil.run.record_spec import record_problems
+from frazil.run.record_problems import record_problems
 from tests.unit.records.changes.landing import COLUMNS, filtered, landed, pipeline, refused, told
 
 DEBEZIUM = {"format": "debezium"}

@@ -1,0 +1,147 @@
+"""Tables that records name and that are not there: made while their batch is staged, and told with its decision.
+
+A table that is made and not told yet carries the UUID of the ledger that will tell of it: a run that was killed in between
+finds it, and no other writer's table is ever taken for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from frazil.batch.new_tables import NAMES_TOLD
+from frazil.crash_points import CrashPoint, reached
+from frazil.errors import Terminal
+from frazil.iceberg.holdings import MADE_BY_KEY
+from frazil.iceberg.schema import check_destination
+from frazil.iceberg.table import Table
+from frazil.run.scope import Scope
+from frazil.run.tables import Tables, in_parallel, make_destination
+
+FOREIGN = "a table of that name is there, and this pipeline did not make it"
+
+
+@dataclass(frozen=True)
+class Refusals:
+    """Why tables that records name are not made.
+
+    Attributes:
+        names: Name -> why.
+        rest: Why no other is made either; None: others may still be asked for.
+    """
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    rest: str | None = None
+
+
+@dataclass(frozen=True)
+class Grown:
+    """A pipeline with further tables."""
+
+    scope: Scope
+    tables: Tables
+    refusals: Refusals
+
+
+@dataclass(frozen=True)
+class LookedFor:
+    """What can be made of names: the tables, why others are not, and how many there is no room for."""
+
+    names: tuple[str, ...]
+    refusals: Refusals
+    beyond: int
+
+
+def room_for(scope: Scope, before: Sequence[str]) -> int:
+    """How many tables a run may still make, if these were made before it began."""
+    create = scope.pipeline.create
+    return 0 if create is None else max(0, create.max_new_tables - len({*scope.pipeline.made} - {*before}))
+
+
+def at_first(scope: Scope, room: int) -> Refusals:
+    """What is refused before anything is read."""
+    return Refusals() if room else Refusals(rest=_enough(scope))
+
+
+def make_tables(scope: Scope, tables: Tables, names: Sequence[str], room: int, n: int) -> Grown:
+    """Make the tables that records of batch `n` name, the first of them as far as there is room.
+
+    Args:
+        scope: The pipeline and its doors.
+        tables: Its tables.
+        names: Names that the route lets through, in their order.
+        room: How many may be made.
+        n: Number of the batch, for the log.
+
+    Raises:
+        Terminal: A table that an earlier attempt made does not fit the pipeline file any more.
+        Retryable: The catalog is not available now.
+    """
+    wide, owner = scope.grown((*scope.pipeline.made, *names)), _owner(scope, tables)
+    found = looked_for(scope, tables, names, room)
+    reached(CrashPoint.CREATING)
+    outcomes = in_parallel(lambda name: _made(wide, name, owner), found.names)
+    reached(CrashPoint.CREATED)
+    told = dict(zip(found.names, outcomes, strict=True))
+    made = {name: of for name, of in told.items() if not isinstance(of, str)}
+    refused = {**found.refusals.names, **{name: of for name, of in told.items() if isinstance(of, str)}}
+    for name in made:
+        scope.report(f"batch {n}: table {name} is made, records name it")
+    for name, why in sorted(refused.items()):
+        scope.report(f"batch {n}: table {name} is not made: {why}")
+    if found.beyond:
+        scope.report(f"batch {n}: {found.beyond} further tables are not made: {found.refusals.rest}")
+    grown = scope.grown((*scope.pipeline.made, *made))
+    there = {**tables.destinations, **made}
+    after = replace(tables, destinations={name: there[name] for name in grown.pipeline.tables if name in there})
+    return Grown(grown, after, replace(found.refusals, names=refused))
+
+
+def looked_for(scope: Scope, tables: Tables | None, names: Sequence[str], room: int) -> LookedFor:
+    """Which of the tables that records name can be made. Makes none.
+
+    Args:
+        scope: The pipeline and its doors.
+        tables: Its tables; None before its first run.
+        names: Names that the route lets through, in their order.
+        room: How many may be made.
+
+    Raises:
+        Retryable: The catalog is not available now.
+    """
+    lake, owner = scope.grown((*scope.pipeline.made, *names)).lake, _owner(scope, tables)
+    there = zip(names, in_parallel(lambda name: lake.catalog_of(name).find_table(name), names), strict=True)
+    refused = {name: FOREIGN for name, table in there if table is not None and not _is_ours(table, owner)}
+    free = [name for name in names if name not in refused]
+    all_told = f"the batch names more than {NAMES_TOLD:,} tables that are not there"
+    rest = _enough(scope) if free[room:] or not room else all_told
+    return LookedFor(tuple(free[:room]), Refusals(refused, rest), len(free[room:]))
+
+
+def _owner(scope: Scope, tables: Tables | None) -> dict[str, str]:
+    """The property of tables that were made for a pipeline: which ledger tells of them, or will."""
+    ledger = "" if tables is None else str(tables.ledger.metadata.table_uuid)
+    return {MADE_BY_KEY.format(scope.pipeline.name): ledger}
+
+
+def _is_ours(table: Table, owner: Mapping[str, str]) -> bool:
+    return owner.items() <= table.properties.items()
+
+
+def _enough(scope: Scope) -> str:
+    create = scope.pipeline.create
+    most = 0 if create is None else create.max_new_tables
+    return f"a run makes {most} tables at most (route.create.max_new_tables)"
+
+
+def _made(scope: Scope, name: str, owner: Mapping[str, str]) -> Table | str:
+    """The table, or why there can be none: what a record names must not stop the others."""
+    destination = scope.pipeline.destination(name)
+    try:
+        table = make_destination(scope.lake, destination, owner)
+    except Terminal as refusal:
+        return f"the catalog refuses it: {refusal.message}"
+    if not _is_ours(table, owner):
+        return FOREIGN  # made by somebody else at this very moment
+    check_destination(table, destination)
+    return table

@@ -1,0 +1,133 @@
+"""What of a pipeline file can't work, or may not be meant, as far as it shows without records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from uuid import UUID
+
+import pyarrow as pa
+
+from frazil.errors import Terminal
+from frazil.iceberg.schema import declared_columns
+from frazil.pipeline.model import Destination, Pipeline
+from frazil.pipeline.value import Decoding
+from frazil.records.decode import Decoder
+from frazil.records.formats.catalogue import JSON, open_format
+from frazil.records.formats.port import WriterSchema
+from frazil.records.formats.shapes import shape
+from frazil.records.spec import RecordSpec
+from frazil.records.transforms.lacks import lacks, left
+from frazil.run.found_fields import deciding, near, undecided, unfilled, unfit_default
+from frazil.run.record_spec import (
+    TEMPLATE,
+    Schemas,
+    format_of,
+    record_spec,
+    record_specs,
+    template_spec,
+    transform_of,
+)
+
+
+class _Unasked:
+    """Stands for a registry while a pipeline file is only checked."""
+
+    def schema(self, schema_id: int | UUID) -> WriterSchema | None:  # noqa: ARG002 - what the port has
+        return None
+
+
+def record_problems(pipeline: Pipeline) -> tuple[str, ...]:
+    """What of a pipeline file can't work, as far as it shows without records: one line each, with the key path."""
+    return next(filter(None, (tuple(_refused(key, attempt)) for key, attempt in _attempts(pipeline))), ())
+
+
+def _attempts(pipeline: Pipeline) -> Iterator[tuple[str, Callable[[], Iterable[str]]]]:
+    """What is tried, in this order, and the part of the file that it is about; empty if its problems say theirs."""
+    destinations = pipeline.with_template(TEMPLATE).destinations
+    columns = {of.table: declared_columns(of) for of in destinations}
+    halves = {"value": pipeline.value, "key": pipeline.key}
+    schemas = {of.registry: _Unasked() for of in halves.values() if of is not None and of.registry is not None}
+    for name, half in halves.items():
+        if half is not None and half.format != JSON:
+            yield name, partial(_opened, half, schemas)
+    if pipeline.transforms:
+        yield "transforms", lambda: _nothing([transform_of(step) for step in pipeline.transforms])
+    for at, to in zip(pipeline.declared, destinations, strict=True):
+        for name, column in to.columns.items():
+            if column.has_default:
+                of = columns[to.table].field(name).type
+                yield f"{at}.columns.{name}.default", partial(unfit_default, name, column, of)
+        yield f"{at}.columns", partial(_decodes, pipeline, columns[to.table], schemas, to)
+    yield "destinations", lambda: _nothing(record_specs(pipeline, columns, schemas))
+    template = template_spec(pipeline, columns, schemas)
+    specs = (*record_specs(pipeline, columns, schemas).values(), *([] if template is None else [template]))
+    for at, spec in zip(pipeline.declared, specs, strict=True):
+        yield from _found(pipeline, at, spec)
+
+
+def _found(pipeline: Pipeline, key: str, spec: RecordSpec) -> Iterator[tuple[str, Callable[[], Iterable[str]]]]:
+    """What is tried on the fields that all values, or keys, have."""
+    decoder, at = Decoder(spec, 0), f"{key}.columns."
+    value = shape(spec.format, None if spec.infers else spec.fields)
+    of_key = None if spec.key is None else shape(spec.key, spec.key_fields)
+    if value is not None:
+        yield "", partial(_lacks, pipeline, spec, value, of_key)
+    yield "transforms", partial(_transforms, decoder, value, of_key)
+    if value is not None:
+        after = left(spec.transforms, value, of_key) or []
+        values, keys = [of.value.schema for of in after], [of.key.schema for of in after if of.key is not None]
+    else:
+        values, keys = [], [] if of_key is None or spec.transforms else [of_key]
+    if values and not spec.tells_changes:  # else the columns are about what a change holds
+        yield "", partial(undecided, pipeline.route, values, any_case=spec.field_names == "case_insensitive")
+        yield at, partial(unfilled, spec, "value", values)
+    if keys and len(keys) >= len(values):  # else some records have none, or one of any shape
+        yield at, partial(unfilled, spec, "key", keys)
+    yield at, partial(decoder.problems, value, of_key)
+
+
+def _decodes(pipeline: Pipeline, columns: pa.Schema, schemas: Schemas, to: Destination) -> Iterable[str]:
+    return _nothing(Decoder(record_spec(pipeline, columns, schemas, to), 0))
+
+
+def _transforms(decoder: Decoder, fields: pa.Schema | None, key_fields: pa.Schema | None) -> Iterable[str]:
+    return _nothing(decoder.problems(fields, key_fields))
+
+
+def _lacks(pipeline: Pipeline, spec: RecordSpec, fields: pa.Schema, key_fields: pa.Schema | None) -> Iterator[str]:
+    number = None
+    for number, lack in lacks(spec.transforms, fields, key_fields):
+        step = pipeline.transforms[number]
+        option = f".{step.key_of(lack.option)}" if lack.option else ""
+        yield f"transforms.{number}{option}: {step.name}: {lack.message.removeprefix(f'{step.name}: ')}"
+    if number is not None and pipeline.value.format == JSON and not isinstance(pipeline.value.fields, dict):
+        yield "value.fields: not declared, so a JSON value has the fields of the columns before transforms, and no others"
+
+
+def remarks(pipeline: Pipeline) -> tuple[str, ...]:
+    """What a person may not have meant by a pipeline file, though it can be used: one line each."""
+    if pipeline.route is None and len(pipeline.destinations) > 1:
+        return (f"route: without it every record goes to each of {len(pipeline.destinations)} destinations",)
+    decides = deciding(pipeline.route)
+    if decides is not None and isinstance(pipeline.value.fields, dict) and not (pipeline.transforms or pipeline.key):
+        key, (name, *_) = decides[0], decides[1].split(".")
+        if name not in pipeline.value.fields:
+            return (f"{key}: value.fields does not have {name!r}, {near(name, list(pipeline.value.fields))}",)
+    return ()
+
+
+def _opened(half: Decoding, schemas: Schemas) -> Iterable[str]:
+    return _nothing(open_format(format_of(half, schemas)))
+
+
+def _nothing(_made: object) -> Iterable[str]:
+    return ()
+
+
+def _refused(key: str, attempt: Callable[[], Iterable[str]]) -> Iterator[str]:
+    try:
+        joint = "" if not key or key.endswith(".") else ": "
+        yield from (f"{key}{joint}{problem}" for problem in attempt())
+    except Terminal as error:
+        yield f"{key.rstrip('.')}: {error.message.removeprefix('record shape: ')}"

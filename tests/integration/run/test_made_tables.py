@@ -1,0 +1,174 @@
+"""Tables that the pipeline file does not list, and that records name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from frazil.batch.letters import LetterChoice
+from frazil.crash_points import CrashPoint
+from frazil.errors import Terminal
+from frazil.run.dead_letters import bring_home
+from tests import made as shops
+from tests.integration.run.conftest import At
+from tests.made import fill, ids, letters, told
+from tests.operations import Killed, assert_clean, catalog, drop, lake, ledger, replay, request, reset, scope, send
+
+MAKING = (CrashPoint.CREATING, CrashPoint.CREATED, CrashPoint.AUDITED, CrashPoint.MANIFEST_WRITTEN)
+"""Nobody is told of the new tables yet."""
+
+TOLD = (CrashPoint.DECIDE_COMMITTED, CrashPoint.FOLLOW_COMMITTED, CrashPoint.RECORD_COMMITTED)
+"""They are the pipeline's, and the batch is not finished."""
+
+
+def test_a_table_of_a_name_that_nobody_listed(shop: Callable[..., Any]) -> None:
+    """It is made with the template's columns, gets its rows in the batch that names it, and is the pipeline's from then on."""
+    orders = shops.made(shop)
+    fill(orders, (1, "shop.a"), (2, "shop.b"), (3, "shop.a"))
+    orders.run()
+    assert ids(orders, ("shop.a", "shop.b")) == {"shop.a": [1, 3], "shop.b": [2]}
+    assert told(orders) == ("shop.a", "shop.b")
+    fill(orders, (4, "shop.b"), (5, "shop.c"))
+    orders.run()
+    assert ids(orders, ("shop.b", "shop.c")) == {"shop.b": [2, 4], "shop.c": [5]}
+    assert {row["table"] for row in ledger(orders) if row["role"] == "destination"} == {"shop.a", "shop.b", "shop.c"}
+    assert orders.run().batches == 0
+    assert_clean(orders)
+
+
+def test_columns_that_come_with_the_records(shop: Callable[..., Any]) -> None:
+    """A template without columns: each new table gets those of its own records, in the same batch."""
+    orders = shops.made(shop, template="partition_by: ['day(_kafka_timestamp)']")
+    fill(orders, (1, "shop.a"), (2, "shop.b"))
+    send(orders, {0: [shops.record(3, "shop.b", price=1.5)]})
+    orders.run()
+    assert [row["price"] for row in orders.rows("shop.b")] == [None, 1.5]
+    assert "price" not in orders.rows("shop.a")[0]
+    assert len(lake(orders).load_table("shop.a").spec().fields) == 1
+    assert_clean(orders)
+
+
+def test_a_record_writes_where_it_must_not(shop: Callable[..., Any]) -> None:
+    """Refused names, own tables, other writers' tables and what is no name are dead letters, and nothing is made."""
+    orders = shops.made(shop)
+    orders.run()  # now there is a catalog
+    catalog(orders).create_table("shop.theirs", shops.SCHEMA)
+    bad = ["other.a", "shop.secret", "shop.x__ledger", "shop.x__dead_letters", "shop.a b", "shop.a/../b", None, 7]
+    fill(orders, (1, "shop.ok"), *((2, to) for to in bad), (3, "shop.theirs"))
+    orders.run()
+    assert told(orders) == ("shop.ok",)
+    codes = [code for _, code in letters(orders)]
+    assert codes == ["UNROUTED"] * len(bad) + ["TABLE_NOT_MADE"]
+    assert lake(orders).load_table("shop.theirs").current_snapshot() is None
+    assert_clean(orders)
+
+
+def test_more_names_than_a_run_may_make(shop: Callable[..., Any]) -> None:
+    """The first names in their order are made, in whatever batch; the rest are open letters, which come home later."""
+    orders = shops.made(shop, most=2, max_records=3)
+    fill(orders, (1, "shop.d"), (2, "shop.b"), (3, "shop.c"), (4, "shop.a"), (5, "shop.b"))
+    orders.run()
+    assert told(orders) == ("shop.b", "shop.c")
+    assert letters(orders) == [(0, "TABLE_NOT_MADE"), (3, "TABLE_NOT_MADE")]
+    assert_clean(orders)
+    fill(orders, (6, "shop.d"))
+    orders.run()
+    assert told(orders) == ("shop.b", "shop.c", "shop.d")
+    assert_clean(orders)  # the letter of a table that is there by now is still its record's outcome
+    bring_home(scope(orders), LetterChoice(), request())
+    assert ids(orders, ("shop.a", "shop.d")) == {"shop.a": [4], "shop.d": [1, 6]}
+    assert letters(orders) == []
+    assert_clean(orders)
+
+
+@pytest.mark.parametrize("point", [*MAKING, *TOLD])
+def test_a_kill_around_new_tables(shop: Callable[..., Any], at: At, point: CrashPoint) -> None:
+    """The next run takes the tables that are there for its own, makes what is missing, and lands every record once."""
+    orders = shops.made(shop)
+    fill(orders, (1, "shop.a"), (2, "shop.b"), (3, "shop.a"))
+    first = 2 if point in (CrashPoint.DECIDE_COMMITTED, CrashPoint.RECORD_COMMITTED) else 1
+    at(point, nth=1 if point in MAKING or point is CrashPoint.FOLLOW_COMMITTED else first)
+    with pytest.raises(Killed):
+        orders.run()
+    fill(orders, (4, "shop.b"), (5, "shop.c"))
+    orders.run()
+    assert ids(orders, ("shop.a", "shop.b", "shop.c")) == {"shop.a": [1, 3], "shop.b": [2, 4], "shop.c": [5]}
+    assert_clean(orders)
+
+
+def test_two_runs_make_the_same_table(shop: Callable[..., Any], at: At) -> None:
+    """The one that comes second finds the table made, and its batch refused; every record is there once."""
+    orders = shops.made(shop)
+    fill(orders, (1, "shop.a"), (2, "shop.b"))
+    at(CrashPoint.CREATING, orders.run)
+    orders.run()
+    assert ids(orders, ("shop.a", "shop.b")) == {"shop.a": [1], "shop.b": [2]}
+    assert told(orders) == ("shop.a", "shop.b")
+    assert_clean(orders)
+
+
+def test_somebody_makes_the_table_at_the_same_moment(shop: Callable[..., Any], at: At) -> None:
+    """It is theirs then: the record is a dead letter, and their table stays as they made it."""
+    orders = shops.made(shop)
+    fill(orders, (1, "shop.a"), (2, "shop.b"))
+    at(CrashPoint.CREATING, lambda: catalog(orders).create_table("shop.a", shops.SCHEMA))
+    orders.run()
+    assert told(orders) == ("shop.b",)
+    assert letters(orders) == [(0, "TABLE_NOT_MADE")]
+    assert_clean(orders)
+
+
+def test_a_made_table_is_dropped(shop: Callable[..., Any]) -> None:
+    """The pipeline stops by its name, as for any follower, until it is settled; a file that refuses the name lets it go."""
+    orders = shops.made(shop)
+    fill(orders, (1, "shop.a"), (2, "shop.b"))
+    orders.run()
+    drop(orders, "shop.b")
+    fill(orders, (3, "shop.a"), (4, "shop.b"))
+    with pytest.raises(Terminal, match=r"shop\.b is gone"):
+        orders.run()
+    text = shops.file_of(orders).replace("'.*secret.*'", "'.*secret.*', 'shop.b'")
+    orders = orders.with_pipeline(text)
+    orders.run()
+    assert ids(orders, ("shop.a",)) == {"shop.a": [1, 3]}
+    assert letters(orders) == [(3, "UNROUTED")]
+    assert [row["table"] for row in ledger(orders) if row["role"] == "left"] == ["shop.b"]
+    assert_clean(orders)
+
+
+def test_made_tables_of_a_file_that_makes_none_any_more(shop: Callable[..., Any]) -> None:
+    """They are destinations that left the file; named by it, they go on."""
+    orders = shops.made(shop, listed="{table: shop.l, columns: {id: long}}")
+    fill(orders, (1, "shop.a"), (2, "shop.l"))
+    orders.run()
+    text = shops.file_of(orders, listed="{table: shop.l, columns: {id: long}}")
+    without = text[: text.index("  create:")]
+    orders = orders.with_pipeline(without)
+    fill(orders, (3, "shop.a"), (4, "shop.l"))
+    orders.run()
+    assert ids(orders, ("shop.a", "shop.l")) == {"shop.a": [1], "shop.l": [2, 4]}
+    assert [row["table"] for row in ledger(orders) if row["role"] == "left"] == ["shop.a"]
+    assert_clean(orders)
+    orders = orders.with_pipeline(text)
+    fill(orders, (5, "shop.a"))
+    orders.run()
+    assert ids(orders, ("shop.a",)) == {"shop.a": [1, 5]}
+
+
+def test_a_replay_and_a_reset_over_new_tables(shop: Callable[..., Any]) -> None:
+    """A replay makes tables as a run does; a reset takes rows out of the made ones, which come again once."""
+    orders = shops.made(shop, most=1)
+    fill(orders, (1, "shop.a"), (2, "shop.b"), (3, "shop.a"))
+    orders.run()
+    assert letters(orders) == [(1, "TABLE_NOT_MADE")]
+    replay(orders, "earliest")
+    assert ids(orders, ("shop.a", "shop.b")) == {"shop.a": [1, 3], "shop.b": [2]}
+    assert letters(orders) == []
+    assert_clean(orders)
+    reset(orders, "earliest")
+    assert ids(orders, ("shop.a", "shop.b")) == {"shop.a": [], "shop.b": []}
+    orders.run()
+    assert ids(orders, ("shop.a", "shop.b")) == {"shop.a": [1, 3], "shop.b": [2]}
+    assert_clean(orders)
