@@ -1,0 +1,155 @@
+"""Commits of the sink's coordinator that fail, come twice or come late, and what they are here: on both catalogs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+from frazil.batch.facts import Staged
+from frazil.crash_points import CrashPoint
+from frazil.errors import Retryable
+from frazil.run.inline import stage_inline
+from frazil.run.stage import StageOrder
+from tests.integration.sink_scenarios.conftest import MakePlace, Place
+from tests.integration.sink_scenarios.ending import assert_ends
+from tests.integration.sink_scenarios.scenario import Held, Scenario, sent
+from tests.operations import LEDGER, LETTERS, lake
+
+Meanwhile = Callable[..., None]
+P = CrashPoint
+
+EVENTS = "shop.events"
+
+LETTER = Scenario(
+    "a row and a dead letter",
+    "TestCoordinator.testCommitAppend",
+    "destinations: [{table: shop.events, columns: {id: int}}]",
+    (sent({"id": 1}, {"id": 2**40}, {"id": 3}),),
+    {EVENTS: Held({"id": "int"}, ((1,), (3,)))},
+    letters=((1, None, "OUT_OF_RANGE"),),
+)
+"""The table decides, the dead letters follow, the ledger records."""
+
+STEPS = pytest.mark.parametrize(
+    ("step", "table"), [("decide", EVENTS), ("follow", LETTERS), ("record", LEDGER)], ids=("decide", "follow", "record")
+)
+
+
+HASTY = {"commit.retry.num-retries": "1", "commit.retry.min-wait-ms": "1", "commit.retry.max-wait-ms": "2"}
+"""Table properties: a commit that lost against another one is tried again at once."""
+
+
+def begun(place: MakePlace) -> Place:
+    """A place whose next commits are those of its records."""
+    made = place(LETTER)
+    made.run()
+    for table in (EVENTS, LETTERS, LEDGER):
+        with lake(made.shop).load_table(table).transaction() as transaction:
+            transaction.set_properties(HASTY)
+    (records,) = LETTER.rounds
+    made.send(records)
+    return made
+
+
+def commit_elsewhere(made: Place, table: str) -> None:
+    """Somebody else's snapshot, without rows."""
+    found = lake(made.shop).load_table(table)
+    found.append(schema_to_pyarrow(found.schema(), include_field_ids=False).empty_table())
+
+
+@STEPS
+def test_commits_that_fail_three_times_lose_or_double_rows(
+    place: MakePlace, meanwhile: Meanwhile, step: str, table: str
+) -> None:
+    """Three in a row lose against somebody else's: the run tries again, and lands its batch once.
+
+    After the sink's TestCoordinator.testCommitBoundedRetry, testCommitCounterResetsOnSuccess.
+    """
+    made = begun(place)
+    meanwhile(lambda: commit_elsewhere(made, table), P(f"{step}.committing"), P(f"{step}.retrying"), times=3)
+
+    assert made.run().batches == 1
+
+    summaries = [of.summary for of in lake(made.shop).load_table(table).metadata.snapshots]
+    assert sum(of is not None and "frazil.batch" not in of.additional_properties for of in summaries) == 3
+    assert_ends(made)
+
+
+@STEPS
+def test_commits_that_always_fail_end_in_silence(place: MakePlace, meanwhile: Meanwhile, step: str, table: str) -> None:
+    """The run fails and names the table; before the decision nothing is published, after it the others have their parts.
+
+    After the sink's TestCoordinator.testCommitFailedExceptionPropagates, testPartialCommitFailureMetric.
+    """
+    made = begun(place)
+    meanwhile(lambda: commit_elsewhere(made, table), P(f"{step}.committing"), P(f"{step}.retrying"), times=1000)
+
+    with pytest.raises(Retryable, match=table):
+        made.run()
+
+    shown = len(made.shop.rows(EVENTS)), len(made.shop.rows(LETTERS))
+    assert shown == {"decide": (0, 0), "follow": (2, 0), "record": (2, 1)}[step]
+    meanwhile(lambda: None)
+    made.run()
+    assert_ends(made)
+
+
+@pytest.mark.parametrize(
+    "point",
+    [P.DECIDE_COMMITTING, P.DECIDE_COMMITTED, P.FOLLOW_COMMITTING, P.FOLLOW_COMMITTED, P.RECORD_COMMITTING],
+)
+def test_a_leader_that_slept_commits_what_its_successor_committed(
+    place: MakePlace, meanwhile: Meanwhile, point: CrashPoint
+) -> None:
+    """A second run does all the work while the first one is paused: what the first one still wants is refused, or done.
+
+    After the sink's TestCommitState.testIgnoresZombieCoordinatorPayloads, TestCoordinator.testCoordinatorCommittedOffsetValidation,
+    and, in Tabular's, testShouldDeduplicateDataFilesBeforeAppending.
+    """
+    made = begun(place)
+    ran = []
+    meanwhile(lambda: ran.append(made.run()), point)
+
+    made.run()
+
+    assert len(ran) == 1
+    assert_ends(made)
+
+
+def test_files_of_a_partition_spec_that_is_gone_are_committed(place: MakePlace) -> None:
+    """The table is partitioned otherwise before the decision: the batch is staged again, for the table as it is.
+
+    After the sink's TestCoordinator.testCommitError.
+    """
+    made, staged = begun(place), []
+
+    def stage(order: StageOrder) -> Staged:
+        staged.append(stage_inline(order))
+        if not staged[1:]:
+            with lake(made.shop).load_table(EVENTS).update_spec() as update:
+                update.add_identity("id")
+        return staged[-1]
+
+    made.shop.run(stage=stage)
+
+    assert len(staged) == 2
+    table = lake(made.shop).load_table(EVENTS)
+    assert {task.file.spec_id for task in table.scan().plan_files()} == {table.spec().spec_id}
+    assert [of.name for of in table.spec().fields] == ["id"]
+    found = [(row["id"], row["_kafka_offset"]) for row in made.shop.rows(EVENTS)]
+    assert found == [(1, 0), (3, 2)]
+
+
+def test_nothing_new_makes_a_snapshot(place: MakePlace) -> None:
+    """Runs without records commit nothing, on no table.
+
+    After the sink's TestCoordinator.testCommitNoFiles.
+    """
+    made = begun(place)
+    made.run()
+    before = made.publishes
+
+    assert [made.run().batches, made.run().batches, made.publishes - before] == [0, 0, 0]
+    assert_ends(made)
