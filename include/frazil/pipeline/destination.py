@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Literal, Self
+from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -166,10 +166,6 @@ class TableTemplate(TableColumns):
         """Whether nothing is left of a deleted row, so that a change from before its deletion would bring it back."""
         return self.write == "cdc" and self.deletes == "hard"
 
-    def keyed(self, identifier: tuple[str, ...]) -> Self:
-        """The same with the key that its table says; what the file names stays what it was, and so does its hash."""
-        return self.model_construct(self.model_fields_set, **{**dict(self), "identifier": identifier})
-
     @model_validator(mode="after")
     def _version_fits(self) -> TableTemplate:
         if self.variants and self.format_version != "3":
@@ -228,3 +224,7 @@ class Destination(TableTemplate, NamedTable):
     def title(self) -> str:
         """What complaints call the table."""
         return self.table
+
+    def keyed(self, identifier: tuple[str, ...]) -> Destination:
+        """The same with the key that its table says; what the file names stays what it was, and so does its hash."""
+        return type(self).model_construct(self.model_fields_set, **{**dict(self), "identifier": identifier})
