@@ -33,6 +33,7 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.types import TimeType, UUIDType
 
+from frazil.batch.changes import OP, PLACE
 from frazil.batch.schema_change import SchemaChange
 from frazil.crash_points import CrashPoint, reached
 from frazil.errors import Terminal
@@ -56,10 +57,12 @@ class TableChanges:
     Attributes:
         destination: What the pipeline file says of it: partition fields and sort order are set with their columns.
         changes: What its schema is to have, in this order: a column before its fields.
+        fold: Whether names that differ in case only are the same column.
     """
 
     destination: Destination
     changes: tuple[SchemaChange, ...]
+    fold: bool = False
 
     @property
     def table(self) -> str:
@@ -68,11 +71,11 @@ class TableChanges:
 
 
 def evolve(lake: Lake, wanted: TableChanges) -> tuple[SchemaChange, ...]:
-    """Make the changes that a table does not have yet, in one commit, and return them.
+    """Make the changes that a table does not have yet and still takes, in one commit, and return them.
 
     Raises:
-        Terminal: A column of that name has a type that does not go with the change; or the column can't partition the table;
-            or PyIceberg can't change the table.
+        Terminal: A column that identifies rows can't be null; or a new one can't partition the table; or PyIceberg can't change
+            the table.
         Retryable: The catalog is not available now, or others changed the table every time.
     """
     failure: BaseException = RuntimeError("no attempt")
@@ -106,7 +109,7 @@ def planned(table: Table, wanted: TableChanges) -> Evolved:
     """
     ids = itertools.count(table.metadata.last_column_id + 1)
     try:
-        return evolved(table.schema(), wanted.changes, ids, wanted.table)
+        return evolved(table.schema(), wanted.changes, ids, wanted.table, fold=wanted.fold)
     except ValueError as error:  # two columns whose names are one with dots between
         raise _unfit(wanted, str(error)) from error
 
@@ -118,7 +121,8 @@ def _refuse_unfit(wanted: TableChanges, after: Schema) -> None:
             raise _unfit(wanted, f"{field.name} is the name of a partition field and of a column")
     if not wanted.destination.by_engine:
         return
-    names = Counter(field.name.casefold() for field in after.fields)
+    merging = (OP, PLACE) if wanted.destination.is_merged else ()  # beside the columns in staged files
+    names = Counter(name.casefold() for name in (*(field.name for field in after.fields), *merging))
     if alike := [field.name for field in after.fields if names[field.name.casefold()] > 1]:
         raise _unfit(wanted, f"{', '.join(alike)} differ in case only, which Spark does not tell apart")
     for number in index_by_id(after):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
 
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
@@ -35,21 +34,34 @@ class Evolved:
     made: tuple[SchemaChange, ...]
 
 
-def evolved(schema: Schema, changes: Iterable[SchemaChange], ids: Iterator[int], table: str) -> Evolved:
-    """A schema with changes made. One whose column is gone meanwhile is left out: whoever needs it asks again.
+class _Overtaken(Exception):
+    """A column has a type that does not go with a change: somebody else made it so since records were looked at."""
+
+
+def evolved(
+    schema: Schema, changes: Iterable[SchemaChange], ids: Iterator[int], table: str, *, fold: bool = False
+) -> Evolved:
+    """A schema with changes made.
+
+    Left out is one whose column is gone meanwhile, or has become of a type that does not go with it: records are held against
+    the columns as they are then, and whoever still needs a change asks again.
 
     Args:
         schema: As it is.
         changes: What it is to have, a column before its fields.
         ids: Gives new fields their ids.
         table: Its name, for messages.
+        fold: Whether names that differ in case only are the same column; the one that is there keeps its spelling.
 
     Raises:
-        Terminal: A column of that name has a type that does not go with a change.
+        Terminal: A column that identifies rows can't be null.
     """
     fields, made = schema.fields, []
     for change in changes:
-        after = _parts(_Changing(change, ids, table, schema).within(StructType(*fields), change.path))
+        try:
+            after = _parts(_Changing(change, ids, table, schema, fold).within(StructType(*fields), change.path))
+        except _Overtaken:
+            continue
         if after != fields:
             made.append(change)
         fields = after
@@ -64,19 +76,24 @@ class _Changing:
     ids: Iterator[int]
     table: str
     schema: Schema
+    fold: bool
+
+    def key(self, name: str) -> str:
+        return name.casefold() if self.fold else name
 
     def within(self, of: IcebergType, path: Sequence[str]) -> IcebergType:
         """A type with a field inside it changed."""
         fields = _parts(of)
         if of.is_primitive:
-            self.refuse(of)
+            raise _Overtaken
         name, rest = path[0], path[1:]
-        if all(field.name != name for field in fields):
+        there = next((field.name for field in fields if self.key(field.name) == self.key(name)), None)
+        if there is None:
             is_new = not rest and self.change.kind == "add" and isinstance(of, StructType)
             return StructType(*fields, self.new(name, parse_type(self.change.type))) if is_new else of
         if isinstance(of, MapType) and name == "key":
-            self.refuse(of.key_type)  # keys of maps never change
-        return _with_parts(of, [self.changed(field, rest) if field.name == name else field for field in fields])
+            raise _Overtaken  # keys of maps never change
+        return _with_parts(of, [self.changed(field, rest) if field.name == there else field for field in fields])
 
     def new(self, name: str, of: ColumnType) -> NestedField:
         return NestedField(next(self.ids), name, iceberg_type(of, self.ids), required=False)
@@ -102,7 +119,9 @@ class _Changing:
         to = iceberg_type(wanted, self.ids)
         if promotes(found, to):
             return to
-        return found if promotes(to, found) else self.refuse(found)
+        if not promotes(to, found):
+            raise _Overtaken
+        return found
 
     def union(self, found: IcebergType, wanted: ColumnType) -> IcebergType:
         """What is there with the fields that are wanted and not there. A narrower type stays: whoever needs more asks."""
@@ -114,28 +133,23 @@ class _Changing:
             case MapType(), MapOf(key, value):
                 self.union(found.key_type, key)
                 return _with_parts(found, [found.key_field, self.merged(found.value_field, value)])
-            case ((StructType() | ListType() | MapType()), _):
-                self.refuse(found)
-            case _, (StructOf() | ListOf() | MapOf()):
-                self.refuse(found)
+            case ((StructType() | ListType() | MapType()), _) | (_, (StructOf() | ListOf() | MapOf())):
+                raise _Overtaken
         to = iceberg_type(wanted, self.ids)
-        return found if promotes(found, to) or promotes(to, found) else self.refuse(found)
+        if not (promotes(found, to) or promotes(to, found)):
+            raise _Overtaken
+        return found
 
     def joined(self, found: StructType, wanted: Sequence[tuple[str, ColumnType]]) -> StructType:
-        there, types = {field.name for field in found.fields}, dict(wanted)
-        kept = [self.merged(field, types[field.name]) if field.name in types else field for field in found.fields]
-        return StructType(*kept, *(self.new(name, of) for name, of in wanted if name not in there))
+        there, types = {self.key(field.name) for field in found.fields}, {self.key(name): of for name, of in wanted}
+        kept = [
+            self.merged(field, types[self.key(field.name)]) if self.key(field.name) in types else field
+            for field in found.fields
+        ]
+        return StructType(*kept, *(self.new(name, of) for name, of in wanted if self.key(name) not in there))
 
     def merged(self, field: NestedField, wanted: ColumnType) -> NestedField:
         return field.model_copy(update={"field_type": self.union(field.field_type, wanted)})
-
-    def refuse(self, found: IcebergType) -> NoReturn:
-        wanted = self.change.type or "one that may be null"
-        raise Terminal(
-            f"table {self.table}, column {'.'.join(self.change.path)}: records need {wanted}, the table has {found}; it was"
-            " added or changed by somebody else at the same moment",
-            next_step="run again: the records are held against the column as it is now, as on_incompatible says",
-        )
 
 
 def _parts(of: IcebergType) -> tuple[NestedField, ...]:

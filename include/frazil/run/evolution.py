@@ -44,7 +44,8 @@ def evolve_tables(
     """
     made = {}
     for name, wanted in demands.items():
-        changes = TableChanges(scope.pipeline.destination(name), together(wanted, specs[name]))
+        spec = specs[name]
+        changes = TableChanges(scope.pipeline.destination(name), together(wanted, spec), fold=spec.fold is not None)
         made[name] = evolve(scope.lake, changes)
         for line in said(made[name]):
             scope.report(f"batch {n}: table {name}: {line}")

@@ -96,3 +96,33 @@ def test_decided_batch_waits_for_a_table_that_only_grew(shop: MakeShop, at: At) 
     assert sorted(row["id"] for row in orders.rows("shop.copies")) == [1, 2, 2**40]
     assert lake(orders).load_table("shop.copies").scan(row_filter="id == 2").to_arrow().num_rows == 1
     assert_clean(orders)
+
+
+@pytest.mark.parametrize(
+    ("field_names", "sent", "theirs", "expected"),
+    [
+        ("exact", {"id": 2, "price": 5}, {"id": 3, "price": "x"}, {"price": "string"}),
+        ("case_insensitive", {"id": 2, "Price": 5}, {"id": 3, "price": 7}, {"price": "long"}),
+    ],
+)
+def test_rival_names_or_types_the_same_column_otherwise(
+    shop: MakeShop, at: At, field_names: str, sent: dict[str, Any], theirs: dict[str, Any], expected: dict[str, str]
+) -> None:
+    """Between the look at the records and the change: they are held against the column as it is, and the run goes on."""
+    orders = evolving(shop)
+    file = orders.project.pipelines_folder / "orders.yaml"
+    file.write_text(file.read_text() + f"value: {{field_names: {field_names}}}\n")
+    orders = replace(orders, project=Project.load(environment(orders.project)))
+    other = beside(orders)
+    put(orders, {"id": 1})
+    orders.run()
+    put(orders, sent)
+    put_other(other, theirs)
+
+    at("staged", lambda: run_other(other))
+    orders.run()
+
+    assert types(orders) == {"id": "long"} | expected
+    landed = {row["id"]: row["price"] for row in orders.rows()}
+    assert landed == ({1: None, 2: 5, 3: 7} if field_names != "exact" else {1: None, 3: "x"})
+    assert_clean(orders)

@@ -7,12 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from frazil.pipeline.model import Destination
 from frazil.pipeline.value import Column
-from frazil.records.evolve.spelling import spelled
+from frazil.records.type_names import spelled
 from frazil.verify.canonical import column_values
 from frazil.verify.expected import Bad
 from frazil.verify.grown import without_empties
@@ -43,7 +43,7 @@ def columns_of(to: Destination, schema: pa.Schema) -> dict[str, Column]:
 
 @pytest.mark.parametrize("name", FORMATS)
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 def test_one_of_two_readings_is_wrong(name: str, data: st.DataObject) -> None:
     """Of any records, sound or broken, both say the same rows, or that they are no good."""
     changes, values = FORMATS[name]

@@ -1,0 +1,175 @@
+"""A table that changes are merged into follows its records: beside kills, compaction, and somebody who alters it."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from frazil import crash_points
+from frazil.batch.request import RunRequest
+from frazil.crash_points import CrashPoint
+from frazil.iceberg import evolution
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.produce import produce
+from frazil.kafka.record import OutgoingRecord
+from frazil.kafka.topics import create_topic
+from frazil.project import Project
+from frazil.run import staging
+from frazil.run.ingest import ingest
+from frazil.run.inline import stage_inline
+from frazil.run.plan import plan_run
+from frazil.spark.apply import SparkApply
+from frazil.spark.catalog import open_catalog
+from frazil.verify.check import verify
+from tests.spark.kills import Killed, kill
+
+TABLE = "lake.shop.customers"
+FILE = """
+    name: customers
+    source: {{topics: [{topic}]}}
+    destinations:
+      - table: shop.customers
+        write: cdc
+        identifier: [id]
+        columns: {{id: {{type: int, required: true}}}}
+        evolve: widen
+        partition_by: ["bucket(2, id)"]
+        changes: {{format: debezium}}
+"""
+
+
+def event(op: str, before: dict[str, Any] | None, after: dict[str, Any] | None) -> dict[str, Any]:
+    """A change, as Debezium tells it."""
+    return {"op": op, "before": before, "after": after, "source": {"table": "customers"}}
+
+
+@dataclass
+class Place:
+    """The pipeline, and a session that knows its catalog."""
+
+    project: Project
+    cluster: Cluster
+    topic: str
+    spark: SparkSession
+
+    def run(self, *changes: dict[str, Any]) -> None:
+        """Send changes and land them."""
+        pipeline = self.project.pipeline("customers")
+        produce(self.cluster, self.topic, [OutgoingRecord(key=None, value=json.dumps(of).encode()) for of in changes])
+        planned = plan_run(self.project, pipeline, RunRequest(str(uuid.uuid4())))
+        assert planned.plan is not None
+        ingest(self.project, pipeline, planned.plan, stage_inline, lambda _: None, apply=SparkApply(self.spark))
+
+    def sql(self, statement: str) -> None:
+        """Somebody else, with an engine of its own."""
+        self.spark.sql(statement).collect()
+
+    def compact(self) -> None:
+        """Write all files anew, deletes taken in."""
+        options = "map('rewrite-all', 'true')"
+        self.sql(f"CALL lake.system.rewrite_data_files(table => 'shop.customers', options => {options})")
+
+    def rows(self, *names: str) -> list[tuple[Any, ...]]:
+        """What the table holds, as Spark reads it."""
+        self.sql(f"REFRESH TABLE {TABLE}")
+        return [tuple(row) for row in self.spark.table(TABLE).orderBy("id").select("id", *names).collect()]
+
+    def is_clean(self) -> bool:
+        """Whether every change is in the table as its record tells it."""
+        found = verify(self.project, self.project.pipeline("customers"))
+        assert found.is_clean, found.differences
+        return found.values_not_compared_because is None
+
+
+@pytest.fixture
+def place(tmp_path: Path, cluster: Cluster, spark: SparkSession) -> Place:
+    """A pipeline of changes over a fresh topic."""
+    topic = f"customers-{uuid.uuid4().hex[:8]}"
+    create_topic(cluster, topic, 1)
+    folder = tmp_path / "pipelines"
+    folder.mkdir()
+    (folder / "customers.yaml").write_text(textwrap.dedent(FILE.format(topic=topic)))
+    port = cluster.bootstrap_servers.rpartition(":")[2]
+    env = {"FRAZIL_HOME": str(tmp_path / "home"), "FRAZIL_PIPELINES": str(folder), "FRAZIL_KAFKA_PORT": port}
+    project = Project.load(env)
+    session = spark.newSession()
+    open_catalog(session, "lake", project.settings.catalogs["lake"])
+    return Place(project, cluster, topic, session)
+
+
+def at(patch: pytest.MonkeyPatch, room: ModuleType, point: CrashPoint, deed: Callable[[], object]) -> None:
+    """Do something the first time a room gets to a place."""
+    done: list[CrashPoint] = []
+
+    def reached(found: CrashPoint) -> None:
+        if found is point and not done:
+            done.append(found)
+            deed()
+
+    patch.setattr(room, "reached", reached)
+
+
+def test_values_of_changed_rows_are_lost_where_columns_come(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed between the change of the table and its rows, the next run lands them, once; a key may become wider."""
+    place.run(event("c", None, {"id": 1, "name": "a"}), event("c", None, {"id": 2, "name": "b"}))
+    news = [
+        event("u", {"id": 1, "name": "a"}, {"id": 1, "name": "a", "price": 2}),
+        event("d", {"id": 2, "name": "b", "gone": True}, None),
+        event("c", None, {"id": 2**40, "price": 1.5, "home": {"city": "Ulm"}}),
+    ]
+    with monkeypatch.context() as patch:
+        at(patch, evolution, CrashPoint.EVOLVED, kill)
+        with pytest.raises(Killed):
+            place.run(*news)
+    assert place.rows("name", "price") == [(1, "a", None), (2, "b", None)]
+
+    place.run()
+
+    assert place.rows("name", "price") == [(1, "a", 2.0), (2**40, None, 1.5)]
+    assert "gone" not in place.spark.table(TABLE).columns
+    assert place.is_clean()
+
+
+def test_compaction_and_others_columns_break_a_merge(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files written anew, a column added and one widened, before the decision and behind it: all changes are there, once."""
+    place.sql("CREATE NAMESPACE IF NOT EXISTS lake.shop")
+    place.run(*(event("c", None, {"id": of, "name": "a"}) for of in range(4)))
+    place.sql(f"ALTER TABLE {TABLE} ADD COLUMN seen int")
+
+    def before() -> None:
+        place.compact()
+        place.sql(f"ALTER TABLE {TABLE} ADD COLUMN note string")
+        place.sql(f"ALTER TABLE {TABLE} ALTER COLUMN seen TYPE bigint")
+
+    def behind() -> None:
+        place.compact()
+        place.sql(f"UPDATE {TABLE} SET note = 'kept' WHERE id = 3")  # noqa: S608
+        place.sql(f"ALTER TABLE {TABLE} ADD COLUMN more string")
+
+    at(monkeypatch, staging, CrashPoint.AUDITED, before)
+    at(monkeypatch, crash_points, CrashPoint.BRANCH_STAGED, behind)
+    place.run(
+        event("u", None, {"id": 0, "name": "b", "seen": 7, "price": 1}),
+        event("d", {"id": 1}, None),
+        event("u", {"id": 2}, {"id": 9, "name": "c", "seen": 2}),
+    )
+
+    columns = ("name", "seen", "price", "note", "more")
+    assert place.rows(*columns) == [
+        (0, "b", 7, 1, None, None),
+        (3, "a", None, None, "kept", None),
+        (9, "c", 2, None, None, None),
+    ]
+    assert {name: of for name, of in place.spark.table(TABLE).dtypes if name in {"id", "seen"}} == {
+        "id": "int",
+        "seen": "bigint",
+    }
