@@ -138,15 +138,15 @@ def _control_facts(cluster: Cluster, lake: Lake, standing: Standing) -> ControlF
     from frazil.kafka.group import group_offsets
 
     topic = standing.control_topic
-    log_starts, events = announced_files(cluster, topic)
+    log, events = announced_files(cluster, topic)
     recorded = {
         table: committed_control_offsets(
             lake, table, standing.branches.get(table, standing.branches["*"]), topic, standing.group
         )
         for table in concerned_tables(standing, events)
     }
-    asked = group_offsets(cluster, f"{standing.group}-coord", [(topic, partition) for partition in log_starts])
-    return ControlFacts(log_starts, events, recorded, {partition: offset for (_, partition), offset in asked.items()})
+    asked = group_offsets(cluster, f"{standing.group}-coord", [(topic, partition) for partition in log])
+    return ControlFacts(log, events, recorded, {partition: offset for (_, partition), offset in asked.items()})
 
 
 def _started(cluster: Cluster, standing: Standing, imported: Imported) -> Imported:

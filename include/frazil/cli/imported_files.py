@@ -84,7 +84,7 @@ def import_files(wish: Wish, env: Mapping[str, str]) -> Written:
     connectors = [connector for file in wish.files for connector in _connectors(file)]
     known = Known(
         worker=_worker(wish.worker),
-        columns=_declared(wish.columns, connectors),
+        columns=_declared(wish, connectors),
         tables=wish.tables,
         cluster=wish.cluster,
         catalog=wish.catalog,
@@ -120,9 +120,12 @@ def _values(done: Sequence[Imported]) -> dict[str, str]:
 
 def _connectors(file: Path) -> Iterator[Connector]:
     try:
-        yield from read_connectors(_text(file), str(file))
+        found = read_connectors(_text(file), str(file))
     except UnreadableConfig as error:
         raise Terminal(f"{file}: {error}", next_step="give connectors as .json or .properties") from error
+    if not found:
+        raise Terminal(f"{file} holds no connector", next_step="give connectors as .json or .properties")
+    yield from found
 
 
 def _worker(file: Path | None) -> dict[str, str]:
@@ -142,8 +145,9 @@ def _text(file: Path) -> str:
         raise Terminal(f"{file} can't be read: {reason}", next_step="look at its name and permissions") from error
 
 
-def _declared(file: Path | None, connectors: Sequence[Connector]) -> dict[str, Columns]:
+def _declared(wish: Wish, connectors: Sequence[Connector]) -> dict[str, Columns]:
     """Columns by table, from `{table: {column: type}}`; or `{column: type}` for the one table there is."""
+    file = wish.columns
     if file is None:
         return {}
     try:
@@ -152,14 +156,21 @@ def _declared(file: Path | None, connectors: Sequence[Connector]) -> dict[str, C
         raise Terminal(f"{file} is no YAML", next_step="write {table: {column: type}}") from error
     if not isinstance(given, dict):
         raise Terminal(f"{file} has no columns", next_step="write {table: {column: type}}")
-    if all(isinstance(of, str) or "type" in (of or {}) for of in given.values()):
-        named = {table.strip() for one in connectors for table in one.config.get("iceberg.tables", "").split(",")} - {
-            ""
-        }
+    named = {table.strip() for one in connectors for table in one.config.get("iceberg.tables", "").split(",")}
+    named = {table for table in (*named, *wish.tables) if table}
+    # A table may have a column that is called type.
+    if not given.keys() & named and all(isinstance(of, str) or "type" in _mapping(file, of) for of in given.values()):
         given = dict.fromkeys(named, given)
     return {
-        str(table): {str(name): _column(file, of) for name, of in (each or {}).items()} for table, each in given.items()
+        str(table): {str(name): _column(file, of) for name, of in _mapping(file, each).items()}
+        for table, each in given.items()
     }
+
+
+def _mapping(file: Path, of: Any) -> Mapping[Any, Any]:
+    if of is not None and not isinstance(of, dict):
+        raise Terminal(f"{file}: columns of a table are no mapping", next_step="write {table: {column: type}}")
+    return of or {}
 
 
 def _column(file: Path, of: Any) -> Mapping[str, Any]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from frazil.batch.position import Position
     from frazil.batch.reset import Move
     from frazil.run.reset import PlannedReset
+    from frazil.run.reset_batch import Removed
     from frazil.run.scope import Scope
 
 
@@ -94,9 +95,9 @@ def what_happens(move: "Move") -> str:
     return f"{-move.distance:,} come again"
 
 
-def _shown(scope: "Scope", planned: "PlannedReset", *, as_json: bool) -> tuple[int, int]:
+def _shown(scope: "Scope", planned: "PlannedReset", *, as_json: bool) -> "Removed":
     """Show a reset; how many rows and dead letters it takes out."""
-    from frazil.run.reset import count_removed
+    from frazil.run.reset_batch import count_removed
 
     removed = count_removed(scope, planned)
     if not as_json:
@@ -104,16 +105,19 @@ def _shown(scope: "Scope", planned: "PlannedReset", *, as_json: bool) -> tuple[i
     return removed
 
 
-def _show(planned: "PlannedReset", removed: tuple[int, int]) -> None:
+def _show(planned: "PlannedReset", removed: "Removed") -> None:
     for line in planned.first:
         console.say(line)
     if planned.moves:
         _show_moves(planned)
     else:
         console.say("the position stays where it is")
-    if planned.removed:
-        console.say(f"taken out, to be landed again: {removed[0]:,} rows and {removed[1]:,} dead letters")
-    elif any(move.distance < 0 for move in planned.moves):
+    if planned.removed or removed.rows:
+        rows = sum(removed.rows.values())
+        console.say(f"taken out, to be landed again: {rows:,} rows and {removed.dead_letters:,} dead letters")
+    if len(removed.rows) > 1 or (removed.rows and not planned.removed):
+        console.say(f"rows of {', '.join(f'{table}: {count:,}' for table, count in sorted(removed.rows.items()))}")
+    if not planned.removed and any(move.distance < 0 for move in planned.moves):
         console.say("nothing is taken out: records that come again will stand beside their old rows and dead letters")
 
 
@@ -140,7 +144,7 @@ def _show_position(scope: "Scope", position: "Position") -> None:
 
 
 def _report(
-    pipeline: str, planned: "PlannedReset", removed: tuple[int, int], position: "Position | None"
+    pipeline: str, planned: "PlannedReset", removed: "Removed", position: "Position | None"
 ) -> dict[str, object]:
     after = position or planned.after
     return {
@@ -160,5 +164,6 @@ def _report(
             }
             for move in planned.moves
         ],
-        "removed": {"rows": removed[0], "dead_letters": removed[1]},
+        "removed": {"rows": sum(removed.rows.values()), "dead_letters": removed.dead_letters},
+        "removed_rows": removed.rows,
     }

@@ -57,13 +57,13 @@ class ControlFacts:
     """What the control topic and the tables say.
 
     Attributes:
-        log_starts: Control partition -> its first offset that Kafka still holds.
+        log: Control partition -> its first offset that Kafka still holds, and the one of its next event.
         events: Events that announce files, of any connector.
         recorded: Table -> control partition -> next control offset, from its snapshots. A table that is missing has None.
         handled: Control partition -> next offset of the coordinator, who commits it when all tables have their files.
     """
 
-    log_starts: Mapping[int, int]
+    log: Mapping[int, tuple[int, int]]
     events: tuple[FilesWritten, ...]
     recorded: Mapping[str, Mapping[int, int] | None]
     handled: Mapping[int, int]
@@ -93,7 +93,20 @@ def concerned_tables(standing: Standing, events: Iterable[FilesWritten]) -> tupl
 
 def reasons_against(standing: Standing, facts: ControlFacts) -> list[str]:
     """Why the offsets of the sources can't be taken over; empty if every announced file is in its table."""
-    return [*_pending(standing, facts), *_unread(standing, facts)]
+    return [*_made_anew(standing, facts), *_pending(standing, facts), *_unread(standing, facts)]
+
+
+def _made_anew(standing: Standing, facts: ControlFacts) -> Iterator[str]:
+    """Where the control topic is shorter than what was read of it, its offsets say nothing of the present events."""
+    known = ((f"table {table}", of) for table, of in facts.recorded.items() if of is not None)
+    for whose, offsets in (*known, (f"the coordinator's group {standing.group}-coord", facts.handled)):
+        for partition, offset in sorted(offsets.items()):
+            _, end = facts.log.get(partition, (0, 0))
+            if offset > end:
+                yield (
+                    f"{standing.control_topic}, partition {partition}: it ends at {end}, and {whose} has come to {offset}: the"
+                    " topic was made anew, so nobody can tell which of its events are committed"
+                )
 
 
 def _pending(standing: Standing, facts: ControlFacts) -> Iterator[str]:
@@ -117,7 +130,7 @@ def _pending(standing: Standing, facts: ControlFacts) -> Iterator[str]:
 def _unread(standing: Standing, facts: ControlFacts) -> Iterator[str]:
     """Stretches of the control topic that Kafka deleted before anybody said that they were committed."""
     tables = [known for known in facts.recorded.values() if known is not None]
-    for partition, log_start in sorted(facts.log_starts.items()):
+    for partition, (log_start, _) in sorted(facts.log.items()):
         seen = max(facts.handled.get(partition, 0), min((known.get(partition, 0) for known in tables), default=0))
         if seen < log_start:
             yield (

@@ -73,8 +73,11 @@ class Keys:
         return sorted(key for name, written in self._written.items() for key in written if key != name)
 
     def is_true(self, name: str) -> bool:
-        """Whether a switch is on."""
-        return (self.get(name) or "").lower() == "true"
+        """Whether a switch is on. Kafka Connect takes nothing but true and false, and refuses the connector otherwise."""
+        value = (self.get(name) or "").lower()
+        if value not in ("", "true", "false"):
+            self.say(name, "refused", "neither true nor false: Kafka Connect refuses it", "write true or false")
+        return value == "true"
 
     def below(self, prefix: str) -> dict[str, str]:
         """The keys with a prefix, without it; empty values left out."""

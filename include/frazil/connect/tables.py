@@ -103,19 +103,21 @@ def _properties(keys: Keys) -> dict[str, str]:
 
 
 def _writable(keys: Keys, key: str, name: str, value: str) -> bool:
-    if name == "format-version" and value not in ("1", "2"):
-        keys.say(key, "not_supported", "tables are written up to format version 2", "create the table with version 2")
+    if name == "format-version" and value not in ("1", "2", "3"):
+        keys.say(key, "not_supported", "tables are written up to format version 3", "create the table with version 2")
         return False
-    if name == "write.format.default" and value.lower() != "parquet":
-        keys.say(key, "not_supported", "only Parquet is written", "have the table's files be Parquet")
+    if name == "write.format.default" and value.lower() not in ("parquet", "orc"):
+        keys.say(key, "not_supported", "only Parquet and ORC are written", "have the table's files be Parquet")
         return False
+    if (name, value.lower()) in (("format-version", "3"), ("write.format.default", "orc")):
+        keys.say(key, "changed", "destinations: properties; Spark writes such a table, with an engine of the settings")
     return True
 
 
 _SWITCHES = {
     "iceberg.tables.upsert-mode-enabled": (
-        "rows are appended, an update is one more row",
-        "MERGE by a job of your own, or let this connector run on until upsert is there",
+        "rows are appended, an update is one more row; Apache's sink ignores the key",
+        "write: upsert or write: cdc with identifier, once the table has the five Kafka columns: docs/changes.md",
     ),
 }
 
@@ -147,7 +149,7 @@ def _policies(keys: Keys) -> None:
         elif name in keys:
             keys.say(name, "carried", "off, as here")
     if "iceberg.tables.cdc-field" in keys:
-        why = "changes and deletes are appended as rows"
+        why = "changes and deletes are appended as rows; Apache's sink ignores the key"
         keys.say("iceberg.tables.cdc-field", "not_supported", why, _SWITCHES["iceberg.tables.upsert-mode-enabled"][1])
 
 

@@ -32,11 +32,12 @@ class UnreadableEvent(ValueError):
     """A value that is no event of the sink."""
 
 
-def announced_files(cluster: Cluster, topic: str) -> tuple[dict[int, int], tuple[FilesWritten, ...]]:
+def announced_files(cluster: Cluster, topic: str) -> tuple[dict[int, tuple[int, int]], tuple[FilesWritten, ...]]:
     """Every event of the control topic that announces files, of all connectors that share it.
 
     Returns:
-        Partition -> its first offset that Kafka still holds; the events in the order of partitions and offsets.
+        Partition -> its first offset that Kafka still holds, and the one of its next event; the events in the order of
+        partitions and offsets.
 
     Raises:
         Terminal: The topic is not there, may not be read, or holds what is no event of the sink.
@@ -51,7 +52,7 @@ def announced_files(cluster: Cluster, topic: str) -> tuple[dict[int, int], tuple
                 next_step="wait a minute: the transaction of a stopped task ends by its time-out",
             )
         found += _events(cluster, topic, number, partition.log_start, partition.stable_end)
-    return {number: partition.log_start for number, partition in enumerate(partitions)}, tuple(found)
+    return {number: (of.log_start, of.stable_end) for number, of in enumerate(partitions)}, tuple(found)
 
 
 def _events(cluster: Cluster, topic: str, partition: int, start: int, end: int) -> Iterator[FilesWritten]:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
+from frazil.batch.position import Position
+from frazil.batch.removal import RemovedRange, replaced
+from frazil.batch.settle import Landing as Outcome
+from frazil.batch.settle import owed
 from frazil.iceberg.ledger import read_ledger
 from frazil.kafka.observe import observe
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.report.history import BatchHistory, history, still_open
+from frazil.run.owed import batches_of, ranges_read, removed_by
+
+_READING = ("ingest", "replay")
+_TAKING_BACK = ("reset", "rewind")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +52,7 @@ class Reconciliation:
         filtered: Records left out on purpose, by the ledger.
         elsewhere: Of several destinations, records that were left out of this one: on purpose, or meant for others.
         table: Of several destinations, which one.
+        unsure: Records, at most, that were left out by batches whose ranges were read again in part, which nobody tells apart.
     """
 
     produced: int
@@ -53,17 +61,20 @@ class Reconciliation:
     filtered: int
     elsewhere: int = 0
     table: str | None = None
+    unsure: int = 0
 
     @property
     def difference(self) -> int:
-        """Records that are missing; below zero, records that are there too often."""
-        return self.produced - self.rows - self.dead - self.filtered - self.elsewhere
+        """Records that are missing, at least; below zero, records that are there too often."""
+        missing = self.produced - self.rows - self.dead - self.filtered - self.elsewhere
+        return missing - min(max(0, missing), self.unsure)
 
     def __str__(self) -> str:
         sign = "=" if self.difference == 0 else "!="
         table = f"{self.table}: " if self.table else ""
         rest = (("filtered", self.filtered), ("elsewhere", self.elsewhere))
         said = "".join(f" + {name} {count}" for name, count in rest if count)
+        said += f" + left out {self.unsure} at most" if self.unsure else ""
         return f"{table}produced {self.produced} {sign} rows {self.rows} + dead letters {self.dead}{said}"
 
 
@@ -90,8 +101,8 @@ def landing(project: Project, pipeline: Pipeline) -> Landing:
 def reconcile(project: Project, pipeline: Pipeline) -> tuple[Reconciliation, ...]:
     """Count the rows of every destination and its dead letters, and compare with the topics.
 
-    Only for a pipeline that went forward: what a replay or a reset reads again, and leaves out again, counts twice here.
-    `frazil.verify` follows those, record by record.
+    What a replay, a reset or a rewind took back counts no more; of a batch that was read again in part the ledger does not say
+    which of its records were left out. `frazil.verify` follows those, record by record.
 
     Raises:
         Retryable: Kafka or the catalog is not available now.
@@ -100,17 +111,48 @@ def reconcile(project: Project, pipeline: Pipeline) -> tuple[Reconciliation, ...
     lake, produced = project.lake_of(pipeline), landing(project, pipeline).produced
     letters = Counter(of.destination for of in still_open(project, pipeline))
     counted = {table: lake.load_table(table).scan().count() for table in pipeline.tables}
+    batches = batches_of(read_ledger(lake, pipeline.ledger_table, pipeline.name))
     if not pipeline.tables[1:]:
-        filtered = sum(batch.filtered for batch in history(project, pipeline))
-        return tuple(Reconciliation(produced, rows, letters.total(), filtered) for rows in counted.values())
-    ledger = read_ledger(lake, pipeline.ledger_table, pipeline.name)
-    batches = [list(of) for _, of in groupby(ledger, key=lambda row: row["n"])]
-    return tuple(
-        Reconciliation(
-            produced, rows, letters[None] + letters[table], 0, sum(left_out(of, table) for of in batches), table
-        )
-        for table, rows in counted.items()
-    )
+        (rows,) = counted.values()
+        filtered, unsure = standing({n: of[0]["records_filtered"] for n, of in batches.items()}, batches)
+        return (Reconciliation(produced, rows, letters.total(), filtered, unsure=unsure),)
+    found = []
+    for table, rows in counted.items():
+        elsewhere, unsure = standing({n: left_out(of, table) for n, of in batches.items()}, batches)
+        found.append(Reconciliation(produced, rows, letters[None] + letters[table], 0, elsewhere, table, unsure))
+    return tuple(found)
+
+
+def standing(counts: Mapping[int, int], batches: Mapping[int, Sequence[Mapping[str, Any]]]) -> tuple[int, int]:
+    """What is left of counts of records once later batches read, or took back, what earlier ones had read.
+
+    Args:
+        counts: Batch -> how many of the records it read.
+        batches: Batch -> its rows of the ledger.
+
+    Returns:
+        Those that surely stand, and those of batches that stand in part, at most.
+    """
+    outcomes = (_outcome(n, of, counts[n]) for n, of in batches.items())
+    left = owed(outcomes, after=-1)
+    unsure = sum(min(of.dead, sum(r.span for r in of.ranges)) for of in left if not of.whole)
+    return sum(of.dead for of in left if of.whole), unsure
+
+
+def _outcome(n: int, rows: Sequence[Mapping[str, Any]], count: int) -> Outcome:
+    """What a batch read, and what of earlier ones is void by it: the same records, or those that will come again."""
+    first = rows[0]
+    ranges, void = ranges_read(first), tuple[RemovedRange, ...]()
+    if first["kind"] in _READING:
+        void = replaced(ranges, Position.from_json(first["position"]))
+    if first["kind"] in _TAKING_BACK:
+        void = removed_by(_letter_rows(rows))
+    return Outcome(n, ranges, count, removed=void)
+
+
+def _letter_rows(rows: Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
+    """Letters go wherever records come again; of the destinations, one may have been rolled back itself."""
+    return (row for row in rows if row["role"] == "dead_letters")
 
 
 def left_out(batch: Sequence[Mapping[str, Any]], table: str) -> int:

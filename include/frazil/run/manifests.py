@@ -193,7 +193,7 @@ def _closing(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Table
 def _followers(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Iterator[TablePart]:
     """Destinations that get something, or are new to the ledger; then the dead letters, if they do."""
     for name, table in tables.followers.items():
-        again = _comes_again(scope.pipeline, now, name, batch)
+        again = comes_again(scope.pipeline, now, name, batch)
         part = _row_part(scope, name, fit_of(table.metadata), now.holds(name), batch, again)
         # Where an engine must do it, a mark alone is not worth one: the first rows bring it.
         is_new = name not in now.told and part.operation is None
@@ -207,13 +207,13 @@ def _followers(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Ite
         yield TablePart(letters, "dead_letters", fit, now.dead_letters, files, removal)
 
 
-def _comes_again(pipeline: Pipeline, now: Standing, name: str, batch: Batch) -> tuple[RemovedRange, ...]:
+def comes_again(pipeline: Pipeline, now: Standing, name: str, batch: Batch) -> tuple[RemovedRange, ...]:
     """What a destination that is named again may hold of records that come again: resets meanwhile passed it by.
 
     Its mark tells whether there was one: each begins an epoch. A reset that names it again is none of those: what that one
     moves back over goes by its own order.
     """
-    after = now.holds(name)
+    after = now.holds(name)  # the closing table is never passed by
     if name in now.told or after is None:
         return ()
     if batch.kind != "reset":

@@ -12,19 +12,20 @@ from dataclasses import dataclass, replace
 from frazil.batch.facts import ClusterFacts, TopicPartition
 from frazil.batch.manifest import Manifest
 from frazil.batch.position import Position
-from frazil.batch.removal import Removal, RemovedRange, at_or_beyond, moved_back
+from frazil.batch.removal import RemovedRange, at_or_beyond, moved_back
 from frazil.batch.request import RunRequest
 from frazil.batch.reset import Move, moves, reset_position
 from frazil.batch.target import Target
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.commit import Refused
 from frazil.iceberg.holdings import BATCH_KEY, MANIFEST_KEY
-from frazil.iceberg.landed import count_rows, summaries
+from frazil.iceberg.landed import summaries
 from frazil.iceberg.ledger import read_ledger
 from frazil.iceberg.table import read_text
 from frazil.run.forward import decide, roll_forward
-from frazil.run.manifests import LETTER_COLUMNS, Batch, row_removal, write_manifest
+from frazil.run.manifests import write_manifest
 from frazil.run.mirror import mirror_position
+from frazil.run.reset_batch import batch_of
 from frazil.run.reset_look import all_rows_gone, found, lost_follower, may_mend
 from frazil.run.scope import Scope
 from frazil.run.settled import settled
@@ -229,29 +230,6 @@ def _chosen(scope: Scope, order: ResetOrder, facts: ClusterFacts) -> dict[TopicP
     return {key: at for key, at in offsets.items() if not order.topics or key[0] in order.topics}
 
 
-def _marked(scope: Scope, planned: PlannedReset) -> frozenset[str]:
-    """The followers of lost tables: all of them get the new batch's mark."""
-    return frozenset((*planned.tables.followers, scope.pipeline.dead_letters_table))
-
-
-def count_removed(scope: Scope, planned: PlannedReset) -> tuple[int, int]:
-    """How many rows and dead letters a planned reset takes out.
-
-    Raises:
-        Terminal: Rows would have to go from a table that does not say where they came from.
-        Retryable: The storage can't be read now.
-    """
-    tables, pipeline = planned.tables, scope.pipeline
-    if not planned.removed:
-        return 0, 0
-    rows = {table: row_removal(pipeline, table, removed) for table, removed in planned.removed_rows.items()}
-    letters = Removal(LETTER_COLUMNS, planned.removed)
-    return (
-        sum(count_rows(tables.destinations[of], of, removal) for of, removal in rows.items() if removal is not None),
-        count_rows(tables.dead_letters, pipeline.dead_letters_table, letters),
-    )
-
-
 def reset(scope: Scope, planned: PlannedReset, request: RunRequest) -> Position:
     """Do a planned reset: one deciding commit, then what follows from it, and the consumer group.
 
@@ -268,19 +246,7 @@ def reset(scope: Scope, planned: PlannedReset, request: RunRequest) -> Position:
         Retryable: A run was faster; look again.
     """
     scope = scope.told()
-    batch = Batch(
-        kind="reset",
-        run=request.run,
-        position=planned.after,
-        planned_at=scope.stamp(),
-        removed_from=planned.removed_rows,
-        removed_letters=planned.removed,
-        started_by=request.started_by,
-        reason=request.reason,
-        settles=planned.settles,
-        marks=_marked(scope, planned) if all_rows_gone(planned.now) else frozenset(),
-    )
-    manifest, path = write_manifest(scope, planned.tables, planned.now, batch)
+    manifest, path = write_manifest(scope, planned.tables, planned.now, batch_of(scope, planned, request))
     try:
         decide(scope, manifest, path, planned.now)
     except Refused as refusal:

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from frazil.errors import Terminal
+from frazil.run.reset import ResetOrder, look
+from frazil.run.reset_batch import Removed, count_removed
 from tests.fan_out import TABLES, expected, fanned_out, file_of, fill, outcomes, record
 from tests.operations import (
     LEDGER,
@@ -20,6 +22,7 @@ from tests.operations import (
     recreate_topic,
     reset,
     roll_back,
+    scope,
     send,
     settle,
 )
@@ -206,7 +209,14 @@ def test_a_reset_that_names_a_table_again_doubles_its_rows(shop: MakeShop, *, al
 
     again = fewer.with_pipeline(file_of(fewer))
     start = 0 if allow_duplicates else 5
+    before, dead = outcomes(again)
+    order = ResetOrder(offsets(again, start), allow_duplicates=allow_duplicates)
+    shown = count_removed(scope(again), look(scope(again), order))
     reset(again, offsets(again, start), allow_duplicates=allow_duplicates)
+    after, left = outcomes(again)
+    gone = {table: len(before[table]) - len(after[table]) for table in before}
+    assert shown == Removed({table: count for table, count in gone.items() if count}, len(dead) - len(left))
+    assert gone["shop.audit"] > 0
     again.run()
 
     rows, letters = expected(range(13))

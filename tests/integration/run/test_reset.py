@@ -10,9 +10,11 @@ import pytest
 from frazil.batch.target import parse_target
 from frazil.errors import Retryable, Terminal
 from frazil.report.history import history
-from frazil.run.reset import ResetOrder, count_removed, plan_reset
+from frazil.run.reset import ResetOrder, plan_reset
+from frazil.run.reset_batch import Removed, count_removed
 from tests.operations import (
     ALL_ROWS,
+    ORDERS,
     Killed,
     assert_clean,
     bad,
@@ -87,7 +89,7 @@ def test_look_changes_something(shop: MakeShop) -> None:
         (0, 8, 0, -8),
         (1, 8, 0, -8),
     ]
-    assert count_removed(scope(orders), planned) == (12, 4)
+    assert count_removed(scope(orders), planned) == Removed({ORDERS: 12}, 4)
     assert before == [
         orders.snapshots(table) for table in ("shop.orders", "shop.orders__dead_letters", "shop.orders__ledger")
     ]

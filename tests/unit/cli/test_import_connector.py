@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from frazil.errors import Terminal
 from frazil.local.home import project_root
@@ -138,3 +139,38 @@ def test_the_documented_example_is_what_happens(frazil: Frazil, place: Path, mon
 
     assert ended.out.strip() == shown.strip()
     assert (place / "imported" / "pipelines" / "orders_sink.yaml").read_text(encoding="utf-8") == pipeline
+
+
+@pytest.mark.parametrize("text", ["{shop.orders: {type: string, id: long}}", "{type: string, id: long}"])
+def test_a_column_called_type_is_taken_for_the_type_of_a_column(frazil: Frazil, files: Path, text: str) -> None:
+    """Columns of a table by its name, or of the one table: one of them may be called type."""
+    (files / "columns.yaml").write_text(text, encoding="utf-8")
+
+    ended = frazil(*importing(files, "--columns", str(files / "columns.yaml")))
+
+    assert ended.code == 0, ended.err
+    (written,) = (files / "imported" / "pipelines").iterdir()
+    (destination,) = yaml.safe_load(written.read_text(encoding="utf-8"))["destinations"]
+    assert destination["columns"] == {"type": "string", "id": "long"}
+
+
+@pytest.mark.parametrize("text", ["{shop.orders: 7}", "{shop.orders: [id]}", "{name: x, config: {a: 7}}", "7"])
+def test_columns_of_another_shape_end_in_a_trace(frazil: Frazil, files: Path, text: str) -> None:
+    """Whatever file is given: it is refused by name, with what is expected."""
+    (files / "columns.yaml").write_text(text, encoding="utf-8")
+
+    ended = frazil(*importing(files, "--columns", str(files / "columns.yaml")))
+
+    assert ended.code == Terminal.exit_code
+    assert "columns.yaml" in ended.err
+    assert "{table: {column: type}}" in ended.err
+
+
+def test_a_file_without_connectors_is_imported(frazil: Frazil, files: Path) -> None:
+    """Nothing was imported, so nothing is said to be."""
+    (files / "orders.json").write_text("[]", encoding="utf-8")
+
+    ended = frazil(*importing(files))
+
+    assert ended.code == Terminal.exit_code
+    assert "holds no connector" in ended.err

@@ -50,7 +50,12 @@ from tests.unit.connect.connectors import COLUMNS, at, imported, outcome
             "destinations/0/properties",
             {"write.target-file-size-bytes": "1"},
         ),
-        ({"iceberg.tables.auto-create-props.format-version": "3"}, "destinations/0/properties", None),
+        (
+            {"iceberg.tables.auto-create-props.format-version": "3"},
+            "destinations/0/properties",
+            {"format-version": "3"},
+        ),
+        ({"iceberg.tables.auto-create-props.format-version": "4"}, "destinations/0/properties", None),
         ({"iceberg.tables.default-commit-branch": "audit"}, "destinations/0/branch", "audit"),
         (
             {"iceberg.tables.default-commit-branch": "a", "iceberg.table.shop.orders.commit-branch": "b"},

@@ -31,7 +31,7 @@ def events(which: str) -> tuple[FilesWritten, ...]:
 
 
 def facts(which: str, recorded: dict[int, int] | None, handled: int = COORDINATOR) -> ControlFacts:
-    return ControlFacts({0: 0}, events(which), {"shop.orders": recorded}, {0: handled})
+    return ControlFacts({0: (0, 100)}, events(which), {"shop.orders": recorded}, {0: handled})
 
 
 def test_events_of_the_real_sink_are_read() -> None:
@@ -120,7 +120,7 @@ def test_files_for_a_table_that_is_gone_refuse() -> None:
 def test_files_for_a_table_that_no_key_names_count_too() -> None:
     """Dynamic routing writes to tables that the configuration does not know."""
     other = replace(events("committed")[0], table="shop.other")
-    seen = ControlFacts({0: 0}, (other,), {"shop.orders": {0: 4}, "shop.other": {}}, {0: COORDINATOR})
+    seen = ControlFacts({0: (0, 100)}, (other,), {"shop.orders": {0: 4}, "shop.other": {}}, {0: COORDINATOR})
 
     assert "shop.other" in reasons_against(STANDING, seen)[0]
 
@@ -129,14 +129,14 @@ def test_another_connectors_files_are_not_ours() -> None:
     """Connectors may share a control topic."""
     other = replace(events("pending")[0], group="connect-other")
 
-    assert not reasons_against(STANDING, ControlFacts({0: 0}, (other,), {"shop.orders": {}}, {}))
+    assert not reasons_against(STANDING, ControlFacts({0: (0, 100)}, (other,), {"shop.orders": {}}, {}))
 
 
 def test_an_announcement_without_files_is_nothing_to_wait_for() -> None:
     """The sink makes no snapshot for it, so no offset is ever recorded."""
     empty = replace(events("pending")[0], files=0)
 
-    assert not reasons_against(STANDING, ControlFacts({0: 0}, (empty,), {"shop.orders": {}}, {}))
+    assert not reasons_against(STANDING, ControlFacts({0: (0, 100)}, (empty,), {"shop.orders": {}}, {}))
 
 
 @pytest.mark.parametrize(
@@ -144,9 +144,25 @@ def test_an_announcement_without_files_is_nothing_to_wait_for() -> None:
 )
 def test_deleted_control_events_are_covered_or_refused(recorded: int, handled: int, refused: bool) -> None:
     """Retention may have taken an announcement that nobody committed."""
-    seen = ControlFacts({0: 10}, (), {"shop.orders": {0: recorded}}, {0: handled})
+    seen = ControlFacts({0: (10, 100)}, (), {"shop.orders": {0: recorded}}, {0: handled})
 
     assert bool(reasons_against(STANDING, seen)) == refused
+
+
+@pytest.mark.parametrize(
+    ("recorded", "handled", "refused"),
+    [({0: 7}, {}, False), ({0: 8}, {}, True), ({}, {0: 8}, True), ({1: 1}, {0: 7}, True)],
+)
+def test_offsets_of_a_lost_control_topic_hide_uncommitted_files(
+    recorded: dict[int, int], handled: dict[int, int], refused: bool
+) -> None:
+    """A topic made anew counts from zero: what tables and coordinator say of the old one covers none of its events."""
+    waiting = replace(events("pending")[0], offset=5)
+    if recorded == {0: 7}:
+        assert not reasons_against(STANDING, ControlFacts({0: (0, 7)}, (waiting,), {"shop.orders": {0: 7}}, handled))
+    found = reasons_against(STANDING, ControlFacts({0: (0, 7)}, (), {"shop.orders": recorded}, handled))
+
+    assert any("made anew" in reason for reason in found) == refused
 
 
 def test_each_partition_counts_as_far_as_any_snapshot_names_it() -> None:
