@@ -161,6 +161,10 @@ class Router:
         name = self._name(value)
         return None if name is None or name in self._numbers or unfit_because(name) else name
 
+    def finds(self, value: str) -> bool:
+        """Whether there is a table for a value or topic, or one may be made."""
+        return bool(self._tables(value)) or self.new_table(value) is not None
+
     def _everywhere(self, size: int) -> Routed:
         count = len(self._numbers)
         each = pa.array(range(size), pa.int64())

@@ -97,10 +97,11 @@ def reconcile(project: Project, pipeline: Pipeline) -> tuple[Reconciliation, ...
         Retryable: Kafka or the catalog is not available now.
         Terminal: A topic or a table is missing.
     """
+    pipeline = project.told(pipeline)
     lake, produced = project.lake_of(pipeline), landing(project, pipeline).produced
     letters = Counter(of.destination for of in still_open(project, pipeline))
     counted = {table: lake.load_table(table).scan().count() for table in pipeline.tables}
-    if not pipeline.tables[1:]:
+    if not pipeline.tables[1:] and pipeline.create is None:
         filtered = sum(batch.filtered for batch in history(project, pipeline))
         return tuple(Reconciliation(produced, rows, letters.total(), filtered) for rows in counted.values())
     ledger = read_ledger(lake, pipeline.ledger_table, pipeline.name)
