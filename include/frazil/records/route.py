@@ -41,11 +41,13 @@ class FieldRoute:
         field: Names from the root of the value to the field.
         allow: Expressions of which one must match the whole name; none: any name will do.
         deny: Expressions of which none may match it.
+        lower_case: Whether the value is made lower-case before it is a name.
     """
 
     field: tuple[str, ...]
     allow: tuple[str, ...]
     deny: tuple[str, ...] = ()
+    lower_case: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +219,9 @@ def _by_name(by: FieldRoute) -> Callable[[str], str | None]:
     allow, deny = ([re.compile(pattern, re.DOTALL) for pattern in of] for of in (by.allow, by.deny))
 
     def name_of(value: str) -> str | None:
-        allowed = not allow or any(of.fullmatch(value) for of in allow)
-        return value if allowed and not any(of.fullmatch(value) for of in deny) else None
+        name = value.lower() if by.lower_case else value
+        allowed = not allow or any(of.fullmatch(name) for of in allow)
+        return name if allowed and not any(of.fullmatch(name) for of in deny) else None
 
     return name_of
 
