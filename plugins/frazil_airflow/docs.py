@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from frazil.pipeline.model import Column, Destination, Pipeline
+from frazil.pipeline.destination import TableTemplate
+from frazil.pipeline.model import Column, Pipeline
 
 
 def doc_md(pipeline: Pipeline) -> str:
@@ -13,7 +14,7 @@ def doc_md(pipeline: Pipeline) -> str:
 
 
 def _head(pipeline: Pipeline) -> Iterator[str]:
-    destination = pipeline.destinations[0]
+    first = next(iter(pipeline.declared.values()))
     yield f"### {pipeline.name}"
     yield ""
     yield pipeline.description or "No description in the pipeline file."
@@ -22,7 +23,7 @@ def _head(pipeline: Pipeline) -> Iterator[str]:
     yield "|---|---|"
     yield f"| Topics | {_topics(pipeline)} of cluster `{pipeline.source.cluster}` |"
     yield f"| Table{'s' if pipeline.tables[1:] else ''} | {_tables(pipeline)} |"
-    yield f"| Partitioned by | {_code(destination.partition_by) or 'nothing'} |"
+    yield f"| Partitioned by | {_code(first.partition_by) or 'nothing'} |"
     yield f"| Interval | `{pipeline.interval}` (UTC) |"
     yield f"| First run began at | {pipeline.start} |"
     yield f"| Records per batch | at most {pipeline.limits.max_records:,} |"
@@ -36,7 +37,8 @@ def _tables(pipeline: Pipeline) -> str:
     for of in pipeline.destinations:
         branch = f" on branch `{of.branch}`" if of.branch is not None else ""
         found.setdefault(of.catalog or pipeline.catalog, []).append(f"{_code((of.table,))}{branch}")
-    return "; ".join(f"{', '.join(tables)} in catalog `{catalog}`" for catalog, tables in found.items())
+    listed = [f"{', '.join(tables)} in catalog `{catalog}`" for catalog, tables in found.items()]
+    return "; ".join([*listed, *(["those that records name"] if pipeline.create is not None else [])])
 
 
 def _topics(pipeline: Pipeline) -> str:
@@ -45,14 +47,14 @@ def _topics(pipeline: Pipeline) -> str:
 
 
 def _columns(pipeline: Pipeline) -> Iterator[str]:
-    for destination in pipeline.destinations:
-        if pipeline.tables[1:]:
-            yield f"Columns of `{destination.table}`:"
+    for destination in pipeline.declared.values():
+        if len(pipeline.declared) > 1 or pipeline.create is not None:
+            yield f"Columns of {destination.title if destination is pipeline.create else f'`{destination.title}`'}:"
             yield ""
         yield from _columns_of(destination)
 
 
-def _columns_of(destination: Destination) -> Iterator[str]:
+def _columns_of(destination: TableTemplate) -> Iterator[str]:
     yield "| Column | Type | |"
     yield "|---|---|---|"
     for name, column in destination.columns.items():

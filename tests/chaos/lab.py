@@ -75,6 +75,12 @@ COPIES = """  - {table: shop.copies, columns: {id: {type: long, required: true},
 """
 """Further destinations: every record goes to each of them."""
 
+MADE = """route:
+  topic: {rename: {'.*': shop.orders}}
+  create: {columns: {id: {type: long, required: true}, name: string}}
+"""
+"""No destination for the records is listed: the topic names it."""
+
 LENIENT: Mapping[str, Any] = {"strict": "false", "null_value": "filter"}
 STRICT: Mapping[str, Any] = {"strict": "true", "null_value": "dead_letter"}
 """The same columns under another rule: an order without a name is dead, and so is a tombstone."""

@@ -13,7 +13,7 @@ from frazil.batch.target import EARLIEST
 from frazil.crash_points import CrashPoint
 from tests.chaos import child
 from tests.chaos.child import Deed
-from tests.chaos.lab import COPIES, DEFAULTS, LENIENT, ORDERS, STRICT, Lab, grown
+from tests.chaos.lab import COPIES, DEFAULTS, LENIENT, MADE, ORDERS, STRICT, Lab, grown
 
 P = CrashPoint
 
@@ -116,6 +116,15 @@ def _evolve(orders: Lab) -> Deed:
     return child.run
 
 
+def _made(orders: Lab) -> Deed:
+    """Records go to a table that the file does not list: the one that is looked at."""
+    orders.configure(table="shop.listed", more=MADE)
+    orders.run()
+    for first in (0, 100):
+        orders.fill(first)
+    return child.run
+
+
 def _letter_topic(orders: Lab) -> Deed:
     orders.configure(letter_topic=f"{orders.topic}-letters")
     return _ingest(orders)
@@ -130,6 +139,7 @@ REWIND = Scene("rewind", (*DECIDE, *FOLLOW, *RECORD), _rewind)
 DEAD_LETTERS = Scene("dead_letters", (*READ[1:3], *DECIDE, *FOLLOW, *RECORD), _dead_letters)
 
 EVOLVE = Scene("evolve", (*READ, P.EVOLVING, P.EVOLVED, *DECIDE, *FOLLOW, *RECORD), _evolve)
+NEW_TABLE = Scene("new_table", (*READ, P.CREATING, P.CREATED, *DECIDE, *FOLLOW, *RECORD), _made)
 LETTER_TOPIC = Scene("letter_topic", (*READY, *DECIDE, *SEND, *FOLLOW, *RECORD), _letter_topic, (1, 2))
 
 SCENES = (FIRST, INGEST, REPLAY, RESET, REWIND, DEAD_LETTERS, EVOLVE, LETTER_TOPIC)

@@ -22,6 +22,7 @@ from tests.chaos.scenes import (
     FOLLOW,
     INGEST,
     LETTER_TOPIC,
+    NEW_TABLE,
     READY,
     RECORD,
     REPLAY,
@@ -43,6 +44,10 @@ ONCE = [
     *map(DEAD_LETTERS.kill, (P.STAGED, P.DECIDE_COMMITTED, P.FOLLOW_COMMITTED)),
     *map(EVOLVE.kill, (P.STAGED, P.EVOLVING, P.EVOLVED, P.AUDITED, P.DECIDE_COMMITTED)),
     EVOLVE.kill(P.STAGED, 2),
+    *map(
+        NEW_TABLE.kill, (P.STAGED, P.CREATING, P.CREATED, P.MANIFEST_WRITTEN, P.DECIDE_COMMITTED, P.FOLLOW_COMMITTING)
+    ),
+    *map(NEW_TABLE.kill, (P.FOLLOW_COMMITTED, P.RECORD_COMMITTING)),
     *map(LETTER_TOPIC.kill, (*READY, *SEND)),
 ]
 """Every crash point once; those of a retry need a rival and have their own test."""
@@ -51,6 +56,7 @@ ON_REST = [
     *map(INGEST.kill, (P.DECIDE_COMMITTED, P.FOLLOW_COMMITTING, P.RECORD_COMMITTING)),
     REPLAY.kill(P.BRANCH_STAGED),
     *map(EVOLVE.kill, (P.EVOLVING, P.EVOLVED)),
+    *map(NEW_TABLE.kill, (P.CREATING, P.CREATED)),
 ]
 """A kill around each commit, and one with a branch beside main; the full form has all of them."""
 

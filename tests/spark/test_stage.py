@@ -26,6 +26,7 @@ from frazil.kafka.record import OutgoingRecord
 from frazil.kafka.topics import create_topic
 from frazil.pipeline.model import Destination
 from frazil.records.evolve.policy import Evolution
+from frazil.records.route import NewTables, Route, TopicRoute
 from frazil.records.spec import RecordSpec
 from frazil.records.transforms.casting import Cast
 from frazil.records.transforms.sql import Sql
@@ -127,6 +128,23 @@ def test_tasks_ask_for_other_columns(spark: SparkSession, order: StageOrder) -> 
     read = sum(r.span for r in by_spark.again) + by_spark.total.read
     assert read == sum(r.span for r in inline.again) == sum(r.span for r in order.ranges)
     assert len(by_spark.again) > len(inline.again)
+
+
+def test_tasks_ask_for_tables(spark: SparkSession, order: StageOrder) -> None:
+    """Names of tables that are not there are told by every task that meets one, before there is any table at all."""
+    new = NewTables(order.specs["shop.orders"])
+    bare = dataclasses.replace(order, specs={}, destinations={}, route=Route(TopicRoute({"(.*)": r"shop.\1"}), new=new))
+
+    by_spark, inline = SparkStage(spark)(bare), stage_inline(bare)
+
+    assert by_spark.new_tables == inline.new_tables == (f"shop.{order.ranges[0].topic}",)
+    assert sum(r.span for r in by_spark.again) == sum(r.span for r in inline.again) == sum(r.span for r in order.ranges)
+    shut = dataclasses.replace(
+        bare, route=Route(TopicRoute({"(.*)": r"shop.\1"}), new=NewTables(new.spec, rest="shut"))
+    )
+    refused = SparkStage(spark)(shut)
+    assert refused.dead_codes == stage_inline(shut).dead_codes
+    assert refused.dead_codes["TABLE_NOT_MADE"] == 603
 
 
 def test_part_of_a_range_is_read(spark: SparkSession, order: StageOrder) -> None:

@@ -13,7 +13,7 @@ from frazil.connect.config import Connector
 from frazil.connect.control import Standing
 from frazil.connect.findings import Finding, Keys
 from frazil.connect.names import APACHE, TABULAR
-from frazil.connect.routing import routed
+from frazil.connect.routing import Routed, routed
 from frazil.connect.secrets import Secrets
 from frazil.connect.worker import close_worker
 
@@ -134,7 +134,7 @@ def _imported(connector: Connector, known: Known, names: Names, keys: Keys, work
         "value": _value(keys, decoding.value, chain),
         **({"key": key} if key else {}),
         **({"transforms": list(chain.steps)} if chain.steps else {}),
-        **({"route": routes.route} if routes.route else {}),
+        **_route(keys, routes),
         "catalog": known.catalog or names.catalog or lake.name,
         "destinations": tables.destinations(keys, routes.tables, known.columns, known.absent),
         "dead_letters": tolerance.dead_letters(keys),
@@ -146,6 +146,12 @@ def _imported(connector: Connector, known: Known, names: Names, keys: Keys, work
         of for of, entry in zip(secrets, (known.cluster, known.catalog, known.registry), strict=True) if entry is None
     ]
     return _result(connector, (keys, worker), pipeline, settings, used)
+
+
+def _route(keys: Keys, routes: Routed) -> dict[str, Any]:
+    if routes.route is None or not routes.creates:
+        return {"route": routes.route} if routes.route else {}
+    return {"route": {**routes.route, "create": tables.template(keys, routes.tables)}}
 
 
 def pipeline_name(connector: str) -> str:

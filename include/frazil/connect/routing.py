@@ -17,16 +17,18 @@ from frazil.connect.names import per_table
 from frazil.connect.patterns import UnusablePattern, python_regex
 
 _DYNAMIC = "iceberg.tables.dynamic-enabled"
+_AUTO_CREATE = "iceberg.tables.auto-create-enabled"
 _FIELD = "iceberg.tables.route-field"
 _TABLE = re.compile(r"[^.\s]+(\.[^.\s]+)+")
 
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """Destinations by name, and `route`, None if there is none."""
+    """Destinations by name, `route`, None if there is none, and whether records may name further tables, to be made."""
 
     tables: tuple[str, ...]
     route: dict[str, Any] | None = None
+    creates: bool = False
 
 
 def routed(keys: Keys, named: Sequence[str] = ()) -> Routed:
@@ -74,21 +76,20 @@ def _dynamic(keys: Keys, static: Sequence[str], named: Sequence[str]) -> Routed:
         return Routed(())
     mentioned = [found[0] for found in map(per_table, _per_table_names(keys)) if found]
     tables = tuple(dict.fromkeys(table for table in (*named, *mentioned) if _TABLE.fullmatch(table)))
-    why = (
-        "route.field; the sink lower-cases the name, here it keeps its case, and names that are no destination are skipped"
-        " (otherwise: filter) and counted"
-    )
-    by_hand = (
-        "list every table under destinations; if values have capitals, add a transform that makes them small:"
-        ' {type: Sql, select: "* REPLACE (lower(field) AS field)"}'
-    )
-    keys.say(_DYNAMIC, "changed", why, by_hand)
+    creates = keys.is_true(_AUTO_CREATE)
+    skipped = "names that are no table are skipped (otherwise: filter) and counted"
+    if creates:
+        why = f"route.field and route.create: tables are made if route.field.allow lets records name them; {skipped}"
+        keys.say(_DYNAMIC, "changed", why, "write under route.field.allow which names records may bring")
+    else:
+        keys.say(_DYNAMIC, "changed", f"route.field; {skipped}", "list every table under destinations")
     keys.say(_FIELD, "carried", "route.field.name")
     for key in _per_table_names(keys):
         if key.endswith(".route-regex"):
             keys.say(key, "changed", "no effect on dynamic names, there as here")
-    field = {"name": keys.get(_FIELD), "allow": [re.escape(table) for table in tables], "deny": []}
-    return Routed(tables, {"field": field, "otherwise": "filter"})
+    allow = [re.escape(table.lower()) for table in tables]
+    field = {"name": keys.get(_FIELD), "allow": allow, "deny": [], "lower_case": True}
+    return Routed(tables, {"field": field, "otherwise": "filter"}, creates)
 
 
 def _static(keys: Keys, static: Sequence[str]) -> Routed:

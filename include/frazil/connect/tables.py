@@ -52,6 +52,18 @@ def destinations(
     return made
 
 
+def template(keys: Keys, tables: Sequence[str]) -> dict[str, Any]:
+    """What tables are like that records name and that are not there: `route.create`.
+
+    Args:
+        keys: The connector's keys.
+        tables: Those that are listed. Without any, the namespace of ledger and dead letters is for a person to name.
+    """
+    made = {} if tables else {"namespace": ""}
+    (entry,) = destinations(keys, ("*",), {}, ("*",))
+    return {**made, **{name: of for name, of in entry.items() if name != "table"}}
+
+
 def _columns(keys: Keys, known: Columns) -> dict[str, Any]:
     declared = {"columns": {name: _column(of) for name, of in known.items()}}
     if keys.is_true("iceberg.tables.evolve-schema-enabled"):

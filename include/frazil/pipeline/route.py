@@ -62,6 +62,9 @@ class FieldRoute(Model):
         " `create` there must be some: records must not be able to make tables anywhere.",
     )
     deny: tuple[Expression, ...] = Field((), description="Regular expressions, of which none may match it.")
+    lower_case: bool = Field(
+        False, description="Whether the value is made lower-case before it names a table, as Kafka Connect's sink does."
+    )
 
 
 class TopicRoute(Model):

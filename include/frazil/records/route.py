@@ -41,11 +41,13 @@ class FieldRoute:
         field: Names from the root of the value to the field.
         allow: Expressions of which one must match the whole name; none: any name will do.
         deny: Expressions of which none may match it.
+        lower_case: Whether the value is made lower-case before it is a name.
     """
 
     field: tuple[str, ...]
     allow: tuple[str, ...]
     deny: tuple[str, ...] = ()
+    lower_case: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +163,10 @@ class Router:
         name = self._name(value)
         return None if name is None or name in self._numbers or unfit_because(name) else name
 
+    def finds(self, value: str) -> bool:
+        """Whether there is a table for a value or topic, or one may be made."""
+        return bool(self._tables(value)) or self.new_table(value) is not None
+
     def _everywhere(self, size: int) -> Routed:
         count = len(self._numbers)
         each = pa.array(range(size), pa.int64())
@@ -213,8 +219,9 @@ def _by_name(by: FieldRoute) -> Callable[[str], str | None]:
     allow, deny = ([re.compile(pattern, re.DOTALL) for pattern in of] for of in (by.allow, by.deny))
 
     def name_of(value: str) -> str | None:
-        allowed = not allow or any(of.fullmatch(value) for of in allow)
-        return value if allowed and not any(of.fullmatch(value) for of in deny) else None
+        name = value.lower() if by.lower_case else value
+        allowed = not allow or any(of.fullmatch(name) for of in allow)
+        return name if allowed and not any(of.fullmatch(name) for of in deny) else None
 
     return name_of
 

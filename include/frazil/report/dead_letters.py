@@ -195,6 +195,7 @@ def _row_finder(project: Project, pipeline: Pipeline, of: OpenTable) -> Callable
     """Finds the batch that gave an open letter its row although the letter does not say so. Rarely looks into tables."""
     if not of.past.brought_home or not of.past.may_lack_marks:
         return _nowhere
+    pipeline = project.told(pipeline)
     lake = project.lake_of(pipeline)
     there = {name: table for name in pipeline.tables if (table := lake.find_table(name)) is not None}
     landed = landed_rows(pipeline, there, of.past)

@@ -49,6 +49,7 @@ def files(project: Project, pipeline: Pipeline) -> list[FileHistory]:
     Raises:
         Retryable: The catalog or the storage can't be read now.
     """
+    pipeline = project.told(pipeline)
     lake = project.lake_of(pipeline)
     batches = history(project, pipeline)
     known = {topic for batch in batches for topic in batch.position}

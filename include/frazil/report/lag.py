@@ -146,8 +146,9 @@ def _held(project: Project, pipeline: Pipeline) -> Held | None:
     ledger = lake.find_table(pipeline.ledger_table)
     closing = ledger.metadata.properties.get(CLOSING_KEY.format(pipeline.name)) if ledger is not None else None
     if closing is None:
-        table = lake.find_table(pipeline.destinations[0].table)
-        return held(table.metadata, key, pipeline.destinations[0].table) if table is not None else None
+        first = pipeline.destinations[0].table if pipeline.create is None else pipeline.ledger_table
+        table = lake.find_table(first)
+        return held(table.metadata, key, first) if table is not None else None
     found = held(lake.load_table(closing).metadata, key, closing)
     if found is None:
         raise Terminal(

@@ -108,11 +108,12 @@ def reconcile(project: Project, pipeline: Pipeline) -> tuple[Reconciliation, ...
         Retryable: Kafka or the catalog is not available now.
         Terminal: A topic or a table is missing.
     """
+    pipeline = project.told(pipeline)
     lake, produced = project.lake_of(pipeline), landing(project, pipeline).produced
     letters = Counter(of.destination for of in still_open(project, pipeline))
     counted = {table: lake.load_table(table).scan().count() for table in pipeline.tables}
     batches = batches_of(read_ledger(lake, pipeline.ledger_table, pipeline.name))
-    if not pipeline.tables[1:]:
+    if not pipeline.tables[1:] and pipeline.create is None:
         (rows,) = counted.values()
         filtered, unsure = standing({n: of[0]["records_filtered"] for n, of in batches.items()}, batches)
         return (Reconciliation(produced, rows, letters.total(), filtered, unsure=unsure),)

@@ -16,9 +16,11 @@ from frazil.records.decode import Decoder
 from frazil.records.formats.catalogue import JSON, open_format
 from frazil.records.formats.port import WriterSchema
 from frazil.records.formats.shapes import shape
+from frazil.records.route import Router
 from frazil.records.spec import RecordSpec
 from frazil.records.transforms.lacks import lacks, left
 from frazil.run.found_fields import deciding, near, undecided, unfilled, unfit_default
+from frazil.run.record_route import route_of
 from frazil.run.record_spec import (
     TEMPLATE,
     Schemas,
@@ -114,7 +116,26 @@ def remarks(pipeline: Pipeline) -> tuple[str, ...]:
         key, (name, *_) = decides[0], decides[1].split(".")
         if name not in pipeline.value.fields:
             return (f"{key}: value.fields does not have {name!r}, {near(name, list(pipeline.value.fields))}",)
-    return ()
+    return tuple(_about_new_tables(pipeline))
+
+
+_ANYWHERE = ("frazil_one.a", "frazil_two.b")
+"""Names in namespaces that nobody has: a file that lets both through lets any through."""
+
+
+def _about_new_tables(pipeline: Pipeline) -> Iterator[str]:
+    """Say where records may make tables, if that is anywhere, and which topics name none."""
+    route = pipeline.route
+    if route is None or route.create is None:
+        return
+    if route.field is not None and all(map(route.lets, _ANYWHERE)):
+        yield "route.field.allow: lets records make tables in any namespace"
+    if route.topic is not None and not pipeline.transforms:
+        to = route_of(pipeline, {of.table: declared_columns(of) for of in pipeline.destinations})
+        router = Router(to, pipeline.tables)
+        topics = [topic for topic in pipeline.source.topics if not router.finds(topic)]
+        if topics:
+            yield f"route.topic: {', '.join(topics)} names no table: write namespace.table under rename"
 
 
 def _opened(half: Decoding, schemas: Schemas) -> Iterable[str]:

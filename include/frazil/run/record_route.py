@@ -40,7 +40,7 @@ def route_of(
     spec = template_spec(pipeline, columns, schemas)
     new = None if spec is None else NewTables(spec, refused or {}, rest)
     if route.field is not None:
-        by = FieldRoute(_path(route.field.name), route.field.allow, route.field.deny)
+        by = FieldRoute(_path(route.field.name), route.field.allow, route.field.deny, route.field.lower_case)
         return Route(by, route.otherwise, new)
     topic = route.topic
     return Route(TopicRoute({}) if topic is None else TopicRoute(topic.rename, topic.deny), route.otherwise, new)

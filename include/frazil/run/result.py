@@ -135,7 +135,8 @@ def _position(project: Project, pipeline: Pipeline, rows: list[dict[str, Any]]) 
     if rows:
         position = Position.from_json(rows[-1]["position"])
     else:
-        found = standing(pipeline, open_tables(project.lake_of(pipeline), pipeline)).position
+        told = project.told(pipeline)
+        found = standing(told, open_tables(project.lake_of(told), told)).position
         position = found or Position(0, 0, "")
     return {topic: list(at.next) for topic, at in position.topics.items()}
 

@@ -56,7 +56,7 @@ class Submission:
 
 def needs_writer(pipeline: Pipeline, plan: RunPlan) -> bool:
     """Whether Spark writes tables in a run: those of the pipeline file, or of a decided batch that waits for it."""
-    return plan.waits or any(of.by_engine for of in pipeline.destinations)
+    return plan.waits or any(of.by_engine for of in pipeline.declared.values())
 
 
 def submission(project: Project, pipeline: Pipeline, plan: RunPlan) -> Submission:

@@ -67,6 +67,7 @@ def _by_field(route: Route, text: str) -> set[str]:
         return {of for of, pattern in route.static.tables.items() if re.fullmatch(pattern, text, re.DOTALL)}
     if route.field is None:
         return set()
+    text = text.lower() if route.field.lower_case else text
     allowed = not route.field.allow or any(re.fullmatch(of, text, re.DOTALL) for of in route.field.allow)
     denied = any(re.fullmatch(of, text, re.DOTALL) for of in route.field.deny)
     return {text} if allowed and not denied else set()

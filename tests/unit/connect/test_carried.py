@@ -143,12 +143,34 @@ ROUTES = {
             "iceberg.table.shop.orders.partition-by": "id",
         },
         ("shop.orders",),
-        {"field": {"name": "table", "allow": [r"shop\.orders"], "deny": []}, "otherwise": "filter"},
+        {"field": {"name": "table", "allow": [r"shop\.orders"], "deny": [], "lower_case": True}, "otherwise": "filter"},
+    ),
+    "dynamic and created": (
+        {
+            "iceberg.tables": None,
+            "iceberg.tables.dynamic-enabled": "true",
+            "iceberg.tables.route-field": "table",
+            "iceberg.tables.auto-create-enabled": "true",
+            "iceberg.tables.evolve-schema-enabled": "true",
+            "iceberg.tables.default-partition-by": "bucket(id, 4)",
+            "iceberg.tables.auto-create-props.write.target-file-size-bytes": "1000",
+        },
+        (),
+        {
+            "field": {"name": "table", "allow": [], "deny": [], "lower_case": True},
+            "otherwise": "filter",
+            "create": {
+                "namespace": "",
+                "evolve": "full",
+                "partition_by": ["bucket(4, id)"],
+                "properties": {"write.target-file-size-bytes": "1000"},
+            },
+        },
     ),
     "dynamic beside an empty list": (
         {"iceberg.tables": "", "iceberg.tables.dynamic.enabled": "true", "iceberg.tables.routeField": "t"},
         (),
-        {"field": {"name": "t", "allow": [], "deny": []}, "otherwise": "filter"},
+        {"field": {"name": "t", "allow": [], "deny": [], "lower_case": True}, "otherwise": "filter"},
     ),
 }
 

@@ -1,0 +1,112 @@
+"""What a pipeline file may say of tables that it does not list."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from frazil.pipeline.model import Pipeline
+from frazil.run.record_problems import record_problems, remarks
+
+FIELD = {"name": "to", "allow": [r"shop\..*"], "deny": [".*secret.*"]}
+
+
+def pipeline(listed: tuple[str, ...] = (), create: dict[str, Any] | None = None, **more: Any) -> Pipeline:
+    template = {"namespace": "shop", "columns": {"id": "long"}} if create is None else create
+    route = {"field": FIELD, "create": template} | more.pop("route", {})
+    destinations = [{"table": table, "columns": {"id": "long"}} for table in listed]
+    body = {"name": "orders", "source": {"topics": ["orders"]}, "destinations": destinations, "route": route}
+    return Pipeline.model_validate({name: of for name, of in (body | more).items() if of is not None})
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"route": {"field": {"name": "to"}}}, "is required with create: records name the tables"),
+        ({"create": {"columns": {"id": "long"}}}, "where no destination is listed"),
+        ({"route": {"field": None, "static": {"field": "to", "tables": {"a.b": "x"}}}}, "static lists every table"),
+        ({"route": {"field": None, "topic": {"rename": {"a": r"shop.x_\1"}}}}, r"takes up \\1"),
+        ({"route": {"field": None, "topic": {"rename": {"a": r"shop.x_\n"}}}}, "takes up"),
+        ({"create": {"namespace": "s", "max_new_tables": 5000}}, "less than or equal to 1000"),
+        ({"create": {"namespace": "s", "table": "shop.a"}}, "Extra inputs"),
+        (
+            {"create": {"namespace": "s", "columns": {"id": "long"}, "partition_by": ["day(at)"]}},
+            "is no column of a new table",
+        ),
+        (
+            {"create": {"namespace": "s", "properties": {"format-version": "3"}}, "engine": "inline"},
+            "can't write a new table",
+        ),
+    ],
+)
+def test_a_template_that_can_not_be(options: dict[str, Any], said: str) -> None:
+    """Said when the file is read, not when a record names a table."""
+    with pytest.raises(ValidationError, match=said):
+        pipeline(**options)
+
+
+def test_no_table_at_all() -> None:
+    """A file without destinations needs to say that it makes some."""
+    with pytest.raises(ValidationError, match=r"at least one, or route\.create"):
+        pipeline(route={"create": None})
+
+
+def test_tables_that_were_made_are_no_destinations() -> None:
+    """They follow those of the file, in one order, as far as the route still lets records go there."""
+    file = pipeline(("shop.listed",))
+    told = file.with_made(["shop.b", "shop.a", "shop.secret", "shop.listed", "shop.b"])
+    assert told.tables == ("shop.listed", "shop.a", "shop.b")
+    assert told.made == ("shop.a", "shop.b", "shop.listed", "shop.secret")
+    assert told.destination("shop.b").columns == file.destination("shop.listed").columns
+    assert told.with_made(told.made) == told
+    assert told.with_made(["shop.c"]).tables == ("shop.listed", "shop.c")
+
+
+def test_a_table_that_is_made_changes_the_file() -> None:
+    """Fingerprint, home and namespace are the file's, however many tables were made."""
+    for file in (pipeline(), pipeline(("eu.listed",), create={"columns": {"id": "long"}})):
+        told = file.with_made(["shop.a"])
+        assert told.outcome_fingerprint == file.outcome_fingerprint
+        assert (told.namespace, told.home_catalog, told.ledger_table) == (
+            file.namespace,
+            file.home_catalog,
+            file.ledger_table,
+        )
+        assert told.file == file
+
+
+def test_the_home_moves_with_the_first_destination() -> None:
+    """A namespace that the file names holds ledger and dead letters whatever is listed."""
+    assert pipeline(("eu.a",)).ledger_table == "shop.orders__ledger"
+    assert pipeline(("eu.a",), create={"columns": {"id": "long"}}).ledger_table == "eu.orders__ledger"
+
+
+def test_a_file_that_makes_none_any_more_keeps_them() -> None:
+    """Without `create` the tables that were made are no destinations."""
+    assert pipeline(("shop.a",), route={"create": None}).with_made(["shop.b"]).tables == ("shop.a",)
+
+
+def test_a_misspelled_template_is_found_by_records() -> None:
+    """`validate` holds the template's columns against the fields of the values, as it does those of a destination."""
+    wrong = pipeline(
+        create={"namespace": "shop", "columns": {"idd": "long"}},
+        value={"fields": {"id": "long", "to": "string"}},
+        transforms=[{"type": "ReplaceField", "exclude": ["x"]}],
+    )
+    assert record_problems(wrong) == ("route.create.columns.idd: no value has the field 'idd', did you mean 'id'?",)
+
+
+def test_records_may_write_anywhere_unnoticed() -> None:
+    """An `allow` that lets any name through is rarely meant; one of a namespace needs no warning."""
+    assert not remarks(pipeline())
+    anywhere = pipeline(route={"field": FIELD | {"allow": [r"\w+\.\w+"]}})
+    assert "in any namespace" in remarks(anywhere)[0]
+
+
+def test_a_topic_names_no_table_unnoticed() -> None:
+    """A topic without a namespace in its name needs a `rename`."""
+    bare = pipeline(route={"field": None, "topic": {}})
+    assert "orders names no table" in remarks(bare)[0]
+    assert not remarks(pipeline(route={"field": None, "topic": {"rename": {"(.*)": r"shop.\1"}}}))
