@@ -43,6 +43,9 @@ BRANCH_KEY = "frazil.branch.{}"
 CLOSING_KEY = "frazil.closing.{}"
 """Property of the ledger: the pipeline's closing table, by pipeline. Written with batch 0, never changed."""
 
+CHANGES_KEY = "frazil.schema-changes.{}"
+"""Property of a destination: what a pipeline changed of its schema last, and for which batch, by pipeline."""
+
 
 @dataclass(frozen=True, slots=True)
 class Held:

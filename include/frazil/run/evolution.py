@@ -10,7 +10,7 @@ import pyarrow as pa
 from frazil.batch.schema_change import Demands
 from frazil.errors import Terminal
 from frazil.iceberg.commit import fit_of
-from frazil.iceberg.evolution import TableChanges, evolve, said
+from frazil.iceberg.evolution import TableChanges, evolve, said, undecided_changes
 from frazil.iceberg.schema import arrow_columns
 from frazil.pipeline.model import Pipeline
 from frazil.records.evolve.asked import changed, together
@@ -44,7 +44,7 @@ def evolve_tables(
     """
     made = {}
     for name, wanted in demands.items():
-        changes = TableChanges(scope.pipeline.destination(name), together(wanted, specs[name]))
+        changes = TableChanges(scope.pipeline.destination(name), together(wanted, specs[name]), scope.pipeline.name, n)
         made[name] = evolve(scope.lake, changes)
         for line in said(made[name]):
             scope.report(f"batch {n}: table {name}: {line}")
@@ -130,3 +130,19 @@ def is_stale(pipeline: Pipeline, before: Tables, after: Tables) -> bool:
 def joined(first: Demands, then: Demands) -> Demands:
     """Changes of two rounds, in their order."""
     return {table: (*first.get(table, ()), *then.get(table, ())) for table in {**first, **then}}
+
+
+def told_changes(pipeline: Pipeline, tables: Tables, newest: int, made: Demands) -> Demands:
+    """The changes that a batch tells of: its own, and those of runs before it that ended behind the change.
+
+    Args:
+        pipeline: The pipeline.
+        tables: Its tables, as they are now.
+        newest: Number of the last decided batch.
+        made: What was changed for the batch's records.
+    """
+    undecided = {
+        name: undecided_changes(table.metadata, pipeline.name, newest) for name, table in tables.destinations.items()
+    }
+    found = {name: tuple(dict.fromkeys((*of, *made.get(name, ())))) for name, of in undecided.items()}
+    return {name: of for name, of in found.items() if of}
