@@ -44,6 +44,7 @@ from frazil.iceberg.commit import ATTEMPTS, pause
 from frazil.iceberg.evolved import Evolved, evolved
 from frazil.iceberg.faults import FOREIGN, as_frazil
 from frazil.iceberg.holdings import CHANGES_KEY
+from frazil.iceberg.promotion import coming_columns
 from frazil.iceberg.refs import send
 from frazil.iceberg.schema import declared_order, partition_field
 from frazil.iceberg.variant import FORMAT_VERSION
@@ -73,6 +74,13 @@ class TableChanges:
     def table(self) -> str:
         """Its name."""
         return self.destination.table
+
+
+def declared_changes(schema: Schema, destination: Destination) -> tuple[SchemaChange, ...]:
+    """What adds the declared columns that a table lacks. They are optional there; what is required is asked of records."""
+    return tuple(
+        SchemaChange((name,), "add", destination.columns[name].type) for name in coming_columns(schema, destination)
+    )
 
 
 def evolve(lake: Lake, wanted: TableChanges) -> tuple[SchemaChange, ...]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from frazil.batch.schema_change import Demands
 from frazil.errors import Terminal
 from frazil.iceberg.commit import fit_of
-from frazil.iceberg.evolution import TableChanges, evolve, said, undecided_changes
+from frazil.iceberg.evolution import TableChanges, declared_changes, evolve, said, undecided_changes
 from frazil.iceberg.schema import arrow_columns
 from frazil.pipeline.model import Pipeline
 from frazil.records.evolve.asked import changed, together
@@ -51,6 +51,28 @@ def evolve_tables(
     loaded = dict(zip(made, in_parallel(scope.lake.load_table, made), strict=True))
     after = replace(tables, destinations={**tables.destinations, **loaded})
     return after, {name: changes for name, changes in made.items() if changes}
+
+
+def with_declared_columns(scope: Scope, tables: Tables, n: int) -> Tables:
+    """Give tables that evolve the declared columns that they lack, and the partition fields of these.
+
+    Args:
+        scope: The pipeline and its doors.
+        tables: As they are, at rest: staged files don't fit another layout.
+        n: Number of the next batch, which has the changes on record.
+
+    Raises:
+        Terminal: A table can't be changed so.
+        Retryable: The catalog is not available now.
+    """
+    made = {}
+    for name, table in tables.destinations.items():
+        to = scope.pipeline.destination(name)
+        if changes := declared_changes(table.schema(), to):
+            for line in said(evolve(scope.lake, TableChanges(to, changes, scope.pipeline.name, n))):
+                scope.report(f"table {name}: {line}, as it is declared")
+            made[name] = scope.lake.load_table(name)
+    return replace(tables, destinations={**tables.destinations, **made})
 
 
 Look = Callable[[Mapping[str, pa.Schema]], tuple[Demands, Mapping[str, RecordSpec]]]

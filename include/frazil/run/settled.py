@@ -9,6 +9,7 @@ from frazil.iceberg.branch import remove_stale_branches
 from frazil.iceberg.commit import Refused
 from frazil.iceberg.schema import check_destination
 from frazil.run.apply import EngineNeeded
+from frazil.run.evolution import with_declared_columns
 from frazil.run.forward import roll_forward
 from frazil.run.manifests import read_manifest
 from frazil.run.mirror import mirror_position
@@ -55,7 +56,7 @@ def settled(scope: Scope, mends: Collection[str] = (), *, leaves: bool = False) 
         if now.rolled_back is not None and not is_told and closing in mends:
             return tables, now
         if now.rolled_back is None and not now.unfinished:
-            _check(scope, tables, now)
+            tables = _checked(scope, tables, now)
             if has_worked:
                 mirror_position(scope)
         if now.rolled_back is None and (waits or not now.unfinished):
@@ -87,11 +88,12 @@ def _advance(scope: Scope, tables: Tables, now: Standing, *, leaves: bool) -> bo
     return False
 
 
-def _check(scope: Scope, tables: Tables, now: Standing) -> None:
+def _checked(scope: Scope, tables: Tables, now: Standing) -> Tables:
     """Hold the tables against the pipeline file. Only now: an edited one must not keep a decided batch from its end."""
     for table in scope.pipeline.tables:
         check_destination(tables.destinations[table], scope.pipeline.destination(table))
     _tidy(scope, tables, now)
+    return with_declared_columns(scope, tables, now.newest + 1)
 
 
 def _rewind(scope: Scope, tables: Tables, now: Standing) -> None:
