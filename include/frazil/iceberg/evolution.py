@@ -7,14 +7,16 @@ followed name by name: PyIceberg's own update joins them with dots, and a name m
 from __future__ import annotations
 
 import itertools
+import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import (
     AddPartitionSpecUpdate,
@@ -28,6 +30,7 @@ from pyiceberg.table.update import (
     SetCurrentSchemaUpdate,
     SetDefaultSortOrderUpdate,
     SetDefaultSpecUpdate,
+    SetPropertiesUpdate,
     TableRequirement,
     TableUpdate,
 )
@@ -41,6 +44,8 @@ from frazil.iceberg.catalog import Lake
 from frazil.iceberg.commit import ATTEMPTS, pause
 from frazil.iceberg.evolved import Evolved, evolved
 from frazil.iceberg.faults import FOREIGN, as_frazil
+from frazil.iceberg.holdings import CHANGES_KEY
+from frazil.iceberg.promotion import coming_columns
 from frazil.iceberg.refs import send
 from frazil.iceberg.schema import declared_order, partition_field
 from frazil.iceberg.variant import FORMAT_VERSION
@@ -57,17 +62,28 @@ class TableChanges:
     Attributes:
         destination: What the pipeline file says of it: partition fields and sort order are set with their columns.
         changes: What its schema is to have, in this order: a column before its fields.
+        pipeline: Whose records need it. The table notes what was changed for them, until their batch is decided.
+        n: Number of that batch.
         fold: Whether names that differ in case only are the same column.
     """
 
     destination: Destination
     changes: tuple[SchemaChange, ...]
+    pipeline: str = ""
+    n: int = 0
     fold: bool = False
 
     @property
     def table(self) -> str:
         """Its name."""
         return self.destination.table
+
+
+def declared_changes(schema: Schema, destination: Destination) -> tuple[SchemaChange, ...]:
+    """What adds the declared columns that a table lacks. They are optional there; what is required is asked of records."""
+    return tuple(
+        SchemaChange((name,), "add", destination.columns[name].type) for name in coming_columns(schema, destination)
+    )
 
 
 def evolve(lake: Lake, wanted: TableChanges) -> tuple[SchemaChange, ...]:
@@ -88,6 +104,7 @@ def evolve(lake: Lake, wanted: TableChanges) -> tuple[SchemaChange, ...]:
             return sent  # of an attempt that was not confirmed and landed all the same; or nothing was to do
         _refuse_unfit(wanted, after.schema)
         updates, requirements = _request(table, wanted, after.schema)
+        updates += (_note(table.metadata, wanted, after.made),)
         _refuse_unwritable(lake, table, wanted.table)
         reached(CrashPoint.EVOLVING)
         try:
@@ -99,6 +116,31 @@ def evolve(lake: Lake, wanted: TableChanges) -> tuple[SchemaChange, ...]:
         reached(CrashPoint.EVOLVED)
         return after.made
     raise as_frazil(failure, f"changing the schema of table {wanted.table}") from failure
+
+
+def _note(metadata: TableMetadata, wanted: TableChanges, made: Iterable[SchemaChange]) -> SetPropertiesUpdate:
+    """What was changed for a batch, in the same commit: the run may end before the batch is decided."""
+    last, known = _noted(metadata, wanted.pipeline)
+    before = known if last >= wanted.n else ()
+    body = {"n": max(last, wanted.n), "changes": [[of.path, of.kind, of.type] for of in (*before, *made)]}
+    return SetPropertiesUpdate(updates={CHANGES_KEY.format(wanted.pipeline): json.dumps(body, separators=(",", ":"))})
+
+
+def _noted(metadata: TableMetadata, pipeline: str) -> tuple[int, tuple[SchemaChange, ...]]:
+    text = metadata.properties.get(CHANGES_KEY.format(pipeline))
+    if text is None:
+        return -1, ()
+    body = json.loads(text)
+    return body["n"], tuple(SchemaChange(tuple(path), kind, of) for path, kind, of in body["changes"])
+
+
+def undecided_changes(metadata: TableMetadata, pipeline: str, newest: int) -> tuple[SchemaChange, ...]:
+    """What a table's schema was changed for records of a pipeline that no batch up to `newest` tells of.
+
+    Runs that failed or were killed behind a change count as well: the next batch has it on record.
+    """
+    n, changes = _noted(metadata, pipeline)
+    return changes if n > newest else ()
 
 
 def planned(table: Table, wanted: TableChanges) -> Evolved:

@@ -54,6 +54,9 @@ rows."""
 CLOSING_KEY = "frazil.closing.{}"
 """Property of the ledger: the pipeline's closing table, by pipeline. Written with batch 0, never changed."""
 
+CHANGES_KEY = "frazil.schema-changes.{}"
+"""Property of a destination: what a pipeline changed of its schema last, and for which batch, by pipeline."""
+
 
 @dataclass(frozen=True, slots=True)
 class Held:

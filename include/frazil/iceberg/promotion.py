@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pyiceberg.schema import Schema
 from pyiceberg.types import (
     DecimalType,
     DoubleType,
@@ -20,6 +21,14 @@ from frazil.pipeline import model
 def takes_table_columns(destination: model.Destination) -> bool:
     """Whether rows have all columns that the table has, not only the declared ones."""
     return destination.evolves != "none" or not destination.columns
+
+
+def coming_columns(schema: Schema, destination: model.Destination) -> tuple[str, ...]:
+    """Declared columns that a table lacks and gets, because it evolves. A key can't come later: no row would have it."""
+    there = {field.name for field in schema.fields}
+    if destination.evolves == "none":
+        return ()
+    return tuple(name for name in destination.columns if name not in {*there, *destination.identifier})
 
 
 def has_grown_from(declared: IcebergType, found: IcebergType) -> bool:

@@ -38,7 +38,7 @@ from pyiceberg.types import (
 
 from frazil.errors import Terminal
 from frazil.iceberg.identifier import identifier_problems
-from frazil.iceberg.promotion import has_grown_from, takes_table_columns
+from frazil.iceberg.promotion import coming_columns, has_grown_from, takes_table_columns
 from frazil.iceberg.variant import FORMAT_VERSION, VariantType, as_text
 from frazil.pipeline import model
 from frazil.pipeline.changes import DELETED
@@ -202,16 +202,16 @@ def check_destination(table: Table, destination: model.Destination) -> None:
     """Refuse a table that exists and can't take the declared columns.
 
     Raises:
-        Terminal: A column is missing, has another type, or is required although the pipeline does not fill it.
+        Terminal: A column is missing and none that comes, has another type, or is required although the pipeline does not fill it.
     """
     found = {field.name: field for field in table.schema().fields}
     declared = {field.name: field for field in declared_schema(destination).fields}
     takes_all = takes_table_columns(destination)
-    fits = has_grown_from if takes_all else _same_shape
+    fits, coming = has_grown_from if takes_all else _same_shape, coming_columns(table.schema(), destination)
     problems = [
         f"column {name}: declared {field.field_type}, the table has {found[name].field_type if name in found else 'no such column'}"
         for name, field in declared.items()
-        if name not in found or not fits(field.field_type, found[name].field_type)
+        if not (name in coming if name not in found else fits(field.field_type, found[name].field_type))
     ]
     problems += identifier_problems(table, destination)
     problems += [] if destination.by_engine else _writer_problems(table, found if takes_all else declared)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 import pyarrow as pa
@@ -15,11 +15,12 @@ from frazil.batch.facts import ClusterFacts, Counts, DeadSample, Range, Staged, 
 from frazil.batch.plan import PlannedTopic, RunPlan, skipped, start_position
 from frazil.batch.position import Position
 from frazil.batch.request import RunRequest
-from frazil.batch.schema_change import Demands
+from frazil.batch.schema_change import Demands, SchemaChange
 from frazil.batch.target import LATEST
 from frazil.batch.unknown import UnknownFields
 from frazil.errors import Terminal
-from frazil.iceberg.schema import arrow_columns, check_destination, check_layout, declared_columns
+from frazil.iceberg.evolution import TableChanges, declared_changes, planned
+from frazil.iceberg.schema import check_destination, check_layout, declared_columns, schema_columns
 from frazil.pipeline.model import Destination, Pipeline
 from frazil.project import Project
 from frazil.records.evolve.asked import together
@@ -235,8 +236,10 @@ def _staged(scope: Scope, plan: RunPlan, ranges: tuple[Range, ...], stage: Stage
     if not ranges:
         return Staged(), ()
     scope.report(f"looking at {sum(r.span for r in ranges):,} of {plan.records:,} offsets")
-    columns = {of.table: _columns(scope, of) for of in scope.pipeline.destinations}
-    whole, changes = Staged(), list[str]()
+    columns, whole, changes = dict[str, pa.Schema](), Staged(), list[str]()
+    for of in scope.pipeline.destinations:
+        columns[of.table], coming = _columns(scope, of)
+        changes += _told(of.table, coming)
     refusals = Refusals()
     for _ in range(ROUNDS + 1):
         order = _order(scope, ranges, columns, refusals)
@@ -259,8 +262,11 @@ def _staged(scope: Scope, plan: RunPlan, ranges: tuple[Range, ...], stage: Stage
 
 def _wanted(demands: Demands, specs: Mapping[str, RecordSpec]) -> Iterator[str]:
     for name, wanted in demands.items():
-        for change in together(wanted, specs[name]):
-            yield f"a run would change table {name} first: {change}"
+        yield from _told(name, together(wanted, specs[name]))
+
+
+def _told(table: str, changes: Iterable[SchemaChange]) -> Iterator[str]:
+    return (f"a run would change table {table} first: {change}" for change in changes)
 
 
 def _order(scope: Scope, ranges: tuple[Range, ...], columns: Mapping[str, pa.Schema], refusals: Refusals) -> StageOrder:
@@ -279,15 +285,16 @@ def _order(scope: Scope, ranges: tuple[Range, ...], columns: Mapping[str, pa.Sch
     )
 
 
-def _columns(scope: Scope, destination: Destination) -> pa.Schema:
-    """The columns of the rows; a table that does not exist is what the pipeline file declares."""
+def _columns(scope: Scope, destination: Destination) -> tuple[pa.Schema, tuple[SchemaChange, ...]]:
+    """The columns of the rows, and which of them the table gets first; one that is not there is what the file declares."""
     table = scope.lake.find_table(destination.table)
     if table is None:
         check_layout(destination)
-        return declared_columns(destination)
+        return declared_columns(destination), ()
     check_destination(table, destination)
     refuse_other_key(scope.pipeline, destination.table, table.metadata)
-    return arrow_columns(table, destination)
+    coming = declared_changes(table.schema(), destination)
+    return schema_columns(planned(table, TableChanges(destination, coming)).schema, destination), coming
 
 
 def _looks(plan: RunPlan, ranges: tuple[Range, ...], staged: Staged) -> Iterator[PartitionLook]:

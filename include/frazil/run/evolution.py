@@ -10,7 +10,7 @@ import pyarrow as pa
 from frazil.batch.schema_change import Demands
 from frazil.errors import Terminal
 from frazil.iceberg.commit import fit_of
-from frazil.iceberg.evolution import TableChanges, evolve, said
+from frazil.iceberg.evolution import TableChanges, declared_changes, evolve, said, undecided_changes
 from frazil.iceberg.schema import arrow_columns
 from frazil.pipeline.model import Pipeline
 from frazil.records.evolve.asked import changed, together
@@ -44,14 +44,36 @@ def evolve_tables(
     """
     made = {}
     for name, wanted in demands.items():
-        spec = specs[name]
-        changes = TableChanges(scope.pipeline.destination(name), together(wanted, spec), fold=spec.fold is not None)
+        spec, to = specs[name], scope.pipeline.destination(name)
+        changes = TableChanges(to, together(wanted, spec), scope.pipeline.name, n, fold=spec.fold is not None)
         made[name] = evolve(scope.lake, changes)
         for line in said(made[name]):
             scope.report(f"batch {n}: table {name}: {line}")
     loaded = dict(zip(made, in_parallel(scope.lake.load_table, made), strict=True))
     after = replace(tables, destinations={**tables.destinations, **loaded})
     return after, {name: changes for name, changes in made.items() if changes}
+
+
+def with_declared_columns(scope: Scope, tables: Tables, n: int) -> Tables:
+    """Give tables that evolve the declared columns that they lack, and the partition fields of these.
+
+    Args:
+        scope: The pipeline and its doors.
+        tables: As they are, at rest: staged files don't fit another layout.
+        n: Number of the next batch, which has the changes on record.
+
+    Raises:
+        Terminal: A table can't be changed so.
+        Retryable: The catalog is not available now.
+    """
+    made = {}
+    for name, table in tables.destinations.items():
+        to = scope.pipeline.destination(name)
+        if changes := declared_changes(table.schema(), to):
+            for line in said(evolve(scope.lake, TableChanges(to, changes, scope.pipeline.name, n))):
+                scope.report(f"table {name}: {line}, as it is declared")
+            made[name] = scope.lake.load_table(name)
+    return replace(tables, destinations={**tables.destinations, **made})
 
 
 Look = Callable[[Mapping[str, pa.Schema]], tuple[Demands, Mapping[str, RecordSpec]]]
@@ -131,3 +153,19 @@ def is_stale(pipeline: Pipeline, before: Tables, after: Tables) -> bool:
 def joined(first: Demands, then: Demands) -> Demands:
     """Changes of two rounds, in their order."""
     return {table: (*first.get(table, ()), *then.get(table, ())) for table in {**first, **then}}
+
+
+def told_changes(pipeline: Pipeline, tables: Tables, newest: int, made: Demands) -> Demands:
+    """The changes that a batch tells of: its own, and those of runs before it that ended behind the change.
+
+    Args:
+        pipeline: The pipeline.
+        tables: Its tables, as they are now.
+        newest: Number of the last decided batch.
+        made: What was changed for the batch's records.
+    """
+    undecided = {
+        name: undecided_changes(table.metadata, pipeline.name, newest) for name, table in tables.destinations.items()
+    }
+    found = {name: tuple(dict.fromkeys((*of, *made.get(name, ())))) for name, of in undecided.items()}
+    return {name: of for name, of in found.items() if of}

@@ -109,7 +109,8 @@ def _bare_row(table: str, role: str) -> dict[str, Any]:
 
 def _changes_json(manifest: Manifest, table: str) -> str | None:
     changes = manifest.schema_changes.get(table, ())
-    return json.dumps([dataclasses.asdict(change) for change in changes]) if changes else None
+    told = [{"path": of.path, "kind": of.kind, "type": of.type} for of in changes]
+    return json.dumps(told) if told else None
 
 
 def _removed_json(manifest: Manifest, part: TablePart) -> str | None:

@@ -21,6 +21,7 @@ from frazil.iceberg.commit import fit_of
 from frazil.iceberg.removal import check_removable
 from frazil.iceberg.table import Table, metadata_path, read_text, write_text
 from frazil.pipeline.model import Destination, Pipeline
+from frazil.run.evolution import told_changes
 from frazil.run.scope import Scope
 from frazil.run.standing import Standing
 from frazil.run.tables import Tables
@@ -177,7 +178,7 @@ def _manifest(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Mani
         left=_left(scope, now),
         unmarked=tuple(sorted(tables.followers.keys() - now.told.keys() - {part.table for part in followers})),
         unknown_fields=batch.staged.unknown_fields.shown,
-        schema_changes=batch.schema_changes,
+        schema_changes=told_changes(pipeline, tables, now.newest, batch.schema_changes),
         made=pipeline.made,
     )
 

@@ -11,6 +11,7 @@ from frazil.iceberg.pipeline_lake import PipelineLake
 from frazil.iceberg.schema import check_destination
 from frazil.run.apply import EngineNeeded
 from frazil.run.decided import lake_of_last
+from frazil.run.evolution import with_declared_columns
 from frazil.run.forward import roll_forward
 from frazil.run.identifier import refuse_other_key
 from frazil.run.manifests import read_manifest
@@ -50,7 +51,7 @@ def settled(scope: Scope, mends: Collection[str] = (), *, leaves: bool = False) 
         if now.rolled_back is not None and not is_told and tables.closing_name in mends:
             return scope, tables, now
         if now.rolled_back is None and not now.unfinished:
-            _check(scope, tables, now)
+            tables = _checked(scope, tables, now)
             if has_worked:
                 mirror_position(scope)
         if now.rolled_back is None and (waits or not now.unfinished):
@@ -117,12 +118,13 @@ def _advance(scope: Scope, tables: Tables, now: Standing, *, leaves: bool) -> bo
     return False
 
 
-def _check(scope: Scope, tables: Tables, now: Standing) -> None:
+def _checked(scope: Scope, tables: Tables, now: Standing) -> Tables:
     """Hold the tables against the pipeline file. Only now: an edited one must not keep a decided batch from its end."""
     for table in scope.pipeline.tables:
         check_destination(tables.destinations[table], scope.pipeline.destination(table))
         refuse_other_key(scope.pipeline, table, tables.destinations[table].metadata)
     _tidy(scope, tables, now)
+    return with_declared_columns(scope, tables, now.newest + 1)
 
 
 def _rewind(scope: Scope, tables: Tables, now: Standing) -> None:

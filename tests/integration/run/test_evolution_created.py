@@ -84,6 +84,52 @@ def test_column_that_can_not_partition_leaves_half_a_table(shop: MakeShop) -> No
     assert orders.rows() == []
 
 
+def test_way_out_of_a_column_that_can_not_partition_is_closed(shop: MakeShop) -> None:
+    """Declared as the message says, the column comes with its partition field, and is on record; a dry run says so first."""
+    orders = evolving(shop, "{table: shop.orders, partition_by: [day(at)]}")
+    put(orders, {"id": 1, "at": "2026-01-02T00:00:00Z"})
+    with pytest.raises(Terminal, match="day"):
+        orders.run()
+    orders = rewritten(
+        orders,
+        "{table: shop.orders, columns: {at: {type: timestamptz, required: true}}, evolve: widen, partition_by: [day(at)]}",
+    )
+
+    told = look(orders).remarks
+    orders.run()
+
+    table = lake(orders).load_table("shop.orders")
+    assert told == tuple(
+        f"a run would change table shop.orders first: add {of}" for of in ("at timestamptz", "id long")
+    )
+    assert ([field.name for field in table.spec().fields], types(orders)) == (
+        ["at_day"],
+        {"at": "timestamptz", "id": "long"},
+    )
+    assert [of.path for of in changes(orders)[-1]["shop.orders"]] == [("at",), ("id",)]
+    assert_clean(orders)
+
+
+def test_declared_column_comes_under_a_decided_batch(shop: MakeShop, at: At) -> None:
+    """A column and a partition field that were declared since wait for the end of the batch that was staged without."""
+    orders = evolving(shop, "{table: shop.orders}")
+    orders.run()
+    put(orders, {"id": 1})
+    at("decide.committed")
+    with pytest.raises(Killed):
+        orders.run()
+    put(orders, {"id": 2})
+    orders = rewritten(
+        orders, "{table: shop.orders, columns: {kind: {type: string, default: a}}, evolve: add, partition_by: [kind]}"
+    )
+
+    orders.run()
+
+    assert rows(orders, "shop.orders", "id", "kind") == [(1, None), (2, "a")]
+    assert [field.name for field in lake(orders).load_table("shop.orders").spec().fields] == ["kind"]
+    assert_clean(orders)
+
+
 def test_nested_namespace_is_missing(shop: MakeShop) -> None:
     """The namespaces of a new table are made, level by level, for it and for ledger and letters."""
     orders = evolving(shop, "{table: lake.raw.shop.orders}")

@@ -67,7 +67,11 @@ OPEN = [
     ({"columns": {"id": "int"}, "evolve": "add", "partition_by": ["id"]}, None),
     ({}, None),
     ({"columns": {"id": "long"}, "evolve": "add"}, "column id: declared long, the table has int"),
-    ({"columns": {"other": "long"}, "evolve": "full"}, "column other: declared long, the table has no such column"),
+    ({"columns": {"other": "long"}, "evolve": "full"}, None),
+    (
+        {"columns": {"other": {"type": "long", "required": True}}, "evolve": "full", "identifier": ["other"]},
+        "column other: declared long, the table has no such column",
+    ),
 ]
 
 

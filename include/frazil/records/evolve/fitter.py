@@ -9,13 +9,14 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.records.column import ColumnSpec
 from frazil.records.dead import DeadCode, Reason
-from frazil.records.evolve.asked import Asked
+from frazil.records.evolve.asked import Asked, Path
 from frazil.records.evolve.shapes import Shape, Shapes
 from frazil.records.fit.fitter import Fitted, Fitter, refuse_unknown, rescued
 from frazil.records.fit.former import Settler, renamed
 from frazil.records.fit.scalar import FitRules
-from frazil.records.fit.source import plain
+from frazil.records.fit.source import Kind, as_lists, kind_of, plain
 from frazil.records.spec import RecordSpec
 from frazil.records.unknown import NOTHING_UNKNOWN
 
@@ -76,14 +77,26 @@ class EvolvingFitter:
         asked.take(shape.asked)
         named = self._named(value, shape, rest, asked, dead)
         fitted = self._fitted(named)
-        if any(of.code is DeadCode.OUT_OF_RANGE for of in fitted.dead.values()):
-            asked.take(shape.wider)
+        if too_large := [row for row, of in fitted.dead.items() if of.code is DeadCode.OUT_OF_RANGE]:
+            asked.take(self._exceeded(named.take(pa.array(too_large, pa.int64())), shape.wider))
         if (evolution := self._spec.evolution) is not None:
             required = filter(evolution.relaxes, self._shapes.required())
             asked.optional |= {(name,) for name in required if _lacks(named, name)}
         if len(value):
             self._asked.take(asked)
         return _without(fitted, dead)
+
+    def _exceeded(self, value: pa.RecordBatch, wider: Asked) -> Asked:
+        """Return those of the wider types that a value is out of its column's range for: its neighbours stay as they are."""
+        found = Asked(self._spec.fold is not None)
+        for path, of in wider.widens.items():
+            column = _type_at(self._spec.columns.field(path[0]).type, path[1:])
+            fitter = Fitter((ColumnSpec("number", column, required=False),), pa.schema([("number", column)]))
+            numbers = _values_at(value.column(path[0]), path[1:])
+            dead = fitter.fit(pa.RecordBatch.from_arrays([numbers], ["number"])).dead
+            if any(reason.code is DeadCode.OUT_OF_RANGE for reason in dead.values()):
+                found.widen(path, of)
+        return found
 
     def _shape(self, schema: pa.Schema) -> Shape:
         # Schemas are equal whatever their metadata is, which says how fields were called before.
@@ -124,6 +137,33 @@ class EvolvingFitter:
         if self._spec.unknown_fields == "fail":
             refuse_unknown(value, tuple(range(value.num_columns)), dead)
         return _without(whole, dead)
+
+
+def _type_at(of: pa.DataType, path: Path) -> pa.DataType:
+    """Return the type of a part of a column."""
+    for name in path:
+        match kind_of(of):
+            case Kind.LIST:
+                of = of.value_type
+            case Kind.MAP:
+                of = of.item_type
+            case _:
+                of = of.field(name).type
+    return of
+
+
+def _values_at(array: pa.Array, path: Path) -> pa.Array:
+    """Return the values of a part of a column, of all rows."""
+    found = plain(array)
+    for name in path:
+        match kind_of(found.type):
+            case Kind.LIST:
+                found = plain(as_lists(found).flatten())
+            case Kind.MAP:
+                found = plain(found.filter(found.is_valid()).items)
+            case _:
+                found = plain(found.flatten()[found.type.get_field_index(name)])
+    return found
 
 
 def _lacks(value: pa.RecordBatch, name: str) -> bool:

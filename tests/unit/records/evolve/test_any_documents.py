@@ -87,18 +87,32 @@ def test_value_is_lost_or_changed_on_its_way(
 
 
 @relaxed
-@given(tasks, st.randoms(), st.integers(1, 4), st.sampled_from(["exact", "case_insensitive"]))
+@given(
+    tasks,
+    st.randoms(),
+    st.integers(1, 4),
+    st.sampled_from([1, 2, 3, 5, 500]),
+    st.sampled_from(["exact", "case_insensitive"]),
+)
 def test_schema_depends_on_how_a_batch_is_split(
-    sent: list[list[dict[str, Any]]], random: Any, depth: int, field_names: Any
+    sent: list[list[dict[str, Any]]], random: Any, depth: int, most: int, field_names: Any
 ) -> None:
     """Tasks of other sizes, in another order, with records in another order, ask for the same columns."""
     every = [document for task in sent for document in task]
-    wanted = spec((), Evolution(max_depth=depth), field_names=field_names)
+    wanted = spec((), Evolution(max_depth=depth, max_columns=most), field_names=field_names)
     once = land([every], wanted)
     random.shuffle(every)
     cut = random.randint(0, len(every))
     again = land([every[cut:], every[:cut]], wanted)
     assert again.spec.columns.equals(once.spec.columns), f"{again.spec.columns}\n!=\n{once.spec.columns}"
+
+
+def test_struct_that_turns_out_to_be_a_text_takes_the_room_of_others() -> None:
+    """Which fields get columns is told by all records: whether those that make a text of it come in the same task or not."""
+    sent = [{"x": {"a": 1, "b": 2, "c": 3}, "y": 1}, {"x": "text"}]
+    wanted = spec((), Evolution(max_columns=2))
+    apart, together = land([[sent[0]], [sent[1]]], wanted), land([sent], wanted)
+    assert apart.columns == together.columns == {"x": pa.string(), "y": pa.int64()}
 
 
 @relaxed

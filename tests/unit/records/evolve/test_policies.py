@@ -184,3 +184,19 @@ def test_neighbours_decide_what_a_text_holds() -> None:
     documents = [{"a": {"b": 1}}, {"a": {"c": None}}, {"a": {}}, {"a": [{"b": 1}]}, {"a": [{"c": 1}]}]
     landed = land([documents], transformed(spec((pa.field("a", pa.string()),))))
     assert [row["a"] for row in landed.rows] == [json.dumps(of["a"]).replace(" ", "") for of in documents]
+
+
+@pytest.mark.parametrize(
+    ("of", "value", "path"),
+    [
+        (pa.int32(), 2**40, "{}"),
+        (pa.struct([("x", pa.int32()), ("y", pa.int32())]), {"x": 2**40, "y": 1}, "{}.x"),
+        (pa.list_(pa.field("element", pa.int32())), [1, 2**40], "{}.element"),
+    ],
+)
+def test_one_large_number_widens_its_neighbours(of: pa.DataType, value: object, path: str) -> None:
+    """Through transforms as without, only the column of the number itself gets wider."""
+    columns = [pa.field("a", of), pa.field("b", of), pa.field("c", pa.int32())]
+    landed = land([[{"a": value, "b": None, "c": 1}]], transformed(spec(columns)))
+    assert asked(landed) == [[f"widen {path.format('a')} long"]]
+    assert landed.codes == []

@@ -1,0 +1,51 @@
+"""Runs that ended behind a change of a table: what they changed stays, and is on record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from frazil.errors import Terminal
+from tests.evolving import changes, evolving, put, rewritten, types
+from tests.integration.run.conftest import At
+from tests.operations import Killed
+
+MakeShop = Callable[..., Any]
+
+PIPELINE_THAT_FAILS = """
+name: orders
+source: {{topics: [{topic}]}}
+engine: inline
+destinations: [{{table: shop.orders}}]
+dead_letters: {{tolerance: {{max_count: 1}}}}
+"""
+
+
+@pytest.mark.parametrize("ends", ["by a kill", "by its audit"])
+def test_change_of_a_run_that_failed_is_on_no_record(shop: MakeShop, at: At, ends: str) -> None:
+    """The table has the column, the run has no batch: the next batch tells of it, beside its own."""
+    orders = evolving(shop)
+    put(orders, {"id": 1})
+    orders.run()
+    put(orders, {"id": 2, "note": "x"}, *([{"id": "x"}] * 3 if ends == "by its audit" else []))
+    if ends == "by a kill":
+        at("evolved")
+        with pytest.raises(Killed):
+            orders.run()
+    else:
+        strict = orders.with_pipeline(PIPELINE_THAT_FAILS.format(topic=orders.topic))
+        with pytest.raises(Terminal, match="dead letters"):
+            strict.run()
+        orders = rewritten(orders)
+    assert "note" in types(orders)
+    put(orders, {"id": 3, "size": 1})
+
+    orders.run()
+
+    told = [change.path for change in changes(orders)[-1]["shop.orders"]]
+    assert (len(changes(orders)), sorted(told)) == (2, [("note",), ("size",)])
+    put(orders, {"id": 4})
+    orders.run()
+    assert len(changes(orders)) == 2
