@@ -18,5 +18,7 @@ def identifier_columns(table: Table) -> tuple[str, ...]:
 def identifier_problems(table: Table, destination: Destination) -> Iterator[str]:
     """Two keys that say different things. A table without one is fine: an engine need not know it."""
     found = identifier_columns(table)
-    if found and destination.identifier and sorted(found) != sorted(destination.identifier):
+    if found and destination.is_history:
+        yield f"identifier: the table has {', '.join(found)}, of which write: history adds several rows with one value"
+    elif found and destination.identifier and sorted(found) != sorted(destination.identifier):
         yield f"identifier: declared {', '.join(destination.identifier)}, the table has {', '.join(found)}"

@@ -41,7 +41,7 @@ from frazil.iceberg.identifier import identifier_problems
 from frazil.iceberg.promotion import coming_columns, has_grown_from, takes_table_columns
 from frazil.iceberg.variant import FORMAT_VERSION, VariantType, as_text
 from frazil.pipeline import model
-from frazil.pipeline.changes import DELETED
+from frazil.pipeline.changes import DELETED, TOLD
 from frazil.pipeline.types import ColumnType, ListOf, MapOf, Primitive, StructOf
 
 _PLAIN: dict[str, IcebergType] = {
@@ -110,8 +110,10 @@ def arrow_type(of: ColumnType) -> pa.DataType:
 def declared_schema(destination: model.Destination) -> Schema:
     """Schema of a new table: the declared columns, then the Kafka columns, the batch number, and the mark of soft deletes."""
     ids = itertools.count(1)
+    is_log = destination.is_history  # of a key it has several rows; of a truncate there is no key
+    required = {name for name, column in destination.columns.items() if column.required and not is_log}
     fields = [
-        NestedField(next(ids), name, iceberg_type(column.parsed, ids), required=column.required, doc=column.doc)
+        NestedField(next(ids), name, iceberg_type(column.parsed, ids), required=name in required, doc=column.doc)
         for name, column in destination.columns.items()
     ]
     if kafka := destination.kafka_columns:
@@ -126,7 +128,13 @@ def declared_schema(destination: model.Destination) -> Schema:
     if destination.deleted_column is not None:
         doc = "Whether the row was deleted"
         fields.append(NestedField(next(ids), destination.deleted_column, BooleanType(), required=False, doc=doc))
-    return Schema(*fields, identifier_field_ids=[of.field_id for of in fields if of.name in destination.identifier])
+    if is_log:
+        told = zip(
+            TOLD, (StringType(), IntegerType()), ("What happened", "Number among its record's changes"), strict=True
+        )
+        fields += [NestedField(next(ids), name, of, required=False, doc=doc) for name, of, doc in told]
+    key = () if is_log else destination.identifier
+    return Schema(*fields, identifier_field_ids=[of.field_id for of in fields if of.name in key])
 
 
 def declared_spec(destination: model.Destination, schema: Schema) -> PartitionSpec:

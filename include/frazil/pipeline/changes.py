@@ -13,10 +13,13 @@ from frazil.pipeline.types import Primitive
 if TYPE_CHECKING:
     from frazil.pipeline.destination import TableTemplate
 
-Write = Literal["append", "upsert", "cdc"]
+Write = Literal["append", "upsert", "cdc", "history"]
 
 DELETED: Final = "_frazil_deleted"
 """Column of a table with soft deletes: whether the row was deleted."""
+
+TOLD: Final = ("_frazil_op", "_frazil_place")
+"""Columns of a log of changes: what happened to the row, and which of its record's rows it is."""
 
 FACTS: Final = "_cdc"
 """Struct beside the fields of a changed row, for columns that take a fact about the change."""
@@ -83,20 +86,37 @@ class Changes(Model):
         return self
 
 
-_ONLY_MERGED: Final = ("order_by", "deletes", "merge")
+_ONLY_MERGED: Final = ("deletes", "merge", "append_history")
 
 
 def merge_problems(of: TableTemplate) -> Iterator[str]:
     """Say what keeps a destination from merging rows by their key, if it wants to."""
     if not of.is_merged:
         yield from (f"{key} is for write: upsert and cdc" for key in _ONLY_MERGED if key in of.model_fields_set)
+    if of.write == "append" and of.order_by is not None:
+        yield "order_by is for write: upsert, cdc and history"
     if of.write == "cdc" and of.changes is None:
         yield "write: cdc needs changes: how records tell of changes"
-    if of.write != "cdc" and of.changes is not None:
-        yield "changes is for write: cdc"
+    if of.write not in ("cdc", "history") and of.changes is not None:
+        yield "changes is for write: cdc and history"
     yield from _identifier_problems(of)
     if of.is_merged:
         yield from _merged_problems(of)
+    if of.is_history:
+        yield from _history_problems(of)
+
+
+def _history_problems(of: TableTemplate) -> Iterator[str]:
+    if not of.kafka_columns:
+        yield "kafka_columns: false, but write: history needs them to tell which change is the later one"
+    if not of.identifier:
+        yield "write: history needs identifier, the key of the rows that change; append_history takes the destination's own"
+    if of.evolves != "none":
+        yield f"evolve: {of.evolves}, but write: history has declared columns only"
+    if taken := [name for name in TOLD if name in (*of.columns, *of.added_columns)]:
+        yield f"a column has the name {taken[0]}, which write: history adds"
+    if of.order_by is not None:
+        yield from _order_problems(of, of.order_by)
 
 
 def _identifier_problems(of: TableTemplate) -> Iterator[str]:

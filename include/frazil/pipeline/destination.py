@@ -61,7 +61,8 @@ class TableTemplate(TableColumns):
     write: Write = Field(
         "append",
         description="`append` adds a row per record; `upsert` keeps one row per key, the last record's; `cdc` applies the"
-        " inserts, updates and deletes that records of `changes` tell of.",
+        " inserts, updates and deletes that records of `changes` tell of; `history` adds a row per change, with"
+        " what happened in `_frazil_op` and its place among the changes of its record in `_frazil_place`.",
     )
     identifier: tuple[str, ...] = Field(
         (),
@@ -83,7 +84,7 @@ class TableTemplate(TableColumns):
         description="How Spark writes changed rows: beside the old files, which readers then merge, or by writing the files"
         " anew.",
     )
-    changes: Changes | None = Field(None, description="For `write: cdc`: how records tell of changes.")
+    changes: Changes | None = Field(None, description="For `write: cdc` and `history`: how records tell of changes.")
 
     @field_validator("branch")
     @classmethod
@@ -134,7 +135,12 @@ class TableTemplate(TableColumns):
     @property
     def is_merged(self) -> bool:
         """Whether rows are merged into the table by their key, which only an engine can do."""
-        return self.write != "append"
+        return self.write in ("upsert", "cdc")
+
+    @property
+    def is_history(self) -> bool:
+        """Whether rows are changes, one after the other, of which nothing is undone."""
+        return self.write == "history"
 
     @property
     def deleted_column(self) -> str | None:
@@ -219,6 +225,12 @@ class NamedTable(Model):
 
 class Destination(TableTemplate, NamedTable):
     """A table and the columns that records are written into."""
+
+    append_history: TableName | None = Field(
+        None,
+        description="For `write: upsert` and `cdc`: a table that gets all changes beside this one, in the same batches, a row"
+        " per change: a destination with `write: history` and the columns of this one. List it yourself for another layout.",
+    )
 
     @property
     def title(self) -> str:

@@ -11,6 +11,7 @@ from frazil.pipeline.changes import Changes
 from frazil.pipeline.create import Create
 from frazil.pipeline.dead_letters import DeadLetters, DeadLetterTopic, Tolerance
 from frazil.pipeline.destination import Destination, KafkaColumns, TableTemplate
+from frazil.pipeline.history import with_histories
 from frazil.pipeline.interval import Interval, parse_interval
 from frazil.pipeline.partition import PartitionField, SortField, parse_partition_field
 from frazil.pipeline.route import Route
@@ -113,6 +114,11 @@ class Pipeline(Model):
                 )
         return steps
 
+    @field_validator("destinations", mode="before")
+    @classmethod
+    def _histories(cls, value: object) -> object:
+        return with_histories(value)
+
     @model_validator(mode="after")
     def _has_a_home(self) -> Pipeline:
         if self.destinations or (self.create is not None and self.create.namespace is not None):
@@ -182,6 +188,11 @@ class Pipeline(Model):
             KeyError: There is none.
         """
         return {destination.table: destination for destination in self.destinations}[table]
+
+    @property
+    def histories(self) -> dict[str, str]:
+        """Logs of changes -> the destination that each stands beside: records that go to one go to the other."""
+        return {of.append_history: of.table for of in self.destinations if of.append_history is not None}
 
     @property
     def create(self) -> Create | None:

@@ -132,7 +132,8 @@ class FanOut:
             [set() for _ in range(count)],
             [set() for _ in range(count)],
         )
-        found.unknown = [[outside] for _ in range(count)]
+        # Of changes the fields of rows count, not those of their envelope.
+        found.unknown = [[] if spec.tells_changes else [outside] for spec in self._specs]
         routed = [self._routed(records, sheet, found, only) for sheet in sheets]
         for sheet, where in zip(sheets, routed, strict=True):
             self._fit(sheet, where, found)

@@ -91,11 +91,13 @@ class Route:
         by: What decides.
         otherwise: What becomes of a record that no table is for: no match, no value, or a table that is no destination.
         new: What becomes of tables that are not there; None: there are no others than the pipeline's.
+        beside: Table that gets what another one gets -> that one.
     """
 
     by: StaticRoute | FieldRoute | TopicRoute
     otherwise: Otherwise = "dead_letter"
     new: NewTables | None = None
+    beside: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def field(self) -> tuple[str, ...] | None:
@@ -144,6 +146,10 @@ class Router:
         self._decide: Final = None if route is None else _decision(route.by, self._numbers)
         self._name: Final = None if route is None else _naming(route.by)
         self._decided: Final[dict[str, tuple[int, ...]]] = {}
+        beside = {} if route is None else route.beside
+        self._beside: Final = [
+            (self._numbers[of], self._numbers[to]) for of, to in beside.items() if of in self._numbers
+        ]
 
     def route(self, texts: pa.StringArray) -> Routed:
         """Where rows go, by the text that decides about each; null where there is none."""
@@ -181,7 +187,9 @@ class Router:
             raise AssertionError("every row goes to every table")
         if len(self._decided) >= _DECIDED:
             self._decided.clear()
-        self._decided[value] = found = self._decide(value)
+        found = self._decide(value)
+        both = {*found, *(number for number, other in self._beside if other in found)}
+        self._decided[value] = found = tuple(sorted(both))
         return found
 
 

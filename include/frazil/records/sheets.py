@@ -136,7 +136,9 @@ def _groups(specs: Sequence[RecordSpec]) -> tuple[list[RecordSpec], list[list[in
     kinds: list[RecordSpec] = []
     groups: list[list[int]] = []
     for number, spec in enumerate(specs):
-        plain = replace(spec, kafka_columns=None)
+        plain = replace(
+            spec, kafka_columns=None, merge=None if spec.merge is None else replace(spec.merge, deleted=None)
+        )
         # What a table lacks is told by its own rows only.
         known = None if spec.evolution else next((at for at, kind in enumerate(kinds) if kind == plain), None)
         if known is None:

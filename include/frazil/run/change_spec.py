@@ -35,8 +35,8 @@ Columns = list[tuple[tuple[str, ...], pa.DataType]]
 
 
 def merge_spec(pipeline: Pipeline, to: Destination) -> MergeSpec | None:
-    """How rows are merged into a destination; None if they are added to it."""
-    if not to.is_merged:
+    """How rows are merged into a destination, or kept as changes; None if they are added to it."""
+    if not to.is_merged and not to.is_history:
         return None
     in_record = bool(to.identifier) and all(to.columns[name].of == "key" for name in to.identifier)
     changes = None if to.changes is None else _format(to.changes, _taken(pipeline, to), key_in_record=in_record)

@@ -32,18 +32,20 @@ def route_of(
         refused: Names of tables that can't be made -> why.
         rest: Why no others are made either; None: records may ask for them.
     """
-    route = pipeline.route
+    route, beside = pipeline.route, pipeline.histories
     if route is None:
         return None
     if route.static is not None:
-        return Route(StaticRoute(_path(route.static.field), route.static.tables), route.otherwise)
+        static = StaticRoute(_path(route.static.field), route.static.tables)
+        return Route(static, route.otherwise, beside=beside)
     spec = template_spec(pipeline, columns, schemas)
     new = None if spec is None else NewTables(spec, refused or {}, rest)
     if route.field is not None:
         by = FieldRoute(_path(route.field.name), route.field.allow, route.field.deny, route.field.lower_case)
-        return Route(by, route.otherwise, new)
+        return Route(by, route.otherwise, new, beside)
     topic = route.topic
-    return Route(TopicRoute({}) if topic is None else TopicRoute(topic.rename, topic.deny), route.otherwise, new)
+    by_topic = TopicRoute({}) if topic is None else TopicRoute(topic.rename, topic.deny)
+    return Route(by_topic, route.otherwise, new, beside)
 
 
 def _path(text: str) -> tuple[str, ...]:

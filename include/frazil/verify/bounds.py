@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from frazil.errors import Terminal
+from frazil.pipeline.model import Pipeline
 from frazil.verify.kafka import Source
 
 Key = tuple[str, int]
@@ -118,3 +119,18 @@ def _whole(offset: Any) -> int:
     if type(offset) is not int or offset < 0:
         raise ValueError(f"expected an offset of 0 or more, found {offset!r}")
     return offset
+
+
+def refuse_part_of_merged(pipeline: Pipeline, from_: str | None, to: str | None) -> None:
+    """A row that is merged is what all changes of its key made of it: some of them say nothing.
+
+    Raises:
+        Terminal: A part of the topic is asked for, and rows are merged.
+    """
+    merged = [of.table for of in pipeline.destinations if of.is_merged]
+    if merged and (from_ is not None or to is not None):
+        raise Terminal(
+            f"rows of {', '.join(merged)} are what all changes of their key made of them: a part of the topic can't be held"
+            " against them",
+            next_step=f"frazil verify {pipeline.name}, without --from and --to",
+        )

@@ -17,11 +17,12 @@ from frazil.errors import Terminal
 from frazil.pipeline.model import KafkaColumns, Pipeline
 from frazil.project import Project
 from frazil.verify.books import closing_differences, ledger_differences
-from frazil.verify.bounds import bounds
+from frazil.verify.bounds import bounds, refuse_part_of_merged
 from frazil.verify.census import Census, Topics, count
 from frazil.verify.compare import Comparison, Subject
 from frazil.verify.coverage import Key, coverage, given_up
 from frazil.verify.grown import Grown
+from frazil.verify.history import TOLD_TYPES, HistoryComparison
 from frazil.verify.holes import holes
 from frazil.verify.kafka import PartitionReader, Source, TopicState
 from frazil.verify.keys import with_key
@@ -76,7 +77,7 @@ def verify(project: Project, pipeline: Pipeline, from_: str | None = None, to: s
     """
     began = time.monotonic()
     pipeline = with_made(project, pipeline)
-    _refuse_bounds(pipeline, from_, to)
+    refuse_part_of_merged(pipeline, from_, to)
     source = Source(cluster := pipeline.source.cluster, _entry(project.settings.clusters, cluster, "clusters", project))
     checks = [_opened(project, pipeline, name, source) for name in pipeline.tables]
     _compared([check for check in checks if check.can_compare], source, (from_, to))
@@ -95,17 +96,6 @@ def verify(project: Project, pipeline: Pipeline, from_: str | None = None, to: s
         values_compared=unread is None,
         values_not_compared_because=unread,
     )
-
-
-def _refuse_bounds(pipeline: Pipeline, from_: str | None, to: str | None) -> None:
-    """A row that is merged is what all changes of its key made of it: some of them say nothing."""
-    merged = [of.table for of in pipeline.destinations if of.is_merged]
-    if merged and (from_ is not None or to is not None):
-        raise Terminal(
-            f"rows of {', '.join(merged)} are what all changes of their key made of them: a part of the topic can't be held"
-            " against them",
-            next_step=f"frazil verify {pipeline.name}, without --from and --to",
-        )
 
 
 def _opened(project: Project, pipeline: Pipeline, name: str, source: Source) -> _Check:
@@ -219,11 +209,12 @@ class _Check:
         destination, columns = self.pipeline.destination(self.tables.destination.name), self.tables.columns
         rules = rules_of(self.pipeline, batches, destination.table, columns, self.tables.earlier)
         types, is_grown = {name: columns[name].parsed for name in rules.columns}, isinstance(rules.expectation, Grown)
+        types |= TOLD_TYPES if destination.is_history and types else {}
         kind = LettersAlone if destination.is_merged else Outcomes
         outcomes = kind(self.tables.destination, self.tables.letters, types, rules.older, is_grown=is_grown)
         model = Model() if destination.is_merged else None
         asked_of = {key: asked.get(key, rest) for key in keys}
-        return _Work(self, states, covered, asked_of, rules, outcomes, live, model)
+        return _Work(self, states, covered, asked_of, rules, outcomes, live, model, destination.is_history)
 
     def _count(self, live: Mapping[str, int]) -> None:
         batches = self.tables.batches
@@ -255,6 +246,7 @@ class _Work:
     outcomes: Outcomes
     live: Mapping[str, int]
     model: Model | None = None
+    is_log: bool = False
 
     def is_there(self, key: Key) -> bool:
         """Whether the topic has such a partition."""
@@ -283,6 +275,8 @@ class _Work:
             self._holes.get(key, ()),
         )
         parts = subject, self.rules, self.outcomes, reader, self.check.findings
+        if self.is_log:
+            return HistoryComparison(*parts)
         return Comparison(*parts) if self.model is None else MergedComparison(*parts, model=self.model)
 
     def finish(self) -> None:

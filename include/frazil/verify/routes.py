@@ -23,7 +23,7 @@ def where_to(pipeline: Pipeline, table: str) -> WhereTo | None:
     route = pipeline.route
     if route is None:
         return None
-    tables = set(pipeline.tables)
+    tables, beside = set(pipeline.tables), pipeline.histories
     decoder = EACH_ONCE if pipeline.value.duplicate_keys == "dead_letter" else LAST_COUNTS
     folds = pipeline.value.field_names == "case_insensitive"
 
@@ -39,6 +39,7 @@ def where_to(pipeline: Pipeline, table: str) -> WhereTo | None:
             except Unfit:
                 return "here"
             found = set() if text is None else _by_field(route, text)
+        found |= {log for log, of in beside.items() if of in found}
         found &= tables
         return "here" if table in found else "elsewhere" if found else "nowhere"
 

@@ -118,7 +118,7 @@ def rules_of(
 
 def _expectation(pipeline: Pipeline, table: str, columns: Mapping[str, Column]) -> Expectation | Grown | Teller:
     destination = pipeline.destination(table)
-    if destination.is_merged:
+    if destination.is_merged or destination.is_history:
         return Teller(destination, columns, pipeline.value)
     expected = Expectation(columns, pipeline.value)
     return Grown(expected) if grows(destination) else expected
@@ -149,7 +149,7 @@ def unread_because(pipeline: Pipeline) -> str | None:
 
 def exploding(pipeline: Pipeline, batches: Sequence[Batch]) -> frozenset[int]:
     """Numbers of batches that may have made several rows of a record: by Explode, changes or an own transform, of any file."""
-    makes_several = any(of.is_merged for of in pipeline.destinations)
+    makes_several = any(of.is_merged or of.is_history for of in pipeline.destinations)
     if makes_several or any(step.name == "Explode" or step.name not in KINDS for step in pipeline.transforms):
         return frozenset(batch.n for batch in batches)
     return _older(pipeline, batches)

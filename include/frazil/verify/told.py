@@ -40,7 +40,7 @@ class Told:
         op: What happens to it.
         key: Its key; none of a truncate.
         order: The value of the column of `order_by`, if there is one.
-        row: All values of an upsert.
+        row: All values of an upsert; else the key, the order and facts about the change, and null for all others.
     """
 
     op: Op
@@ -99,19 +99,21 @@ class Teller:
         if change.op == "truncate":
             if self._of.order_by is None:
                 raise Unfit("a truncate without order")
-            yield Told("truncate", order=self._one(self._of.order_by, {}, change.facts))
+            order = self._one(self._of.order_by, {}, change.facts)
+            yield Told("truncate", (), order, self._bare((), {}, change.facts))
         elif change.op is not None:
             if change.row is None:
                 raise Unfit("a change without its row")
             row, before = (self._typed(of, changes) for of in (change.row, change.before or {}))
             if change.op == "delete":
-                yield Told("delete", self._key(row, change.facts), self._order(row, change.facts))
+                key = self._key(row, change.facts)
+                yield Told("delete", key, self._order(row, change.facts), self._bare(key, row, change.facts))
                 return
             self._whole(change, change.row, changes)
             upsert = self._upsert(row, change.facts)
             was = {**row, **{name: of for name, of in before.items() if of is not None}}
             if change.before is not None and (old := self._key(was, change.facts)) != upsert.key:
-                yield Told("delete", old, upsert.order)
+                yield Told("delete", old, upsert.order, self._bare(old, row, change.facts))
             yield upsert
 
     def _whole(self, change: Change, row: Row, changes: Changes) -> None:
@@ -150,6 +152,20 @@ class Teller:
         if self._of.order_by is not None and order is None:
             raise Unfit("a change without order")
         return Told("upsert", key, order, values)
+
+    def _bare(self, key: tuple[Any, ...], row: Row, facts: Row) -> tuple[Any, ...]:
+        """Values of a row of which not much is known any more."""
+        document, found = (
+            self._takers.document({**row, FACTS: facts}),
+            dict(zip(self._of.identifier, key, strict=False)),
+        )
+        told = zip(self._names, self._takers.takes, self._is_fact, strict=True)
+        return tuple(
+            [
+                take(document) if is_fact or name == self._of.order_by else found.get(name)
+                for name, take, is_fact in told
+            ]
+        )
 
     def _key(self, row: Row, facts: Row) -> tuple[Any, ...]:
         return tuple([self._one(name, row, facts) for name in self._of.identifier])
