@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 import pytest
 from confluent_kafka import Producer
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import ancestors_of
 
 from frazil import crash_points
 from frazil.crash_points import CrashPoint
@@ -21,7 +23,7 @@ from tests.operations import Killed, lake
 
 Catalog = Literal["sqlite", "rest"]
 
-_HEAD = "name: orders\nsource: {{topics: [{topics}]}}\nengine: inline\ndead_letters: {{tolerance: all}}\n"
+HEAD = "name: orders\nsource: {{topics: [{topics}]}}\nengine: inline\ndead_letters: {{tolerance: all}}\n"
 
 _PUBLISHING = (CrashPoint.FOLLOW_COMMITTING, CrashPoint.RECORD_COMMITTING)
 """Where a commit behind the deciding one begins."""
@@ -47,8 +49,13 @@ class Place:
 
     @property
     def publishes(self) -> int:
-        """Commits that any of its tables ever got."""
-        return sum(len(lake(self.shop).load_table(name).metadata.snapshots) for name in lake(self.shop).tables())
+        """Snapshots that any of its tables ever showed: an engine may leave others, which no reader sees."""
+        return sum(_shown(lake(self.shop).load_table(name)) for name in lake(self.shop).tables())
+
+
+def _shown(table: Table) -> int:
+    head = table.current_snapshot()
+    return len(list(ancestors_of(head, table.metadata))) if head is not None else 0
 
 
 MakePlace = Callable[[Scenario], Place]
@@ -73,7 +80,7 @@ def place(shop: Callable[..., Any], catalog: Catalog, request: pytest.FixtureReq
             settings: Path = request.getfixturevalue("rest_settings")()
             made = replace(made, project=Project.load(environment(made.project) | {SETTINGS_VARIABLE: str(settings)}))
         topics = ", ".join(made.topic + suffix for suffix in scenario.topics)
-        return Place(made.with_pipeline(_HEAD.format(topics=topics) + scenario.file), scenario)
+        return Place(made.with_pipeline(HEAD.format(topics=topics) + scenario.file), scenario)
 
     return make
 
@@ -95,20 +102,44 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return arrange
 
 
-@pytest.fixture
-def killed_behind(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+def killed_between_publishes(made: Place, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Land all records, the last ones by runs that are killed, each behind one more publish than the one before.
+
+    Returns:
+        How many publishes of the last batch had happened behind its decision, run by run; the last run finished it.
+    """
+    made.run()
+    *earlier, last = made.scenario.rounds
+    for records in earlier:
+        made.send(records)
+        made.run()
+    made.send(last)
+    decided = made.publishes + 1
+    states = []
+    _kill_behind(0, monkeypatch)
+    while _is_killed(made):
+        states.append(made.publishes - decided)
+        _kill_behind(1, monkeypatch)
+    return [*states, made.publishes - decided]
+
+
+def _kill_behind(publishes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the next run be killed behind so many publishes: each thread that wants another one ends, and so does the run."""
+    left, lock = [publishes], Lock()
 
-    def arrange(publishes: int) -> None:
-        left, lock = [publishes], Lock()
+    def reached(point: CrashPoint) -> None:
+        if point in _PUBLISHING:
+            with lock:
+                if not left[0]:
+                    raise Killed
+                left[0] -= 1
 
-        def reached(point: CrashPoint) -> None:
-            if point in _PUBLISHING:
-                with lock:
-                    if not left[0]:
-                        raise Killed
-                    left[0] -= 1
+    monkeypatch.setattr(crash_points, "reached", reached)
 
-        monkeypatch.setattr(crash_points, "reached", reached)
 
-    return arrange
+def _is_killed(made: Place) -> bool:
+    try:
+        made.run()
+    except Killed:
+        return True
+    return False

@@ -57,7 +57,7 @@ CONVERSION = (
     ),
     Scenario(
         "objects and lists in text columns, and empty ones",
-        "TestRecordConverter.testMapToString, testListConvert, testMapValueInListConvert with empty values",
+        "TestRecordConverter.testMapToString, testStructToString, testEmptyListAndMapConvert",
         "destinations: [{table: shop.events, columns: {s: string, l: list<long>, m: 'map<string, long>'}}]",
         (sent({"s": {"a": [1, None]}, "l": [], "m": {}}, {"s": ["x"], "l": [1, None], "m": {"k": 1, "n": None}}),),
         {
@@ -86,7 +86,7 @@ destinations: [{table: shop.events, columns: {ii: int, other: string}}]
     ),
     Scenario(
         "times with all spellings of an offset",
-        "TestRecordConverter.testTimestampWithZoneConversion, testTimestampWithoutZoneConversion",
+        "TestRecordConverter.testTimestampWithZoneConversion, testTimestampWithZoneAndFractionalSecondsConversion",
         "destinations: [{table: shop.events, columns: {tz: {type: timestamptz, unit: ms}}}]",
         (sent(*({"tz": of} for of in _ZONED), {"tz": "May 1st"}),),
         {"shop.events": Held({"tz": "timestamptz"}, ((datetime(2026, 5, 1, 10, 30, tzinfo=UTC),),) * len(_ZONED))},
@@ -109,7 +109,7 @@ destinations: [{table: shop.events, columns: {ii: int, other: string}}]
     ),
     Scenario(
         "numbers and booleans in text columns",
-        "TestRecordConverter.testStringConversion of numbers",
+        "RecordConverter.convertString of numbers and booleans",
         "value: {casts: text}\ndestinations: [{table: shop.events, columns: {s: string}}]",
         (sent({"s": 1}, {"s": True}, {"s": 1.50}, {"s": "x"}),),
         {"shop.events": Held({"s": "string"}, (("1",), ("true",), ("1.5",), ("x",)))},

@@ -161,4 +161,51 @@ destinations:
         (sent(event(1, "type1")),),
         dict.fromkeys(("foo1.foo2.foo3.events", "foo1.bar.events"), Held(EVENT_COLUMNS, (row(1, "type1"),))),
     ),
+    Scenario(
+        "tables that the file does not list",
+        "TestIntegrationDynamicTable.testIcebergSink with auto-create; names keep their case here",
+        r"""
+destinations: []
+route:
+  field: {name: to, allow: ['shop\..*']}
+  create: {namespace: shop, max_new_tables: 10, columns: {id: long}}
+""",
+        (
+            sent({"id": 1, "to": "shop.a"}),
+            sent(
+                {"id": 2, "to": "shop.b"},
+                {"id": 3, "to": "shop.Beta"},
+                {"id": 4, "to": "other.c"},
+                {"id": 5, "to": None},
+                {"id": 6, "to": "shop.a"},
+            ),
+        ),
+        {
+            name: Held({"id": "long"}, rows)
+            for name, rows in (("shop.a", ((1,), (6,))), ("shop.b", ((2,),)), ("shop.Beta", ((3,),)))
+        },
+        letters=((3, None, "UNROUTED"), (4, None, "UNROUTED")),
+    ),
+    Scenario(
+        "tables that the file does not list, with the columns of their records",
+        "TestIntegrationDynamicTable.testIcebergSink with auto-create and evolve-schema, partitioned",
+        r"""
+destinations: []
+route:
+  field: {name: to, allow: ['shop\..*']}
+  create: {namespace: shop, max_new_tables: 10, partition_by: [kind]}
+""",
+        (
+            sent({"to": "shop.a", "kind": "x", "id": 1}),
+            sent({"to": "shop.b", "kind": "y"}, {"to": "shop.a", "kind": "y", "price": 1.5}),
+        ),
+        {
+            "shop.a": Held(
+                {"id": "long", "kind": "string", "to": "string", "price": "double"},
+                ((1, "x", "shop.a", None), (None, "y", "shop.a", 1.5)),
+                ("kind identity",),
+            ),
+            "shop.b": Held({"kind": "string", "to": "string"}, (("y", "shop.b"),), ("kind identity",)),
+        },
+    ),
 )

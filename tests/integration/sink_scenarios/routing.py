@@ -137,7 +137,8 @@ route: {{field: {{name: data.table}}}}
     ),
     Scenario(
         "a transform rewrites the topic and another takes the table from it",
-        "TestIntegrationDynamicTable.testDynamicRouteWithTopicRewritingSMT",
+        "TestIntegrationDynamicTable.testDynamicRouteWithTopicRewritingSMT,"
+        " TestSinkWriter.testOffsetTrackedByOriginalTopicPartition",
         """
 value: {fields: {id: long}}
 transforms:

@@ -105,7 +105,7 @@ def test_a_leader_that_slept_commits_what_its_successor_committed(
 ) -> None:
     """A second run does all the work while the first one is paused: what the first one still wants is refused, or done.
 
-    After the sink's TestCommitState.testIgnoresZombieCoordinatorPayloads, TestCoordinator.testCoordinatorCommittedOffsetValidation,
+    After the sink's TestCommitState.testIsCommitReadyIgnoresZombieCoordinatorPayloads, TestCoordinator.testCoordinatorCommittedOffsetValidation,
     and, in Tabular's, testShouldDeduplicateDataFilesBeforeAppending.
     """
     made = begun(place)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-from tests.integration.sink_scenarios.conftest import MakePlace, Place
+from tests.integration.sink_scenarios.conftest import MakePlace, killed_between_publishes
 from tests.integration.sink_scenarios.conversion import CONVERSION
 from tests.integration.sink_scenarios.creation import CREATION
 from tests.integration.sink_scenarios.ending import assert_ends
 from tests.integration.sink_scenarios.evolution import EVOLUTION
 from tests.integration.sink_scenarios.routing import ROUTING
 from tests.integration.sink_scenarios.scenario import Scenario
-from tests.operations import Killed
 
 SCENARIOS = (*ROUTING, *CREATION, *EVOLUTION, *CONVERSION)
 
@@ -35,31 +32,13 @@ def test_tables_end_otherwise_than_the_scenario_says(place: MakePlace, scenario:
     "scenario", [pytest.param(of, marks=[FULL] * (not of.has_several_publishes)) for of in SCENARIOS], ids=str
 )
 def test_kill_between_two_publishes_loses_or_doubles_rows(
-    place: MakePlace, killed_behind: Callable[[int], None], scenario: Scenario
+    place: MakePlace, monkeypatch: pytest.MonkeyPatch, scenario: Scenario
 ) -> None:
     """Killed behind the decision, and again behind each table that got its part: the batch is finished, each part once."""
     made = place(scenario)
-    made.run()
-    *earlier, last = scenario.rounds
-    for records in earlier:
-        made.send(records)
-        made.run()
-    made.send(last)
-    decided = made.publishes + 1
-    states = []
-    killed_behind(0)
-    while is_killed(made):
-        states.append(made.publishes - decided)
-        killed_behind(1)
 
-    assert states == list(range(made.publishes - decided))
+    states = killed_between_publishes(made, monkeypatch)
+
+    assert states == list(range(len(states)))
+    assert len(states) > 1 + scenario.has_several_publishes
     assert_ends(made)
-
-
-def is_killed(made: Place) -> bool:
-    """Whether a run was killed."""
-    try:
-        made.run()
-    except Killed:
-        return True
-    return False

@@ -85,6 +85,17 @@ def test_a_name_that_the_settings_lack_is_found_before_the_run(
     assert said in ended.out
 
 
+def test_every_record_in_every_table_is_said_by_nobody(frazil: Frazil, place: Path) -> None:
+    """Several tables and no route: usable, with a warning, since it is rarely meant."""
+    file = place / "pipelines" / "payments_by_type.yaml"
+    file.write_text(file.read_text(encoding="utf-8").partition("route:")[0], encoding="utf-8")
+
+    ended = frazil("validate", str(file))
+
+    assert ended.code == 0
+    assert "warning: route: without it every record goes to each of 3 destinations" in ended.out
+
+
 def test_only_the_files_asked_for_are_judged(frazil: Frazil, place: Path) -> None:
     """An editor that checks one file is not told about the others."""
     replace(place / "pipelines" / "pizzas.yaml", "owner: rpc", "ownr: rpc")
