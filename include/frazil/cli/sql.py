@@ -28,7 +28,8 @@ def sql(
 
     Tables are named [cyan]namespace.table[/cyan]. Behind a table stand its [cyan].snapshots[/cyan],
     [cyan].history[/cyan], [cyan].files[/cyan], [cyan].partitions[/cyan], [cyan].manifests[/cyan] and
-    [cyan].refs[/cyan].
+    [cyan].refs[/cyan]; [cyan].branch_NAME[/cyan] is the table on a branch, [cyan].tag_NAME[/cyan] at a tag, as in Spark.
+    Without them it is main, also where a pipeline lands on a branch.
     """
     from frazil.project import Project
     from frazil.report.sql import query as ask

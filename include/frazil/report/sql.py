@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from frazil.errors import Terminal
+from frazil.iceberg.branch_table import BranchTable
 from frazil.iceberg.faults import translated
 from frazil.iceberg.variant import unreadable
 from frazil.project import Project
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from frazil.iceberg.catalog import Lake
+    from frazil.iceberg.table import Table
 
 DEFAULT_CATALOG = "lake"
 
@@ -57,7 +59,8 @@ def query(project: Project, sql: str, *, catalog: str | None = None) -> pa.Table
     Args:
         project: Settings and doors.
         sql: One SELECT (or DESCRIBE, SUMMARIZE, SHOW TABLES) in DuckDB's SQL. Tables are named `namespace.table`;
-            `namespace.table.snapshots` and the like read the table's metadata.
+            `namespace.table.snapshots` and the like read the table's metadata, `namespace.table.branch_audit` a branch,
+            `namespace.table.tag_v1` a tag.
         catalog: Name of a catalog in the settings; `lake`, or the only one, when None.
 
     Raises:
@@ -171,8 +174,11 @@ def _is_plain(root: Mapping[str, Any]) -> bool:
 
 
 def _read(lake: Lake, path: Path, question: Question) -> pa.Table:
-    name, metadata = _resolve(lake, path)
+    name, behind = _resolve(lake, path)
     table = lake.load_table(name)
+    metadata = behind if behind in METADATA_TABLES else None
+    if behind is not None and metadata is None:
+        table = _at(table, name, behind)
     with translated(f"reading table {name}"):
         if metadata is not None:
             inspected: pa.Table = getattr(table.inspect, metadata)()
@@ -189,8 +195,20 @@ def _read(lake: Lake, path: Path, question: Question) -> pa.Table:
         return table.scan(selected_fields=tuple(wanted or fields[:1]), limit=question.limit).to_arrow()
 
 
+def _at(table: Table, name: str, behind: str) -> Table:
+    """A table as it is on a branch, or at a tag, by Spark's names for them: `branch_audit`, `tag_v1`."""
+    kind, _, ref = behind.partition("_")
+    found = table.metadata.refs.get(ref)
+    if found is None or found.snapshot_ref_type.value != kind:
+        refs = sorted(f"{of.snapshot_ref_type.value}_{of_name}" for of_name, of in table.metadata.refs.items())
+        raise Terminal(
+            f"table {name} has no {kind} {ref}", next_step=f"behind the table: {', '.join(refs) or 'no rows yet'}"
+        )
+    return BranchTable(table, name, ref)
+
+
 def _resolve(lake: Lake, path: Path) -> tuple[str, str | None]:
-    """Name of the table that is meant, and of its metadata table if that is meant."""
+    """Name of the table that is meant, and what behind it, if that is meant: a metadata table, a branch or a tag."""
     names = lake.tables()
     known = {table.casefold(): table for table in names}
     for start in (0, 1) if path[0].casefold() == lake.name.casefold() else (0,):
@@ -200,11 +218,15 @@ def _resolve(lake: Lake, path: Path) -> tuple[str, str | None]:
         table, _, metadata = parts.rpartition(".")
         if table in known and metadata in METADATA_TABLES:
             return known[table], metadata
+        if table in known and metadata.startswith(("branch_", "tag_")):
+            kind, _, ref = ".".join(path[start:])[len(table) + 1 :].partition("_")
+            return known[table], f"{kind.casefold()}_{ref}"
     wanted = ".".join(path)
     near = get_close_matches(wanted, names, 1)
     raise Terminal(
         f"there is no table {wanted} in catalog {lake.name}" + (f", did you mean {near[0]}?" if near else ""),
-        next_step=f"its tables: {', '.join(names) or 'none yet'}; behind each: {', '.join(METADATA_TABLES)}",
+        next_step=f"its tables: {', '.join(names) or 'none yet'}; behind each: {', '.join(METADATA_TABLES)}, branch_NAME,"
+        " tag_NAME",
     )
 
 

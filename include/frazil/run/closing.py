@@ -40,7 +40,12 @@ def closing_table(pipeline: Pipeline, found: Mapping[str, Table | None]) -> str:
         return holding[0]
     # A follower's mark without a position anywhere: the ledger, which held it, was lost.
     is_follower = any(_has(found.get(table), BATCH_KEY.format(name)) for table in pipeline.tables)
-    if is_follower or pipeline.create is not None or len(pipeline.tables) > 1 or pipeline.destinations[0].by_engine:
+    return pipeline.ledger_table if is_follower else closing_of_new(pipeline)
+
+
+def closing_of_new(pipeline: Pipeline) -> str:
+    """Name of the table that will close if the pipeline begins with this file."""
+    if pipeline.create is not None or len(pipeline.tables) > 1 or pipeline.destinations[0].by_engine:
         return pipeline.ledger_table
     return pipeline.destinations[0].table
 

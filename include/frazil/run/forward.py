@@ -11,10 +11,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from frazil.batch.manifest import Manifest, TablePart
+from frazil.batch.manifest import Manifest
 from frazil.batch.position import Position
 from frazil.iceberg.branch import branch_name, decide_on_branch, replacing
-from frazil.iceberg.catalog import Lake
 from frazil.iceberg.commit import Change, Refused, commit, fit_of, snapshot_time
 from frazil.iceberg.data_files import write_rows
 from frazil.iceberg.holdings import (
@@ -144,23 +143,21 @@ def roll_forward(scope: Scope, manifest: Manifest, path: str, now: Standing) -> 
     scope = replace(scope, lake=lake_of_batch(scope.lake, manifest))
     # First, so that a table which can't take its part, and is settled, has no part in what becomes of the topic.
     send_letters(scope, manifest)
-    key = BATCH_KEY.format(manifest.pipeline)
-    snapshots = {manifest.closing.table: _landed_in(scope.lake, manifest, manifest.closing, key)}
+    table, closing = manifest.closing.table, scope.lake.load_table(manifest.closing.table)
+    snapshots = {table: landed(closing.metadata, BATCH_KEY.format(manifest.pipeline), manifest.mark, table)}
     snapshots |= follow_all(scope.lake, manifest, path, scope.apply)
-    _record(scope, manifest, snapshots, path, now)
+    _record(scope, manifest, closing, snapshots, path, now)
 
 
-def _landed_in(lake: Lake, manifest: Manifest, part: TablePart, key: str) -> int | None:
-    return landed(lake.load_table(part.table).metadata, key, manifest.mark, part.table)
-
-
-def _record(scope: Scope, manifest: Manifest, snapshots: Mapping[str, int | None], path: str, now: Standing) -> None:
-    """The ledger's rows and its marks, in one commit. From then on the batch is finished."""
+def _record(
+    scope: Scope, manifest: Manifest, closing: Table, snapshots: Mapping[str, int | None], path: str, now: Standing
+) -> None:
+    """The ledger's rows and its marks, in one commit, which looks at the ledger anew. From then on the batch is finished."""
     key, tables_key = DONE_KEY.format(manifest.pipeline), TABLES_KEY.format(manifest.pipeline)
-    lake, ledger = scope.lake, scope.lake.load_table(manifest.ledger)
+    is_closing, lake = manifest.ledger == manifest.closing.table, scope.lake
+    ledger = closing if is_closing else lake.load_table(manifest.ledger)
     if landed(ledger.metadata, key, manifest.mark, manifest.ledger) is not None:
         return
-    closing = lake.load_table(manifest.closing.table)
     earlier = recovered(closing, manifest)
     rows = [row for batch in earlier for row in _entry(scope, batch, closing, _recovered_in(lake, batch, manifest))]
     rows += _entry(scope, manifest, closing, snapshots)

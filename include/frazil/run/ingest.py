@@ -7,6 +7,7 @@ from dataclasses import replace
 from frazil.batch.cut import cut
 from frazil.batch.facts import Range
 from frazil.batch.plan import RunPlan, advance, remaining, skipped
+from frazil.batch.position import Position
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.commit import Refused
 from frazil.pipeline.model import Pipeline
@@ -62,9 +63,7 @@ def ingest(  # noqa: PLR0913 - the last three are options
     if plan.mode == "dry_run":
         raise Terminal("a dry run lands nothing: its plan is not for ingesting")
     run = Ingestion(scope, plan, stage, scope.pipeline.made)
-    published = replay(run) if plan.mode == "replay" else _ingest(run)
-    mirror_position(scope)
-    return published
+    return replay(run) if plan.mode == "replay" else _ingest(run)
 
 
 def _ingest(run: Ingestion) -> int:
@@ -76,10 +75,11 @@ def _ingest(run: Ingestion) -> int:
         position = planned_position(scope, plan, now)
         ranges, gone = remaining(plan, position), skipped(plan, position)
         if not ranges and not gone:
+            mirror_position(scope, now.position)
             return published
         chosen = next(cut(ranges, batch_offsets(scope.pipeline, now)), ())
         try:
-            _run_batch(run, tables, now, chosen)
+            position = _run_batch(run, tables, now, chosen)
         except Refused as refusal:
             refused += 1
             scope.report(f"batch {now.newest + 1} refused, planning again: {refusal.message}")
@@ -89,9 +89,13 @@ def _ingest(run: Ingestion) -> int:
                 ) from refusal
             continue
         published, refused = published + 1, 0
+        if not remaining(plan, position) and not skipped(plan, position):
+            mirror_position(scope, position)  # nothing is left, whoever moved it further since
+            return published
 
 
-def _run_batch(run: Ingestion, tables: Tables, now: Standing, ranges: tuple[Range, ...]) -> None:
+def _run_batch(run: Ingestion, tables: Tables, now: Standing, ranges: tuple[Range, ...]) -> Position:
+    """Stage and publish one batch, and return the position that it led to."""
     scope, plan = run.scope, run.plan
     position = planned_position(scope, plan, now)
     following = advance(position, ranges, plan)
@@ -116,3 +120,4 @@ def _run_batch(run: Ingestion, tables: Tables, now: Standing, ranges: tuple[Rang
         complete_through=plan.planned_at if plan.complete and not remaining(plan, following) else None,
     )
     publish(scope, staged.tables, now, batch)
+    return following

@@ -255,5 +255,5 @@ def reset(scope: Scope, planned: PlannedReset, request: RunRequest) -> Position:
             next_step="reset again; it plans from where the pipeline stands now",
         ) from refusal
     roll_forward(scope, manifest, path, planned.now)
-    mirror_position(scope)
+    mirror_position(scope, planned.after)
     return planned.after

@@ -53,7 +53,7 @@ def settled(scope: Scope, mends: Collection[str] = (), *, leaves: bool = False) 
         if now.rolled_back is None and not now.unfinished:
             tables = _checked(scope, tables, now)
             if has_worked:
-                mirror_position(scope)
+                mirror_position(scope, now.position)
         if now.rolled_back is None and (waits or not now.unfinished):
             return scope, tables, now
         waits = _advance(scope, tables, now, leaves=leaves)

@@ -33,7 +33,7 @@ from frazil.iceberg.ledger import (
 from frazil.iceberg.schema import declared_order, declared_schema, declared_spec
 from frazil.iceberg.table import Table, read_text
 from frazil.pipeline.model import Destination, Pipeline
-from frazil.run.closing import closing_table, refuse_other_closing
+from frazil.run.closing import closing_of_new, closing_table, refuse_other_closing
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -136,18 +136,26 @@ def tables_of(pipeline: Pipeline, there: Mapping[str, Table], closing: str) -> T
 def load_tables(lake: Lake, pipeline: Pipeline) -> tuple[dict[str, Table | None], str]:
     """The tables by name, None for one that is not there, and the name of the closing one.
 
-    Followers are read before the closing table: whatever a rival finishes meanwhile, none is ever seen ahead of it.
+    Followers are read before the closing table: whatever a rival finishes meanwhile, none is ever seen ahead of it. Which one
+    closes is known once all are read, so the likely one is read last, and only if it is another one, that one again.
     """
-    names = (pipeline.ledger_table, pipeline.dead_letters_table, *pipeline.tables)
-    found = dict(zip(names, in_parallel(lake.find_table, names), strict=True))
-    # A rival may have made them while we looked.
-    missing = [name for name, table in found.items() if table is None]
-    found |= dict(zip(missing, in_parallel(lake.find_table, missing), strict=True))
+    last = closing_of_new(pipeline)
+    names = [pipeline.ledger_table, pipeline.dead_letters_table, *pipeline.tables]
+    found = _found(lake, [name for name in names if name != last])
+    found |= _found(lake, [last])
+    found = {name: found[name] for name in names}
     closing = closing_table(pipeline, found)
     refuse_other_closing(pipeline, closing)
-    if found[closing] is not None:
+    if closing != last and found[closing] is not None:
         found[closing] = lake.find_table(closing)
     return found, closing
+
+
+def _found(lake: Lake, names: list[str]) -> dict[str, Table | None]:
+    """Tables by name; a rival may have made those that are missing while we looked."""
+    found = dict(zip(names, in_parallel(lake.find_table, names), strict=True))
+    missing = [name for name, table in found.items() if table is None]
+    return found | dict(zip(missing, in_parallel(lake.find_table, missing), strict=True))
 
 
 def in_parallel(work: Callable[[T], R], items: Iterable[T]) -> list[R]:

@@ -29,6 +29,9 @@ SUBMITTER_VARIABLE = "FRAZIL_SUBMITTER"
 _GRACE_SECONDS = 10.0
 """Bounds the wait for Spark to shut down after a Ctrl-C; it takes 1-3 s."""
 
+KEPT_LOGS = 50
+"""Logs of a pipeline's jobs that stay, with that of the job that starts: about four hours of one every five minutes."""
+
 _LAST_LINES = 15
 _ERROR_CLASSES: Mapping[int, type[FrazilError]] = {e.exit_code: e for e in (Retryable, Terminal, OutcomeUnknown)}
 
@@ -128,12 +131,28 @@ def run_spark(project: Project, pipeline: Pipeline, plan: RunPlan, report: Calla
         Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
     """
     job = submission(project, pipeline, plan)
-    log = private_folder(project.home.logs) / f"spark-{pipeline.name}-{quote(plan.run, safe=':+')}.log"
+    log = log_of(project.home, pipeline.name, plan.run)
     with handed_over(project.home, pipeline.name, plan.run, plan.to_json()) as handover:
         ended = _watch(_command(project, pipeline, job, handover), job, log, report)
         if ended.code:
             raise _failure(ended, log)
         return handover.found()
+
+
+def log_of(home: Home, pipeline: str, run_id: str) -> Path:
+    """Where a job's log goes. Of a pipeline's older ones the last few stay: a run every few minutes leaves hundreds a day."""
+    folder = private_folder(home.logs)
+    logs = sorted(folder.glob(f"spark-{pipeline}-*.log"), key=_written_at, reverse=True)
+    for old in logs[KEPT_LOGS - 1 :]:
+        old.unlink(missing_ok=True)
+    return folder / f"spark-{pipeline}-{quote(run_id, safe=':+')}.log"
+
+
+def _written_at(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except FileNotFoundError:  # another run of the pipeline removes old ones, too
+        return 0.0
 
 
 @dataclass(frozen=True, slots=True)

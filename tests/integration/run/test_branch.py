@@ -11,6 +11,7 @@ from pyiceberg.table import Table
 
 from frazil.errors import Terminal
 from frazil.iceberg.refs import head_of, send, set_branch
+from frazil.report.sql import query
 from frazil.verify.check import verify
 from tests.operations import (
     ORDERS,
@@ -69,6 +70,27 @@ def publish(orders: Any) -> None:
     """Fast-forward main to the branch, as a person does who has looked at it."""
     table = main(orders)
     send(table, (set_branch("main", table.metadata.refs["audit"].snapshot_id),), ())
+
+
+def test_rows_on_a_branch_can_not_be_asked_for(shop: MakeShop) -> None:
+    """Spark's names for branches and tags, in any catalog; what is not there is told with what is."""
+    orders = on_branch(shop(partitions=1), '"Night-2"')
+    orders.produce_orders(range(3))
+    orders.run()
+    table = main(orders)
+    table.manage_snapshots().create_tag(table.metadata.refs["Night-2"].snapshot_id, "first").commit()
+    orders.produce_orders(range(3, 5))
+    orders.run()
+
+    def asked(name: str) -> object:
+        return query(orders.project, f"SELECT count(*) AS n, max(id) AS id FROM {name}").to_pylist()[0]  # noqa: S608
+
+    assert asked("shop.orders") == {"n": 0, "id": None}
+    assert asked('shop.orders."branch_Night-2"') == {"n": 5, "id": 4}
+    assert asked("shop.orders.tag_first") == {"n": 3, "id": 2}
+    for wrong in ("branch_first", "branch_night", "tag_none"):
+        with pytest.raises(Terminal, match="behind the table: branch_Night-2, tag_first"):
+            asked(f"shop.orders.{wrong}")
 
 
 def ids_on_main(orders: Any) -> list[int]:

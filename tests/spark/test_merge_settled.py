@@ -1,0 +1,161 @@
+"""A merged table that lost its last batches: a settle lands their changes again, and the rows are what they were."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from frazil.batch.request import RunRequest
+from frazil.errors import Terminal
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.topics import create_topic
+from frazil.pipeline.changes import DELETED
+from frazil.project import Project
+from frazil.run import settle as settles
+from frazil.run.apply import EngineNeeded
+from frazil.run.ingest import ingest
+from frazil.run.inline import stage_inline
+from frazil.run.plan import plan_run
+from frazil.run.scope import Scope
+from frazil.spark.apply import SparkApply
+from frazil.spark.catalog import open_catalog
+from tests.integration.conftest import Shop
+from tests.operations import assert_clean, lake, ledger, roll_back, send
+
+TABLE = "shop.orders"
+FILE = """
+name: orders
+source: {{topics: [{topic}]}}
+dead_letters: {{tolerance: all}}
+destinations:
+  - table: shop.orders
+    columns: {{id: {{type: long, required: true}}, name: string}}
+    write: cdc
+    deletes: {deletes}
+    identifier: [id]
+    changes: {{format: op_column, op: op, row: after, before: before, values: {{insert: [c], update: [u], delete: [d]}}}}
+"""
+
+Make = Callable[[str], Shop]
+
+
+@pytest.fixture
+def merged(tmp_path: Path, cluster: Cluster, spark: SparkSession) -> Make:
+    """Make a pipeline of changes over a fresh topic."""
+
+    def make(deletes: str) -> Shop:
+        topic = f"orders-{uuid.uuid4().hex[:8]}"
+        create_topic(cluster, topic, 1)
+        folder = tmp_path / "pipelines"
+        folder.mkdir()
+        (folder / "orders.yaml").write_text(FILE.format(topic=topic, deletes=deletes))
+        port = cluster.bootstrap_servers.rpartition(":")[2]
+        env = {"FRAZIL_HOME": str(tmp_path / "home"), "FRAZIL_PIPELINES": str(folder), "FRAZIL_KAFKA_PORT": port}
+        return Shop(Project.load(env), cluster, topic)
+
+    return make
+
+
+def engine(shop: Shop, spark: SparkSession) -> SparkApply:
+    """Spark, in a session that knows the catalog and cuts small work into few pieces."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.shuffle.partitions", "2")
+    open_catalog(session, "lake", shop.project.settings.catalogs["lake"])
+    return SparkApply(session)
+
+
+def run(shop: Shop, apply: SparkApply) -> int:
+    """Plan a run and ingest it; the number of its batches."""
+    planned = plan_run(shop.project, shop.pipeline, RunRequest(str(uuid.uuid4())))
+    if planned.plan is None:
+        return 0
+    return ingest(shop.project, shop.pipeline, planned.plan, stage_inline, lambda _: None, apply=apply)
+
+
+def change(op: str, of: int, name: str | None = None, before: int | None = None) -> bytes:
+    after = None if op == "d" else {"id": of, "name": name}
+    return json.dumps({"op": op, "after": after, "before": {"id": of if before is None else before}}).encode()
+
+
+BATCHES = (
+    [change("c", of, "a") for of in range(6)],
+    [change("u", 1, "b"), change("d", 2), b"no json", change("u", 30, "moved", before=3)],
+    [change("c", 2, "again"), change("d", 30), change("u", 1, "c"), change("d", 77), b"{}"],
+)
+"""Inserts; then an update, a delete, a key that moves; then what those made, and a delete of a key that never was."""
+
+ROWS = [(0, "a"), (1, "c"), (2, "again"), (4, "a"), (5, "a")]
+
+
+@pytest.mark.parametrize("deletes", ["hard", "soft"])
+@pytest.mark.parametrize("by", [2])
+def test_a_rolled_back_merged_table_keeps_half_of_its_changes(
+    merged: Make, spark: SparkSession, deletes: str, by: int
+) -> None:
+    """Its last batches are landed again, in one merge: every row is what its last change says, and none comes back."""
+    shop = merged(deletes)
+    apply = engine(shop, spark)
+    for values in BATCHES:
+        send(shop, {0: values})
+        assert run(shop, apply) == 1
+    before = _rows(shop)
+    assert [(row["id"], row["name"]) for row in before if not row.get(DELETED)] == ROWS
+    roll_back(shop, TABLE, by)
+    with pytest.raises(Terminal, match=f"table {TABLE} was rolled back") as refused:
+        run(shop, apply)
+    assert f"frazil settle orders --table {TABLE} --restage" in str(refused.value)
+
+    scope = Scope.of(shop.project, shop.pipeline)
+    planned = settles.plan_settle(scope, settles.SettleOrder(TABLE, restage=True, abandon=False))
+    assert planned is not None
+    with pytest.raises(EngineNeeded, match="frazil run orders"):
+        settles.settle(scope, planned, RunRequest("r", "cli:tester@here", reason="a test"))
+    assert run(shop, apply) == 0
+
+    assert _rows(shop) == before
+    assert [(row["n"], row["rows"]) for row in ledger(shop, "settle") if row["table"] == TABLE] == [
+        (4, sum(_changed(values) for values in BATCHES[-by:]))
+    ]
+    assert_clean(shop)
+    send(shop, {0: [change("u", 4, "later")]})
+    assert run(shop, apply) == 1
+    assert [row["name"] for row in _rows(shop) if row["id"] == 4] == ["later"]
+    assert_clean(shop)
+
+
+def test_a_settled_merged_table_is_settled_by_the_engine_at_hand(merged: Make, spark: SparkSession) -> None:
+    """Where an engine is at hand the settle is finished at once; what is given up stays away."""
+    shop = merged("hard")
+    apply = engine(shop, spark)
+    for values in BATCHES:
+        send(shop, {0: values})
+        run(shop, apply)
+    roll_back(shop, TABLE)
+
+    scope = replace(Scope.of(shop.project, shop.pipeline), apply=apply)
+    planned = settles.plan_settle(scope, settles.SettleOrder(TABLE, restage=False, abandon=True))
+    assert planned is not None
+    done = settles.settle(scope, planned, RunRequest("r", "cli:tester@here", reason="a test"))
+
+    assert (done.restaged, done.abandoned) == (0, _changed(BATCHES[-1]))
+    assert [(row["id"], row["name"]) for row in _rows(shop)] == [(0, "a"), (1, "b"), (4, "a"), (5, "a"), (30, "moved")]
+    assert run(shop, apply) == 0
+
+
+def _changed(values: list[bytes]) -> int:
+    """Images of rows that a batch's records tell of: a key that moves is two."""
+    told = [json.loads(value) for value in values if value.startswith(b'{"op"')]
+    return sum(2 if of["op"] == "u" and of["before"]["id"] != of["after"]["id"] else 1 for of in told)
+
+
+def _rows(shop: Any) -> list[dict[str, Any]]:
+    """All rows, but for the batch that brought them."""
+    found = lake(shop).load_table(TABLE).scan().to_arrow().to_pylist()
+    return sorted(({**row, "_frazil_batch": None} for row in found), key=lambda row: row["id"])
