@@ -141,7 +141,6 @@ def test_values_of_changed_rows_are_lost_where_columns_come(place: Place, monkey
 
 def test_compaction_and_others_columns_break_a_merge(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files written anew, a column added and one widened, before the decision and behind it: all changes are there, once."""
-    place.sql("CREATE NAMESPACE IF NOT EXISTS lake.shop")
     place.run(*(event("c", None, {"id": of, "name": "a"}) for of in range(4)))
     place.sql(f"ALTER TABLE {TABLE} ADD COLUMN seen int")
 

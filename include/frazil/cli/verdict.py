@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from frazil.pipeline.load import ConfigError, References, load_pipeline, load_pipelines, load_settings
-from frazil.pipeline.settings import Settings, unknown_names
+from frazil.pipeline.settings import Settings, unfit_catalogs, unknown_names
 from frazil.project import Places
 from frazil.run.record_problems import record_problems, remarks
 
@@ -47,7 +47,7 @@ def _pipeline(file: Path, references: References, settings: Settings | None) -> 
         pipeline = load_pipeline(file, references)
     except ConfigError as error:
         return Verdict(str(file), "pipeline", tuple(error.problems))
-    unknown = tuple(unknown_names(pipeline, settings)) if settings else ()
+    unknown = (*unknown_names(pipeline, settings), *unfit_catalogs(pipeline, settings)) if settings else ()
     return Verdict(str(file), "pipeline", (*unknown, *record_problems(pipeline)), remarks(pipeline))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from frazil.iceberg.promotion import takes_table_columns
 from frazil.iceberg.table import Table
 from frazil.pipeline.model import Destination
 
@@ -16,9 +17,17 @@ def identifier_columns(table: Table) -> tuple[str, ...]:
 
 
 def identifier_problems(table: Table, destination: Destination) -> Iterator[str]:
-    """Two keys that say different things. A table without one is fine: an engine need not know it."""
+    """Two keys that say different things, and columns that a row known by its key alone can't fill.
+
+    A table without a key is fine: an engine need not know it.
+    """
     found = identifier_columns(table)
     if found and destination.is_history:
         yield f"identifier: the table has {', '.join(found)}, of which write: history adds several rows with one value"
     elif found and destination.identifier and sorted(found) != sorted(destination.identifier):
         yield f"identifier: declared {', '.join(destination.identifier)}, the table has {', '.join(found)}"
+    if destination.deleted_column is not None and takes_table_columns(destination):
+        filled = {*destination.identifier, destination.order_by, *found}
+        for field in table.schema().fields:
+            if field.required and field.name not in filled:
+                yield f"column {field.name}: the table requires a value, which a row has not that was deleted before it was known"

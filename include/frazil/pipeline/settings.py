@@ -143,6 +143,23 @@ def unknown_names(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
     yield from _unknown("engine", pipeline.engine, [*settings.engines, INLINE_ENGINE], "engines")
 
 
+def unfit_catalogs(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
+    """What a pipeline asks of catalogs that they can't do, one line per key.
+
+    The schema of a table of format version 3 is changed by a request to a server. Without one the client writes the metadata
+    itself, which PyIceberg 0.12 does not do for that version (`TableMetadataV3.model_dump_json` raises).
+    """
+    for number, of in enumerate(pipeline.destinations):
+        name = of.catalog or pipeline.catalog
+        catalog = settings.catalogs.get(name)
+        if of.format_version == "3" and of.evolves != "none" and catalog is not None and catalog.type != "rest":
+            yield (
+                f"destinations.{number}.evolve: {of.evolves}, but {of.table} is of format version 3, and in catalog {name} (type:"
+                f" {catalog.type}) such a table can't follow its records: declare its columns and evolve: none, use version 2, or"
+                " a REST catalog"
+            )
+
+
 def _unknown(key: str, name: str, known: Collection[str], kind: str) -> Iterator[str]:
     if name not in known:
         near = get_close_matches(name, known, 1)

@@ -211,7 +211,7 @@ class _Check:
         types, is_grown = {name: columns[name].parsed for name in rules.columns}, isinstance(rules.expectation, Grown)
         types |= TOLD_TYPES if destination.is_history and types else {}
         kind = LettersAlone if destination.is_merged else Outcomes
-        outcomes = kind(self.tables.destination, self.tables.letters, types, rules.older, is_grown=is_grown)
+        outcomes = kind(self.tables.destination, self.tables.letters, types, rules.lenient, is_grown=is_grown)
         model = Model() if destination.is_merged else None
         asked_of = {key: asked.get(key, rest) for key in keys}
         return _Work(self, states, covered, asked_of, rules, outcomes, live, model, destination.is_history)
@@ -284,11 +284,9 @@ class _Work:
         check, batches, asked = self.check, self.check.tables.batches, self.asked
         if self.model is not None:
             with closing(self.model) as model:
-                tables, of = check.tables, check.pipeline.destination(check.tables.destination.name)
-                held = tables.destination
-                merged = MergedCheck(
-                    of, tables.columns, held, self.rules, self.rules.left_out.held, self.live, check.findings
-                )
+                of, tables = check.pipeline.destination(check.tables.destination.name), check.tables
+                held, logs = (tables.columns, tables.destination), self.rules.left_out.held
+                merged = MergedCheck(of, *held, self.rules, logs, self.live, check.findings)
                 check.results[:] = merged.results(model, check.results)
         counted = {batch.n for batch in batches if self.rules.is_counted(batch.n)} - check.findings.batches
         check.findings.extend(self.rules.left_out.differences([*whole_batches(batches, self.live, asked)], counted))

@@ -225,14 +225,15 @@ class Comparison:
                 self._changed(offset, outcome, (*row, micros(message)))
 
     def _judge_cells(self, value: bytes, stamp: int | None, offset: int, outcome: Outcome, found: Cells) -> None:
-        """A row of a batch under another file, which may not have had a column; what both say must be right."""
+        """A row of a batch under another file, or of other columns: it may not have had one; what both say must be right."""
         self.lenient += 1
-        row = self.rules.expectation.cells(value)
+        row, may_be_null = self.rules.cells(value, self.subject.topic, outcome.batch)
         if isinstance(row, Bad):
             return  # the other file may have had another format
         *wanted, when = cell_digests((*row, stamp))
-        cells = zip(row, wanted, found[:-1], strict=True)
-        if when != found[-1] or any(f not in (None, w) and not isinstance(cell, Bad) for cell, w, f in cells):
+        cells = zip(row, wanted, found[:-1], may_be_null, strict=True)
+        differ = (f != w and not (f is None and null) and not isinstance(cell, Bad) for cell, w, f, null in cells)
+        if when != found[-1] or any(differ):
             self._changed(offset, outcome, (*row, stamp))
 
     def _judge_tombstone(self, message: Message, offset: int, outcome: Outcome) -> None:
@@ -255,7 +256,7 @@ class Comparison:
             wanted = "bytes" if outcome.payload == "full" else "sizes and hashes"  # nothing is left of it in `none`
             self._add("changed", offset, n, f"a letter with the record's {wanted}: {_shown(value)}", "others")
         is_left_out = self.rules.leaves_out(value, self.subject.topic)
-        if n in self.rules.older or self.rules.unread is not None or (outcome.code == NOT_MADE and is_left_out):
+        if n in self.rules.lenient or self.rules.unread is not None or (outcome.code == NOT_MADE and is_left_out):
             return  # the table of such a record may have been made since
         if is_left_out:
             self._add("unexpected", offset, n, f"nothing: {_shown(value)} is filtered", _named(outcome))

@@ -69,21 +69,34 @@ def _is_known(of: IcebergType) -> bool:
         return False
 
 
-def earlier_schema(rows: Iterable[Row], table: str, metadata: TableMetadata) -> frozenset[int]:
-    """Numbers of the batches that may have landed while the table had other columns: their snapshot says so, or is gone.
+def earlier_schemas(rows: Iterable[Row], table: str, metadata: TableMetadata) -> dict[int, frozenset[str]]:
+    """Number of each batch that may have landed while the table had other columns -> the columns that were others then.
+
+    The snapshot of the batch says which schema it had. Of one that is gone any may have been it.
 
     Args:
         rows: Rows of the ledger.
         table: Name of the destination.
         metadata: Of it.
     """
-    now = {of.snapshot_id for of in metadata.snapshots if of.schema_id == metadata.current_schema_id}
-    numbers, present = set(), set()
+    now = metadata.schema()
+    others = {of.schema_id: _others(of, now) for of in metadata.schemas}
+    anything = frozenset[str]().union(*others.values())
+    of_snapshot = {of.snapshot_id: of.schema_id for of in metadata.snapshots}
+    found: dict[int, frozenset[str]] = {}
     for row in rows:
-        numbers.add(row["n"])
-        if row["table"] == table and row["snapshot_id"] in now:
-            present.add(row["n"])
-    return frozenset(numbers - present)
+        schema = of_snapshot.get(row["snapshot_id"]) if row["table"] == table else None
+        if schema in others:
+            found[row["n"]] = others[schema]
+        else:
+            found.setdefault(row["n"], anything)
+    return {n: names for n, names in found.items() if names}
+
+
+def _others(then: Schema, now: Schema) -> frozenset[str]:
+    """Columns of a table that it did not have, or not as they are."""
+    before = {field.field_id: field for field in then.fields}
+    return frozenset(field.name for field in now.fields if before.get(field.field_id) != field)
 
 
 class Grown:

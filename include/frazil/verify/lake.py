@@ -26,7 +26,7 @@ from frazil.pipeline.settings import CatalogSettings
 from frazil.pipeline.value import Column
 from frazil.verify.catalogs import Catalogs
 from frazil.verify.faults import reading_tables
-from frazil.verify.grown import columns_of, earlier_schema, grows
+from frazil.verify.grown import columns_of, earlier_schemas, grows
 from frazil.verify.ledger import Batch, Position, batches_of, position_of
 from frazil.verify.letter_filter import letters_of
 from frazil.verify.letters import not_landed
@@ -75,7 +75,7 @@ class Tables:
         done: Number of the batch that the ledger's own mark names; None if it has none.
         others: Topics of other pipelines that land into the destination.
         columns: Those of the destination that are compared.
-        earlier: Numbers of batches that may have landed while it had other ones.
+        earlier: Number of a batch that may have landed while it had other ones -> those that were others then.
     """
 
     destination: Held
@@ -87,7 +87,7 @@ class Tables:
     done: int | None
     others: frozenset[str] = frozenset()
     columns: Mapping[str, Column] = field(default_factory=dict)
-    earlier: frozenset[int] = frozenset()
+    earlier: Mapping[int, frozenset[str]] = field(default_factory=dict)
 
     @property
     def n(self) -> int | None:
@@ -160,7 +160,7 @@ def _load(catalogs: Catalogs, pipeline: Pipeline, name: str, columns: KafkaColum
         _done(ledger.metadata, pipeline),
         _topics_of_others(destination.metadata, pipeline, name),
         columns_of(declared, destination.schema(), pipeline.value),
-        earlier_schema(rows, name, destination.metadata) if grows(declared) else frozenset(),
+        earlier_schemas(rows, name, destination.metadata) if grows(declared) else {},
     )
 
 

@@ -38,8 +38,8 @@ class Rules:
         columns: Names of the columns that are compared.
         filters: Whether a record without value is left out.
         filters_empty: Whether one with a value of 0 bytes is.
-        older: Numbers of batches that ran under another pipeline file, or landed while the table had other columns: a record
-            may have been bad or left out then, and not every column was there.
+        older: Numbers of batches that ran under another pipeline file: a record may have been bad or left out then, and not
+            every column was there.
         unrecorded: Numbers of batches whose ledger rows were given up.
         unread: Why values are not compared; None if they are.
         exploded: Numbers of batches that made several rows of a record.
@@ -47,6 +47,8 @@ class Rules:
         filters_unrouted: Whether a record that no table is for is left out; else it is a dead letter.
         abandoned: Numbers of settles that gave up rows of the table.
         left_out: Records without outcome of batches that may have left out more than this file says.
+        earlier: Number of a batch that may have landed while the table had other columns -> those that were others then.
+        steady: Places of the columns that were always what they are.
     """
 
     expectation: Expectation | Grown | Teller | Unread
@@ -61,6 +63,13 @@ class Rules:
     filters_unrouted: bool = False
     abandoned: frozenset[int] = frozenset()
     left_out: LeftOut = field(default_factory=LeftOut)
+    earlier: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    steady: tuple[int, ...] = ()
+
+    @property
+    def lenient(self) -> frozenset[int]:
+        """Numbers of batches of which not all is known."""
+        return self.older | self.earlier.keys()
 
     def leaves_out(self, value: bytes | None, topic: str) -> bool:
         """Whether value and topic say that a record is left out, as far as the table goes."""
@@ -77,6 +86,14 @@ class Rules:
             return Bad("no destination is for it")
         return self.expectation.row(value)
 
+    def cells(self, value: bytes, topic: str, n: int | None) -> tuple[tuple[Any, ...] | Bad, tuple[bool, ...]]:
+        """The values that a record must have been for a batch that is not known in all, and which of them may be null."""
+        if n is not None and n in self.earlier and n not in self.older:
+            row, others = self.row(value, topic), self.earlier[n]
+            if not isinstance(row, Bad):
+                return row, tuple(name in others for name in self.columns)
+        return self.expectation.cells(value), (True,) * len(self.columns)
+
     def is_counted(self, n: int) -> bool:
         """Whether only the ledger knows how many records a batch left out."""
         return self.unread is not None or n in self.older
@@ -87,7 +104,7 @@ def rules_of(
     batches: Sequence[Batch],
     table: str,
     columns: Mapping[str, Column],
-    earlier: frozenset[int] = frozenset(),
+    earlier: Mapping[int, frozenset[str]] | None = None,
 ) -> Rules:
     """The rules of a pipeline file for what these batches landed in one destination.
 
@@ -96,15 +113,15 @@ def rules_of(
         batches: The ledger.
         table: Name of the destination.
         columns: Those of it that are compared.
-        earlier: Numbers of batches that may have landed while it had other ones.
+        earlier: Number of a batch that may have landed while it had other ones -> those that were others then.
     """
-    unread = unread_because(pipeline)
+    unread, others = unread_because(pipeline), earlier or {}
     may_explode = exploding(pipeline, batches)
     return Rules(
         _expectation(pipeline, table, columns) if unread is None else Unread(),
         tuple(columns) if unread is None else (),
         pipeline.value.null_value == "filter",
-        _older(pipeline, batches) | earlier,
+        _older(pipeline, batches),
         unrecorded(batches),
         pipeline.value.empty_value == "filter",
         unread,
@@ -113,6 +130,8 @@ def rules_of(
         pipeline.route is not None and pipeline.route.otherwise == "filter",
         frozenset(of.n for of in batches if of.kind == "settle" and of.rows.keys() == {"destination"}),
         LeftOut.of(batches),
+        {n: names for n, of in others.items() if (names := of & columns.keys())},
+        tuple(at for at, name in enumerate(columns) if not any(name in of for of in others.values())),
     )
 
 

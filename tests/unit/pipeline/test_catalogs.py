@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from frazil.pipeline.model import Pipeline
-from frazil.pipeline.settings import Settings, unknown_names
+from frazil.pipeline.settings import Settings, unfit_catalogs, unknown_names
 
 SETTINGS = Settings.model_validate(
     {
@@ -45,3 +45,29 @@ def test_one_name_in_two_catalogs() -> None:
     same = [{"table": "shop.t", "columns": {"id": "long"}, "catalog": of} for of in ("cloud", "mirror")]
     with pytest.raises(ValidationError, match="must be 4 tables"):
         pipeline("cloud", destinations=same)
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "evolve", "is_refused"),
+    [
+        ("jdbc", "3", "add", True),
+        ("jdbc", "2", "add", False),
+        ("jdbc", "3", "none", False),
+        ("rest", "3", "add", False),
+    ],
+)
+def test_table_that_can_not_follow_its_records_is_found_by_them(
+    kind: str, version: str, evolve: str, is_refused: bool
+) -> None:
+    """Without a server nobody here can change a table of version 3: told before the first run, by its key."""
+    settings = Settings.model_validate(
+        {
+            "clusters": {"local": {"bootstrap_servers": "x:1"}},
+            "catalogs": {
+                "lake": {"type": kind, "uri": "http://x" if kind == "rest" else "sqlite:///x", "warehouse": "file:///x"}
+            },
+        }
+    )
+    to = {"table": "shop.t", "columns": {"id": "long"}, "evolve": evolve, "properties": {"format-version": version}}
+    found = list(unfit_catalogs(pipeline(destinations=[to]), settings))
+    assert [of.partition(":")[0] for of in found] == (["destinations.0.evolve"] if is_refused else [])

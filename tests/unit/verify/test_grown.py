@@ -6,10 +6,16 @@ import json
 from typing import Any
 
 import pytest
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import new_table_metadata
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import (
     DecimalType,
+    DoubleType,
     FixedType,
+    FloatType,
     IntegerType,
     ListType,
     LongType,
@@ -24,7 +30,7 @@ from frazil.iceberg.variant import VariantType
 from frazil.pipeline.model import Destination
 from frazil.pipeline.value import Value
 from frazil.verify.expected import Bad, Expectation
-from frazil.verify.grown import Grown, columns_of, without_empties
+from frazil.verify.grown import Grown, columns_of, earlier_schemas, without_empties
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True),
@@ -96,3 +102,28 @@ def test_lost_value_of_an_inferred_column_is_overlooked() -> None:
     assert grown.row(json.dumps({"a": 1, "b": [], "c": 2}).encode()) == (1, None)
     assert grown.row(json.dumps({"a": 1, "b": ["x"]}).encode()) == (1, ("x",))
     assert isinstance(grown.row(json.dumps({"a": "x"}).encode()), Bad)
+
+
+def test_batches_before_a_new_column_may_say_anything() -> None:
+    """Of an earlier batch only columns that were others then may be null: its snapshot says which, or any of all schemas."""
+    columns = [
+        NestedField(1, "id", LongType(), required=True),
+        NestedField(2, "price", DoubleType()),
+        NestedField(3, "note", StringType()),
+    ]
+    schemas = [
+        Schema(columns[0], NestedField(2, "price", FloatType()), schema_id=0),
+        Schema(*columns[:2], schema_id=1),
+        Schema(*columns, schema_id=2),
+    ]
+    snapshots = [
+        Snapshot(snapshot_id=of, sequence_number=of, timestamp_ms=of, manifest_list="", schema_id=of - 1, summary=None)
+        for of in (1, 2, 3)
+    ]
+    metadata = new_table_metadata(schemas[2], UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, "file:///t", {})
+    metadata = metadata.model_copy(update={"schemas": schemas, "current_schema_id": 2, "snapshots": snapshots})
+    rows = [{"n": n, "table": "a.b", "snapshot_id": snapshot} for n, snapshot in enumerate((1, 2, 3, 99), 1)]
+
+    found = earlier_schemas([*rows, {"n": 3, "table": "a.letters", "snapshot_id": 7}], "a.b", metadata)
+
+    assert found == {1: {"price", "note"}, 2: {"note"}, 4: {"price", "note"}}

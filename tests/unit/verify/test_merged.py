@@ -15,10 +15,9 @@ from pyiceberg.table import Table
 
 from frazil.iceberg.schema import declared_schema
 from frazil.pipeline.model import KafkaColumns, Pipeline
-from frazil.verify.canonical import digest
 from frazil.verify.expected import Bad
 from frazil.verify.lake import Held
-from frazil.verify.merged import MergedCheck
+from frazil.verify.merged import MergedCheck, digests
 from frazil.verify.model import Model, Place
 from frazil.verify.result import Findings, PartitionResult
 from frazil.verify.rules import rules_of
@@ -72,7 +71,7 @@ def checked(declared: Pipeline, table: Table, low: int = 0) -> tuple[list[tuple[
     for offset, sent in list(enumerate(SENT))[low:]:
         told = rules.row(json.dumps(sent).encode(), "orders")
         assert not isinstance(told, Bad)
-        of: list[Any] = [(each, digest((*each.row, MICROS)) if each.op == "upsert" else b"") for each in told]
+        of: list[Any] = [(each, digests(each.row, MICROS, rules) if each.op == "upsert" else b"") for each in told]
         model.change(Place("orders", 0, offset, 7), of)
     held_table = Held(table, TABLE, KafkaColumns())
     check = MergedCheck(to, to.columns, held_table, rules, {("orders", 0): low}, {"orders": 0}, findings)

@@ -74,7 +74,8 @@ class EvolvingChanges:
         steps = [
             of.steps[0] for of in spec.of_value.column_specs if of.steps and of.name in (*merge.keys, merge.order_by)
         ]
-        self._needed: Final = {self._key(name) for name in (*steps, *self._format.beside)}
+        self._beside: Final = {self._key(name) for name in self._format.beside}
+        self._needed: Final = {self._key(name) for name in steps} | self._beside
         # The look sees texts as what they become.
         kinds = {self._key(of.steps[0]): of.type for of in spec.of_value.column_specs if len(of.steps) == 1}
         self._figures: Final = kinds if self._format.text_casts else {}
@@ -163,7 +164,7 @@ class EvolvingChanges:
         key = self._key(name)
         if key in self._declared:
             return images.is_left_out(item)
-        return key in {self._key(of) for of in self._format.beside}
+        return key in self._beside
 
     def _figure(self, name: str, item: JsonValue) -> JsonValue:
         """Return what a text becomes in its column, where all values are sent as texts."""
@@ -177,8 +178,12 @@ class EvolvingChanges:
     def _strip(self, images: SentImages) -> None:
         """Leave of other rows what is needed of them: the key, and values that the row as it is has from there."""
         left_out = {self._key(name) for row in images.now for name, item in row.items() if images.is_left_out(item)}
-        for row in images.others:
-            for name in [name for name in row if self._key(name) not in self._needed | left_out]:
+        kept = [
+            *((row, self._needed | left_out) for row in images.others),
+            *((row, self._beside) for row in images.void),
+        ]
+        for row, names in kept:
+            for name in [name for name in row if self._key(name) not in names]:
                 del row[name]
 
     def _replaced(self, block: Block, dead: Dead, texts: Mapping[int, bytes]) -> tuple[Block, Dead]:

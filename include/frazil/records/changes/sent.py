@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from frazil.batch.changes import UPSERT
+from frazil.batch.changes import DELETE, UPSERT
 from frazil.records.json.text import JsonValue
 
 Object = dict[str, JsonValue]
@@ -54,18 +54,23 @@ class SentImages:
     Attributes:
         now: Rows as they are after an insert or update: what they hold becomes columns.
         others: Deleted rows, and rows as they were: of these the key counts.
+        void: Rows in a value that tells of none: nothing of them counts.
         is_left_out: Tells a value that was not sent from others.
     """
 
     now: tuple[Object, ...] = ()
     others: tuple[Object, ...] = ()
+    void: tuple[Object, ...] = ()
     is_left_out: Callable[[JsonValue], bool] = field(default=all_is_sent)
 
 
 def sent_images(op: str | None, now: JsonValue, was: JsonValue) -> SentImages:
     """Return the images of a value that holds two rows, or two lists of rows."""
     rows, before = tuple(_objects(now)), tuple(_objects(was))
-    return SentImages(rows, before) if op == UPSERT else SentImages((), (*rows, *before))
+    if op == UPSERT:
+        return SentImages(rows, before)
+    every = (*rows, *before)
+    return SentImages((), every) if op == DELETE else SentImages(void=every)
 
 
 def _objects(found: JsonValue) -> Iterable[Object]:
