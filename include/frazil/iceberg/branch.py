@@ -32,7 +32,7 @@ from frazil.iceberg.commit import (
 )
 from frazil.iceberg.faults import FOREIGN, as_frazil, shown
 from frazil.iceberg.holdings import ancestry
-from frazil.iceberg.producer import HeadMoved, SnapshotRequest
+from frazil.iceberg.producer import HeadMoved, SeenOnce, SnapshotRequest
 from frazil.iceberg.refs import BranchName, branch_name, drop_branches, head_of, send, set_branch
 from frazil.iceberg.removal import Rewriter
 
@@ -206,7 +206,7 @@ def _replaced(table: Table, change: Change, name: str, rewriter: Rewriter | None
         if head_of(metadata, name) != head:
             raise _gone(change, name)
 
-    transaction = table.transaction()
+    transaction = SeenOnce(table)
     request = SnapshotRequest(change.summary, validate_again, branch=name)
     producer = produced(transaction, table, change, request, rewriter)
     transaction.commit_transaction()

@@ -31,7 +31,7 @@ from frazil.iceberg.catalog import Lake
 from frazil.iceberg.data_files import data_file, field_types
 from frazil.iceberg.faults import FOREIGN, as_frazil, shown
 from frazil.iceberg.holdings import mirror
-from frazil.iceberg.producer import HeadMoved, Producer, SnapshotRequest, append_of, overwrite_of
+from frazil.iceberg.producer import HeadMoved, Producer, SeenOnce, SnapshotRequest, append_of, overwrite_of
 from frazil.iceberg.refs import head_of
 from frazil.iceberg.removal import Rewrite, Rewriter
 
@@ -184,7 +184,7 @@ def _attempt(table: Table, change: Change, rewriter: Rewriter | None) -> int:
             raise HeadMoved(f"rows were removed from snapshot {head}, the head is {head_of(metadata)} now")
 
     request = SnapshotRequest(change.summary, validate_again, lambda snapshot: moved_properties(change, snapshot))
-    transaction = table.transaction()
+    transaction = SeenOnce(table)
     producer = produced(transaction, table, change, request, rewriter)
     crash_points.reached(CrashPoint(f"{change.step}.committing"))
     transaction.commit_transaction()

@@ -18,7 +18,7 @@ from frazil.iceberg.branch_table import BranchTable
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.faults import FOREIGN, as_frazil
 from frazil.iceberg.holdings import BATCH_KEY, BRANCH_KEY, POSITION_KEY
-from frazil.iceberg.producer import SnapshotRequest, append_of
+from frazil.iceberg.producer import SeenOnce, SnapshotRequest, append_of
 from frazil.iceberg.refs import head_of, send, set_branch
 from frazil.iceberg.variant import FORMAT_VERSION
 
@@ -194,7 +194,7 @@ def _begin(table: Table, branch: str) -> None:
     """
     head = head_of(table.metadata) or _empty_snapshot(table.metadata)
     if head is None:
-        transaction = table.transaction()
+        transaction = SeenOnce(table)
         producer = append_of(transaction, SnapshotRequest({}, validate=lambda _: None, branch=None), ())
         producer.commit()
         transaction.commit_transaction()

@@ -12,14 +12,34 @@ from typing import Any
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import Transaction
+from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.table.update import SetPropertiesUpdate, UpdatesAndRequirements
+from pyiceberg.table.update import SetPropertiesUpdate, TableUpdate, UpdatesAndRequirements
 from pyiceberg.table.update.snapshot import _MergeAppendFiles, _OverwriteFiles, _SnapshotProducer
 
 Producer = _SnapshotProducer[Any]
+
+
+class SeenOnce(Transaction):
+    """A transaction that looks at its table once per change of it.
+
+    PyIceberg's copies all metadata, every snapshot that is still there included, for each of the fifteen looks of a commit.
+    """
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(table)
+        self._seen: tuple[TableMetadata, tuple[TableUpdate, ...], TableMetadata] | None = None
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        """The table with the pending changes."""
+        base, updates = self._table.metadata, self._updates
+        # By identity: metadata that were read again and updates that were rebuilt are other objects, and ours are kept alive here.
+        if self._seen is None or self._seen[0] is not base or self._seen[1] is not updates:
+            self._seen = base, updates, super().table_metadata
+        return self._seen[2]
 
 
 class HeadMoved(CommitFailedException):

@@ -1,0 +1,72 @@
+"""A transaction that looks at its table once per change of it: cheaper than PyIceberg's, and never behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyiceberg.table
+import pytest
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import SetPropertiesUpdate
+
+from frazil.iceberg.catalog import Lake
+from frazil.iceberg.commit import commit
+from frazil.iceberg.producer import SeenOnce
+from tests.unit.iceberg.orders import TABLE, batch, commit_batches, foreign_append, mark, rows
+
+LOOKS = 3
+"""Of a commit: before anything is pending, with the snapshot, and one to spare. PyIceberg's own takes fifteen."""
+
+
+def without_time(metadata: TableMetadata) -> dict[str, Any]:
+    """All but the time of the look, which PyIceberg puts into it while something is pending."""
+    return metadata.model_dump(exclude={"last_updated_ms"})
+
+
+def assert_agrees(seen: SeenOnce, table: Table) -> None:
+    """It sees what PyIceberg's would see with the same pending updates."""
+    plain = Transaction(table)
+    plain._updates = seen._updates
+    assert without_time(seen.table_metadata) == without_time(plain.table_metadata)
+    assert seen.table_metadata is seen.table_metadata
+
+
+def test_what_is_pending_or_was_read_again_is_not_seen(orders: Lake) -> None:
+    """Each pending update is seen, also in the place of another; so is what others committed, once the table is refreshed."""
+    commit_batches(orders, 1)
+    table = orders.load_table(TABLE)
+    seen = SeenOnce(table)
+    assert_agrees(seen, table)
+
+    seen._stage((SetPropertiesUpdate(updates={"a": "1"}),))
+    assert_agrees(seen, table)
+    assert seen.table_metadata.properties["a"] == "1"
+    seen._updates = (SetPropertiesUpdate(updates={"b": "2"}),)
+    assert_agrees(seen, table)
+    assert "a" not in seen.table_metadata.properties
+
+    foreign_append(orders, 7)()
+    assert_agrees(seen, table)
+    table.refresh()
+    assert_agrees(seen, table)
+    assert len(seen.table_metadata.snapshots) == 2
+
+
+def test_a_commit_copies_the_table_with_every_look(orders: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy is of every snapshot the table still has: on an old table the looks would cost more than the batch."""
+    commit_batches(orders, 1)
+    change = batch(orders, mark(2), mark(1), rows(2))
+    copied: list[object] = []
+    really: Callable[..., TableMetadata] = pyiceberg.table.update_table_metadata
+
+    def counted(*given: Any) -> TableMetadata:
+        copied.append(given)
+        return really(*given)
+
+    monkeypatch.setattr(pyiceberg.table, "update_table_metadata", counted)
+
+    commit(orders, change)
+
+    assert 1 <= len(copied) <= LOOKS
