@@ -177,3 +177,24 @@ def test_a_table_altered_meanwhile_loses_values(customers: Customers) -> None:
     customers.spark.sql(f"UPDATE {name} SET note = 'kept'").collect()  # noqa: S608
     customers.land(change)
     assert customers.rows("id", "name", "note") == [(1, "b", "kept"), (2, "c", None)]
+
+
+@pytest.mark.parametrize("is_soft", [False, True])
+def test_new_keys_are_joined_with_all_rows(
+    tmp_path: Path, spark: SparkSession, is_soft: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys beyond all that are there are added, the last change of each; one that may be there is merged."""
+    customers, merge = (
+        Customers(spark, sqlite(tmp_path), soft=is_soft, by=["bucket(4, id)"]),
+        SOFT if is_soft else MERGE,
+    )
+    customers.land(customers.change(1, [upsert(of, of, "a") for of in range(10)]), merge)
+    with monkeypatch.context() as patched:
+        patched.setattr("frazil.spark.merge._statement", lambda *_: pytest.fail("merged"))
+        added = [upsert(20, 11, "b"), upsert(21, 11, "c"), upsert(22, 12, "d"), delete(23, 12), delete(24, 13)]
+        customers.land(customers.change(2, added), merge)
+    assert mark_of(lookup(customers.metadata, KEY, TABLE)) == BatchMark(2, "id-2", 0)
+    told = customers.rows("id", "name", "_kafka_offset")[10:]
+    assert told == ([(11, "c", 21), (12, "d", 23), (13, None, 24)] if is_soft else [(11, "c", 21)])
+    customers.land(customers.change(3, [upsert(20, 11, "b"), upsert(30, 5, "e")]), merge)
+    assert [row for row in customers.rows() if row[0] in (5, 11)] == [(5, "e"), (11, "c")]

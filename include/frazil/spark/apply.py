@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -24,6 +25,7 @@ from frazil.iceberg.branch import Prepared, branches_in_vain, carries, renewed, 
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.commit import ATTEMPTS, Change, loaded, moved_properties, pause, validate
 from frazil.iceberg.holdings import ancestry
+from frazil.iceberg.key_ranges import may_hold
 from frazil.iceberg.refs import BranchName, head_of
 from frazil.iceberg.schema import identity_columns
 from frazil.iceberg.table import TableMetadata
@@ -117,13 +119,14 @@ class SparkApply:
         """Change the rows of the staged changes' keys, in snapshots that carry the summary."""
         branch = _named(lake, change.table, f"branch_{name}")
         types = {field.name: field.dataType.simpleString() for field in self._spark.table(branch).schema}
-        metadata = lake.load_table(change.table).metadata
+        table = lake.load_table(change.table)
+        metadata, planned = table.metadata, head_of(table.metadata, name)
         target = Target(change.table, branch, types, identity_columns(metadata), operation.variants)
         with self._merging.stamped(change.summary) as session:
             staged = session.read.parquet(*(file.path for file in change.files))
             _require_rows(change, staged.count(), "were staged, their files have")
             try:
-                merge_rows(session, target, merge, staged)
+                merge_rows(session, target, merge, staged, partial(may_hold, table, change.table, planned))
             except SPARK_FAILED as error:
                 _, is_moved, told = str(error).partition(MOVED)
                 if is_moved:

@@ -6,7 +6,7 @@ changes nothing, however changes are cut into batches.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
@@ -14,6 +14,7 @@ from pyspark.sql import functions as f
 from frazil.batch.changes import DELETE, OP, PLACE, TRUNCATE, UPSERT
 from frazil.batch.merge import Merge
 from frazil.errors import Terminal
+from frazil.iceberg.key_ranges import Ranges
 from frazil.pipeline.changes import DELETED
 from frazil.spark.change_order import not_older, order_of, place_of, told_keys
 from frazil.spark.quoting import quoted, text
@@ -34,14 +35,21 @@ _LONGEST_BOUND: Final = 200
 """Characters of a text in a statement."""
 
 
-def merge_rows(spark: SparkSession, target: Target, merge: Merge, staged: DataFrame) -> None:
+def merge_rows(
+    spark: SparkSession, target: Target, merge: Merge, staged: DataFrame, may_hold: Callable[[Ranges], bool]
+) -> None:
     """Merge staged changes into a branch. The session is used by nobody else meanwhile.
+
+    Where the branch can't hold any of their keys, rows are added without a look at those that are there. That is proven by
+    the files' bounds, never by what a change says of itself: an insert comes again by a replay, a snapshot or a connector
+    that starts anew.
 
     Args:
         spark: Its settings go into the snapshots.
         target: The branch.
         merge: Which rows are one, and which change is the later one.
         staged: See `frazil.batch.changes`.
+        may_hold: Whether the branch may hold a row whose keys are within these ranges.
 
     Raises:
         Terminal: Changes of a key are of two partitions, and nothing but their offsets orders them; or one has no key.
@@ -50,10 +58,14 @@ def merge_rows(spark: SparkSession, target: Target, merge: Merge, staged: DataFr
     staged, truncates = truncated(spark, target, merge, staged)
     changes = _last_changes(staged.where(f"{quoted(OP)} <> {text(TRUNCATE)}"), target, merge).persist()
     try:
-        bounds = _checked(changes, target, merge)
-        if bounds is not None:
+        ranges = _checked(changes, target, merge)
+        if ranges is not None:
             changes.createOrReplaceTempView(_CHANGES)
-            spark.sql(_statement(target, merge, staged.columns, bounds)).collect()
+            if may_hold(ranges):
+                bounds = (*_between(target, ranges), *_named_values(changes, target, merge))
+                spark.sql(_statement(target, merge, staged.columns, bounds)).collect()
+            else:
+                spark.sql(_addition(target, merge, staged.columns)).collect()
     finally:
         changes.unpersist()
     for statement in truncates:
@@ -76,8 +88,8 @@ def _last_changes(staged: DataFrame, target: Target, merge: Merge) -> DataFrame:
     return rows.groupBy(*(f.expr(key) for key in keys)).agg(*(f.expr(of) for of in found))
 
 
-def _checked(changes: DataFrame, target: Target, merge: Merge) -> tuple[str, ...] | None:
-    """Conditions that every row with a key of the batch meets, so that other files need not be read. None: no changes.
+def _checked(changes: DataFrame, target: Target, merge: Merge) -> Ranges | None:
+    """Least and largest value of keys, so that files beyond need not be read. None: no changes.
 
     Raises:
         Terminal: A key is null, or its changes can't be ordered.
@@ -109,8 +121,8 @@ def _checked(changes: DataFrame, target: Target, merge: Merge) -> tuple[str, ...
     if not found[0]:
         return None
     values = found[3:]
-    pairs = zip(bounded, values[::2], values[1::2], strict=True)
-    return (*_between(target, pairs), *_named_values(changes, target, merge))
+    ends_of = zip(bounded, zip(values[::2], values[1::2], strict=True), strict=True)
+    return {name: ends for name, ends in ends_of if all(len(end) <= _LONGEST_BOUND for end in ends)}
 
 
 def moved_key(table: str, what: str) -> Terminal:
@@ -123,11 +135,11 @@ def moved_key(table: str, what: str) -> Terminal:
     )
 
 
-def _between(target: Target, bounds: Iterable[tuple[str, str, str]]) -> Iterator[str]:
-    for name, *ends in bounds:
-        if all(len(end) <= _LONGEST_BOUND for end in ends):
-            least, most = (_literal(target, name, end) for end in ends)
-            yield f"t.{quoted(name)} BETWEEN {least} AND {most}"
+def _between(target: Target, ranges: Ranges) -> Iterator[str]:
+    """Conditions that every row with a key of the batch meets."""
+    for name, ends in ranges.items():
+        least, most = (_literal(target, name, end) for end in ends)
+        yield f"t.{quoted(name)} BETWEEN {least} AND {most}"
 
 
 def _named_values(changes: DataFrame, target: Target, merge: Merge) -> Iterator[str]:
@@ -151,10 +163,34 @@ def _statement(target: Target, merge: Merge, staged: Sequence[str], bounds: tupl
     return f"MERGE INTO {target.branch} AS t USING {_CHANGES} AS s ON {on} {' '.join(clauses)}"
 
 
-def _hard(target: Target, merge: Merge, staged: Sequence[str]) -> Iterator[str]:
+def _addition(target: Target, merge: Merge, staged: Sequence[str]) -> str:
+    """What the merge would insert where it finds no row of any key."""
+    if merge.deleted is None:
+        values, where = _hard_values(target, merge, staged), f"s.l.{quoted(OP)} = {text(UPSERT)}"
+    else:
+        values, where = _soft_values(target, merge, staged, merge.deleted), "true"
+    every = _inserted(target, merge, values)
+    return (
+        f"INSERT INTO {target.branch} ({', '.join(map(quoted, every))})"  # noqa: S608 - quoted
+        f" SELECT {', '.join(every.values())} FROM {_CHANGES} AS s WHERE {where}"
+    )
+
+
+def _hard_values(target: Target, merge: Merge, staged: Sequence[str]) -> dict[str, str]:
     values = {name: _value(target, "s.l", name) for name in _columns(target, merge, staged)}
     if DELETED in target.types:  # from when deleted rows stayed
         values[DELETED] = "false"
+    return values
+
+
+def _soft_values(target: Target, merge: Merge, staged: Sequence[str], deleted: str) -> dict[str, str]:
+    facts = facts_of(merge)
+    rows = {name: _value(target, "s.l" if name in facts else "s.u", name) for name in _columns(target, merge, staged)}
+    return rows | {deleted: f"s.l.{quoted(OP)} = {text(DELETE)}"}
+
+
+def _hard(target: Target, merge: Merge, staged: Sequence[str]) -> Iterator[str]:
+    values = _hard_values(target, merge, staged)
     later, op = not_older(merge, "t", "s.l"), f"s.l.{quoted(OP)}"
     yield f"WHEN MATCHED AND {op} = {text(DELETE)} AND {later} THEN DELETE"
     yield f"WHEN MATCHED AND {op} = {text(UPSERT)} AND {later} THEN UPDATE SET {assigned(values)}"
@@ -163,17 +199,15 @@ def _hard(target: Target, merge: Merge, staged: Sequence[str]) -> Iterator[str]:
 
 def _soft(target: Target, merge: Merge, staged: Sequence[str], deleted: str) -> Iterator[str]:
     """A deleted row keeps its values, and says which change deleted it: no older one brings it back."""
-    facts = facts_of(merge)
-    rows = {name: _value(target, "s.l" if name in facts else "s.u", name) for name in _columns(target, merge, staged)}
-    is_deleted = {deleted: f"s.l.{quoted(OP)} = {text(DELETE)}"}
+    facts, rows = facts_of(merge), _soft_values(target, merge, staged, deleted)
     is_news = f"s.u IS NOT NULL AND {not_older(merge, 't', 's.u')}"
     kept = {
         name: of if name in facts else f"CASE WHEN {is_news} THEN {of} ELSE t.{quoted(name)} END"
         for name, of in rows.items()
         if name != deleted
     }
-    yield f"WHEN MATCHED AND {not_older(merge, 't', 's.l')} THEN UPDATE SET {assigned(kept | is_deleted)}"
-    yield f"WHEN NOT MATCHED THEN {_insert(target, merge, rows | is_deleted)}"
+    yield f"WHEN MATCHED AND {not_older(merge, 't', 's.l')} THEN UPDATE SET {assigned(kept | {deleted: rows[deleted]})}"
+    yield f"WHEN NOT MATCHED THEN {_insert(target, merge, rows)}"
 
 
 def _columns(target: Target, merge: Merge, staged: Sequence[str]) -> Iterator[str]:
@@ -186,7 +220,11 @@ def _value(target: Target, row: str, name: str) -> str:
 
 
 def _insert(target: Target, merge: Merge, values: Mapping[str, str]) -> str:
-    """Columns that the table got meanwhile are null."""
-    keys = {name: f"s.{quoted(name)}" for name in merge.keys}
-    every = dict.fromkeys(target.types, "NULL") | dict(values) | keys
+    every = _inserted(target, merge, values)
     return f"INSERT ({', '.join(map(quoted, every))}) VALUES ({', '.join(every.values())})"  # noqa: S608 - quoted
+
+
+def _inserted(target: Target, merge: Merge, values: Mapping[str, str]) -> dict[str, str]:
+    """All columns of the table; those that it got meanwhile are null."""
+    keys = {name: f"s.{quoted(name)}" for name in merge.keys}
+    return dict.fromkeys(target.types, "NULL") | dict(values) | keys
