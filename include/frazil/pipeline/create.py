@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from frazil.pipeline.destination import Destination, TableTemplate
 from frazil.pipeline.strict import Namespace
@@ -27,6 +27,14 @@ class Create(TableTemplate):
         description="Namespace of ledger and dead letters. Without, they live beside the first destination; needed if none"
         " is listed.",
     )
+
+    @model_validator(mode="after")
+    def _has_a_key(self) -> Create:
+        if self.is_merged and not self.identifier:
+            raise ValueError(
+                f"write: {self.write} needs identifier: a new table has no identifier fields that could be the key"
+            )
+        return self
 
     def destination(self, table: str) -> Destination:
         """The table of that name as a destination."""

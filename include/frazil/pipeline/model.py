@@ -225,8 +225,9 @@ class Pipeline(Model):
         return self._with((*self.destinations[len(self.file.destinations) :], self.create.destination(name)), self.made)
 
     def _with(self, added: Iterable[Destination], made: tuple[str, ...]) -> Pipeline:
-        """What the file says, and these destinations."""
-        grown = self.file.model_copy(update={"destinations": (*self.file.destinations, *added)})
+        """What the file lists, with the keys that tables told of it, and these destinations."""
+        listed = self.destinations[: len(self.file.destinations)]
+        grown = self.model_copy(update={"destinations": (*listed, *added)})
         grown._file, grown._made = self.file, made  # noqa: SLF001 - of this very class
         return grown
 

@@ -82,7 +82,7 @@ def make_tables(scope: Scope, tables: Tables, names: Sequence[str], room: int, n
     reached(CrashPoint.CREATING)
     outcomes = in_parallel(lambda name: _made(wide, name, owner), found.names)
     reached(CrashPoint.CREATED)
-    told = dict(zip(found.names, outcomes, strict=True))
+    told = _told_apart(tables, dict(zip(found.names, outcomes, strict=True)))
     made = {name: of for name, of in told.items() if not isinstance(of, str)}
     refused = {**found.refusals.names, **{name: of for name, of in told.items() if isinstance(of, str)}}
     for name in made:
@@ -126,6 +126,16 @@ def _owner(scope: Scope, tables: Tables | None) -> dict[str, str]:
 
 def _is_ours(table: Table, owner: Mapping[str, str]) -> bool:
     return owner.items() <= table.properties.items()
+
+
+def _told_apart(tables: Tables, found: Mapping[str, Table | str]) -> dict[str, Table | str]:
+    """New tables, one name each: a catalog may take names that differ by case for one, which can't have two parts of a batch."""
+    known = {of.metadata.table_uuid: name for name, of in tables.destinations.items()}
+    told: dict[str, Table | str] = {}
+    for name, of in found.items():
+        other = name if isinstance(of, str) else known.setdefault(of.metadata.table_uuid, name)
+        told[name] = of if other == name else f"the catalog takes it for table {other}"
+    return told
 
 
 def _enough(scope: Scope) -> str:

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from frazil.errors import Terminal
-from frazil.pipeline.model import KafkaColumns, Pipeline
+from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.verify.books import closing_differences, ledger_differences
 from frazil.verify.bounds import bounds, refuse_part_of_merged
@@ -26,7 +26,7 @@ from frazil.verify.history import TOLD_TYPES, HistoryComparison
 from frazil.verify.holes import holes
 from frazil.verify.kafka import PartitionReader, Source, TopicState
 from frazil.verify.keys import with_key
-from frazil.verify.lake import Tables, open_tables
+from frazil.verify.lake import Tables, kafka_columns_of, open_tables
 from frazil.verify.ledger import Position, unrecorded
 from frazil.verify.made import with_made
 from frazil.verify.merged import LettersAlone, MergedCheck, MergedComparison
@@ -101,7 +101,7 @@ def verify(project: Project, pipeline: Pipeline, from_: str | None = None, to: s
 def _opened(project: Project, pipeline: Pipeline, name: str, source: Source) -> _Check:
     """Open one destination: as if all other tables were no business of the pipeline's."""
     catalogs = {of: _entry(project.settings.catalogs, of, "catalogs", project) for of in pipeline.catalogs}
-    tables = open_tables(pipeline, catalogs, name, _kafka_columns(pipeline, name))
+    tables = open_tables(pipeline, catalogs, name, kafka_columns_of(pipeline, name))
     findings = Findings(table=name if pipeline.tables[1:] else None)
     pipeline = with_key(pipeline, name, tables.destination.table)
     return _Check(pipeline, tables, source, findings, can_compare=_check_books(pipeline, tables, findings))
@@ -124,17 +124,6 @@ def _compared(checks: Sequence[_Check], source: Source, asked: tuple[str | None,
                 work.check.take(comparison.result())
     for work in works:
         work.finish()
-
-
-def _kafka_columns(pipeline: Pipeline, name: str) -> KafkaColumns:
-    destination = pipeline.destination(name)
-    if not destination.kafka_columns:
-        raise Terminal(
-            f"pipeline {pipeline.name} lands rows without Kafka columns (kafka_columns: false), so no row of"
-            f" {destination.table} can be told to be a record's",
-            next_step=f"compare the counts per batch (frazil history {pipeline.name}), or land into a table with them",
-        )
-    return destination.kafka_columns
 
 
 def _entry(entries: Mapping[str, T], name: str, kind: str, project: Project) -> T:

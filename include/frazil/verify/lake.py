@@ -134,6 +134,22 @@ def open_tables(
     return tables
 
 
+def kafka_columns_of(pipeline: Pipeline, name: str) -> KafkaColumns:
+    """Columns of a destination that say which record a row is.
+
+    Raises:
+        Terminal: It has none.
+    """
+    destination = pipeline.destination(name)
+    if not destination.kafka_columns:
+        raise Terminal(
+            f"pipeline {pipeline.name} lands rows without Kafka columns (kafka_columns: false), so no row of"
+            f" {destination.table} can be told to be a record's",
+            next_step=f"compare the counts per batch (frazil history {pipeline.name}), or land into a table with them",
+        )
+    return destination.kafka_columns
+
+
 def _load(catalogs: Catalogs, pipeline: Pipeline, name: str, columns: KafkaColumns) -> Tables:
     declared = pipeline.destination(name)
     # The ledger comes last in a batch, so it is read last: what it names is in the others.

@@ -3,18 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from sqlite3 import connect
 from typing import Any
 
 import pytest
 
+from frazil.batch.facts import Staged
 from frazil.batch.letters import LetterChoice
+from frazil.batch.request import RunRequest
 from frazil.crash_points import CrashPoint
 from frazil.errors import Terminal
 from frazil.run.dead_letters import bring_home
+from frazil.run.dry_run import dry_run, plan_dry_run
+from frazil.run.inline import stage_inline
+from frazil.run.stage import StageOrder
 from tests import made as shops
 from tests.integration.run.conftest import At
 from tests.made import fill, ids, letters, told
-from tests.operations import Killed, assert_clean, catalog, drop, lake, ledger, replay, request, reset, scope, send
+from tests.operations import (
+    Killed,
+    assert_clean,
+    catalog,
+    drop,
+    lake,
+    ledger,
+    replay,
+    request,
+    reset,
+    scope,
+    send,
+    settle,
+)
 
 MAKING = (CrashPoint.CREATING, CrashPoint.CREATED, CrashPoint.AUDITED, CrashPoint.MANIFEST_WRITTEN)
 """Nobody is told of the new tables yet."""
@@ -117,6 +138,87 @@ def test_somebody_makes_the_table_at_the_same_moment(shop: Callable[..., Any], a
     orders.run()
     assert told(orders) == ("shop.b",)
     assert letters(orders) == [(0, "TABLE_NOT_MADE")]
+    assert_clean(orders)
+
+
+def test_names_that_the_catalog_takes_for_one_table(shop: Callable[..., Any]) -> None:
+    """Where case means nothing, the first name has the table; records of the other one are dead letters, not lost rows."""
+    orders = shops.made(shop)
+    ignore_case(orders)
+    fill(orders, (1, "shop.A"), (2, "shop.a"), (3, "shop.A"))
+    orders.run()
+    fill(orders, (4, "shop.a"), (5, "shop.A"))
+    orders.run()
+    assert told(orders) == ("shop.A",)
+    assert ids(orders, ("shop.A",)) == {"shop.A": [1, 3, 5]}
+    assert letters(orders) == [(1, "TABLE_NOT_MADE"), (3, "TABLE_NOT_MADE")]
+    assert_clean(orders)
+
+
+def ignore_case(shop: Any) -> None:
+    """Make a catalog in which names that differ by case are one, as some servers have it."""
+    file = Path(shop.project.settings.catalogs["lake"].uri.removeprefix("sqlite:///"))
+    file.parent.mkdir(parents=True)
+    with closing(connect(file)) as database:
+        names = ", ".join(
+            f"{name} VARCHAR(255) COLLATE NOCASE" for name in ("catalog_name", "table_namespace", "table_name")
+        )
+        more = "metadata_location VARCHAR(1000), previous_metadata_location VARCHAR(1000), iceberg_type VARCHAR(5)"
+        key = "PRIMARY KEY (catalog_name, table_namespace, table_name)"
+        database.execute(f"CREATE TABLE iceberg_tables ({names}, {more}, {key})")
+        database.commit()
+
+
+def test_many_new_tables_in_one_batch(shop: Callable[..., Any]) -> None:
+    """Forty tables are made, written and decided together, in three looks at the records at most."""
+    orders = shops.made(shop, template="evolve: widen", most=50)
+    names = [f"shop.t{number:03}" for number in range(40)]
+    fill(orders, *((number, names[number % 40]) for number in range(120)))
+    looks = []
+
+    def counted(order: StageOrder) -> Staged:
+        looks.append(sum(r.span for r in order.ranges))
+        return stage_inline(order)
+
+    orders.run(counted)
+    assert told(orders) == tuple(names)
+    assert looks == [120, 120, 120]
+    assert ids(orders, names) == {name: [at, at + 40, at + 80] for at, name in enumerate(names)}
+
+
+def test_a_dry_run_makes_tables(shop: Callable[..., Any]) -> None:
+    """It says which ones a run would make, and counts as if they were there."""
+    orders = shops.made(shop, most=1)
+    fill(orders, (1, "shop.b"), (2, "shop.a"), (3, "shop.a"))
+    planned = plan_dry_run(orders.project, orders.pipeline, RunRequest("look", mode="dry_run"))
+    found = dry_run(orders.project, orders.pipeline, planned, stage_inline)
+    assert (found.counts.written, found.dead_codes) == (2, {"TABLE_NOT_MADE": 1})
+    assert "a run would make table shop.a, records name it" in found.remarks
+    assert lake(orders).find_table("shop.a") is None
+
+
+def test_refused_names_that_are_left_out(shop: Callable[..., Any]) -> None:
+    """`filter` counts them, and they stay left out when a later run makes their table."""
+    orders = shops.made(shop, most=1, otherwise="filter")
+    fill(orders, (1, "shop.b"), (2, "shop.a"), (3, "other.a"))
+    found = orders.run()
+    assert (found.written, found.filtered) == (1, 2)
+    fill(orders, (4, "shop.b"))
+    orders.run()
+    assert ids(orders, ("shop.a", "shop.b")) == {"shop.a": [2], "shop.b": [4]}
+    assert_clean(orders)
+
+
+def test_a_dropped_table_is_settled(shop: Callable[..., Any]) -> None:
+    """It is made anew to the template, with the rows that Kafka still has, as any follower."""
+    orders = shops.made(shop)
+    fill(orders, (1, "shop.a"), (2, "shop.b"), (3, "shop.b"))
+    orders.run()
+    drop(orders, "shop.b")
+    settle(orders, "shop.b")
+    fill(orders, (4, "shop.b"))
+    orders.run()
+    assert ids(orders, ("shop.a", "shop.b")) == {"shop.a": [1], "shop.b": [2, 3, 4]}
     assert_clean(orders)
 
 

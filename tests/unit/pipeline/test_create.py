@@ -32,6 +32,10 @@ def pipeline(listed: tuple[str, ...] = (), create: dict[str, Any] | None = None,
         ({"create": {"namespace": "s", "max_new_tables": 5000}}, "less than or equal to 1000"),
         ({"create": {"namespace": "s", "table": "shop.a"}}, "Extra inputs"),
         (
+            {"create": {"namespace": "s", "write": "upsert", "columns": {"id": "long"}}, "engine": "spark"},
+            "needs identifier",
+        ),
+        (
             {"create": {"namespace": "s", "columns": {"id": "long"}, "partition_by": ["day(at)"]}},
             "is no column of a new table",
         ),
@@ -62,6 +66,13 @@ def test_tables_that_were_made_are_no_destinations() -> None:
     assert told.destination("shop.b").columns == file.destination("shop.listed").columns
     assert told.with_made(told.made) == told
     assert told.with_made(["shop.c"]).tables == ("shop.listed", "shop.c")
+
+
+def test_the_key_that_a_table_told_is_lost() -> None:
+    """A listed destination whose key is the table's keeps it when further tables are made."""
+    file = pipeline(("shop.a",))
+    keyed = file.model_copy(update={"destinations": (file.destinations[0].keyed(("id",)),)})
+    assert keyed.with_made(["shop.b"]).with_made(["shop.b", "shop.c"]).destination("shop.a").identifier == ("id",)
 
 
 def test_a_table_that_is_made_changes_the_file() -> None:
