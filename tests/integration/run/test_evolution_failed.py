@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from frazil.errors import Terminal
-from tests.evolving import changes, evolving, put, rewritten, types
+from tests.evolving import changes, evolving, put, rewritten, rows, types
 from tests.integration.run.conftest import At
-from tests.operations import Killed
+from tests.operations import LETTERS, Killed, assert_clean, lake
 
 MakeShop = Callable[..., Any]
 
@@ -49,3 +49,20 @@ def test_change_of_a_run_that_failed_is_on_no_record(shop: MakeShop, at: At, end
     put(orders, {"id": 4})
     orders.run()
     assert len(changes(orders)) == 2
+
+
+def test_identifier_of_somebody_else_ends_the_run(shop: MakeShop) -> None:
+    """A key that the file does not know of stays a key: records without one are dead letters, other columns may be null."""
+    required = "{type: long, required: true}"
+    orders = evolving(shop, f"{{table: shop.orders, columns: {{id: {required}, size: {required}}}, evolve: full}}")
+    put(orders, {"id": 1, "size": 1})
+    orders.run()
+    with lake(orders).load_table("shop.orders").update_schema() as update:
+        update.set_identifier_fields("id")
+    put(orders, {"size": 2}, {"id": 3})
+
+    orders.run()
+
+    assert rows(orders, "shop.orders", "id", "size") == [(1, 1), (3, None)]
+    assert [letter["code"] for letter in orders.rows(LETTERS)] == ["MISSING_REQUIRED"]
+    assert_clean(orders)
