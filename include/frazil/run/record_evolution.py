@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -12,6 +13,7 @@ from frazil.pipeline.changes import DELETED
 from frazil.pipeline.model import Destination, Pipeline
 from frazil.records.evolve.policy import Evolution
 from frazil.records.formats.catalogue import JSON
+from frazil.records.spec import RecordSpec
 
 
 def infers(pipeline: Pipeline) -> bool:
@@ -40,6 +42,16 @@ def evolution(to: Destination, of_key: Collection[str], columns: pa.Schema) -> E
     keys = (of.name for of in columns if IDENTIFIES in (of.metadata or {}))
     never_null = frozenset(filter(None, (*to.identifier, *keys, to.order_by)))
     return Evolution(to.evolves, to.on_incompatible, to.max_columns, to.max_depth, reserved, never_null)
+
+
+def without_fail(specs: Mapping[str, RecordSpec]) -> dict[str, RecordSpec]:
+    """How letters become rows: one whose value still does not fit stays a letter, whatever the policy, and others go on."""
+    return {
+        table: replace(of, evolution=replace(of.evolution, on_incompatible="dead_letter"))
+        if of.evolution is not None and of.evolution.on_incompatible == "fail"
+        else of
+        for table, of in specs.items()
+    }
 
 
 def known_fields(columns: Iterable[pa.Schema]) -> pa.Schema:

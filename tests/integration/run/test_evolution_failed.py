@@ -10,6 +10,7 @@ import pytest
 from frazil.errors import Terminal
 from tests.evolving import changes, evolving, put, rewritten, rows, types
 from tests.integration.run.conftest import At
+from tests.letters import bring, still_open
 from tests.operations import LETTERS, Killed, assert_clean, lake
 
 MakeShop = Callable[..., Any]
@@ -66,3 +67,18 @@ def test_identifier_of_somebody_else_ends_the_run(shop: MakeShop) -> None:
     assert rows(orders, "shop.orders", "id", "size") == [(1, 1), (3, None)]
     assert [letter["code"] for letter in orders.rows(LETTERS)] == ["MISSING_REQUIRED"]
     assert_clean(orders)
+
+
+def test_one_letter_keeps_the_others_from_coming_home(shop: MakeShop) -> None:
+    """With `on_incompatible: fail` a letter that still does not fit stays one, with its reason, and the others land."""
+    size = "{table: shop.orders, columns: {id: long, size: int}"
+    orders = evolving(shop, f"{size}}}")
+    put(orders, {"id": 1, "size": "big"}, {"id": 2, "size": 2**40}, {"id": 3, "size": True})
+    orders.run()
+    orders = rewritten(orders, f"{size}, evolve: widen, on_incompatible: fail}}")
+
+    found = bring(orders)
+
+    assert (found.tried, found.landed, found.dead_codes) == (3, 1, {"WRONG_TYPE": 2})
+    assert rows(orders, "shop.orders", "id", "size") == [(2, 2**40)]
+    assert still_open(orders) == [(0, 0), (0, 2)]
