@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from frazil.batch.new_tables import first_names
-from frazil.batch.schema_change import Demands, SchemaChange
+from frazil.batch.schema_change import Demands, SchemaChange, Untold, bounded
 from frazil.batch.table_counts import TableCounts
 from frazil.batch.unknown import UnknownFields
 
@@ -137,6 +137,7 @@ class Staged:
             lands nothing.
         again: Where the records of those tasks are: they are to be read again.
         void: Files of those tasks, to be deleted.
+        untold: What landed without a column, since it tells no type: if one comes after all, it was staged too early.
     """
 
     counts: Mapping[TopicPartition, Counts] = field(default_factory=dict)
@@ -154,6 +155,7 @@ class Staged:
     again: tuple[Range, ...] = ()
     void: tuple[str, ...] = ()
     new_tables: tuple[str, ...] = ()
+    untold: Untold = field(default_factory=dict)
 
     @property
     def asks(self) -> bool:
@@ -193,6 +195,7 @@ class Staged:
             "again": [dataclasses.astuple(r) for r in self.again],
             "void": self.void,
             "new_tables": self.new_tables,
+            "untold": {table: sorted(paths) for table, paths in self.untold.items()},
         }
         return json.dumps(body, separators=(",", ":"))
 
@@ -219,6 +222,7 @@ class Staged:
             tuple(Range(*r) for r in body["again"]),
             tuple(body["void"]),
             tuple(body["new_tables"]),
+            {table: frozenset(map(tuple, paths)) for table, paths in body["untold"].items()},
         )
 
     @classmethod
@@ -253,6 +257,10 @@ class Staged:
             (*self.again, *other.again),
             (*self.void, *other.void),
             first_names(self.new_tables, other.new_tables),
+            {
+                k: bounded(self.untold.get(k, frozenset()) | other.untold.get(k, frozenset()))
+                for k in {*self.untold, *other.untold}
+            },
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,6 +30,22 @@ class SchemaChange:
 
     def __str__(self) -> str:
         return " ".join(filter(None, (self.kind, ".".join(self.path), self.type)))
+
+
+Untold = Mapping[str, frozenset[tuple[str, ...]]]
+"""Table -> paths that no column takes and whose values tell no type, such as `[]`. Another record's may bring a column, which
+these values then are of as well. `ANYWHERE` stands for more of them than are counted."""
+
+ANYWHERE: tuple[str, ...] = ()
+
+UNTOLD_NAMED = 100
+"""Such paths of a table that are told one by one."""
+
+
+def bounded(paths: Iterable[tuple[str, ...]]) -> frozenset[tuple[str, ...]]:
+    """Paths that tell no type, or `ANYWHERE` if there are very many: keys may be data."""
+    found = frozenset(paths)
+    return found if len(found) <= UNTOLD_NAMED and ANYWHERE not in found else frozenset({ANYWHERE})
 
 
 Demands = Mapping[str, tuple[SchemaChange, ...]]

@@ -1,12 +1,26 @@
-"""The key of a table's rows, as the table says it: its identifier fields."""
+"""The key of a table's rows, as the table says it: its identifier fields, whoever set them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+from pyiceberg.schema import Schema
 
 from frazil.iceberg.promotion import takes_table_columns
 from frazil.iceberg.table import Table
 from frazil.pipeline.model import Destination
+
+IDENTIFIES: Final = b"frazil.identifies"
+"""Metadata of an Arrow field: the table has it among its identifier fields."""
+
+
+def marked(field: pa.Field, schema: Schema) -> pa.Field:
+    """A column that says whether it identifies rows of a table with this schema, or has a field that does."""
+    keys = (schema.find_column_name(of) or "" for of in schema.identifier_field_ids)
+    is_key = any(key == field.name or key.startswith(f"{field.name}.") for key in keys)
+    return field.with_metadata({**(field.metadata or {}), IDENTIFIES: b""}) if is_key else field
 
 
 def identifier_columns(table: Table) -> tuple[str, ...]:

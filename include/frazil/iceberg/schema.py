@@ -37,7 +37,7 @@ from pyiceberg.types import (
 )
 
 from frazil.errors import Terminal
-from frazil.iceberg.identifier import identifier_problems
+from frazil.iceberg.identifier import identifier_problems, marked
 from frazil.iceberg.promotion import coming_columns, has_grown_from, takes_table_columns
 from frazil.iceberg.variant import FORMAT_VERSION, VariantType, as_text
 from frazil.pipeline import model
@@ -293,6 +293,6 @@ def schema_columns(schema: Schema, destination: model.Destination) -> pa.Schema:
         relaxed = {} if destination.evolves == "full" else declared
         # The mark stays from when deleted rows did.
         others = {*destination.added_columns, *([DELETED] if destination.is_merged else [])}
-        columns = [field for field in arrow if field.name not in others]
+        columns = [marked(field, schema) for field in arrow if field.name not in others]
         return pa.schema([of.with_nullable(of.nullable and relaxed.get(of.name, True)) for of in columns])
     return pa.schema([arrow.field(name).with_nullable(nullable) for name, nullable in declared.items()])

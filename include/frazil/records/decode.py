@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.batch.changes import OP
+from frazil.batch.schema_change import bounded
 from frazil.errors import Terminal
 from frazil.records.block import Block, in_order
 from frazil.records.changes.staged import merge_columns
@@ -80,7 +81,7 @@ class Decoder:
         others = {reason: records.take(found) for reason, found in filtered.items() if len(found)}
         counts = count_outcomes(records, written, letters, others)
         unknown = block.unknown.only(block.positions).counted()
-        return Outcomes(rows, letters, counts, unknown, self._asked.demands(self._spec))
+        return Outcomes(rows, letters, counts, unknown, self._asked.demands(self._spec), bounded(self._asked.untold))
 
     def problems(self, shape: pa.Schema | None, key_shape: pa.Schema | None = None) -> list[str]:
         """Return which columns nothing could ever fill, and why.

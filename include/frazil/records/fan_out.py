@@ -146,7 +146,9 @@ class FanOut:
         nowhere = pa.nulls(outcomes.dead.num_rows, pa.string())
         letters = pa.RecordBatch.from_arrays([*outcomes.dead.columns, nowhere], schema=LETTER_SCHEMA)
         demands = {table: outcomes.demands} if outcomes.demands else {}
-        return FannedOut({table: outcomes.rows}, letters, outcomes.counts, unknown=outcomes.unknown, demands=demands)
+        untold = {table: outcomes.untold} if outcomes.untold else {}
+        rows, unknown = {table: outcomes.rows}, outcomes.unknown
+        return FannedOut(rows, letters, outcomes.counts, unknown=unknown, demands=demands, untold=untold)
 
     def _routed(self, records: pa.RecordBatch, sheet: Sheet, found: _Found, only: str | None) -> Routed:
         routed = self._router.route(sheet.texts)
@@ -240,7 +242,8 @@ class FanOut:
         demands = {self._tables[number]: changes for number, changes in self._sheets.demands()}
         left_out = UnknownAt.together(unknown).only(landed).counted()
         new_tables = first_names(tuple(found.new_tables))
-        return FannedOut(rows, told, counts, tables, len(found.whole), left_out, demands, new_tables)
+        untold = {self._tables[number]: paths for number, paths in self._sheets.untold()}
+        return FannedOut(rows, told, counts, tables, len(found.whole), left_out, demands, new_tables, untold)
 
 
 def _share(sheet: Sheet, table: int, rows: pa.Int64Array, shared: _Shared, found: _Found) -> None:

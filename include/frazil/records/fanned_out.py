@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from frazil.batch.schema_change import Demands
+from frazil.batch.schema_change import Demands, Untold
 from frazil.batch.table_counts import TableCounts
 from frazil.batch.unknown import UnknownFields
 from frazil.records.outcome import Counts
@@ -26,6 +26,7 @@ class FannedOut:
         unknown: Fields of the written records that are in no row, or, of several tables, not in the rows of each.
         demands: Table -> what its records need that it does not have. If there is any, all else has no meaning.
         new_tables: Names of tables that records need and that are not there. Likewise.
+        untold: Table -> paths without a column whose values tell no type.
     """
 
     rows: Mapping[str, pa.RecordBatch]
@@ -36,6 +37,7 @@ class FannedOut:
     unknown: UnknownFields = field(default_factory=UnknownFields)
     demands: Demands = field(default_factory=dict)
     new_tables: tuple[str, ...] = ()
+    untold: Untold = field(default_factory=dict)
 
     @property
     def asks(self) -> bool:

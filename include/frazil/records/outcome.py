@@ -70,6 +70,7 @@ class Outcomes:
         counts: Per topic partition.
         unknown: Fields of the records that have rows which are in none of these.
         demands: What records need that the table does not have, in order; then all else has no meaning.
+        untold: Paths without a column whose values tell no type.
     """
 
     rows: pa.RecordBatch
@@ -77,6 +78,7 @@ class Outcomes:
     counts: Counts
     unknown: UnknownFields = field(default_factory=UnknownFields)
     demands: tuple[SchemaChange, ...] = ()
+    untold: frozenset[tuple[str, ...]] = frozenset()
 
 
 def add_counts(left: Counts, right: Counts) -> dict[TopicPartition, PartitionCounts]:

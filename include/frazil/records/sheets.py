@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.batch.schema_change import SchemaChange
+from frazil.batch.schema_change import SchemaChange, bounded
 from frazil.records.dead import Reason, Stage
 from frazil.records.decode import json_values, shaped_decoder
 from frazil.records.evolve.asked import Asked
@@ -79,6 +79,12 @@ class Sheets:
         for tables, spec, asked in zip(self.groups, self._kinds, self._asked, strict=True):
             if changes := asked.demands(spec):
                 yield tables[0], changes
+
+    def untold(self) -> Iterator[tuple[int, frozenset[tuple[str, ...]]]]:
+        """Yield the tables, by number, with rows that were fitted to them without what tells no type, and the paths of that."""
+        for tables, asked in zip(self.groups, self._asked, strict=True):
+            if asked.untold:
+                yield tables[0], bounded(asked.untold)
 
     def of(
         self, records: pa.RecordBatch, present: pa.Int64Array

@@ -16,7 +16,7 @@ from frazil.iceberg.schema import check_destination, check_layout, declared_colu
 from frazil.pipeline.model import Destination
 from frazil.records.evolve.asked import together
 from frazil.records.spec import RecordSpec
-from frazil.run.evolution import ROUNDS, columns_after
+from frazil.run.evolution import ROUNDS, columns_after, too_early
 from frazil.run.identifier import refuse_other_key
 from frazil.run.made import Refusals, looked_for, room_for
 from frazil.run.record_route import route_of
@@ -37,7 +37,7 @@ def dry_staged(scope: Scope, plan: RunPlan, ranges: tuple[Range, ...], stage: St
     if not ranges:
         return Staged(), ()
     scope.report(f"looking at {sum(r.span for r in ranges):,} of {plan.records:,} offsets")
-    columns, whole, changes = dict[str, pa.Schema](), Staged(), list[str]()
+    columns, whole, changes, every = dict[str, pa.Schema](), Staged(), list[str](), ranges
     for of in scope.pipeline.destinations:
         columns[of.table], coming = _columns(scope, of)
         changes += _told(of.table, coming)
@@ -50,6 +50,8 @@ def dry_staged(scope: Scope, plan: RunPlan, ranges: tuple[Range, ...], stage: St
             break
         changes += _wanted(found.demands, order.specs)
         columns, ranges = columns_after(columns, found.demands, order.specs), found.again
+        if too_early(whole.untold, columns, order.specs):
+            whole, ranges = Staged(), every
         if found.new_tables:
             new = looked_for(
                 scope, find_tables(scope.lake, scope.pipeline), found.new_tables, room_for(scope, scope.pipeline.made)

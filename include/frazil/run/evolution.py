@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from frazil.batch.schema_change import Demands
+from frazil.batch.schema_change import Demands, Untold
 from frazil.errors import Terminal
 from frazil.iceberg.commit import fit_of
 from frazil.iceberg.evolution import TableChanges, declared_changes, evolve, said, undecided_changes
 from frazil.iceberg.schema import arrow_columns
 from frazil.pipeline.model import Pipeline
-from frazil.records.evolve.asked import changed, together
+from frazil.records.evolve.asked import changed, has, together
 from frazil.records.spec import RecordSpec
 from frazil.run.scope import Scope
 from frazil.run.tables import Tables, in_parallel
@@ -148,6 +148,19 @@ def is_stale(pipeline: Pipeline, before: Tables, after: Tables) -> bool:
         if was.mismatch(now) or (pipeline.destination(name).by_engine and was != now):
             return True
     return False
+
+
+def too_early(untold: Untold, columns: Mapping[str, pa.Schema], specs: Mapping[str, RecordSpec]) -> bool:
+    """Whether something landed without a column, since it told no type, that has one now: its record is of that column.
+
+    Args:
+        untold: What landed so.
+        columns: Destination -> the columns of its rows, as they are now.
+        specs: How records became rows.
+    """
+    return any(
+        has(columns[name], path, fold=specs[name].fold is not None) for name, paths in untold.items() for path in paths
+    )
 
 
 def joined(first: Demands, then: Demands) -> Demands:

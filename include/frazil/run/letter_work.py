@@ -20,6 +20,7 @@ from frazil.run.evolution import Look, columns_of
 from frazil.run.letter_verdicts import asked_of
 from frazil.run.made import Refusals, at_first, looked_for, make_tables, room_for
 from frazil.run.manifests import LETTER_COLUMNS
+from frazil.run.record_evolution import without_fail
 from frazil.run.record_route import NONE_NOW, route_of
 from frazil.run.record_spec import record_specs
 from frazil.run.scope import Scope
@@ -63,7 +64,7 @@ def decoder_of(work: LetterWork, columns: Mapping[str, pa.Schema], n: int) -> Fa
     """Decodes the letters into rows of these columns."""
     pipeline, schemas, refusals = work.scope.pipeline, work.scope.schemas, work.refusals
     route = route_of(pipeline, columns, schemas, refused=refusals.names, rest=refusals.rest)
-    return FanOut(record_specs(pipeline, columns, schemas), route, n)
+    return FanOut(without_fail(record_specs(pipeline, columns, schemas)), route, n)
 
 
 def look_at(work: LetterWork) -> Look:

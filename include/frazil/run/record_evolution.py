@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 
 from frazil.batch.changes import OP, PLACE
+from frazil.iceberg.identifier import IDENTIFIES
 from frazil.pipeline.changes import DELETED
 from frazil.pipeline.model import Destination, Pipeline
 from frazil.records.evolve.policy import Evolution
 from frazil.records.formats.catalogue import JSON
+from frazil.records.spec import RecordSpec
 
 
 def infers(pipeline: Pipeline) -> bool:
@@ -22,16 +25,33 @@ def infers(pipeline: Pipeline) -> bool:
     return follows and is_open and not tells_changes
 
 
-def evolution(to: Destination, of_key: Collection[str]) -> Evolution | None:
-    """Which changes records may ask for of a destination; None: none."""
+def evolution(to: Destination, of_key: Collection[str], columns: pa.Schema) -> Evolution | None:
+    """Which changes records may ask for of a destination; None: none.
+
+    Args:
+        to: The destination.
+        of_key: Names of the columns that take fields of the key.
+        columns: The columns of its rows, as the table has them.
+    """
     if to.evolves == "none":
         return None
     # Engines refuse a table with a column that is named as a partition field of another one.
     partitions = (field.name for field in to.partition_fields if field.name != field.column)
     merging = (OP, PLACE, DELETED) if to.is_merged else ()
     reserved = frozenset((*of_key, *to.added_columns, *partitions, *merging))
-    never_null = frozenset(filter(None, (*to.identifier, to.order_by)))
+    keys = (of.name for of in columns if IDENTIFIES in (of.metadata or {}))
+    never_null = frozenset(filter(None, (*to.identifier, *keys, to.order_by)))
     return Evolution(to.evolves, to.on_incompatible, to.max_columns, to.max_depth, reserved, never_null)
+
+
+def without_fail(specs: Mapping[str, RecordSpec]) -> dict[str, RecordSpec]:
+    """How letters become rows: one whose value still does not fit stays a letter, whatever the policy, and others go on."""
+    return {
+        table: replace(of, evolution=replace(of.evolution, on_incompatible="dead_letter"))
+        if of.evolution is not None and of.evolution.on_incompatible == "fail"
+        else of
+        for table, of in specs.items()
+    }
 
 
 def known_fields(columns: Iterable[pa.Schema]) -> pa.Schema:

@@ -157,7 +157,7 @@ def record_spec(
         empty_value=value.empty_value,
         kafka_columns=KafkaColumns(**names.model_dump()) if names else None,
         merge=merge_spec(pipeline, to),
-        evolution=evolution(to, of_key),
+        evolution=evolution(to, of_key, columns),
     )
 
 

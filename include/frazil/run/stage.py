@@ -105,7 +105,8 @@ def stage_records(order: StageOrder, batches: Iterable[pa.RecordBatch]) -> Stage
         if letters_table is not None:
             writers.write(letters_table.name, numbered(letters, order.n))
         shown = Staged(samples=_samples(letters, whole.samples), named=_named(order, letters, len(whole.named)))
-        whole = whole.merge(_counted(order, outcomes)).merge(Staged(bytes=_bytes(batch))).merge(shown)
+        read = Staged(bytes=_bytes(batch), untold=outcomes.untold)
+        whole = whole.merge(_counted(order, outcomes)).merge(read).merge(shown)
         reached(CrashPoint.STAGING)
         if order.tolerance is not None and order.tolerance.is_lost(whole.total.dead):
             return whole.merge(Staged(files=writers.abandon(), stopped=True))

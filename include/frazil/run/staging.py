@@ -15,7 +15,7 @@ from frazil.errors import FrazilError
 from frazil.iceberg.data_files import StagingTable
 from frazil.iceberg.table import Table, delete_files, staging_table
 from frazil.pipeline.model import Pipeline
-from frazil.run.evolution import ROUNDS, columns_of, evolve_tables, is_stale, joined, still_lacking
+from frazil.run.evolution import ROUNDS, columns_of, evolve_tables, is_stale, joined, still_lacking, too_early
 from frazil.run.made import Refusals, at_first, make_tables, room_for
 from frazil.run.record_route import route_of
 from frazil.run.record_spec import record_specs
@@ -108,7 +108,8 @@ def _fitted(run: Ingestion, tables: Tables, n: int, ranges: tuple[Range, ...]) -
         except FrazilError as failure:
             discard(scope, tables, whole, failure)
             raise
-        changes, is_void = joined(changes, made), is_stale(scope.pipeline, tables, after)
+        is_early = too_early(whole.untold, columns_of(scope.pipeline, after), order.specs)
+        changes, is_void = joined(changes, made), is_early or is_stale(scope.pipeline, tables, after)
         discard(scope, after, whole if is_void else Staged(void=found.void))
         whole = Staged() if is_void else replace(whole, demands={}, new_tables=(), again=(), void=())
         tables, pending = after, ranges if is_void else found.again

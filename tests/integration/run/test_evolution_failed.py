@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from frazil.errors import Terminal
-from tests.evolving import changes, evolving, put, rewritten, types
+from tests.evolving import changes, evolving, put, rewritten, rows, types
 from tests.integration.run.conftest import At
-from tests.operations import Killed
+from tests.letters import bring, still_open
+from tests.operations import LETTERS, Killed, assert_clean, lake
 
 MakeShop = Callable[..., Any]
 
@@ -49,3 +50,35 @@ def test_change_of_a_run_that_failed_is_on_no_record(shop: MakeShop, at: At, end
     put(orders, {"id": 4})
     orders.run()
     assert len(changes(orders)) == 2
+
+
+def test_identifier_of_somebody_else_ends_the_run(shop: MakeShop) -> None:
+    """A key that the file does not know of stays a key: records without one are dead letters, other columns may be null."""
+    required = "{type: long, required: true}"
+    orders = evolving(shop, f"{{table: shop.orders, columns: {{id: {required}, size: {required}}}, evolve: full}}")
+    put(orders, {"id": 1, "size": 1})
+    orders.run()
+    with lake(orders).load_table("shop.orders").update_schema() as update:
+        update.set_identifier_fields("id")
+    put(orders, {"size": 2}, {"id": 3})
+
+    orders.run()
+
+    assert rows(orders, "shop.orders", "id", "size") == [(1, 1), (3, None)]
+    assert [letter["code"] for letter in orders.rows(LETTERS)] == ["MISSING_REQUIRED"]
+    assert_clean(orders)
+
+
+def test_one_letter_keeps_the_others_from_coming_home(shop: MakeShop) -> None:
+    """With `on_incompatible: fail` a letter that still does not fit stays one, with its reason, and the others land."""
+    size = "{table: shop.orders, columns: {id: long, size: int}"
+    orders = evolving(shop, f"{size}}}")
+    put(orders, {"id": 1, "size": "big"}, {"id": 2, "size": 2**40}, {"id": 3, "size": True})
+    orders.run()
+    orders = rewritten(orders, f"{size}, evolve: widen, on_incompatible: fail}}")
+
+    found = bring(orders)
+
+    assert (found.tried, found.landed, found.dead_codes) == (3, 1, {"WRONG_TYPE": 2})
+    assert rows(orders, "shop.orders", "id", "size") == [(2, 2**40)]
+    assert still_open(orders) == [(0, 0), (0, 2)]

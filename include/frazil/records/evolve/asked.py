@@ -11,6 +11,7 @@ from frazil.batch.schema_change import SchemaChange
 from frazil.records.evolve.spelling import read_type, spelled
 from frazil.records.evolve.types import leaves, list_of, map_of, only, struct_of
 from frazil.records.evolve.widest import Widest, widest
+from frazil.records.fit.nested import matching
 from frazil.records.fit.source import Kind, kind_of
 from frazil.records.spec import RecordSpec
 
@@ -41,12 +42,14 @@ class Asked:
         adds: Path of a column or field that is not there, folded -> what is asked for.
         widens: Path of one that is -> the wider type.
         optional: Paths of those that must take null.
+        untold: Paths without a column whose values tell no type: nothing is asked for.
     """
 
     fold: bool = False
     adds: dict[Path, Added] = field(default_factory=dict)
     widens: dict[Path, pa.DataType] = field(default_factory=dict)
     optional: set[Path] = field(default_factory=set)
+    untold: set[Path] = field(default_factory=set)
 
     def __bool__(self) -> bool:
         return bool(self.adds or self.widens or self.optional)
@@ -56,6 +59,7 @@ class Asked:
         self.adds.clear()
         self.widens.clear()
         self.optional.clear()
+        self.untold.clear()
 
     def add(self, path: Path, of: pa.DataType, former: Iterable[str] = ()) -> None:
         """Ask for a column or field. Of names that differ in case only, where they are one, the first in order counts."""
@@ -78,6 +82,7 @@ class Asked:
         for path, of in other.widens.items():
             self.widen(path, of)
         self.optional |= other.optional
+        self.untold |= other.untold
 
     def demands(self, spec: RecordSpec) -> tuple[SchemaChange, ...]:
         """Return all of it, in order, for whoever puts the demands of all tasks together.
@@ -158,6 +163,25 @@ def room(spec: RecordSpec) -> int:
         return 0
     has = sum(1 for column in spec.of_value.columns if column.name != spec.rescued_column for _ in leaves(column.type))
     return max(0, spec.evolution.max_columns - has)
+
+
+def has(columns: pa.Schema, path: Path, *, fold: bool) -> bool:
+    """Return whether a table with these columns has one at a path; of `ANYWHERE` it may."""
+    of: pa.DataType = pa.struct(list(columns))
+    for name in path:
+        match kind_of(of):
+            case Kind.LIST:
+                of = of.value_type
+            case Kind.MAP:
+                of = of.item_type
+            case Kind.STRUCT:
+                at = matching(name, [field.name for field in of], case_insensitive=fold)
+                if at is None:
+                    return False
+                of = of.field(at).type
+            case _:
+                return False
+    return True
 
 
 def together(changes: Iterable[SchemaChange], spec: RecordSpec) -> tuple[SchemaChange, ...]:

@@ -155,6 +155,7 @@ class Look:
         if not is_whole or (found != NOTHING and not (self._room and placeable(name))):
             seen.rest.add(top or name)
         if found == NOTHING:
+            seen.asked.untold.add((*path, name))
             seen.others.update([name] if top is None and is_whole else [])
         elif self._room and placeable(name):
             seen.asked.add((*path, name), found)

@@ -21,7 +21,7 @@ class Evolution:
         max_columns: Columns that records may bring the table to; those in structs count one by one.
         max_depth: Levels that columns made for records may have.
         reserved: Names at the top that are columns of something else: of Kafka, of the key, of merging.
-        never_null: Names at the top of columns that identify rows, or order their changes.
+        never_null: Names at the top of columns that identify rows, or have a field that does, or order their changes.
     """
 
     level: Level = "widen"
@@ -38,4 +38,4 @@ class Evolution:
 
     def relaxes(self, *path: str) -> bool:
         """Whether a required column or field may become optional."""
-        return self.level == "full" and not (len(path) == 1 and path[0] in self.never_null)
+        return self.level == "full" and path[0] not in self.never_null

@@ -119,6 +119,8 @@ class Shapes:
             (shape.others if whole == NOTHING else shape.rest).add(of.name)
             return
         found = _pruned(whole, self._evolution.max_depth - len(path) - 1)
+        if found == NOTHING and kind_of(plain_type(of.type)) is not Kind.NULL:
+            shape.asked.untold.add((*path, of.name))
         if found == NOTHING and whole == NOTHING:
             shape.others.update([of.name] if top is None else [])
             return

@@ -1,0 +1,34 @@
+"""How a batch is cut into tasks is no matter for what becomes of its records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.evolving import evolving, put, task_by_task
+from tests.operations import LETTERS, assert_clean
+
+MakeShop = Callable[..., Any]
+
+
+@pytest.mark.parametrize("partition", [0, 1], ids=["one task", "two tasks"])
+def test_value_without_a_type_becomes_what_its_task_knows(shop: MakeShop, partition: int) -> None:
+    """The columns that another task's records bring count for it, too, as if both were read by one task."""
+    orders = evolving(shop, partitions=2)
+    put(orders, {"id": 1, "at": {"b": 0}})
+    orders.run()
+    put(orders, {"id": 2, "x": []}, {"id": 3, "t": {}}, {"id": 4, "l": [None]}, {"id": 5, "at": {"b": 1, "c": [{}]}})
+    put(orders, {"id": 6, "x": 5, "t": "text", "l": ["a"], "at": {"b": 2, "c": True}}, partition=partition)
+
+    orders.run(stage=task_by_task([]))
+
+    assert {row["id"]: (row["t"], row["l"]) for row in orders.rows()} == {
+        1: (None, None),
+        3: ("{}", None),
+        4: (None, [None]),
+        6: ("text", ["a"]),
+    }
+    assert [letter["code"] for letter in orders.rows(LETTERS)] == ["WRONG_TYPE", "WRONG_TYPE"]
+    assert_clean(orders)
