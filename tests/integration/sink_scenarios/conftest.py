@@ -108,8 +108,9 @@ def killed_between_publishes(made: Place, monkeypatch: pytest.MonkeyPatch) -> li
     Returns:
         How many publishes of the last batch had happened behind its decision, run by run; the last run finished it.
     """
-    made.run()
     *earlier, last = made.scenario.rounds
+    if not earlier:
+        made.run()  # the pipeline begins
     for records in earlier:
         made.send(records)
         made.run()

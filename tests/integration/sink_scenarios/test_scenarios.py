@@ -14,10 +14,14 @@ from tests.integration.sink_scenarios.scenario import Scenario
 
 SCENARIOS = (*ROUTING, *CREATION, *EVOLUTION, *CONVERSION)
 
-FULL = pytest.mark.full
+
+def scenarios(*, killed: bool) -> pytest.MarkDecorator:
+    """All scenarios; the quick form of the suite has each one once, killed where a batch has several publishes."""
+    params = [pytest.param(of, marks=[pytest.mark.full] * (of.has_several_publishes is not killed)) for of in SCENARIOS]
+    return pytest.mark.parametrize("scenario", params, ids=str)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+@scenarios(killed=False)
 def test_tables_end_otherwise_than_the_scenario_says(place: MakePlace, scenario: Scenario) -> None:
     """Every record is a row, a dead letter or left out on record, table by table and value by value."""
     made = place(scenario)
@@ -28,9 +32,7 @@ def test_tables_end_otherwise_than_the_scenario_says(place: MakePlace, scenario:
     assert_ends(made)
 
 
-@pytest.mark.parametrize(
-    "scenario", [pytest.param(of, marks=[FULL] * (not of.has_several_publishes)) for of in SCENARIOS], ids=str
-)
+@scenarios(killed=True)
 def test_kill_between_two_publishes_loses_or_doubles_rows(
     place: MakePlace, monkeypatch: pytest.MonkeyPatch, scenario: Scenario
 ) -> None:
