@@ -246,9 +246,8 @@ class Lab:
         """Every letter is in the dead-letter topic, if there is one, once, and nothing else is."""
         topic = self.pipeline.dead_letters.topic
         if topic is not None:
-            sent = Counter(
-                (dict(of.headers())["frazil.batch"], of.value()) for of in committed(self.cluster, topic.name)
-            )
+            records = committed(self.cluster, topic.name)
+            sent = Counter((dict(of.headers())["frazil.batch"], of.value()) for of in records)
             kept = Counter((str(row["_frazil_batch"]).encode(), row["value"]) for row in self.rows(LETTERS))
             assert sent == kept, f"sent too much: {sent - kept}\nnot sent: {kept - sent}"
 
@@ -283,10 +282,7 @@ def new_lab(
     settings: Path | None = None,
     **options: Any,
 ) -> Lab:
-    """Make a topic, a home with a catalog, and empty tables; options are the pipeline's.
-
-    Another settings file than the project's brings another catalog.
-    """
+    """Make a topic, a home with a catalog (another settings file brings another), and empty tables; options are the pipeline's."""
     topic = f"orders-{uuid4().hex[:8]}"
     create_topic(cluster, topic, partitions, topic_config or {})
     (folder / "pipelines").mkdir()

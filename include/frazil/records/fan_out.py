@@ -221,29 +221,29 @@ class FanOut:
             without_row |= nothing
         letters = sorted(_letters(found), key=lambda of: (of.position, -1 if of.table is None else of.table))
         first = {of.position: of for of in reversed(letters)}
-        dead_positions = sorted(first)
         without_row -= written | first.keys()
         if without_row:
             transformed = filtered.get(FilterReason.TRANSFORM, _NOWHERE)
             filtered[FilterReason.TRANSFORM] = pa.concat_arrays(
                 [transformed, pa.array(sorted(without_row), pa.int64())]
             )
-        elsewhere = found.unrouted - written - first.keys() - without_row
-        filtered[FilterReason.ROUTE] = pa.array(sorted(elsewhere), pa.int64())
+        filtered[FilterReason.ROUTE] = pa.array(
+            sorted(found.unrouted - written - first.keys() - without_row), pa.int64()
+        )
         landed = pa.array(sorted(written - first.keys()), pa.int64())
         counts = count_outcomes(
             records,
             records.take(landed),
-            _dead(records, [first[position] for position in dead_positions]),
+            _dead(records, [first[position] for position in sorted(first)]),
             {reason: records.take(of) for reason, of in filtered.items() if len(of)},
         )
         destinations = pa.array([None if of.table is None else self._tables[of.table] for of in letters], pa.string())
         told = pa.RecordBatch.from_arrays([*_dead(records, letters).columns, destinations], schema=LETTER_SCHEMA)
         demands = {self._tables[number]: changes for number, changes in self._sheets.demands()}
         left_out = UnknownAt.together(unknown).only(landed).counted()
-        new_tables = first_names(tuple(found.new_tables))
         untold = {self._tables[number]: paths for number, paths in self._sheets.untold()}
-        return FannedOut(rows, told, counts, tables, len(found.whole), left_out, demands, new_tables, untold)
+        new = first_names(tuple(found.new_tables))
+        return FannedOut(rows, told, counts, tables, len(found.whole), left_out, demands, new, untold)
 
 
 def _share(sheet: Sheet, table: int, rows: pa.Int64Array, shared: _Shared, found: _Found) -> None:

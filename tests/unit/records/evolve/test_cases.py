@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.records.evolve.cases import LEVELS, Case, cases
+from tests.unit.records.evolve.case import LEVELS, Case
+from tests.unit.records.evolve.cases import cases
 
 
 @pytest.mark.parametrize("level", LEVELS)
