@@ -90,13 +90,14 @@ def change_tables() -> str:
     """What becomes of a table when its records change, from the cases of the tests: a table per kind of format."""
     sys.path.append(str(ROOT))
     cases = import_module("tests.unit.records.evolve.cases")
+    levels = import_module("tests.unit.records.evolve.case").LEVELS
     parts: list[str] = []
     for group, found in groupby(cases.cases(), lambda case: case.group):
-        heads = ["change", "the table has", "sent", *(f"`{level}`" for level in cases.LEVELS)]
+        heads = ["change", "the table has", "sent", *(f"`{level}`" for level in levels)]
         parts += [f"### {group}\n", f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
         for of in found:
             has = ", ".join(f"{name} {kind.replace('!', ', required')}" for name, kind in of.columns.items())
-            results = (changes(of.result(level)) for level in cases.LEVELS)
+            results = (changes(of.result(level)) for level in levels)
             parts.append(f"| {of.change} | {code(has)} | {code(of.sent)} | {' | '.join(results)} |")
         parts.append("")
     return "\n".join(["", *parts])
