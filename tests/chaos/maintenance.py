@@ -82,6 +82,8 @@ def maintenance() -> Iterator[Maintenance]:
         .config("spark.jars", ",".join(str(path) for path in jar_paths(home, "spark")))
         .config("spark.sql.extensions", _EXTENSIONS)
         .config("spark.driver.memory", "768m")
+        # Statements of a few rows, each compiled anew: the second compiler takes as long as all the rest.
+        .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.ui.enabled", "false")

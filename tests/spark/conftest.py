@@ -26,6 +26,8 @@ def spark() -> Iterator[SparkSession]:
         .appName("frazil-tests")
         .config("spark.jars", ",".join(str(path) for path in jar_paths(home, "spark")))
         .config("spark.driver.memory", "768m")
+        # Statements of a few rows, each compiled anew: the second compiler takes as long as all the rest.
+        .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.ui.enabled", "false")
