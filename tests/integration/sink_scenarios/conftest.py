@@ -25,6 +25,9 @@ Catalog = Literal["sqlite", "rest"]
 
 HEAD = "name: orders\nsource: {{topics: [{topics}]}}\nengine: inline\ndead_letters: {{tolerance: all}}\n"
 
+_MOST = 10
+"""Runs of one batch: more than any scenario has tables. A table that gets its part again and again would take more."""
+
 _PUBLISHING = (CrashPoint.FOLLOW_COMMITTING, CrashPoint.RECORD_COMMITTING)
 """Where a commit behind the deciding one begins."""
 
@@ -120,6 +123,7 @@ def killed_between_publishes(made: Place, monkeypatch: pytest.MonkeyPatch) -> li
     _kill_behind(0, monkeypatch)
     while _is_killed(made):
         states.append(made.publishes - decided)
+        assert len(states) < _MOST, f"a batch that never ends: {states}"
         _kill_behind(1, monkeypatch)
     return [*states, made.publishes - decided]
 
