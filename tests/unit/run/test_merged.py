@@ -14,6 +14,7 @@ from frazil.errors import Terminal
 from frazil.pipeline.model import Pipeline
 from frazil.run.closing import closing_table, refuse_other_closing
 from frazil.run.manifests import operation_of, row_removal
+from frazil.run.tables import _whole_bounds
 
 COLUMNS = {"id": {"type": "long", "required": True}, "name": "string"}
 DEBEZIUM = {"format": "debezium"}
@@ -62,3 +63,10 @@ def test_rows_of_other_records_are_taken_out() -> None:
 def test_old_changes_bring_deleted_rows_back(of: dict[str, Any], is_forgotten: bool) -> None:
     """Only where nothing is left of them is a replay refused."""
     assert pipeline(**of).destinations[0].forgets_deletes == is_forgotten
+
+
+def test_text_keys_that_begin_alike_are_in_every_file() -> None:
+    """Their bounds are whole, so that a merge can tell which files hold none of its keys."""
+    columns = {**COLUMNS, "code": {"type": "string", "required": True}}
+    made = pipeline(write="upsert", columns=columns, identifier=["id", "code"]).destinations[0]
+    assert _whole_bounds(made) == {"write.metadata.metrics.column.code": "full"}
