@@ -12,9 +12,13 @@ import pytest
 
 from frazil.batch.facts import Staged
 from frazil.batch.letters import LetterChoice
+from frazil.batch.manifest import Manifest
 from frazil.batch.request import RunRequest
 from frazil.crash_points import CrashPoint
 from frazil.errors import Terminal
+from frazil.iceberg.holdings import MANIFEST_KEY, POSITION_KEY, held
+from frazil.iceberg.table import read_text
+from frazil.run.apply import EngineNeeded
 from frazil.run.dead_letters import bring_home
 from frazil.run.dry_run import dry_run, plan_dry_run
 from frazil.run.inline import stage_inline
@@ -23,6 +27,7 @@ from tests import made as shops
 from tests.integration.run.conftest import At
 from tests.made import fill, ids, letters, told
 from tests.operations import (
+    LEDGER,
     Killed,
     assert_clean,
     catalog,
@@ -274,3 +279,20 @@ def test_a_replay_and_a_reset_over_new_tables(shop: Callable[..., Any]) -> None:
     orders.run()
     assert ids(orders, ("shop.a", "shop.b")) == {"shop.a": [1, 3], "shop.b": [2]}
     assert_clean(orders)
+
+
+def test_changes_for_a_table_that_only_an_engine_writes(shop: Callable[..., Any]) -> None:
+    """The table is made and the batch decided; its part waits for the engine, as that of any merged table."""
+    template = "write: upsert\n    identifier: [id]\n    columns: {id: {type: long, required: true}, name: string}"
+    orders = shops.made(shop)
+    orders = orders.with_pipeline(shops.file_of(orders, template=template).replace("engine: inline", "engine: spark"))
+    fill(orders, (1, "shop.a"), (2, "shop.b"), (1, "shop.a"))
+    with pytest.raises(EngineNeeded, match=r"shop\.a.*shop\.b"):
+        orders.run()
+    assert told(orders) == ("shop.a", "shop.b")
+    path = held(lake(orders).load_table(LEDGER).metadata, POSITION_KEY.format("orders"), LEDGER).summary[MANIFEST_KEY]
+    manifest = Manifest.from_json(read_text(lake(orders).load_table(LEDGER), path))
+    assert [(part.table, part.rows, part.operation.kind) for part in manifest.followers] == [
+        ("shop.a", 2, "merge"),
+        ("shop.b", 1, "merge"),
+    ]
