@@ -28,6 +28,8 @@ from frazil.run.stage import Stage
 from frazil.verify.check import verify
 
 ORDERS, LETTERS, LEDGER = "shop.orders", "shop.orders__dead_letters", "shop.orders__ledger"
+TABLES = (ORDERS, LETTERS, LEDGER)
+"""The tables of a shop with one destination."""
 
 ALL_LETTERS = [(0, 1, 1), (0, 3, 1), (0, 5, 2), (0, 7, 2), (0, 9, 3), (0, 11, 3)]
 """Partition, offset and batch number of the dead letters that three batches of `landed` leave."""
@@ -122,6 +124,17 @@ def ledger(shop: Any, kind: str | None = None) -> list[dict[str, Any]]:
     """Rows of the ledger, of one kind if given."""
     rows = read_ledger(lake(shop), LEDGER, "orders")
     return [row for row in rows if kind in (None, row["kind"])]
+
+
+def state(orders: Any) -> dict[str, tuple[str, int | None, dict[str, str]] | None]:
+    """Identity, head and properties of every table; None for one that is not there."""
+    found = {table: lake(orders).find_table(table) for table in TABLES}
+    return {
+        name: (str(table.metadata.table_uuid), table.metadata.current_snapshot_id, dict(table.properties))
+        if table is not None
+        else None
+        for name, table in found.items()
+    }
 
 
 def places(shop: Any) -> list[tuple[int, int]]:

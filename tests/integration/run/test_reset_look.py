@@ -14,11 +14,11 @@ from tests.operations import (
     LEDGER,
     LETTERS,
     ORDERS,
+    TABLES,
     Killed,
     assert_clean,
     bad,
     drop,
-    lake,
     landed,
     letters,
     order,
@@ -27,24 +27,13 @@ from tests.operations import (
     roll_back,
     scope,
     send,
+    state,
 )
 
 MakeShop = Callable[..., Any]
 At = Callable[..., Any]
 
-TABLES = (ORDERS, LETTERS, LEDGER)
 EARLIEST = ResetOrder(parse_target("earliest"))
-
-
-def state(orders: Any) -> dict[str, tuple[str, int | None, dict[str, str]] | None]:
-    """Identity, head and properties of every table; None for one that is not there."""
-    found = {table: lake(orders).find_table(table) for table in TABLES}
-    return {
-        name: (str(table.metadata.table_uuid), table.metadata.current_snapshot_id, dict(table.properties))
-        if table is not None
-        else None
-        for name, table in found.items()
-    }
 
 
 @pytest.mark.parametrize("lost", [(ORDERS,), (ORDERS, LETTERS), (ORDERS, LEDGER)])

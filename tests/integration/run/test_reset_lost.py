@@ -17,6 +17,7 @@ from tests.operations import (
     LEDGER,
     LETTERS,
     ORDERS,
+    TABLES,
     Killed,
     assert_clean,
     bad,
@@ -36,13 +37,13 @@ from tests.operations import (
     scope,
     send,
     settle,
+    state,
     without_kafka_columns,
 )
 
 MakeShop = Callable[..., Any]
 At = Callable[..., Any]
 
-TABLES = (ORDERS, LETTERS, LEDGER)
 DECIDED = ("decide.committed", "follow.committed", "record.committing", "record.committed")
 
 
@@ -64,17 +65,6 @@ def take_head_away(orders: Any) -> None:
     table = lake(orders).load_table(ORDERS)
     head = AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=table.current_snapshot().snapshot_id)
     table.catalog.commit_table(table, (head,), (RemoveSnapshotRefUpdate(ref_name=MAIN_BRANCH),))
-
-
-def state(orders: Any) -> dict[str, tuple[str, int | None, dict[str, str]] | None]:
-    """Identity, head and properties of every table; None for one that is not there."""
-    found = {table: lake(orders).find_table(table) for table in TABLES}
-    return {
-        name: (str(table.metadata.table_uuid), table.metadata.current_snapshot_id, dict(table.properties))
-        if table is not None
-        else None
-        for name, table in found.items()
-    }
 
 
 def assert_all(orders: Any, count: int) -> None:
