@@ -16,7 +16,6 @@ from frazil.batch.request import RunRequest
 from frazil.errors import Terminal
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.topics import create_topic
-from frazil.pipeline.changes import DELETED
 from frazil.project import Project
 from frazil.run import settle as settles
 from frazil.run.apply import EngineNeeded
@@ -38,24 +37,23 @@ destinations:
   - table: shop.orders
     columns: {{id: {{type: long, required: true}}, name: string}}
     write: cdc
-    deletes: {deletes}
     identifier: [id]
     changes: {{format: op_column, op: op, row: after, before: before, values: {{insert: [c], update: [u], delete: [d]}}}}
 """
 
-Make = Callable[[str], Shop]
+Make = Callable[[], Shop]
 
 
 @pytest.fixture
 def merged(tmp_path: Path, cluster: Cluster, spark: SparkSession) -> Make:
     """Make a pipeline of changes over a fresh topic."""
 
-    def make(deletes: str) -> Shop:
+    def make() -> Shop:
         topic = f"orders-{uuid.uuid4().hex[:8]}"
         create_topic(cluster, topic, 1)
         folder = tmp_path / "pipelines"
         folder.mkdir()
-        (folder / "orders.yaml").write_text(FILE.format(topic=topic, deletes=deletes))
+        (folder / "orders.yaml").write_text(FILE.format(topic=topic))
         port = cluster.bootstrap_servers.rpartition(":")[2]
         env = {"FRAZIL_HOME": str(tmp_path / "home"), "FRAZIL_PIPELINES": str(folder), "FRAZIL_KAFKA_PORT": port}
         return Shop(Project.load(env), cluster, topic)
@@ -94,20 +92,16 @@ BATCHES = (
 ROWS = [(0, "a"), (1, "c"), (2, "again"), (4, "a"), (5, "a")]
 
 
-@pytest.mark.parametrize("deletes", ["hard", "soft"])
-@pytest.mark.parametrize("by", [2])
-def test_a_rolled_back_merged_table_keeps_half_of_its_changes(
-    merged: Make, spark: SparkSession, deletes: str, by: int
-) -> None:
+def test_a_rolled_back_merged_table_keeps_half_of_its_changes(merged: Make, spark: SparkSession) -> None:
     """Its last batches are landed again, in one merge: every row is what its last change says, and none comes back."""
-    shop = merged(deletes)
+    shop = merged()
     apply = engine(shop, spark)
     for values in BATCHES:
         send(shop, {0: values})
         assert run(shop, apply) == 1
     before = _rows(shop)
-    assert [(row["id"], row["name"]) for row in before if not row.get(DELETED)] == ROWS
-    roll_back(shop, TABLE, by)
+    assert [(row["id"], row["name"]) for row in before] == ROWS
+    roll_back(shop, TABLE, by=2)
     with pytest.raises(Terminal, match=f"table {TABLE} was rolled back") as refused:
         run(shop, apply)
     assert f"frazil settle orders --table {TABLE} --restage" in str(refused.value)
@@ -121,7 +115,7 @@ def test_a_rolled_back_merged_table_keeps_half_of_its_changes(
 
     assert _rows(shop) == before
     assert [(row["n"], row["rows"]) for row in ledger(shop, "settle") if row["table"] == TABLE] == [
-        (4, sum(_changed(values) for values in BATCHES[-by:]))
+        (4, sum(_changed(values) for values in BATCHES[-2:]))
     ]
     assert_clean(shop)
     send(shop, {0: [change("u", 4, "later")]})
@@ -132,7 +126,7 @@ def test_a_rolled_back_merged_table_keeps_half_of_its_changes(
 
 def test_a_settled_merged_table_is_settled_by_the_engine_at_hand(merged: Make, spark: SparkSession) -> None:
     """Where an engine is at hand the settle is finished at once; what is given up stays away."""
-    shop = merged("hard")
+    shop = merged()
     apply = engine(shop, spark)
     for values in BATCHES:
         send(shop, {0: values})
