@@ -161,7 +161,7 @@ def test_two_pipelines_lose_each_others_columns(shop: MakeShop, at: At) -> None:
 
 
 def test_column_of_another_type_from_a_rival_is_overwritten(shop: MakeShop, at: At) -> None:
-    """A rival makes the column with a type that does not go with ours: both are named, nothing is published."""
+    """A rival makes the column with a type that does not go with ours: the record is held against the column that is there."""
     orders = evolving(shop)
     put(orders, {"id": 1})
     orders.run()
@@ -172,10 +172,9 @@ def test_column_of_another_type_from_a_rival_is_overwritten(shop: MakeShop, at: 
             update.add_column("note", LongType())
 
     at("staged", rival)
-    with pytest.raises(Terminal, match="column note: records need string, the table has long"):
-        orders.run()
-
     orders.run()
+
+    assert types(orders) == {"id": "long", "note": "long"}
     assert (len(orders.rows()), len(orders.rows(LETTERS))) == (1, 1)
     assert_clean(orders)
 
@@ -193,7 +192,7 @@ def test_table_that_is_never_enough_is_changed_for_ever(shop: MakeShop) -> None:
     with pytest.raises(Terminal, match=r"changed 4 times and still lack shop\.orders: add id long"):
         orders.run(stage=stage)
 
-    assert (len(asked), orders.rows()) == (4, [])
+    assert (len(asked), orders.rows()) == (5, [])  # one round more, in which tables are made
     assert len(lake(orders).load_table("shop.orders").metadata.schemas) == 2
     orders.run()
     assert_clean(orders)
