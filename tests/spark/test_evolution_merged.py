@@ -172,3 +172,4 @@ def test_compaction_and_others_columns_break_a_merge(place: Place, monkeypatch: 
         "id": "int",
         "seen": "bigint",
     }
+    assert place.is_clean()
