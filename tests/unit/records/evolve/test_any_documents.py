@@ -126,11 +126,21 @@ def test_blocks_ask_for_something_else(sent: list[list[dict[str, Any]]]) -> None
 
 
 def is_mixed(value: object) -> bool:
-    """Whether items of some list are not all of one kind."""
+    """Whether items of some list, or what stands at one place in them, are not all of one kind."""
     if isinstance(value, dict):
         return any(map(is_mixed, value.values()))
-    kinds = {type(item) for item in value if item is not None} if isinstance(value, list) else set()
-    return len(kinds) > 1 or any(map(is_mixed, value if isinstance(value, list) else ()))
+    return isinstance(value, list) and differ(value)
+
+
+def differ(values: list[Any]) -> bool:
+    """Whether values that share a column are not all of one kind, or what is in them."""
+    found = [value for value in values if value is not None]
+    if len({type(value) for value in found}) > 1:
+        return True
+    if found and isinstance(found[0], dict):
+        names = {name for value in found for name in value}
+        return any(differ([value.get(name) for value in found]) for name in names)
+    return bool(found) and isinstance(found[0], list) and differ([item for value in found for item in value])
 
 
 def plain(found: Any) -> Any:
