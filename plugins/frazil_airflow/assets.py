@@ -7,13 +7,18 @@ from airflow.sdk import Asset
 from frazil.pipeline.model import Pipeline
 
 
-def table_assets(pipeline: Pipeline) -> list[Asset]:
-    """Return the destinations of a pipeline as assets, in the order of the file.
+def announced(pipeline: Pipeline) -> dict[str, Asset]:
+    """Return the tables that a pipeline announces new data of, as assets: the destinations in the order of the file.
+
+    Of tables that records name, none is known before they do: their pipeline's ledger, which has a row per batch and
+    table, comes first and stands for all of them.
 
     Its name is the table's as Spark SQL writes it, catalog first: asset names are unique in Airflow, table names only
     in their catalog. Asset ``lake.rpc.pizzas`` has the URI ``iceberg://lake/rpc/pizzas`` and the group ``lake``.
     """
-    return [_asset(of.catalog or pipeline.catalog, of.table) for of in pipeline.destinations]
+    ledger = {} if pipeline.create is None else {pipeline.ledger_table: pipeline.home_catalog}
+    tables = {of.table: of.catalog or pipeline.catalog for of in pipeline.destinations}
+    return {table: _asset(catalog, table) for table, catalog in (ledger | tables).items()}
 
 
 def _asset(catalog: str, table: str) -> Asset:

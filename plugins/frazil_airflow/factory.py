@@ -12,7 +12,7 @@ from frazil.pipeline.model import Pipeline
 from frazil.pipeline.settings import INLINE_ENGINE
 from frazil.project import Project
 from frazil_airflow import tasks
-from frazil_airflow.assets import table_assets
+from frazil_airflow.assets import announced
 from frazil_airflow.docs import doc_md
 from frazil_airflow.manual import params
 from frazil_airflow.operators import SparkIngestOperator
@@ -105,7 +105,7 @@ def _ingest_task(project: Project, pipeline: Pipeline) -> BaseOperator:
     return SparkIngestOperator(
         pipeline=pipeline.name,
         plan_json=_PLAN_JSON,
-        asset_name=table_assets(pipeline)[0].name,
+        asset_name=next(iter(announced(pipeline).values())).name,
         conn_id=engine.connection,
         driver_memory=engine.driver_memory,
         pool=engine.pool,
@@ -120,6 +120,6 @@ def _record_task(pipeline: Pipeline) -> BaseOperator:
         doc_md="Reports the run: asset event, note, log.",
         python_callable=tasks.record,
         op_args=[pipeline.name, _PLAN_JSON, _FOUND_JSON],
-        outlets=[*table_assets(pipeline)],
+        outlets=[*announced(pipeline).values()],
         execution_timeout=RECORD_TIMEOUT,
     )

@@ -15,7 +15,7 @@ from frazil.batch.plan import RunPlan
 from frazil.batch.request import RunRequest
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
-from frazil_airflow.assets import table_assets
+from frazil_airflow.assets import announced
 from frazil_airflow.failures import terminal_is_final
 from frazil_airflow.manual import MAX_RECORDS, limited
 from frazil_airflow.request import AirflowRun, request_of
@@ -124,8 +124,9 @@ def record(pipeline: str, plan_json: str, found: str, *, dag_run: Any, outlet_ev
     if result.batches == 0:
         raise AirflowSkipException("another run landed the planned records")
     facts = facts_of(result, planned)
-    for table, asset in zip(known.tables, table_assets(known), strict=True):
-        outlet_events[asset].extra = facts | {"table_rows": result.rows.get(table, 0)}
+    rows = {**result.rows, known.ledger_table: sum(result.rows.values())}  # which stands for all of its tables
+    for table, asset in announced(known).items():
+        outlet_events[asset].extra = facts | {"table_rows": rows.get(table, 0)}
     _log.info("%s", sentence(facts))
     write_note(dag_run.dag_id, dag_run.run_id, sentence(facts))
     return facts

@@ -109,8 +109,9 @@ def _lacks(pipeline: Pipeline, spec: RecordSpec, fields: pa.Schema, key_fields: 
 
 def remarks(pipeline: Pipeline) -> tuple[str, ...]:
     """What a person may not have meant by a pipeline file, though it can be used: one line each."""
-    if pipeline.route is None and len(pipeline.destinations) > 1:
-        return (f"route: without it every record goes to each of {len(pipeline.destinations)} destinations",)
+    meant = [of for of in pipeline.tables if of not in pipeline.histories]
+    if pipeline.route is None and len(meant) > 1:
+        return (f"route: without it every record goes to each of {len(meant)} destinations",)
     decides = deciding(pipeline.route)
     if decides is not None and isinstance(pipeline.value.fields, dict) and not (pipeline.transforms or pipeline.key):
         key, (name, *_) = decides[0], decides[1].split(".")

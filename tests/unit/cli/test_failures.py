@@ -92,7 +92,9 @@ def test_a_mistyped_pipeline_gets_the_nearest_name(frazil: Frazil) -> None:
 
     assert ended.code == Terminal.exit_code
     assert "no pipeline is named 'pizas', did you mean 'pizzas'?" in ended.err
-    assert "known pipelines: customers_cdc, customers_upsert, payments, payments_by_type, pizzas" in ended.err
+    assert (
+        "known pipelines: customers_cdc, customers_upsert, payments, payments_by_type, pizzas, shop_events" in ended.err
+    )
 
 
 def test_the_message_is_printed_as_it_is(frazil: Frazil, broken: Broken) -> None:

@@ -131,3 +131,20 @@ def test_decimals_of_changes_are_read_as_doubles() -> None:
     file = {"name": "p", "source": {"topics": ["t"]}, "destinations": [{"table": "a.b"}, merged], "engine": "spark"}
     (found,) = record_problems(Pipeline.model_validate(file))
     assert "what JSON values hold must be declared" in found
+
+
+def test_a_log_beside_its_table_is_no_reason_to_warn() -> None:
+    """Each record goes to both, which is what `append_history` asks for."""
+    to = {
+        "table": "a.b",
+        "write": "cdc",
+        "append_history": "a.b_changes",
+        "identifier": ["id"],
+        "changes": {"format": "debezium"},
+        "columns": {"id": {"type": "long", "required": True}},
+    }
+    body = {"name": "p", "source": {"topics": ["t"]}}
+
+    assert remarks(Pipeline.model_validate(body | {"destinations": [to]})) == ()
+    beside = {"table": "a.c", "columns": {"id": "long"}}
+    assert "each of 2 destinations" in remarks(Pipeline.model_validate(body | {"destinations": [to, beside]}))[0]
