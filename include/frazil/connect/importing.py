@@ -118,6 +118,7 @@ def _imported(connector: Connector, known: Known, names: Names, keys: Keys, work
     key = converters.key_decoding(keys, worker, decoding, needed=transforms.works_on_keys(keys))
     chain = transforms.chain(keys, decoding.value.get("format"), has_key=key is not None)
     routes = routed(keys, known.tables)
+    columns = {**{routes.name(table): of for table, of in known.columns.items()}, **known.columns}
     settings: dict[str, dict[str, Any]] = {}
     if known.cluster is None:
         settings["clusters"] = {names.cluster: cluster}
@@ -136,7 +137,7 @@ def _imported(connector: Connector, known: Known, names: Names, keys: Keys, work
         **({"transforms": list(chain.steps)} if chain.steps else {}),
         **_route(keys, routes),
         "catalog": known.catalog or names.catalog or lake.name,
-        "destinations": tables.destinations(keys, routes.tables, known.columns, known.absent),
+        "destinations": tables.destinations(keys, routes.tables, columns, known.absent),
         "dead_letters": tolerance.dead_letters(keys),
     }
     keys.note(source.starts_anew(pipeline["start"]))

@@ -30,6 +30,10 @@ class Routed:
     route: dict[str, Any] | None = None
     creates: bool = False
 
+    def name(self, table: str) -> str:
+        """How a table is called that a person names: the sink makes names small that records bring."""
+        return table.lower() if "field" in (self.route or {}) else table
+
 
 def routed(keys: Keys, named: Sequence[str] = ()) -> Routed:
     """Where records go.
@@ -75,7 +79,7 @@ def _dynamic(keys: Keys, static: Sequence[str], named: Sequence[str]) -> Routed:
         )
         return Routed(())
     mentioned = [found[0] for found in map(per_table, _per_table_names(keys)) if found]
-    tables = tuple(dict.fromkeys(table for table in (*named, *mentioned) if _TABLE.fullmatch(table)))
+    tables = tuple(dict.fromkeys(table.lower() for table in (*named, *mentioned) if _TABLE.fullmatch(table)))
     creates = keys.is_true(_AUTO_CREATE)
     skipped = "names that are no table are skipped (otherwise: filter) and counted"
     if creates:
@@ -84,12 +88,21 @@ def _dynamic(keys: Keys, static: Sequence[str], named: Sequence[str]) -> Routed:
     else:
         keys.say(_DYNAMIC, "changed", f"route.field; {skipped}", "list every table under destinations")
     keys.say(_FIELD, "carried", "route.field.name")
-    for key in _per_table_names(keys):
-        if key.endswith(".route-regex"):
-            keys.say(key, "changed", "no effect on dynamic names, there as here")
-    allow = [re.escape(table.lower()) for table in tables]
+    _dynamic_tables(keys)
+    allow = [re.escape(table) for table in tables]
     field = {"name": keys.get(_FIELD), "allow": allow, "deny": [], "lower_case": True}
     return Routed(tables, {"field": field, "otherwise": "filter"}, creates)
+
+
+def _dynamic_tables(keys: Keys) -> None:
+    """Say which keys of tables have no effect: the sink asks for them by the name that it made small."""
+    for key in _per_table_names(keys):
+        found = per_table(key)
+        if key.endswith(".route-regex"):
+            keys.say(key, "changed", "no effect on dynamic names, there as here")
+        elif found and found[0] != found[0].lower():
+            small = f"dynamic names are made lower-case, so it has no effect on {found[0].lower()}, there as here"
+            keys.say(key, "changed", small, f"if it is meant, write iceberg.table.{found[0].lower()}.{found[1]}")
 
 
 def _static(keys: Keys, static: Sequence[str]) -> Routed:

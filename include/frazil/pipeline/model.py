@@ -143,6 +143,16 @@ class Pipeline(Model):
         return self
 
     @model_validator(mode="after")
+    def _are_reached(self) -> Pipeline:
+        if self.route is None or self.route.field is None or not self.route.field.lower_case:
+            return self
+        if lost := [name for name in self.tables if name != name.lower() and name not in self.histories]:
+            raise AtKey(
+                "route.field.lower_case", f"no record goes to {', '.join(lost)}: lower-case names are no others"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _has_an_engine(self) -> Pipeline:
         every = self.declared.values()
         tables = [of.title for of in every if of.by_engine and not of.is_merged]

@@ -63,7 +63,9 @@ class FieldRoute(Model):
     )
     deny: tuple[Expression, ...] = Field((), description="Regular expressions, of which none may match it.")
     lower_case: bool = Field(
-        False, description="Whether the value is made lower-case before it names a table, as Kafka Connect's sink does."
+        False,
+        description="Whether the value is made lower-case before it names a table, as Kafka Connect's sink does. Then no"
+        " destination may have capitals: no record would go there.",
     )
 
 

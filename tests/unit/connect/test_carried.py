@@ -239,3 +239,19 @@ def test_a_connector_with_a_converter_does_not_take_the_workers_options() -> Non
     made = imported({"value.converter.schemas.enable": None}, Known(worker={"value.converter.schemas.enable": "false"}))
 
     assert made.pipeline["value"]["format"] == "json-envelope"
+
+
+def test_names_with_capitals_lead_nowhere() -> None:
+    """The sink makes the names of records small: the table gets its rows, and a key by another spelling has no effect."""
+    dynamic = {"iceberg.tables": None, "iceberg.tables.dynamic-enabled": "true", "iceberg.tables.route-field": "t"}
+    keys = {"iceberg.table.Shop.Orders.partition-by": "id", "iceberg.table.shop.lines.partition-by": "id"}
+    columns = {"Shop.Orders": {"id": {"type": "long"}}, "shop.lines": {"id": {"type": "long"}}}
+
+    made = imported({**dynamic, **keys}, Known(tables=("Shop.Orders",), columns=columns))
+
+    assert [(of["table"], of["columns"], of.get("partition_by")) for of in made.pipeline["destinations"]] == [
+        ("shop.orders", {"id": "long"}, None),
+        ("shop.lines", {"id": "long"}, ["id"]),
+    ]
+    assert at(made, "route/field/allow") == [r"shop\.orders", r"shop\.lines"]
+    assert [outcome(made, key) for key in keys] == ["changed", "carried"]

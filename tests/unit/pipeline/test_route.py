@@ -35,6 +35,15 @@ def test_a_route_leads_nowhere(route: dict[str, Any], said: str) -> None:
         pipeline(route=route)
 
 
+def test_a_listed_table_is_never_reached() -> None:
+    """Names that are made lower-case are never those of a table with capitals, however often records bring them."""
+    route = {"field": {"name": "to", "lower_case": True}}
+    with pytest.raises(ValidationError, match=r"no record goes to shop\.B"):
+        pipeline(("shop.a", "shop.B"), route=route)
+    assert pipeline(("shop.a",), route=route).tables == ("shop.a",)
+    assert pipeline(("shop.B",), route={"field": {"name": "to"}}).tables == ("shop.B",)
+
+
 def test_two_destinations_are_one_table() -> None:
     """A table named twice would get every record twice."""
     with pytest.raises(ValidationError, match="must be 4 tables"):
