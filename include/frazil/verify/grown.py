@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from typing import Any, NamedTuple
 
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.types import DecimalType, FixedType, IcebergType, ListType, MapType, StructType
+from pyiceberg.types import DecimalType, FixedType, IcebergType, ListType, MapType, NestedField, StructType
 
 from frazil.pipeline.changes import DELETED
 from frazil.pipeline.model import Destination
@@ -69,8 +72,29 @@ def _is_known(of: IcebergType) -> bool:
         return False
 
 
-def earlier_schemas(rows: Iterable[Row], table: str, metadata: TableMetadata) -> dict[int, frozenset[str]]:
-    """Number of each batch that may have landed while the table had other columns -> the columns that were others then.
+@dataclass(frozen=True, slots=True)
+class Since:
+    """Columns of a table that are not what they were when a batch landed.
+
+    Attributes:
+        changed: Those of another type, name or rule about nulls: a record that is a row now may have been a dead letter.
+        added: Of these the ones that it had not, or not with all they hold: they may be null. So may those of type `float`
+            then and `double` now, whose values have other digits.
+    """
+
+    changed: frozenset[str] = frozenset()
+    added: frozenset[str] = frozenset()
+
+    def __or__(self, other: Since) -> Since:
+        return Since(self.changed | other.changed, self.added | other.added)
+
+    def among(self, columns: Collection[str]) -> Since:
+        """The ones of these columns."""
+        return Since(self.changed.intersection(columns), self.added.intersection(columns))
+
+
+def earlier_schemas(rows: Iterable[Row], table: str, metadata: TableMetadata) -> dict[int, Since]:
+    """Number of each batch that may have landed while the table had other columns -> what they have become since.
 
     The snapshot of the batch says which schema it had. Of one that is gone any may have been it.
 
@@ -80,23 +104,60 @@ def earlier_schemas(rows: Iterable[Row], table: str, metadata: TableMetadata) ->
         metadata: Of it.
     """
     now = metadata.schema()
-    others = {of.schema_id: _others(of, now) for of in metadata.schemas}
-    anything = frozenset[str]().union(*others.values())
+    others = {of.schema_id: _since(of, now) for of in metadata.schemas}
+    anything = reduce(or_, others.values(), Since())
     of_snapshot = {of.snapshot_id: of.schema_id for of in metadata.snapshots}
-    found: dict[int, frozenset[str]] = {}
+    found: dict[int, Since] = {}
     for row in rows:
         schema = of_snapshot.get(row["snapshot_id"]) if row["table"] == table else None
         if schema in others:
             found[row["n"]] = others[schema]
         else:
             found.setdefault(row["n"], anything)
-    return {n: names for n, names in found.items() if names}
+    return {n: since for n, since in found.items() if since.changed}
 
 
-def _others(then: Schema, now: Schema) -> frozenset[str]:
-    """Columns of a table that it did not have, or not as they are."""
-    before = {field.field_id: field for field in then.fields}
-    return frozenset(field.name for field in now.fields if before.get(field.field_id) != field)
+def _since(then: Schema, now: Schema) -> Since:
+    before = {part for field in then.fields for part in _parts(field)}
+    had = {_place(part) for part in before}
+    after = {field.name: frozenset(_parts(field)) for field in now.fields}
+    return Since(
+        frozenset(name for name, parts in after.items() if not parts <= before),
+        frozenset(name for name, parts in after.items() if not {_place(part) for part in parts} <= had),
+    )
+
+
+class _Part(NamedTuple):
+    """A column or a part of one. Comments on it are not."""
+
+    path: tuple[str, ...]
+    number: int
+    type: str
+    required: bool
+
+
+def _place(part: _Part) -> tuple[tuple[str, ...], int, bool]:
+    return part.path, part.number, part.type == "float"
+
+
+def _parts(field: NestedField, above: tuple[str, ...] = ()) -> Iterator[_Part]:
+    path, of = (*above, field.name), field.field_type
+    inner = _inner(of)
+    yield _Part(path, field.field_id, type(of).__name__ if inner else str(of), field.required)
+    for part in inner:
+        yield from _parts(part, path)
+
+
+def _inner(of: IcebergType) -> tuple[NestedField, ...]:
+    match of:
+        case StructType():
+            return of.fields
+        case ListType():
+            return (of.element_field,)
+        case MapType():
+            return of.key_field, of.value_field
+        case _:
+            return ()
 
 
 class Grown:

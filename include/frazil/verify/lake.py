@@ -26,7 +26,7 @@ from frazil.pipeline.settings import CatalogSettings
 from frazil.pipeline.value import Column
 from frazil.verify.catalogs import Catalogs
 from frazil.verify.faults import reading_tables
-from frazil.verify.grown import columns_of, earlier_schemas, grows
+from frazil.verify.grown import Since, columns_of, earlier_schemas, grows
 from frazil.verify.ledger import Batch, Position, batches_of, position_of
 from frazil.verify.letter_filter import letters_of
 from frazil.verify.letters import not_landed
@@ -75,7 +75,7 @@ class Tables:
         done: Number of the batch that the ledger's own mark names; None if it has none.
         others: Topics of other pipelines that land into the destination.
         columns: Those of the destination that are compared.
-        earlier: Number of a batch that may have landed while it had other ones -> those that were others then.
+        earlier: Number of a batch that may have landed while it had other ones -> what they have become since.
     """
 
     destination: Held
@@ -87,7 +87,7 @@ class Tables:
     done: int | None
     others: frozenset[str] = frozenset()
     columns: Mapping[str, Column] = field(default_factory=dict)
-    earlier: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    earlier: Mapping[int, Since] = field(default_factory=dict)
 
     @property
     def n(self) -> int | None:

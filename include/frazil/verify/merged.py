@@ -68,7 +68,7 @@ def _digests(of: Told, stamp: int | None, rules: Rules) -> bytes:
 
 
 def digests(row: Sequence[Any], stamp: int | None, rules: Rules) -> bytes:
-    """Hash of a row, and of those of its values whose columns were always what they are."""
+    """Hash of a row, and of those of its values whose columns were always there."""
     return digest((*row, stamp)) + digest((*(row[at] for at in rules.steady), stamp))
 
 

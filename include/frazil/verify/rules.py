@@ -10,7 +10,7 @@ from frazil.pipeline.model import Pipeline
 from frazil.pipeline.transforms import KINDS
 from frazil.pipeline.value import Column
 from frazil.verify.expected import Bad, Expectation
-from frazil.verify.grown import Grown, grows
+from frazil.verify.grown import Grown, Since, grows
 from frazil.verify.ledger import Batch, unrecorded
 from frazil.verify.left_out import LeftOut
 from frazil.verify.routes import WhereTo, where_to
@@ -47,8 +47,8 @@ class Rules:
         filters_unrouted: Whether a record that no table is for is left out; else it is a dead letter.
         abandoned: Numbers of settles that gave up rows of the table.
         left_out: Records without outcome of batches that may have left out more than this file says.
-        earlier: Number of a batch that may have landed while the table had other columns -> those that were others then.
-        steady: Places of the columns that were always what they are.
+        earlier: Number of a batch that may have landed while the table had other columns -> what they have become since.
+        steady: Places of the columns that were always there.
     """
 
     expectation: Expectation | Grown | Teller | Unread
@@ -63,7 +63,7 @@ class Rules:
     filters_unrouted: bool = False
     abandoned: frozenset[int] = frozenset()
     left_out: LeftOut = field(default_factory=LeftOut)
-    earlier: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    earlier: Mapping[int, Since] = field(default_factory=dict)
     steady: tuple[int, ...] = ()
 
     @property
@@ -89,9 +89,9 @@ class Rules:
     def cells(self, value: bytes, topic: str, n: int | None) -> tuple[tuple[Any, ...] | Bad, tuple[bool, ...]]:
         """The values that a record must have been for a batch that is not known in all, and which of them may be null."""
         if n is not None and n in self.earlier and n not in self.older:
-            row, others = self.row(value, topic), self.earlier[n]
+            row, added = self.row(value, topic), self.earlier[n].added
             if not isinstance(row, Bad):
-                return row, tuple(name in others for name in self.columns)
+                return row, tuple(name in added for name in self.columns)
         return self.expectation.cells(value), (True,) * len(self.columns)
 
     def is_counted(self, n: int) -> bool:
@@ -104,7 +104,7 @@ def rules_of(
     batches: Sequence[Batch],
     table: str,
     columns: Mapping[str, Column],
-    earlier: Mapping[int, frozenset[str]] | None = None,
+    earlier: Mapping[int, Since] | None = None,
 ) -> Rules:
     """The rules of a pipeline file for what these batches landed in one destination.
 
@@ -113,7 +113,7 @@ def rules_of(
         batches: The ledger.
         table: Name of the destination.
         columns: Those of it that are compared.
-        earlier: Number of a batch that may have landed while it had other ones -> those that were others then.
+        earlier: Number of a batch that may have landed while it had other ones -> what they have become since.
     """
     unread, others = unread_because(pipeline), earlier or {}
     may_explode = exploding(pipeline, batches)
@@ -130,8 +130,8 @@ def rules_of(
         pipeline.route is not None and pipeline.route.otherwise == "filter",
         frozenset(of.n for of in batches if of.kind == "settle" and of.rows.keys() == {"destination"}),
         LeftOut.of(batches),
-        {n: names for n, of in others.items() if (names := of & columns.keys())},
-        tuple(at for at, name in enumerate(columns) if not any(name in of for of in others.values())),
+        {n: since for n, of in others.items() if (since := of.among(columns)).changed},
+        tuple(at for at, name in enumerate(columns) if not any(name in of.added for of in others.values())),
     )
 
 

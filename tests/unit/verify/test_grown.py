@@ -16,6 +16,7 @@ from pyiceberg.types import (
     DoubleType,
     FixedType,
     FloatType,
+    IcebergType,
     IntegerType,
     ListType,
     LongType,
@@ -27,10 +28,11 @@ from pyiceberg.types import (
 )
 
 from frazil.iceberg.variant import VariantType
-from frazil.pipeline.model import Destination
+from frazil.pipeline.model import Destination, Pipeline
 from frazil.pipeline.value import Value
 from frazil.verify.expected import Bad, Expectation
-from frazil.verify.grown import Grown, columns_of, earlier_schemas, without_empties
+from frazil.verify.grown import Grown, Since, columns_of, earlier_schemas, without_empties
+from frazil.verify.rules import rules_of
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True),
@@ -126,4 +128,56 @@ def test_batches_before_a_new_column_may_say_anything() -> None:
 
     found = earlier_schemas([*rows, {"n": 3, "table": "a.letters", "snapshot_id": 7}], "a.b", metadata)
 
-    assert found == {1: {"price", "note"}, 2: {"note"}, 4: {"price", "note"}}
+    both, one = frozenset({"price", "note"}), frozenset({"note"})
+    assert found == {1: Since(both, both), 2: Since(one, one), 4: Since(both, both)}
+
+
+def _placed(*types: IcebergType, **more: Any) -> Schema:
+    return Schema(*(NestedField(at, f"c{at}", of, **more) for at, of in enumerate(types)))
+
+
+def _struct(*fields: NestedField) -> StructType:
+    return StructType(NestedField(10, "a", LongType()), *fields)
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "changed", "added"),
+    [
+        pytest.param(_placed(LongType()), _placed(LongType(), doc="the key"), False, False, id="comment"),
+        pytest.param(_placed(LongType(), required=True), _placed(LongType()), True, False, id="may be null now"),
+        pytest.param(_placed(IntegerType()), _placed(LongType()), True, False, id="int"),
+        pytest.param(_placed(DecimalType(9, 2)), _placed(DecimalType(12, 2)), True, False, id="decimal"),
+        pytest.param(_placed(FloatType()), _placed(DoubleType()), True, True, id="float"),
+        pytest.param(
+            _placed(_struct()), _placed(_struct(NestedField(11, "b", LongType()))), True, True, id="struct that grew"
+        ),
+        pytest.param(
+            _placed(ListType(9, IntegerType())), _placed(ListType(9, LongType())), True, False, id="items of a list"
+        ),
+        pytest.param(_placed(LongType()), Schema(NestedField(0, "other", LongType())), True, True, id="another name"),
+    ],
+)
+def test_a_value_is_lost_in_a_column_that_was_always_there(
+    then: Schema, now: Schema, changed: bool, added: bool
+) -> None:
+    """A comment, a promotion, or that null is allowed now, is no reason why a value of an earlier batch may be missing."""
+    schemas = [then.model_copy(update={"schema_id": 0}), now.model_copy(update={"schema_id": 1})]
+    metadata = new_table_metadata(now, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, "file:///t", {})
+    metadata = metadata.model_copy(update={"schemas": schemas, "current_schema_id": 1, "snapshots": []})
+
+    found = earlier_schemas([{"n": 1, "table": "a.b", "snapshot_id": 7}], "a.b", metadata).get(1, Since())
+
+    assert (bool(found.changed), bool(found.added)) == (changed, added)
+
+
+def test_a_lost_value_of_a_widened_column_is_overlooked() -> None:
+    """Records of such a batch may have been dead letters, so it is lenient; its rows must have their values all the same."""
+    pipeline = Pipeline.model_validate(
+        {"name": "p", "source": {"topics": ["t"]}, "destinations": [{"table": "a.b", "evolve": "add"}]}
+    )
+    columns = columns_of(pipeline.destinations[0], Schema(NestedField(1, "price", LongType())), Value())
+    widened = rules_of(pipeline, [], "a.b", columns, {1: Since(frozenset({"price"}))})
+
+    assert widened.lenient == {1}
+    assert widened.cells(b'{"price": 5}', "t", 1) == ((5,), (False,))
+    assert widened.steady == (0,)

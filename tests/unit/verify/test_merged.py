@@ -16,6 +16,7 @@ from pyiceberg.table import Table
 from frazil.iceberg.schema import declared_schema
 from frazil.pipeline.model import KafkaColumns, Pipeline
 from frazil.verify.expected import Bad
+from frazil.verify.grown import Since
 from frazil.verify.lake import Held
 from frazil.verify.merged import MergedCheck, digests
 from frazil.verify.model import Model, Place
@@ -64,7 +65,7 @@ def held(declared: Pipeline, root: Path, rows: list[dict[str, Any]]) -> Table:
 
 
 def checked(
-    declared: Pipeline, table: Table, low: int = 0, earlier: Mapping[int, frozenset[str]] | None = None
+    declared: Pipeline, table: Table, low: int = 0, earlier: Mapping[int, Since] | None = None
 ) -> tuple[list[tuple[str, int | None]], PartitionResult]:
     """Kind and offset of each difference, and the counts of the one partition."""
     [to], findings = declared.destinations, Findings()
@@ -145,7 +146,9 @@ def test_a_lost_value_is_put_down_to_a_new_column(
     rows = rows_of(declared)
     rows[1] |= change
     told, result = checked(
-        declared, held(declared, tmp_path, [*rows.values()]), earlier={7: frozenset({"name", "gone"})}
+        declared,
+        held(declared, tmp_path, [*rows.values()]),
+        earlier={7: Since(frozenset({"name", "at", "gone"}), frozenset({"name", "gone"}))},
     )
     assert told == found
     assert result.lenient == 2 - len(found)
