@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from time import monotonic
+from os import getpid
+from time import monotonic, sleep
 from typing import Final, TypeVar, cast
 from uuid import UUID
 
@@ -13,10 +14,13 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from frazil.errors import Retryable, Terminal
 from frazil.records.formats.port import NamedSchema, SchemaKind, WriterSchema
-from frazil.registry.faults import NO_SCHEMA, is_missing, is_refused, translated
+from frazil.registry.faults import FOREIGN, NO_SCHEMA, as_frazil, is_missing, is_refused, translated
 from frazil.registry.registry import Registry
 
 T = TypeVar("T")
+
+Version = tuple[str, int]
+"""A subject, and the number of one of its versions."""
 
 MAX_ID: Final = (1 << 31) - 1
 """Ids are positive 32-bit integers. Servers answer a larger one like an address that they don't know."""
@@ -27,13 +31,22 @@ KEPT_SCHEMAS: Final = 1_000
 EARLIER_VERSIONS: Final = 20
 """Versions before a schema, the last ones, that are asked for the names that its fields had."""
 
+EARLIER_SUBJECTS: Final = 5
+"""Subjects whose versions are asked for: many topics may share a schema, and a batch must come to an end."""
+
 _RETRIES: Final = 1
 _REQUEST_SECONDS: Final = 16.0
 """Bounds one request: of each server, for each try, a connection and an answer are waited for. A schema is served in
 milliseconds; a registry that does not answer must not hold a batch for longer than a batch takes."""
 
 _CALL_SECONDS: Final = 12.0
-"""After this long no further request begins, so that a call ends within 30 s."""
+"""After this long no further request begins, so that a schema is there within 30 s."""
+
+_EARLIER_SECONDS: Final = 60.0
+"""The same for its earlier versions. They are asked for again and again, because a batch that went on without them would land
+a renamed field elsewhere than the batch before."""
+
+_PAUSE_SECONDS: Final = 0.5
 
 _DEFAULTS: Final[dict[str, float]] = {"max.retries": _RETRIES, "retries.wait.ms": 200, "retries.max.wait.ms": 1_000}
 _NUMBERS: Final = frozenset({*_DEFAULTS, "timeout", "cache.capacity", "cache.latest.ttl.sec"})
@@ -52,13 +65,14 @@ class RegistrySchemas:
         self.registry: Final = registry
         self._clock: Final = clock
         self._known: Final[dict[int | UUID, WriterSchema]] = {}
+        self._versions: Final[dict[Version, Schema]] = {}
         self._client: SchemaRegistryClient | None = None
 
     def __repr__(self) -> str:
         return f"RegistrySchemas({self.registry!r})"
 
     def __reduce__(self) -> tuple[Callable[[Registry], RegistrySchemas], tuple[Registry]]:
-        return RegistrySchemas, (self.registry,)
+        return _of_process, (self.registry,)
 
     def schema(self, schema_id: int | UUID) -> WriterSchema | None:
         """Return a schema, or None if the registry has none of this id. Only what was found is kept.
@@ -66,16 +80,18 @@ class RegistrySchemas:
         What it refers to and the registry has not is left out of the references.
 
         Raises:
-            Retryable: Nobody answered within 30 seconds, or the registry is not available.
+            Retryable: Nobody answered within 30 seconds, or the registry is not available. For earlier versions of a
+                Protobuf schema it is tried for a minute more, and the next call goes on where this one stopped.
             Terminal: It refuses the credentials, is no registry, or can't be trusted.
         """
         if isinstance(schema_id, int) and schema_id > MAX_ID:
             return None
-        if schema_id not in self._known and len(self._known) >= KEPT_SCHEMAS:
+        if schema_id not in self._known and max(len(self._known), len(self._versions)) >= KEPT_SCHEMAS:
             self.close()
         if schema_id in self._known:
             return self._known[schema_id]
-        asking = _Asking(self.registry, self._opened(), self._clock, f"asking for schema {schema_id}")
+        doing = f"asking for schema {schema_id}"
+        asking = _Asking(self.registry, self._opened(), self._clock, doing, self._versions)
         found = asking.schema(schema_id)
         if found is not None and asking.complete:
             self._known[schema_id] = found
@@ -84,6 +100,7 @@ class RegistrySchemas:
     def close(self) -> None:
         """Forget the schemas and end the connection; the next question opens another."""
         self._known.clear()
+        self._versions.clear()
         if self._client is not None:
             self._client.close()
             self._client = None
@@ -93,6 +110,15 @@ class RegistrySchemas:
             with translated(self.registry, "opening the client"):
                 self._client = SchemaRegistryClient(configuration(self.registry))
         return self._client
+
+
+_OPENED: Final[dict[tuple[object, ...], RegistrySchemas]] = {}
+
+
+def _of_process(registry: Registry) -> RegistrySchemas:
+    """Return what the tasks of a process share: each would ask for the same few schemas. A fork has its own."""
+    key = (getpid(), registry.name, registry.url, *sorted(registry.properties.items()))
+    return _OPENED.setdefault(key, RegistrySchemas(registry))
 
 
 def configuration(registry: Registry) -> dict[str, str | float]:
@@ -121,18 +147,32 @@ def _number(registry: Registry, key: str, text: str) -> float:
 class _Asking:
     """One question, with the further ones that its answer leads to.
 
+    Args:
+        registry: Who is asked.
+        client: Asks.
+        clock: Seconds that only go up.
+        doing: What for, in messages.
+        versions: Takes the versions that were found: they don't change.
+
     Attributes:
         complete: Whether everything that was referred to was found.
     """
 
     def __init__(
-        self, registry: Registry, client: SchemaRegistryClient, clock: Callable[[], float], doing: str
+        self,
+        registry: Registry,
+        client: SchemaRegistryClient,
+        clock: Callable[[], float],
+        doing: str,
+        versions: dict[Version, Schema],
     ) -> None:
         self._registry: Final = registry
         self._client: Final = client
         self._clock: Final = clock
         self._doing: Final = doing
-        self._deadline: Final = clock() + _CALL_SECONDS
+        self._versions: Final = versions
+        self._seconds = _CALL_SECONDS
+        self._deadline = clock() + _CALL_SECONDS
         self.complete = True
 
     def schema(self, schema_id: int | UUID) -> WriterSchema | None:
@@ -143,6 +183,7 @@ class _Asking:
         writer = self._writer(found)
         if writer.kind != "PROTOBUF" or not isinstance(schema_id, int):
             return writer
+        self._seconds, self._deadline = _EARLIER_SECONDS, self._clock() + _EARLIER_SECONDS
         return replace(writer, earlier=self._earlier(schema_id, writer))
 
     def _writer(self, found: Schema) -> WriterSchema:
@@ -152,14 +193,15 @@ class _Asking:
         return WriterSchema(cast("SchemaKind", found.schema_type), _text(found), named)
 
     def _earlier(self, schema_id: int, now: WriterSchema) -> tuple[WriterSchema, ...]:
-        """Ask for the versions before a schema, of all subjects that have it. Who may not see them is told of none."""
+        """Ask for the versions before a schema, of the subjects that have it. Who may not see them is told of none."""
         found: dict[WriterSchema, None] = {}
         complete = self.complete
-        for subject, version in self._listed(lambda: _places(self._client, schema_id)):
+        places = self._listed(lambda: _places(self._client, schema_id))
+        for subject, version in [of for of in places if of[1] > 1][:EARLIER_SUBJECTS]:
             known = self._listed(lambda s=subject: self._client.get_versions(s, deleted=True))  # type: ignore[misc]
             before = sorted((of for of in known if of < version), reverse=True)
             for number in before[:EARLIER_VERSIONS]:
-                schema = self._found(lambda s=subject, v=number: self._client.get_version(s, v, deleted=True).schema)  # type: ignore[misc]
+                schema = self._version(subject, number)
                 if schema is not None:
                     found.setdefault(self._writer(schema))
         self.complete = complete  # an earlier version that refers to what is gone tells nothing, now and later
@@ -186,13 +228,21 @@ class _Asking:
             if name is None or subject is None or version is None or name in begun:
                 continue
             begun.add(name)
-            # A version may be deleted while values written with it live on: hence `deleted`.
-            found = self._found(lambda s=subject, v=version: self._client.get_version(s, v, deleted=True).schema)  # type: ignore[misc]
+            found = self._version(subject, version)
             if found is None:
                 self.complete = False
             else:
                 self._collect(found, into, begun)
                 into[name] = _text(found)
+
+    def _version(self, subject: str, number: int) -> Schema | None:
+        if (subject, number) not in self._versions:
+            # A version may be deleted while values written with it live on: hence `deleted`.
+            found = self._found(lambda: self._client.get_version(subject, number, deleted=True).schema)
+            if found is None:
+                return None
+            self._versions[subject, number] = found
+        return self._versions[subject, number]
 
     def _found(self, ask: Callable[[], Schema]) -> Schema | None:
         with translated(self._registry, self._doing):
@@ -208,18 +258,31 @@ class _Asking:
             return found
 
     def _in_time(self, ask: Callable[[], T]) -> T:
-        if self._clock() > self._deadline:
-            raise Retryable(
-                f"{self._registry}: {self._doing}: took over {_CALL_SECONDS:.0f} s",
-                next_step="look at the registry's load",
-            )
-        return ask()
+        while True:
+            if self._clock() > self._deadline:
+                raise Retryable(
+                    f"{self._registry}: {self._doing}: took over {self._seconds:.0f} s",
+                    next_step="look at the registry's load",
+                )
+            try:
+                return ask()
+            except FOREIGN as error:
+                if not self._may_wait(error):
+                    raise
+            sleep(_PAUSE_SECONDS)
+
+    def _may_wait(self, error: BaseException) -> bool:
+        """Whether to ask once more: for earlier versions, whose absence must not depend on how busy the registry is."""
+        is_in_time = self._clock() + _PAUSE_SECONDS <= self._deadline
+        is_busy = isinstance(as_frazil(error, self._registry, self._doing), Retryable)
+        return self._seconds == _EARLIER_SECONDS and is_in_time and is_busy
 
 
 def _places(client: SchemaRegistryClient, schema_id: int) -> list[tuple[str, int]]:
-    """Return the subjects that have a schema, and as which version."""
+    """Return the subjects that have a schema, and as which version: those with the most versions before it first."""
     found = client.get_schema_versions(schema_id, deleted=True)
-    return sorted((of.subject, of.version) for of in found if of.subject is not None and of.version is not None)
+    places = ((of.subject, of.version) for of in found if of.subject is not None and of.version is not None)
+    return sorted(places, key=lambda of: (-of[1], of[0]))
 
 
 def _text(schema: Schema) -> str:

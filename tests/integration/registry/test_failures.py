@@ -24,12 +24,17 @@ FreePorts = Callable[[int], list[int]]
 
 @dataclass
 class Scripted:
-    """A server that gives answers (status, body) by path, else `otherwise`, and notes what it was asked."""
+    """A server that gives answers (status, body) by path, else `otherwise`, and notes what it was asked.
+
+    Attributes:
+        busy: By path, how many times it is too busy first.
+    """
 
     answers: dict[str, tuple[int, str]] = field(default_factory=dict)
     otherwise: tuple[int, str] = (200, "{}")
     asked: list[str] = field(default_factory=list)
     credentials: list[str | None] = field(default_factory=list)
+    busy: dict[str, int] = field(default_factory=dict)
     hold: Event | None = None
     port: int = 0
 
@@ -51,6 +56,9 @@ def served(script: Scripted, tls: ssl.SSLContext | None = None) -> Iterator[Scri
                 script.hold.wait(60)
                 return
             status, body = script.answers.get(path, script.otherwise)
+            if script.busy.get(path, 0):
+                script.busy[path] -= 1
+                status, body = 503, ""
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
