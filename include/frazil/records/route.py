@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.batch.new_tables import unfit_because
+from frazil.records.fit.former import former_names
+from frazil.records.fit.nested import matching
 from frazil.records.spec import RecordSpec
 
 Otherwise = Literal["dead_letter", "filter", "fail"]
@@ -249,6 +251,8 @@ def _by_topic(by: TopicRoute) -> Callable[[str], str | None]:
 def route_texts(value: pa.RecordBatch, path: Sequence[str], *, case_insensitive: bool = False) -> pa.StringArray:
     """The texts that decide, of decoded fields: a text as it is, numbers and booleans as JSON writes them, else null.
 
+    A field that was renamed decides as before, as its column takes its values as before.
+
     Args:
         value: The fields of the values.
         path: Names from the root to the field.
@@ -272,7 +276,10 @@ def _index(of: pa.DataType, name: str, *, case_insensitive: bool) -> int | None:
     if name in names:
         return names.index(name)
     folded = [each.casefold() for each in names]
-    return folded.index(name.casefold()) if case_insensitive and name.casefold() in folded else None
+    if case_insensitive and name.casefold() in folded:
+        return folded.index(name.casefold())
+    before = (matching(name, former_names(field), case_insensitive=case_insensitive) for field in of)
+    return next((at for at, found in enumerate(before) if found is not None), None)
 
 
 def _text(values: pa.Array) -> pa.StringArray:

@@ -13,10 +13,14 @@ import fastavro
 import pyarrow as pa
 import pytest
 
+from frazil.records.fan_out import FanOut
+from frazil.records.fit.former import with_former
 from frazil.records.formats.catalogue import FormatSpec
 from frazil.records.formats.port import WriterSchema
+from frazil.records.route import Route, StaticRoute, route_texts
 from tests.unit.records.evolve.cases import avro_field
 from tests.unit.records.evolve.evolving import Landed, land, spec
+from tests.unit.records.kafka_batches import kafka_batch
 
 
 @dataclass(frozen=True)
@@ -98,3 +102,25 @@ def test_alias_of_another_case_is_not_found() -> None:
         {"price": 1}
     ]
     assert landed(versions, [[versions.value(0, cost=1)]], *columns).rows == [{"price": None, "cost": 1}]
+
+
+def test_a_renamed_field_routes_no_longer() -> None:
+    """Its column goes on, so its records do as well; a field that has the name now decides alone."""
+    versions = Versions(({"kind": "string"}, {"type|kind": "string"}, {"type|kind": "string", "kind": "string"}))
+    of = spec([pa.field("kind", pa.string())], format=FormatSpec("avro", source=versions))
+    route = Route(StaticRoute(("kind",), {"a.t": "x"}), otherwise="filter")
+    values = [versions.value(0, kind="x"), versions.value(1, type="x"), versions.value(2, type="x", kind="y")]
+
+    found = FanOut({"a.t": of}, route, 1).decode(kafka_batch(values))
+
+    assert found.rows["a.t"].column("kind").to_pylist() == ["x", "x"]
+
+
+def test_a_renamed_field_inside_routes_no_longer() -> None:
+    """At any level of the path, and whatever the case where case does not count."""
+    field = with_former(pa.field("type", pa.string()), ["Kind"])
+    data = with_former(pa.field("body", pa.struct([field])), ["data"])
+    value = pa.RecordBatch.from_arrays([pa.array([{"type": "x"}], data.type)], schema=pa.schema([data]))
+
+    assert route_texts(value, ("data", "kind")).to_pylist() == [None]
+    assert route_texts(value, ("data", "kind"), case_insensitive=True).to_pylist() == ["x"]
