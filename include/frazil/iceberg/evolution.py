@@ -79,11 +79,10 @@ class TableChanges:
         return self.destination.table
 
 
-def declared_changes(schema: Schema, destination: Destination) -> tuple[SchemaChange, ...]:
+def declared_changes(schema: Schema, destination: Destination, *, fold: bool = False) -> tuple[SchemaChange, ...]:
     """What adds the declared columns that a table lacks. They are optional there; what is required is asked of records."""
-    return tuple(
-        SchemaChange((name,), "add", destination.columns[name].type) for name in coming_columns(schema, destination)
-    )
+    coming = coming_columns(schema, destination, fold=fold)
+    return tuple(SchemaChange((name,), "add", destination.columns[name].type) for name in coming)
 
 
 def evolve(lake: Lake, wanted: TableChanges) -> tuple[SchemaChange, ...]:
