@@ -24,14 +24,16 @@ def takes_table_columns(destination: model.Destination) -> bool:
 
 
 def coming_columns(schema: Schema, destination: model.Destination, *, fold: bool = False) -> tuple[str, ...]:
-    """Declared columns that a table lacks and gets, because it evolves. A key can't come later: no row would have it.
+    """Declared columns that a table lacks and gets, because it evolves, or is a log: none of its columns is required.
+
+    A key can't come later: no row would have it.
 
     Args:
         schema: Of the table.
         destination: What the pipeline file says of it.
         fold: Whether names that differ in case only are the same column. Of two such columns none could be filled.
     """
-    if destination.evolves == "none":
+    if destination.evolves == "none" and not destination.is_history:
         return ()
     there = {_key(name, fold=fold) for name in (*(field.name for field in schema.fields), *destination.identifier)}
     return tuple(name for name in destination.columns if _key(name, fold=fold) not in there)

@@ -15,8 +15,8 @@ from frazil.errors import Terminal
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.evolution import TableChanges, declared_changes, evolve, planned
 from frazil.iceberg.ledger import TABLE_PROPERTIES, UNPARTITIONED
-from frazil.iceberg.schema import check_destination
-from frazil.pipeline.model import Destination
+from frazil.iceberg.schema import check_destination, declared_schema
+from frazil.pipeline.model import Destination, Pipeline
 
 TABLE = "shop.events"
 SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "price", LongType()))
@@ -39,6 +39,34 @@ def test_column_is_declared_in_another_case(lake: Lake, declared: dict[str, str]
 
     check_destination(table, of)
     assert len(declared_changes(table.schema(), of)) == 1
+
+
+def test_log_beside_a_table_lacks_a_column_of_it(lake: Lake) -> None:
+    """A column that comes to a merged table comes to its log: both are told of it by the one list of columns."""
+    given = {
+        "table": TABLE,
+        "write": "upsert",
+        "identifier": ["id"],
+        "append_history": f"{TABLE}_log",
+        "evolve": "widen",
+    }
+    columns = {"id": {"type": "long", "required": True}, "name": "string"}
+    body = {
+        "name": "p",
+        "source": {"topics": ["t"]},
+        "engine": "spark",
+        "destinations": [{**given, "columns": columns}],
+    }
+    table, log = Pipeline.model_validate(body).destinations
+    for of in (table, log):
+        old = of.model_copy(update={"columns": {"id": of.columns["id"]}})
+        lake.create_table(of.table, declared_schema(old), UNPARTITIONED, TABLE_PROPERTIES)
+
+        check_destination(lake.load_table(of.table), of)
+        evolve(lake, TableChanges(of, declared_changes(lake.load_table(of.table).schema(), of)))
+
+        assert lake.load_table(of.table).schema().fields[-1].name == "name"
+        check_destination(lake.load_table(of.table), of)
 
 
 @pytest.mark.parametrize("given", [{"columns": {"id": "long", "town": "string"}}, {}], ids=["declared", "brought"])
