@@ -162,6 +162,9 @@ def _parts_at(
         case Kind.MAP, Kind.MAP:
             items = values.filter(values.is_valid()).items
             yield from _parts_at(items, column.item_type, rest, any_case=any_case)
+        case Kind.STRUCT, Kind.MAP:
+            for each in values.flatten():
+                yield from _parts_at(each, column.item_type, rest, any_case=any_case)
         case Kind.STRUCT, Kind.STRUCT:
             at = matching(name, [of.name for of in values.type], case_insensitive=any_case)
             if at is not None:
