@@ -79,11 +79,10 @@ class TableChanges:
         return self.destination.table
 
 
-def declared_changes(schema: Schema, destination: Destination) -> tuple[SchemaChange, ...]:
+def declared_changes(schema: Schema, destination: Destination, *, fold: bool = False) -> tuple[SchemaChange, ...]:
     """What adds the declared columns that a table lacks. They are optional there; what is required is asked of records."""
-    return tuple(
-        SchemaChange((name,), "add", destination.columns[name].type) for name in coming_columns(schema, destination)
-    )
+    coming = coming_columns(schema, destination, fold=fold)
+    return tuple(SchemaChange((name,), "add", destination.columns[name].type) for name in coming)
 
 
 def evolve(lake: Lake, wanted: TableChanges) -> tuple[SchemaChange, ...]:
@@ -102,7 +101,6 @@ def evolve(lake: Lake, wanted: TableChanges) -> tuple[SchemaChange, ...]:
         after = planned(table, wanted)
         if not after.made:
             return sent  # of an attempt that was not confirmed and landed all the same; or nothing was to do
-        _refuse_unfit(wanted, after.schema)
         updates, requirements = _request(table, wanted, after.schema)
         updates += (_note(table.metadata, wanted, after.made),)
         _refuse_unwritable(lake, table, wanted.table)
@@ -151,9 +149,32 @@ def planned(table: Table, wanted: TableChanges) -> Evolved:
     """
     ids = itertools.count(table.metadata.last_column_id + 1)
     try:
-        return evolved(table.schema(), wanted.changes, ids, wanted.table, fold=wanted.fold)
+        after = evolved(table.schema(), wanted.changes, ids, wanted.table, fold=wanted.fold)
     except ValueError as error:  # two columns whose names are one with dots between
         raise _unfit(wanted, str(error)) from error
+    if after.made:
+        _refuse_taken(table, wanted, _coming(table, after.schema))
+        _refuse_unfit(wanted, after.schema)
+    return after
+
+
+def _coming(table: Table, after: Schema) -> set[str]:
+    return {field.name for field in after.fields} - {field.name for field in table.schema().fields}
+
+
+def _refuse_taken(table: Table, wanted: TableChanges, coming: Collection[str]) -> None:
+    """A partition field keeps its name when its column is renamed: no engine reads a table that has the name twice."""
+    brought = {of.name: of.column for of in wanted.destination.partition_fields if of.column in coming}
+    for field in table.spec().fields:
+        column = field.name if field.name in coming else brought.get(field.name)
+        if column is not None:
+            its = table.schema().find_column_name(field.source_id)
+            raise _unfit(
+                wanted,
+                f"{field.name} is the name of a partition field of column {its}",
+                f"if {its} is what {column} was, call it {its} in the pipeline file (columns: {{{its}: {{type: …, from: {column}}}}},"
+                f" and in partition_by); else drop the partition field {field.name} of the table, or rename it",
+            )
 
 
 def _refuse_unfit(wanted: TableChanges, after: Schema) -> None:
@@ -174,10 +195,15 @@ def _refuse_unfit(wanted: TableChanges, after: Schema) -> None:
             )
 
 
-def _unfit(wanted: TableChanges, why: str) -> Terminal:
+_OTHERWISE = (
+    "rename or cast the field by a transform, set value.field_names to case_insensitive, or declare the columns"
+)
+
+
+def _unfit(wanted: TableChanges, why: str, next_step: str = _OTHERWISE) -> Terminal:
     return Terminal(
         f"table {wanted.table} can't become what its records need ({'; '.join(map(str, wanted.changes))}): {why}",
-        next_step="rename or cast the field by a transform, set value.field_names to case_insensitive, or declare the columns",
+        next_step=next_step,
     )
 
 
@@ -191,7 +217,7 @@ def _request(
         AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),
         AssertLastAssignedFieldId(last_assigned_field_id=metadata.last_column_id),
     )
-    coming = {field.name for field in schema.fields} - {field.name for field in table.schema().fields}
+    coming = _coming(table, schema)
     spec, order = _spec(table, wanted, schema, coming), _order(table, wanted, schema, coming)
     if spec is not None:
         updates += AddPartitionSpecUpdate(spec=spec), SetDefaultSpecUpdate(spec_id=_LAST)

@@ -23,12 +23,41 @@ def takes_table_columns(destination: model.Destination) -> bool:
     return destination.evolves != "none" or not destination.columns
 
 
-def coming_columns(schema: Schema, destination: model.Destination) -> tuple[str, ...]:
-    """Declared columns that a table lacks and gets, because it evolves. A key can't come later: no row would have it."""
-    there = {field.name for field in schema.fields}
-    if destination.evolves == "none":
+def coming_columns(schema: Schema, destination: model.Destination, *, fold: bool = False) -> tuple[str, ...]:
+    """Declared columns that a table lacks and gets, because it evolves, or is a log: none of its columns is required.
+
+    A key can't come later: no row would have it.
+
+    Args:
+        schema: Of the table.
+        destination: What the pipeline file says of it.
+        fold: Whether names that differ in case only are the same column. Of two such columns none could be filled.
+    """
+    if destination.evolves == "none" and not destination.is_history:
         return ()
-    return tuple(name for name in destination.columns if name not in {*there, *destination.identifier})
+    there = {_key(name, fold=fold) for name in (*(field.name for field in schema.fields), *destination.identifier)}
+    return tuple(name for name in destination.columns if _key(name, fold=fold) not in there)
+
+
+def _key(name: str, *, fold: bool) -> str:
+    return name.casefold() if fold else name
+
+
+def same_shape(declared: IcebergType, found: IcebergType) -> bool:
+    """Whether two types are one, whatever ids their fields have."""
+    return _shape(declared) == _shape(found)
+
+
+def _shape(of: IcebergType) -> object:
+    """A type without field ids."""
+    match of:
+        case ListType():
+            return ("list", _shape(of.element_type))
+        case MapType():
+            return ("map", _shape(of.key_type), _shape(of.value_type))
+        case StructType():
+            return ("struct", *((f.name, _shape(f.field_type)) for f in of.fields))
+    return str(of)
 
 
 def has_grown_from(declared: IcebergType, found: IcebergType) -> bool:

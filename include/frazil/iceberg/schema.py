@@ -38,7 +38,7 @@ from pyiceberg.types import (
 
 from frazil.errors import Terminal
 from frazil.iceberg.identifier import identifier_problems, marked
-from frazil.iceberg.promotion import coming_columns, has_grown_from, takes_table_columns
+from frazil.iceberg.promotion import coming_columns, has_grown_from, same_shape, takes_table_columns
 from frazil.iceberg.variant import FORMAT_VERSION, VariantType, as_text
 from frazil.pipeline import model
 from frazil.pipeline.changes import DELETED, TOLD
@@ -206,8 +206,13 @@ def identity_columns(metadata: TableMetadata) -> tuple[str, ...]:
     return tuple(filter(None, (metadata.schema().find_column_name(field.source_id) for field in fields)))
 
 
-def check_destination(table: Table, destination: model.Destination) -> None:
+def check_destination(table: Table, destination: model.Destination, *, fold: bool = False) -> None:
     """Refuse a table that exists and can't take the declared columns.
+
+    Args:
+        table: As it is.
+        destination: What the pipeline file says of it.
+        fold: Whether names that differ in case only are the same column.
 
     Raises:
         Terminal: A column is missing and none that comes, has another type, or is required although the pipeline does not fill it.
@@ -215,9 +220,11 @@ def check_destination(table: Table, destination: model.Destination) -> None:
     found = {field.name: field for field in table.schema().fields}
     declared = {field.name: field for field in declared_schema(destination).fields}
     takes_all = takes_table_columns(destination)
-    fits, coming = has_grown_from if takes_all else _same_shape, coming_columns(table.schema(), destination)
+    fits, coming = has_grown_from if takes_all else same_shape, coming_columns(table.schema(), destination, fold=fold)
+    alike = {name.casefold(): f"{name}, with field_names: case_insensitive the same column" for name in found if fold}
     problems = [
-        f"column {name}: declared {field.field_type}, the table has {found[name].field_type if name in found else 'no such column'}"
+        f"column {name}: declared {field.field_type}, the table has"
+        f" {found[name].field_type if name in found else alike.get(name.casefold(), 'no such column')}"
         for name, field in declared.items()
         if not (name in coming if name not in found else fits(field.field_type, found[name].field_type))
     ]
@@ -254,22 +261,6 @@ def _writer_problems(table: Table, filled: Collection[str]) -> Iterator[str]:
             yield f"partition field {field.name}: the pipeline does not fill its column {source.name}"
         elif (str(source.field_type), transform) in _UNWRITABLE:
             yield f"partition field {field.name}: {transform} of {source.field_type} can't be written"
-
-
-def _same_shape(declared: IcebergType, found: IcebergType) -> bool:
-    return _shape(declared) == _shape(found)
-
-
-def _shape(of: IcebergType) -> object:
-    """A type without field ids."""
-    match of:
-        case ListType():
-            return ("list", _shape(of.element_type))
-        case MapType():
-            return ("map", _shape(of.key_type), _shape(of.value_type))
-        case StructType():
-            return ("struct", *((f.name, _shape(f.field_type)) for f in of.fields))
-    return str(of)
 
 
 def arrow_columns(table: Table, destination: model.Destination) -> pa.Schema:

@@ -157,6 +157,11 @@ class Value(Decoding):
         " numbers sent as text into the times of a column with `unit`.",
     )
 
+    @property
+    def folds_names(self) -> bool:
+        """Whether names that differ in case only are one name."""
+        return self.field_names == "case_insensitive"
+
     @model_validator(mode="after")
     def _has_meaning(self) -> Value:
         if self.casts == "text" and self.format == "bytes":

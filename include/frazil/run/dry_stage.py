@@ -94,7 +94,9 @@ def _columns(scope: Scope, destination: Destination) -> tuple[pa.Schema, tuple[S
     if table is None:
         check_layout(destination)
         return declared_columns(destination), ()
-    check_destination(table, destination)
+    fold = scope.pipeline.value.folds_names
+    check_destination(table, destination, fold=fold)
     refuse_other_key(scope.pipeline, destination.table, table.metadata)
-    coming = declared_changes(table.schema(), destination)
-    return schema_columns(planned(table, TableChanges(destination, coming)).schema, destination), coming
+    coming = declared_changes(table.schema(), destination, fold=fold)
+    after = planned(table, TableChanges(destination, coming, fold=fold)).schema
+    return schema_columns(after, destination), coming

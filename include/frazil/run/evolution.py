@@ -68,9 +68,9 @@ def with_declared_columns(scope: Scope, tables: Tables, n: int) -> Tables:
     """
     made = {}
     for name, table in tables.destinations.items():
-        to = scope.pipeline.destination(name)
-        if changes := declared_changes(table.schema(), to):
-            for line in said(evolve(scope.lake, TableChanges(to, changes, scope.pipeline.name, n))):
+        to, fold = scope.pipeline.destination(name), scope.pipeline.value.folds_names
+        if changes := declared_changes(table.schema(), to, fold=fold):
+            for line in said(evolve(scope.lake, TableChanges(to, changes, scope.pipeline.name, n, fold=fold))):
                 scope.report(f"table {name}: {line}, as it is declared")
             made[name] = scope.lake.load_table(name)
     return replace(tables, destinations={**tables.destinations, **made})

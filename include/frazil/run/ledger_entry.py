@@ -10,6 +10,7 @@ from typing import Any
 
 from frazil.batch.facts import Range
 from frazil.batch.manifest import Manifest, TablePart
+from frazil.batch.table_counts import TableCounts
 from frazil.run.standing import TableMark
 
 
@@ -62,8 +63,12 @@ def entry_rows(
     rows = [batch | _part_row(manifest, part, snapshots[part.table]) for part in manifest.parts]
     there = {part.table for part in manifest.parts}
     meant = {table for table, of in manifest.tables.items() if of.routed}
-    bare = sorted({*meant, *manifest.table_ranges, *manifest.unmarked} - there)
-    rows += [batch | _bare_row(table, "destination") | _counted(manifest, table) for table in bare]
+    bare = sorted({*meant, *manifest.table_ranges, *manifest.unmarked, *manifest.schema_changes} - there)
+    nothing = TableCounts() if manifest.tables else None  # no count would say that it is the only destination
+    rows += [
+        batch | _bare_row(table, "destination") | _counted(manifest, table, manifest.tables.get(table, nothing))
+        for table in bare
+    ]
     rows += [batch | _bare_row(table, "left") for table in manifest.left]
     return [row | {"schema_changes": _changes_json(manifest, str(row["table"]))} for row in rows]
 
@@ -80,15 +85,15 @@ def _part_row(manifest: Manifest, part: TablePart, snapshot_id: int | None) -> d
         "removed": _removed_json(manifest, part),
         "table_upserts": None if part.changes is None else part.changes.upserts,
         "table_deletes": None if part.changes is None else part.changes.deletes,
-    } | _counted(manifest, part.table)
+    } | _counted(manifest, part.table, manifest.tables.get(part.table))
 
 
 _COUNTED = ("table_written", "table_dead", "table_unknown", "table_unknown_fields", "table_ranges")
 
 
-def _counted(manifest: Manifest, table: str) -> dict[str, Any]:
+def _counted(manifest: Manifest, table: str, counts: TableCounts | None) -> dict[str, Any]:
     """What the batch made of its records in one of several destinations."""
-    counts, ranges = manifest.tables.get(table), manifest.table_ranges.get(table)
+    ranges = manifest.table_ranges.get(table)
     settled = {part.table for part in manifest.parts if part.role == "destination"} & {manifest.settles}
     if settled and table not in settled:
         ranges = ()  # what a settle lands again, or gives up, is about one destination

@@ -153,5 +153,5 @@ def _made(scope: Scope, name: str, owner: Mapping[str, str]) -> Table | str:
         return f"the catalog refuses it: {refusal.message}"
     if not _is_ours(table, owner):
         return FOREIGN  # made by somebody else at this very moment
-    check_destination(table, destination)
+    check_destination(table, destination, fold=scope.pipeline.value.folds_names)
     return table

@@ -96,8 +96,9 @@ def _refuse_lost(scope: Scope, missing: list[str], now: Standing) -> None:
 
 
 def _refuse_misfit(scope: Scope, tables: Tables, missing: list[str], now: Standing) -> None:
+    fold = scope.pipeline.value.folds_names
     for destination in scope.pipeline.destinations:
         if destination.table in missing:
             check_layout(destination)
         elif not now.unfinished and now.rolled_back is None:  # an edited file must not keep those from being finished
-            check_destination(tables.destinations[destination.table], destination)
+            check_destination(tables.destinations[destination.table], destination, fold=fold)

@@ -120,8 +120,9 @@ def _advance(scope: Scope, tables: Tables, now: Standing, *, leaves: bool) -> bo
 
 def _checked(scope: Scope, tables: Tables, now: Standing) -> Tables:
     """Hold the tables against the pipeline file. Only now: an edited one must not keep a decided batch from its end."""
+    fold = scope.pipeline.value.folds_names
     for table in scope.pipeline.tables:
-        check_destination(tables.destinations[table], scope.pipeline.destination(table))
+        check_destination(tables.destinations[table], scope.pipeline.destination(table), fold=fold)
         refuse_other_key(scope.pipeline, table, tables.destinations[table].metadata)
     _tidy(scope, tables, now)
     return with_declared_columns(scope, tables, now.newest + 1)

@@ -68,6 +68,25 @@ def _found(shop: Any) -> list[tuple[str, int | None]]:
     return [(of.kind, of.offset) for of in result.differences]
 
 
+def test_column_that_is_declared_later_stops_the_log(shop: MakeShop) -> None:
+    """It is added before the next batch; what was landed without it stays, and comes again with it."""
+    orders = _logged(shop)
+    late = orders.with_pipeline(_FILE.format(topic=orders.topic).replace("          name: string\n", ""))
+    late.run()
+    assert "name" not in lake(late).load_table(LOG).schema().column_names
+    send(orders, {0: [json.dumps({"op": "c", "before": None, "after": {"id": 3, "name": "c"}}).encode()]})
+
+    orders.run()
+
+    landed = [(*row[:4], None, row[5]) for row in ROWS]
+    assert _rows(orders) == [*landed, (5, 0, "upsert", 3, "c", "c")]
+    assert _found(orders) == []
+    assert json.loads(ledger(orders)[-1]["schema_changes"]) == [{"path": ["name"], "kind": "add", "type": "string"}]
+    replay(orders, "earliest")
+    assert _rows(orders) == [*ROWS, (5, 0, "upsert", 3, "c", "c")]
+    assert _found(orders) == []
+
+
 def test_changes_are_lost_doubled_or_out_of_order(shop: MakeShop) -> None:
     """Landed, landed again by a replay, and by a reset: each change is there once, and what tells of no row is counted."""
     orders = _logged(shop)

@@ -10,7 +10,7 @@ import pytest
 from frazil.batch.schema_change import SchemaChange
 from frazil.errors import Terminal
 from frazil.run import staging
-from tests.evolving import changes, evolving, put, rewritten, rows, task_by_task, types
+from tests.evolving import PIPELINE, changes, evolving, put, rewritten, rows, task_by_task, types
 from tests.integration.run.conftest import At
 from tests.integration.run.test_dry_run import look, state
 from tests.letters import bring
@@ -127,6 +127,29 @@ def test_declared_column_comes_under_a_decided_batch(shop: MakeShop, at: At) -> 
 
     assert rows(orders, "shop.orders", "id", "kind") == [(1, None), (2, "a")]
     assert [field.name for field in lake(orders).load_table("shop.orders").spec().fields] == ["kind"]
+    assert_clean(orders)
+
+
+def test_declared_column_is_there_in_another_case(shop: MakeShop) -> None:
+    """Where case means nothing the file is refused before the table has both, and lands all once its case is right."""
+    orders = evolving(shop)
+
+    def declaring(destination: str) -> Any:
+        given = PIPELINE.format(topic=orders.topic, destinations=destination, max_records=1000)
+        return orders.with_pipeline(given + "value: {field_names: case_insensitive}\n")
+
+    orders = declaring("{table: shop.orders}")
+    put(orders, {"price": 1})
+    orders.run()
+    put(orders, {"Price": 2})
+
+    with pytest.raises(Terminal, match="column Price: declared long, the table has price"):
+        declaring("{table: shop.orders, columns: {Price: long}, evolve: widen}").run()
+    orders = declaring("{table: shop.orders, columns: {price: long}, evolve: widen}")
+    orders.run()
+
+    assert types(orders) == {"price": "long"}
+    assert rows(orders, "shop.orders", "price") == [(1,), (2,)]
     assert_clean(orders)
 
 

@@ -13,10 +13,12 @@ from frazil.batch.change_counts import ChangeCounts
 from frazil.batch.changes import OP
 from frazil.batch.facts import Counts, Range, Staged, StagedFile
 from frazil.batch.fit import Fit
-from frazil.batch.manifest import Manifest, Operation, TablePart
+from frazil.batch.manifest import Kind, Manifest, Operation, TablePart
 from frazil.batch.merge import Merge
 from frazil.batch.position import Position, TopicPosition
 from frazil.batch.removal import Coordinates
+from frazil.batch.schema_change import SchemaChange
+from frazil.batch.table_counts import TableCounts
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.ledger import ledger_rows
 from frazil.iceberg.row_files import RowFileWriter
@@ -57,6 +59,34 @@ def test_a_table_without_rows_so_far_is_no_destination() -> None:
     seen = batches_of(view([batch(0, "start", 5, 5, table="a.l", role="ledger"), *rows], "a.docs"), "a.l")
     assert [(s.start, s.end) for s in coverage(seen, seen[-1].position)["t", 0]] == [(5, 9)]
     assert Manifest.from_json(decided.to_json()) == decided
+
+
+@pytest.mark.parametrize("kind", ["ingest", "replay", "reset", "settle", "dead_letters"])
+@pytest.mark.parametrize("table", ["a.first", "a.second"])
+def test_a_column_that_a_table_got_without_rows_is_on_no_record(kind: Kind, table: str) -> None:
+    """The ledger tells it of the table, and whoever sees the batch from there sees what he saw without."""
+    position = Position(1, 0, "c", {"t": TopicPosition("i", (5,), (9,))})
+    first = TablePart("a.first", "destination", Fit("u", 0, {}), None, (StagedFile("f", 4, 9, "{}"),))
+    made = {"a.first": TableCounts(3, 3, 0, 4)} if kind in {"ingest", "replay"} else {}
+    without = Manifest(
+        *("p", kind, "b", "r", position, first, (), "a.l", None, Counts(4, 3, 0, 1), {}),
+        *(STAMP, STAMP, STAMP, {}, "1", "f", None, (Range("t", 0, 5, 9),)),
+        tables=made,
+        table_ranges={"a.first": (Range("t", 0, 5, 9),), "a.second": ()} if kind == "dead_letters" else {},
+        settles="a.first" if kind == "settle" else None,
+    )
+    changes = (SchemaChange(("price",), "add", "long"),)
+
+    rows = entry_rows(replace(without, schema_changes={"a.second": changes}), {"a.first": 7}, NOW, NOW)
+
+    told = [(row["table"], row["rows"], row["schema_changes"]) for row in rows]
+    assert told == [
+        ("a.first", 4, None),
+        ("a.second", 0, '[{"path": ["price"], "kind": "add", "type": "long"}]'),
+    ]
+    start = [batch(0, "start", 5, 5, table=of) for of in ("a.first", "a.second")]
+    before = entry_rows(without, {"a.first": 7}, NOW, NOW)
+    assert batches_of(view([*start, *rows], table), "a.l") == batches_of(view([*start, *before], table), "a.l")
 
 
 def test_inserts_and_deletes_can_t_be_told_apart() -> None:

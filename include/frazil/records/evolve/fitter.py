@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -15,6 +16,7 @@ from frazil.records.evolve.asked import Asked, Path
 from frazil.records.evolve.shapes import Shape, Shapes
 from frazil.records.fit.fitter import Fitted, Fitter, refuse_unknown, rescued
 from frazil.records.fit.former import Settler, renamed
+from frazil.records.fit.nested import matching
 from frazil.records.fit.scalar import FitRules
 from frazil.records.fit.source import Kind, as_lists, kind_of, plain
 from frazil.records.spec import RecordSpec
@@ -41,6 +43,7 @@ class EvolvingFitter:
         self._asked: Final = asked
         self._rest_name: Final = f"_{secrets.token_hex(16)}"
         any_case = spec.field_names == "case_insensitive"
+        self._any_case: Final = any_case
         self._text_casts: Final = spec.format.is_text if text_casts is None else text_casts
         rules = FitRules(text_casts=self._text_casts, number_texts=self._text_casts, case_insensitive=any_case)
         self._shapes: Final = Shapes(spec, rules)
@@ -81,7 +84,7 @@ class EvolvingFitter:
             asked.take(self._exceeded(named.take(pa.array(too_large, pa.int64())), shape.wider))
         if (evolution := self._spec.evolution) is not None:
             required = filter(evolution.relaxes, self._shapes.required())
-            asked.optional |= {(name,) for name in required if _lacks(named, name)}
+            asked.optional |= {(name,) for name in required if self._lacks(named, name)}
         if len(value):
             self._asked.take(asked)
         return _without(fitted, dead)
@@ -89,14 +92,19 @@ class EvolvingFitter:
     def _exceeded(self, value: pa.RecordBatch, wider: Asked) -> Asked:
         """Return those of the wider types that a value is out of its column's range for: its neighbours stay as they are."""
         found = Asked(self._spec.fold is not None)
+        values, columns = value.to_struct_array(), pa.struct(list(self._spec.columns))
         for path, of in wider.widens.items():
-            column = _type_at(self._spec.columns.field(path[0]).type, path[1:])
-            fitter = Fitter((ColumnSpec("number", column, required=False),), pa.schema([("number", column)]))
-            numbers = _values_at(value.column(path[0]), path[1:])
-            dead = fitter.fit(pa.RecordBatch.from_arrays([numbers], ["number"])).dead
-            if any(reason.code is DeadCode.OUT_OF_RANGE for reason in dead.values()):
-                found.widen(path, of)
+            for numbers, column in _parts_at(values, columns, path, any_case=self._any_case):
+                fitter = Fitter((ColumnSpec("number", column, required=False),), pa.schema([("number", column)]))
+                dead = fitter.fit(pa.RecordBatch.from_arrays([numbers], ["number"])).dead
+                if any(reason.code is DeadCode.OUT_OF_RANGE for reason in dead.values()):
+                    found.widen(path, of)
         return found
+
+    def _lacks(self, value: pa.RecordBatch, name: str) -> bool:
+        """Return whether a value has none for a column."""
+        at = matching(name, value.schema.names, case_insensitive=self._any_case)
+        return len(value) > 0 and (at is None or plain(value.column(at)).null_count > 0)
 
     def _shape(self, schema: pa.Schema) -> Shape:
         # Schemas are equal whatever their metadata is, which says how fields were called before.
@@ -139,37 +147,28 @@ class EvolvingFitter:
         return _without(whole, dead)
 
 
-def _type_at(of: pa.DataType, path: Path) -> pa.DataType:
-    """Return the type of a part of a column."""
-    for name in path:
-        match kind_of(of):
-            case Kind.LIST:
-                of = of.value_type
-            case Kind.MAP:
-                of = of.item_type
-            case _:
-                of = of.field(name).type
-    return of
-
-
-def _values_at(array: pa.Array, path: Path) -> pa.Array:
-    """Return the values of a part of a column, of all rows."""
-    found = plain(array)
-    for name in path:
-        match kind_of(found.type):
-            case Kind.LIST:
-                found = plain(as_lists(found).flatten())
-            case Kind.MAP:
-                found = plain(found.filter(found.is_valid()).items)
-            case _:
-                found = plain(found.flatten()[found.type.get_field_index(name)])
-    return found
-
-
-def _lacks(value: pa.RecordBatch, name: str) -> bool:
-    """Return whether a value has none for a field."""
-    at = value.schema.get_field_index(name)
-    return len(value) > 0 and (at < 0 or plain(value.column(at)).null_count > 0)
+def _parts_at(
+    array: pa.Array, column: pa.DataType, path: Path, *, any_case: bool
+) -> Iterator[tuple[pa.Array, pa.DataType]]:
+    """Yield the values of a part of a column, of all rows, and its type. Fields are in the spelling of their source."""
+    values = plain(array)
+    if not path:
+        yield values, column
+        return
+    name, rest = path[0], path[1:]
+    match kind_of(values.type), kind_of(column):
+        case Kind.LIST, Kind.LIST:
+            yield from _parts_at(as_lists(values).flatten(), column.value_type, rest, any_case=any_case)
+        case Kind.MAP, Kind.MAP:
+            items = values.filter(values.is_valid()).items
+            yield from _parts_at(items, column.item_type, rest, any_case=any_case)
+        case Kind.STRUCT, Kind.MAP:
+            for each in values.flatten():
+                yield from _parts_at(each, column.item_type, rest, any_case=any_case)
+        case Kind.STRUCT, Kind.STRUCT:
+            at = matching(name, [of.name for of in values.type], case_insensitive=any_case)
+            if at is not None:
+                yield from _parts_at(values.flatten()[at], column.field(name).type, rest, any_case=any_case)
 
 
 def _without(fitted: Fitted, dead: dict[int, Reason]) -> Fitted:

@@ -211,7 +211,7 @@ class Look:
         key = _key(other, self._fold)
         if any(_key(each, self._fold) == key for each in value) or (not path and key in self._occupied - plans.keys()):
             seen.is_dead = True
-        elif key not in plans and self._room:
+        elif key not in plans and self._room and not _exceeds(value[name], found, plan.reading):
             seen.asked.add((*path, other), found)
         elif key not in plans or not self._fits(
             value[name], plans[key], (*path, plans[key].name), path[0] if path else name, seen
@@ -220,3 +220,12 @@ class Look:
         else:
             value[plans[key].name] = value.pop(name)
             seen.is_moved = True
+
+
+def _exceeds(item: JsonValue, of: pa.DataType, reading: Reading) -> bool:
+    """Return whether a value has a number that even a column of its own type can't take: none would help."""
+    try:
+        converter(of, reading)(item)
+    except Rejection as e:
+        return e.reason.code is DeadCode.OUT_OF_RANGE
+    return False

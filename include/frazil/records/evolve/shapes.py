@@ -138,17 +138,38 @@ class Shapes:
 
     def _fitting(self, of: pa.DataType, column: pa.DataType, path: Path, top: str, shape: Shape) -> pa.DataType | None:
         """Return a type under the names of the columns that take its fields; None if no value of it gets there."""
+        source, found = plain_type(of), None
+        match kind_of(source), kind_of(column):
+            case Kind.NULL, _:
+                found = of  # of `[]`, or of what is null in all records
+            case Kind.STRUCT, Kind.STRUCT:
+                inner = {self._key(each.name): each for each in column}
+                found = pa.struct(self._fields(list(source), inner, path, top, shape))
+            case Kind.STRUCT, Kind.MAP if kind_of(column.key_type) is Kind.TEXT:
+                found = self._entries(source, column, path, top, shape)
+            case Kind.LIST, Kind.LIST:
+                element = self._fitting(source.value_type, column.value_type, (*path, "element"), top, shape)
+                found = None if element is None else _like(source, source.value_field.with_type(element))
+            case Kind.MAP, Kind.MAP:
+                value = self._fitting(source.item_type, column.item_type, (*path, "value"), top, shape)
+                found = None if value is None else pa.map_(source.key_field, source.item_field.with_type(value))
+            case _:
+                found = self._whole_fitting(of, column, path, shape)
+        return found
+
+    def _entries(
+        self, source: pa.StructType, column: pa.MapType, path: Path, top: str, shape: Shape
+    ) -> pa.DataType | None:
+        """Return the type of a struct whose fields become entries of a map, under their own names."""
+        at = (*path, "value")
+        values = [self._fitting(each.type, column.item_type, at, top, shape) for each in source]
+        if None in values:
+            return None
+        return pa.struct([each.with_type(value) for each, value in zip(source, values, strict=True)])
+
+    def _whole_fitting(self, of: pa.DataType, column: pa.DataType, path: Path, shape: Shape) -> pa.DataType | None:
+        """Return a type whose values become those of a column as they are, or None."""
         source = plain_type(of)
-        kinds = (kind_of(source), kind_of(column))
-        if kinds == (Kind.STRUCT, Kind.STRUCT):
-            inner = {self._key(each.name): each for each in column}
-            return pa.struct(self._fields(list(source), inner, path, top, shape))
-        if kinds == (Kind.LIST, Kind.LIST):
-            element = self._fitting(source.value_type, column.value_type, (*path, "element"), top, shape)
-            return None if element is None else _like(source, source.value_field.with_type(element))
-        if kinds == (Kind.MAP, Kind.MAP):
-            value = self._fitting(source.item_type, column.item_type, (*path, "value"), top, shape)
-            return None if value is None else pa.map_(source.key_field, source.item_field.with_type(value))
         if self._evolution.widens and (wider := _wider(source, column)) is not None:
             (shape.wider if self._by_value else shape.asked).widen(path, wider)
             return of

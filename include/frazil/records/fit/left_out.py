@@ -25,11 +25,13 @@ class LeftOut:
         others: Fields of a struct that nobody takes.
         inner: What is left out of fields of a struct.
         items: What is left out of the items of a list, or the values of a map.
+        is_map: Whether the fields of a struct become entries of a map: their names are values, not names of columns.
     """
 
     others: tuple[int, ...] = ()
     inner: tuple[tuple[int, LeftOut], ...] = ()
     items: LeftOut | None = None
+    is_map: bool = False
 
     def of(self, array: pa.Array, rows: pa.Int64Array, path: str) -> Iterator[UnknownAt]:
         """Return which rows have such fields.
@@ -51,7 +53,7 @@ class LeftOut:
             found = rows.filter(sent(field, children[at]))
             yield UnknownAt(found, pa.repeat(pa.scalar(f"{path}{field.name}", pa.string()), len(found)))
         for at, inner in self.inner:
-            yield from inner.of(children[at], rows, f"{path}{values.type.field(at).name}.")
+            yield from inner.of(children[at], rows, path if self.is_map else f"{path}{values.type.field(at).name}.")
 
 
 def left_out(source: pa.DataType, takers: Sequence[Taker], *, any_case: bool) -> LeftOut | None:
@@ -71,8 +73,12 @@ def _of_struct(source: pa.StructType, takers: Sequence[Taker], *, any_case: bool
     names = [field.name for field in source]
     taken: dict[int, list[Taker]] = {}
     for steps, to in takers:
+        if not steps and kind_of(to) is Kind.MAP:
+            for every in range(len(names)):
+                taken.setdefault(every, []).append(((), to.item_type))
+            continue
         if not steps and kind_of(to) is not Kind.STRUCT:
-            return None  # as JSON text, or as a map: all of it
+            return None  # as JSON text: all of it
         wanted = [(steps[0], (steps[1:], to))] if steps else [(field.name, ((), field.type)) for field in to]
         for name, taker in wanted:
             at = matching(name, names, case_insensitive=any_case)
@@ -81,7 +87,8 @@ def _of_struct(source: pa.StructType, takers: Sequence[Taker], *, any_case: bool
     inner = [(at, left_out(source.field(at).type, of, any_case=any_case)) for at, of in sorted(taken.items())]
     others = tuple(at for at in range(len(names)) if at not in taken)
     kept = tuple((at, of) for at, of in inner if of is not None)
-    return LeftOut(others, kept) if others or kept else None
+    is_map = any(not steps and kind_of(to) is Kind.MAP for steps, to in takers)
+    return LeftOut(others, kept, is_map=is_map) if others or kept else None
 
 
 def _items(values: pa.Array, rows: pa.Int64Array) -> tuple[pa.Array, pa.Int64Array]:

@@ -50,6 +50,17 @@ def test_value_of_another_type_is_cast_into_its_column(through: bool) -> None:
     ]
 
 
+@pytest.mark.parametrize("through", [False, True])
+@pytest.mark.parametrize("type_", [pa.int32(), pa.int64(), pa.string(), pa.list_(pa.int32())], ids=str)
+@pytest.mark.parametrize("value", [2**63, -(10**40)])
+def test_number_beyond_every_column_brings_one_of_its_own(type_: pa.DataType, value: int, through: bool) -> None:
+    """No column takes an integer beyond long: the record is a dead letter, and the table stays as it is."""
+    wanted = spec((pa.field("price", type_),), VARIANTS)
+    held = [value] if pa.types.is_list(type_) else value
+    landed = land([[{"price": held, "other": 1}]], transformed(wanted) if through else wanted)
+    assert (landed.rounds, len(landed.codes)) == ([], 1)
+
+
 def test_variant_column_takes_a_field_of_its_own_name() -> None:
     """A record that has both, the field and one named as the column for its type, is a dead letter: neither is lost."""
     landed = land([[{"price": "x", "price__string": "y"}, {"price": "x"}]], spec((PRICE,), VARIANTS))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from frazil.records.evolve.policy import Evolution
 from frazil.records.frame import Transform
 from frazil.records.spec import RecordSpec
 from frazil.records.transforms.catalogue import transform
-from tests.unit.records.evolve.evolving import land, spec
+from tests.unit.records.evolve.evolving import land, land_still, spec, transformed
 
 ID, NOTE = pa.field("id", pa.int64()), pa.field("note", pa.string())
 
@@ -70,3 +72,41 @@ def test_one_record_of_another_shape_stops_the_run(odd: dict[str, object]) -> No
     landed = land([[odd, change(None, {"id": 1}, "c")]], of)
     assert [row["id"] for row in landed.rows] == [1]
     assert landed.codes == ["TRANSFORM_FAILED"]
+
+
+LARGE = 3_000_000_000
+NUMBERS = pa.field("m", pa.map_(pa.string(), pa.int32()))
+PARTS = pa.field("m", pa.map_(pa.string(), pa.struct([pa.field("x", pa.int32())])))
+LISTS = pa.field("m", pa.map_(pa.string(), pa.list_(PARTS.type)))
+
+
+@pytest.mark.parametrize("evolution", [Evolution("add"), Evolution("widen"), Evolution("widen", "variant_column")])
+@pytest.mark.parametrize(
+    ("column", "value", "needs"),
+    [
+        (NUMBERS, {"a": 1, "b": 2}, ""),
+        (NUMBERS, {"a": 1, "b": LARGE}, "m.value"),
+        (NUMBERS, {"a": "x", "b": 1}, ""),
+        (PARTS, {"a": {"x": 1}, "b": {"x": 3, "y": 1}}, "m.value.y"),
+        (PARTS, {"a": {"x": 1}, "b": {"x": LARGE}}, "m.value.x"),
+        (PARTS, {"a": None, "b": {"z": {"q": "t"}}, "c": {"z": {"r": "t"}}}, "m.value.z"),
+        (LISTS, {"a": [{"k": {"x": LARGE}}, {"k": {"x": 1}}], "b": []}, "m.value.element.value.x"),
+        (LISTS, {"a": [{"k": {"x": 1, "y": 1}}], "b": None}, "m.value.element.value.y"),
+    ],
+)
+def test_values_of_a_map_bring_nothing_behind_transforms(
+    column: pa.Field, value: object, needs: str, evolution: Evolution
+) -> None:
+    """Transforms see an object where a map becomes of it: its table is changed as it is without them."""
+    straight = spec([column], evolution)
+    behind_one, without = (land([[{"m": value}]], of) for of in (transformed(straight), straight))
+    assert (behind_one.rounds, behind_one.rows, behind_one.codes) == (without.rounds, without.rows, without.codes)
+    if needs and evolution.level != "add":
+        assert needs in {".".join(change.path) for change in without.rounds[0]}
+
+
+def test_fields_in_the_values_of_a_map_are_left_out_unseen() -> None:
+    """What no column takes is counted under the name of the map: its keys are values."""
+    still = transformed(replace(spec([PARTS]), evolution=None))
+    landed = land_still(b'{"m":{"a":{"x":1},"b":{"x":3,"y":1},"c":{"y":null}}}', still)
+    assert landed.unknown.names == {"m.y": 1}
