@@ -12,13 +12,15 @@ from dataclasses import dataclass, field, replace
 from frazil.batch.new_tables import NAMES_TOLD
 from frazil.crash_points import CrashPoint, reached
 from frazil.errors import Terminal
-from frazil.iceberg.holdings import MADE_BY_KEY
+from frazil.iceberg.holdings import BATCH_KEY, MADE_BY_KEY, lookup
 from frazil.iceberg.schema import check_destination
 from frazil.iceberg.table import Table
 from frazil.run.scope import Scope
 from frazil.run.tables import Tables, in_parallel, make_destination
 
 FOREIGN = "a table of that name is there, and this pipeline did not make it"
+
+WRITTEN = "a table of that name is there, with rows of batches that the ledger does not tell of"
 
 
 @dataclass(frozen=True)
@@ -110,8 +112,13 @@ def looked_for(scope: Scope, tables: Tables | None, names: Sequence[str], room: 
         Retryable: The catalog is not available now.
     """
     lake, owner = scope.grown((*scope.pipeline.made, *names)).lake, _owner(scope, tables)
-    there = zip(names, in_parallel(lambda name: lake.catalog_of(name).find_table(name), names), strict=True)
-    refused = {name: FOREIGN for name, table in there if table is not None and not _is_ours(table, owner)}
+
+    def refusal_of(name: str) -> str | None:
+        table = lake.catalog_of(name).find_table(name)
+        return None if table is None else _why_not(scope, table, name, owner)
+
+    refusals = dict(zip(names, in_parallel(refusal_of, names), strict=True))
+    refused = {name: why for name, why in refusals.items() if why is not None}
     free = [name for name in names if name not in refused]
     all_told = f"the batch names more than {NAMES_TOLD:,} tables that are not there"
     rest = _enough(scope) if free[room:] or not room else all_told
@@ -124,8 +131,12 @@ def _owner(scope: Scope, tables: Tables | None) -> dict[str, str]:
     return {MADE_BY_KEY.format(scope.pipeline.name): ledger}
 
 
-def _is_ours(table: Table, owner: Mapping[str, str]) -> bool:
-    return owner.items() <= table.properties.items()
+def _why_not(scope: Scope, table: Table, name: str, owner: Mapping[str, str]) -> str | None:
+    """Why a table that is there and not told is none that was made for the pipeline and is still to be told."""
+    if not owner.items() <= table.properties.items():
+        return FOREIGN
+    is_written = lookup(table.metadata, BATCH_KEY.format(scope.pipeline.name), name) is not None
+    return WRITTEN if is_written else None
 
 
 def _told_apart(tables: Tables, found: Mapping[str, Table | str]) -> dict[str, Table | str]:
@@ -151,7 +162,7 @@ def _made(scope: Scope, name: str, owner: Mapping[str, str]) -> Table | str:
         table = make_destination(scope.lake, destination, owner)
     except Terminal as refusal:
         return f"the catalog refuses it: {refusal.message}"
-    if not _is_ours(table, owner):
-        return FOREIGN  # made by somebody else at this very moment
+    if (why := _why_not(scope, table, name, owner)) is not None:
+        return why  # somebody else made it, or a rival wrote to it, at this very moment
     check_destination(table, destination)
     return table
