@@ -76,7 +76,6 @@ def make_tables(scope: Scope, tables: Tables, names: Sequence[str], room: int, n
         n: Number of the batch, for the log.
 
     Raises:
-        Terminal: A table that an earlier attempt made does not fit the pipeline file any more.
         Retryable: The catalog is not available now.
     """
     wide, owner = scope.grown((*scope.pipeline.made, *names)), _owner(scope, tables)
@@ -111,11 +110,14 @@ def looked_for(scope: Scope, tables: Tables | None, names: Sequence[str], room: 
     Raises:
         Retryable: The catalog is not available now.
     """
-    lake, owner = scope.grown((*scope.pipeline.made, *names)).lake, _owner(scope, tables)
+    wide, owner = scope.grown((*scope.pipeline.made, *names)), _owner(scope, tables)
 
     def refusal_of(name: str) -> str | None:
-        table = lake.catalog_of(name).find_table(name)
-        return None if table is None else _why_not(scope, table, name, owner)
+        try:
+            table = wide.lake.catalog_of(name).find_table(name)
+            return None if table is None else _why_not(wide, table, name, owner)
+        except Terminal as refusal:
+            return _refused(refusal)
 
     refusals = dict(zip(names, in_parallel(refusal_of, names), strict=True))
     refused = {name: why for name, why in refusals.items() if why is not None}
@@ -135,8 +137,24 @@ def _why_not(scope: Scope, table: Table, name: str, owner: Mapping[str, str]) ->
     """Why a table that is there and not told is none that was made for the pipeline and is still to be told."""
     if not owner.items() <= table.properties.items():
         return FOREIGN
-    is_written = lookup(table.metadata, BATCH_KEY.format(scope.pipeline.name), name) is not None
-    return WRITTEN if is_written else None
+    if lookup(table.metadata, BATCH_KEY.format(scope.pipeline.name), name) is not None:
+        return WRITTEN
+    try:
+        check_destination(table, scope.pipeline.destination(name))
+    except Terminal as refusal:
+        # Never dropped here: a rival with the file as it was may be about to decide a batch for it.
+        return (
+            f"an attempt that ended early made it to another template, no batch landed in it: drop it: {_line(refusal)}"
+        )
+    return None
+
+
+def _refused(refusal: Terminal) -> str:
+    return f"the catalog refuses it: {_line(refusal)}"
+
+
+def _line(refusal: Terminal) -> str:
+    return " ".join(refusal.message.split())
 
 
 def _told_apart(tables: Tables, found: Mapping[str, Table | str]) -> dict[str, Table | str]:
@@ -157,12 +175,11 @@ def _enough(scope: Scope) -> str:
 
 def _made(scope: Scope, name: str, owner: Mapping[str, str]) -> Table | str:
     """The table, or why there can be none: what a record names must not stop the others."""
-    destination = scope.pipeline.destination(name)
     try:
-        table = make_destination(scope.lake, destination, owner)
+        table = make_destination(scope.lake, scope.pipeline.destination(name), owner)
+        why = _why_not(
+            scope, table, name, owner
+        )  # somebody else may have made it, or written to it, at this very moment
     except Terminal as refusal:
-        return f"the catalog refuses it: {refusal.message}"
-    if (why := _why_not(scope, table, name, owner)) is not None:
-        return why  # somebody else made it, or a rival wrote to it, at this very moment
-    check_destination(table, destination)
-    return table
+        return _refused(refusal)
+    return table if why is None else why
