@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from frazil.batch.new_tables import NAMES_TOLD
 from frazil.crash_points import CrashPoint, reached
@@ -35,6 +36,11 @@ class Refusals:
     names: Mapping[str, str] = field(default_factory=dict)
     rest: str | None = None
 
+    def and_then(self, later: Refusals) -> Refusals:
+        """Those of two looks, one after the other. Names come from records, so not all are kept."""
+        names = {**later.names, **self.names}
+        return Refusals(dict(islice(names.items(), NAMES_TOLD)), later.rest)
+
 
 @dataclass(frozen=True)
 class Grown:
@@ -60,9 +66,10 @@ def room_for(scope: Scope, before: Sequence[str]) -> int:
     return 0 if create is None else max(0, create.max_new_tables - len({*scope.pipeline.made} - {*before}))
 
 
-def at_first(scope: Scope, room: int) -> Refusals:
-    """What is refused before anything is read."""
-    return Refusals() if room else Refusals(rest=_enough(scope))
+def at_first(scope: Scope, room: int, before: Mapping[str, str] | None = None) -> Refusals:
+    """What is refused before anything is read: names that earlier batches of the run were refused, and for want of room."""
+    names = {name: why for name, why in (before or {}).items() if name not in scope.pipeline.tables}
+    return Refusals(names, None if room else _enough(scope))
 
 
 def make_tables(scope: Scope, tables: Tables, names: Sequence[str], room: int, n: int) -> Grown:

@@ -144,7 +144,7 @@ def _staged(run: Ingestion, tables: Tables, now: Standing, n: int, removed: Sequ
             parts.append(stage_batch(run, tables, n, ranges))
             _refuse_stale(parts[-1].scope, tables, parts)
             scope, tables = parts[-1].scope, parts[-1].tables
-            run = replace(run, scope=scope)
+            run = replace(run, scope=scope, refused=parts[-1].refused)
         whole = _merged(parts)
         _refuse_moved(scope, tables, now)
         refuse_losses(scope, run.plan.ranges, removed, whole.staged)

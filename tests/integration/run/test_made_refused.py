@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from frazil.batch.facts import Staged
 from frazil.batch.letters import LetterChoice
 from frazil.crash_points import CrashPoint
 from frazil.run.dead_letters import bring_home
+from frazil.run.inline import stage_inline
+from frazil.run.stage import StageOrder
 from tests import made as shops
 from tests.integration.run.conftest import At
 from tests.made import LETTERS, fill, ids, letters, told
@@ -28,6 +31,28 @@ def test_a_table_of_that_name_can_not_be_loaded(shop: Callable[..., Any]) -> Non
     orders.run()
     assert ids(orders, ("shop.a", "shop.b")) == {"shop.a": [1, 3], "shop.b": [4]}
     assert letters(orders) == [(1, "TABLE_NOT_MADE")]
+    assert_clean(orders)
+
+
+def test_a_name_that_no_table_can_be_made_of_in_many_batches(shop: Callable[..., Any]) -> None:
+    """The run asks once: every later batch looks at its records once, and says the same of that name."""
+    orders = shops.made(shop, max_records=3)
+    fill(orders, (0, "shop.a"))
+    orders.run()
+    catalog(orders).create_table("shop.theirs", shops.SCHEMA)
+    fill(orders, *((number, "shop.theirs" if number % 3 == 0 else "shop.a") for number in range(1, 10)))
+    fill(orders, (10, "shop.b"), (11, "shop.theirs"), (12, "shop.b"))
+    looks = []
+
+    def counted(order: StageOrder) -> Staged:
+        looks.append(sum(r.span for r in order.ranges))
+        return stage_inline(order)
+
+    assert orders.run(counted).batches == 4
+    assert len(looks) == 6, looks  # the first batch again, and the fourth one for its new table
+    found = [row["message"] for row in orders.rows(LETTERS)]
+    assert found == [found[0]] * 4
+    assert ids(orders, ("shop.b",)) == {"shop.b": [10, 12]}
     assert_clean(orders)
 
 
