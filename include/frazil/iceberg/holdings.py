@@ -180,11 +180,14 @@ def known_tables(metadata: TableMetadata, pipeline: str, table: str) -> frozense
 def made_tables(metadata: TableMetadata, pipeline: str, table: str) -> tuple[str, ...]:
     """Names of the tables that a pipeline made because records name them, by the decided batches that its ledger tells of.
 
+    A rollback of the ledger unmakes none: their rows must go with those of the others.
+
     Raises:
         Terminal: The property is not readable.
     """
-    found = still_held(lookup(metadata, MADE_KEY.format(pipeline), table))
-    return tuple(json.loads(found.value)) if found is not None else ()
+    found = lookup(metadata, MADE_KEY.format(pipeline), table)
+    value = found.newest if isinstance(found, RolledBack) else found.value if found is not None else "[]"
+    return tuple(json.loads(value))
 
 
 def held(metadata: TableMetadata, key: str, table: str) -> Held | None:

@@ -60,6 +60,13 @@ def refuse_other_closing(pipeline: Pipeline, closing: str) -> None:
     Raises:
         Terminal: It does; the position moves in commits of PyIceberg.
     """
+    namespace, _, own = closing.rpartition(".")
+    if closing != pipeline.ledger_table and pipeline.create is not None and own == f"{pipeline.name}__ledger":
+        raise Terminal(
+            f"pipeline {pipeline.name} keeps its position in its ledger {closing}, and by the pipeline file its ledger would be"
+            f" {pipeline.ledger_table}",
+            next_step=f"say so in the pipeline file: route.create.namespace: {namespace}",
+        )
     if closing != pipeline.ledger_table and pipeline.create is not None:
         raise Terminal(
             f"pipeline {pipeline.name} keeps its position in table {closing}, and one that makes tables (route.create) keeps it"

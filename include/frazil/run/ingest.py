@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from frazil.batch.cut import cut
@@ -79,7 +80,7 @@ def _ingest(run: Ingestion) -> int:
             return published
         chosen = next(cut(ranges, batch_offsets(scope.pipeline, now)), ())
         try:
-            position = _run_batch(run, tables, now, chosen)
+            position, names = _run_batch(run, tables, now, chosen)
         except Refused as refusal:
             refused += 1
             scope.report(f"batch {now.newest + 1} refused, planning again: {refusal.message}")
@@ -88,14 +89,16 @@ def _ingest(run: Ingestion) -> int:
                     f"pipeline {scope.pipeline.name}: {refused} batches were refused: {refusal.message}"
                 ) from refusal
             continue
-        published, refused = published + 1, 0
+        published, refused, run = published + 1, 0, replace(run, refused=names)
         if not remaining(plan, position) and not skipped(plan, position):
             mirror_position(scope, position)  # nothing is left, whoever moved it further since
             return published
 
 
-def _run_batch(run: Ingestion, tables: Tables, now: Standing, ranges: tuple[Range, ...]) -> Position:
-    """Stage and publish one batch, and return the position that it led to."""
+def _run_batch(
+    run: Ingestion, tables: Tables, now: Standing, ranges: tuple[Range, ...]
+) -> tuple[Position, Mapping[str, str]]:
+    """Stage and publish one batch. Returns the position that it led to, and names that no table is made of, and why."""
     scope, plan = run.scope, run.plan
     position = planned_position(scope, plan, now)
     following = advance(position, ranges, plan)
@@ -120,4 +123,4 @@ def _run_batch(run: Ingestion, tables: Tables, now: Standing, ranges: tuple[Rang
         complete_through=plan.planned_at if plan.complete and not remaining(plan, following) else None,
     )
     publish(scope, staged.tables, now, batch)
-    return following
+    return following, staged.refused

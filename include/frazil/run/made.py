@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from frazil.batch.new_tables import NAMES_TOLD
 from frazil.crash_points import CrashPoint, reached
 from frazil.errors import Terminal
-from frazil.iceberg.holdings import MADE_BY_KEY
+from frazil.iceberg.holdings import BATCH_KEY, MADE_BY_KEY, lookup
 from frazil.iceberg.schema import check_destination
 from frazil.iceberg.table import Table
 from frazil.run.scope import Scope
 from frazil.run.tables import Tables, in_parallel, make_destination
 
 FOREIGN = "a table of that name is there, and this pipeline did not make it"
+
+WRITTEN = "a table of that name is there, with rows of batches that the ledger does not tell of"
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,11 @@ class Refusals:
 
     names: Mapping[str, str] = field(default_factory=dict)
     rest: str | None = None
+
+    def and_then(self, later: Refusals) -> Refusals:
+        """Those of two looks, one after the other. Names come from records, so not all are kept."""
+        names = {**later.names, **self.names}
+        return Refusals(dict(islice(names.items(), NAMES_TOLD)), later.rest)
 
 
 @dataclass(frozen=True)
@@ -58,9 +66,10 @@ def room_for(scope: Scope, before: Sequence[str]) -> int:
     return 0 if create is None else max(0, create.max_new_tables - len({*scope.pipeline.made} - {*before}))
 
 
-def at_first(scope: Scope, room: int) -> Refusals:
-    """What is refused before anything is read."""
-    return Refusals() if room else Refusals(rest=_enough(scope))
+def at_first(scope: Scope, room: int, before: Mapping[str, str] | None = None) -> Refusals:
+    """What is refused before anything is read: names that earlier batches of the run were refused, and for want of room."""
+    names = {name: why for name, why in (before or {}).items() if name not in scope.pipeline.tables}
+    return Refusals(names, None if room else _enough(scope))
 
 
 def make_tables(scope: Scope, tables: Tables, names: Sequence[str], room: int, n: int) -> Grown:
@@ -74,7 +83,6 @@ def make_tables(scope: Scope, tables: Tables, names: Sequence[str], room: int, n
         n: Number of the batch, for the log.
 
     Raises:
-        Terminal: A table that an earlier attempt made does not fit the pipeline file any more.
         Retryable: The catalog is not available now.
     """
     wide, owner = scope.grown((*scope.pipeline.made, *names)), _owner(scope, tables)
@@ -109,9 +117,17 @@ def looked_for(scope: Scope, tables: Tables | None, names: Sequence[str], room: 
     Raises:
         Retryable: The catalog is not available now.
     """
-    lake, owner = scope.grown((*scope.pipeline.made, *names)).lake, _owner(scope, tables)
-    there = zip(names, in_parallel(lambda name: lake.catalog_of(name).find_table(name), names), strict=True)
-    refused = {name: FOREIGN for name, table in there if table is not None and not _is_ours(table, owner)}
+    wide, owner = scope.grown((*scope.pipeline.made, *names)), _owner(scope, tables)
+
+    def refusal_of(name: str) -> str | None:
+        try:
+            table = wide.lake.catalog_of(name).find_table(name)
+            return None if table is None else _why_not(wide, table, name, owner)
+        except Terminal as refusal:
+            return _refused(refusal)
+
+    refusals = dict(zip(names, in_parallel(refusal_of, names), strict=True))
+    refused = {name: why for name, why in refusals.items() if why is not None}
     free = [name for name in names if name not in refused]
     all_told = f"the batch names more than {NAMES_TOLD:,} tables that are not there"
     rest = _enough(scope) if free[room:] or not room else all_told
@@ -124,8 +140,28 @@ def _owner(scope: Scope, tables: Tables | None) -> dict[str, str]:
     return {MADE_BY_KEY.format(scope.pipeline.name): ledger}
 
 
-def _is_ours(table: Table, owner: Mapping[str, str]) -> bool:
-    return owner.items() <= table.properties.items()
+def _why_not(scope: Scope, table: Table, name: str, owner: Mapping[str, str]) -> str | None:
+    """Why a table that is there and not told is none that was made for the pipeline and is still to be told."""
+    if not owner.items() <= table.properties.items():
+        return FOREIGN
+    if lookup(table.metadata, BATCH_KEY.format(scope.pipeline.name), name) is not None:
+        return WRITTEN
+    try:
+        check_destination(table, scope.pipeline.destination(name), fold=scope.pipeline.value.folds_names)
+    except Terminal as refusal:
+        # Never dropped here: a rival with the file as it was may be about to decide a batch for it.
+        return (
+            f"an attempt that ended early made it to another template, no batch landed in it: drop it: {_line(refusal)}"
+        )
+    return None
+
+
+def _refused(refusal: Terminal) -> str:
+    return f"the catalog refuses it: {_line(refusal)}"
+
+
+def _line(refusal: Terminal) -> str:
+    return " ".join(refusal.message.split())
 
 
 def _told_apart(tables: Tables, found: Mapping[str, Table | str]) -> dict[str, Table | str]:
@@ -146,12 +182,10 @@ def _enough(scope: Scope) -> str:
 
 def _made(scope: Scope, name: str, owner: Mapping[str, str]) -> Table | str:
     """The table, or why there can be none: what a record names must not stop the others."""
-    destination = scope.pipeline.destination(name)
     try:
-        table = make_destination(scope.lake, destination, owner)
+        table = make_destination(scope.lake, scope.pipeline.destination(name), owner)
+        # Somebody else may have made it, or written to it, at this very moment.
+        why = _why_not(scope, table, name, owner)
     except Terminal as refusal:
-        return f"the catalog refuses it: {refusal.message}"
-    if not _is_ours(table, owner):
-        return FOREIGN  # made by somebody else at this very moment
-    check_destination(table, destination, fold=scope.pipeline.value.folds_names)
-    return table
+        return _refused(refusal)
+    return table if why is None else why

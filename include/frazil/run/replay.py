@@ -14,6 +14,7 @@ from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.iceberg.commit import Refused
 from frazil.iceberg.holdings import BATCH_KEY, Held, lookup, mark_of
 from frazil.iceberg.ledger import read_ledger
+from frazil.pipeline.model import Destination, Pipeline
 from frazil.run.evolution import is_stale, joined
 from frazil.run.losses import refuse_losses
 from frazil.run.manifests import Batch, row_columns
@@ -71,7 +72,7 @@ def refuse_without_coordinates(scope: Scope) -> None:
     Raises:
         Terminal: One has no Kafka columns.
     """
-    without = [of.table for of in scope.pipeline.destinations if row_columns(of) is None]
+    without = [name for name, of in _every(scope.pipeline).items() if row_columns(of) is None]
     if without:
         raise Terminal(
             f"pipeline {scope.pipeline.name} can't be replayed: {', '.join(without)} has no Kafka"
@@ -86,7 +87,7 @@ def refuse_forgotten_deletes(scope: Scope, what: str = "pipeline {} can't be rep
     Raises:
         Terminal: One keeps nothing.
     """
-    forgetful = [of.table for of in scope.pipeline.destinations if of.forgets_deletes]
+    forgetful = [name for name, of in _every(scope.pipeline).items() if of.forgets_deletes]
     if forgetful:
         raise Terminal(
             f"{what.format(scope.pipeline.name)}: {', '.join(forgetful)} keeps nothing of deleted rows (deletes: hard), so"
@@ -94,6 +95,12 @@ def refuse_forgotten_deletes(scope: Scope, what: str = "pipeline {} can't be rep
             next_step="a table with deletes: soft takes old changes; this one gets them right only if all that came later"
             f" comes again, too: frazil reset {scope.pipeline.name} --to … --reason …",
         )
+
+
+def _every(pipeline: Pipeline) -> dict[str, Destination]:
+    """Its tables by name, and what those are like that it would make: the records that come may name some."""
+    found = {of.table: of for of in pipeline.destinations}
+    return found if pipeline.create is None else found | {"route.create": pipeline.create.destination("any.table")}
 
 
 def _is_done(scope: Scope, plan: RunPlan) -> bool:
@@ -137,7 +144,7 @@ def _staged(run: Ingestion, tables: Tables, now: Standing, n: int, removed: Sequ
             parts.append(stage_batch(run, tables, n, ranges))
             _refuse_stale(parts[-1].scope, tables, parts)
             scope, tables = parts[-1].scope, parts[-1].tables
-            run = replace(run, scope=scope)
+            run = replace(run, scope=scope, refused=parts[-1].refused)
         whole = _merged(parts)
         _refuse_moved(scope, tables, now)
         refuse_losses(scope, run.plan.ranges, removed, whole.staged)

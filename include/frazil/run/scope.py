@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from frazil.iceberg.holdings import made_tables
 from frazil.iceberg.pipeline_lake import PipelineLake
+from frazil.iceberg.table import Table
 from frazil.kafka.cluster import Cluster
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
@@ -67,6 +69,10 @@ class Scope:
     def told(self) -> Scope:
         """The same, with the tables that the pipeline made by now."""
         return self.grown(self.project.made_tables(self.pipeline))
+
+    def told_by(self, ledger: Table) -> Scope:
+        """The same, with the tables that the pipeline made by what this very ledger tells."""
+        return self.grown(made_tables(ledger.metadata, self.pipeline.name, self.pipeline.ledger_table))
 
     def grown(self, made: Iterable[str]) -> Scope:
         """The same, with these tables made because records name them."""

@@ -99,12 +99,15 @@ def plan_settle(scope: Scope, order: SettleOrder) -> PlannedSettle | None:
         Retryable: Kafka or the catalog is not available now.
     """
     for _ in range(ROUNDS):
-        scope = scope.told()
         pipeline = scope.pipeline
         # Both may have been dropped; the one that is not asked for shows as lost then, and is settled next.
         _, closing = load_tables(scope.lake, pipeline)
         refuse_other_table(scope, order.table, closing)
         tables = open_tables(scope.lake, pipeline, recreate=_followers(pipeline, closing))
+        told = scope.told_by(tables.ledger)
+        if told is not scope:
+            scope = told
+            continue
         now = standing(pipeline, tables)
         _refuse_other_loss(scope, now, order.table)
         if now.rolled_back is not None:

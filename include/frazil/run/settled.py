@@ -45,8 +45,12 @@ def settled(scope: Scope, mends: Collection[str] = (), *, leaves: bool = False) 
     waits = False
     has_worked = False
     for _ in range(ROUNDS):
-        scope = scope.told()
         tables, now = _look(scope, mends)
+        # By the ledger that says where the pipeline stands: one read before knows nothing of what rivals made since.
+        told = scope.told_by(tables.ledger)
+        if told is not scope:
+            scope = told
+            continue
         is_told = now.position is not None and tables.closing_name in tables.destinations
         if now.rolled_back is not None and not is_told and tables.closing_name in mends:
             return scope, tables, now

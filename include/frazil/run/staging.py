@@ -28,12 +28,21 @@ from frazil.run.tolerance import named_letters, tolerance_of
 
 @dataclass(frozen=True)
 class Ingestion:
-    """A run under way: its pipeline and doors, what it was planned to read, the engine, and tables made before it began."""
+    """A run under way.
+
+    Attributes:
+        scope: Its pipeline and doors.
+        plan: What it was planned to read.
+        stage: The engine.
+        before: Tables that were made before it began.
+        refused: Names that no table was made of so far, and why: no batch asks for them again.
+    """
 
     scope: Scope
     plan: RunPlan
     stage: Stage
     before: tuple[str, ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,7 @@ class StagedBatch:
         started_at: When it began.
         phases: Seconds per phase.
         changes: What of the tables' schemas was changed for these records.
+        refused: Names that no table is made of, and why.
     """
 
     scope: Scope
@@ -55,6 +65,7 @@ class StagedBatch:
     started_at: str
     phases: dict[str, float]
     changes: Demands = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
 
 
 def stage_batch(run: Ingestion, tables: Tables, n: int, ranges: tuple[Range, ...]) -> StagedBatch:
@@ -65,12 +76,12 @@ def stage_batch(run: Ingestion, tables: Tables, n: int, ranges: tuple[Range, ...
         Terminal: The numbers don't add up, more dead letters than tolerated, or a topic was recreated.
     """
     scope = run.scope
-    started_at = scope.stamp()
     if not ranges:
-        return StagedBatch(scope, Staged(), tables, started_at, {})
+        return StagedBatch(scope, Staged(), tables, scope.stamp(), {}, refused=run.refused)
     scope.report(f"batch {n}: staging {sum(r.span for r in ranges):,} offsets of {len(ranges)} partitions")
     began = time.monotonic()
-    scope, staged, tables, changes = _fitted(run, tables, n, ranges)
+    fitted = _fitted(run, tables, n, ranges)
+    scope, staged, tables = fitted.scope, fitted.staged, fitted.tables
     staged_in = time.monotonic() - began
     total = staged.total
     how = "stopped at" if staged.stopped else "staged"
@@ -84,26 +95,27 @@ def stage_batch(run: Ingestion, tables: Tables, n: int, ranges: tuple[Range, ...
         raise
     reached(CrashPoint.AUDITED)
     phases = {"stage": round(staged_in, 3), "audit": round(time.monotonic() - began - staged_in, 3)}
-    return StagedBatch(scope, staged, tables, started_at, phases, changes)
+    return replace(fitted, phases=phases)
 
 
-def _fitted(run: Ingestion, tables: Tables, n: int, ranges: tuple[Range, ...]) -> tuple[Scope, Staged, Tables, Demands]:
+def _fitted(run: Ingestion, tables: Tables, n: int, ranges: tuple[Range, ...]) -> StagedBatch:
     """Stage ranges; if records need tables or columns that are not there, make them and stage again those ranges."""
     scope, whole, found, pending = run.scope, Staged(), Staged(), ranges
     changes: Demands = {}
+    started_at = scope.stamp()
     room = room_for(scope, run.before)
-    refusals = at_first(scope, room)
+    refusals = at_first(scope, room, run.refused)
     for _ in range(ROUNDS + 1):  # tables are made in a round of their own
         order = stage_order(scope, tables, n, pending, refusals)
         found = run.stage(order)
         reached(CrashPoint.STAGED)
         whole = whole.merge(found)
         if found.stopped or not found.asks:
-            return scope, whole, tables, changes
+            return StagedBatch(scope, whole, tables, started_at, {}, changes, refusals.names)
         try:
             if found.new_tables:
                 grown = make_tables(scope, tables, found.new_tables, room, n)
-                scope, tables, refusals = grown.scope, grown.tables, grown.refusals
+                scope, tables, refusals = grown.scope, grown.tables, refusals.and_then(grown.refusals)
             after, made = evolve_tables(scope, tables, found.demands, order.specs, n)
         except FrazilError as failure:
             discard(scope, tables, whole, failure)

@@ -143,6 +143,11 @@ def load_tables(lake: Lake, pipeline: Pipeline) -> tuple[dict[str, Table | None]
     names = [pipeline.ledger_table, pipeline.dead_letters_table, *pipeline.tables]
     found = _found(lake, [name for name in names if name != last])
     found |= _found(lake, [last])
+    missing = [name for name in names if found[name] is None]
+    if found[last] is not None and missing:
+        # The closing table is made with the others: a rival's first run may have begun and ended between our two looks.
+        found |= _found(lake, missing)
+        found |= _found(lake, [last])
     found = {name: found[name] for name in names}
     closing = closing_table(pipeline, found)
     refuse_other_closing(pipeline, closing)

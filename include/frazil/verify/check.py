@@ -28,7 +28,7 @@ from frazil.verify.kafka import PartitionReader, Source, TopicState
 from frazil.verify.keys import with_key
 from frazil.verify.lake import Tables, kafka_columns_of, open_tables
 from frazil.verify.ledger import Position, unrecorded
-from frazil.verify.made import with_made
+from frazil.verify.made import steady
 from frazil.verify.merged import LettersAlone, MergedCheck, MergedComparison
 from frazil.verify.model import Model
 from frazil.verify.outcomes import Outcomes
@@ -76,10 +76,11 @@ def verify(project: Project, pipeline: Pipeline, from_: str | None = None, to: s
         Retryable: Kafka, the catalog or the storage is not available now.
     """
     began = time.monotonic()
-    pipeline = with_made(project, pipeline)
-    refuse_part_of_merged(pipeline, from_, to)
     source = Source(cluster := pipeline.source.cluster, _entry(project.settings.clusters, cluster, "clusters", project))
-    checks = [_opened(project, pipeline, name, source) for name in pipeline.tables]
+    pipeline, checks = steady(
+        project, pipeline, lambda told: [_opened(project, told, name, source) for name in told.tables]
+    )
+    refuse_part_of_merged(pipeline, from_, to)
     _compared([check for check in checks if check.can_compare], source, (from_, to))
     findings, unread = Findings(), unread_because(pipeline)
     for check in checks:

@@ -3,17 +3,41 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import TypeVar
 
-from frazil.errors import Terminal
+from frazil.errors import Retryable, Terminal
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.verify.catalogs import Catalogs
+from frazil.verify.lake import ROUNDS
+
+T = TypeVar("T")
 
 NOT_MADE = "TABLE_NOT_MADE"
 """Code of a letter whose record names a table that its batch could not make; a later one may have."""
 
 _MADE = "frazil.made."
 """What the key of their names begins with; the name of the pipeline follows."""
+
+
+def steady(project: Project, pipeline: Pipeline, opened: Callable[[Pipeline], T]) -> tuple[Pipeline, T]:
+    """The pipeline with the tables that it made, and these opened: again if a run made one meanwhile.
+
+    Raises:
+        Terminal: As `with_made`.
+        Retryable: The catalog is not available now, or runs don't stop making tables.
+    """
+    told = with_made(project, pipeline)
+    for _ in range(ROUNDS):
+        found, now = opened(told), with_made(project, told)
+        if now.made == told.made:
+            return told, found
+        told = now
+    raise Retryable(
+        f"pipeline {pipeline.name}: runs kept making tables over {ROUNDS} looks at them",
+        next_step="verify between two runs",
+    )
 
 
 def with_made(project: Project, pipeline: Pipeline) -> Pipeline:

@@ -45,6 +45,17 @@ def test_a_merged_table_decides() -> None:
         refuse_other_closing(made, table)
 
 
+def test_the_ledger_is_in_another_namespace_than_new_tables_say() -> None:
+    """The file can say where it is, so that is what to do: the pipeline lost nothing."""
+    create = {"namespace": "ops", "columns": COLUMNS}
+    route = {"field": {"name": "to", "allow": ["shop.*"]}, "create": create}
+    given = {"name": "customers", "source": {"topics": ["c"]}, "destinations": [], "route": route}
+    with pytest.raises(Terminal, match=r"its ledger shop\.customers__ledger") as refusal:
+        refuse_other_closing(Pipeline.model_validate(given), "shop.customers__ledger")
+    assert refusal.value.next_step is not None
+    assert "route.create.namespace: shop" in refusal.value.next_step
+
+
 def test_rows_of_other_records_are_taken_out() -> None:
     """A row of a merged table is what all changes of its key made of it: none goes because its last one comes again."""
     removed = (RemovedRange("c", 0, 0, None, 0),)

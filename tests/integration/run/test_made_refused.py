@@ -1,0 +1,76 @@
+"""Names that no table can be made of: their records are dead letters, and all others land."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from frazil.batch.facts import Staged
+from frazil.batch.letters import LetterChoice
+from frazil.crash_points import CrashPoint
+from frazil.run.dead_letters import bring_home
+from frazil.run.inline import stage_inline
+from frazil.run.stage import StageOrder
+from tests import made as shops
+from tests.integration.run.conftest import At
+from tests.made import LETTERS, fill, ids, letters, told
+from tests.operations import Killed, assert_clean, catalog, drop, request, scope
+
+
+def test_a_table_of_that_name_can_not_be_loaded(shop: Callable[..., Any]) -> None:
+    """It is somebody else's, and its metadata is lost: only records that name it are dead letters."""
+    orders = shops.made(shop)
+    fill(orders, (1, "shop.a"))
+    orders.run()
+    theirs = catalog(orders).create_table("shop.theirs", shops.SCHEMA)
+    Path(theirs.metadata_location.removeprefix("file://")).unlink()
+    fill(orders, (2, "shop.theirs"), (3, "shop.a"), (4, "shop.b"))
+    orders.run()
+    assert ids(orders, ("shop.a", "shop.b")) == {"shop.a": [1, 3], "shop.b": [4]}
+    assert letters(orders) == [(1, "TABLE_NOT_MADE")]
+    assert_clean(orders)
+
+
+def test_a_name_that_no_table_can_be_made_of_in_many_batches(shop: Callable[..., Any]) -> None:
+    """The run asks once: every later batch looks at its records once, and says the same of that name."""
+    orders = shops.made(shop, max_records=3)
+    fill(orders, (0, "shop.a"))
+    orders.run()
+    catalog(orders).create_table("shop.theirs", shops.SCHEMA)
+    fill(orders, *((number, "shop.theirs" if number % 3 == 0 else "shop.a") for number in range(1, 10)))
+    fill(orders, (10, "shop.b"), (11, "shop.theirs"), (12, "shop.b"))
+    looks = []
+
+    def counted(order: StageOrder) -> Staged:
+        looks.append(sum(r.span for r in order.ranges))
+        return stage_inline(order)
+
+    assert orders.run(counted).batches == 4
+    assert len(looks) == 6, looks  # the first batch again, and the fourth one for its new table
+    found = [row["message"] for row in orders.rows(LETTERS)]
+    assert found == [found[0]] * 4
+    assert ids(orders, ("shop.b",)) == {"shop.b": [10, 12]}
+    assert_clean(orders)
+
+
+def test_the_template_is_edited_after_a_kill(shop: Callable[..., Any], at: At) -> None:
+    """A table that was made to the old one stops nothing: its letters say what to do, and land once that is done."""
+    orders = shops.made(shop)
+    fill(orders, (1, "shop.a"))
+    at(CrashPoint.AUDITED)
+    with pytest.raises(Killed):
+        orders.run()
+    orders = orders.with_pipeline(shops.file_of(orders, template="columns: {id: string, name: string}"))
+    fill(orders, (2, "shop.b"))
+    orders.run()
+    assert told(orders) == ("shop.b",)
+    [letter] = orders.rows(LETTERS)
+    assert "no batch landed in it: drop it" in letter["message"]
+    assert_clean(orders)
+    drop(orders, "shop.a")
+    bring_home(scope(orders), LetterChoice(), request())
+    assert [row["id"] for row in orders.rows("shop.a")] == ["1"]
+    assert_clean(orders)

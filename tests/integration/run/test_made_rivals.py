@@ -1,0 +1,113 @@
+"""Tables that records name, and rivals that make some between two looks of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from frazil.batch.plan import RunPlan
+from frazil.batch.request import RunRequest
+from frazil.errors import Terminal
+from frazil.run import settle as settles
+from frazil.run import settled as looks
+from frazil.run.ingest import ingest
+from frazil.run.inline import stage_inline
+from frazil.run.plan import plan_run
+from frazil.verify import check
+from tests import made as shops
+from tests.made import fill, ids, letters, told
+from tests.operations import LEDGER, assert_clean, drop, reset, roll_back, scope
+
+
+def plan_of(shop: Any) -> RunPlan:
+    """What a run would read now."""
+    planned = plan_run(shop.project, shop.pipeline, RunRequest(str(uuid4()))).plan
+    assert planned is not None
+    return planned
+
+
+def land(shop: Any, plan: RunPlan) -> int:
+    """Run a plan."""
+    return ingest(shop.project, shop.pipeline, plan, stage_inline, lambda _: None)
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, room: Any, deed: Callable[[], object]) -> None:
+    """Do something, once, when a room is about to open its tables."""
+    real, waiting = room.open_tables, [deed]
+
+    def opened(*args: Any, **options: Any) -> Any:
+        if waiting:
+            waiting.pop()()
+        return real(*args, **options)
+
+    monkeypatch.setattr(room, "open_tables", opened)
+
+
+@pytest.mark.parametrize("named", ["shop.a", "shop.b"])
+def test_a_rival_makes_a_table_between_two_looks(
+    shop: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    """Its table stays told, whatever the slower run's batch names, and takes the rows of every later batch."""
+    orders = shops.made(shop)
+    fill(orders, (1, "shop.a"))
+    orders.run()
+    fill(orders, (2, "shop.b"))
+    rivals = plan_of(orders)
+    fill(orders, (3, named))
+    slow = plan_of(orders)
+    meanwhile(monkeypatch, looks, lambda: land(orders, rivals))
+    assert land(orders, slow) == 1
+    assert told(orders) == ("shop.a", "shop.b")
+    fill(orders, (4, "shop.b"))
+    orders.run()
+    rows = {"shop.a": [1], "shop.b": [2, 4]}
+    assert ids(orders, ("shop.a", "shop.b")) == rows | {named: sorted([*rows[named], 3])}
+    assert letters(orders) == []
+    assert_clean(orders)
+
+
+def test_a_rival_makes_a_table_while_a_settle_looks(shop: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The settle's batch tells of it, as the rival's did."""
+    orders = shops.made(shop)
+    fill(orders, (1, "shop.a"), (2, "shop.c"))
+    orders.run()
+    fill(orders, (3, "shop.b"))
+    rivals, order = plan_of(orders), settles.SettleOrder("shop.c", restage=True, abandon=False)
+    meanwhile(monkeypatch, settles, lambda: (land(orders, rivals), drop(orders, "shop.c")))
+    planned = settles.plan_settle(scope(orders), order)
+    assert planned is not None
+    assert set(planned.tables.destinations) == {"shop.a", "shop.b", "shop.c"}
+
+
+def test_the_ledger_is_rolled_back_behind_a_table(shop: Callable[..., Any]) -> None:
+    """The table stays the pipeline's: the reset that the refusal advises takes its rows out, and they come again once."""
+    orders = shops.made(shop)
+    fill(orders, (1, "shop.a"))
+    orders.run()
+    before = orders.snapshots(LEDGER)
+    fill(orders, (2, "shop.b"), (3, "shop.a"))
+    orders.run()
+    roll_back(orders, LEDGER, orders.snapshots(LEDGER) - before)
+    with pytest.raises(Terminal, match="reset orders --to earliest"):
+        orders.run()
+    reset(orders, "earliest")
+    assert ids(orders, ("shop.a", "shop.b")) == {"shop.a": [], "shop.b": []}
+    orders.run()
+    assert ids(orders, ("shop.a", "shop.b")) == {"shop.a": [1, 3], "shop.b": [2]}
+    assert letters(orders) == []
+    assert_clean(orders)
+
+
+def test_a_rival_makes_a_table_while_verify_begins(shop: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows are compared with all others."""
+    orders = shops.made(shop)
+    fill(orders, (1, "shop.a"))
+    orders.run()
+    fill(orders, (2, "shop.b"), (3, "shop.a"))
+    meanwhile(monkeypatch, check, orders.run)
+    found = check.verify(orders.project, orders.pipeline)
+    assert found.differences == ()
+    assert sum(of.rows for of in found.partitions) == 3

@@ -1,0 +1,37 @@
+"""What keeps a pipeline from reading records once more."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from frazil.errors import Terminal
+from frazil.pipeline.model import Pipeline
+from frazil.run.replay import refuse_forgotten_deletes, refuse_without_coordinates
+from frazil.run.scope import Scope
+
+MERGED = {"write": "cdc", "identifier": ["id"], "changes": {"format": "debezium"}}
+
+
+def scope(**template: Any) -> Scope:
+    """A pipeline that made no table yet."""
+    create = {"namespace": "shop", "columns": {"id": {"type": "long", "required": True}}, **template}
+    route = {"field": {"name": "to", "allow": ["shop.*"]}, "create": create}
+    given = {"name": "orders", "source": {"topics": ["t"]}, "engine": "spark", "destinations": [], "route": route}
+    return cast("Scope", SimpleNamespace(pipeline=Pipeline.model_validate(given)))
+
+
+def test_old_changes_for_tables_that_are_not_made_yet() -> None:
+    """A replay may make them, and then brings deleted rows back as it would in a listed one."""
+    with pytest.raises(Terminal, match=r"route\.create keeps nothing of deleted rows"):
+        refuse_forgotten_deletes(scope(**MERGED))
+    refuse_forgotten_deletes(scope(**MERGED, deletes="soft"))
+
+
+def test_tables_that_are_not_made_yet_and_have_no_kafka_columns() -> None:
+    """Rows that they get could not be replaced by the next replay."""
+    with pytest.raises(Terminal, match=r"route\.create has no Kafka columns"):
+        refuse_without_coordinates(scope(kafka_columns=False))
+    refuse_without_coordinates(scope())
