@@ -153,8 +153,8 @@ class DeadCode(StrEnum):
     TABLE_NOT_MADE = (
         "TABLE_NOT_MADE",
         Stage.ROUTE,
-        "The record names a table that is not there: somebody else's has the name, or the run made all it may.",
-        "Give the other table another name, or raise `route.create.max_new_tables`; then `frazil dead-letters replay`.",
+        "The record names a table that is not there: another one has the name, or the run made all it may; its letter says which.",
+        "Rename or drop that table, or raise `route.create.max_new_tables`; then `frazil dead-letters replay`.",
     )
     UNKNOWN_FIELD = (
         "UNKNOWN_FIELD",
