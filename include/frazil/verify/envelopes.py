@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -44,7 +45,17 @@ def _debezium(body: Row, _changes: Changes) -> Iterator[Change]:
 
 
 _UNAVAILABLE = "__debezium_unavailable_value"
-_NOT_SENT = (_UNAVAILABLE, f'{{"{_UNAVAILABLE}":"{_UNAVAILABLE}"}}', [_UNAVAILABLE])
+_NUMBERS = [str(of) for of in _UNAVAILABLE.encode()]
+_NOT_SENT = (
+    _UNAVAILABLE,
+    f'{{"{_UNAVAILABLE}":"{_UNAVAILABLE}"}}',
+    b64encode(_UNAVAILABLE.encode()).decode(),
+    [_UNAVAILABLE],
+    f'["{_UNAVAILABLE}"]',
+    _NUMBERS,
+    f"[{','.join(_NUMBERS)}]",
+)
+"""What stands for a text, hstore, bytes, and lists of texts and of numbers; each list also as the text that a column takes."""
 
 
 def _sent(after: Row, before: Row) -> tuple[Row, tuple[str, ...]]:

@@ -25,9 +25,10 @@ WORDS = {"insert": ["I"], "update": ["U"], "delete": ["D"], "truncate": ["T"]}
 FIELDS = {"insert": ["insert"], "delete": ["delete"]}
 
 IDS = st.sampled_from([1, 2, 2, 2.0, 2.5, "2", None, 2**63])
-NAMES = st.sampled_from(["a", "é", "__debezium_unavailable_value", 7, None, {"x": 1}])
+PLACEHOLDER = "__debezium_unavailable_value"
+NAMES = st.sampled_from(["a", "é", PLACEHOLDER, [PLACEHOLDER], [*PLACEHOLDER.encode()], 7, None, {"x": 1}])
 COSTS = st.sampled_from([1, 1.5, "1.50", 1.234, None])
-MORE = st.sampled_from([1, "__debezium_unavailable_value"])
+MORE = st.sampled_from([1, PLACEHOLDER])
 ROWS = st.none() | st.fixed_dictionaries({}, optional={"id": IDS, "name": NAMES, "cost": COSTS, "more": MORE})
 OPS = (
     "c",

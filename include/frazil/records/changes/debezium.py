@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -24,8 +26,17 @@ _OPS: Final = {"c": UPSERT, "r": UPSERT, "u": UPSERT, "d": DELETE, "t": TRUNCATE
 _UNAVAILABLE: Final = "__debezium_unavailable_value"
 """What Debezium's Postgres connector sends for a large value that an update did not touch (TOAST)."""
 
-_UNAVAILABLE_MAP: Final = f'{{"{_UNAVAILABLE}":"{_UNAVAILABLE}"}}'
-"""The same for a value of type hstore, which is sent as JSON text; a list has it as its one element."""
+_UNAVAILABLE_BYTES: Final = [*_UNAVAILABLE.encode()]
+"""The same for a list of numbers: each byte is one."""
+
+_UNAVAILABLE_TEXTS: Final = (
+    _UNAVAILABLE,
+    f'{{"{_UNAVAILABLE}":"{_UNAVAILABLE}"}}',
+    base64.b64encode(_UNAVAILABLE.encode()).decode(),
+    f'["{_UNAVAILABLE}"]',
+    json.dumps(_UNAVAILABLE_BYTES, separators=(",", ":")),
+)
+"""The same in a column of texts: of a text, of a value of type hstore (JSON text), of bytes, of lists of texts and numbers."""
 
 _NOT_SENT: Final = (
     f"{_NAME}: expected a value, found {_UNAVAILABLE}: the update did not touch this large value, and the image before does"
@@ -98,18 +109,35 @@ class Debezium:
 
 
 def _is_left_out(item: JsonValue) -> bool:
-    return item in (_UNAVAILABLE, _UNAVAILABLE_MAP, [_UNAVAILABLE])
+    if isinstance(item, str):
+        return item in _UNAVAILABLE_TEXTS
+    return item in ([_UNAVAILABLE], [str(of) for of in _UNAVAILABLE_BYTES])  # numbers are their texts
 
 
 def _is_unavailable(values: pa.Array) -> pa.BooleanArray:
-    if pa.types.is_string(values.type) or pa.types.is_binary(values.type):
-        sought = pa.array([_UNAVAILABLE, _UNAVAILABLE_MAP], pa.string()).cast(values.type)
-        return pc.is_in(values, value_set=sought)
+    of = values.type
+    if pa.types.is_string(of) or pa.types.is_binary(of):
+        return pc.is_in(values, value_set=pa.array(_UNAVAILABLE_TEXTS, pa.string()).cast(of))
     nothing = pa.repeat(pa.scalar(value=False), len(values))
-    if not pa.types.is_list(values.type):
+    if not pa.types.is_list(of):
         return nothing
-    single = pc.fill_null(pc.equal(pc.list_value_length(values), 1), fill_value=False)
-    return pc.replace_with_mask(nothing, single, _is_unavailable(pc.list_flatten(values.filter(single))))
+    kind = of.value_type
+    if pa.types.is_string(kind):
+        return pc.or_(_holds(values, [_UNAVAILABLE]), _holds(values, [str(of) for of in _UNAVAILABLE_BYTES]))
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return _holds(values, _UNAVAILABLE_BYTES)
+    return nothing
+
+
+def _holds(lists: pa.ListArray, sought: Sequence[str | int]) -> pa.BooleanArray:
+    """Which lists have these items."""
+    found = pc.fill_null(pc.equal(pc.list_value_length(lists), len(sought)), fill_value=False)
+    for at, item in enumerate(sought):
+        if not found.true_count:
+            break
+        same = pc.equal(pc.list_element(lists.filter(found), at), item)
+        found = pc.replace_with_mask(found, found, pc.fill_null(same, fill_value=False))
+    return found
 
 
 def _filled(
