@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pyiceberg.expressions import And, BooleanExpression, GreaterThanOrEqual, LessThanOrEqual
 from pyiceberg.expressions.visitors import bind
-from pyiceberg.table import Table
+from pyiceberg.manifest import DataFileContent, ManifestContent
+from pyiceberg.table import ManifestGroupPlanner, Table
 
 from frazil.iceberg.faults import translated
 
@@ -39,7 +40,19 @@ def may_hold(table: Table, name: str, snapshot_id: int | None, ranges: Ranges) -
     except ValueError:  # a date beyond the year 9999, say, which Python does not have
         return True
     with translated(f"looking for files of table {name}"):
-        return any(True for _ in table.scan(row_filter=where, snapshot_id=snapshot_id).plan_files())
+        return any(_live_files(table, snapshot_id, where))
+
+
+def _live_files(table: Table, snapshot_id: int, where: BooleanExpression) -> Iterator[bool]:
+    """One by one, so that the first that may hold a row ends the search. Deletes add no rows, whatever kind they are of."""
+    snapshot = table.metadata.snapshot_by_id(snapshot_id)
+    if snapshot is None:
+        raise ValueError(f"no snapshot {snapshot_id}")
+    planner = ManifestGroupPlanner(table.metadata, table.io, where)
+    for manifest in snapshot.manifests(table.io):
+        if manifest.content == ManifestContent.DATA:
+            for entries in planner.plan_manifest_entries([manifest]):
+                yield from (True for entry in entries if entry.data_file.content == DataFileContent.DATA)
 
 
 def _within(column: str, least: str, most: str) -> BooleanExpression:

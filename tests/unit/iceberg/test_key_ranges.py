@@ -9,10 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.conversions import to_bytes
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform
+from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, DecimalType, IcebergType, IntegerType, LongType, NestedField, StringType
 
 from frazil.iceberg.catalog import Lake
@@ -87,3 +90,38 @@ def test_what_is_not_known_is_taken_for_nothing(tmp_path: Path) -> None:
     table = filled(tmp_path, LongType(), [1])
     assert may_hold(table, NAME, None, {"id": ("5", "6")})
     assert may_hold(table, NAME, table.metadata.current_snapshot_id, {})
+
+
+def test_equality_deletes_of_another_engine_end_the_merge(tmp_path: Path) -> None:
+    """Deletes hold no rows, so that PyIceberg need not understand them: Flink writes such ones."""
+    table = filled(tmp_path, LongType(), list(range(100)))
+    bound = to_bytes(LongType(), 250)
+    deletes = DataFile.from_args(
+        content=DataFileContent.EQUALITY_DELETES,
+        file_path=f"{table.location()}/data/deletes.parquet",
+        file_format=FileFormat.PARQUET,
+        partition=Record(1),
+        record_count=1,
+        file_size_in_bytes=1000,
+        lower_bounds={1: bound},
+        upper_bounds={1: bound},
+        equality_ids=[1],
+    )
+    deletes.spec_id = table.spec().spec_id
+    with table.transaction() as change, change.update_snapshot().fast_append() as append:
+        append.append_data_file(deletes)
+    assert held(table, 0, 50)
+    assert not held(table, 200, 300)
+
+
+def test_all_files_of_a_large_table_are_looked_at(tmp_path: Path) -> None:
+    """The first that may hold a key ends the search: what comes behind it need not even be there."""
+    table = filled(tmp_path, LongType(), [1], [2])
+    head = table.current_snapshot()
+    assert head is not None
+    first, *others = head.manifests(table.io)
+    assert others
+    for manifest in others:
+        Path(manifest.manifest_path.removeprefix("file://")).unlink()
+    assert first.existing_files_count == 0
+    assert held(table, 0, 9)
