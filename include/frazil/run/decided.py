@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
+
 from frazil.batch.manifest import Manifest
+from frazil.errors import Terminal
 from frazil.iceberg.holdings import BATCH_KEY, CLOSING_KEY, DONE_KEY, MANIFEST_KEY, Held, lookup, mark_of
 from frazil.iceberg.pipeline_lake import PipelineLake
-from frazil.iceberg.table import read_text
+from frazil.iceberg.table import Table, read_text
 from frazil.pipeline.model import Pipeline
 
 
@@ -48,3 +52,28 @@ def _unfinished(lake: PipelineLake, pipeline: Pipeline) -> Manifest | None:
     if table is None or path is None or mark_of(last) == mark_of(done):
         return None
     return Manifest.from_json(read_text(table, path))
+
+
+def last_batches(lake: PipelineLake, pipeline: Pipeline) -> Iterator[Manifest]:
+    """The last decided batch, then the last finished one, as far as their manifests can be found.
+
+    Raises:
+        Retryable: A catalog can't be reached.
+    """
+    ledger = lake.find_table(pipeline.ledger_table)
+    if ledger is None:
+        return
+    closing = ledger.metadata.properties.get(CLOSING_KEY.format(pipeline.name))
+    with suppress(Terminal):  # a branch or a manifest that is gone: who needs it says so
+        table = None if closing is None else lake.as_landed(closing)
+        if table is not None and closing is not None:
+            yield from _told_by(table, BATCH_KEY.format(pipeline.name), closing)
+    with suppress(Terminal):
+        yield from _told_by(ledger, DONE_KEY.format(pipeline.name), pipeline.ledger_table)
+
+
+def _told_by(table: Table, key: str, name: str) -> Iterator[Manifest]:
+    last = lookup(table.metadata, key, name)
+    path = last.summary.get(MANIFEST_KEY) if isinstance(last, Held) else None
+    if path is not None:
+        yield Manifest.from_json(read_text(table, path))

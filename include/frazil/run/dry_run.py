@@ -19,6 +19,7 @@ from frazil.errors import Terminal
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.run.dry_stage import dry_staged
+from frazil.run.identifier import refuse_no_key
 from frazil.run.plan import planned_topics
 from frazil.run.scope import Clock, Report, Scope, unheard, utc_now
 from frazil.run.source import observe_source, offsets_of, start_target
@@ -129,6 +130,9 @@ def _standing(scope: Scope) -> Standing | None:
     """Where the pipeline stands, or None if it never ran. What would stop the next run stops this one."""
     pipeline = scope.pipeline
     tables = find_tables(scope.lake, pipeline)
+    there = {} if tables is None else tables.destinations
+    for name in pipeline.tables:
+        refuse_no_key(pipeline, name, there[name] if name in there else scope.lake.find_table(name))
     if tables is None:
         return None
     now = standing(pipeline, tables)

@@ -3,46 +3,101 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 from frazil.batch.manifest import TablePart
-from frazil.errors import Terminal
-from frazil.iceberg.catalog import Lake
+from frazil.errors import Retryable, Terminal
 from frazil.iceberg.holdings import IDENTIFIER_KEY
 from frazil.iceberg.identifier import identifier_columns
-from frazil.iceberg.table import TableMetadata
+from frazil.iceberg.pipeline_lake import PipelineLake
+from frazil.iceberg.table import Table, TableMetadata
 from frazil.pipeline.changes import merge_problems
 from frazil.pipeline.model import Destination, Pipeline
+from frazil.run.decided import last_batches
 
 
-def identified(lake: Lake, pipeline: Pipeline) -> Pipeline:
-    """The pipeline, with the identifier fields of the table where rows are merged and the file names no key.
+def identified(lake: PipelineLake, pipeline: Pipeline) -> Pipeline:
+    """The pipeline, with keys where rows are merged and the file names none: the table's, or else what the pipeline merged by.
+
+    What nothing tells stays unknown, so that a batch which is decided can be finished: see `refuse_no_key`.
 
     Raises:
-        Terminal: There is no such table, it has no identifier fields, or they can't be the key of a merge.
-        Retryable: The catalog can't be reached.
+        Retryable: A catalog can't be reached.
     """
     if all(of.identifier or not of.is_merged for of in pipeline.destinations):
         return pipeline
-    told = [_of_table(lake, of) if of.is_merged and not of.identifier else of for of in pipeline.destinations]
+    told = [_keyed(lake, pipeline, of) if lacks_key(of) else of for of in pipeline.destinations]
     return pipeline.model_copy(update={"destinations": tuple(told)})
 
 
-def _of_table(lake: Lake, destination: Destination) -> Destination:
-    name, table = destination.table, lake.find_table(destination.table)
+def lacks_key(destination: Destination) -> bool:
+    """Whether rows are merged, and it is not known by what."""
+    return destination.is_merged and not destination.identifier
+
+
+def key_of(destination: Destination) -> tuple[str, ...]:
+    """The key of a merged destination's rows.
+
+    Raises:
+        Terminal: It is not known.
+    """
+    if lacks_key(destination):
+        raise no_key(destination, is_there=True)
+    return destination.identifier
+
+
+def _keyed(lake: PipelineLake, pipeline: Pipeline, destination: Destination) -> Destination:
+    keyed = (destination.keyed(key) for key in _keys(lake, pipeline, destination.table) if key)
+    return next((of for of in keyed if not any(merge_problems(of))), destination)
+
+
+def _keys(lake: PipelineLake, pipeline: Pipeline, name: str) -> Iterator[tuple[str, ...]]:
+    """What may be the key, the likeliest first. On whatever branch: a table has one key for all of them."""
+    table = lake.catalog_of(name).find_table(name)
+    if table is not None:
+        yield identifier_columns(table)
+        yield tuple(json.loads(table.metadata.properties.get(IDENTIFIER_KEY.format(pipeline.name), "[]")))
+    for manifest in last_batches(lake, pipeline):
+        operations = (part.operation for part in manifest.parts if part.table == name)
+        yield from (of.merge.keys for of in operations if of is not None and of.merge is not None)
+
+
+def refuse_no_key(pipeline: Pipeline, name: str, table: Table | None) -> None:
+    """Refuse a destination whose file leaves its key to the table, if the table does not say it.
+
+    Args:
+        pipeline: The pipeline, with the keys that were found.
+        name: Name of the destination.
+        table: What it is now; None if it is not there.
+
+    Raises:
+        Terminal: There is no such table, it has no identifier fields, or they can't be the key of a merge.
+        Retryable: They are others than a moment ago.
+    """
+    destination = pipeline.destination(name)
+    if not destination.is_merged or (destination.identifier and "identifier" in destination.model_fields_set):
+        return
     found = () if table is None else identifier_columns(table)
     if not found:
-        raise Terminal(
-            f"table {name}: write: {destination.write} needs the key of its rows. The pipeline file names no identifier, and"
-            + (" there is no such table yet" if table is None else " the table has no identifier fields"),
-            next_step=f"name the columns under identifier, or: ALTER TABLE {name} SET IDENTIFIER FIELDS …",
-        )
+        raise no_key(destination, is_there=table is not None)
     keyed = destination.keyed(found)
     for problem in merge_problems(keyed):
         raise Terminal(
             f"table {name}: its identifier fields are {', '.join(found)}, and the pipeline file does not go with them: {problem}",
             next_step="change the pipeline file, or the identifier fields of the table",
         )
-    return keyed
+    if sorted(found) != sorted(destination.identifier):
+        raise Retryable(f"table {name}: its identifier fields became {', '.join(found)} at this moment")
+
+
+def no_key(destination: Destination, *, is_there: bool) -> Terminal:
+    """Why rows can't be merged into a table, there or not."""
+    name = destination.table
+    return Terminal(
+        f"table {name}: write: {destination.write} needs the key of its rows. The pipeline file names no identifier, and"
+        + (" the table has no identifier fields" if is_there else " there is no such table yet"),
+        next_step=f"name the columns under identifier, or: ALTER TABLE {name} SET IDENTIFIER FIELDS …",
+    )
 
 
 def identifier_note(pipeline: str, part: TablePart) -> dict[str, str]:

@@ -22,6 +22,7 @@ from frazil.iceberg.removal import check_removable
 from frazil.iceberg.table import Table, metadata_path, read_text, write_text
 from frazil.pipeline.model import Destination, Pipeline
 from frazil.run.evolution import told_changes
+from frazil.run.identifier import key_of
 from frazil.run.scope import Scope
 from frazil.run.standing import Standing
 from frazil.run.tables import Tables
@@ -254,7 +255,7 @@ def operation_of(destination: Destination, position: Position) -> Operation | No
         return Operation(variants=destination.variants)
     since = {name: at.since for name, at in position.topics.items() if at.since}
     merge = Merge(
-        destination.identifier, columns, names.timestamp, destination.order_by, destination.deleted_column, since
+        key_of(destination), columns, names.timestamp, destination.order_by, destination.deleted_column, since
     )
     return Operation("merge", destination.variants, merge)
 

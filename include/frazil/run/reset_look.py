@@ -7,6 +7,7 @@ from frazil.iceberg.absent import absent_table
 from frazil.iceberg.holdings import BATCH_KEY, DONE_KEY, RolledBack, lookup
 from frazil.iceberg.schema import check_destination, check_layout
 from frazil.pipeline.model import Pipeline
+from frazil.run.identifier import lacks_key, no_key
 from frazil.run.scope import Scope
 from frazil.run.standing import Standing, standing
 from frazil.run.tables import Tables, find_tables, known_missing, load_tables, tables_of
@@ -97,6 +98,8 @@ def _refuse_lost(scope: Scope, missing: list[str], now: Standing) -> None:
 
 def _refuse_misfit(scope: Scope, tables: Tables, missing: list[str], now: Standing) -> None:
     for destination in scope.pipeline.destinations:
+        if lacks_key(destination):
+            raise no_key(destination, is_there=destination.table not in missing)
         if destination.table in missing:
             check_layout(destination)
         elif not now.unfinished and now.rolled_back is None:  # an edited file must not keep those from being finished

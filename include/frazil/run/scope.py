@@ -57,8 +57,8 @@ class Scope:
         """Open the doors that the pipeline names.
 
         Raises:
-            Terminal: The settings don't know them; or nothing says what the key of a merged table's rows is.
-            Retryable: The catalog, which tells the tables that a pipeline made, can't be reached.
+            Terminal: The settings don't know them.
+            Retryable: The catalog, which tells the tables that a pipeline made and the keys of merged ones, can't be reached.
         """
         pipeline = project.told(pipeline)
         lake, cluster = project.lake_of(pipeline), project.cluster(pipeline.source.cluster)

@@ -18,6 +18,7 @@ from frazil.iceberg.commit import Refused
 from frazil.iceberg.table import delete_files
 from frazil.pipeline.model import Pipeline
 from frazil.run.evolution import evolved_for
+from frazil.run.identifier import lacks_key, no_key
 from frazil.run.letter_topic import send_letters
 from frazil.run.manifests import Batch
 from frazil.run.owed import Debt, ledger_debt, letters_debt
@@ -95,7 +96,8 @@ def plan_settle(scope: Scope, order: SettleOrder) -> PlannedSettle | None:
         The plan, or None if the table holds what it should.
 
     Raises:
-        Terminal: The table is no follower of the pipeline, or another one must be mended first.
+        Terminal: The table is no follower of the pipeline, or another one must be mended first; or nothing, the pipeline's
+            last batches included, tells the key of a merged table.
         Retryable: Kafka or the catalog is not available now.
     """
     for _ in range(ROUNDS):
@@ -117,6 +119,8 @@ def plan_settle(scope: Scope, order: SettleOrder) -> PlannedSettle | None:
             return None
         if now.position is None:
             raise Terminal(f"pipeline {pipeline.name} never ran, so no table lacks anything")
+        for of in filter(lacks_key, pipeline.destinations):
+            raise no_key(of, is_there=of.table in tables.destinations)
         if last is not None:
             send_letters(scope, last.manifest)  # nobody rolls that batch forward any more
         return PlannedSettle(order, tables, now, now.position, _debt(scope, tables, now, order.table, last))

@@ -13,7 +13,7 @@ from frazil.run.apply import EngineNeeded
 from frazil.run.decided import lake_of_last
 from frazil.run.evolution import with_declared_columns
 from frazil.run.forward import roll_forward
-from frazil.run.identifier import refuse_other_key
+from frazil.run.identifier import refuse_no_key, refuse_other_key
 from frazil.run.manifests import read_manifest
 from frazil.run.mirror import mirror_position
 from frazil.run.rewind import rewind
@@ -120,6 +120,8 @@ def _advance(scope: Scope, tables: Tables, now: Standing, *, leaves: bool) -> bo
 
 def _checked(scope: Scope, tables: Tables, now: Standing) -> Tables:
     """Hold the tables against the pipeline file. Only now: an edited one must not keep a decided batch from its end."""
+    for table in scope.pipeline.tables:
+        refuse_no_key(scope.pipeline, table, tables.destinations.get(table))
     for table in scope.pipeline.tables:
         check_destination(tables.destinations[table], scope.pipeline.destination(table))
         refuse_other_key(scope.pipeline, table, tables.destinations[table].metadata)

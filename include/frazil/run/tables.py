@@ -34,6 +34,7 @@ from frazil.iceberg.schema import declared_order, declared_schema, declared_spec
 from frazil.iceberg.table import Table, read_text
 from frazil.pipeline.model import Destination, Pipeline
 from frazil.run.closing import closing_of_new, closing_table, refuse_other_closing
+from frazil.run.identifier import lacks_key, no_key
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -72,13 +73,16 @@ class Tables:
 def open_tables(lake: Lake, pipeline: Pipeline, recreate: Collection[str] = ()) -> Tables:
     """Load the tables of a pipeline; make those that are missing, if the pipeline or the destination is new.
 
+    A new destination whose key nothing tells is left out.
+
     Args:
         lake: The catalog.
         pipeline: The pipeline.
         recreate: Tables that may be made anew although the pipeline ran.
 
     Raises:
-        Terminal: A table is gone although the pipeline ran before, or the pipeline ran with another destination.
+        Terminal: A table is gone although the pipeline ran before, or the pipeline ran with another destination; or it
+            never ran, and nothing tells the key of a merged table.
         Retryable: The catalog can't be reached.
     """
     found, closing = load_tables(lake, pipeline)
@@ -88,12 +92,22 @@ def open_tables(lake: Lake, pipeline: Pipeline, recreate: Collection[str] = ()) 
         gone = [name for name in _known(pipeline, found, missing) if name not in recreate]
         if gone:
             _refuse_if_known(pipeline, found, gone, closing)
+        _leave_out_without_key(pipeline, found, missing)
         for name in missing:
-            found[name] = _make(lake, pipeline, name)
+            if name in found:
+                found[name] = _make(lake, pipeline, name)
     for name, table in found.items():
         if isinstance(table, BranchTable) and not table.is_begun:  # never one that a batch may be on: see load_tables
             found[name] = lake.begin_branch(name)
     return _tables(pipeline, found, closing)
+
+
+def _leave_out_without_key(pipeline: Pipeline, found: dict[str, Table | None], missing: list[str]) -> None:
+    """A table is not made before its key is known. That stops what the pipeline begins, not what it has to finish."""
+    for name in (of for of in missing if of in pipeline.tables and lacks_key(pipeline.destination(of))):
+        if found[pipeline.ledger_table] is None:
+            raise no_key(pipeline.destination(name), is_there=False)
+        del found[name]
 
 
 def find_tables(lake: Lake, pipeline: Pipeline) -> Tables | None:

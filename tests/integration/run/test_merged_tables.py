@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from frazil.errors import Terminal
-from frazil.iceberg.holdings import IDENTIFIER_KEY
+from frazil.iceberg.holdings import BRANCH_KEY, IDENTIFIER_KEY
+from frazil.run.apply import EngineNeeded
+from frazil.run.ingest import ingest
+from frazil.run.inline import stage_inline
 from frazil.run.plan import plan_run
 from tests.fan_out import TABLES, fanned_out, file_of, fill
-from tests.operations import LEDGER, lake, request, scope
+from tests.operations import LEDGER, drop, lake, request, scope, settle
 
 MakeShop = Callable[..., Any]
 APPENDED = "{table: shop.refunds, "
@@ -60,3 +63,58 @@ def test_a_table_without_key_is_made(shop: MakeShop) -> None:
     told = _merged(orders, "write: upsert")
     assert plan_run(told.project, told.pipeline, request()).position is not None
     assert scope(told).pipeline.destination("shop.refunds").identifier == ("id",)
+
+
+def test_a_dropped_table_takes_its_key_along_and_blocks_every_command(shop: MakeShop) -> None:
+    """Its key is that of the last batch: plan and settle say what that batch waits for, and the table has its key again."""
+    orders = _merged(fanned_out(shop), "write: upsert, identifier: [id]")
+    plan_run(orders.project, orders.pipeline, request())
+    orders = _merged(orders, "write: upsert")
+    _land(orders, range(4))
+    drop(orders, "shop.refunds")
+    waiting = plan_run(orders.project, orders.pipeline, request()).plan
+    assert waiting is not None
+    assert waiting.waits
+    assert lake(orders).load_table("shop.refunds").schema().identifier_field_names() == {"id"}
+    with pytest.raises(EngineNeeded):
+        settle(orders, "shop.audit", restage=False, abandon=True)
+
+
+def test_a_table_that_moved_without_its_batch_takes_the_key_along(shop: MakeShop) -> None:
+    """The file names a branch that the waiting batch is not on: the batch is finished where it was decided."""
+    orders = _merged(fanned_out(shop), "write: upsert, identifier: [id]")
+    plan_run(orders.project, orders.pipeline, request())
+    orders = _merged(orders, "write: upsert")
+    table = lake(orders).load_table("shop.refunds")
+    table.transaction().set_properties({BRANCH_KEY.format("orders"): "main"}).commit_transaction()
+    _land(orders, range(4))
+    edited = orders.with_pipeline(
+        file_of(orders)
+        .replace("engine: inline", "engine: spark")
+        .replace(APPENDED, f"{APPENDED}write: upsert, branch: night, ")
+    )
+    waiting = plan_run(edited.project, edited.pipeline, request()).plan
+    assert waiting is not None
+    assert waiting.waits
+
+
+def test_a_table_without_its_key_keeps_a_decided_batch_from_its_end(shop: MakeShop) -> None:
+    """Somebody drops the identifier fields while a batch waits: that is refused only once the batch is finished."""
+    orders = _merged(fanned_out(shop), "write: upsert, identifier: [id]")
+    plan_run(orders.project, orders.pipeline, request())
+    orders = _merged(orders, "write: upsert")
+    _land(orders, range(4))
+    with lake(orders).load_table("shop.refunds").update_schema() as update:
+        update.set_identifier_fields()
+    waiting = plan_run(orders.project, orders.pipeline, request()).plan
+    assert waiting is not None
+    assert waiting.waits
+
+
+def _land(shop: Any, numbers: range) -> None:
+    """Decide a batch, whose merge waits for Spark."""
+    fill(shop, numbers)
+    plan = plan_run(shop.project, shop.pipeline, request()).plan
+    assert plan is not None
+    with pytest.raises(EngineNeeded):
+        ingest(shop.project, shop.pipeline, plan, stage_inline, lambda _: None)

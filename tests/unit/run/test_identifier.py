@@ -20,9 +20,10 @@ from frazil.errors import Terminal
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.holdings import IDENTIFIER_KEY
 from frazil.iceberg.ledger import UNPARTITIONED
+from frazil.iceberg.pipeline_lake import PipelineLake
 from frazil.iceberg.schema import check_destination
 from frazil.pipeline.model import Pipeline
-from frazil.run.identifier import identified, identifier_note, refuse_other_key
+from frazil.run.identifier import identified, identifier_note, refuse_no_key, refuse_other_key
 from frazil.run.manifests import operation_of
 from frazil.run.record_problems import record_problems
 from frazil.verify.keys import with_key
@@ -32,9 +33,17 @@ COLUMNS = {"id": {"type": "long", "required": True}, "town": {"type": "string", 
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
+def lake(tmp_path: Path) -> PipelineLake:
     """An empty catalog."""
-    return Lake("lake", f"sqlite:///{tmp_path}/catalog.db", f"file://{tmp_path}/warehouse", {})
+    home = Lake("lake", f"sqlite:///{tmp_path}/catalog.db", f"file://{tmp_path}/warehouse", {})
+    return PipelineLake("customers", home, {}, lambda _: home)
+
+
+def checked(lake: PipelineLake, made: Pipeline) -> Pipeline:
+    """The pipeline with its key, as a run that begins holds it against the table."""
+    told = identified(lake, made)
+    refuse_no_key(told, TABLE, lake.find_table(TABLE))
+    return told
 
 
 def pipeline(**of: Any) -> Pipeline:
@@ -42,7 +51,7 @@ def pipeline(**of: Any) -> Pipeline:
     return Pipeline.model_validate({"name": "customers", "source": {"topics": ["c"]}, "destinations": [destination]})
 
 
-def create(lake: Lake, *identifier: int, town: IcebergType | None = None) -> None:
+def create(lake: PipelineLake, *identifier: int, town: IcebergType | None = None) -> None:
     """The table, whose columns are known by the numbers 1, 2 and 3."""
     fields = (
         NestedField(1, "town", town or StringType(), required=True),
@@ -52,12 +61,12 @@ def create(lake: Lake, *identifier: int, town: IcebergType | None = None) -> Non
     lake.create_table(TABLE, Schema(*fields, identifier_field_ids=list(identifier)), UNPARTITIONED, {})
 
 
-def test_the_key_of_the_table_is_asked_for_in_the_file(lake: Lake) -> None:
+def test_the_key_of_the_table_is_asked_for_in_the_file(lake: PipelineLake) -> None:
     """The file names no key: rows are merged, and verified, by the table's; the file stays known as the same one."""
     create(lake, 2, 1)
     made = pipeline()
     assert not record_problems(made)
-    told = identified(lake, made)
+    told = checked(lake, made)
     assert told.destinations[0].identifier == ("town", "id")
     assert told.outcome_fingerprint == made.outcome_fingerprint
     check = with_key(made, TABLE, lake.load_table(TABLE))
@@ -69,49 +78,49 @@ def test_the_key_of_the_table_is_asked_for_in_the_file(lake: Lake) -> None:
     assert operation.merge.keys == ("town", "id")
 
 
-def test_two_keys_are_mixed_up(lake: Lake) -> None:
+def test_two_keys_are_mixed_up(lake: PipelineLake) -> None:
     """File and table name different ones: both are told."""
     create(lake, 2)
-    made = identified(lake, pipeline(identifier=["id", "town"]))
+    made = checked(lake, pipeline(identifier=["id", "town"]))
     with pytest.raises(Terminal, match="identifier: declared id, town, the table has id"):
         check_destination(lake.load_table(TABLE), made.destinations[0])
 
 
 @pytest.mark.parametrize("is_there", [False, True])
-def test_rows_are_merged_by_no_key(lake: Lake, is_there: bool) -> None:
+def test_rows_are_merged_by_no_key(lake: PipelineLake, is_there: bool) -> None:
     """Neither file nor table names one: that is refused before anything is made."""
     if is_there:
         create(lake)
     with pytest.raises(Terminal, match="has no identifier fields" if is_there else "no such table yet") as refusal:
-        identified(lake, pipeline())
+        checked(lake, pipeline())
     assert "identifier" in str(refusal.value.next_step)
     assert lake.tables() == ([TABLE] if is_there else [])
 
 
-def test_the_table_s_key_can_be_no_key_of_a_merge(lake: Lake) -> None:
+def test_the_table_s_key_can_be_no_key_of_a_merge(lake: PipelineLake) -> None:
     """The file does not declare it as one: a row might be without it, or could not be told apart by it."""
     create(lake, 1)
     with pytest.raises(Terminal, match="'town', which is not required"):
-        identified(lake, pipeline(columns=COLUMNS | {"town": "string"}))
+        checked(lake, pipeline(columns=COLUMNS | {"town": "string"}))
 
 
-def test_a_required_column_keeps_deletes_from_staying(lake: Lake) -> None:
+def test_a_required_column_keeps_deletes_from_staying(lake: PipelineLake) -> None:
     """What is required beside the key can be told only once the key is known."""
     create(lake, 2)
     with pytest.raises(Terminal, match=r"columns\.town\.required"):
-        identified(lake, pipeline(deletes="soft"))
+        checked(lake, pipeline(deletes="soft"))
     create_key = pipeline(deletes="soft", columns=COLUMNS | {"town": "string"})
-    assert identified(lake, create_key).destinations[0].identifier == ("id",)
+    assert checked(lake, create_key).destinations[0].identifier == ("id",)
 
 
-def test_verify_guesses_a_key(lake: Lake) -> None:
+def test_verify_guesses_a_key(lake: PipelineLake) -> None:
     """It finds none: it says so."""
     create(lake, town=DoubleType())
     with pytest.raises(Terminal, match="no identifier fields"):
         with_key(pipeline(), TABLE, lake.load_table(TABLE))
 
 
-def test_rows_were_landed_by_another_key(lake: Lake) -> None:
+def test_rows_were_landed_by_another_key(lake: PipelineLake) -> None:
     """Appended, merged by another key, or merged and now to be appended: each is refused once the table has rows."""
     create(lake)
     every = [pipeline(write="append"), pipeline(identifier=["id"]), pipeline(identifier=["town", "id"])]
@@ -128,7 +137,7 @@ def test_rows_were_landed_by_another_key(lake: Lake) -> None:
     assert identifier_note("customers", TablePart(TABLE, "dead_letters", Fit("u", 0, {}), None, ())) == {}
 
 
-def test_a_person_can_t_say_that_keys_are_unique(lake: Lake) -> None:
+def test_a_person_can_t_say_that_keys_are_unique(lake: PipelineLake) -> None:
     """The refusal says how: the property that it names, with the value that it names, lets the pipeline go on."""
     create(lake)
     lake.load_table(TABLE).append(pa.table({"town": ["a"], "id": [1], "name": ["b"]}, _rows(lake)))
@@ -156,5 +165,5 @@ def _part(of: Pipeline) -> TablePart:
     return TablePart(TABLE, "destination", Fit("u", 0, {}), None, (), None, operation)
 
 
-def _rows(lake: Lake) -> pa.Schema:
+def _rows(lake: PipelineLake) -> pa.Schema:
     return schema_to_pyarrow(lake.load_table(TABLE).schema(), include_field_ids=False)
