@@ -11,7 +11,7 @@ from frazil.pipeline.changes import Changes
 from frazil.pipeline.create import Create
 from frazil.pipeline.dead_letters import DeadLetters, DeadLetterTopic, Tolerance
 from frazil.pipeline.destination import Destination, KafkaColumns, TableTemplate
-from frazil.pipeline.history import with_histories
+from frazil.pipeline.history import refuse_shared_logs, with_histories
 from frazil.pipeline.interval import Interval, parse_interval
 from frazil.pipeline.partition import PartitionField, SortField, parse_partition_field
 from frazil.pipeline.route import Route
@@ -131,6 +131,7 @@ class Pipeline(Model):
 
     @model_validator(mode="after")
     def _tables_differ(self) -> Pipeline:
+        refuse_shared_logs(self.destinations)
         names = [*self.tables, self.dead_letters_table, self.ledger_table]
         if len(set(names)) < len(names):
             raise ValueError(

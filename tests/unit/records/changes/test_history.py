@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from frazil.iceberg.schema import declared_schema
 from frazil.pipeline.model import Pipeline
+from frazil.pipeline.strict import AtKey
 from frazil.run.manifests import operation_of
 from frazil.verify.canonical import column_values
 from frazil.verify.expected import Bad
@@ -87,6 +88,20 @@ def test_a_log_of_its_own_layout_is_listed() -> None:
         {"name": "c", "source": {"topics": ["orders"]}, "destinations": [log], "engine": "inline"}
     )
     assert landed(alone, [event("d", ann(), None)]).rows[LOG].num_rows == 1
+
+
+@pytest.mark.parametrize("is_listed", [False, True])
+def test_the_log_of_two_tables_lacks_one_s_changes(is_listed: bool) -> None:
+    """A log stands beside one table, and gets what goes there; a second one that names it is refused, by its key."""
+    of = {"write": "cdc", "identifier": ["id"], "columns": COLUMNS, "changes": DEBEZIUM}
+    both = [{**of, "table": name, "append_history": LOG} for name in (TABLE, "shop.pets")]
+    listed = [{**of, "table": LOG, "write": "history"}] if is_listed else []
+    declared = {"name": "c", "source": {"topics": ["orders"]}, "destinations": [*both, *listed]}
+    with pytest.raises(ValidationError, match=f"{LOG} is the log beside {TABLE} already") as refusal:
+        Pipeline.model_validate(declared)
+    error = refusal.value.errors()[0]["ctx"]["error"]
+    assert isinstance(error, AtKey)
+    assert error.key == "destinations.1.append_history"
 
 
 @pytest.mark.parametrize(
