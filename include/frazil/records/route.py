@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -93,7 +93,7 @@ class Route:
         by: What decides.
         otherwise: What becomes of a record that no table is for: no match, no value, or a table that is no destination.
         new: What becomes of tables that are not there; None: there are no others than the pipeline's.
-        beside: Table that gets what another one gets -> that one.
+        beside: Table that gets what another one gets -> that one. No record gets there by its name.
     """
 
     by: StaticRoute | FieldRoute | TopicRoute
@@ -145,10 +145,10 @@ class Router:
     def __init__(self, route: Route | None, tables: Sequence[str]) -> None:
         self._numbers: Final = {table: number for number, table in enumerate(tables)}
         self._route: Final = route
-        self._decide: Final = None if route is None else _decision(route.by, self._numbers)
+        beside = {} if route is None else route.beside
+        self._decide: Final = None if route is None else _decision(route.by, self._numbers, beside)
         self._name: Final = None if route is None else _naming(route.by)
         self._decided: Final[dict[str, tuple[int, ...]]] = {}
-        beside = {} if route is None else route.beside
         self._beside: Final = [
             (self._numbers[of], self._numbers[to]) for of, to in beside.items() if of in self._numbers
         ]
@@ -196,14 +196,15 @@ class Router:
 
 
 def _decision(
-    by: StaticRoute | FieldRoute | TopicRoute, numbers: Mapping[str, int]
+    by: StaticRoute | FieldRoute | TopicRoute, numbers: Mapping[str, int], beside: Collection[str]
 ) -> Callable[[str], tuple[int, ...]]:
     if isinstance(by, StaticRoute):
         return _static(by, numbers)
     name = _naming(by)
+    named = {table: number for table, number in numbers.items() if table not in beside}
 
     def decide(value: str) -> tuple[int, ...]:
-        number = None if name is None else numbers.get(name(value) or "")
+        number = None if name is None else named.get(name(value) or "")
         return () if number is None else (number,)
 
     return decide

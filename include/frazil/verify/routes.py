@@ -39,6 +39,8 @@ def where_to(pipeline: Pipeline, table: str) -> WhereTo | None:
             except Unfit:
                 return "here"
             found = set() if text is None else _by_field(route, text)
+        if route.static is None:
+            found -= beside.keys()  # a log gets what its table gets, and nothing by its own name
         found |= {log for log, of in beside.items() if of in found}
         found &= tables
         return "here" if table in found else "elsewhere" if found else "nowhere"

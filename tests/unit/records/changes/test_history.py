@@ -10,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from frazil.iceberg.schema import declared_schema
+from frazil.iceberg.schema import declared_columns, declared_schema
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.strict import AtKey
+from frazil.records.route import Router
 from frazil.run.manifests import operation_of
+from frazil.run.record_route import route_of
 from frazil.verify.canonical import column_values
 from frazil.verify.expected import Bad
 from frazil.verify.routes import where_to
@@ -74,6 +76,49 @@ def test_the_log_gets_other_records_than_its_table() -> None:
             table: None if tell is None else tell("orders", json.dumps(value).encode()) for table, tell in meant.items()
         }
         assert found == {TABLE: "here", "shop.pets": "elsewhere", LOG: "here"}
+
+
+@pytest.mark.parametrize(
+    ("route", "topic"),
+    [({"field": {"name": "source.table"}}, "any"), ({"topic": {}}, LOG), ({"field": {"name": "source.table"}}, LOG)],
+)
+@pytest.mark.parametrize("is_listed", [False, True])
+def test_a_record_that_names_the_log_is_kept_there_alone(route: dict[str, Any], topic: str, is_listed: bool) -> None:
+    """The log tells what its table got: by its own name nothing gets there, staged or verified."""
+    of = {"write": "cdc", "identifier": ["id"], "columns": COLUMNS, "changes": DEBEZIUM}
+    listed = [{**of, "table": LOG, "write": "history"}] if is_listed else []
+    destinations = [{**of, "table": TABLE, "append_history": LOG}, *listed]
+    declared = {"name": "c", "source": {"topics": ["orders"]}, "destinations": destinations, "route": route}
+    made = Pipeline.model_validate(declared)
+    router = Router(
+        route_of(made, {table: declared_columns(made.destination(table)) for table in made.tables}), made.tables
+    )
+    assert router.finds(TABLE)
+    assert not router.finds(LOG)
+    value = json.dumps(event("c", None, ann(), {"table": LOG})).encode()
+    for table in made.tables:
+        tell = where_to(made, table)
+        assert tell is not None
+        assert tell(topic, value) == "nowhere"
+
+
+def test_a_log_is_named_in_a_route_for_nothing() -> None:
+    """What the file sends there with an expression of its own gets there."""
+    of = {"write": "cdc", "identifier": ["id"], "columns": COLUMNS, "changes": DEBEZIUM}
+    declared = {
+        "name": "c",
+        "source": {"topics": ["orders"]},
+        "destinations": [{**of, "table": TABLE, "append_history": LOG}],
+        "route": {"static": {"field": "source.table", "tables": {TABLE: "customers", LOG: "old"}}},
+    }
+    made = Pipeline.model_validate(declared)
+    value = event("c", None, ann(), {"table": "old"})
+    assert {table: rows.num_rows for table, rows in landed(made, [value]).rows.items()} == {TABLE: 0, LOG: 1}
+    meant = {table: where_to(made, table) for table in made.tables}
+    assert {of: tell("orders", json.dumps(value).encode()) for of, tell in meant.items() if tell is not None} == {
+        TABLE: "elsewhere",
+        LOG: "here",
+    }
 
 
 def test_a_log_of_its_own_layout_is_listed() -> None:
