@@ -74,6 +74,12 @@ class EvolvingChanges:
         steps = [
             of.steps[0] for of in spec.of_value.column_specs if of.steps and of.name in (*merge.keys, merge.order_by)
         ]
+        # Without a default, since that takes the place of null.
+        self._never_null: Final = {
+            self._key(of.steps[0])
+            for of in spec.of_value.column_specs
+            if of.name in (*merge.keys, merge.order_by) and len(of.steps) == 1 and not of.has_default
+        }
         self._beside: Final = {self._key(name) for name in self._format.beside}
         self._needed: Final = {self._key(name) for name in steps} | self._beside
         # The look sees texts as what they become.
@@ -109,7 +115,7 @@ class EvolvingChanges:
             seen = [self._seen(look, image, images, fits=fits) for image in images.now]
             if any(of.rest for of in seen):
                 self._put_aside(images, seen, values[position].as_py())
-            if any(of.is_dead for of in seen):
+            if any(of.is_dead for of in seen) or not all(map(self._has_key, images.now)):
                 continue
             for of in seen:
                 asked.take(of.asked)
@@ -145,6 +151,10 @@ class EvolvingChanges:
             name: original[name] if name in original else self._moved(item) for name, item in kept.items()
         }
         return seen
+
+    def _has_key(self, image: Object) -> bool:
+        """Whether a row has what identifies and orders it: one without is a dead letter, whatever columns there are."""
+        return self._never_null <= {self._key(name) for name, item in image.items() if item is not None}
 
     def _moved(self, item: JsonValue) -> JsonValue:
         """Return a value at another name, as a text where all are."""

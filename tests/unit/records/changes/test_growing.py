@@ -136,6 +136,20 @@ def test_a_change_of_no_key_widens_the_table_or_empties_its_key() -> None:
     assert len(refused(of.outcomes)) == 2
 
 
+@pytest.mark.parametrize("order_by", [None, "at"])
+def test_a_change_that_lands_nowhere_brings_columns(order_by: str | None) -> None:
+    """One without what identifies and orders its row is a dead letter: nothing is made for it."""
+    declared = pipeline(changes=DEBEZIUM, columns={**KEY, "at": "long"}, order_by=order_by, evolve="widen")
+    keyless = [{"id": None, "at": 1, "new": 5}, {"at": 1, "new": 5}]
+    rows = keyless if order_by is None else [*keyless, {"id": 1, "new": 5}]
+
+    of = grown(declared, [event("c", None, row) for row in (*rows, {"id": 2, "at": 2, "other": True})])
+
+    assert asked(of) == ["add other boolean"]
+    assert told(of.outcomes, "id", "other") == [("upsert", 2, True)]
+    assert len(refused(of.outcomes)) == len(rows)
+
+
 def test_two_tables_of_one_topic_share_their_columns() -> None:
     """Each has those of its own rows, though one field is a text here and a number there."""
     two = {
