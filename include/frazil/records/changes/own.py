@@ -91,7 +91,9 @@ class Envelope:
     def sent(self, value: Sent) -> SentImages:
         """Find the row of a record."""
         found = [sent_images(op, value.at(name), None) for name, op in self.words.items()]
-        return SentImages(tuple(row for of in found for row in of.now), tuple(row for of in found for row in of.others))
+        now, others = tuple(row for of in found for row in of.now), tuple(row for of in found for row in of.others)
+        # Several tell of none.
+        return SentImages(now, others) if len(now) + len(others) == 1 else SentImages(void=(*now, *others))
 
     def images(self, value: pa.RecordBatch) -> Images:
         """Take records apart."""

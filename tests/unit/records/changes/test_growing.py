@@ -150,6 +150,15 @@ def test_a_change_that_lands_nowhere_brings_columns(order_by: str | None) -> Non
     assert len(refused(of.outcomes)) == len(rows)
 
 
+def test_an_envelope_of_two_rows_brings_columns() -> None:
+    """It tells of no row: nothing is made for it."""
+    declared = pipeline(changes=ENVELOPE, columns=KEY, evolve="widen")
+    of = grown(declared, [{"insert": {"id": 1, "new": 5}, "delete": {"id": 2}}, {"insert": {"id": 3, "other": True}}])
+    assert asked(of) == ["add other boolean"]
+    assert told(of.outcomes, "id", "other") == [("upsert", 3, True)]
+    assert len(refused(of.outcomes)) == 1
+
+
 def test_two_tables_of_one_topic_share_their_columns() -> None:
     """Each has those of its own rows, though one field is a text here and a number there."""
     two = {
