@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
 
 import pytest
 
@@ -14,8 +15,13 @@ class Killed(BaseException):
     """The end of the process, as far as a test can have it."""
 
 
-def at(monkeypatch: pytest.MonkeyPatch, place: CrashPoint, deed: Callable[[], object]) -> None:
-    """Do something the first time the process gets to a place."""
+def at(
+    monkeypatch: pytest.MonkeyPatch,
+    place: CrashPoint,
+    deed: Callable[[], object],
+    room: ModuleType = crash_points,
+) -> None:
+    """Do something the first time the process gets to a place; `room` is the module that goes there by a name of its own."""
     done: list[CrashPoint] = []
 
     def reached(point: CrashPoint) -> None:
@@ -23,7 +29,7 @@ def at(monkeypatch: pytest.MonkeyPatch, place: CrashPoint, deed: Callable[[], ob
             done.append(point)
             deed()
 
-    monkeypatch.setattr(crash_points, "reached", reached)
+    monkeypatch.setattr(room, "reached", reached)
 
 
 def kill() -> None:

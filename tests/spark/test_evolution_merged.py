@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import textwrap
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from frazil import crash_points
 from frazil.batch.request import RunRequest
 from frazil.crash_points import CrashPoint
 from frazil.iceberg import evolution
@@ -30,7 +27,7 @@ from frazil.run.plan import plan_run
 from frazil.spark.apply import SparkApply
 from frazil.spark.catalog import open_catalog
 from frazil.verify.check import verify
-from tests.spark.kills import Killed, kill
+from tests.spark.kills import Killed, at, kill
 
 TABLE = "lake.shop.customers"
 FILE = """
@@ -106,18 +103,6 @@ def place(tmp_path: Path, cluster: Cluster, spark: SparkSession) -> Place:
     return Place(project, cluster, topic, session)
 
 
-def at(patch: pytest.MonkeyPatch, room: ModuleType, point: CrashPoint, deed: Callable[[], object]) -> None:
-    """Do something the first time a room gets to a place."""
-    done: list[CrashPoint] = []
-
-    def reached(found: CrashPoint) -> None:
-        if found is point and not done:
-            done.append(found)
-            deed()
-
-    patch.setattr(room, "reached", reached)
-
-
 def test_values_of_changed_rows_are_lost_where_columns_come(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed between the change of the table and its rows, the next run lands them, once; a key may become wider."""
     place.run(event("c", None, {"id": 1, "name": "a"}), event("c", None, {"id": 2, "name": "b"}))
@@ -127,7 +112,7 @@ def test_values_of_changed_rows_are_lost_where_columns_come(place: Place, monkey
         event("c", None, {"id": 2**40, "price": 1.5, "home": {"city": "Ulm"}}),
     ]
     with monkeypatch.context() as patch:
-        at(patch, evolution, CrashPoint.EVOLVED, kill)
+        at(patch, CrashPoint.EVOLVED, kill, evolution)
         with pytest.raises(Killed):
             place.run(*news)
     assert place.rows("name", "price") == [(1, "a", None), (2, "b", None)]
@@ -154,8 +139,8 @@ def test_compaction_and_others_columns_break_a_merge(place: Place, monkeypatch: 
         place.sql(f"UPDATE {TABLE} SET note = 'kept' WHERE id = 3")  # noqa: S608
         place.sql(f"ALTER TABLE {TABLE} ADD COLUMN more string")
 
-    at(monkeypatch, staging, CrashPoint.AUDITED, before)
-    at(monkeypatch, crash_points, CrashPoint.BRANCH_STAGED, behind)
+    at(monkeypatch, CrashPoint.AUDITED, before, staging)
+    at(monkeypatch, CrashPoint.BRANCH_STAGED, behind)
     place.run(
         event("u", None, {"id": 0, "name": "b", "seen": 7, "price": 1}),
         event("d", {"id": 1}, None),

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from frazil.batch.manifest import Manifest
 from frazil.errors import Terminal
-from frazil.iceberg.holdings import BATCH_KEY, CLOSING_KEY, DONE_KEY, MANIFEST_KEY, Held, lookup, mark_of
+from frazil.iceberg.holdings import BATCH_KEY, CLOSING_KEY, DONE_KEY, MANIFEST_KEY, Held, RolledBack, lookup, mark_of
 from frazil.iceberg.pipeline_lake import PipelineLake
 from frazil.iceberg.table import Table, read_text
 from frazil.pipeline.model import Pipeline
@@ -48,10 +48,7 @@ def _unfinished(lake: PipelineLake, pipeline: Pipeline) -> Manifest | None:
     table = lake.as_landed(closing)
     last = None if table is None else lookup(table.metadata, BATCH_KEY.format(pipeline.name), closing)
     done = lookup(ledger.metadata, DONE_KEY.format(pipeline.name), pipeline.ledger_table)
-    path = last.summary.get(MANIFEST_KEY) if isinstance(last, Held) else None
-    if table is None or path is None or mark_of(last) == mark_of(done):
-        return None
-    return Manifest.from_json(read_text(table, path))
+    return None if table is None or mark_of(last) == mark_of(done) else _manifest(table, last)
 
 
 def last_batches(lake: PipelineLake, pipeline: Pipeline) -> Iterator[Manifest]:
@@ -73,7 +70,11 @@ def last_batches(lake: PipelineLake, pipeline: Pipeline) -> Iterator[Manifest]:
 
 
 def _told_by(table: Table, key: str, name: str) -> Iterator[Manifest]:
-    last = lookup(table.metadata, key, name)
+    if (found := _manifest(table, lookup(table.metadata, key, name))) is not None:
+        yield found
+
+
+def _manifest(table: Table, last: Held | RolledBack | None) -> Manifest | None:
+    """The manifest that what a table holds last names, if it is there and names one."""
     path = last.summary.get(MANIFEST_KEY) if isinstance(last, Held) else None
-    if path is not None:
-        yield Manifest.from_json(read_text(table, path))
+    return None if path is None else Manifest.from_json(read_text(table, path))

@@ -24,7 +24,7 @@ def identified(lake: PipelineLake, pipeline: Pipeline) -> Pipeline:
     Raises:
         Retryable: A catalog can't be reached.
     """
-    if all(of.identifier or not of.is_merged for of in pipeline.destinations):
+    if not any(map(lacks_key, pipeline.destinations)):
         return pipeline
     told = [_keyed(lake, pipeline, of) if lacks_key(of) else of for of in pipeline.destinations]
     return pipeline.model_copy(update={"destinations": tuple(told)})

@@ -55,7 +55,7 @@ def template_spec(
     Raises:
         Terminal: As `record_specs`, whose arguments it takes.
     """
-    return _with_template(pipeline, columns, schemas).get(TEMPLATE)
+    return None if pipeline.create is None else _with_template(pipeline, columns, schemas)[TEMPLATE]
 
 
 def _with_template(

@@ -245,7 +245,7 @@ def reset(scope: Scope, planned: PlannedReset, request: RunRequest) -> Position:
         Terminal: Rows would have to go from a table that does not say where they came from.
         Retryable: A run was faster; look again.
     """
-    scope = scope.told()
+    scope = scope.told_by(planned.tables.ledger)
     manifest, path = write_manifest(scope, planned.tables, planned.now, batch_of(scope, planned, request))
     try:
         decide(scope, manifest, path, planned.now)

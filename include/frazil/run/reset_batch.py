@@ -53,6 +53,7 @@ def count_removed(scope: Scope, planned: PlannedReset) -> Removed:
         Terminal: Rows would have to go from a table that does not say where they came from.
         Retryable: The storage can't be read now.
     """
+    scope = scope.told_by(planned.tables.ledger)
     tables, pipeline, batch = planned.tables, scope.pipeline, batch_of(scope, planned, RunRequest(""))
     rows = {}
     for name, table in tables.destinations.items():

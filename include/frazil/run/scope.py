@@ -66,10 +66,6 @@ class Scope:
         lake, cluster = project.lake_of(pipeline), project.cluster(pipeline.source.cluster)
         return cls(project, identified(lake, pipeline), lake, cluster, report, clock, apply)
 
-    def told(self) -> Scope:
-        """The same, with the tables that the pipeline made by now."""
-        return self.grown(self.project.made_tables(self.pipeline))
-
     def told_by(self, ledger: Table) -> Scope:
         """The same, with the tables that the pipeline made by what this very ledger tells."""
         return self.grown(made_tables(ledger.metadata, self.pipeline.name, self.pipeline.ledger_table))

@@ -200,7 +200,7 @@ def settle(scope: Scope, planned: PlannedSettle, request: RunRequest) -> Settled
         Terminal: Something can't be had again, and the order does not say that it may be given up.
         Retryable: Another command was faster; look again.
     """
-    scope, order, debt = scope.told(), planned.order, planned.debt
+    scope, order, debt = scope.told_by(planned.tables.ledger), planned.order, planned.debt
     if order.restage and not order.abandon and debt.gone and debt.must_be_whole:
         raise _can_not(scope, order, debt.gone)
     planned, changes = _evolved(scope, planned)
