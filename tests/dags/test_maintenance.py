@@ -13,8 +13,10 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from frazil.maintain.need import STEPS as ALL_STEPS
 from frazil.maintain.result import Figures, MaintenanceResult, StepOutcome, TableOutcome
+from frazil.pipeline.interval import parse_interval
 from frazil_airflow import upkeep
 from frazil_airflow.maintenance import STEPS
+from frazil_airflow.timetable import timetable
 
 pytestmark = pytest.mark.dags
 
@@ -35,7 +37,7 @@ def test_maintenance_keeps_ingestion_waiting(parse: Parse, write_pipeline: Write
     assert (ingest.pool, maintain.pool) == ("frazil_spark", "frazil_maintenance")
     assert (dags["maintain__orders"].max_active_runs, maintain.max_active_tis_per_dag) == (1, 1)
     assert not dags["maintain__orders"].catchup
-    assert dags["maintain__orders"].timetable.summary != dags["ingest__orders"].timetable.summary
+    assert dags["maintain__orders"].timetable == timetable(parse_interval("6h"))
 
 
 @pytest.mark.parametrize("section", ["{schedule: false}", "{engine: spark, schedule: false}"])
