@@ -77,7 +77,7 @@ def maintain_dag(project: Project, pipeline: Pipeline, schedule: str) -> DAG:
             task_id="maintain",
             pipeline=pipeline.name,
             plan_json=_ORDER,
-            asset_name=table_assets(pipeline)[0].name,
+            asset_name=next((of.name for of in table_assets(pipeline)), ""),
             conn_id=engine.connection,
             driver_memory=engine.driver_memory,
             pool=engine.maintenance_pool,
@@ -98,8 +98,10 @@ def maintain_dag(project: Project, pipeline: Pipeline, schedule: str) -> DAG:
 
 def _params(pipeline: Pipeline) -> dict[str, Param]:
     tables = [*pipeline.tables, pipeline.dead_letters_table, pipeline.ledger_table]
+    # Tables that records name are made after this file was parsed.
+    known = {"enum": [None, *tables]} if pipeline.create is None else {"examples": tables}
     return {
-        "table": Param(None, type=["null", "string"], enum=[None, *tables], title="Table", description="Empty: all."),
+        "table": Param(None, type=["null", "string"], title="Table", description="Empty: all.", **known),
         "steps": Param(
             [],
             type="array",

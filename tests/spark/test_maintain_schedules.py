@@ -25,7 +25,10 @@ POINTS = (
     CrashPoint.RECORD_COMMITTED,
 )
 PROCEDURES = ("rewrite_data_files", "rewrite_manifests", "expire_snapshots", "remove_orphan_files")
-ROUNDS = 14
+ROUNDS = 10
+
+pytestmark = [pytest.mark.full, pytest.mark.timeout(1200)]
+"""Ten rounds take half a minute on an idle machine, and many times that beside other work."""
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from frazil.errors import Retryable
+from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.kept import Kept, kept
 from frazil.run.scope import Scope
@@ -69,7 +69,6 @@ def _stands(scope: Scope) -> None:
 
     Raises:
         Unsound: They don't, or one is.
-        Terminal: The tables don't fit the pipeline file.
     """
     why = _unsound(scope)
     for seconds in _PAUSES:
@@ -83,10 +82,14 @@ def _stands(scope: Scope) -> None:
 
 def _unsound(scope: Scope) -> str | None:
     """Why nothing may be removed now."""
-    tables = find_tables(scope.lake, scope.pipeline)
-    if tables is None:
-        return "it never ran"
-    now = standing(scope.pipeline, tables)
+    try:
+        scope = scope.told()  # a batch may have made tables meanwhile
+        tables = find_tables(scope.lake, scope.pipeline)
+        if tables is None:
+            return "it never ran"
+        now = standing(scope.pipeline, tables)
+    except Terminal as refusal:  # a plan refuses likewise
+        return refusal.message
     missing = now.closing_lost or next(iter(now.followers_lost.values()), None)
     if missing is not None:
         return missing.message

@@ -143,7 +143,7 @@ class Pipeline(Model):
             )
         unknown = [name for name in (self.route.tables if self.route is not None else ()) if name not in self.tables]
         for table in self.maintenance.tables:
-            if table not in names:
+            if table not in names and self.create is None:
                 raise AtKey(f"maintenance.tables.{table}", f"is none of its tables: {', '.join(names)}")
         if unknown:
             raise AtKey("route", f"names {', '.join(unknown)}: not among the destinations {', '.join(self.tables)}")

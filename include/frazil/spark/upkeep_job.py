@@ -47,11 +47,11 @@ def main(argv: list[str]) -> int:
 
 def _run(name: str, order: Order) -> MaintenanceResult:
     project = Project.load()
-    pipeline = project.pipeline(name)
+    scope = Scope.of(project, project.pipeline(name), say)
     spark = SparkSession.builder.getOrCreate()
     try:
-        for catalog in pipeline.catalogs:
+        for catalog in scope.pipeline.catalogs:
             open_catalog(spark, catalog, project.settings.catalogs[catalog])
-        return maintain(Scope.of(project, pipeline, say), order, SparkProcedures(spark))
+        return maintain(scope, order, SparkProcedures(spark))
     finally:
         spark.stop()
