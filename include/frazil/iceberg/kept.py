@@ -13,6 +13,7 @@ from frazil.iceberg.holdings import (
     BATCH_KEY,
     BRANCH_KEY,
     DONE_KEY,
+    MADE_KEY,
     MANIFEST_KEY,
     POSITION_KEY,
     TABLES_KEY,
@@ -24,7 +25,10 @@ from frazil.iceberg.holdings import (
     mirror,
 )
 
-_KINDS: Final = tuple(key.format("") for key in (POSITION_KEY, BATCH_KEY, DONE_KEY, TABLES_KEY, TOPICS_KEY))
+MIRRORED: Final = (POSITION_KEY, BATCH_KEY, DONE_KEY, TABLES_KEY, MADE_KEY, TOPICS_KEY)
+"""What is kept in summaries of snapshots, and in properties that mirror them."""
+
+_KINDS: Final = tuple(key.format("") for key in MIRRORED)
 _BRANCH: Final = BRANCH_KEY.format("")
 
 
