@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, Literal, Self, get_args
 
 from frazil.iceberg.inspection import Inspection
@@ -130,7 +130,12 @@ def _judged(step: Step, found: Inspection, rules: TableMaintenance, given: Circu
             return _by_count("manifests", count, own.min_files, said)
         case Expiry() as own:
             count, age = len(expirable(found, own, given.now)), expiry_age(found, own)
-            return _by_count("expiry", count, own.min_snapshots, f"{count:,} snapshots older than {age} could go")
+            return _by_count(
+                "expiry",
+                count,
+                own.min_snapshots,
+                f"{count:,} snapshots older than {age / timedelta(days=1):g}d could go",
+            )
         case Orphans() as own:
             return _orphans(found, own, given.now)
     raise TypeError(f"{step} has no rules")
@@ -162,7 +167,7 @@ def _compaction(found: Inspection, own: Compaction, now: datetime) -> Need:
         said = f"{most:,} small files in the partition that has most, due from {own.min_files}"
         return Need("compaction", due=False, reason=f"{said}; {deletes}, due from {own.min_deletes}")
     files, partitions = sum(of.small_files for of in ready), sum(of.partitions for of in ready)
-    said = f"{files:,} small files in {partitions:,} partitions with {own.min_files} or more"
+    said = f"{files:,} small files in {partitions:,} partition{'' if partitions == 1 else 's'} with {own.min_files} or more"
     return Need("compaction", due=True, reason=said)
 
 

@@ -46,7 +46,7 @@ def test_maintenance_does_what_nobody_asked_for(place: Place) -> None:
 
     (found,) = looked["tables"]
     assert [(of["step"], of["status"]) for of in found["steps"]] == [("compaction", "due"), ("expiry", "skipped")]
-    assert found["steps"][0]["reason"] == "3 small files in 1 partitions with 3 or more"
+    assert found["steps"][0]["reason"] == "3 small files in 1 partition with 3 or more"
     assert (found["before"]["files"], found["after"]["files"]) == (3, 3)
     (table,) = done["tables"]
     assert [of["status"] for of in table["steps"]] == ["done", "skipped"]

@@ -73,6 +73,6 @@ def test_all_files_are_listed_every_time(at: str | None, due: bool) -> None:
 def test_expiry_is_due_for_snapshots_that_stay() -> None:
     """Old snapshots count, unless they are among those to keep."""
     found = with_snapshots(*range(300, 0, -10))
-    assert judged(found, "expiry").reason == "18 snapshots older than 5 days, 0:00:00 could go, due from 20"
+    assert judged(found, "expiry").reason == "18 snapshots older than 5d could go, due from 20"
     assert judged(found, "expiry", expiry={"min_snapshots": 18}).due
     assert not judged(found, "expiry", expiry={"min_snapshots": 18, "keep": 13}).due
