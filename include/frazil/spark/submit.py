@@ -19,6 +19,7 @@ from frazil.local.java import ensure_java
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.spark.catalog import EXTENSIONS
+from frazil.spark.job_logs import log_of
 
 REPORT_PREFIX = "frazil: "
 """Begins every line of the job that is meant for people; the rest of its output is Spark's."""
@@ -28,9 +29,6 @@ SUBMITTER_VARIABLE = "FRAZIL_SUBMITTER"
 
 _GRACE_SECONDS = 10.0
 """Bounds the wait for Spark to shut down after a Ctrl-C; it takes 1-3 s."""
-
-KEPT_LOGS = 50
-"""Logs of a pipeline's jobs that stay, with that of the job that starts: about four hours of one every five minutes."""
 
 _LAST_LINES = 15
 _ERROR_CLASSES: Mapping[int, type[FrazilError]] = {e.exit_code: e for e in (Retryable, Terminal, OutcomeUnknown)}
@@ -188,22 +186,6 @@ def _waited_for(
     if ended.code:
         raise _failure(ended, log)
     return handover.found()
-
-
-def log_of(home: Home, pipeline: str, run_id: str) -> Path:
-    """Where a job's log goes. Of a pipeline's older ones the last few stay: a run every few minutes leaves hundreds a day."""
-    folder = private_folder(home.logs)
-    logs = sorted(folder.glob(f"spark-{pipeline}-*.log"), key=_written_at, reverse=True)
-    for old in logs[KEPT_LOGS - 1 :]:
-        old.unlink(missing_ok=True)
-    return folder / f"spark-{pipeline}-{quote(run_id, safe=':+')}.log"
-
-
-def _written_at(file: Path) -> float:
-    try:
-        return file.stat().st_mtime
-    except FileNotFoundError:  # another run of the pipeline removes old ones, too
-        return 0.0
 
 
 @dataclass(frozen=True, slots=True)
