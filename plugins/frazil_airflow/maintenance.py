@@ -11,7 +11,7 @@ from frazil.pipeline.interval import parse_interval
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil_airflow import upkeep
-from frazil_airflow.assets import table_assets
+from frazil_airflow.assets import announced
 from frazil_airflow.factory import RETRIES, RETRY_DELAY, START_DATE
 from frazil_airflow.operators import SparkMaintainOperator
 from frazil_airflow.pipelines import sound_pipelines
@@ -77,7 +77,7 @@ def maintain_dag(project: Project, pipeline: Pipeline, schedule: str) -> DAG:
             task_id="maintain",
             pipeline=pipeline.name,
             plan_json=_ORDER,
-            asset_name=next((of.name for of in table_assets(pipeline)), ""),
+            asset_name=next(iter(announced(pipeline).values())).name,
             conn_id=engine.connection,
             driver_memory=engine.driver_memory,
             pool=engine.maintenance_pool,
