@@ -57,7 +57,7 @@ class SparkIngestOperator(SparkSubmitOperator):
         with terminal_is_final():
             self.take(self.submission())
             home = Home.resolve()
-        with handed_over(home, self.pipeline, context["run_id"], self.plan_json) as handover:
+        with handed_over(home, self.pipeline, self.run_of(context), self.plan_json) as handover:
             self.application_args = handover.arguments
             try:
                 super().execute(context)
@@ -66,6 +66,10 @@ class SparkIngestOperator(SparkSubmitOperator):
                     raise AirflowFailException(_said(str(error))) from error
                 raise
             return handover.found()
+
+    def run_of(self, context: Context) -> str:
+        """Return the id under which the job is known: of its files and its log."""
+        return context["run_id"]
 
     def submission(self) -> Submission:
         """Return how the job is started.
@@ -96,6 +100,30 @@ class SparkIngestOperator(SparkSubmitOperator):
                 f"there is no Airflow connection {self._conn_id!r} for the Spark master\n"
                 f"  next: airflow connections add {self._conn_id} --conn-type spark --conn-host 'local[2]'"
             ) from error
+
+
+class SparkMaintainOperator(SparkIngestOperator):
+    """Submit the maintenance job of a pipeline: the same way, with what is asked for in place of a plan.
+
+    Its return value is what was done, as JSON.
+    """
+
+    def run_of(self, context: Context) -> str:
+        """Return the id under which the job is known: an ingest run may have been scheduled for the same instant."""
+        from frazil.spark.submit import upkeep_run
+
+        return upkeep_run(context["run_id"])
+
+    def submission(self) -> Submission:
+        """Return how the job is started.
+
+        Raises:
+            Terminal: There is no such pipeline, or jars or a Java are missing.
+        """
+        from frazil.spark.submit import upkeep_submission
+
+        project = Project.load()
+        return upkeep_submission(project, project.pipeline(self.pipeline), "maintenance")
 
 
 def _said(message: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from croniter import croniter
 
 from frazil.errors import Terminal
+from frazil.pipeline.interval import parse_interval
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.settings import unknown_names
 from frazil.project import Project
@@ -38,6 +39,9 @@ def problems(project: Project, pipeline: Pipeline) -> list[str]:
 
 def _bad_interval(pipeline: Pipeline) -> Iterator[str]:
     """Airflow would find it only when it schedules the DAG."""
-    cron = pipeline.every.cron
-    if cron is not None and not cron.startswith("@") and not croniter.is_valid(cron, strict=True):
-        yield f"interval: {cron!r} is not a cron expression that can be scheduled"
+    schedule = pipeline.maintenance.schedule
+    given = {"interval": pipeline.every, **({"maintenance.schedule": parse_interval(schedule)} if schedule else {})}
+    for key, interval in given.items():
+        cron = interval.cron
+        if cron is not None and not cron.startswith("@") and not croniter.is_valid(cron, strict=True):
+            yield f"{key}: {cron!r} is not a cron expression that can be scheduled"

@@ -39,7 +39,7 @@ def test_parsing_imports_no_engine(
     found = probe({"FRAZIL_PIPELINES": str(pipelines), "FRAZIL_HOME": str(tmp_path)})
 
     assert found["errors"] == {}
-    assert found["dags"] == [f"ingest__orders{number}" for number in range(5)]
+    assert found["dags"] == [f"{kind}__orders{number}" for kind in ("ingest", "maintain") for number in range(5)]
     assert HEAVY & {module.partition(".")[0] for module in found["modules"]} == set()
 
 
@@ -52,7 +52,7 @@ def test_the_same_files_give_the_same_dags(parse: Callable[[], DagBag], write_pi
 
     first, second = ({name: DagSerialization.to_dict(dag) for name, dag in parse().dags.items()} for _ in range(2))
 
-    assert len(first) == 2
+    assert len(first) == 4
     assert first == second
 
 
@@ -66,7 +66,7 @@ def test_one_broken_file_does_not_stop_the_other_pipelines(
 
     bag = parse()
 
-    assert sorted(bag.dags) == ["ingest__orders"]
+    assert sorted(bag.dags) == ["ingest__orders", "maintain__orders"]
     error = only_error(bag, "broken_pipelines.py")
     assert str(broken) in error
     assert "intervall: unknown key, did you mean 'interval'?" in error
@@ -81,7 +81,7 @@ def test_a_name_that_the_settings_do_not_know_stops_one_pipeline_only(
 
     bag = parse()
 
-    assert sorted(bag.dags) == ["ingest__orders"]
+    assert sorted(bag.dags) == ["ingest__orders", "maintain__orders"]
     error = only_error(bag, "broken_pipelines.py")
     assert "pipeline returns" in error
     assert "engine: the settings have no 'sparc'" in error
@@ -96,7 +96,7 @@ def test_a_cron_expression_that_never_ticks_stops_one_pipeline_only(
 
     bag = parse()
 
-    assert sorted(bag.dags) == ["ingest__orders"]
+    assert sorted(bag.dags) == ["ingest__orders", "maintain__orders"]
     assert "interval: '0 0 31 2 *'" in only_error(bag, "broken_pipelines.py")
 
 

@@ -23,6 +23,7 @@ from frazil.cli import (
     history,
     import_connector,
     lag,
+    maintain,
     produce,
     replay,
     reset,
@@ -96,6 +97,14 @@ _COMMANDS: tuple[tuple[Callable[..., Any], tuple[str, ...]], ...] = (
         (
             'frazil settle pizzas --table rpc.pizzas__dead_letters --restage --reason "table was dropped"',
             'frazil settle pizzas --table rpc.pizzas__dead_letters --abandon --reason "letters were test data"',
+        ),
+    ),
+    (
+        maintain.maintain,
+        (
+            "frazil maintain pizzas --dry-run",
+            "frazil maintain pizzas",
+            "frazil maintain pizzas --table rpc.pizzas --step compaction --force",
         ),
     ),
     (

@@ -38,8 +38,8 @@ WORKERS: Mapping[str, tuple[str, ...]] = {
 NAMES = (API_SERVER, *WORKERS)
 """The components in the order they start."""
 
-POOLS: Mapping[str, int] = {"frazil_spark": 1}
-"""Pools and their slots. One Spark job at a time is what the demo's two cores carry."""
+POOLS: Mapping[str, int] = {"frazil_spark": 1, "frazil_maintenance": 1}
+"""Pools and their slots. One ingest job at a time is what the demo's two cores carry; maintenance never keeps it waiting."""
 
 GRACE_SECONDS = 10.0
 """7 s were measured for the API server. The scheduler would wait for its running tasks, however

@@ -13,6 +13,7 @@ from frazil.pipeline.dead_letters import DeadLetters, DeadLetterTopic, Tolerance
 from frazil.pipeline.destination import Destination, KafkaColumns, TableTemplate
 from frazil.pipeline.history import refuse_shared_logs, with_histories
 from frazil.pipeline.interval import Interval, parse_interval
+from frazil.pipeline.maintenance import Maintenance
 from frazil.pipeline.partition import PartitionField, SortField, parse_partition_field
 from frazil.pipeline.route import Route
 from frazil.pipeline.source import Source, Start
@@ -85,6 +86,9 @@ class Pipeline(Model):
     )
     dead_letters: DeadLetters = Field(default_factory=DeadLetters)
     limits: Limits = Field(default_factory=Limits)
+    maintenance: Maintenance = Field(
+        default_factory=Maintenance, description="How the tables are kept in shape, by Airflow and `frazil maintain`."
+    )
     engine: str = Field(
         "spark",
         description="Name of an engine in the settings file, or `inline`: this process, for tiny topics and tests.",
@@ -139,6 +143,9 @@ class Pipeline(Model):
                 f" ledger {self.ledger_table} must be {len(names)} tables"
             )
         unknown = [name for name in (self.route.tables if self.route is not None else ()) if name not in self.tables]
+        for table in self.maintenance.tables:
+            if table not in names and self.create is None:
+                raise AtKey(f"maintenance.tables.{table}", f"is none of its tables: {', '.join(names)}")
         if unknown:
             raise AtKey("route", f"names {', '.join(unknown)}: not among the destinations {', '.join(self.tables)}")
         return self
@@ -180,6 +187,11 @@ class Pipeline(Model):
                 " record"
             )
         return self
+
+    @property
+    def upkeep_engine(self) -> str:
+        """Name of the engine that carries out maintenance."""
+        return self.maintenance.engine or ("spark" if self.engine == "inline" else self.engine)
 
     @property
     def tables(self) -> tuple[str, ...]:

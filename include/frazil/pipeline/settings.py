@@ -110,6 +110,11 @@ class EngineSettings(Model):
     connection: str = Field("frazil_spark", description="Airflow connection of the Spark master.")
     driver_memory: str = Field("1g", description="Heap of the driver.")
     pool: str = Field("frazil_spark", description="Airflow pool that bounds how many ingest tasks run at once.")
+    maintenance_pool: str = Field(
+        "frazil_maintenance",
+        description="Airflow pool that bounds how many maintenance tasks run at once. Another one than `pool`: ingestion never"
+        " waits for maintenance.",
+    )
     conf: dict[str, str] = Field(default_factory=dict, description="Further Spark configuration.", repr=False)
 
 
@@ -141,6 +146,8 @@ def unknown_names(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
         if of.catalog is not None:
             yield from _unknown(f"{key}.catalog", of.catalog, settings.catalogs, "catalogs")
     yield from _unknown("engine", pipeline.engine, [*settings.engines, INLINE_ENGINE], "engines")
+    if pipeline.maintenance.engine is not None:
+        yield from _unknown("maintenance.engine", pipeline.maintenance.engine, settings.engines, "engines")
 
 
 def unfit_catalogs(pipeline: Pipeline, settings: Settings) -> Iterator[str]:

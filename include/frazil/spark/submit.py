@@ -19,6 +19,7 @@ from frazil.local.java import ensure_java
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.spark.catalog import EXTENSIONS
+from frazil.spark.job_logs import log_of
 
 REPORT_PREFIX = "frazil: "
 """Begins every line of the job that is meant for people; the rest of its output is Spark's."""
@@ -28,9 +29,6 @@ SUBMITTER_VARIABLE = "FRAZIL_SUBMITTER"
 
 _GRACE_SECONDS = 10.0
 """Bounds the wait for Spark to shut down after a Ctrl-C; it takes 1-3 s."""
-
-KEPT_LOGS = 50
-"""Logs of a pipeline's jobs that stay, with that of the job that starts: about four hours of one every five minutes."""
 
 _LAST_LINES = 15
 _ERROR_CLASSES: Mapping[int, type[FrazilError]] = {e.exit_code: e for e in (Retryable, Terminal, OutcomeUnknown)}
@@ -73,11 +71,29 @@ def submission(project: Project, pipeline: Pipeline, plan: RunPlan) -> Submissio
     Raises:
         Terminal: The settings have no such engine, the jars or a Java are missing.
     """
-    engine = project.engine(pipeline.engine)
+    name = f"frazil {pipeline.name} {plan.run}"
+    return _submission(project, pipeline.engine, "ingest.py", name, writes=needs_writer(pipeline, plan))
+
+
+def upkeep_submission(project: Project, pipeline: Pipeline, run: str) -> Submission:
+    """How to start the maintenance job of a pipeline.
+
+    Args:
+        project: Settings and doors.
+        pipeline: The pipeline.
+        run: Id of the run.
+
+    Raises:
+        Terminal: The settings have no such engine, the jars or a Java are missing.
+    """
+    return _submission(project, pipeline.upkeep_engine, "maintain.py", f"frazil {pipeline.name} {run}", writes=True)
+
+
+def _submission(project: Project, engine_name: str, application: str, name: str, *, writes: bool) -> Submission:
+    engine = project.engine(engine_name)
     fetch(project.home, "spark")
     sources = os.pathsep.join([str(project.root / "include"), *filter(None, [os.environ.get("PYTHONPATH")])])
     python = str(interpreter_bin() / "python")
-    writes = needs_writer(pipeline, plan)
     conf = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -101,8 +117,8 @@ def submission(project: Project, pipeline: Pipeline, plan: RunPlan) -> Submissio
         SUBMITTER_VARIABLE: str(os.getpid()),
     }
     return Submission(
-        application=project.root / "spark_jobs" / "ingest.py",
-        name=f"frazil {pipeline.name} {plan.run}",
+        application=project.root / "spark_jobs" / application,
+        name=name,
         jars=tuple(str(path) for path in jar_paths(project.home, "spark") if writes or _reads_kafka(path)),
         conf=conf,
         env=env,
@@ -130,29 +146,46 @@ def run_spark(project: Project, pipeline: Pipeline, plan: RunPlan, report: Calla
     Raises:
         Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
     """
-    job = submission(project, pipeline, plan)
+    job, master = submission(project, pipeline, plan), project.engine(pipeline.engine).master
     log = log_of(project.home, pipeline.name, plan.run)
     with handed_over(project.home, pipeline.name, plan.run, plan.to_json()) as handover:
-        ended = _watch(_command(project, pipeline, job, handover), job, log, report)
-        if ended.code:
-            raise _failure(ended, log)
-        return handover.found()
+        return _waited_for(job, master, handover, log, report)
 
 
-def log_of(home: Home, pipeline: str, run_id: str) -> Path:
-    """Where a job's log goes. Of a pipeline's older ones the last few stay: a run every few minutes leaves hundreds a day."""
-    folder = private_folder(home.logs)
-    logs = sorted(folder.glob(f"spark-{pipeline}-*.log"), key=_written_at, reverse=True)
-    for old in logs[KEPT_LOGS - 1 :]:
-        old.unlink(missing_ok=True)
-    return folder / f"spark-{pipeline}-{quote(run_id, safe=':+')}.log"
+def run_upkeep(project: Project, pipeline: Pipeline, run: str, order: str, report: Callable[[str], None]) -> str | None:
+    """Maintain the tables of a pipeline in a Spark job started by this process, and wait for it.
+
+    Args:
+        project: Settings and doors.
+        pipeline: The pipeline.
+        run: Id of the run, by `upkeep_run`.
+        order: What is asked for, as JSON.
+        report: Takes the job's own lines; everything else goes to its log.
+
+    Returns:
+        What was done, as JSON.
+
+    Raises:
+        Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
+    """
+    job, master = upkeep_submission(project, pipeline, run), project.engine(pipeline.upkeep_engine).master
+    log = log_of(project.home, pipeline.name, run)
+    with handed_over(project.home, pipeline.name, run, order) as handover:
+        return _waited_for(job, master, handover, log, report)
 
 
-def _written_at(file: Path) -> float:
-    try:
-        return file.stat().st_mtime
-    except FileNotFoundError:  # another run of the pipeline removes old ones, too
-        return 0.0
+def upkeep_run(run: str) -> str:
+    """Id of a maintenance run. An ingest run may be scheduled for the same instant."""
+    return f"maintain__{run}"
+
+
+def _waited_for(
+    job: Submission, master: str, handover: Handover, log: Path, report: Callable[[str], None]
+) -> str | None:
+    ended = _watch(_command(job, master, handover), job, log, report)
+    if ended.code:
+        raise _failure(ended, log)
+    return handover.found()
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +226,7 @@ def handed_over(home: Home, pipeline: str, run_id: str, plan_json: str) -> Itera
         handover.result.unlink(missing_ok=True)
 
 
-def _command(project: Project, pipeline: Pipeline, job: Submission, handover: Handover) -> list[str]:
-    master = project.engine(pipeline.engine).master
+def _command(job: Submission, master: str, handover: Handover) -> list[str]:
     command = [str(interpreter_bin() / "spark-submit"), "--master", master, "--name", job.name]
     command += ["--driver-memory", job.driver_memory, "--jars", ",".join(job.jars)]
     command += [part for key, value in job.conf.items() for part in ("--conf", f"{key}={value}")]

@@ -1,0 +1,177 @@
+"""Which steps are due for a table, with the numbers that say so: figures and thresholds in, decisions out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, Literal, Self, get_args
+
+from frazil.iceberg.inspection import Inspection
+from frazil.maintain.ages import expirable, expiry_age
+from frazil.maintain.compaction import portions, started_at
+from frazil.maintain.health import avoidable_manifests
+from frazil.pipeline.maintenance import (
+    Compaction,
+    Expiry,
+    Manifests,
+    Orphans,
+    PositionDeletes,
+    TableMaintenance,
+    parse_age,
+)
+
+Step = Literal["position_deletes", "compaction", "manifests", "expiry", "orphans"]
+STEPS: Final[tuple[Step, ...]] = get_args(Step)
+"""All steps in the order in which they are done."""
+
+ORPHANS_KEY: Final = "frazil.orphans-removed-at"
+"""Table property: when orphan files were looked for last."""
+
+_VERSION_WITHOUT_FILES: Final = 3
+"""Format version from which positions of deleted rows are no files of their own kind that could be merged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a maintenance run is asked for.
+
+    Attributes:
+        table: One table; None for all.
+        steps: Steps; empty for all.
+        force: Whether they are done without need.
+    """
+
+    table: str | None = None
+    steps: tuple[Step, ...] = ()
+    force: bool = False
+
+    def to_json(self) -> str:
+        """As text, for a job."""
+        return json.dumps({"table": self.table, "steps": self.steps, "force": self.force})
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` wrote."""
+        body = json.loads(text)
+        return cls(body["table"], tuple(body["steps"]), body["force"])
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Whether a step is due, and why, in numbers."""
+
+    step: Step
+    due: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What else decides.
+
+    Attributes:
+        now: The present.
+        on_branch: Whether the pipeline lands on a branch: steps that know main alone rest.
+        order: What is asked for.
+    """
+
+    now: datetime
+    on_branch: bool
+    order: Order
+
+
+def needs(found: Inspection, rules: TableMaintenance, given: Circumstances) -> tuple[Need, ...]:
+    """Decide on every step of a table, in order."""
+    judged = (_judged(step, found, rules, given) for step in STEPS if _is_asked(step, given.order.steps))
+    return tuple(
+        _forced(need) if given.order.force and not _is_impossible(need.step, found, rules, given) else need
+        for need in judged
+    )
+
+
+def _is_asked(step: Step, steps: Collection[Step]) -> bool:
+    return not steps or step in steps
+
+
+def _forced(need: Need) -> Need:
+    return need if need.due else Need(need.step, due=True, reason=f"forced, {need.reason}")
+
+
+def _is_impossible(step: Step, found: Inspection, rules: TableMaintenance, given: Circumstances) -> bool:
+    return _obstacle(step, found, rules, given) is not None
+
+
+def _obstacle(step: Step, found: Inspection, rules: TableMaintenance, given: Circumstances) -> str | None:
+    """Why a step can't be done, whatever the numbers."""
+    if getattr(rules, step) is False:
+        return "the pipeline file leaves it out"
+    if found.unreadable is not None and step != "orphans":
+        return f"column {found.unreadable} is of type time, for which Iceberg's Spark has no type"
+    if given.on_branch and step in ("position_deletes", "manifests"):
+        return "Spark does it on main only, and the pipeline lands on a branch"
+    if step == "position_deletes" and found.format_version >= _VERSION_WITHOUT_FILES:
+        return "tables of format version 3 have deletion vectors, one per data file"
+    return None
+
+
+def _judged(step: Step, found: Inspection, rules: TableMaintenance, given: Circumstances) -> Need:
+    if (obstacle := _obstacle(step, found, rules, given)) is not None:
+        return Need(step, due=False, reason=obstacle)
+    match getattr(rules, step):
+        case PositionDeletes() as own:
+            return _position_deletes(found, own, rules, given)
+        case Compaction() as own:
+            return _compaction(found, own, given.now)
+        case Manifests() as own:
+            count = avoidable_manifests(found)
+            said = f"{count:,} of {found.manifests:,} manifests could be merged away"
+            return _by_count("manifests", count, own.min_files, said)
+        case Expiry() as own:
+            count, age = len(expirable(found, own, given.now)), expiry_age(found, own)
+            return _by_count(
+                "expiry",
+                count,
+                own.min_snapshots,
+                f"{count:,} snapshots older than {age / timedelta(days=1):g}d could go",
+            )
+        case Orphans() as own:
+            return _orphans(found, own, given.now)
+    raise TypeError(f"{step} has no rules")
+
+
+def _by_count(step: Step, count: int, least: int, said: str) -> Need:
+    return Need(step, due=True, reason=f"{said}, due from {least}") if count >= least else _rests(step, said, least)
+
+
+def _rests(step: Step, said: str, least: int) -> Need:
+    return Need(step, due=False, reason=f"{said}, due from {least}")
+
+
+def _position_deletes(found: Inspection, own: PositionDeletes, rules: TableMaintenance, given: Circumstances) -> Need:
+    said = f"{found.position_deletes:,} position delete files"
+    takes = rules.compaction is not False and found.deletes >= rules.compaction.min_deletes
+    if takes and _is_asked("compaction", given.order.steps):
+        return Need("position_deletes", due=False, reason=f"{said}, which compaction takes")
+    return _by_count("position_deletes", found.position_deletes, own.min_files, said)
+
+
+def _compaction(found: Inspection, own: Compaction, now: datetime) -> Need:
+    ready = portions(found, own, now)
+    most = max((of.small_files for of in found.partitions), default=0)
+    deletes = f"{found.deletes:,} delete files"
+    if found.deletes >= own.min_deletes:
+        return Need("compaction", due=True, reason=f"{deletes}, due from {own.min_deletes}")
+    if not ready:
+        said = f"{most:,} small files in the partition that has most, due from {own.min_files}"
+        return Need("compaction", due=False, reason=f"{said}; {deletes}, due from {own.min_deletes}")
+    files, partitions = sum(of.small_files for of in ready), sum(of.partitions for of in ready)
+    said = f"{files:,} small files in {partitions:,} partition{'' if partitions == 1 else 's'} with {own.min_files} or more"
+    return Need("compaction", due=True, reason=said)
+
+
+def _orphans(found: Inspection, own: Orphans, now: datetime) -> Need:
+    last = found.properties.get(ORPHANS_KEY)
+    said = f"looked for last at {last}" if last else "never looked for"
+    return Need("orphans", due=now - started_at(last) >= parse_age(own.every), reason=f"{said}, due every {own.every}")

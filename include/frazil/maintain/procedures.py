@@ -1,0 +1,38 @@
+"""The port to an engine that carries out maintenance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Protocol
+
+from frazil.errors import Retryable
+
+Argument = str | int | bool | datetime | Mapping[str, str]
+"""What a procedure is given."""
+
+
+class GaveWay(Retryable):
+    """Somebody changed the files that a step was about to replace. Nothing was done, and nothing is wrong."""
+
+
+class Procedures(Protocol):
+    """Iceberg's procedures, by an engine that knows the catalogs."""
+
+    def call(self, catalog: str, procedure: str, arguments: Mapping[str, Argument]) -> list[dict[str, Any]]:
+        """Call a procedure of a catalog, and return its rows.
+
+        Raises:
+            GaveWay: Others changed the same files meanwhile.
+            Retryable: The engine, the catalog or the storage is not available now.
+        """
+
+    def listed(self, paths: Iterable[str]) -> str:
+        """The name under which a procedure finds these files, all of them old, as a list of files that there are."""
+
+    def note(self, catalog: str, table: str, key: str, value: str) -> None:
+        """Set a property of a table.
+
+        Raises:
+            Retryable: The engine or the catalog is not available now.
+        """

@@ -1,0 +1,118 @@
+"""What a maintenance run did: per table and step the figures before and after, as text for machines and for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Self
+
+from frazil.iceberg.inspection import Inspection
+from frazil.maintain.health import Health
+
+Status = Literal["due", "done", "skipped", "gave_way", "failed"]
+"""`due`: only looked. `gave_way`: others changed the same files meanwhile; the next run looks again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """A table in numbers; `score` is its health, 0 to 100."""
+
+    score: int
+    files: int
+    bytes: int
+    small_files: int
+    delete_files: int
+    manifests: int
+    snapshots: int
+
+    @classmethod
+    def of(cls, found: Inspection, health: Health) -> Self:
+        """The numbers of a table."""
+        counts = found.files, found.bytes, found.small_files, found.deletes, found.manifests, len(found.snapshots)
+        return cls(health.score, *counts)
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutcome:
+    """What became of a step: why, how long it took, and what the engine counted."""
+
+    step: str
+    status: Status
+    reason: str
+    seconds: float = 0.0
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def said(self) -> str:
+        """One line for people."""
+        counted = ", ".join(
+            f"{name.removesuffix('_count').replace('_', ' ')} {n:,}" for name, n in self.counts.items() if n
+        )
+        took = f" in {self.seconds:.1f} s" if self.status != "skipped" and self.seconds else ""
+        return f"{self.step} {self.status.replace('_', ' ')}{took}: {self.reason}" + (f"; {counted}" if counted else "")
+
+
+@dataclass(frozen=True, slots=True)
+class TableOutcome:
+    """What became of a table. `health` says what takes from its score, as it was before."""
+
+    table: str
+    health: str
+    before: Figures
+    after: Figures
+    steps: tuple[StepOutcome, ...]
+
+    @property
+    def said(self) -> Iterator[str]:
+        """Lines for people."""
+        files = f"{self.before.files:,} files, {self.before.bytes:,} bytes, {self.before.snapshots:,} snapshots"
+        yield f"{self.table}: health {self.health}; {files}"
+        if any(of.status == "done" for of in self.steps):
+            after = f"{self.after.files:,} files, {self.after.bytes:,} bytes, {self.after.snapshots:,} snapshots"
+            yield f"{self.table}: now health {self.after.score}; {after}"
+        yield from (f"{self.table}: {of.said}" for of in self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceResult:
+    """What a maintenance run did, table by table."""
+
+    pipeline: str
+    tables: tuple[TableOutcome, ...]
+    seconds: float = 0.0
+
+    def to_json(self) -> str:
+        """As JSON: what `frazil maintain --json` prints and the task in Airflow returns."""
+        return json.dumps({"v": 1, **asdict(self)}, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` wrote."""
+        body = json.loads(text)
+        return cls(body["pipeline"], tuple(_table(of) for of in body["tables"]), body["seconds"])
+
+    def with_status(self, status: Status) -> tuple[tuple[str, StepOutcome], ...]:
+        """Steps with that status, each with its table."""
+        return tuple((of.table, step) for of in self.tables for step in of.steps if step.status == status)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a step is due."""
+        return bool(self.with_status("due"))
+
+    @property
+    def summary(self) -> str:
+        """One line for people."""
+        done, failed = self.with_status("done"), self.with_status("failed")
+        files = sum(of.before.files - of.after.files for of in self.tables)
+        snapshots = sum(of.before.snapshots - of.after.snapshots for of in self.tables)
+        lowest = min((of.after.score for of in self.tables), default=100)
+        said = f"{len(done)} steps done, {files:,} files and {snapshots:,} snapshots less, lowest health {lowest}"
+        gave_way = f", {len(given)} gave way to other writers" if (given := self.with_status("gave_way")) else ""
+        return f"{said}{gave_way}" + (f", {len(failed)} failed" if failed else "")
+
+
+def _table(body: Mapping[str, Any]) -> TableOutcome:
+    steps = tuple(StepOutcome(**of) for of in body["steps"])
+    return TableOutcome(body["table"], body["health"], Figures(**body["before"]), Figures(**body["after"]), steps)

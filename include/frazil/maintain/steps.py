@@ -1,0 +1,173 @@
+"""The steps, one by one: what each asks the engine for, and what the engine counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, Final
+from urllib.parse import urlparse
+
+from frazil.errors import Terminal
+from frazil.iceberg.inspection import Inspection
+from frazil.iceberg.kept import named_manifests
+from frazil.maintain.ages import expiry_age, expiry_keep
+from frazil.maintain.compaction import condition, most_files, portions
+from frazil.maintain.guard import Sound, hold, lost
+from frazil.maintain.need import ORPHANS_KEY
+from frazil.maintain.procedures import Argument, Procedures
+from frazil.pipeline.maintenance import Compaction, Expiry, Orphans, parse_age
+from frazil.run.scope import Scope
+
+OWN_FOLDERS: Final = ("data", "metadata", "frazil-staged")
+"""Folders below a table's location that are the table's: beside them another table may lie."""
+
+MOST_ORPHANS: Final = 1_000_000
+"""Paths of orphans that a driver holds; of more, the rest goes by the next run."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """A table under maintenance: its pipeline and doors, its name, the figures that were just read, and the engine."""
+
+    scope: Scope
+    table: str
+    found: Inspection
+    engine: Procedures
+    is_merged: bool = False
+
+    @property
+    def catalog(self) -> str:
+        """Name of the catalog that the table is in."""
+        return self.scope.lake.catalog_of(self.table).name
+
+    def call(self, procedure: str, **arguments: Any) -> dict[str, int]:
+        """Call a procedure for the table, and return the counts of its one row."""
+        rows = self.engine.call(self.catalog, procedure, {"table": self.table, **arguments})
+        return {name: int(value) for row in rows for name, value in row.items() if isinstance(value, int)}
+
+
+def rewrite_position_deletes(work: Work) -> dict[str, int]:
+    """Merge small delete files."""
+    return work.call("rewrite_position_delete_files", options={"min-input-files": "2"})
+
+
+def compact(work: Work, rules: Compaction) -> dict[str, int]:
+    """Make small files large, closed partitions first; write anew what rows were deleted from, if that is due."""
+    asked = compaction_arguments(work.found, rules, work.scope.clock(), branch=work.scope.lake.branch_of(work.table))
+    counts: dict[str, int] = {}
+    for arguments in asked:
+        if work.is_merged:
+            # One commit: each one before a merge's own sends that merge back to its beginning.
+            arguments["options"].pop("partial-progress.enabled")
+        for name, count in work.call("rewrite_data_files", **arguments).items():
+            counts[name] = counts.get(name, 0) + count
+    return counts
+
+
+def compaction_arguments(
+    found: Inspection, rules: Compaction, now: datetime, *, branch: str | None = None
+) -> list[dict[str, Any]]:
+    """What the procedure is called with, call by call."""
+    shared: dict[str, Any] = {} if branch is None else {"branch": branch}
+    shared |= _strategy(found, rules)
+    options = {"min-input-files": str(rules.min_files), "partial-progress.enabled": "true"}
+    if found.deletes >= rules.min_deletes:
+        deletes = {"delete-file-threshold": "1", "remove-dangling-deletes": "true"}
+        mean = max(1, found.bytes // max(1, found.files))
+        capped = {"max-files-to-rewrite": str(max(1, rules.max_bytes // mean))} if found.bytes > rules.max_bytes else {}
+        return [{**shared, "options": {**options, **deletes, **capped}}]
+    calls, left = [], rules.max_bytes
+    for portion in portions(found, rules, now):
+        if left <= 0:
+            break
+        most = most_files(portion, left, rules.min_files)
+        capped = {} if most is None else {"max-files-to-rewrite": str(most)}
+        where = (
+            {}
+            if portion.before is None or found.time_field is None
+            else {"where": condition(found.time_field, portion.before)}
+        )
+        calls.append({**shared, **where, "options": {**options, **capped}})
+        left -= portion.small_bytes
+    return calls or [{**shared, "options": options}]
+
+
+def _strategy(found: Inspection, rules: Compaction) -> dict[str, str]:
+    if rules.strategy == "z-order":
+        columns = ", ".join(rules.columns)
+        return {"strategy": "sort", "sort_order": f"zorder({columns})"}
+    is_sorted = rules.strategy == "sort" or (rules.strategy is None and found.is_sorted)
+    return {"strategy": "sort" if is_sorted else "binpack"}
+
+
+def rewrite_manifests(work: Work) -> dict[str, int]:
+    """Write the manifests anew."""
+    return work.call("rewrite_manifests")
+
+
+def expire(work: Work, rules: Expiry, sound: Sound) -> dict[str, int]:
+    """Let old snapshots go. What the table holds of pipelines is the same afterwards.
+
+    Raises:
+        Terminal: It is not.
+    """
+    before = sound(work.table)
+    now = work.scope.clock()
+    older_than = now - expiry_age(work.found, rules)
+    if before.hold_ms is not None:
+        older_than = min(older_than, datetime.fromtimestamp(before.hold_ms / 1000, UTC))
+    counts = work.call(
+        "expire_snapshots",
+        older_than=older_than,
+        retain_last=expiry_keep(work.found, rules),
+        stream_results=True,
+    )
+    missing = lost(before, hold(work.scope.lake, work.table))
+    if missing:
+        raise Terminal(
+            f"table {work.table}: after the expiry it does not say any more {', '.join(missing)}",
+            next_step=f"frazil lag {work.scope.pipeline.name} shows whether the position is there; report this",
+        )
+    return counts
+
+
+def remove_orphans(work: Work, rules: Orphans, sound: Sound) -> dict[str, int]:
+    """Look which old files no snapshot names, then remove those that are the table's own."""
+    now = work.scope.clock()
+    given: dict[str, Argument] = {"table": work.table, "older_than": now - parse_age(rules.older_than)}
+    sound(work.table)
+    rows = work.engine.call(work.catalog, "remove_orphan_files", {**given, "dry_run": True})
+    paths = [row["orphan_file_location"] for row in rows]
+    own = _own(work, paths)
+    if len(own) < len(paths):
+        other = next(path for path in paths if path not in own)
+        work.scope.report(f"table {work.table}: {len(paths) - len(own):,} files are left alone, for example {other}")
+    if own:
+        work.scope.report(f"table {work.table}: {len(own):,} orphans, for example {min(own)}")
+        sound(work.table)
+        listed = work.engine.listed(own.values())
+        work.engine.call(work.catalog, "remove_orphan_files", {**given, "file_list_view": listed})
+    work.engine.note(work.catalog, work.table, ORPHANS_KEY, now.isoformat(timespec="seconds"))
+    return {"orphan_files": len(own), "left_alone": len(paths) - len(own)}
+
+
+def _own(work: Work, paths: list[str]) -> dict[str, str]:
+    """Files in the table's folders, but for manifests of batches, and how the table spells their addresses.
+
+    Another table may lie below a table's location, in a namespace of its name: its files are no orphans. And of listed files
+    the procedure takes only those that begin with the location, letter by letter.
+    """
+    metadata = work.scope.lake.catalog_of(work.table).load_table(work.table).metadata
+    location = metadata.location.rstrip("/")
+    below = tuple(f"{_plain(location)}/{folder}/" for folder in OWN_FOLDERS)
+    named = {_plain(path) for path in named_manifests(metadata)}
+    own = (path for path in paths if _plain(path).startswith(below) and _plain(path) not in named)
+    return {path: location + _plain(path).removeprefix(_plain(location)) for path in islice(own, MOST_ORPHANS)}
+
+
+def _plain(address: str) -> str:
+    """An address in one spelling: `file:/lake` and `file:///lake` are one, and so are `s3a://lake` and `s3://lake`."""
+    parts = urlparse(address)
+    scheme = {"": "file", "s3a": "s3", "s3n": "s3"}.get(parts.scheme, parts.scheme)
+    return f"{scheme}:{parts.netloc}{parts.path}"

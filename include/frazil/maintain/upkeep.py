@@ -1,0 +1,133 @@
+"""Maintenance of a pipeline's tables, table by table: look, decide, and, with an engine, do what is due, in order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from frazil.errors import Retryable, Terminal
+from frazil.iceberg.inspection import Inspection, inspect
+from frazil.maintain import steps
+from frazil.maintain.ages import expirable
+from frazil.maintain.guard import Unsound, sound
+from frazil.maintain.health import health
+from frazil.maintain.need import Circumstances, Need, Order, Step, needs
+from frazil.maintain.procedures import GaveWay, Procedures
+from frazil.maintain.result import Figures, MaintenanceResult, Status, StepOutcome, TableOutcome
+from frazil.pipeline.maintenance import Expiry, Orphans, TableMaintenance
+from frazil.pipeline.model import Pipeline
+from frazil.run.scope import Scope
+
+_NO_EXPIRY: Final = Expiry(min_snapshots=1)
+"""By which snapshots are judged where the pipeline file leaves expiry out."""
+
+
+def tables_to_maintain(pipeline: Pipeline, table: str | None = None) -> dict[str, TableMaintenance]:
+    """The tables of a pipeline that maintenance is for, with their rules: destinations, dead letters, ledger.
+
+    Raises:
+        Terminal: The table is none of the pipeline's, or is left alone.
+    """
+    names = (*pipeline.tables, pipeline.dead_letters_table, pipeline.ledger_table)
+    found = {name: rules for name in names if (rules := pipeline.maintenance.of(name)) is not None}
+    if table is None:
+        return found
+    if table not in found:
+        why = "its file leaves it alone" if table in names else "it has no such table"
+        raise Terminal(f"pipeline {pipeline.name}: {table}: {why}", next_step=f"its tables: {', '.join(found)}")
+    return {table: found[table]}
+
+
+def look(scope: Scope, order: Order) -> MaintenanceResult:
+    """Say which steps are due, and do none: no engine is needed.
+
+    Raises:
+        Retryable: The catalog or the storage is not available now.
+        Terminal: There is no such table.
+    """
+    return maintain(scope, order, None)
+
+
+def maintain(scope: Scope, order: Order, engine: Procedures | None) -> MaintenanceResult:
+    """Do what is due, on one table after another. What fails on one keeps no other from its turn.
+
+    Args:
+        scope: The pipeline and its doors.
+        order: What is asked for.
+        engine: Carries the steps out; None to look only.
+
+    Raises:
+        Retryable: The catalog or the storage is not available now.
+        Terminal: There is no such table; or a step lost what a table held, which must never be.
+    """
+    began = time.monotonic()
+    wanted = tables_to_maintain(scope.pipeline, order.table)
+    done = tuple(of for name, rules in wanted.items() if (of := _table(scope, name, rules, order, engine)) is not None)
+    return MaintenanceResult(scope.pipeline.name, done, round(time.monotonic() - began, 3))
+
+
+def _table(
+    scope: Scope, name: str, rules: TableMaintenance, order: Order, engine: Procedures | None
+) -> TableOutcome | None:
+    """One table; None if it is not there yet."""
+    if scope.lake.find_table(name) is None:
+        return None
+    before = _inspected(scope, name)
+    outcomes = tuple(_steps(scope, before, rules, order, engine))
+    after = _inspected(scope, name) if any(of.status in ("done", "failed") for of in outcomes) else before
+    now = scope.clock()
+    judged, since = (health(of, len(expirable(of, rules.expiry or _NO_EXPIRY, now))) for of in (before, after))
+    return TableOutcome(name, str(judged), Figures.of(before, judged), Figures.of(after, since), outcomes)
+
+
+def _inspected(scope: Scope, name: str) -> Inspection:
+    return inspect(name, scope.lake.load_table(name), scope.lake.catalog_of(name).load_table(name).metadata)
+
+
+def _steps(
+    scope: Scope, found: Inspection, rules: TableMaintenance, order: Order, engine: Procedures | None
+) -> Iterator[StepOutcome]:
+    """Each step is judged by what those before it left."""
+    name = found.table
+    given = Circumstances(scope.clock(), scope.lake.branch_of(name) is not None, order)
+    for step in (need.step for need in needs(found, rules, given)):
+        need = next(of for of in needs(found, rules, given) if of.step == step)
+        if not need.due or engine is None:
+            yield StepOutcome(step, "due" if need.due else "skipped", need.reason)
+            continue
+        merged = name in scope.pipeline.tables and scope.pipeline.destination(name).is_merged
+        yield _carried_out(steps.Work(scope, name, found, engine, merged), need, rules)
+        found = _inspected(scope, name)
+
+
+def _carried_out(work: steps.Work, need: Need, rules: TableMaintenance) -> StepOutcome:
+    began = time.monotonic()
+    status: Status = "done"
+    counts: dict[str, int] = {}
+    reason = need.reason
+    work.scope.report(f"{work.table}: {need.step}: {need.reason}")
+    try:
+        counts = _done(work, need.step, rules)
+    except Unsound as unsound:
+        status, reason = "skipped", f"nothing is removed now: {unsound.message}"
+    except GaveWay as rival:
+        status, reason = "gave_way", rival.message
+    except Retryable as failure:
+        status, reason = "failed", failure.message
+    return StepOutcome(need.step, status, reason, round(time.monotonic() - began, 3), counts)
+
+
+def _done(work: steps.Work, step: Step, rules: TableMaintenance) -> dict[str, int]:
+    guard = sound(work.scope)
+    match step, getattr(rules, step):
+        case "position_deletes", _:
+            return steps.rewrite_position_deletes(work)
+        case "manifests", _:
+            return steps.rewrite_manifests(work)
+        case "expiry", Expiry() as own:
+            return steps.expire(work, own, guard)
+        case "orphans", Orphans() as own:
+            return steps.remove_orphans(work, own, guard)
+        case _, own:
+            return steps.compact(work, own)

@@ -1,0 +1,75 @@
+"""Iceberg's procedures, called by Spark. A `frazil.maintain.procedures.Procedures`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from frazil.errors import Retryable
+from frazil.maintain.procedures import Argument, GaveWay
+from frazil.spark.apply import SPARK_FAILED
+from frazil.spark.quoting import quoted, text
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_VIEW: Final = "frazil_listed_files"
+
+_RIVALS: Final = ("ValidationException", "CommitFailedException", "Cannot commit")
+"""What Iceberg says when files that were to be replaced are gone, or rows were deleted from them meanwhile."""
+
+
+class SparkProcedures:
+    """Calls procedures with one session that knows the catalogs."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark: Final = spark
+
+    def call(self, catalog: str, procedure: str, arguments: Mapping[str, Argument]) -> list[dict[str, Any]]:
+        """Call a procedure of a catalog, and return its rows.
+
+        Raises:
+            GaveWay: Others changed the same files meanwhile.
+            Retryable: Spark, the catalog or the storage is not available now.
+        """
+        given = ", ".join(f"{name} => {literal(value)}" for name, value in arguments.items())
+        return self._rows(f"CALL {quoted(catalog)}.system.{procedure}({given})", f"{procedure} of {arguments['table']}")
+
+    def listed(self, paths: Iterable[str]) -> str:
+        """The name of a view with these files, all of them old."""
+        old = datetime(1970, 1, 2, tzinfo=UTC)
+        rows = [(path, old) for path in paths]
+        self._spark.createDataFrame(rows, "file_path string, last_modified timestamp").createOrReplaceTempView(_VIEW)
+        return _VIEW
+
+    def note(self, catalog: str, table: str, key: str, value: str) -> None:
+        """Set a property of a table.
+
+        Raises:
+            Retryable: Spark or the catalog is not available now.
+        """
+        name = quoted(catalog, *table.split("."))
+        self._rows(f"ALTER TABLE {name} SET TBLPROPERTIES ({text(key)} = {text(value)})", f"{key} of {table}")
+
+    def _rows(self, statement: str, what: str) -> list[dict[str, Any]]:
+        try:
+            return [row.asDict() for row in self._spark.sql(statement).collect()]
+        except SPARK_FAILED as error:
+            said = " ".join(str(error).split())
+            kind = GaveWay if any(word in said for word in _RIVALS) else Retryable
+            raise kind(f"{what}: Spark failed: {said[:500]}") from error
+
+
+def literal(value: Argument) -> str:
+    """A value as Spark's SQL has it."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case int():
+            return str(value)
+        case datetime():
+            return f"TIMESTAMP '{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC'"
+        case str():
+            return text(value)
+    return f"map({', '.join(text(part) for pair in value.items() for part in pair)})"

@@ -1,0 +1,131 @@
+"""Pipelines become maintenance DAGs: look -> maintain -> report."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.providers.standard.operators.python import PythonOperator, ShortCircuitOperator
+from airflow.sdk import DAG, Param
+
+from frazil.pipeline.interval import parse_interval
+from frazil.pipeline.model import Pipeline
+from frazil.project import Project
+from frazil_airflow import upkeep
+from frazil_airflow.assets import announced
+from frazil_airflow.factory import RETRIES, RETRY_DELAY, START_DATE
+from frazil_airflow.operators import SparkMaintainOperator
+from frazil_airflow.pipelines import sound_pipelines
+from frazil_airflow.timetable import timetable
+
+LOOK_TIMEOUT = timedelta(minutes=30)
+"""Bounds reading the manifests of all tables: a second or two each, of very large ones some more."""
+
+MAINTAIN_TIMEOUT = timedelta(hours=6)
+"""Bounds a job that hangs. What it committed stays, the next run goes on from there."""
+
+STEPS = ("position_deletes", "compaction", "manifests", "expiry", "orphans")
+"""As in `frazil.maintain.need`, which loads more than a DAG file may."""
+
+_ORDER = "{{ ti.xcom_pull(task_ids='look') }}"
+_DONE = "{{ ti.xcom_pull(task_ids='maintain') }}"
+
+
+def maintain_dag_id(pipeline: str) -> str:
+    """Return the id of a pipeline's maintenance DAG."""
+    return f"maintain__{pipeline}"
+
+
+def maintain_dags(project: Project, only: str | None = None) -> list[DAG]:
+    """Make the maintenance DAG of every pipeline that has a schedule for it, and an engine.
+
+    Args:
+        project: Settings and pipelines.
+        only: Id of the one DAG to make; None for all.
+    """
+    return [
+        maintain_dag(project, pipeline, pipeline.maintenance.schedule)
+        for pipeline in sound_pipelines(project)
+        if only in (None, maintain_dag_id(pipeline.name))
+        and pipeline.maintenance.schedule
+        and pipeline.upkeep_engine in project.settings.engines
+    ]
+
+
+def maintain_dag(project: Project, pipeline: Pipeline, schedule: str) -> DAG:
+    """Make the maintenance DAG of a pipeline."""
+    engine = project.engine(pipeline.upkeep_engine)
+    with DAG(
+        maintain_dag_id(pipeline.name),
+        description=f"Keeps the tables of {pipeline.name} in shape",
+        doc_md=_doc(pipeline, schedule),
+        schedule=timetable(parse_interval(schedule)),
+        start_date=START_DATE,
+        catchup=False,
+        max_active_runs=1,
+        params=_params(pipeline),
+        default_args={"owner": pipeline.owner, "retries": RETRIES, "retry_delay": RETRY_DELAY},
+        tags=["frazil", "maintain", pipeline.namespace],
+    ) as dag:
+        look = ShortCircuitOperator(
+            task_id="look",
+            doc_md="Counts files, delete files, manifests and snapshots, without a JVM. Nothing due: the rest is skipped.",
+            python_callable=upkeep.look,
+            op_args=[pipeline.name],
+            execution_timeout=LOOK_TIMEOUT,
+        )
+        maintain = SparkMaintainOperator(
+            task_id="maintain",
+            pipeline=pipeline.name,
+            plan_json=_ORDER,
+            asset_name=next(iter(announced(pipeline).values())).name,
+            conn_id=engine.connection,
+            driver_memory=engine.driver_memory,
+            pool=engine.maintenance_pool,
+            max_active_tis_per_dag=1,
+            execution_timeout=MAINTAIN_TIMEOUT,
+            doc_md="Does what is due, as a Spark job, table by table. Its return value has the figures before and after.",
+        )
+        report = PythonOperator(
+            task_id="report",
+            doc_md="Says what was done, in the log and the run's note; fails if a step failed.",
+            python_callable=upkeep.report,
+            op_args=[pipeline.name, _DONE],
+            execution_timeout=LOOK_TIMEOUT,
+        )
+        look >> maintain >> report
+    return dag
+
+
+def _params(pipeline: Pipeline) -> dict[str, Param]:
+    tables = [*pipeline.tables, pipeline.dead_letters_table, pipeline.ledger_table]
+    # Tables that records name are made after this file was parsed.
+    known = {"enum": [None, *tables]} if pipeline.create is None else {"examples": tables}
+    return {
+        "table": Param(None, type=["null", "string"], title="Table", description="Empty: all.", **known),
+        "steps": Param(
+            [],
+            type="array",
+            items={"type": "string", "enum": list(STEPS)},
+            examples=list(STEPS),
+            title="Steps",
+            description="Empty: all, in their order.",
+        ),
+        "force": Param(
+            default=False, type="boolean", title="Force", description="Do the steps whether they are due or not."
+        ),
+        "dry_run": Param(
+            default=False, type="boolean", title="Dry run", description="Only say which steps are due, and why."
+        ),
+    }
+
+
+def _doc(pipeline: Pipeline, schedule: str) -> str:
+    return f"""### Maintenance of {pipeline.name}
+
+Looks every `{schedule}` (UTC) at the pipeline's tables and does what their figures make due: small files become large ones,
+manifests are merged, old snapshots and orphan files go. The position stays.
+
+```
+frazil maintain {pipeline.name} --dry-run
+```
+"""

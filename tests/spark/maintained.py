@@ -1,0 +1,195 @@
+"""A pipeline whose tables are maintained: landed in this process, maintained by the session of the tests."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from frazil.batch.position import Position
+from frazil.batch.request import RunRequest
+from frazil.iceberg.holdings import POSITION_KEY, held
+from frazil.iceberg.table import Table, TableMetadata
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.produce import produce
+from frazil.kafka.record import OutgoingRecord
+from frazil.maintain.need import Order, Step
+from frazil.maintain.procedures import Argument
+from frazil.maintain.result import MaintenanceResult, StepOutcome
+from frazil.maintain.upkeep import look, maintain
+from frazil.project import Project
+from frazil.run.ingest import ingest
+from frazil.run.inline import stage_inline
+from frazil.run.plan import plan_run
+from frazil.run.scope import Scope, utc_now
+from frazil.spark.catalog import open_catalog
+from frazil.spark.procedures import SparkProcedures
+from frazil.verify.check import verify
+from tests.spark.kills import Killed
+
+ORDERS, LETTERS, LEDGER = "shop.orders", "shop.orders__dead_letters", "shop.orders__ledger"
+
+FILE = """
+name: orders
+source: {{topics: [{topic}]}}
+engine: inline
+dead_letters: {{tolerance: all}}
+destinations:
+  - table: shop.orders
+    columns: {{id: long, at: timestamptz}}
+    {layout}
+maintenance:
+  compaction: {{min_files: 2, min_deletes: 1}}
+  expiry: {{older_than: 1h, keep: 1, min_snapshots: 1}}
+  manifests: {{min_files: 2}}
+  {more}
+"""
+
+
+@dataclass
+class Engine(SparkProcedures):
+    """Spark's procedures, and a death before or behind the next call of one."""
+
+    spark: SparkSession
+    dies: Mapping[str, str] = field(default_factory=dict)
+    calls: list[str] = field(default_factory=list)
+    meanwhile: Callable[[], object] | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__(self.spark)
+
+    def call(self, catalog: str, procedure: str, arguments: Mapping[str, Argument]) -> list[dict[str, Any]]:
+        """Call a procedure, unless the process dies before."""
+        self.calls.append(procedure)
+        if self.dies.get(procedure) == "before":
+            raise Killed
+        if self.meanwhile is not None:
+            self.meanwhile()
+        found = super().call(catalog, procedure, arguments)
+        if self.dies.get(procedure) == "behind":
+            raise Killed
+        return found
+
+
+@dataclass
+class Maintained:
+    """A pipeline `orders` over a fresh topic."""
+
+    project: Project
+    cluster: Cluster
+    topic: str
+    engine: Engine
+    ahead: timedelta = timedelta()
+    """How far the clock of maintenance is ahead: snapshots are as much older."""
+
+    def __post_init__(self) -> None:
+        self.sent = 0
+        self.said: list[str] = []
+
+    def send(self, count: int, at: str = "2026-05-01T10:00:00Z") -> None:
+        """Send orders, one of them bad."""
+        values = [{"id": self.sent + n, "at": at} for n in range(count)]
+        self.sent += count
+        texts = [json.dumps(of).encode() for of in values[1:]] + [b"bad"]
+        produce(self.cluster, self.topic, [OutgoingRecord(key=None, value=text) for text in texts])
+
+    def run(self) -> None:
+        """Land what is new."""
+        planned = plan_run(self.project, self.project.pipeline("orders"), RunRequest(str(uuid.uuid4())))
+        if planned.plan is not None:
+            ingest(self.project, self.project.pipeline("orders"), planned.plan, stage_inline, lambda _: None)
+
+    def land(self, batches: int, count: int = 3, **of: str) -> None:
+        """Land some batches."""
+        for _ in range(batches):
+            self.send(count, **of)
+            self.run()
+
+    @property
+    def scope(self) -> Scope:
+        """Its doors, and its clock."""
+        return Scope.of(self.project, self.project.pipeline("orders"), self.said.append, self.clock)
+
+    def clock(self) -> datetime:
+        """The clock of maintenance."""
+        return utc_now() + self.ahead
+
+    def look(self, *names: Step) -> MaintenanceResult:
+        """What is due."""
+        return look(self.scope, Order(steps=names))
+
+    def maintain(self, *names: Step, table: str | None = ORDERS, force: bool = False) -> MaintenanceResult:
+        """Do what is due."""
+        return maintain(self.scope, Order(table, names, force), self.engine)
+
+    def step(self, name: Step, *, force: bool = False) -> StepOutcome:
+        """Do one step on the destination."""
+        (found,) = self.maintain(name, force=force).tables
+        (step,) = found.steps
+        return step
+
+    def table(self, name: str = ORDERS) -> Table:
+        """A table as it is now."""
+        return self.project.lake_of(self.project.pipeline("orders")).load_table(name)
+
+    def metadata(self, name: str = ORDERS) -> TableMetadata:
+        """Its metadata."""
+        return self.table(name).metadata
+
+    def folder(self, name: str = ORDERS) -> Path:
+        """Where a table lies."""
+        return Path(self.metadata(name).location.removeprefix("file://"))
+
+    def ids(self) -> list[int]:
+        """Ids of all rows."""
+        return sorted(self.table().scan().to_arrow()["id"].to_pylist())
+
+    def files(self) -> list[dict[str, Any]]:
+        """Data files of the destination."""
+        return self.table().inspect.files().to_pylist()
+
+    @property
+    def position(self) -> Position:
+        """The position."""
+        found = held(self.metadata(), POSITION_KEY.format("orders"), ORDERS)
+        assert found is not None
+        return Position.from_json(found.value)
+
+    def assert_clean(self) -> None:
+        """Everything that was sent is there, once."""
+        found = verify(self.project, self.project.pipeline("orders"))
+        assert found.is_clean, found
+
+
+def maintained(
+    folder: Path, cluster: Cluster, topic: str, spark: SparkSession, *, layout: str = "", more: str = ""
+) -> Maintained:
+    """Make a pipeline, with a session of its own: all of them call their catalog `lake`."""
+    pipelines = folder / "pipelines"
+    pipelines.mkdir()
+    (pipelines / "orders.yaml").write_text(textwrap.dedent(FILE.format(topic=topic, layout=layout, more=more)))
+    port = cluster.bootstrap_servers.rpartition(":")[2]
+    env = {"FRAZIL_HOME": str(folder / "home"), "FRAZIL_PIPELINES": str(pipelines), "FRAZIL_KAFKA_PORT": port}
+    project = Project.load(env)
+    session = spark.newSession()
+    open_catalog(session, "lake", project.settings.catalogs["lake"])
+    return Maintained(project, cluster, topic, Engine(session))
+
+
+def put_old(folder: Path, names: Iterable[str]) -> list[Path]:
+    """Files that nobody wrote for weeks."""
+    import os
+
+    made = [folder / name for name in names]
+    for path in made:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("left behind")
+        os.utime(path, (1e9, 1e9))
+    return made

@@ -1,0 +1,213 @@
+"""Maintenance of real tables by Spark: each step does its work, none takes what somebody needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from frazil.crash_points import CrashPoint
+from frazil.errors import Terminal
+from frazil.iceberg.holdings import POSITION_KEY
+from frazil.iceberg.kept import named_manifests
+from frazil.kafka.cluster import Cluster
+from frazil.maintain.need import ORPHANS_KEY
+from tests.spark.kills import Killed, at, kill
+from tests.spark.maintained import LEDGER, LETTERS, ORDERS, Maintained, maintained, put_old
+
+Make = Callable[..., Maintained]
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def make(tmp_path: Path, cluster: Cluster, topic: Callable[..., str], spark: SparkSession) -> Make:
+    """Make a pipeline: `make(layout="partition_by: [day(at)]", more="orphans: {older_than: 3d}")`."""
+
+    def made(**of: str) -> Maintained:
+        return maintained(tmp_path, cluster, topic(), spark, **of)
+
+    return made
+
+
+def test_small_files_stay_small(make: Make) -> None:
+    """Six files of six batches become one; rows, position and what verify says stay."""
+    orders = make()
+    orders.land(6)
+    before, ids = orders.position, orders.ids()
+
+    step = orders.step("compaction")
+
+    assert (step.status, step.counts["rewritten_data_files_count"]) == ("done", 6)
+    assert len(orders.files()) == 1
+    assert (orders.position, orders.ids()) == (before, ids)
+    orders.land(1)
+    orders.assert_clean()
+
+
+def test_partition_that_is_written_to_is_rewritten_again_and_again(make: Make) -> None:
+    """With `closed`, the partitions of earlier days become one file each, today's stays as it is."""
+    orders = make(layout="partition_by: [day(at)]", more="orphans: false")
+    text = (orders.project.pipelines_folder / "orders.yaml").read_text()
+    changed = text.replace("min_deletes: 1}", "min_deletes: 1, partitions: closed}")
+    (orders.project.pipelines_folder / "orders.yaml").write_text(changed)
+    orders.project = type(orders.project).load(
+        orders.project.environment() | {"FRAZIL_KAFKA_PORT": str(orders.project.home.ports.kafka)}
+    )
+    today, earlier = orders.clock(), orders.clock() - DAY
+    for day in (today, earlier):
+        orders.land(3, at=day.strftime("%Y-%m-%dT00:00:00Z"))
+
+    orders.step("compaction")
+
+    files = [of["partition"]["at_day"] for of in orders.files()]
+    assert (files.count(today.date()), files.count(earlier.date())) == (3, 1)
+    orders.assert_clean()
+
+
+def test_expiry_takes_the_position(make: Make) -> None:
+    """All old snapshots of all tables go but the heads, the position stays, and the next run goes on there."""
+    orders = make()
+    orders.land(4)
+    orders.step("compaction")
+    before, orders.ahead = orders.position, DAY
+
+    result = orders.maintain("expiry", table=None)
+
+    assert {of.table for of in result.tables} == {ORDERS, LETTERS, LEDGER}
+    assert [of.status for table in result.tables for of in table.steps] == ["done"] * 3
+    assert len(orders.metadata().snapshots) == 1
+    assert orders.position == before
+    orders.land(1)
+    orders.assert_clean()
+
+
+def test_files_of_others_are_taken_for_orphans(make: Make) -> None:
+    """What nobody names goes, staged rows of applied operations too; manifests of batches and another table's files stay."""
+    orders = make()
+    orders.land(2)
+    gone = put_old(orders.folder(), ["data/x.parquet", "frazil-staged/y.parquet", "metadata/z.avro"])
+    stays = put_old(orders.folder(), ["orders/data/of-another-table.parquet"])
+    batch = [Path(of.removeprefix("file://")) for of in named_manifests(orders.metadata())]
+    assert batch
+    for path in (*batch, *orders.folder().rglob("*.parquet"), *orders.folder().rglob("*.avro")):
+        put_old_time(path)
+
+    step = orders.step("orphans")
+
+    assert (step.status, step.counts) == ("done", {"orphan_files": 3, "left_alone": 1 + len(batch)})
+    assert not any(path.exists() for path in gone)
+    assert all(path.exists() for path in (*stays, *batch))
+    assert ORPHANS_KEY in orders.metadata().properties
+    assert orders.look("orphans").tables[0].steps[0].status == "skipped"
+    orders.land(1)
+    orders.assert_clean()
+
+
+def put_old_time(path: Path) -> None:
+    """Make a file old."""
+    import os
+
+    os.utime(path, (1e9, 1e9))
+
+
+def test_manifest_per_batch_slows_scans(make: Make) -> None:
+    """A manifest per batch becomes one."""
+    orders = make()
+    orders.land(4)
+
+    step = orders.step("manifests")
+
+    assert (step.status, step.counts["added_manifests_count"]) == ("done", 1)
+    orders.assert_clean()
+
+
+@pytest.mark.parametrize("step", ["expiry", "orphans"])
+def test_batch_that_waits_loses_its_files(make: Make, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """A batch is decided and its run killed: nothing is removed until it is finished, and nobody calls that a failure."""
+    orders = make()
+    orders.land(3)
+    orders.send(3)
+    with monkeypatch.context() as patch:
+        at(patch, CrashPoint.DECIDE_COMMITTED, kill)
+        with pytest.raises(Killed):
+            orders.run()
+    monkeypatch.setattr("frazil.maintain.guard._PAUSES", (0.0,))
+    (orphan,) = put_old(orders.folder(), ["data/x.parquet"])
+    orders.ahead, before = DAY, len(orders.metadata().snapshots)
+
+    outcome = orders.step(step)
+
+    assert (outcome.status, orders.engine.calls) == ("skipped", [])
+    assert "batch 4 is not finished" in outcome.reason
+    assert (orphan.exists(), len(orders.metadata().snapshots)) == (True, before)
+    orders.run()
+    orders.ahead = timedelta() if step == "orphans" else DAY
+    assert orders.step(step).status == "done"
+    orders.assert_clean()
+
+
+def test_rollback_is_hidden_by_an_expiry(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The snapshots that a rollback left behind say that it was one; they stay until a run has followed it."""
+    orders = make()
+    orders.land(3)
+    table = orders.table()
+    older = sorted(table.metadata.snapshots, key=lambda of: of.timestamp_ms)[-2]
+    table.manage_snapshots().rollback_to_snapshot(older.snapshot_id).commit()
+    monkeypatch.setattr("frazil.maintain.guard._PAUSES", (0.0,))
+    orders.ahead = DAY
+
+    assert orders.step("expiry").status == "skipped"
+
+    orders.run()
+    assert orders.step("expiry").status == "done"
+    orders.run()
+    orders.assert_clean()
+
+
+def test_lost_position_is_reported_as_done(make: Make) -> None:
+    """An expiry after which the table does not say its position any more ends in a call for a person."""
+    orders = make()
+    orders.land(3)
+    orders.ahead = DAY
+
+    def break_it() -> None:
+        key = POSITION_KEY.format("orders")
+        orders.engine.meanwhile = None
+        with orders.table().transaction() as change:
+            change.remove_properties(key)
+        orders.step("compaction", force=True)
+
+    orders.engine.meanwhile = break_it
+    with pytest.raises(Terminal, match="does not say any more"):
+        orders.step("expiry")
+
+
+def test_compaction_stops_rows_from_landing(make: Make) -> None:
+    """Batches land between the plan of a compaction and its commit, and both are there."""
+    orders = make()
+    orders.land(4)
+    orders.engine.meanwhile = lambda: orders.land(1)
+
+    assert orders.step("compaction").status == "done"
+
+    orders.assert_clean()
+
+
+def test_deleted_rows_slow_readers_for_ever(make: Make) -> None:
+    """Files with positions of deleted rows go with the data files that they belong to, and the deleted rows stay away."""
+    orders = make()
+    orders.land(3)
+    engine = orders.engine.spark
+    engine.sql("ALTER TABLE lake.shop.orders SET TBLPROPERTIES ('write.delete.mode'='merge-on-read')").collect()
+    ids = orders.ids()
+    engine.sql("DELETE FROM lake.shop.orders WHERE id = :id", args={"id": ids[0]}).collect()
+    before = orders.look("compaction").tables[0].before
+
+    orders.step("compaction")
+
+    after = orders.look("compaction").tables[0].before
+    assert (before.delete_files, after.delete_files) == (1, 0)
+    assert orders.ids() == ids[1:]

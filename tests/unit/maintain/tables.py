@@ -1,0 +1,45 @@
+"""Tables as an inspection finds them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from frazil.iceberg.inspection import BranchRules, Inspection, PartitionFiles, SnapshotAge, TimeField
+from frazil.maintain.need import Circumstances, Need, Order, Step, needs
+from frazil.pipeline.maintenance import TableMaintenance
+
+NOW = datetime(2026, 5, 15, 10, 30, tzinfo=UTC)
+DAY = TimeField(("at",), "timestamptz", "day")
+TODAY = (NOW - datetime(1970, 1, 1, tzinfo=UTC)).days
+
+
+def small(files: int, period: int | None = None, size: int = 1_000) -> PartitionFiles:
+    """A partition of small files."""
+    return PartitionFiles(period, files, files * size, files, files * size)
+
+
+def line(*hours: float, first: int = 1) -> tuple[SnapshotAge, ...]:
+    """Snapshots one after another, made so many hours ago."""
+    ages = enumerate(hours, first)
+    return tuple(SnapshotAge(n, ms(NOW - timedelta(hours=h)), n - 1 if n > first else None) for n, h in ages)
+
+
+def ms(at: datetime) -> int:
+    return int(at.timestamp() * 1000)
+
+
+def table(*partitions: PartitionFiles, **of: Any) -> Inspection:
+    """A table."""
+    return Inspection("shop.orders", partitions, **of)
+
+
+def with_snapshots(*hours: float, **of: Any) -> Inspection:
+    """A table whose main has snapshots of these ages in hours, oldest first."""
+    return table(snapshots=line(*hours), branches={"main": BranchRules(len(hours))}, **of)
+
+
+def judged(found: Inspection, step: Step, *, order: Order | None = None, on_branch: bool = False, **rules: Any) -> Need:
+    """What is decided about one step."""
+    given = Circumstances(NOW, on_branch, order or Order())
+    return next(of for of in needs(found, TableMaintenance.model_validate(rules), given) if of.step == step)

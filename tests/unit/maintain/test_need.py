@@ -1,0 +1,78 @@
+"""Steps are due by numbers, and only where they can be done."""
+
+from __future__ import annotations
+
+import pytest
+
+from frazil.maintain.need import ORPHANS_KEY, STEPS, Order
+from tests.unit.maintain.tables import DAY, TODAY, judged, small, table, with_snapshots
+
+
+@pytest.mark.parametrize(("files", "due"), [(4, False), (5, True)])
+def test_table_is_rewritten_for_nothing(files: int, due: bool) -> None:
+    """Five small files in one partition make compaction due; five in as many partitions can't become fewer."""
+    assert judged(table(small(files)), "compaction").due is due
+    assert not judged(table(*(small(1) for _ in range(files))), "compaction").due
+
+
+def test_reason_has_no_numbers() -> None:
+    """Whoever asks why nothing happens reads how far it is from being due."""
+    assert judged(table(small(3)), "compaction").reason == (
+        "3 small files in the partition that has most, due from 5; 0 delete files, due from 10"
+    )
+
+
+def test_deleted_rows_never_make_a_rewrite_due() -> None:
+    """Delete files count by themselves, without a single small data file; compaction then takes those of positions too."""
+    found = table(position_deletes=25)
+    assert judged(found, "compaction").due
+    assert not judged(found, "position_deletes").due
+    assert judged(found, "position_deletes", compaction=False).due
+
+
+def test_open_partition_is_rewritten_although_closed_ones_alone_are_wanted() -> None:
+    """Today's small files make nothing due under `closed`; yesterday's do."""
+    rules = {"compaction": {"partitions": "closed"}}
+    assert not judged(table(small(9, TODAY), time_field=DAY), "compaction", **rules).due
+    assert judged(table(small(9, TODAY - 1), time_field=DAY), "compaction", **rules).due
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_step_that_is_left_out_is_forced(step: str) -> None:
+    """`--force` does what is not due, not what the file leaves out."""
+    found = table(small(1))
+    order = Order(steps=(step,), force=True)
+    assert judged(found, step, order=order).due
+    assert not judged(found, step, order=order, **{step: False}).due
+
+
+def test_column_of_type_time_ends_the_job() -> None:
+    """Iceberg's Spark can't read such a table: nothing but orphans is ever due there."""
+    found = table(small(9), unreadable="opens", position_deletes=99, manifests=99)
+    due = {step for step in STEPS if judged(found, step, order=Order(force=True)).due}
+    assert due == {"orphans"}
+
+
+def test_step_of_main_changes_a_branch() -> None:
+    """Where the pipeline lands on a branch, steps that Spark does on main only rest."""
+    found = table(position_deletes=99, manifests=99)
+    for step in ("position_deletes", "manifests"):
+        assert judged(found, step, compaction=False).due
+        assert not judged(found, step, compaction=False, on_branch=True).due
+
+
+@pytest.mark.parametrize(
+    ("at", "due"), [(None, True), ("2026-05-08T10:29:00+00:00", True), ("2026-05-09T11:00:00+00:00", False)]
+)
+def test_all_files_are_listed_every_time(at: str | None, due: bool) -> None:
+    """Orphans are looked for once a week, as the table remembers."""
+    found = table(properties={} if at is None else {ORPHANS_KEY: at})
+    assert judged(found, "orphans").due is due
+
+
+def test_expiry_is_due_for_snapshots_that_stay() -> None:
+    """Old snapshots count, unless they are among those to keep."""
+    found = with_snapshots(*range(300, 0, -10))
+    assert judged(found, "expiry").reason == "18 snapshots older than 5d could go, due from 20"
+    assert judged(found, "expiry", expiry={"min_snapshots": 18}).due
+    assert not judged(found, "expiry", expiry={"min_snapshots": 18, "keep": 13}).due
