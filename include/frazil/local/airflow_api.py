@@ -9,6 +9,7 @@ from typing import Any, Self
 from urllib.parse import quote
 
 import httpx
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_random_exponential
 
 from frazil.errors import Retryable, Terminal
 from frazil.local.airflow_rows import (
@@ -25,8 +26,11 @@ from frazil.local.waiting import until
 COMPONENTS = ("scheduler", "triggerer", "dag_processor")
 """Processes whose heartbeats the health endpoint reports."""
 
-_REQUEST_SECONDS = 15.0
-"""Bounds one request; parsing and a busy SQLite file are what makes an answer slow."""
+_REQUEST_SECONDS = 45.0
+"""Bounds one request; parsing and the wait for a busy SQLite file are what makes an answer slow."""
+
+_BUSY_SECONDS = 30.0
+"""How long a request is sent again while Airflow says that its database refused it: SQLite under load."""
 
 _POLL_SECONDS = 0.5
 _PAGE = 1000
@@ -209,6 +213,17 @@ class AirflowApi:
         return self._checked(self._try(method, path, content))
 
     def _try(self, method: str, path: str, content: Mapping[str, Any]) -> httpx.Response:
+        """Send; again while the database was busy, which undid the request."""
+        again = Retrying(
+            retry=retry_if_result(_was_undone),
+            wait=wait_random_exponential(multiplier=0.2, max=3),
+            stop=stop_after_delay(_BUSY_SECONDS),
+            retry_error_callback=lambda last: last.outcome.result() if last.outcome else None,
+        )
+        answer: httpx.Response = again(self._once, method, path, content)
+        return answer
+
+    def _once(self, method: str, path: str, content: Mapping[str, Any]) -> httpx.Response:
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         try:
             return self._client.request(method, path, headers=headers, **content)
@@ -226,6 +241,11 @@ class AirflowApi:
         if answer.is_server_error or answer.status_code == httpx.codes.TOO_MANY_REQUESTS:
             raise Retryable(message)
         raise Terminal(message)
+
+
+def _was_undone(answer: httpx.Response) -> bool:
+    """Whether Airflow rolled the request back: the reason it gives for every error of its database."""
+    return answer.is_server_error and "Database error" in _detail(answer)
 
 
 def _detail(answer: httpx.Response) -> str:

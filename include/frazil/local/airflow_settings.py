@@ -33,6 +33,9 @@ REFRESH_SECONDS = 5
 """How often the DAG files are looked at. Airflow's defaults (300 and 30) suit a cluster, not a
 person who waits."""
 
+BUSY_SECONDS = 30
+"""How long a writer of Airflow's SQLite file waits for the others: on two busy cores, longer than SQLite's 5."""
+
 HEARTBEAT_TIMEOUT_SECONDS = 60
 """When a task without heartbeat counts as lost. Airflow's default of 300 is several commit
 intervals."""
@@ -115,8 +118,8 @@ def _api_connection(home: Home, made: Secrets) -> Mapping[str, str]:
 
 
 def database_url(path: Path) -> str:
-    """Return the SQLAlchemy address of an SQLite file."""
-    return f"sqlite:///{path}"
+    """Return the SQLAlchemy address of an SQLite file, whose writers wait for each other instead of failing after 5 s."""
+    return f"sqlite:///{path}?timeout={BUSY_SECONDS}"
 
 
 def _configuration(home: Home, *, dags_paused: bool) -> Mapping[str, str]:

@@ -83,7 +83,7 @@ def _stands(scope: Scope) -> None:
 def _unsound(scope: Scope) -> str | None:
     """Why nothing may be removed now."""
     try:
-        scope = scope.told()  # a batch may have made tables meanwhile
+        scope = scope.grown(scope.project.made_tables(scope.pipeline))  # a batch may have made tables meanwhile
         tables = find_tables(scope.lake, scope.pipeline)
         if tables is None:
             return "it never ran"

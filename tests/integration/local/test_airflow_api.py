@@ -39,7 +39,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    do_POST = do_GET  # noqa: N815, the server looks for this name
+    do_POST = do_PATCH = do_GET  # noqa: N815, the server looks for these names
 
     def log_message(self, *_: object) -> None:
         """Keep the test output clean."""
@@ -106,6 +106,16 @@ def test_the_status_says_whether_another_try_can_help(
 
     with pytest.raises(kind, match=f"answered {status} to GET /api/v2/pools: because"):
         api.pools()
+
+
+def test_a_locked_database_ends_a_command(script: Script, api: AirflowApi) -> None:
+    """Airflow undid the request and says so: it is sent again, whatever it was."""
+    undone = (500, {"detail": {"reason": "Database error", "message": "Serious error when handling your request"}})
+    script.answers = [(201, {"access_token": "t"}), undone, undone, (200, {})]
+
+    api.unpause("ingest__orders")
+
+    assert len(script.asked) == 4
 
 
 def test_every_page_is_read(script: Script, api: AirflowApi) -> None:
