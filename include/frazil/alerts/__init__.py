@@ -1,0 +1,1 @@
+"""What people are told, and when: the rules, the words and what was said already. Sending is Airflow's notifiers'."""

@@ -1,0 +1,111 @@
+"""What is known of a pipeline at an instant, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+State = Literal["Paused", "Refused", "Failed", "Degraded", "Behind", "Running", "Idle"]
+"""The word for a pipeline's condition. The most urgent one that holds, see `frazil.monitor.state`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How near Kafka's retention is to the position, in one partition with records to lose.
+
+    Attributes:
+        topic: Topic.
+        partition: Partition number.
+        headroom: Offsets between the log start and the position; below zero, so many are lost.
+        seconds_left: Until the log start passes the position at the topic's `retention.ms`; None if that is unbounded.
+        cut_to_seconds: The shortest retention that still keeps what was not read yet; None if all of it was.
+    """
+
+    topic: str
+    partition: int
+    headroom: int
+    seconds_left: float | None
+    cut_to_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """Commit time less record time, in seconds, over the records of the batches of a window; None without any."""
+
+    p50: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """What Airflow knows of a pipeline's DAG; all empty where there is no Airflow to ask.
+
+    Attributes:
+        is_paused: Whether its schedule is paused; None if unknown.
+        running_since: Begin of the run that is at work.
+        last_state: State of the last finished run: `success` or `failed`.
+        last_ended_at: When that was.
+        last_run: Its id.
+        failures: How many of the last runs failed one after the other.
+    """
+
+    is_paused: bool | None = None
+    running_since: datetime | None = None
+    last_state: str | None = None
+    last_ended_at: datetime | None = None
+    last_run: str | None = None
+    failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A pipeline as it stands: what its tables, its topics and its DAG say.
+
+    Attributes:
+        pipeline: Name.
+        owner: Owner, from its file.
+        at: When this was read, UTC.
+        n: Number of the last batch; None if it never ran.
+        last_commit: When the position moved last, by a batch with records; None if never.
+        complete_through: Everything that Kafka had accepted by this instant is in; an idle plan moves it too.
+        unfinished: Number of a decided batch that is not finished; None if all are.
+        refusal: Why a plan would refuse, with what to do; None if it would not.
+        unreadable: Why Kafka or the catalog could not be read now; what it says is then missing.
+        lag: Records not read yet; None if unknown.
+        lag_seconds: Age of the oldest of them; 0 if there are none, None if unknown.
+        held_back: Records behind open transactions; None if unknown.
+        retention: Partitions with records to lose, the most urgent first.
+        freshness: Of the window.
+        rows, dead, filtered: Records of the window by outcome.
+        dead_codes: Dead letters of the window by code.
+        open_letters: Dead letters that nobody replayed or discarded; None if it was not counted.
+        window_seconds: Length of the window: what the last ones count.
+        health: Table -> health score, 0 to 100, of tables that were looked at.
+        runs: What Airflow says.
+    """
+
+    pipeline: str
+    owner: str
+    at: datetime
+    n: int | None = None
+    last_commit: datetime | None = None
+    complete_through: datetime | None = None
+    unfinished: int | None = None
+    refusal: str | None = None
+    unreadable: str | None = None
+    lag: int | None = None
+    lag_seconds: float | None = None
+    held_back: int | None = None
+    retention: tuple[Retention, ...] = ()
+    freshness: Freshness = Freshness()
+    rows: int = 0
+    dead: int = 0
+    filtered: int = 0
+    dead_codes: Mapping[str, int] = field(default_factory=dict)
+    open_letters: int | None = None
+    window_seconds: float = 86_400.0
+    health: Mapping[str, int] = field(default_factory=dict)
+    runs: Runs = Runs()
