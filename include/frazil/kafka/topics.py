@@ -1,9 +1,10 @@
-"""Create and delete topics, and ask which are compacted."""
+"""Create and delete topics, and ask which are compacted, and how long they keep records."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
@@ -33,7 +34,24 @@ _CLEANUP_POLICY: Final = "cleanup.policy"
 _MAX_BYTES: Final = "max.message.bytes"
 """Topic configuration: the largest batch of records."""
 
+_RETENTION_MS: Final = "retention.ms"
+_RETENTION_BYTES: Final = "retention.bytes"
+"""Topic configuration: how long a record, and how much of a partition, is kept; -1 for ever, or all."""
+
 _NO_CONFIG: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRetention:
+    """How long a topic keeps records.
+
+    Attributes:
+        ms: A record's age after which it may go; None if age is no reason.
+        by_size: Whether the size of a partition is a reason, too.
+    """
+
+    ms: int | None
+    by_size: bool
 
 
 def create_topic(cluster: Cluster, name: str, partitions: int, config: Mapping[str, str] = _NO_CONFIG) -> bool:
@@ -118,6 +136,39 @@ def compacted(cluster: Cluster, topics: Collection[str]) -> frozenset[str]:
         futures = asked.client.describe_configs(resources, request_timeout=REQUEST_SECONDS)
         policies = {resource.name: _cleanup_policy(asked, resource.name, f) for resource, f in futures.items()}
     return frozenset(name for name, policy in policies.items() if "compact" in policy)
+
+
+def retention(cluster: Cluster, topics: Collection[str]) -> dict[str, TopicRetention]:
+    """How long topics keep records, as it is in force. Those that aren't there, or must not be seen, are left out.
+
+    Raises:
+        Terminal: credentials or settings don't fit.
+        Retryable: no broker answers.
+    """
+    if not topics:
+        return {}
+    with admin(cluster) as asked:
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in sorted(set(topics))]
+        futures = asked.client.describe_configs(resources, request_timeout=REQUEST_SECONDS)
+        found = {resource.name: _config(asked, resource.name, f) for resource, f in futures.items()}
+    return {name: _retention(config) for name, config in found.items() if config is not None}
+
+
+def _config(asked: Admin, topic: str, future: Future[dict[str, ConfigEntry]]) -> dict[str, ConfigEntry] | None:
+    try:
+        return asked.answer(future, topic=topic)
+    except Terminal as e:
+        if isinstance(e.__cause__, KafkaException) and (is_unknown_topic(e.__cause__) or is_not_allowed(e.__cause__)):
+            return None
+        raise
+
+
+def _retention(config: Mapping[str, ConfigEntry]) -> TopicRetention:
+    policy = config[_CLEANUP_POLICY].value or ""
+    if "delete" not in policy:
+        return TopicRetention(None, by_size=False)
+    ms, size = (int(config[name].value or -1) for name in (_RETENTION_MS, _RETENTION_BYTES))
+    return TopicRetention(ms if ms >= 0 else None, by_size=size >= 0)
 
 
 def record_limit(cluster: Cluster, topic: str) -> int | None:

@@ -19,8 +19,10 @@ class Retention:
         topic: Topic.
         partition: Partition number.
         headroom: Offsets between the log start and the position; below zero, so many are lost.
-        seconds_left: Until the log start passes the position at the topic's `retention.ms`; None if that is unbounded.
-        cut_to_seconds: The shortest retention that still keeps what was not read yet; None if all of it was.
+        seconds_left: Until `retention.ms` may take what was not read yet, at least; 0 if it took some. None if the topic
+            keeps records for ever, or nobody can tell.
+        cut_to_seconds: The shortest `retention.ms` that still keeps what was not read yet; None if nobody can tell.
+        by_size: Whether `retention.bytes` may take records sooner: when, nobody can tell.
     """
 
     topic: str
@@ -28,6 +30,7 @@ class Retention:
     headroom: int
     seconds_left: float | None
     cut_to_seconds: float | None
+    by_size: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,7 @@ class Condition:
         last_commit: When the position moved last, by a batch with records; None if never.
         complete_through: Everything that Kafka had accepted by this instant is in; an idle plan moves it too.
         unfinished: Number of a decided batch that is not finished; None if all are.
+        unfinished_since: When that was decided; None if all are finished, or nobody can tell.
         refusal: Why a plan would refuse, with what to do; None if it would not.
         unreadable: Why Kafka or the catalog could not be read now; what it says is then missing.
         lag: Records not read yet; None if unknown.
@@ -94,6 +98,7 @@ class Condition:
     last_commit: datetime | None = None
     complete_through: datetime | None = None
     unfinished: int | None = None
+    unfinished_since: datetime | None = None
     refusal: str | None = None
     unreadable: str | None = None
     lag: int | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -47,7 +47,7 @@ class PartitionLag:
     @property
     def lag(self) -> int | None:
         """Offsets that can be read and were not; gaps of transactions and compaction count too. None if unknown."""
-        begin = self._begin
+        begin = self.begin
         return None if begin is None or self.log is None else max(0, self.log.stable_end - begin)
 
     @property
@@ -58,7 +58,7 @@ class PartitionLag:
     @property
     def headroom(self) -> int | None:
         """Offsets between the log start and the position: below zero, so many were deleted before they were read."""
-        begin = self._begin
+        begin = self.begin
         return None if begin is None or self.log is None else begin - self.log.log_start
 
     @property
@@ -67,7 +67,7 @@ class PartitionLag:
         return self.lag == 0 and self.held_back == 0
 
     @property
-    def _begin(self) -> int | None:
+    def begin(self) -> int | None:
         """Where the next run begins to read, if that can be told."""
         if self.state == "new" and self.log is not None:
             return self.log.log_start
@@ -123,18 +123,39 @@ def lag(project: Project, pipeline: Pipeline, clock: Callable[[], datetime] = la
     found = _held(project, pipeline)
     position = Position.from_json(found.value) if found else None
     cluster = project.cluster(pipeline.source.cluster)
-    asked_at = clock().isoformat(timespec="milliseconds")
-    facts = observe(cluster, _topics(cluster, pipeline, position), absent_ok=True)
+    asked_at = clock()
+    facts = observe(cluster, topics_of(cluster, pipeline, position), absent_ok=True)
     mirrored, problem = _mirrored(cluster, pipeline.consumer_group, facts)
-    partitions = tuple(_partitions(position, facts, pipeline, mirrored))
+    return replace(lag_in(pipeline, found, facts, asked_at, mirrored), group_problem=problem)
+
+
+def lag_in(
+    pipeline: Pipeline,
+    found: Held | None,
+    facts: ClusterFacts,
+    asked_at: datetime,
+    mirrored: Mapping[TopicPartition, int] | None = None,
+) -> Lag:
+    """Compare what holds the position of a pipeline, or None, with what the broker said at an instant.
+
+    Args:
+        pipeline: The pipeline.
+        found: What holds its position, read before the broker was asked.
+        facts: Of the topics that `topics_of` names.
+        asked_at: When the broker was asked.
+        mirrored: Offsets of the consumer group that mirrors the position.
+    """
+    position = Position.from_json(found.value) if found else None
+    partitions = tuple(_partitions(position, facts, pipeline, mirrored or {}))
     known = facts.topics.keys() | (position.topics.keys() if position else set())
     is_complete = bool(partitions) and all(p.is_caught_up for p in partitions)
+    complete_through = asked_at.isoformat(timespec="milliseconds") if is_complete else None
     return Lag(
         n=position.n if position else None,
         snapshot_id=found.snapshot_id if found else None,
-        complete_through=asked_at if is_complete else found.summary.get(COMPLETE_KEY) if found else None,
+        complete_through=complete_through or (found.summary.get(COMPLETE_KEY) if found else None),
         group=pipeline.consumer_group,
-        group_problem=problem,
+        group_problem=None,
         partitions=partitions,
         absent=tuple(topic for topic in pipeline.source.topics if topic not in known),
     )
@@ -158,8 +179,13 @@ def _held(project: Project, pipeline: Pipeline) -> Held | None:
     return found
 
 
-def _topics(cluster: Cluster, pipeline: Pipeline, position: Position | None) -> tuple[str, ...]:
-    """Topics that the pipeline reads now, and those it read and would read again if they came back."""
+def topics_of(cluster: Cluster, pipeline: Pipeline, position: Position | None) -> tuple[str, ...]:
+    """Topics that the pipeline reads now, and those it read and would read again if they came back.
+
+    Raises:
+        Retryable: No broker answers.
+        Terminal: Credentials or settings don't fit.
+    """
     source = pipeline.source
     now = source.topics if source.topics_pattern is None else matching_topics(cluster, source.topics_pattern)
     before = [topic for topic in position.topics if source.reads(topic)] if position else []

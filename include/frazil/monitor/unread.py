@@ -1,0 +1,108 @@
+"""What is known of the records that wait: how old the oldest is, and when retention may take it.
+
+Of each partition with records that were not read, the first of them is read: its timestamp says since when it waits, as far as
+the producer's clock, or the broker's (`message.timestamp.type`), is right. It can't wait longer than since the instant through
+which everything is in, which clocks of producers have no part in: the shorter of both is told. So neither a topic that is
+written to once a day, nor one with records of last year, looks stale.
+
+Kafka deletes whole segments, oldest first, by the latest timestamp in each: none that holds an unread record goes before that
+record's own time is up. So `seconds_left` is what is left at least, and a retention as long as the oldest unread record's age
+keeps it and all behind it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from frazil.batch.facts import TopicPartition
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.first_times import first_times
+from frazil.kafka.topics import TopicRetention, retention
+from frazil.monitor.condition import Condition, Retention
+from frazil.report.lag import Lag, PartitionLag
+
+
+def with_unread(condition: Condition, cluster: Cluster, lag: Lag) -> Condition:
+    """The condition with the age of what was not read, and retention's distance to it.
+
+    Raises:
+        Retryable: No broker answers.
+        Terminal: Credentials or permissions don't fit.
+    """
+    starts = {
+        (p.topic, p.partition): max(p.begin, p.log.log_start)
+        for p in lag.partitions
+        if p.lag and p.log and p.begin is not None
+    }
+    times = first_times(cluster, starts)
+    kept = retention(cluster, {topic for topic, _ in times})
+    return aged(condition, lag, times, kept)
+
+
+def aged(
+    condition: Condition,
+    lag: Lag,
+    times: Mapping[TopicPartition, int | None],
+    kept: Mapping[str, TopicRetention],
+) -> Condition:
+    """The condition with what timestamps and retentions say.
+
+    Args:
+        condition: As it is known without them.
+        lag: By partition.
+        times: Partition with records that were not read -> timestamp of the first, in milliseconds; None if it has none.
+        kept: Topic -> how long it keeps records; those that nobody may see are left out.
+    """
+    found = tuple(_retentions(condition.at, lag, times, kept))
+    seconds = _oldest(condition, lag, times)
+    through = condition.complete_through
+    is_told = seconds is not None and not lag.held_back and all(p.lag is not None for p in lag.partitions)
+    if is_told and seconds is not None and condition.n is not None:
+        reached = condition.at - timedelta(seconds=seconds)
+        through = reached if through is None else max(through, reached)
+    ordered = sorted(found, key=lambda of: (_or_never(of.seconds_left), of.topic, of.partition))
+    return replace(condition, lag_seconds=seconds, complete_through=through, retention=tuple(ordered))
+
+
+def _oldest(condition: Condition, lag: Lag, times: Mapping[TopicPartition, int | None]) -> float | None:
+    """Since when records wait, at most."""
+    if lag.total is None:
+        return None
+    if not times:
+        return 0.0
+    through = condition.complete_through
+    bound = (condition.at - through).total_seconds() if through is not None else None
+    written = [ms for ms in times.values() if ms is not None]
+    age = _age(condition.at, min(written)) if len(written) == len(times) else None
+    return min((max(0.0, of) for of in (bound, age) if of is not None), default=None)
+
+
+def _retentions(
+    at: datetime, lag: Lag, times: Mapping[TopicPartition, int | None], kept: Mapping[str, TopicRetention]
+) -> Iterator[Retention]:
+    for p in lag.partitions:
+        if (p.topic, p.partition) in times and p.headroom is not None:
+            yield _retention(at, p, p.headroom, times[p.topic, p.partition], kept.get(p.topic))
+
+
+def _retention(
+    at: datetime, p: PartitionLag, headroom: int, written_ms: int | None, kept: TopicRetention | None
+) -> Retention:
+    age = None if written_ms is None else max(0.0, _age(at, written_ms))
+    left = None
+    if headroom < 0:
+        left = 0.0
+    elif age is not None and kept is not None and kept.ms is not None:
+        left = max(0.0, kept.ms / 1000 - age)
+    return Retention(p.topic, p.partition, headroom, left, age, by_size=kept is not None and kept.by_size)
+
+
+def _age(at: datetime, ms: int) -> float:
+    return at.timestamp() - ms / 1000
+
+
+def _or_never(seconds: float | None) -> float:
+    return math.inf if seconds is None else seconds

@@ -1,0 +1,197 @@
+"""What is read of a pipeline that works, waits, refuses, or can't be reached."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.produce import produce
+from frazil.kafka.record import OutgoingRecord
+from frazil.kafka.topics import create_topic, delete_topic
+from frazil.monitor.condition import Condition
+from frazil.monitor.reading import read
+from frazil.project import SETTINGS_VARIABLE, Project
+from tests.integration.conftest import Shop, environment
+from tests.operations import LETTERS, Killed, drop
+
+At = Callable[..., Any]
+MakeShop = Callable[..., Shop]
+
+
+def look(shop: Shop, **given: Any) -> Condition:
+    return read(shop.project, shop.pipeline, **given)
+
+
+def send(shop: Shop, value: bytes, at: datetime) -> None:
+    produce(shop.cluster, shop.topic, [OutgoingRecord(key=None, value=value, timestamp_ms=int(at.timestamp() * 1000))])
+
+
+def heads(shop: Shop) -> dict[str, str]:
+    lake = shop.project.lake_of(shop.pipeline)
+    return {name: lake.load_table(name).metadata_location for name in lake.tables()}
+
+
+def test_pipeline_that_never_ran_is_begun_by_a_look(shop: MakeShop) -> None:
+    """A look makes no table, and says that there is nothing yet."""
+    orders = shop()
+    orders.produce_orders(range(3))
+
+    found = look(orders)
+
+    assert (found.n, found.last_commit, found.refusal, found.unreadable) == (None, None, None, None)
+    assert heads(orders) == {}
+
+
+def test_idle_pipeline_looks_stale(shop: MakeShop) -> None:
+    """With everything in, the table is complete through the look itself, whenever the last commit was."""
+    orders = shop()
+    orders.produce_orders(range(3))
+    orders.produce([b"no json"])
+    orders.run()
+    before = heads(orders)
+
+    later = datetime.now(UTC) + timedelta(hours=5)
+    found = look(orders, clock=lambda: later)
+
+    assert (found.n, found.lag, found.lag_seconds, found.held_back) == (1, 0, 0.0, 0)
+    assert found.complete_through is not None
+    assert later - found.complete_through < timedelta(milliseconds=1)
+    assert found.last_commit is not None
+    assert found.last_commit < later
+    assert (found.rows, found.dead, found.filtered, found.dead_codes) == (3, 1, 0, {"INVALID_JSON": 1})
+    assert heads(orders) == before
+
+
+def test_first_record_after_a_quiet_hour_looks_an_hour_late(shop: MakeShop) -> None:
+    """Its own timestamp says since when it waits, and everything before it is in."""
+    orders = shop(partitions=1)
+    orders.produce_orders(range(3))
+    orders.run()
+    later = datetime.now(UTC) + timedelta(minutes=50)
+    send(orders, b'{"id": 4}', later - timedelta(seconds=40))
+
+    found = look(orders, clock=lambda: later)
+
+    assert found.lag == 1
+    assert found.lag_seconds == pytest.approx(40, abs=0.01)
+    assert found.complete_through == pytest.approx(later - timedelta(seconds=40), abs=timedelta(milliseconds=10))
+
+
+def test_replayed_history_looks_years_late(shop: MakeShop) -> None:
+    """Records of last year that were sent just now wait since the last complete batch at most."""
+    orders = shop(partitions=1)
+    orders.produce_orders(range(3))
+    orders.run()
+    run_at = datetime.now(UTC)
+    send(orders, b'{"id": 4}', run_at - timedelta(days=400))
+
+    found = look(orders, clock=lambda: run_at + timedelta(seconds=30))
+
+    assert found.lag == 1
+    assert found.lag_seconds is not None
+    assert 30 <= found.lag_seconds < 60
+
+
+def test_retention_is_near_and_nobody_is_told(shop: MakeShop, cluster: Cluster) -> None:
+    """The oldest unread record of each partition says how long retention spares it, and how far it may be cut."""
+    orders = shop(partitions=1)
+    topic = f"{orders.topic}-kept"
+    create_topic(cluster, topic, 2, {"retention.ms": "3600000", "retention.bytes": "1000000"})
+    orders = replace(orders, topic=topic).with_pipeline(_file(topic))
+    orders.run()
+    now = datetime.now(UTC)
+    send(orders, b'{"id": 1}', now - timedelta(minutes=50))
+    send(orders, b'{"id": 2}', now - timedelta(minutes=10))
+
+    (found,) = look(orders, clock=lambda: now).retention[:1]
+
+    assert (found.topic, found.headroom, found.by_size) == (topic, 0, True)
+    assert found.seconds_left is not None
+    assert found.cut_to_seconds is not None
+    assert found.seconds_left + found.cut_to_seconds == pytest.approx(3600)
+
+
+def _file(topic: str) -> str:
+    return f"""
+        name: orders
+        source: {{topics: [{topic}]}}
+        engine: inline
+        destinations: [{{table: shop.orders, columns: {{id: long}}}}]
+    """
+
+
+def test_recreated_topic_is_found_by_the_next_run_only(shop: MakeShop) -> None:
+    """What a plan refuses is told beforehand, in its words, with the command that mends it."""
+    orders = shop(partitions=1)
+    orders.produce_orders(range(3))
+    orders.run()
+    delete_topic(orders.cluster, orders.topic)
+    missing = look(orders)
+    create_topic(orders.cluster, orders.topic, 1)
+
+    found = look(orders)
+
+    assert missing.refusal is not None
+    assert "has no topic" in missing.refusal
+    assert found.refusal is not None
+    assert "was recreated" in found.refusal
+    assert "frazil reset orders" in found.refusal
+    assert found.rows == 3
+
+
+def test_lost_dead_letters_are_found_by_the_next_run_only(shop: MakeShop) -> None:
+    """A table that was dropped and made anew is told with the commands that settle it."""
+    orders = shop(partitions=1)
+    orders.produce([b"no json"])
+    orders.run()
+    drop(orders, LETTERS)
+
+    found = look(orders)
+
+    assert found.refusal is not None
+    assert "shop.orders__dead_letters is gone" in found.refusal
+
+
+def test_unreachable_broker_hides_what_the_tables_say(shop: MakeShop, tmp_path: Path) -> None:
+    """Kafka is away: that is said, and the ledger is read all the same."""
+    orders = shop(partitions=1)
+    orders.produce_orders(range(3))
+    orders.run()
+    settings = tmp_path / "settings.yaml"
+    lake = {"uri": f"sqlite:///{orders.project.home.catalog}", "warehouse": f"file://{orders.project.home.warehouse}"}
+    nobody = {"bootstrap_servers": "127.0.0.1:9"}
+    settings.write_text(json.dumps({"clusters": {"local": nobody}, "catalogs": {"lake": lake}}))
+    project = Project.load(environment(orders.project) | {SETTINGS_VARIABLE: str(settings)})
+
+    found = read(project, project.pipeline("orders"))
+
+    assert found.unreadable is not None
+    assert "127.0.0.1:9" in found.unreadable
+    assert (found.refusal, found.n, found.rows, found.lag) == (None, 1, 3, None)
+
+
+def test_decided_batch_is_finished_by_a_look(shop: MakeShop, at: At) -> None:
+    """A batch that a crash left is told with its number and since when; the look leaves it to the next run."""
+    orders = shop(partitions=1)
+    orders.produce_orders(range(3))
+    orders.run()
+    orders.produce_orders(range(3, 5))
+    at("decide.committed")
+    with pytest.raises(Killed):
+        orders.run()
+    before = heads(orders)
+
+    found = look(orders)
+
+    assert (found.n, found.unfinished, found.refusal, found.lag) == (2, 2, None, 0)
+    assert found.unfinished_since is not None
+    assert heads(orders) == before
+    orders.run()
+    assert look(orders).unfinished is None
