@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-Severity = Literal["info", "warning", "critical"]
+from frazil.pipeline.alerts import Severity
 
 
 @dataclass(frozen=True, slots=True)

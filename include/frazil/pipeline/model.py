@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from typing import Literal
 
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
+from frazil.pipeline.alerts import Alerts
 from frazil.pipeline.changes import Changes
 from frazil.pipeline.create import Create
 from frazil.pipeline.dead_letters import DeadLetters, DeadLetterTopic, Tolerance
@@ -88,6 +90,10 @@ class Pipeline(Model):
     limits: Limits = Field(default_factory=Limits)
     maintenance: Maintenance = Field(
         default_factory=Maintenance, description="How the tables are kept in shape, by Airflow and `frazil maintain`."
+    )
+    alerts: Alerts | Literal[False] = Field(
+        default_factory=Alerts,
+        description="What people are told of this pipeline, once the settings file has a channel. `false`: nothing.",
     )
     engine: str = Field(
         "spark",

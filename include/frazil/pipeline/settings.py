@@ -8,6 +8,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from frazil.pipeline.alerts import AlertSettings, unknown_channels
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.strict import Model
 
@@ -127,6 +128,9 @@ class Settings(Model):
         {}, description="Schema Registries, for values and keys that name the schema that they were written with."
     )
     engines: dict[str, EngineSettings] = Field(default_factory=lambda: {"spark": EngineSettings()})
+    alerts: AlertSettings | None = Field(
+        None, description="Who is told when something is wrong. Without: nobody, and Airflow has no DAG `monitor`."
+    )
 
 
 INLINE_ENGINE = "inline"
@@ -148,6 +152,7 @@ def unknown_names(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
     yield from _unknown("engine", pipeline.engine, [*settings.engines, INLINE_ENGINE], "engines")
     if pipeline.maintenance.engine is not None:
         yield from _unknown("maintenance.engine", pipeline.maintenance.engine, settings.engines, "engines")
+    yield from unknown_channels(pipeline.alerts, settings.alerts)
 
 
 def unfit_catalogs(pipeline: Pipeline, settings: Settings) -> Iterator[str]:

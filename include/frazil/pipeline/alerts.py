@@ -1,0 +1,172 @@
+"""What both files say of alerts: channels and the monitor in the settings, who is told of what, and from when on, in a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from difflib import get_close_matches
+from typing import Literal, get_args
+
+from pydantic import Field, model_validator
+
+from frazil.pipeline.interval import Interval
+from frazil.pipeline.maintenance import Age, parse_age
+from frazil.pipeline.strict import AtKey, Model
+
+Severity = Literal["info", "warning", "critical"]
+SEVERITIES: tuple[str, ...] = get_args(Severity)
+
+Kind = Literal[
+    "refused",
+    "failed_run",
+    "tolerance",
+    "conflict",
+    "stale",
+    "late_run",
+    "lag",
+    "lag_growing",
+    "retention",
+    "failed_maintenance",
+    "unreadable",
+    "dead_letters",
+    "monitor",
+]
+"""What a notice may be about; docs/alerts.md says of each what it means and what to do."""
+
+_INTERVALS_TILL_STALE = 3
+_SLACK = timedelta(minutes=15)
+
+
+class ChannelSettings(Model):
+    """A way to tell people. What is secret about it (passwords, tokens, addresses with tokens) is in its Airflow connection."""
+
+    type: Literal["smtp", "slack", "webhook", "pagerduty"] = Field(
+        description="`smtp`: mail. `slack`: an incoming webhook of Slack. `webhook`: JSON by POST, to any server. `pagerduty`:"
+        " events that open and resolve an incident."
+    )
+    connection: str = Field(description="Airflow connection that says where to, and holds what is secret.")
+    to: tuple[str, ...] = Field((), description="`smtp`: addresses that the mail goes to.")
+    sender: str | None = Field(
+        None, description="`smtp`: address that the mail comes from. Without: `from_email` of the connection."
+    )
+    severity: Severity = Field(
+        "warning", description="The least urgent notices that go this way: `info`, `warning` or `critical`."
+    )
+
+    @model_validator(mode="after")
+    def _has_what_its_type_needs(self) -> ChannelSettings:
+        if self.type == "smtp" and not self.to:
+            raise AtKey("to", "is required by type smtp: the addresses that mail goes to")
+        for key in ("to", "sender"):
+            if self.type != "smtp" and getattr(self, key):
+                raise AtKey(key, f"is for type smtp, and this one is {self.type}")
+        return self
+
+
+class AlertSettings(Model):
+    """Who is told when something is wrong: with one channel, everybody is told of everything important."""
+
+    channels: dict[str, ChannelSettings] = Field(min_length=1, description="The ways to tell people, by name.")
+    every: Age = Field("2m", description="How often the DAG `monitor` looks at every pipeline.")
+    remind_after: Age = Field("4h", description="How long after it was told a trouble that lasts is told again.")
+
+
+class AlertRoute(Model):
+    """What one channel is told of a pipeline."""
+
+    severity: Severity | None = Field(
+        None,
+        description="The least urgent notices that go this way. Without: what the channel says in the settings file.",
+    )
+    kinds: tuple[Kind, ...] = Field((), description="Kinds of notices that go this way. Without: all.")
+
+
+class Alerts(Model):
+    """What is told of a pipeline, to whom, and from which figures on."""
+
+    channels: dict[str, AlertRoute] = Field(
+        default_factory=dict,
+        description="Channels of the settings file that are told of this pipeline: `channels: {chat: {severity: critical}}`."
+        " Without: all.",
+    )
+    silent: tuple[Kind, ...] = Field((), description="Kinds of notices that nobody is told.")
+    fresh_within: Age | None = Field(
+        None,
+        description="The promise on freshness: the tables are complete through an instant that is no older than this. A run"
+        " without new records keeps it too. Without: three intervals and 15m. Where it is written, a run that has not"
+        " ended so long after it was queued is told of as well (Airflow's deadline).",
+    )
+    lag: int | None = Field(None, gt=0, description="Records not read yet that are too many. Without: no number is.")
+    growing_looks: int = Field(
+        10, ge=2, description="Looks of the monitor one after another, each with more unread records, that are told of."
+    )
+    retention_left: Age = Field(
+        "1d",
+        description="How long before Kafka's retention takes records that were not read people are told. A topic that keeps"
+        " less than four times this long: a quarter of what it keeps.",
+    )
+    failures: int = Field(
+        1,
+        ge=1,
+        description="Failed runs one after another that are told of, unless a person must act: that is told at once.",
+    )
+
+
+def unknown_channels(alerts: Alerts | Literal[False], settings: AlertSettings | None) -> Iterator[str]:
+    """Channels that a pipeline names and the settings don't have, one line each, with the nearest known name."""
+    if alerts is False:
+        return
+    known = list(settings.channels) if settings is not None else []
+    for name in alerts.channels:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(known)) or 'none'}"
+            yield f"alerts.channels.{name}: the settings have no {name!r} under alerts.channels, {hint}"
+
+
+def channels_for(
+    alerts: Alerts | Literal[False], settings: AlertSettings | None, kind: str, severity: Severity
+) -> list[str]:
+    """Names of the channels that are told of a notice, in the order of the settings."""
+    if alerts is False or settings is None or kind in alerts.silent:
+        return []
+    found = []
+    for name, channel in settings.channels.items():
+        if alerts.channels and name not in alerts.channels:
+            continue
+        route = alerts.channels.get(name, AlertRoute())
+        least = route.severity or channel.severity
+        if SEVERITIES.index(severity) >= SEVERITIES.index(least) and (not route.kinds or kind in route.kinds):
+            found.append(name)
+    return found
+
+
+def fresh_within(alerts: Alerts, interval: Interval) -> timedelta:
+    """How old the instant may be that the tables are complete through."""
+    if alerts.fresh_within is not None:
+        return parse_age(alerts.fresh_within)
+    every = interval.every if interval.every is not None else _longest_gap(str(interval.cron))
+    return _INTERVALS_TILL_STALE * every + _SLACK
+
+
+def _longest_gap(cron: str) -> timedelta:
+    """The longest distance of a cron's ticks, told from its shape: a day where hours are chosen, a year where months are."""
+    minute, hour, day, month, weekday = _MACROS.get(cron, cron).split()
+    if month != "*":
+        return timedelta(days=366)
+    if day != "*":
+        return timedelta(days=31)
+    if weekday != "*":
+        return timedelta(days=7)
+    if hour != "*":
+        return timedelta(days=1)
+    return timedelta(hours=1) if minute != "*" else timedelta(minutes=1)
+
+
+_MACROS = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+}
