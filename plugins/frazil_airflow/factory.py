@@ -13,6 +13,7 @@ from frazil.pipeline.settings import INLINE_ENGINE
 from frazil.project import Project
 from frazil_airflow import tasks
 from frazil_airflow.assets import announced
+from frazil_airflow.callbacks import deadline, on_failed_run, on_failure
 from frazil_airflow.docs import doc_md
 from frazil_airflow.manual import params
 from frazil_airflow.operators import SparkIngestOperator
@@ -70,7 +71,14 @@ def ingest_dag(project: Project, pipeline: Pipeline) -> DAG:
         max_active_runs=1,
         dagrun_timeout=RUN_TIMEOUT,
         params=params(),
-        default_args={"owner": pipeline.owner, "retries": RETRIES, "retry_delay": RETRY_DELAY},
+        deadline=deadline(project, pipeline),
+        default_args={
+            "owner": pipeline.owner,
+            "retries": RETRIES,
+            "retry_delay": RETRY_DELAY,
+            **on_failure(project),
+        },
+        **on_failed_run(project),
         tags=["frazil", "ingest", pipeline.namespace],
     ) as dag:
         _plan_task(pipeline) >> _ingest_task(project, pipeline) >> _record_task(pipeline)

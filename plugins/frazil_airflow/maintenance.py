@@ -12,6 +12,7 @@ from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil_airflow import upkeep
 from frazil_airflow.assets import announced
+from frazil_airflow.callbacks import on_failure, on_maintenance
 from frazil_airflow.factory import RETRIES, RETRY_DELAY, START_DATE
 from frazil_airflow.operators import SparkMaintainOperator
 from frazil_airflow.pipelines import sound_pipelines
@@ -63,7 +64,13 @@ def maintain_dag(project: Project, pipeline: Pipeline, schedule: str) -> DAG:
         catchup=False,
         max_active_runs=1,
         params=_params(pipeline),
-        default_args={"owner": pipeline.owner, "retries": RETRIES, "retry_delay": RETRY_DELAY},
+        default_args={
+            "owner": pipeline.owner,
+            "retries": RETRIES,
+            "retry_delay": RETRY_DELAY,
+            **on_failure(project),
+        },
+        **on_maintenance(project),
         tags=["frazil", "maintain", pipeline.namespace],
     ) as dag:
         look = ShortCircuitOperator(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from collections.abc import Iterator
@@ -16,15 +17,30 @@ from frazil.local.home import Home
 from frazil.local.jars import fetch
 from frazil.project import Project
 from tests.e2e.embedded import PAYMENTS, PIZZAS, TOPICS, Embedded
+from tests.receivers import Mails, Posts, mails, posts
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="session")
-def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
+def mailbox() -> Iterator[Mails]:
+    """The mail server that the stack's alerts go to."""
+    with mails(*map(int, _free_ports(1))) as taken:
+        yield taken
+
+
+@pytest.fixture(scope="session")
+def hook() -> Iterator[Posts]:
+    """The web server that the stack's alerts go to."""
+    with posts() as taken:
+        yield taken
+
+
+@pytest.fixture(scope="session")
+def embedded(tmp_path_factory: pytest.TempPathFactory, mailbox: Mails, hook: Posts) -> Iterator[Embedded]:
     """The stack, up; afterwards down, with no process of it left."""
     root = tmp_path_factory.mktemp("e2e")
-    env = _environment(root)
+    env = _environment(root) | _channels(root, mailbox.port, hook.port)
     home = Home.resolve(env)
     for purpose in ("broker", "spark"):
         fetch(home, purpose)
@@ -97,10 +113,39 @@ def _environment(root: Path) -> dict[str, str]:
         "FRAZIL_HOME": str(root / "home"),
         "FRAZIL_JARS": str(Home.resolve().jars),
         "FRAZIL_PIPELINES": str(pipelines),
-        "FRAZIL_SETTINGS": str(ROOT / "include" / "settings.yaml"),
         "FRAZIL_KAFKA_PORT": kafka,
         "FRAZIL_KAFKA_CONTROLLER_PORT": controller,
         "FRAZIL_AIRFLOW_PORT": web,
+    }
+
+
+ALERTS = """
+alerts:
+  every: 1d  # the tests say when to look
+  channels:
+    mail: {type: smtp, connection: test_mail, to: [ops@example.org], sender: frazil@example.org}
+    web: {type: webhook, connection: test_web}
+"""
+
+WEB_TOKEN = "t0ken-of-the-webhook"
+
+
+def _channels(root: Path, mail: int, web: int) -> dict[str, str]:
+    """The delivered settings with channels that lead to servers of the tests."""
+    settings = root / "settings.yaml"
+    settings.write_text((ROOT / "include" / "settings.yaml").read_text() + ALERTS)
+    connections = {
+        "MAIL": {
+            "conn_type": "smtp",
+            "host": "127.0.0.1",
+            "port": mail,
+            "extra": {"disable_tls": True, "disable_ssl": True},
+        },
+        "WEB": {"conn_type": "http", "host": f"http://127.0.0.1:{web}/in/{WEB_TOKEN}"},
+    }
+    return {
+        "FRAZIL_SETTINGS": str(settings),
+        **{f"AIRFLOW_CONN_TEST_{name}": json.dumps(of) for name, of in connections.items()},
     }
 
 

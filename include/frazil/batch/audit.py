@@ -11,6 +11,10 @@ from frazil.batch.table_counts import TableCounts
 from frazil.errors import Retryable, Terminal
 
 
+TOO_MANY_DEAD = "too many dead letters, nothing was published"
+"""Begins the error of a batch with more dead letters than tolerated; alerts know it by these words."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tolerance:
     """How many dead letters a batch may have; see the pipeline file.
@@ -63,7 +67,7 @@ def audit(
 
 def _too_many(said: str) -> Terminal:
     return Terminal(
-        f"too many dead letters, nothing was published: {said}",
+        f"{TOO_MANY_DEAD}: {said}",
         next_step="mend the producer or the pipeline's columns, or raise dead_letters.tolerance in the pipeline file",
     )
 

@@ -14,6 +14,9 @@ from frazil.errors import Terminal
 DataLoss = Literal["fail", "skip_recorded"]
 """What to do about records that were deleted before they were read: refuse, or go on and record what was skipped."""
 
+BATCHES_REFUSED = "batches were refused"
+"""In the error of a run that rivals let land nothing; alerts know it by these words."""
+
 
 def check_position(position: Position, facts: ClusterFacts, pipeline: str, on_data_loss: DataLoss) -> None:
     """Refuse a position that does not belong to what the broker shows.

@@ -132,6 +132,12 @@ class AirflowApi:
         path = f"/dags/{_part(dag_id)}/dagRuns"
         return [dag_run(row) for row in self._pages(path, "dag_runs", order_by="run_after")]
 
+    def newest_runs(self, dag_id: str, count: int) -> list[DagRun]:
+        """Return the runs of a DAG that were due last, newest first."""
+        params = {"order_by": "-run_after", "limit": count}
+        answer = self._request("GET", f"/dags/{_part(dag_id)}/dagRuns", params=params)
+        return [dag_run(row) for row in answer["dag_runs"]]
+
     def wait(self, dag_id: str, run_id: str, timeout_seconds: float) -> DagRun:
         """Return the run when it has finished.
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
 from difflib import get_close_matches
 from typing import Literal, get_args
 
 from pydantic import Field, model_validator
 
-from frazil.pipeline.interval import Interval
-from frazil.pipeline.maintenance import Age, parse_age
+from frazil.pipeline.maintenance import Age
 from frazil.pipeline.strict import AtKey, Model
 
 Severity = Literal["info", "warning", "critical"]
@@ -22,19 +20,14 @@ Kind = Literal[
     "tolerance",
     "conflict",
     "stale",
-    "late_run",
     "lag",
     "lag_growing",
     "retention",
     "failed_maintenance",
     "unreadable",
     "dead_letters",
-    "monitor",
 ]
 """What a notice may be about; docs/alerts.md says of each what it means and what to do."""
-
-_INTERVALS_TILL_STALE = 3
-_SLACK = timedelta(minutes=15)
 
 
 class ChannelSettings(Model):
@@ -92,13 +85,16 @@ class Alerts(Model):
     silent: tuple[Kind, ...] = Field((), description="Kinds of notices that nobody is told.")
     fresh_within: Age | None = Field(
         None,
-        description="The promise on freshness: the tables are complete through an instant that is no older than this. A run"
-        " without new records keeps it too. Without: three intervals and 15m. Where it is written, a run that has not"
-        " ended so long after it was queued is told of as well (Airflow's deadline).",
+        description="The promise on freshness: the tables are complete through an instant that is no older than this; where"
+        " nothing is unread, they are. Without: three intervals, at least 10m. Where it is written, Airflow watches it as"
+        " well, as a deadline of each run: for times when the monitor is not at work.",
     )
     lag: int | None = Field(None, gt=0, description="Records not read yet that are too many. Without: no number is.")
-    growing_looks: int = Field(
-        10, ge=2, description="Looks of the monitor one after another, each with more unread records, that are told of."
+    growing_intervals: int = Field(
+        4,
+        ge=2,
+        description="Intervals of the pipeline one after another that are told of if unread records grow: if the fewest of each"
+        " are more than the fewest of the one before.",
     )
     retention_left: Age = Field(
         "1d",
@@ -139,34 +135,3 @@ def channels_for(
         if SEVERITIES.index(severity) >= SEVERITIES.index(least) and (not route.kinds or kind in route.kinds):
             found.append(name)
     return found
-
-
-def fresh_within(alerts: Alerts, interval: Interval) -> timedelta:
-    """How old the instant may be that the tables are complete through."""
-    if alerts.fresh_within is not None:
-        return parse_age(alerts.fresh_within)
-    every = interval.every if interval.every is not None else _longest_gap(str(interval.cron))
-    return _INTERVALS_TILL_STALE * every + _SLACK
-
-
-def _longest_gap(cron: str) -> timedelta:
-    """The longest distance of a cron's ticks, told from its shape: a day where hours are chosen, a year where months are."""
-    minute, hour, day, month, weekday = _MACROS.get(cron, cron).split()
-    if month != "*":
-        return timedelta(days=366)
-    if day != "*":
-        return timedelta(days=31)
-    if weekday != "*":
-        return timedelta(days=7)
-    if hour != "*":
-        return timedelta(days=1)
-    return timedelta(hours=1) if minute != "*" else timedelta(minutes=1)
-
-
-_MACROS = {
-    "@hourly": "0 * * * *",
-    "@daily": "0 0 * * *",
-    "@weekly": "0 0 * * 0",
-    "@monthly": "0 0 1 * *",
-    "@yearly": "0 0 1 1 *",
-}

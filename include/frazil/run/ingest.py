@@ -9,6 +9,7 @@ from frazil.batch.cut import cut
 from frazil.batch.facts import Range
 from frazil.batch.plan import RunPlan, advance, remaining, skipped
 from frazil.batch.position import Position
+from frazil.batch.refusal import BATCHES_REFUSED
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.commit import Refused
 from frazil.pipeline.model import Pipeline
@@ -86,7 +87,7 @@ def _ingest(run: Ingestion) -> int:
             scope.report(f"batch {now.newest + 1} refused, planning again: {refusal.message}")
             if refused > REFUSALS:
                 raise Retryable(
-                    f"pipeline {scope.pipeline.name}: {refused} batches were refused: {refusal.message}"
+                    f"pipeline {scope.pipeline.name}: {refused} {BATCHES_REFUSED}: {refusal.message}"
                 ) from refusal
             continue
         published, refused, run = published + 1, 0, replace(run, refused=names)

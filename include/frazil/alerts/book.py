@@ -1,0 +1,235 @@
+"""The book of what was said already, per pipeline: what each channel was told, what is still to tell, and when again.
+
+A page of the book is plain data, and a look at a pipeline turns it: `due` says what is to be sent now and notes the try,
+which is stored *before* anything is sent; `settled` notes what came of it. So whoever dies in between sends once more, after
+a while that grows with every try: never lost, never for ever. One monitor at a time writes (Airflow sees to that); where a
+zombie wrote an older page over a newer one, a notice comes once too often, none is missing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from frazil.alerts.notice import Notice
+from frazil.monitor.state import spoken
+from frazil.pipeline.alerts import SEVERITIES, Severity
+
+PATIENCE: Mapping[str, int] = {"unreadable": 3}
+"""Looks, one after another, that a trouble must hold before anybody is told: a broker that restarts is nobody's trouble."""
+
+FIRST_WAIT = timedelta(minutes=1)
+LONGEST_WAIT = timedelta(hours=1)
+"""Between tries to tell a channel: each wait is twice as long as the one before."""
+
+GIVE_UP = timedelta(days=1)
+"""How long a channel is tried that can't be told that a trouble is over."""
+
+MAX_INTERVALS = 1_000
+
+Channels = Callable[[str, Severity], Sequence[str]]
+"""Names of the channels that are told of a kind of such severity."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What one channel knows of a trouble.
+
+    Attributes:
+        at: When it was told last; None if never, for all that is known.
+        severity: What it was told.
+        tries: To tell it what it should know now.
+        tried_at: The last one.
+    """
+
+    at: datetime | None = None
+    severity: Severity | None = None
+    tries: int = 0
+    tried_at: datetime | None = None
+
+    def waits(self, now: datetime) -> bool:
+        """Whether the next try is still to wait."""
+        if not self.tries or self.tried_at is None:
+            return False
+        return now < self.tried_at + min(FIRST_WAIT * (1 << min(self.tries - 1, 16)), LONGEST_WAIT)
+
+    def tried(self, now: datetime) -> Told:
+        """As it is while a try is under way."""
+        return replace(self, tries=self.tries + 1, tried_at=now)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One trouble, from its first look until every channel that was told knows that it is over."""
+
+    notice: Notice
+    since: datetime
+    looks: int = 1
+    over_at: datetime | None = None
+    channels: Mapping[str, Told] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What is known of a pipeline's notices.
+
+    Attributes:
+        looked_at: The last look.
+        entries: Kind -> trouble.
+        fewest: The fewest unread records of each interval, the newest last: (number of the interval, records).
+    """
+
+    looked_at: datetime | None = None
+    entries: Mapping[str, Entry] = field(default_factory=dict)
+    fewest: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def finished(self) -> tuple[int, ...]:
+        """The fewest unread records of each interval that is over."""
+        return tuple(lag for _, lag in self.fewest[:-1])
+
+    def with_unread(self, lag: int | None, at: datetime, interval: timedelta, keep: int) -> Page:
+        """The page with a look at the lag."""
+        if lag is None:
+            return self
+        number = int(at.timestamp() // interval.total_seconds())
+        newest = self.fewest[-1][0] if self.fewest else number
+        known = dict(self.fewest) if number <= newest + 1 else {}  # nobody looked for a while: nothing to compare with
+        known[number] = min(lag, known.get(number, lag))
+        kept = sorted(known.items())[-min(keep, MAX_INTERVALS) :]
+        return replace(self, fewest=tuple(kept))
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A notice to one channel."""
+
+    channel: str
+    notice: Notice
+
+
+def turned(page: Page, judged: Mapping[str, Notice | None], now: datetime) -> Page:
+    """The page after a look: what holds, what is over, what is unknown and stays."""
+    entries = dict(page.entries)
+    for kind, notice in judged.items():
+        before = entries.get(kind)
+        if notice is not None:
+            entries[kind] = _holding(before, notice, now)
+        elif before is not None and before.over_at is None:
+            entries[kind] = _ended(before, now)
+    return replace(page, looked_at=now, entries={kind: of for kind, of in entries.items() if not _is_done(of)})
+
+
+def _holding(before: Entry | None, notice: Notice, now: datetime) -> Entry:
+    if before is None:
+        return Entry(notice, now)
+    if before.over_at is None:
+        return replace(before, notice=notice, looks=before.looks + 1)
+    # It is back before all knew that it was over. Who may have been told that must hear of it anew.
+    known = {name: told for name, told in before.channels.items() if not told.tries}
+    return replace(before, notice=notice, over_at=None, looks=before.looks + 1, channels=known)
+
+
+def _ended(before: Entry, now: datetime) -> Entry:
+    """Whoever was told, or may have been, is told that it is over."""
+    known = {name: replace(told, tries=0) for name, told in before.channels.items() if told.at or told.tries}
+    return replace(before, over_at=now, channels=known)
+
+
+def _is_done(entry: Entry) -> bool:
+    return entry.over_at is not None and not entry.channels
+
+
+def due(page: Page, channels: Channels, now: datetime, remind_after: timedelta) -> tuple[Page, tuple[Message, ...]]:
+    """What is to be sent now, and the page on which that is noted: store it first."""
+    entries, messages = dict(page.entries), []
+    for kind, entry in page.entries.items():
+        names = channels(kind, entry.notice.severity)
+        told = dict(entry.channels)
+        if entry.over_at is not None:
+            told = {name: told[name] for name in names if name in told and now < entry.over_at + GIVE_UP}
+            sent = [name for name, of in told.items() if not of.waits(now)]
+        else:
+            sent = [name for name in names if _is_due(entry, told.get(name, Told()), now, remind_after)]
+        messages += [Message(name, _said(entry, told.get(name, Told()), now)) for name in sent]
+        told |= {name: told.get(name, Told()).tried(now) for name in sent}
+        entries[kind] = replace(entry, channels=told)
+    left = {kind: of for kind, of in entries.items() if not _is_done(of)}
+    return replace(page, entries=left), tuple(messages)
+
+
+def _is_due(entry: Entry, told: Told, now: datetime, remind_after: timedelta) -> bool:
+    if entry.looks < PATIENCE.get(entry.notice.kind, 1) or told.waits(now):
+        return False
+    if told.at is None or told.severity is None:
+        return True
+    is_worse = SEVERITIES.index(entry.notice.severity) > SEVERITIES.index(told.severity)
+    return is_worse or now >= told.at + remind_after
+
+
+def _said(entry: Entry, told: Told, now: datetime) -> Notice:
+    notice = entry.notice
+    if entry.over_at is not None:
+        lasted = spoken((entry.over_at - entry.since).total_seconds())
+        cause = f"Over since {entry.over_at:%Y-%m-%d %H:%M} UTC, after {lasted}. It was:\n{notice.cause}"
+        return replace(notice, recovered=True, cause=cause, next_step=None)
+    if told.at is None:
+        return notice
+    return replace(notice, cause=f"Lasts for {spoken((now - entry.since).total_seconds())}.\n{notice.cause}")
+
+
+def settled(page: Page, message: Message, now: datetime, *, sent: bool) -> Page:
+    """The page after a try: a channel that was told knows, one that was not is tried again."""
+    kind = message.notice.kind
+    entry = page.entries.get(kind)
+    if entry is None or not sent:
+        return page
+    told = dict(entry.channels)
+    if message.notice.recovered:
+        told.pop(message.channel, None)
+    else:
+        told[message.channel] = Told(now, message.notice.severity)
+    entries = {**page.entries, kind: replace(entry, channels=told)}
+    return replace(page, entries={name: of for name, of in entries.items() if not _is_done(of)})
+
+
+def to_json(page: Page) -> str:
+    """As JSON."""
+    return json.dumps(asdict(page), default=lambda at: at.isoformat(), sort_keys=True)
+
+
+def from_json(text: str) -> Page:
+    """From JSON. A key that this Frazil does not know is left out: a newer one wrote it.
+
+    Raises:
+        ValueError: It is no page.
+    """
+    try:
+        raw = json.loads(text)
+        entries = {kind: _entry(of) for kind, of in raw["entries"].items()}
+        return Page(_instant(raw["looked_at"]), entries, tuple((int(n), int(lag)) for n, lag in raw["fewest"]))
+    except (TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"not a page of the book: {error!r}") from error
+
+
+def _entry(raw: Mapping[str, Any]) -> Entry:
+    channels = {name: Told(**dict(_timed(_known(Told, of)))) for name, of in raw["channels"].items()}
+    own = dict(_timed(_known(Entry, raw)))
+    return Entry(**{**own, "notice": Notice(**_known(Notice, raw["notice"])), "channels": channels})
+
+
+def _known(kind: type[Any], raw: Mapping[str, Any]) -> dict[str, Any]:
+    names = {of.name for of in fields(kind)}
+    return {name: value for name, value in raw.items() if name in names}
+
+
+def _timed(raw: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in raw.items():
+        yield name, _instant(value) if name in ("at", "tried_at", "since", "over_at") else value
+
+
+def _instant(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)

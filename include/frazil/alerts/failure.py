@@ -1,0 +1,86 @@
+"""What a failed run left behind: the cause, as the failing task knew it, for whoever tells people."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import Literal
+
+from frazil.batch.audit import TOO_MANY_DEAD
+from frazil.batch.refusal import BATCHES_REFUSED
+from frazil.pipeline.alerts import Severity
+
+FailureKind = Literal["failed_run", "tolerance", "conflict", "failed_maintenance"]
+
+RUN_KINDS: tuple[FailureKind, ...] = ("failed_run", "tolerance", "conflict")
+"""What a failed ingest run may be about."""
+
+_NEXT = "\n  next: "
+"""How Frazil's errors bring what to do; see `frazil.errors.FrazilError`."""
+
+_MARKS: tuple[tuple[str, FailureKind], ...] = (
+    (TOO_MANY_DEAD, "tolerance"),
+    (BATCHES_REFUSED, "conflict"),
+)
+"""A job of another process brings its error as text only. So it is known by its words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failed run.
+
+    Attributes:
+        dag: Id of the DAG.
+        run: Id of the run.
+        at: When it was noted, UTC.
+        kind: What it is about.
+        severity: `critical` if a person must act, else the next run may do.
+        cause: What was seen.
+        next_step: What to do, if the error said it.
+    """
+
+    dag: str
+    run: str
+    at: datetime
+    kind: FailureKind
+    severity: Severity
+    cause: str
+    next_step: str | None = None
+
+    def to_json(self) -> str:
+        """As JSON."""
+        return json.dumps({**asdict(self), "at": self.at.isoformat()})
+
+    @classmethod
+    def from_json(cls, text: str) -> Failure:
+        """From JSON.
+
+        Raises:
+            ValueError: It is none.
+        """
+        try:
+            fields = json.loads(text)
+            return cls(**{**fields, "at": datetime.fromisoformat(fields["at"])})
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"not a failure: {error}") from error
+
+
+def failure(dag: str, run: str, at: datetime, said: str, *, final: bool) -> Failure:
+    """What a failed ingest run left.
+
+    Args:
+        dag: Id of the DAG.
+        run: Id of the run.
+        at: Now.
+        said: Text of its error.
+        final: Whether no other try can help: a person must act.
+    """
+    cause, _, next_step = said.partition(_NEXT)
+    kind: FailureKind = next((kind for mark, kind in _MARKS if mark in cause), "failed_run")
+    return Failure(dag, run, at, kind, "critical" if final else "warning", cause.strip(), next_step.strip() or None)
+
+
+def of_maintenance(found: Failure) -> Failure:
+    """The failure as one of maintenance: nothing is lost by it, so it can wait for the morning."""
+    return replace(found, kind="failed_maintenance", severity="warning")

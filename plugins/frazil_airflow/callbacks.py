@@ -1,0 +1,158 @@
+"""What Airflow calls when something failed or is late. Failures are noted for the monitor, which tells people.
+
+A task's callback runs in the task's process and knows the error; of a task that was killed, and of a run that took too long,
+the callback runs in the DAG processor, where nobody knows more than that. Notes are Airflow Variables: both places may write
+them. Only callbacks write them, only the monitor sends: so nobody is told twice, and what can't be sent is sent later.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.sdk.definitions.callback import SyncCallback
+from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
+from airflow.sdk.exceptions import AirflowFailException
+
+from frazil.alerts.failure import Failure, failure, of_maintenance
+from frazil.pipeline.alerts import AlertSettings
+from frazil.pipeline.maintenance import parse_age
+from frazil.pipeline.model import Pipeline
+from frazil.project import Project
+from frazil_airflow.variables import Store, Variables
+
+Callback = Callable[[Mapping[str, Any]], None]
+
+_log = logging.getLogger(__name__)
+
+_KILLED = "its process ended without a word: it was killed, or its machine was lost"
+
+_REASONS = {
+    "timed_out": "the run took too long: Airflow ended it (dagrun_timeout)",
+    "task_failure": "a task failed; its log says why",
+    "all_tasks_deadlocked": "no task of it could go on",
+}
+"""How Airflow says why a run failed."""
+
+
+def on_failure(project: Project) -> dict[str, Any]:
+    """Return the callback arguments of a DAG's tasks; none where nobody is to be told."""
+    return {"on_failure_callback": note_failed_task} if project.settings.alerts is not None else {}
+
+
+def on_failed_run(project: Project) -> dict[str, Any]:
+    """Return the callback arguments of a DAG; none where nobody is to be told."""
+    return {"on_failure_callback": note_failed_run} if project.settings.alerts is not None else {}
+
+
+def on_maintenance(project: Project) -> dict[str, Any]:
+    """Return the callback arguments of a maintenance DAG: the tables don't tell whether it works again."""
+    found = on_failed_run(project)
+    return found and {**found, "on_success_callback": forget_failure}
+
+
+def deadline(project: Project, pipeline: Pipeline) -> DeadlineAlert | None:
+    """Return the deadline of a pipeline's runs: its promise on freshness, where its file says one."""
+    alerts = pipeline.alerts
+    if project.settings.alerts is None or alerts is False or alerts.fresh_within is None:
+        return None
+    return DeadlineAlert(
+        reference=DeadlineReference.DAGRUN_QUEUED_AT,
+        interval=parse_age(alerts.fresh_within),
+        callback=SyncCallback(missed_deadline, {"pipeline": pipeline.name}),
+        name="fresh_within",
+    )
+
+
+def note_failed_task(context: Mapping[str, Any]) -> None:
+    """Note why a task failed that gets no other try."""
+    error = context.get("exception")
+    task = context["ti"].task_id
+    said = f"task {task}: {_KILLED}" if error is None else _said(error, task)
+    _note(context, said, final=isinstance(error, AirflowFailException))
+
+
+def note_failed_run(context: Mapping[str, Any]) -> None:
+    """Note that a run failed, unless a task of it said why."""
+    dag, run = context["dag"].dag_id, str(context["run_id"])
+    known = noted(Variables(), dag)
+    if known is None or known.run != run:
+        reason = str(context.get("reason"))
+        _note(context, _REASONS.get(reason, reason), final=False)
+
+
+def forget_failure(context: Mapping[str, Any]) -> None:
+    """Forget what a DAG's last failure left: it works again."""
+    dag = context["dag"].dag_id
+    if Variables().get(variable_of(dag)) is not None:
+        Variables().delete(variable_of(dag))
+
+
+def noted(store: Store, dag: str) -> Failure | None:
+    """Return what the last failed run of a DAG left; None if there is nothing, or nothing that can be read."""
+    text = store.get(variable_of(dag))
+    if text is None:
+        return None
+    try:
+        return Failure.from_json(text)
+    except ValueError as error:
+        _log.warning("Airflow variable %s is left alone: %s", variable_of(dag), error)
+        return None
+
+
+def variable_of(dag: str) -> str:
+    """Return the name of the Airflow Variable that holds what a DAG's last failure left."""
+    return f"frazil_failure__{dag}"
+
+
+def missed_deadline(pipeline: str) -> None:
+    """Tell people that a run takes longer than the promise, unless the monitor is at work: it judges the tables themselves."""
+    from frazil.alerts.notice import Notice
+    from frazil_airflow.alerts import send
+    from frazil_airflow.monitor import page_of
+
+    project, now = Project.load(), datetime.now(UTC)
+    settings = project.settings.alerts
+    known = project.pipelines.usable.get(pipeline)
+    if settings is None or known is None:
+        return
+    looked_at = page_of(Variables(), pipeline).looked_at
+    if looked_at is not None and now - looked_at < _patience(settings):
+        _log.info("the monitor looked at %s, it tells whether the table is stale", looked_at)
+        return
+    cause = (
+        f"A run of ingest__{pipeline} has not ended within its promise, and the monitor, which would know more, is not at"
+        f" work: its last look was {looked_at or 'never'}."
+    )
+    title = f"{pipeline}: a run is late"
+    step = "airflow dags unpause monitor"
+    notice = Notice(pipeline, known.owner, "stale", "critical", title, cause, step)
+    if failed := [f"{name}: {why}" for name, why in send(project, notice).items() if why is not None]:
+        raise RuntimeError("not all channels were told: " + "; ".join(failed))
+
+
+def _patience(settings: AlertSettings) -> timedelta:
+    return 3 * parse_age(settings.every) + timedelta(minutes=1)
+
+
+def _note(context: Mapping[str, Any], said: str, *, final: bool) -> None:
+    dag, run = context["dag"].dag_id, str(context["run_id"])
+    found = failure(dag, run, datetime.now(UTC), said, final=final)
+    if dag.startswith("maintain__"):
+        found = of_maintenance(found)
+    Variables().set(variable_of(dag), found.to_json(), "Frazil: what the last failed run left; for the monitor")
+
+
+def _said(error: BaseException, task: str) -> str:
+    """An error in words. The Spark provider's begins with the whole command: then the job's own last line stands for it."""
+    from frazil.spark.submit import REPORT_PREFIX
+    from frazil_airflow.failures import exit_code, job_lines
+
+    text = str(error) or type(error).__name__
+    code = exit_code(text)
+    if code is None:
+        return text
+    lines = job_lines(text, REPORT_PREFIX)
+    return lines[-1] if lines else f"task {task}: the Spark job ended with exit code {code}; its log says why"

@@ -1,0 +1,240 @@
+"""The DAG `monitor`: looks at every pipeline, tells people what is wrong and what is over. Paused, it tells nobody.
+
+Its book is one Airflow Variable per pipeline, which it alone writes, one task at a time. It lives in Airflow's database and so
+survives restarts; a task may not touch that database otherwise.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from airflow.providers.standard.operators.python import PythonOperator
+from airflow.sdk import DAG, Connection
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+from frazil.errors import FrazilError
+from frazil.pipeline.interval import parse_interval
+from frazil.pipeline.maintenance import parse_age
+from frazil.pipeline.model import Pipeline
+from frazil.project import Project
+from frazil_airflow.factory import START_DATE, dag_id
+from frazil_airflow.maintenance import maintain_dag_id
+from frazil_airflow.pipelines import sound_pipelines
+from frazil_airflow.timetable import timetable
+from frazil_airflow.variables import Store, Variables
+
+if TYPE_CHECKING:
+    from frazil.alerts.book import Page
+    from frazil.local.airflow_api import AirflowApi
+    from frazil.monitor.condition import Condition, Runs
+
+MONITOR = "monitor"
+
+LOOK_TIMEOUT = timedelta(minutes=30)
+"""Bounds a look at all pipelines: a second or two each, more where servers are away."""
+
+_RUNS_LOOKED_AT = 25
+
+_log = logging.getLogger(__name__)
+
+
+def monitor_dags(project: Project) -> list[DAG]:
+    """Make the DAG, if the settings say who is to be told."""
+    alerts = project.settings.alerts
+    if alerts is None:
+        return []
+    with DAG(
+        MONITOR,
+        description="Looks at every pipeline and tells people what is wrong",
+        doc_md=_DOC,
+        schedule=timetable(parse_interval(alerts.every)),
+        start_date=START_DATE,
+        catchup=False,
+        max_active_runs=1,
+        tags=["frazil", "monitor"],
+    ) as dag:
+        PythonOperator(
+            task_id="look",
+            python_callable=look,
+            retries=0,  # the next look is near
+            max_active_tis_per_dag=1,
+            execution_timeout=LOOK_TIMEOUT,
+            doc_md="Reads the condition of every pipeline, and tells what changed. Fails where a channel was not told.",
+        )
+    return [dag]
+
+
+def look() -> None:
+    """Look at every pipeline and tell people what there is to tell.
+
+    Raises:
+        RuntimeError: A channel was not told, or a pipeline could not be looked at. All others were; the next look tries
+            again.
+    """
+    project = Project.load()
+    problems: list[str] = []
+    for pipeline in sound_pipelines(project):
+        if pipeline.alerts is not False:
+            problems += _looked_at(project, pipeline)
+    if problems:
+        raise RuntimeError("\n".join(problems))
+
+
+def _looked_at(project: Project, pipeline: Pipeline) -> list[str]:
+    """Why channels were not told of a pipeline, one line each."""
+    from frazil.monitor.reading import read
+
+    condition = read(project, pipeline, runs=_runs(pipeline))
+    return tell(project, pipeline, condition, datetime.now(UTC), Variables())
+
+
+def tell(project: Project, pipeline: Pipeline, condition: Condition, now: datetime, store: Store) -> list[str]:
+    """Tell people what a condition calls for, by the book.
+
+    Args:
+        project: Settings.
+        pipeline: Who is told of it, and from which figures on.
+        condition: How it is doing.
+        now: The time.
+        store: Where the book is, and what failed runs left.
+
+    Returns:
+        Why channels were not told, one line each.
+    """
+    from dataclasses import replace
+
+    from frazil.alerts.book import due, settled, turned
+    from frazil.alerts.rules import judge
+    from frazil.pipeline.alerts import channels_for
+    from frazil_airflow.alerts import send
+
+    settings = project.settings.alerts
+    if settings is None or pipeline.alerts is False:
+        return []
+    page, case = _case(pipeline, condition, store)
+    page = turned(page, judge(case), now)
+    page, messages = due(
+        page,
+        lambda kind, severity: channels_for(pipeline.alerts, settings, kind, severity),
+        now,
+        parse_age(settings.remind_after),
+    )
+    _store(store, pipeline.name, page)  # before anything is sent
+    problems = []
+    for message in messages:
+        notice = replace(message.notice, link=_link(pipeline, message.notice.kind, condition.runs))
+        why = send(project, notice, only=[message.channel]).get(message.channel, "it is told no more")
+        page = settled(page, message, now, sent=why is None)
+        problems += [] if why is None else [f"channel {message.channel} was not told of {notice.key}: {why}"]
+    if messages:
+        _store(store, pipeline.name, page)
+    return problems
+
+
+def _case(pipeline: Pipeline, condition: Condition, store: Store) -> tuple[Page, Any]:
+    from frazil.alerts.rules import Case
+    from frazil.monitor.promise import longest_gap, promise_of
+    from frazil_airflow.callbacks import noted
+
+    alerts = pipeline.alerts
+    if alerts is False:
+        raise AssertionError("nobody is told of it")
+    gap = longest_gap(pipeline.every)
+    page = page_of(store, pipeline.name).with_unread(condition.lag, condition.at, gap, alerts.growing_intervals + 2)
+    promise = promise_of(pipeline).seconds or 0.0
+    within = parse_age(alerts.fresh_within) if alerts.fresh_within is not None else timedelta(seconds=promise)
+    return page, Case(
+        condition=condition,
+        alerts=alerts,
+        promise=within,
+        interval=gap,
+        fewest=page.finished,
+        failure=noted(store, dag_id(pipeline.name)),
+        maintenance=noted(store, maintain_dag_id(pipeline.name)),
+    )
+
+
+def variable_of(pipeline: str) -> str:
+    """Return the name of the Airflow Variable that is a pipeline's page of the book."""
+    return f"frazil_alerts__{pipeline}"
+
+
+def page_of(store: Store, pipeline: str) -> Page:
+    """Return a pipeline's page of the book: empty if there is none, or it can't be read."""
+    from frazil.alerts.book import Page, from_json
+
+    text = store.get(variable_of(pipeline))
+    if text is None:
+        return Page()
+    try:
+        return from_json(text)
+    except ValueError as error:
+        _log.warning("Airflow variable %s is written anew: %s", variable_of(pipeline), error)
+        return Page()
+
+
+def _store(store: Store, pipeline: str, page: Page) -> None:
+    from frazil.alerts.book import to_json
+
+    store.set(variable_of(pipeline), to_json(page), "Frazil: what people were told; written by monitor")
+
+
+def _runs(pipeline: Pipeline) -> Runs:
+    """What Airflow knows of the pipeline's runs; nothing without its API, then the tables tell."""
+    from frazil.local.airflow_api import AirflowApi
+    from frazil.monitor.condition import Runs
+    from frazil_airflow.notes import CONNECTION, address
+
+    try:
+        login = Connection.get(CONNECTION)
+        with AirflowApi(address(login), login.login or "", login.password or "") as api:
+            return _asked(api, dag_id(pipeline.name))
+    except AirflowNotFoundException:
+        return Runs()
+    except FrazilError as error:
+        _log.warning("%s: Airflow does not say how its runs went: %s", pipeline.name, error)
+        return Runs()
+
+
+def _asked(api: AirflowApi, dag: str) -> Runs:
+    from frazil.monitor.condition import Runs
+
+    newest = api.newest_runs(dag, _RUNS_LOOKED_AT)
+    finished = [run for run in newest if run.has_finished]
+    working = [run.start_date for run in newest if run.state == "running" and run.start_date is not None]
+    failures = next((at for at, run in enumerate(finished) if run.state != "failed"), len(finished))
+    last = finished[0] if finished else None
+    return Runs(
+        is_paused=api.is_paused(dag),
+        running_since=min(working, default=None),
+        last_state=last.state if last else None,
+        last_ended_at=last.end_date if last else None,
+        last_run=last.run_id if last else None,
+        failures=failures,
+    )
+
+
+def _link(pipeline: Pipeline, kind: str, runs: Runs) -> str | None:
+    """Where to look in Airflow's UI; None where its address is not configured."""
+    from airflow.sdk.configuration import conf
+
+    base = conf.get("api", "base_url", fallback=None)
+    if not base:
+        return None
+    dag = maintain_dag_id(pipeline.name) if kind == "failed_maintenance" else dag_id(pipeline.name)
+    failed: Sequence[str] = ("failed_run", "tolerance", "conflict")
+    tail = f"/runs/{quote(runs.last_run)}" if kind in failed and runs.last_run else ""
+    return f"{base.rstrip('/')}/dags/{dag}{tail}"
+
+
+_DOC = """### Monitor
+
+Looks at every pipeline: is it refused, stale, behind, failing; will Kafka's retention take what was not read. Tells the channels
+of the settings file (`alerts`) once, again after `remind_after`, and when it is over. Paused, it tells nobody.
+
+Its book is in the Airflow Variables `frazil_alerts__PIPELINE`. To have everything told anew, delete one.
+"""

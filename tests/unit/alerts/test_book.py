@@ -1,0 +1,216 @@
+"""What was said already: nobody is told twice, nobody is left untold, whatever fails, dies or comes back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from frazil.alerts.book import LONGEST_WAIT, PATIENCE, Message, Page, due, from_json, settled, to_json, turned
+from frazil.alerts.notice import Notice
+
+START = datetime(2026, 5, 1, tzinfo=UTC)
+LOOK = timedelta(minutes=2)
+REMIND = timedelta(hours=4)
+STALE = Notice("pizzas", "ops", "stale", "warning", "pizzas: stale", "late", "frazil lag pizzas")
+WORSE = Notice("pizzas", "ops", "stale", "critical", "pizzas: stale", "later", "frazil lag pizzas")
+
+
+@dataclass
+class Desk:
+    """A monitor with a clock of its own, a page that is stored, and channels that can fail."""
+
+    channels: tuple[str, ...] = ("mail", "chat")
+    now: datetime = START
+    stored: str = field(default_factory=lambda: to_json(Page()))
+    away: set[str] = field(default_factory=set)
+    sent: list[tuple[str, str]] = field(default_factory=list)
+
+    def look(self, *holds: Notice, after: timedelta = LOOK, dies: bool = False) -> list[tuple[str, str]]:
+        """A look some time later; returns what it sent: (channel, what). `dies`: after sending, before noting it."""
+        self.now += after
+        before = len(self.sent)
+        found = {"stale": None, "unreadable": None} | {of.kind: of for of in holds}
+        page = turned(from_json(self.stored), found, self.now)
+        page, messages = due(page, lambda _kind, _severity: self.channels, self.now, REMIND)
+        self.stored = to_json(page)
+        for message in messages:
+            page = settled(page, message, self.now, sent=self._send(message))
+        if not dies:
+            self.stored = to_json(page)
+        return self.sent[before:]
+
+    def _send(self, message: Message) -> bool:
+        if message.channel in self.away:
+            return False
+        self.sent.append((message.channel, "over" if message.notice.recovered else message.notice.severity))
+        return True
+
+
+def test_the_same_trouble_is_told_at_every_look():
+    """Once to each channel, again when it is over, and then no more."""
+    desk = Desk()
+
+    assert desk.look(STALE) == [("mail", "warning"), ("chat", "warning")]
+    assert [desk.look(STALE) for _ in range(50)] == [[]] * 50
+    assert desk.look() == [("mail", "over"), ("chat", "over")]
+    assert desk.look() == []
+    assert from_json(desk.stored).entries == {}
+
+
+def test_a_trouble_that_lasts_is_forgotten():
+    """Told again after a while, with how long it lasts; told again at once when it gets worse."""
+    desk = Desk(("mail",))
+    desk.look(STALE)
+
+    assert desk.look(STALE, after=REMIND - timedelta(seconds=1)) == []
+    assert desk.look(STALE, after=timedelta(seconds=1)) == [("mail", "warning")]
+    assert desk.look(WORSE) == [("mail", "critical")]
+    assert desk.look(STALE) == []
+
+
+def test_a_send_that_failed_is_lost():
+    """The channel that was away is tried again until it is told; the other is not told again."""
+    desk = Desk(away={"mail"})
+
+    assert desk.look(STALE) == [("chat", "warning")]
+    assert desk.look(STALE) == []
+    desk.away.clear()
+    assert desk.look(STALE) == [("mail", "warning")]
+    assert desk.look(STALE) == []
+
+
+def test_what_could_not_be_told_is_not_told_once_it_is_over():
+    """Whoever was tried hears of it afterwards, with what it was."""
+    desk = Desk(("mail",), away={"mail"})
+    desk.look(STALE)
+    desk.away.clear()
+
+    assert desk.look() == [("mail", "over")]
+    assert desk.look() == []
+
+
+def test_a_channel_that_is_gone_for_good_is_tried_at_every_look():
+    """Each wait is twice as long as the one before, an hour at most; that it is over is given up after a day."""
+    desk = Desk(("mail",), away={"mail"})
+    tries = 0
+    for _ in range(720):  # a day of looks
+        desk.look(STALE)
+        tries = next(iter(from_json(desk.stored).entries["stale"].channels.values())).tries
+    assert 24 <= tries <= 36
+
+    for _ in range(760):
+        desk.look()
+    assert from_json(desk.stored).entries == {}
+
+
+def test_a_monitor_that_dies_behind_a_send_repeats_it_for_ever():
+    """The try was noted before: it comes once more, later each time, never at every look."""
+    desk = Desk(("mail",))
+    for _ in range(720):
+        desk.look(STALE, dies=True)
+
+    assert 24 <= len(desk.sent) <= 36
+
+
+def test_a_channel_that_is_taken_out_keeps_a_trouble_open():
+    """Nobody is left to be told that it is over."""
+    desk = Desk(("mail",))
+    desk.look(STALE)
+    desk.channels = ()
+
+    assert desk.look() == []
+    assert from_json(desk.stored).entries == {}
+
+
+def test_a_trouble_that_comes_back_is_told_to_nobody():
+    """Who was told that it is over, or may have been, hears of it anew; who was not tried yet still knows of it."""
+    desk = Desk(("mail", "chat", "hook"))
+    desk.look(STALE)
+    desk.away = {"mail"}
+    assert desk.look() == [("chat", "over"), ("hook", "over")]
+    desk.away.clear()
+
+    assert desk.look(STALE) == [("mail", "warning"), ("chat", "warning"), ("hook", "warning")]
+    assert desk.look(STALE) == []
+
+
+def test_a_broker_that_restarts_wakes_somebody():
+    """What can't be read is told when it can't be read three times, one after another."""
+    away = Notice("pizzas", "ops", "unreadable", "warning", "pizzas: no answer", "no answer")
+    desk = Desk(("mail",))
+
+    assert [desk.look(away) for _ in range(PATIENCE["unreadable"] - 1)] == [[], []]
+    assert desk.look() == []
+    assert [desk.look(away) for _ in range(PATIENCE["unreadable"])][-1] == [("mail", "warning")]
+
+
+def test_what_is_unknown_counts_as_over():
+    """A kind that is not judged stands as it was."""
+    page = turned(Page(), {"stale": STALE}, START)
+
+    assert turned(page, {}, START + LOOK).entries["stale"].over_at is None
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans(), st.integers(1, 300)), max_size=60))
+def test_somebody_is_told_twice_or_not_at_all(story):
+    """Whatever fails, dies and comes back: once all works again everybody knows how it stands, and the last word is true."""
+    desk = Desk()
+    for holds, away, dies, minutes in story:
+        desk.away = {"mail"} if away else set()
+        desk.look(*([STALE] if holds else []), after=timedelta(minutes=minutes), dies=dies)
+    desk.away = set()
+    holds = [STALE] if story and story[-1][0] else []
+    for _ in range(2):
+        desk.look(*holds, after=LONGEST_WAIT)
+
+    last = dict(desk.sent)
+    for channel in desk.channels:
+        assert last.get(channel) in (("warning",) if holds else (None, "over"))
+    assert not desk.look(*holds)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 30)), max_size=60))
+def test_a_channel_that_works_hears_more_than_there_was(story):
+    """Without failures: one word for each begin, one for each end, and reminders no nearer than they should be."""
+    desk = Desk(("mail",))
+    for holds, minutes in story:
+        desk.look(*([STALE] if holds else []), after=timedelta(minutes=minutes))
+
+    changes = [holds for at, (holds, _) in enumerate(story) if holds != (at > 0 and story[at - 1][0])]
+    said = Counter(what for _, what in desk.sent)
+    lasted = sum((timedelta(minutes=minutes) for _, minutes in story), timedelta())
+    assert said["over"] == changes.count(False)
+    assert changes.count(True) <= said["warning"] <= changes.count(True) + lasted // REMIND
+
+
+@pytest.mark.parametrize("text", ["", "null", "[]", "{}", '{"entries": 3}', '{"entries": {}, "looked_at": 1, "fewest": []}'])
+def test_a_page_that_somebody_edited_is_taken_for_an_empty_one(text):
+    """It is an error that the caller sees."""
+    with pytest.raises(ValueError, match=r"."):
+        from_json(text)
+
+
+def test_a_page_of_a_newer_frazil_breaks_an_older_one():
+    """Keys that are not known are left out."""
+    desk = Desk()
+    desk.look(STALE)
+    newer = desk.stored.replace('"looks": 1', '"looks": 1, "colour": "red"')
+    assert newer != desk.stored
+
+    assert to_json(from_json(newer)) == desk.stored
+
+
+def test_unread_records_are_compared_over_a_gap():
+    """The fewest of each interval; where nobody looked for an interval it begins anew."""
+    page, every = Page(), timedelta(minutes=5)
+    for minute, lag in ((0, 50), (2, 10), (4, 30), (5, 20), (9, 25), (10, 40)):
+        page = page.with_unread(lag, START + timedelta(minutes=minute), every, keep=9)
+    assert page.finished == (10, 20)
+
+    assert page.with_unread(9, START + timedelta(minutes=25), every, keep=9).finished == ()
+    assert page.with_unread(None, START + timedelta(minutes=25), every, keep=9) == page

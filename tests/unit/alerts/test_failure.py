@@ -1,0 +1,51 @@
+"""What a failed run is about, told from the words of its error: a job of another process hands over nothing else."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from frazil.alerts.failure import Failure, failure
+from frazil.batch.audit import Tolerance, audit
+from frazil.batch.facts import Counts, Range, Staged, StagedFile
+from frazil.batch.refusal import BATCHES_REFUSED
+from frazil.errors import Retryable, Terminal
+
+NOW = datetime(2026, 5, 1, 12, 30, tzinfo=UTC)
+
+
+def too_many_dead() -> Terminal:
+    """The audit's own error."""
+    files = {"rows": (StagedFile("a", 4, 10, "{}"),), "letters": (StagedFile("b", 6, 10, "{}"),)}
+    staged = Staged({("orders", 0): Counts(10, 4, 6, 0)}, {"INVALID_JSON": 6}, files)
+    with pytest.raises(Terminal) as refused:
+        audit((Range("orders", 0, 0, 10),), staged, ("rows",), "letters", Tolerance(0, 0, 0))
+    return refused.value
+
+
+def test_too_many_dead_letters_are_told_as_any_failure():
+    """The words of the audit make a kind of their own, with its remedy."""
+    found = failure("ingest__orders", "r1", NOW, str(too_many_dead()), final=True)
+
+    assert (found.kind, found.severity) == ("tolerance", "critical")
+    assert found.cause.startswith("too many dead letters, nothing was published: 6 of 10 records")
+    assert found.next_step is not None
+    assert "dead_letters.tolerance" in found.next_step
+
+
+def test_a_run_that_rivals_keep_from_landing_is_told_as_any_failure():
+    """A repeated conflict has a kind of its own; another try may help."""
+    said = str(Retryable(f"pipeline orders: 4 {BATCHES_REFUSED}: position moved"))
+
+    assert failure("ingest__orders", "r1", NOW, said, final=False).kind == "conflict"
+
+
+def test_a_failure_does_not_come_back_from_where_it_was_noted():
+    """All of it, its time too; what is none is an error, not an empty failure."""
+    found = failure("ingest__orders", "r1", NOW, "first line\nsecond\n  next: do this", final=True)
+
+    assert Failure.from_json(found.to_json()) == found
+    for text in ("{}", "[]", "nonsense", '{"at": 5}', "null"):
+        with pytest.raises(ValueError, match=r"."):
+            Failure.from_json(text)

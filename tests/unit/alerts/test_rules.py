@@ -1,0 +1,208 @@
+"""Which troubles hold, by a pipeline's condition."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from frazil.alerts.failure import Failure, failure, of_maintenance
+from frazil.alerts.rules import Case, judge
+from frazil.monitor.condition import Condition, Retention, Runs
+from frazil.pipeline.alerts import Alerts
+
+NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+WELL = Condition("pizzas", "ops", NOW, n=7, complete_through=NOW - timedelta(minutes=3), lag=0, lag_seconds=0.0)
+DAY = 86_400.0
+
+
+def case(condition: Condition = WELL, **fields: object) -> Case:
+    """A pipeline that promises 15 minutes, at an interval of five."""
+    given = {"alerts": Alerts(), "promise": timedelta(minutes=15), "interval": timedelta(minutes=5), **fields}
+    return Case(condition, **given)
+
+
+def told(of: Case) -> dict[str, str]:
+    """Kinds that hold -> their severity."""
+    return {kind: notice.severity for kind, notice in judge(of).items() if notice is not None}
+
+
+def cause(of: Case, kind: str) -> str:
+    notice = judge(of)[kind]
+    assert notice is not None
+    assert notice.next_step
+    return notice.cause
+
+
+def left(said: str = "no such topic\n  next: make it", *, final: bool = True, run: str = "r1") -> Failure:
+    return failure("ingest__pizzas", run, NOW - timedelta(minutes=1), said, final=final)
+
+
+def test_a_pipeline_that_is_well_wakes_somebody():
+    """Every kind is judged, and none holds."""
+    found = judge(case(replace(WELL, runs=Runs(last_state="success"))))
+
+    assert set(found.values()) == {None}
+    assert set(found) == {
+        "refused",
+        "unreadable",
+        "stale",
+        "lag",
+        "lag_growing",
+        "retention",
+        "failed_run",
+        "tolerance",
+        "conflict",
+        "failed_maintenance",
+    }
+
+
+def test_a_table_stays_stale_unseen():
+    """Older than promised by what is unread: the notice says through when, how late, and how much waits."""
+    late = replace(WELL, complete_through=NOW - timedelta(minutes=40), lag=1200, lag_seconds=2_000.0)
+
+    assert told(case(late)) == {"stale": "critical"}
+    assert "complete through 2026-05-01 11:26:40 UTC only" in cause(case(late), "stale")
+    assert "1,200 records" in cause(case(late), "stale")
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        replace(WELL, complete_through=NOW - timedelta(hours=9)),  # nothing is unread: everything is in
+        replace(WELL, complete_through=NOW - timedelta(hours=9), lag=1, lag_seconds=4.0),  # it came just now
+        replace(WELL, complete_through=NOW - timedelta(minutes=2), lag=1, lag_seconds=9e9),  # a producer's own time
+        replace(WELL, complete_through=NOW - timedelta(hours=9), lag=5, runs=Runs(is_paused=True)),
+        replace(WELL, n=None, complete_through=None, lag=5, lag_seconds=9e9),  # it never ran
+    ],
+)
+def test_an_idle_table_counts_as_stale(condition):
+    """A quiet topic, a record that just came, a producer that dates back, a pause, a pipeline that never ran."""
+    assert judge(case(condition))["stale"] is None
+
+
+def test_what_could_not_be_read_counts_as_well():
+    """Without an answer of Kafka nothing is said of lag, freshness and retention: what was told of them stands."""
+    found = judge(case(replace(WELL, lag=None, unreadable="no broker answers")))
+
+    assert {"stale", "lag", "lag_growing", "retention", "refused"}.isdisjoint(found)
+    assert found["unreadable"] is not None
+
+
+def test_a_refusal_loses_its_remedy():
+    """The error's own next step is the notice's."""
+    notice = judge(case(replace(WELL, refusal="log start passed the position\n  next: frazil reset pizzas")))["refused"]
+
+    assert notice is not None
+    assert (notice.severity, notice.cause) == ("critical", "log start passed the position")
+    assert notice.next_step == "frazil reset pizzas"
+
+
+def test_lag_has_a_limit_that_nobody_set():
+    """Without a number no lag is too much; above one it is told."""
+    behind = replace(WELL, lag=5_000, lag_seconds=60.0)
+
+    assert told(case(behind)) == {}
+    assert told(case(behind, alerts=Alerts(lag=4_999))) == {"lag": "warning"}
+
+
+@pytest.mark.parametrize(
+    ("fewest", "waits", "grows"),
+    [
+        ((10, 20, 30, 40, 50), 900.0, True),
+        ((10, 20, 30, 40, 50), 400.0, False),  # runs keep up: nothing waits for two of them
+        ((10, 20, 30, 30, 50), 900.0, False),
+        ((10, 20, 30, 40), 900.0, False),  # too few intervals
+        ((90, 1, 2, 3, 4, 5), 900.0, True),  # only the last ones count
+    ],
+)
+def test_growing_lag_is_seen_late_or_where_none_is(fewest, waits, grows):
+    """Four intervals, each of whose best moments is worse than the one before, while records wait for two intervals."""
+    of = case(replace(WELL, lag=50, lag_seconds=waits), fewest=fewest)
+
+    assert (judge(of)["lag_growing"] is not None) is grows
+
+
+@pytest.mark.parametrize(
+    ("left", "age", "near"),
+    [
+        (20 * 3600.0, 6 * DAY, True),  # of a week, less than a day is left
+        (30 * 3600.0, 6 * DAY, False),
+        (3_000.0, 600.0, False),  # of an hour, 50 minutes are left
+        (800.0, 2_800.0, True),  # of an hour, less than a quarter is left
+        (None, 600.0, False),  # kept for ever
+    ],
+)
+def test_retention_is_told_too_late_or_all_the_time(left, age, near):
+    """A day before, of topics that keep less than four days a quarter of what they keep."""
+    partition = Retention("orders", 3, headroom=10, seconds_left=left, cut_to_seconds=age)
+    of = case(replace(WELL, lag=10, lag_seconds=age, retention=(partition,)), promise=timedelta(days=30))
+
+    assert ("retention" in told(of)) is near
+    if near:
+        assert "topic orders, partition 3: " in cause(of, "retention")
+
+
+def test_records_that_retention_took_are_not_told():
+    """Offsets below the log start: how many are gone."""
+    partition = Retention("orders", 0, headroom=-12, seconds_left=0.0, cut_to_seconds=None)
+
+    assert "12 offsets are gone" in cause(case(replace(WELL, retention=(partition,))), "retention")
+
+
+FAILED = replace(WELL, runs=Runs(last_state="failed", last_run="r1", last_ended_at=NOW, failures=1))
+
+
+def test_a_failed_run_has_no_cause():
+    """The failing task's own words, its next step, and critical where no other try can help."""
+    found = judge(case(FAILED, failure=left()))["failed_run"]
+
+    assert found is not None
+    assert (found.severity, found.cause, found.next_step) == ("critical", "Run r1\nno such topic", "make it")
+    assert told(case(FAILED, failure=left(final=False))) == {"failed_run": "warning"}
+
+
+def test_a_killed_run_is_not_told_because_nobody_noted_it():
+    """Airflow's word is enough."""
+    assert told(case(FAILED)) == {"failed_run": "warning"}
+    assert "Run r1" in cause(case(FAILED), "failed_run")
+
+
+def test_a_run_that_will_be_tried_again_wakes_somebody_who_wants_three():
+    """Fewer failures than asked for are not told, unless a person must act."""
+    patient = Alerts(failures=3)
+
+    assert told(case(FAILED, alerts=patient, failure=left(final=False))) == {}
+    assert told(case(FAILED, alerts=patient, failure=left())) == {"failed_run": "critical"}
+    thrice = replace(FAILED, runs=replace(FAILED.runs, failures=3))
+    assert told(case(thrice, alerts=patient, failure=left(final=False))) == {"failed_run": "warning"}
+
+
+def test_a_failure_is_told_although_a_later_run_worked():
+    """By Airflow's word, and without it by what the tables say."""
+    later = replace(WELL, runs=Runs(last_state="success", last_ended_at=NOW))
+    landed = replace(WELL, complete_through=NOW)
+
+    assert told(case(later, failure=left())) == {}
+    assert told(case(landed, failure=left())) == {}
+
+
+def test_an_earlier_success_hides_a_failure():
+    """The run whose task just failed has not ended yet: the last that did is older."""
+    earlier = replace(WELL, runs=Runs(last_state="success", last_ended_at=NOW - timedelta(minutes=6)))
+
+    assert told(case(earlier, failure=left())) == {"failed_run": "critical"}
+
+
+def test_a_failure_without_airflows_word_is_forgotten():
+    """Nothing has landed since: it holds."""
+    assert told(case(failure=left())) == {"failed_run": "critical"}
+
+
+def test_failed_maintenance_is_told_as_a_failed_run():
+    """It has a kind of its own, and can wait."""
+    found = of_maintenance(left())
+
+    assert told(case(maintenance=found)) == {"failed_maintenance": "warning"}
+    assert Failure.from_json(found.to_json()) == found

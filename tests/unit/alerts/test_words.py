@@ -1,0 +1,48 @@
+"""A notice in the words of each channel."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from frazil.alerts import words
+from frazil.alerts.notice import Notice
+
+NOTICE = Notice("pizzas", "ops", "stale", "critical", "pizzas: stale", "late", "frazil lag pizzas", "http://x/y")
+
+
+@given(st.text(max_size=4000), st.text(max_size=400))
+def test_a_text_of_a_record_breaks_a_message(cause, title):
+    """Whatever it holds: subjects are one line, HTML has no tag of it, and every size is one that servers take."""
+    of = replace(NOTICE, cause=cause, title=title, owner=title)
+    mail, blocks = words.mail(of), words.slack_blocks(of)
+
+    assert mail.subject.isprintable()
+    assert len(words.title(of)) <= words.MAX_TITLE
+    assert mail.html.count("<") == words.mail(NOTICE).html.count("<")
+    assert "<" not in words.slack_text(of)
+    assert all(len(json.dumps(block, ensure_ascii=False)) < 3_600 for block in blocks)
+    assert all(line.isprintable() for line in words.cause(of).splitlines())
+    json.dumps([words.webhook_body(of), words.pagerduty_event(of)])
+
+
+def test_a_page_of_its_own_is_lost():
+    """A notice that brings its HTML is sent with it, and with the text beside."""
+    mail = words.mail(replace(NOTICE, html="<h1>Report</h1>"))
+
+    assert mail.html == "<h1>Report</h1>"
+    assert "frazil lag pizzas" in mail.text
+
+
+def test_a_recovery_reads_as_a_trouble():
+    """The first word says that it is over, and an incident is resolved by the key that opened it."""
+    over = replace(NOTICE, recovered=True)
+
+    assert words.mail(over).subject == "[Frazil] recovered: pizzas: stale"
+    assert words.webhook_body(over)["status"] == "recovered"
+    opened, resolved = words.pagerduty_event(NOTICE), words.pagerduty_event(over)
+    assert (opened["action"], resolved["action"]) == ("trigger", "resolve")
+    assert opened["dedup_key"] == resolved["dedup_key"]
