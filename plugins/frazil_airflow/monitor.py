@@ -55,6 +55,7 @@ def monitor_dags(project: Project) -> list[DAG]:
         start_date=START_DATE,
         catchup=False,
         max_active_runs=1,
+        is_paused_upon_creation=False,  # who names a channel wants to be told
         tags=["frazil", "monitor"],
     ) as dag:
         PythonOperator(

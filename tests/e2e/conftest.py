@@ -16,7 +16,7 @@ from frazil.local.airflow_rows import DagRun
 from frazil.local.home import Home
 from frazil.local.jars import fetch
 from frazil.project import Project
-from tests.e2e.embedded import PAYMENTS, PIZZAS, TOPICS, Embedded
+from tests.e2e.embedded import PAYMENTS, PIZZAS, TOPICS, WEB_TOKEN, Embedded
 from tests.receivers import Mails, Posts, mails, posts
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -126,8 +126,6 @@ alerts:
     mail: {type: smtp, connection: test_mail, to: [ops@example.org], sender: frazil@example.org}
     web: {type: webhook, connection: test_web}
 """
-
-WEB_TOKEN = "t0ken-of-the-webhook"
 
 
 def _channels(root: Path, mail: int, web: int) -> dict[str, str]:

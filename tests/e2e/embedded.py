@@ -18,6 +18,9 @@ PIZZAS = "ingest__pizzas"
 PAYMENTS = "ingest__payments"
 TOPICS = {PIZZAS: "completed-pizzas", PAYMENTS: "payments"}
 
+WEB_TOKEN = "t0ken-of-the-webhook"
+"""In the address of the web server that alerts go to."""
+
 UNPAUSED_SECONDS = 90
 """Bounds the wait until Airflow has read the DAGs, and until it has made the first run of one."""
 

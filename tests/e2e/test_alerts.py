@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from frazil.local.airflow_rows import DagRun
-from tests.e2e.conftest import WEB_TOKEN
-from tests.e2e.embedded import PAYMENTS, Embedded
+from tests.e2e.embedded import PAYMENTS, WEB_TOKEN, Embedded
 from tests.receivers import Mails, Posts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]

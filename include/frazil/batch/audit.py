@@ -10,7 +10,6 @@ from frazil.batch.plan import RunPlan
 from frazil.batch.table_counts import TableCounts
 from frazil.errors import Retryable, Terminal
 
-
 TOO_MANY_DEAD = "too many dead letters, nothing was published"
 """Begins the error of a batch with more dead letters than tolerated; alerts know it by these words."""
 

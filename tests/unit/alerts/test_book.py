@@ -157,7 +157,7 @@ def test_what_is_unknown_counts_as_over():
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans(), st.integers(1, 300)), max_size=60))
-def test_somebody_is_told_twice_or_not_at_all(story):
+def test_somebody_is_told_twice_or_not_at_all(story: list[tuple[bool, bool, bool, int]]):
     """Whatever fails, dies and comes back: once all works again everybody knows how it stands, and the last word is true."""
     desk = Desk()
     for holds, away, dies, minutes in story:
@@ -175,7 +175,7 @@ def test_somebody_is_told_twice_or_not_at_all(story):
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 30)), max_size=60))
-def test_a_channel_that_works_hears_more_than_there_was(story):
+def test_a_channel_that_works_hears_more_than_there_was(story: list[tuple[bool, int]]):
     """Without failures: one word for each begin, one for each end, and reminders no nearer than they should be."""
     desk = Desk(("mail",))
     for holds, minutes in story:
@@ -188,8 +188,10 @@ def test_a_channel_that_works_hears_more_than_there_was(story):
     assert changes.count(True) <= said["warning"] <= changes.count(True) + lasted // REMIND
 
 
-@pytest.mark.parametrize("text", ["", "null", "[]", "{}", '{"entries": 3}', '{"entries": {}, "looked_at": 1, "fewest": []}'])
-def test_a_page_that_somebody_edited_is_taken_for_an_empty_one(text):
+@pytest.mark.parametrize(
+    "text", ["", "null", "[]", "{}", '{"entries": 3}', '{"entries": {}, "looked_at": 1, "fewest": []}']
+)
+def test_a_page_that_somebody_edited_is_taken_for_an_empty_one(text: str):
     """It is an error that the caller sees."""
     with pytest.raises(ValueError, match=r"."):
         from_json(text)

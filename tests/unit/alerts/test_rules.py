@@ -77,7 +77,7 @@ def test_a_table_stays_stale_unseen():
         replace(WELL, n=None, complete_through=None, lag=5, lag_seconds=9e9),  # it never ran
     ],
 )
-def test_an_idle_table_counts_as_stale(condition):
+def test_an_idle_table_counts_as_stale(condition: Condition):
     """A quiet topic, a record that just came, a producer that dates back, a pause, a pipeline that never ran."""
     assert judge(case(condition))["stale"] is None
 
@@ -117,7 +117,7 @@ def test_lag_has_a_limit_that_nobody_set():
         ((90, 1, 2, 3, 4, 5), 900.0, True),  # only the last ones count
     ],
 )
-def test_growing_lag_is_seen_late_or_where_none_is(fewest, waits, grows):
+def test_growing_lag_is_seen_late_or_where_none_is(fewest: tuple[int, ...], waits: float, grows: bool):
     """Four intervals, each of whose best moments is worse than the one before, while records wait for two intervals."""
     of = case(replace(WELL, lag=50, lag_seconds=waits), fewest=fewest)
 
@@ -134,7 +134,7 @@ def test_growing_lag_is_seen_late_or_where_none_is(fewest, waits, grows):
         (None, 600.0, False),  # kept for ever
     ],
 )
-def test_retention_is_told_too_late_or_all_the_time(left, age, near):
+def test_retention_is_told_too_late_or_all_the_time(left: float | None, age: float, near: bool):
     """A day before, of topics that keep less than four days a quarter of what they keep."""
     partition = Retention("orders", 3, headroom=10, seconds_left=left, cut_to_seconds=age)
     of = case(replace(WELL, lag=10, lag_seconds=age, retention=(partition,)), promise=timedelta(days=30))

@@ -15,7 +15,7 @@ NOTICE = Notice("pizzas", "ops", "stale", "critical", "pizzas: stale", "late", "
 
 
 @given(st.text(max_size=4000), st.text(max_size=400))
-def test_a_text_of_a_record_breaks_a_message(cause, title):
+def test_a_text_of_a_record_breaks_a_message(cause: str, title: str):
     """Whatever it holds: subjects are one line, HTML has no tag of it, and every size is one that servers take."""
     of = replace(NOTICE, cause=cause, title=title, owner=title)
     mail, blocks = words.mail(of), words.slack_blocks(of)

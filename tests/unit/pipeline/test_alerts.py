@@ -24,7 +24,10 @@ SETTINGS = AlertSettings.model_validate({"channels": CHANNELS})
         ({"chanels": {}}, "alerts.chanels: unknown key, did you mean 'channels'?"),
         ({"channels": {}}, "alerts.channels: "),
         ({"channels": {"a": {"type": "smtp", "connection": "m"}}}, "alerts.channels.a.to: is required by type smtp"),
-        ({"channels": {"a": {"type": "slack", "connection": "m", "to": ["x"]}}}, "alerts.channels.a.to: is for type smtp"),
+        (
+            {"channels": {"a": {"type": "slack", "connection": "m", "to": ["x"]}}},
+            "alerts.channels.a.to: is for type smtp",
+        ),
         ({"channels": {"a": {"type": "sms", "connection": "m"}}}, "alerts.channels.a.type: "),
         ({"channels": CHANNELS, "every": "* * * * *"}, "alerts.every: '* * * * *' is no duration"),
         ({"channels": CHANNELS, "every": "10s"}, "alerts.every: '10s' is shorter than a minute"),

@@ -1,0 +1,222 @@
+"""The DAG `monitor`, and what other DAGs leave for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from frazil.alerts.failure import Failure
+from frazil.monitor.condition import Condition
+from frazil.project import Project
+from frazil_airflow import callbacks, monitor
+from tests.receivers import Posts, posts
+
+pytestmark = pytest.mark.dags
+
+NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+REFUSED = Condition("orders", "testers", NOW, n=3, lag=0, refusal="records are lost\n  next: frazil reset orders")
+WELL = Condition("orders", "testers", NOW, n=3, lag=0)
+
+
+@pytest.fixture
+def hook() -> Iterator[Posts]:
+    with posts() as taken:
+        yield taken
+
+
+@pytest.fixture
+def project(
+    write_pipeline: Callable[..., Path], tmp_path: Path, hook: Posts, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Project]:
+    """A project with the pipeline `orders` and a webhook as its one channel."""
+
+    def made(of_pipeline: str = "") -> Project:
+        path = write_pipeline("orders")
+        path.write_text(path.read_text() + of_pipeline)
+        settings = {
+            "clusters": {"local": {"bootstrap_servers": "127.0.0.1:1"}},
+            "catalogs": {"lake": {"uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}/w"}},
+            "alerts": {"channels": {"web": {"type": "webhook", "connection": "web"}}},
+        }
+        (tmp_path / "settings.yaml").write_text(json.dumps(settings))
+        monkeypatch.setenv("FRAZIL_SETTINGS", str(tmp_path / "settings.yaml"))
+        connection = {"conn_type": "http", "host": f"http://127.0.0.1:{hook.port}"}
+        monkeypatch.setenv("AIRFLOW_CONN_WEB", json.dumps(connection))
+        return Project.load()
+
+    return made
+
+
+@dataclass
+class Kept:
+    """A store that remembers, and how much had been sent when it was written to."""
+
+    hook: Posts | None = None
+    texts: dict[str, str] = field(default_factory=dict)
+    sent_before: list[int] = field(default_factory=list)
+
+    def get(self, name: str) -> str | None:
+        """As Airflow's."""
+        return self.texts.get(name)
+
+    def set(self, name: str, text: str, _description: str) -> None:
+        """As Airflow's."""
+        self.texts[name] = text
+        self.sent_before.append(len(self.hook.got) if self.hook else 0)
+
+    def delete(self, name: str) -> None:
+        """As Airflow's."""
+        del self.texts[name]
+
+
+def tell(project: Project, condition: Condition, store: Kept, minutes: int = 0) -> list[str]:
+    return monitor.tell(project, project.pipeline("orders"), condition, NOW + timedelta(minutes=minutes), store)
+
+
+def test_nobody_is_watched_over_although_a_channel_is_named(
+    project: Callable[..., Project], parse: Callable[[], DagBag]
+):
+    """With a channel there is a DAG that is not paused when it appears, and every task notes why it failed."""
+    project()
+
+    bag = parse()
+
+    assert bag.import_errors == {}
+    assert bag.dags["monitor"].is_paused_upon_creation is False
+    assert bag.dags["monitor"].max_active_runs == 1
+    for name in ("ingest__orders", "maintain__orders"):
+        assert bag.dags[name].has_on_failure_callback
+        assert all(task.has_on_failure_callback for task in bag.dags[name].tasks), name
+    assert bag.dags["ingest__orders"].deadline is None
+
+
+def test_a_project_without_channels_pays_for_alerts(write_pipeline: Callable[..., Path], parse: Callable[[], DagBag]):
+    """No DAG, no callback."""
+    write_pipeline("orders")
+
+    bag = parse()
+
+    assert "monitor" not in bag.dags
+    assert not bag.dags["ingest__orders"].has_on_failure_callback
+
+
+def test_a_promise_is_watched_by_the_monitor_only(project: Callable[..., Project], parse: Callable[[], DagBag]):
+    """Where the file says one, Airflow's own deadline of each run watches it as well."""
+    project("alerts: {fresh_within: 20m}\n")
+
+    (deadline,) = parse().dags["ingest__orders"].deadline
+
+    assert deadline.interval == timedelta(minutes=20)
+    assert (deadline.callback.path, deadline.callback.kwargs) == (
+        "frazil_airflow.callbacks.missed_deadline",
+        {"pipeline": "orders"},
+    )
+
+
+def test_a_notice_is_sent_before_its_try_is_noted(project: Callable[..., Project], hook: Posts):
+    """The book is stored, then the notice is sent, then what came of it is stored: a kill repeats, and never at every look."""
+    store = Kept(hook)
+
+    assert tell(project(), REFUSED, store) == []
+
+    assert store.sent_before == [0, 1]
+    assert hook.bodies[0]["key"] == "refused/orders"
+    assert hook.bodies[0]["next_step"] == "frazil reset orders"
+    assert "tries" in store.texts["frazil_alerts__orders"]
+
+
+def test_a_book_that_can_not_be_written_lets_notices_out(project: Callable[..., Project], hook: Posts):
+    """Nothing is sent that would be sent again at every look."""
+
+    class Broken(Kept):
+        def set(self, *_: str) -> None:
+            raise AirflowException("no database")
+
+    with pytest.raises(AirflowException, match="no database"):
+        tell(project(), REFUSED, Broken())
+
+    assert hook.got == []
+
+
+def test_a_server_that_was_away_is_not_told(project: Callable[..., Project], hook: Posts):
+    """The look says so, the next one tells it, and the one after does not."""
+    store, known = Kept(), project()
+    hook.status = 503
+
+    (problem,) = tell(known, REFUSED, store)
+    assert problem.startswith("channel web was not told of refused/orders: ")
+    hook.status, hook.got = 200, []
+    assert tell(known, REFUSED, store, minutes=2) == []
+    assert tell(known, REFUSED, store, minutes=4) == []
+    assert tell(known, WELL, store, minutes=6) == []
+
+    assert [body["status"] for body in hook.bodies] == ["firing", "recovered"]
+
+
+def test_a_garbled_book_stops_the_monitor(project: Callable[..., Project], hook: Posts):
+    """It is begun anew: what holds is told once more."""
+    store = Kept(texts={"frazil_alerts__orders": "{edited", "frazil_failure__ingest__orders": "{edited"})
+
+    assert tell(project(), REFUSED, store) == []
+    assert len(hook.got) == 1
+
+
+@pytest.fixture
+def variables(monkeypatch: pytest.MonkeyPatch) -> Kept:
+    """Airflow's Variables, in memory: there is no Airflow to keep them."""
+    kept = Kept()
+    monkeypatch.setattr(callbacks, "Variables", lambda: kept)
+    return kept
+
+
+def context(error: BaseException | None = None, **more: Any) -> dict[str, Any]:
+    """What Airflow hands to a callback."""
+    found = {"dag": SimpleNamespace(dag_id="ingest__orders"), "ti": SimpleNamespace(task_id="ingest"), "run_id": "r1"}
+    return found | ({} if error is None else {"exception": error}) | more
+
+
+def left(variables: Kept) -> Failure:
+    return Failure.from_json(variables.texts["frazil_failure__ingest__orders"])
+
+
+def test_the_run_overwrites_what_its_task_knew(variables: Kept):
+    """The task's own words stay; of a run without any, Airflow's reason is noted."""
+    callbacks.note_failed_task(context(AirflowFailException("topic is gone\n  next: make it")))
+    callbacks.note_failed_run(context(reason="task_failure"))
+    assert (left(variables).cause, left(variables).severity) == ("topic is gone", "critical")
+
+    callbacks.note_failed_run(context(run_id="r2", reason="timed_out"))
+    assert (left(variables).run, left(variables).severity) == ("r2", "warning")
+    assert "dagrun_timeout" in left(variables).cause
+
+
+def test_a_killed_task_is_told_without_a_word(variables: Kept):
+    """Nobody has its error: the notice says that its process was lost."""
+    callbacks.note_failed_task(context())
+
+    assert left(variables).cause.startswith("task ingest: its process ended without a word")
+
+
+@pytest.mark.parametrize(
+    ("output", "cause"),
+    [
+        ("frazil: no broker answers", "no broker answers"),
+        ("", "task ingest: the Spark job ended with exit code 75; its log says why"),
+    ],
+)
+def test_a_command_line_is_told_for_a_cause(variables: Kept, output: str, cause: str):
+    """Of what the Spark provider says only the job's own last line is told: the rest is the command, with its settings."""
+    said = f"Cannot execute: spark-submit --conf spark.password=hunter2. Error code is: 75.\n{output}"
+
+    callbacks.note_failed_task(context(AirflowException(said)))
+
+    assert left(variables).cause == cause
