@@ -146,12 +146,10 @@ def _case(pipeline: Pipeline, condition: Condition, store: Store) -> tuple[Page,
         raise AssertionError("nobody is told of it")
     gap = longest_gap(pipeline.every)
     page = page_of(store, pipeline.name).with_unread(condition.lag, condition.at, gap, alerts.growing_intervals + 2)
-    promise = promise_of(pipeline).seconds or 0.0
-    within = parse_age(alerts.fresh_within) if alerts.fresh_within is not None else timedelta(seconds=promise)
     return page, Case(
         condition=condition,
         alerts=alerts,
-        promise=within,
+        promise=timedelta(seconds=promise_of(pipeline).seconds or 0.0),
         interval=gap,
         fewest=page.finished,
         failure=noted(store, dag_id(pipeline.name)),

@@ -1,4 +1,4 @@
-"""How long records of a pipeline may wait where nobody said it: by its interval."""
+"""How long records of a pipeline may wait: as its file promises, else by its interval."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Final
 
 from frazil.monitor.state import Promise
 from frazil.pipeline.interval import Interval
+from frazil.pipeline.maintenance import parse_age
 from frazil.pipeline.model import Pipeline
 
 INTERVALS: Final = 3
@@ -25,7 +26,12 @@ _MACROS: Final = {
 
 
 def promise_of(pipeline: Pipeline) -> Promise:
-    """Three intervals, at least ten minutes. Of a cron expression the longest time between two runs counts as interval."""
+    """What its file promises (`alerts.fresh_within`); without, three intervals, at least ten minutes. Of a cron expression the
+    longest time between two runs counts as interval.
+    """
+    alerts = pipeline.alerts
+    if alerts is not False and alerts.fresh_within is not None:
+        return Promise(parse_age(alerts.fresh_within).total_seconds())
     return Promise(max(LEAST, INTERVALS * longest_gap(pipeline.every)).total_seconds())
 
 
