@@ -57,9 +57,9 @@ def carries_tags() -> bool:
     In the order in which Airflow chooses where to send to (`get_stats_factory`): Datadog, StatsD, OpenTelemetry.
     """
     if conf.getboolean("metrics", "statsd_datadog_enabled", fallback=False):
-        return conf.getboolean("metrics", "statsd_datadog_metrics_tags", fallback=True)
+        return bool(conf.getboolean("metrics", "statsd_datadog_metrics_tags", fallback=True))
     if conf.getboolean("metrics", "statsd_on", fallback=False):
-        return conf.getboolean("metrics", "statsd_influxdb_enabled", fallback=False)
+        return bool(conf.getboolean("metrics", "statsd_influxdb_enabled", fallback=False))
     return True
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import gzip
 import os
-import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 
 from frazil.monitor.metrics import CATALOGUE
+from tests.statsd import statsd_receiver
 
 pytestmark = pytest.mark.dags
 
@@ -40,34 +40,18 @@ def send(options: Mapping[str, str]) -> None:
     subprocess.run([sys.executable, "-c", SEND], env=os.environ | paths | options, check=True, capture_output=True)
 
 
-@pytest.fixture
-def statsd() -> Iterator[Callable[..., list[str]]]:
-    """Send over UDP and return the lines that a receiver got: `statsd(is_tagged=False)`."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
-        receiver.bind(("127.0.0.1", 0))
-        receiver.setblocking(False)  # what was sent is there once the sender has ended
-
-        def sent(*, is_tagged: bool) -> list[str]:
-            host, port = receiver.getsockname()
-            options = {"STATSD_ON": "True", "STATSD_HOST": host, "STATSD_PORT": str(port)}
-            options |= {"STATSD_INFLUXDB_ENABLED": str(is_tagged)}
-            send({f"AIRFLOW__METRICS__{name}": value for name, value in options.items()})
-            return list(_lines(receiver))
-
-        yield sent
+def sent_to_statsd(*, is_tagged: bool) -> list[str]:
+    """Lines that a receiver got. They were sent from here, so they are there once the sender has ended and it was asked."""
+    with statsd_receiver() as (port, lines):
+        options = {"STATSD_ON": "True", "STATSD_HOST": "127.0.0.1", "STATSD_PORT": str(port)}
+        options |= {"STATSD_INFLUXDB_ENABLED": str(is_tagged)}
+        send({f"AIRFLOW__METRICS__{name}": value for name, value in options.items()})
+    return lines
 
 
-def _lines(receiver: socket.socket) -> Iterator[str]:
-    while True:
-        try:
-            yield from receiver.recv(65_536).decode().splitlines()
-        except BlockingIOError:
-            return
-
-
-def test_pipelines_share_one_gauge_in_plain_statsd(statsd: Callable[..., list[str]]):
+def test_pipelines_share_one_gauge_in_plain_statsd():
     """It drops tags: the values of the tags end the name, with dots written `__`, so that a level stays a level."""
-    lines = statsd(is_tagged=False)
+    lines = sent_to_statsd(is_tagged=False)
 
     assert "airflow.frazil.lag.records.orders:700|g" in lines
     assert "airflow.frazil.topic.lag_records.orders.orders__eu:600|g" in lines
@@ -79,9 +63,9 @@ def test_pipelines_share_one_gauge_in_plain_statsd(statsd: Callable[..., list[st
     assert below[1].endswith(":-20.0|g")
 
 
-def test_tags_are_in_the_name_as_well_where_they_can_be_carried(statsd: Callable[..., list[str]]):
+def test_tags_are_in_the_name_as_well_where_they_can_be_carried():
     """Names stay those of the catalogue, every one arrives, and tags stand behind them as InfluxDB writes them."""
-    lines = [line for line in statsd(is_tagged=True) if line.startswith("airflow.frazil.")]
+    lines = [line for line in sent_to_statsd(is_tagged=True) if line.startswith("airflow.frazil.")]
 
     assert "airflow.frazil.topic.lag_records,pipeline=orders,topic=orders.eu:600|g" in lines
     names = {line.partition(",")[0] for line in lines}

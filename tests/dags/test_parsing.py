@@ -134,7 +134,7 @@ def test_the_inline_engine_needs_no_spark(parse: Callable[[], DagBag], write_pip
 
     ingest = parse().dags["ingest__orders"].get_task("ingest")
 
-    assert type(ingest).__name__ == "PythonOperator"
+    assert type(ingest).__name__ == "InlineIngestOperator"
     assert ingest.pool == "default_pool"
     assert ingest.max_active_tis_per_dag == 1
 

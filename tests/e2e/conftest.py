@@ -16,6 +16,7 @@ from frazil.local.home import Home
 from frazil.local.jars import fetch
 from frazil.project import Project
 from tests.e2e.embedded import PAYMENTS, PIZZAS, TOPICS, Embedded
+from tests.statsd import statsd_receiver
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,8 +24,13 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture(scope="session")
 def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
     """The stack, up; afterwards down, with no process of it left."""
-    root = tmp_path_factory.mktemp("e2e")
-    env = _environment(root)
+    with statsd_receiver() as (port, metrics):
+        yield from _stack(tmp_path_factory.mktemp("e2e"), port, metrics)
+
+
+def _stack(root: Path, statsd: int, metrics: list[str]) -> Iterator[Embedded]:
+    lineage = root / "lineage.jsonl"
+    env = _environment(root) | _observed(root, statsd, lineage)
     home = Home.resolve(env)
     for purpose in ("broker", "spark"):
         fetch(home, purpose)
@@ -34,7 +40,7 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
                 patch.setenv(name, value)
             stack.up(home, report=print)
         with airflow.api(home) as api:
-            yield Embedded(Project.load(env), api)
+            yield Embedded(Project.load(env), api, metrics, lineage)
     finally:
         stack.down(home)
     assert processes_of(root) == []
@@ -101,6 +107,20 @@ def _environment(root: Path) -> dict[str, str]:
         "FRAZIL_KAFKA_PORT": kafka,
         "FRAZIL_KAFKA_CONTROLLER_PORT": controller,
         "FRAZIL_AIRFLOW_PORT": web,
+    }
+
+
+def _observed(root: Path, statsd: int, lineage: Path) -> dict[str, str]:
+    """Where Airflow sends metrics and lineage, said as people say it: in a configuration file, and in the environment."""
+    file = root / "airflow.cfg"
+    file.write_text(
+        f"[metrics]\nstatsd_on = True\nstatsd_host = 127.0.0.1\nstatsd_port = {statsd}\nstatsd_influxdb_enabled = True\n"
+    )
+    return {
+        "AIRFLOW_CONFIG": str(file),
+        "OPENLINEAGE__TRANSPORT__TYPE": "file",
+        "OPENLINEAGE__TRANSPORT__LOG_FILE_PATH": str(lineage),
+        "OPENLINEAGE__TRANSPORT__APPEND": "true",
     }
 
 

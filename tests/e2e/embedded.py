@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from frazil.errors import Retryable
@@ -27,10 +28,19 @@ RUN_SECONDS = 240
 
 @dataclass(frozen=True)
 class Embedded:
-    """A running stack, and doors to it."""
+    """A running stack, and doors to it.
+
+    Attributes:
+        project: Its project.
+        api: Its Airflow.
+        statsd: Metrics that its Airflow sent, which grow.
+        lineage: File of the OpenLineage events that its Airflow sent, one JSON a line.
+    """
 
     project: Project
     api: AirflowApi
+    statsd: list[str] = field(default_factory=list)
+    lineage: Path = Path()
 
     @property
     def cluster(self) -> Cluster:

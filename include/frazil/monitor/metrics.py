@@ -86,8 +86,8 @@ BATCH_PHASE = Metric(
     "seconds",
     ("pipeline", "phase"),
     "run",
-    "One phase of a batch: `stage`, `audit`, `decide`, `forward`; `redo`: work thrown away because another run landed"
-    " the batch's number first.",
+    "One phase of a batch: `stage`, `audit`, `decide`, `forward`; `redo`: tries before it that were refused, because"
+    " another run or a change of the table came in between.",
 )
 BATCH_COMMIT = Metric(
     "frazil.batch.commit",
