@@ -6,7 +6,9 @@ where a transport is configured. What these methods raise, it logs: lineage neve
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from frazil.batch.plan import RunPlan
@@ -16,6 +18,35 @@ if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
 
     from frazil.report.lineage import Column, Lineage, TableWritten, TopicRead
+
+
+_FOR_SPARK = "airflow.providers.openlineage.utils.spark"
+
+
+@contextmanager
+def not_loaded_if_off() -> Iterator[None]:
+    """Import Airflow's Spark operator without OpenLineage where no transport is configured.
+
+    The operator loads all of the provider, to hand lineage on to Spark, whether it is used or not: 0.8 of the second that
+    each task of a Spark pipeline spends on its operators. No setting keeps it from that; where the provider is not installed
+    it has stand-ins, and they do as well where it is off.
+    """
+    if _FOR_SPARK in sys.modules or _is_on():
+        yield
+        return
+    sys.modules[_FOR_SPARK] = None  # type: ignore[assignment]  # as Python says it: an import of this fails
+    try:
+        yield
+    finally:
+        del sys.modules[_FOR_SPARK]
+
+
+def _is_on() -> bool:
+    try:
+        from airflow.providers.openlineage import conf
+    except ImportError:
+        return False
+    return not conf.is_disabled()
 
 
 class IngestLineage:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseOperator, Connection, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
@@ -13,8 +12,11 @@ from frazil.local.home import Home
 from frazil.project import Project
 from frazil_airflow import tasks
 from frazil_airflow.failures import exit_code, job_lines, terminal_is_final
-from frazil_airflow.lineage import IngestLineage
+from frazil_airflow.lineage import IngestLineage, not_loaded_if_off
 from frazil_airflow.links import TableLink
+
+with not_loaded_if_off():
+    from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
 if TYPE_CHECKING:
     from frazil.spark.submit import Submission

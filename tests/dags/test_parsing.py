@@ -12,7 +12,7 @@ from airflow.dag_processing.dagbag import DagBag
 
 pytestmark = pytest.mark.dags
 
-HEAVY = {"confluent_kafka", "duckdb", "pandas", "pyarrow", "pyiceberg", "pyspark"}
+HEAVY = {"confluent_kafka", "duckdb", "openlineage", "pandas", "pyarrow", "pyiceberg", "pyspark"}
 
 
 def errors(bag: DagBag) -> dict[str, str]:

@@ -29,8 +29,7 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
 
 
 def _stack(root: Path, statsd: int, metrics: list[str]) -> Iterator[Embedded]:
-    lineage = root / "lineage.jsonl"
-    env = _environment(root) | _observed(root, statsd, lineage)
+    env = _environment(root) | _metrics(root, statsd)
     home = Home.resolve(env)
     for purpose in ("broker", "spark"):
         fetch(home, purpose)
@@ -40,7 +39,7 @@ def _stack(root: Path, statsd: int, metrics: list[str]) -> Iterator[Embedded]:
                 patch.setenv(name, value)
             stack.up(home, report=print)
         with airflow.api(home) as api:
-            yield Embedded(Project.load(env), api, metrics, lineage)
+            yield Embedded(Project.load(env), api, metrics)
     finally:
         stack.down(home)
     assert processes_of(root) == []
@@ -110,18 +109,13 @@ def _environment(root: Path) -> dict[str, str]:
     }
 
 
-def _observed(root: Path, statsd: int, lineage: Path) -> dict[str, str]:
-    """Where Airflow sends metrics and lineage, said as people say it: in a configuration file, and in the environment."""
+def _metrics(root: Path, statsd: int) -> dict[str, str]:
+    """Where Airflow sends metrics to, in a configuration file: settings of another Airflow in the environment don't count."""
     file = root / "airflow.cfg"
     file.write_text(
         f"[metrics]\nstatsd_on = True\nstatsd_host = 127.0.0.1\nstatsd_port = {statsd}\nstatsd_influxdb_enabled = True\n"
     )
-    return {
-        "AIRFLOW_CONFIG": str(file),
-        "OPENLINEAGE__TRANSPORT__TYPE": "file",
-        "OPENLINEAGE__TRANSPORT__LOG_FILE_PATH": str(lineage),
-        "OPENLINEAGE__TRANSPORT__APPEND": "true",
-    }
+    return {"AIRFLOW_CONFIG": str(file)}
 
 
 def _free_ports(count: int) -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from frazil.errors import Retryable
@@ -34,13 +33,11 @@ class Embedded:
         project: Its project.
         api: Its Airflow.
         statsd: Metrics that its Airflow sent, which grow.
-        lineage: File of the OpenLineage events that its Airflow sent, one JSON a line.
     """
 
     project: Project
     api: AirflowApi
     statsd: list[str] = field(default_factory=list)
-    lineage: Path = Path()
 
     @property
     def cluster(self) -> Cluster:
