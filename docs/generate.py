@@ -1,4 +1,5 @@
-"""Writes what is generated under docs/: keys of both files, codes of dead letters, cases of formats, options of transforms.
+"""Writes what is generated under docs/: keys of both files, codes of dead letters, cases of formats, options of transforms,
+metrics; and under docker/grafana what is made of the metrics.
 
 `python docs/generate.py` writes them; `--check` changes nothing and ends with 1 when one is out of date.
 """
@@ -14,8 +15,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import yaml
 from pydantic import BaseModel
 
+from frazil.monitor.dashboard import dashboard, statsd_mapping
+from frazil.monitor.metrics import CATALOGUE
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.settings import Settings
 from frazil.pipeline.transform_step import HasHeaderKey, RecordIsTombstone, TopicNameMatches
@@ -60,9 +64,12 @@ def pages() -> dict[Path, str]:
     return {
         docs / "pipeline-reference.md": reference(),
         docs / "dead-letters.md": filled(docs / "dead-letters.md", "codes", reason_codes()),
+        docs / "monitoring.md": filled(docs / "monitoring.md", "metrics", metric_tables()),
         docs / "formats.md": filled(docs / "formats.md", "cases", case_tables()),
         docs / "schema-evolution.md": filled(docs / "schema-evolution.md", "changes", change_tables()),
         docs / "transforms.md": filled(docs / "transforms.md", "transforms", transform_sections()),
+        ROOT / "docker" / "grafana" / "frazil.json": json.dumps(dashboard(), indent=2) + "\n",
+        ROOT / "docker" / "grafana" / "statsd-mapping.yaml": mapping(),
     }
 
 
@@ -124,6 +131,30 @@ def overview(cases: list[Any]) -> Iterator[str]:
 def outcome(result: str) -> str:
     """A value, or a reason code as a link to its meaning."""
     return f"[{code(result)}](dead-letters.md#reason-codes)" if isinstance(result, DeadCode) else code(result)
+
+
+def metric_tables() -> str:
+    """The catalogue of metrics: a table for each of the moments when they are sent."""
+    heads = {
+        "run": "When a run ends: counters and timings, for each batch or for the run",
+        "maintenance": "When maintenance looks at a table, and when it has done something",
+        "condition": "Every time the condition of a pipeline is read: gauges",
+    }
+    parts: list[str] = []
+    for source, head in heads.items():
+        parts += [f"### {head}\n", "| metric | in Prometheus | kind | unit | tags | says |", "| --- " * 6 + "|"]
+        for of in (metric for metric in CATALOGUE if metric.source == source):
+            tags = ", ".join(code(tag) for tag in of.tags)
+            cells = (code(of.name), code(of.prometheus), of.kind, of.unit, tags, escaped(of.description))
+            parts.append(f"| {' | '.join(cells)} |")
+        parts.append("")
+    return "\n".join(["", *parts])
+
+
+def mapping() -> str:
+    """The configuration of statsd_exporter."""
+    said = "# Generated from the catalogue of metrics by `make docs`: StatsD's names become those of the dashboard.\n"
+    return said + yaml.safe_dump(statsd_mapping(), sort_keys=False, width=120)
 
 
 def code(text: str) -> str:
@@ -246,6 +277,7 @@ def main(arguments: list[str]) -> int:
             print(f"{path.relative_to(ROOT)} is out of date: run `make docs`", file=sys.stderr)
         return 1 if stale else 0
     for path in stale:
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(pages()[path], encoding="utf-8")
     return 0
 

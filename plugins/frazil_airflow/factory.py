@@ -16,7 +16,7 @@ from frazil_airflow.assets import announced
 from frazil_airflow.callbacks import deadline, on_failed_run, on_failure
 from frazil_airflow.docs import doc_md
 from frazil_airflow.manual import params
-from frazil_airflow.operators import SparkIngestOperator
+from frazil_airflow.operators import InlineIngestOperator, SparkIngestOperator
 from frazil_airflow.pipelines import sound_pipelines
 from frazil_airflow.timetable import timetable
 
@@ -103,9 +103,9 @@ def _ingest_task(project: Project, pipeline: Pipeline) -> BaseOperator:
         "max_active_tis_per_dag": 1,
     }
     if pipeline.engine == INLINE_ENGINE:
-        return PythonOperator(
-            python_callable=tasks.ingest_inline,
-            op_args=[pipeline.name, _PLAN_JSON],
+        return InlineIngestOperator(
+            pipeline=pipeline.name,
+            plan_json=_PLAN_JSON,
             doc_md="Runs the planned batches in this task's process.",
             **shared,
         )

@@ -1,25 +1,29 @@
-"""The operator that runs a planned batch as a Spark job."""
+"""The operators that run planned batches: as a Spark job, or in the task's own process; and maintenance."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import Connection, Context
+from airflow.sdk import BaseOperator, Connection, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
 from frazil.errors import Terminal
 from frazil.local.home import Home
 from frazil.project import Project
+from frazil_airflow import tasks
 from frazil_airflow.failures import exit_code, job_lines, terminal_is_final
+from frazil_airflow.lineage import IngestLineage, not_loaded_if_off
 from frazil_airflow.links import TableLink
+
+with not_loaded_if_off():
+    from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
 if TYPE_CHECKING:
     from frazil.spark.submit import Submission
 
 
-class SparkIngestOperator(SparkSubmitOperator):
-    """Submit the ingest job of a pipeline, on the master of an Airflow connection.
+class SparkJobOperator(SparkSubmitOperator):
+    """Submit a job of a pipeline, on the master of an Airflow connection.
 
     What the job is started with (jars, configuration, environment) is found when the task runs, so neither the DAG nor
     the rendered templates hold it.
@@ -102,7 +106,40 @@ class SparkIngestOperator(SparkSubmitOperator):
             ) from error
 
 
-class SparkMaintainOperator(SparkIngestOperator):
+class SparkIngestOperator(IngestLineage, SparkJobOperator):
+    """Submit the ingest job of a pipeline: it runs the planned batches."""
+
+
+class InlineIngestOperator(IngestLineage, BaseOperator):
+    """Run the planned batches in the task's own process: the `inline` engine.
+
+    Args:
+        pipeline: Name of the pipeline.
+        plan_json: The plan, a template that takes it from the plan task.
+        kwargs: As for every operator.
+    """
+
+    template_fields = ("plan_json",)
+
+    def __init__(self, *, pipeline: str, plan_json: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pipeline = pipeline
+        self.plan_json = plan_json
+
+    def execute(self, context: Context) -> str | None:  # noqa: ARG002, Airflow's signature
+        """Run them.
+
+        Returns:
+            Of a dry run what it found, as JSON; else None.
+
+        Raises:
+            AirflowFailException: A person must act; the message says what to do.
+            Retryable, OutcomeUnknown: Another try reads the tables and carries on.
+        """
+        return tasks.ingest_inline(self.pipeline, self.plan_json)
+
+
+class SparkMaintainOperator(SparkJobOperator):
     """Submit the maintenance job of a pipeline: the same way, with what is asked for in place of a plan.
 
     Its return value is what was done, as JSON.

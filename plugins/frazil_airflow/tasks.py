@@ -112,6 +112,7 @@ def record(pipeline: str, plan_json: str, found: str, *, dag_run: Any, outlet_ev
     """
     from frazil.run.result import run_result
     from frazil_airflow.facts import facts_of, sentence
+    from frazil_airflow.metrics import emit_run
     from frazil_airflow.notes import write_note
 
     with terminal_is_final():
@@ -129,6 +130,10 @@ def record(pipeline: str, plan_json: str, found: str, *, dag_run: Any, outlet_ev
         outlet_events[asset].extra = facts | {"table_rows": rows.get(table, 0)}
     _log.info("%s", sentence(facts))
     write_note(dag_run.dag_id, dag_run.run_id, sentence(facts))
+    with terminal_is_final():
+        # A run that was cleared plans again under its id: what its first plan landed was counted then. Last, so that another
+        # try of this task counts nothing twice.
+        emit_run(run_result(project, known, planned.run, planned.planned_at) if dag_run.clear_number else result)
     return facts
 
 

@@ -27,6 +27,7 @@ def look(pipeline: str, *, dag_run: Any, params: Mapping[str, Any]) -> str | Non
     from frazil.maintain.need import Order
     from frazil.maintain.upkeep import look as looked
     from frazil.run.scope import Scope
+    from frazil_airflow.metrics import emit_maintenance
     from frazil_airflow.notes import write_note
 
     order = Order(params["table"], tuple(params["steps"]), params["force"])
@@ -36,6 +37,7 @@ def look(pipeline: str, *, dag_run: Any, params: Mapping[str, Any]) -> str | Non
     for table in found.tables:
         for line in table.said:
             _log.info("%s", line)
+    emit_maintenance(found)
     due = found.with_status("due")
     if params["dry_run"] or not due:
         scores = ", ".join(f"{table.table} {table.before.score}" for table in found.tables)
@@ -55,12 +57,14 @@ def report(pipeline: str, done: str, *, dag_run: Any) -> dict[str, Any]:
     import json
 
     from frazil.maintain.result import MaintenanceResult
+    from frazil_airflow.metrics import emit_maintenance
     from frazil_airflow.notes import write_note
 
     result = MaintenanceResult.from_json(done)
     for table in result.tables:
         for line in table.said:
             _log.info("%s", line)
+    emit_maintenance(result)
     write_note(dag_run.dag_id, dag_run.run_id, result.summary)
     failed = result.with_status("failed")
     if failed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import partial
 
@@ -60,7 +61,7 @@ def test_two_runs_with_different_ends_overlap(lab: MakeLab, point: CrashPoint) -
 
 
 def test_run_with_the_further_end_loses_what_a_nearer_one_left(lab: MakeLab) -> None:
-    """A rival takes the first part of what was staged; the run plans its batch again and lands the rest."""
+    """A rival takes the first part of what was staged; the run plans its batch again, lands the rest, and says what that cost."""
     orders = lab()
     orders.fill(0)
     far = orders.pause(P.DECIDE_COMMITTING, 2)  # the first one is the start position's
@@ -71,6 +72,7 @@ def test_run_with_the_further_end_loses_what_a_nearer_one_left(lab: MakeLab) -> 
 
     assert "refused, planning again" in far.succeed()
     assert [batch["records_read"] for batch in orders.batches("ingest")] == [7, 17]
+    assert ["redo" in json.loads(batch["phases"]) for batch in orders.batches("ingest")] == [False, True]
     orders.assert_clean()
 
 

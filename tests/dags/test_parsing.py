@@ -12,7 +12,7 @@ from airflow.dag_processing.dagbag import DagBag
 
 pytestmark = pytest.mark.dags
 
-HEAVY = {"confluent_kafka", "duckdb", "pandas", "pyarrow", "pyiceberg", "pyspark"}
+HEAVY = {"confluent_kafka", "duckdb", "openlineage", "pandas", "pyarrow", "pyiceberg", "pyspark"}
 
 
 def errors(bag: DagBag) -> dict[str, str]:
@@ -134,7 +134,7 @@ def test_the_inline_engine_needs_no_spark(parse: Callable[[], DagBag], write_pip
 
     ingest = parse().dags["ingest__orders"].get_task("ingest")
 
-    assert type(ingest).__name__ == "PythonOperator"
+    assert type(ingest).__name__ == "InlineIngestOperator"
     assert ingest.pool == "default_pool"
     assert ingest.max_active_tis_per_dag == 1
 

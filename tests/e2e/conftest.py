@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from frazil.local.jars import fetch
 from frazil.project import Project
 from tests.e2e.embedded import PAYMENTS, PIZZAS, TOPICS, WEB_TOKEN, Embedded
 from tests.receivers import Mails, Posts, mails, posts
+from tests.statsd import statsd_receiver
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -39,8 +40,13 @@ def hook() -> Iterator[Posts]:
 @pytest.fixture(scope="session")
 def embedded(tmp_path_factory: pytest.TempPathFactory, mailbox: Mails, hook: Posts) -> Iterator[Embedded]:
     """The stack, up; afterwards down, with no process of it left."""
-    root = tmp_path_factory.mktemp("e2e")
-    env = _environment(root) | _channels(root, mailbox.port, hook.port)
+    with statsd_receiver() as (port, metrics):
+        root = tmp_path_factory.mktemp("e2e")
+        yield from _stack(root, _channels(root, mailbox.port, hook.port) | _metrics(root, port), metrics)
+
+
+def _stack(root: Path, servers: Mapping[str, str], metrics: list[str]) -> Iterator[Embedded]:
+    env = _environment(root) | servers
     home = Home.resolve(env)
     for purpose in ("broker", "spark"):
         fetch(home, purpose)
@@ -50,7 +56,7 @@ def embedded(tmp_path_factory: pytest.TempPathFactory, mailbox: Mails, hook: Pos
                 patch.setenv(name, value)
             stack.up(home, report=print)
         with airflow.api(home) as api:
-            yield Embedded(Project.load(env), api)
+            yield Embedded(Project.load(env), api, metrics)
     finally:
         stack.down(home)
     assert processes_of(root) == []
@@ -145,6 +151,15 @@ def _channels(root: Path, mail: int, web: int) -> dict[str, str]:
         "FRAZIL_SETTINGS": str(settings),
         **{f"AIRFLOW_CONN_TEST_{name}": json.dumps(of) for name, of in connections.items()},
     }
+
+
+def _metrics(root: Path, statsd: int) -> dict[str, str]:
+    """Where Airflow sends metrics to, in a configuration file: settings of another Airflow in the environment don't count."""
+    file = root / "airflow.cfg"
+    file.write_text(
+        f"[metrics]\nstatsd_on = True\nstatsd_host = 127.0.0.1\nstatsd_port = {statsd}\nstatsd_influxdb_enabled = True\n"
+    )
+    return {"AIRFLOW_CONFIG": str(file)}
 
 
 def _free_ports(count: int) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from frazil.errors import Retryable
@@ -30,10 +30,17 @@ RUN_SECONDS = 240
 
 @dataclass(frozen=True)
 class Embedded:
-    """A running stack, and doors to it."""
+    """A running stack, and doors to it.
+
+    Attributes:
+        project: Its project.
+        api: Its Airflow.
+        statsd: Metrics that its Airflow sent, which grow.
+    """
 
     project: Project
     api: AirflowApi
+    statsd: list[str] = field(default_factory=list)
 
     @property
     def cluster(self) -> Cluster:

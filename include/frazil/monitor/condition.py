@@ -34,6 +34,21 @@ class Retention:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicLag:
+    """How far a pipeline is behind in one topic.
+
+    Attributes:
+        topic: Topic.
+        lag: Records not read yet; None if unknown.
+        lag_seconds: Age of the oldest of them; 0 if there are none, None if unknown.
+    """
+
+    topic: str
+    lag: int | None = None
+    lag_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Freshness:
     """Commit time less record time, in seconds, over the records of the batches of a window; None without any."""
 
@@ -80,6 +95,7 @@ class Condition:
         unreadable: Why Kafka or the catalog could not be read now; what it says is then missing.
         lag: Records not read yet; None if unknown.
         lag_seconds: Age of the oldest of them; 0 if there are none, None if unknown.
+        topics: The same topic by topic, by name.
         held_back: Records behind open transactions; None if unknown.
         retention: Partitions with records to lose, the most urgent first.
         freshness: Of the window.
@@ -103,6 +119,7 @@ class Condition:
     unreadable: str | None = None
     lag: int | None = None
     lag_seconds: float | None = None
+    topics: tuple[TopicLag, ...] = ()
     held_back: int | None = None
     retention: tuple[Retention, ...] = ()
     freshness: Freshness = Freshness()

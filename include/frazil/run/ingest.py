@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -71,7 +72,9 @@ def ingest(  # noqa: PLR0913 - the last three are options
 def _ingest(run: Ingestion) -> int:
     plan = run.plan
     published = refused = 0
+    wasted = 0.0
     while True:
+        began = time.monotonic()
         scope, tables, now = settled(run.scope)
         run = replace(run, scope=scope)
         position = planned_position(scope, plan, now)
@@ -81,25 +84,28 @@ def _ingest(run: Ingestion) -> int:
             return published
         chosen = next(cut(ranges, batch_offsets(scope.pipeline, now)), ())
         try:
-            position, names = _run_batch(run, tables, now, chosen)
+            position, names = _run_batch(run, tables, now, chosen, wasted)
         except Refused as refusal:
-            refused += 1
+            refused, wasted = refused + 1, wasted + time.monotonic() - began
             scope.report(f"batch {now.newest + 1} refused, planning again: {refusal.message}")
             if refused > REFUSALS:
                 raise Retryable(
                     f"pipeline {scope.pipeline.name}: {refused} {BATCHES_REFUSED}: {refusal.message}"
                 ) from refusal
             continue
-        published, refused, run = published + 1, 0, replace(run, refused=names)
+        published, refused, wasted, run = published + 1, 0, 0.0, replace(run, refused=names)
         if not remaining(plan, position) and not skipped(plan, position):
             mirror_position(scope, position)  # nothing is left, whoever moved it further since
             return published
 
 
 def _run_batch(
-    run: Ingestion, tables: Tables, now: Standing, ranges: tuple[Range, ...]
+    run: Ingestion, tables: Tables, now: Standing, ranges: tuple[Range, ...], wasted: float
 ) -> tuple[Position, Mapping[str, str]]:
-    """Stage and publish one batch. Returns the position that it led to, and names that no table is made of, and why."""
+    """Stage and publish one batch, after `wasted` seconds of tries that were refused.
+
+    Returns the position that it led to, and names that no table is made of, and why.
+    """
     scope, plan = run.scope, run.plan
     position = planned_position(scope, plan, now)
     following = advance(position, ranges, plan)
@@ -117,7 +123,7 @@ def _run_batch(
         ranges=ranges,
         skipped=gone,
         started_at=staged.started_at,
-        phases=staged.phases,
+        phases=staged.phases | ({"redo": round(wasted, 3)} if wasted else {}),
         started_by=plan.started_by,
         reason=plan.reason,
         schema_changes=staged.changes,

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from typing import Any
 
 from frazil.batch.audit import exceeded
@@ -40,6 +41,9 @@ class RunResult:
         rows: Destination -> rows that it got.
         unknown_fields: Fields of written records that no column takes.
         changes: Destination that rows are merged into -> changes that were staged for it.
+        files: Destination -> data files that it got.
+        bytes: Destination -> their size.
+        phases: Of each batch the seconds per phase.
         tolerance_exceeded: Of each batch that was published with more dead letters than tolerated, how many it had.
     """
 
@@ -58,19 +62,30 @@ class RunResult:
     rows: Mapping[str, int] = field(default_factory=dict)
     unknown_fields: UnknownFields = field(default_factory=UnknownFields)
     changes: Mapping[str, ChangeCounts] = field(default_factory=dict)
+    files: Mapping[str, int] = field(default_factory=dict)
+    bytes: Mapping[str, int] = field(default_factory=dict)
+    phases: tuple[Mapping[str, float], ...] = ()
 
     def to_json(self) -> str:
         """One line of JSON."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
 
-def run_result(project: Project, pipeline: Pipeline, run_id: str) -> RunResult:
+def run_result(project: Project, pipeline: Pipeline, run_id: str, planned_at: str | None = None) -> RunResult:
     """What a run did so far, from the ledger's rows that carry its id.
+
+    Args:
+        project: Settings and doors.
+        pipeline: The pipeline.
+        run_id: Id of the run.
+        planned_at: Instant of a plan, to be told of its batches only: a run that is cleared in Airflow plans again.
 
     Raises:
         Retryable: The catalog can't be read now.
     """
     ledger = read_ledger(project.lake_of(pipeline), pipeline.ledger_table, pipeline.name, run_id)
+    if planned_at is not None:
+        ledger = [row for row in ledger if row["planned_at"] == datetime.fromisoformat(planned_at)]
     rows = [row for row in first_rows(ledger) if row["kind"] != "start"]
     landed = (row["snapshot_id"] for row in ledger if row["kind"] != "start" and row["role"] == "destination")
     codes: dict[str, int] = {}
@@ -90,9 +105,12 @@ def run_result(project: Project, pipeline: Pipeline, run_id: str) -> RunResult:
         snapshots=tuple(snapshot for snapshot in landed if snapshot is not None),
         seconds=round((rows[-1]["recorded_at"] - rows[0]["planned_at"]).total_seconds(), 3) if rows else 0.0,
         tolerance_exceeded=tuple(_exceeded(rows, pipeline)),
-        rows=_rows(ledger),
+        rows=_per_table(ledger, "rows"),
         unknown_fields=sum((found for row in rows if (found := unknown_fields_of(row))), UnknownFields()).shown,
         changes=changes_of(ledger),
+        files=_per_table(ledger, "files"),
+        bytes=_per_table(ledger, "bytes"),
+        phases=tuple(json.loads(row["phases"]) for row in rows),
     )
 
 
@@ -114,12 +132,13 @@ def changes_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, ChangeCounts]:
     return found
 
 
-def _rows(ledger: list[dict[str, Any]]) -> dict[str, int]:
-    rows: Counter[str] = Counter()
+def _per_table(ledger: list[dict[str, Any]], column: str) -> dict[str, int]:
+    """Destination -> sum of a column."""
+    counted: Counter[str] = Counter()
     for row in ledger:
         if row["role"] == "destination":
-            rows[row["table"]] += row["rows"]
-    return dict(rows)
+            counted[row["table"]] += row[column]
+    return dict(counted)
 
 
 def _exceeded(rows: list[dict[str, Any]], pipeline: Pipeline) -> Iterator[str]:

@@ -1,0 +1,121 @@
+"""Values of metrics: from a run that ended, from maintenance, and from a pipeline's condition. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from frazil.monitor import metrics
+from frazil.monitor.metrics import Metric, Sample
+
+if TYPE_CHECKING:
+    from frazil.maintain.result import Figures, MaintenanceResult
+    from frazil.monitor.condition import Condition, Retention
+    from frazil.run.result import RunResult
+
+_COMMIT = ("decide", "forward")
+"""Phases of a batch that its commits are in."""
+
+
+def of_run(result: RunResult) -> Iterator[Sample]:
+    """What a run did. Nothing if it landed nothing."""
+    if result.batches == 0:
+        return
+    of = _Of({"pipeline": result.pipeline})
+    yield of(metrics.RUN_BATCHES, result.batches)
+    for outcome in ("written", "dead", "filtered"):
+        yield of(metrics.RUN_RECORDS, getattr(result, outcome), outcome=outcome)
+    for code, count in result.dead_codes.items():
+        yield of(metrics.RUN_DEAD_LETTERS, count, code=code)
+    yield of(metrics.RUN_UNKNOWN, result.unknown_fields.records)
+    tables = {metrics.RUN_ROWS: result.rows, metrics.RUN_FILES: result.files, metrics.RUN_BYTES: result.bytes}
+    for metric, counts in tables.items():
+        for table, count in counts.items():
+            yield of(metric, count, table=table)
+    yield of(metrics.RUN_SECONDS, result.seconds)
+    for phases in result.phases:
+        for phase, seconds in phases.items():
+            yield of(metrics.BATCH_PHASE, seconds, phase=phase)
+        yield of(metrics.BATCH_COMMIT, sum(phases.get(phase, 0.0) for phase in _COMMIT))
+
+
+def of_maintenance(result: MaintenanceResult) -> Iterator[Sample]:
+    """How a pipeline's tables stand after maintenance looked at them, and what it did."""
+    of = _Of({"pipeline": result.pipeline})
+    for table in result.tables:
+        yield from _figures(of, table.table, table.after)
+        for step in table.steps:
+            if step.status in ("done", "gave_way", "failed"):
+                yield of(metrics.STEPS, 1, table=table.table, step=step.step, status=step.status)
+                yield of(metrics.STEP_SECONDS, step.seconds, table=table.table, step=step.step)
+
+
+def _figures(of: _Of, table: str, figures: Figures) -> Iterator[Sample]:
+    yield of(metrics.TABLE_HEALTH, figures.score, table=table)
+    for name, metric in metrics.TABLE_FIGURES.items():
+        yield of(metric, getattr(figures, name), table=table)
+
+
+def of_condition(condition: Condition) -> Iterator[Sample]:
+    """How a pipeline stands. What is unknown has no value: an old one would look like news."""
+    of = _Of({"pipeline": condition.pipeline})
+    known = {
+        metrics.LAG_RECORDS: condition.lag,
+        metrics.LAG_SECONDS: condition.lag_seconds,
+        metrics.HELD_BACK: condition.held_back,
+        metrics.COMMIT_AGE: _age(condition.at, condition.last_commit),
+        metrics.COMPLETE_AGE: _age(condition.at, condition.complete_through),
+        metrics.OPEN_LETTERS: condition.open_letters,
+        metrics.REFUSED: int(condition.refusal is not None),
+        metrics.UNREADABLE: int(condition.unreadable is not None),
+        metrics.UNFINISHED: int(condition.unfinished is not None),
+        metrics.FAILURES: condition.runs.failures,
+        metrics.PAUSED: None if condition.runs.is_paused is None else int(condition.runs.is_paused),
+    }
+    yield from (of(metric, value) for metric, value in known.items() if value is not None)
+    for topic in condition.topics:
+        yield from of.known(metrics.TOPIC_RECORDS, topic.lag, topic=topic.topic)
+        yield from of.known(metrics.TOPIC_SECONDS, topic.lag_seconds, topic=topic.topic)
+    for percentile in ("p50", "p95", "p99"):
+        yield from of.known(metrics.FRESHNESS, getattr(condition.freshness, percentile), percentile=percentile)
+    yield from _retention(of, condition.retention)
+    for table, score in condition.health.items():
+        yield of(metrics.TABLE_HEALTH, score, table=table)
+
+
+def _retention(of: _Of, partitions: Iterable[Retention]) -> Iterator[Sample]:
+    """Per topic what holds of its most urgent partition; a retention must suit all of them."""
+    by_topic = attrgetter("topic")
+    for topic, found in groupby(sorted(partitions, key=by_topic), by_topic):
+        urgent = list(found)
+        left = [one.seconds_left for one in urgent if one.seconds_left is not None]
+        cut = [one.cut_to_seconds for one in urgent if one.cut_to_seconds is not None]
+        yield from of.known(metrics.RETENTION_LEFT, min(left, default=None), topic=topic)
+        yield of(metrics.RETENTION_HEADROOM, min(one.headroom for one in urgent), topic=topic)
+        yield from of.known(metrics.RETENTION_CUT, max(cut, default=None), topic=topic)
+
+
+def _age(now: datetime, then: datetime | None) -> float | None:
+    return None if then is None else (now - then).total_seconds()
+
+
+class _Of:
+    """Makes samples that share tags."""
+
+    def __init__(self, shared: Mapping[str, str]) -> None:
+        self._shared = shared
+
+    def __call__(self, metric: Metric, value: float, **tags: str) -> Sample:
+        """A value; the tags in the metric's order."""
+        given = {**self._shared, **tags}
+        return Sample(
+            metric, value if isinstance(value, int) else round(value, 3), {of: given[of] for of in metric.tags}
+        )
+
+    def known(self, metric: Metric, value: float | None, **tags: str) -> Iterator[Sample]:
+        """A value, if it is known."""
+        if value is not None:
+            yield self(metric, value, **tags)

@@ -1,0 +1,184 @@
+"""Which topics a run read and which tables it wrote, named so that lineage of other tools meets it.
+
+Names follow OpenLineage's specification: a topic is known by a broker's address, a table by where its data lies, because
+that is the same whatever catalog and engine it is reached through; its name in the catalog is told beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
+
+from frazil.batch.plan import RunPlan
+from frazil.pipeline.model import Pipeline
+from frazil.project import Project
+
+if TYPE_CHECKING:
+    from frazil.iceberg.pipeline_lake import PipelineLake
+
+_KAFKA_PORT = 9092
+_LANDED = ("destination", "dead_letters")
+"""Roles of tables that records land in. The ledger tells of them, it holds none."""
+
+_OBJECT_STORES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "abfs": "abfs", "abfss": "abfss", "wasbs": "wasbs"}
+"""Scheme of a location -> the scheme in the name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """Name of a dataset: the place, and what it is called there."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its name, type in Iceberg's words, description, and the fields of a struct."""
+
+    name: str
+    type: str
+    doc: str | None
+    fields: tuple[Column, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRead:
+    """A topic that a run read; records and bytes only if it was the only one, and the run landed something."""
+
+    name: Name
+    records: int | None = None
+    bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableWritten:
+    """A table that a run wrote, or will write: then without counts.
+
+    Attributes:
+        name: Where its data lies.
+        known_as: Its name in its catalog.
+        columns: Its columns now.
+        snapshot_id: The last snapshot of the run; None if it got nothing.
+        rows, files, bytes: What it got; None before that is known.
+    """
+
+    name: Name
+    known_as: Name
+    columns: tuple[Column, ...]
+    snapshot_id: int | None = None
+    rows: int | None = None
+    files: int | None = None
+    bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """What a run reads and writes."""
+
+    topics: tuple[TopicRead, ...]
+    tables: tuple[TableWritten, ...]
+
+
+def planned_lineage(project: Project, pipeline: Pipeline, plan: RunPlan) -> Lineage:
+    """Topics that a run will read, and the destinations as they are now. A dry run has none.
+
+    Raises:
+        Retryable: The catalog can't be read now.
+    """
+    topics = tuple(TopicRead(name) for name in _topics(project, pipeline, plan))
+    if plan.mode == "dry_run":
+        return Lineage(topics, ())
+    told = project.told(pipeline)
+    lake = project.lake_of(told)
+    return Lineage(topics, tuple(_tables(lake, dict.fromkeys(told.tables, ()))))
+
+
+def landed_lineage(project: Project, pipeline: Pipeline, plan: RunPlan) -> Lineage:
+    """What a run did by this plan, from the ledger: dead letters are a table of it, if there were any.
+
+    Raises:
+        Retryable: The catalog can't be read now.
+    """
+    from datetime import datetime
+
+    from frazil.iceberg.ledger import first_rows, read_ledger
+
+    names = _topics(project, pipeline, plan)
+    if plan.mode == "dry_run":
+        return Lineage(tuple(TopicRead(name) for name in names), ())
+    told = project.told(pipeline)
+    lake = project.lake_of(told)
+    ledger = [
+        row
+        for row in read_ledger(lake, pipeline.ledger_table, pipeline.name, plan.run)
+        if row["planned_at"] == datetime.fromisoformat(plan.planned_at)
+    ]
+    batches = list(first_rows(ledger))
+    counts = _sum(batches, "records_read"), _sum(batches, "bytes_read")
+    records, size = counts if batches and len(names) == 1 else (None, None)
+    by_table: dict[str, list[Mapping[str, Any]]] = {}
+    for row in ledger:
+        if row["role"] in _LANDED and (row["role"] == "destination" or row["rows"]):
+            by_table.setdefault(row["table"], []).append(row)
+    return Lineage(tuple(TopicRead(name, records, size) for name in names), tuple(_tables(lake, by_table)))
+
+
+def _topics(project: Project, pipeline: Pipeline, plan: RunPlan) -> list[Name]:
+    servers = project.settings.clusters[pipeline.source.cluster].bootstrap_servers
+    return [Name(cluster_namespace(servers), topic) for topic in sorted({of.topic for of in plan.ranges})]
+
+
+def _tables(lake: PipelineLake, by_table: Mapping[str, Iterable[Mapping[str, Any]]]) -> Iterator[TableWritten]:
+    """Those that are there; what a run made of them is in the ledger's rows, if there are any."""
+    for name, found in by_table.items():
+        table, rows = lake.find_table(name), list(found)
+        if table is None:
+            continue
+        snapshots = [row["snapshot_id"] for row in rows if row["snapshot_id"] is not None]
+        yield TableWritten(
+            name=location_name(table.location()),
+            known_as=Name(without_secrets(lake.catalog_of(name).uri), name),
+            columns=tuple(_columns(table.schema().fields)),
+            snapshot_id=snapshots[-1] if snapshots else None,
+            rows=_sum(rows, "rows") if rows else None,
+            files=_sum(rows, "files") if rows else None,
+            bytes=_sum(rows, "bytes") if rows else None,
+        )
+
+
+def _columns(fields: Iterable[Any]) -> Iterator[Column]:
+    for of in fields:
+        inner = getattr(of.field_type, "fields", ())
+        yield Column(of.name, "struct" if inner else str(of.field_type), of.doc, tuple(_columns(inner)))
+
+
+def cluster_namespace(bootstrap_servers: str) -> str:
+    """The namespace of a cluster's topics: the first of its bootstrap servers, ``kafka://host:port``."""
+    first = bootstrap_servers.split(",", maxsplit=1)[0].strip().rpartition("://")[2]
+    host, _, port = first.rpartition(":")
+    return f"kafka://{first}" if host and port.isdecimal() else f"kafka://{first}:{_KAFKA_PORT}"
+
+
+def location_name(location: str) -> Name:
+    """The name of a table by its location: ``s3://bucket`` and ``path/of/table``, or ``file`` and ``/path/of/table``."""
+    parts = urlsplit(location)
+    path = parts.path.rstrip("/")
+    if parts.scheme in ("", "file"):
+        return Name("file", path)
+    if parts.scheme in _OBJECT_STORES:
+        return Name(f"{_OBJECT_STORES[parts.scheme]}://{parts.netloc}", path.lstrip("/"))
+    return Name(f"{parts.scheme}://{parts.netloc}", path)
+
+
+def without_secrets(uri: str) -> str:
+    """An address without user, password and options, which may hold a token."""
+    parts = urlsplit(uri)
+    bare = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="")
+    return urlunsplit(bare) if parts.netloc else f"{parts.scheme}://{parts.path}"
+
+
+def _sum(rows: Iterable[Mapping[str, Any]], column: str) -> int:
+    return sum(row[column] or 0 for row in rows)

@@ -1,0 +1,130 @@
+"""Metrics leave through Airflow's Stats and reach real receivers: StatsD over UDP, OpenTelemetry over HTTP."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from frazil.monitor.metrics import CATALOGUE
+from tests.statsd import statsd_receiver
+
+pytestmark = pytest.mark.dags
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SEND = """
+from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
+from airflow.sdk.observability.stats import Stats
+from frazil_airflow.metrics import emit_condition, emit_maintenance, emit_run
+from tests.unit.monitor.measured import CONDITION, MAINTENANCE, RUN
+
+Stats.initialize(factory=get_stats_factory(), export_legacy_names=True)  # as Airflow's task runner does
+emit_run(RUN)
+emit_maintenance(MAINTENANCE)
+emit_condition(CONDITION)
+"""
+
+
+def send(options: Mapping[str, str]) -> None:
+    """Send all metrics from a process of its own, which ends at once, like that of a task."""
+    paths = {"PYTHONPATH": os.pathsep.join([str(ROOT / "include"), str(ROOT / "plugins"), str(ROOT)])}
+    subprocess.run([sys.executable, "-c", SEND], env=os.environ | paths | options, check=True, capture_output=True)
+
+
+def sent_to_statsd(*, is_tagged: bool) -> list[str]:
+    """Lines that a receiver got. They were sent from here, so they are there once the sender has ended and it was asked."""
+    with statsd_receiver() as (port, lines):
+        options = {"STATSD_ON": "True", "STATSD_HOST": "127.0.0.1", "STATSD_PORT": str(port)}
+        options |= {"STATSD_INFLUXDB_ENABLED": str(is_tagged)}
+        send({f"AIRFLOW__METRICS__{name}": value for name, value in options.items()})
+    return lines
+
+
+def test_pipelines_share_one_gauge_in_plain_statsd():
+    """It drops tags: the values of the tags end the name, with dots written `__`, so that a level stays a level."""
+    lines = sent_to_statsd(is_tagged=False)
+
+    assert "airflow.frazil.lag.records.orders:700|g" in lines
+    assert "airflow.frazil.topic.lag_records.orders.orders__eu:600|g" in lines
+    assert "airflow.frazil.run.records.orders.dead:2|c" in lines
+    assert "airflow.frazil.batch.phase.orders.redo:2000.000000|ms" in lines
+    # A value below zero would be taken from the last one: it comes after a zero.
+    below = [line for line in lines if line.startswith("airflow.frazil.retention.left.orders.orders__eu:")]
+    assert below == ["airflow.frazil.retention.left.orders.orders__eu:0|g", below[1]]
+    assert below[1].endswith(":-20.0|g")
+
+
+def test_tags_are_in_the_name_as_well_where_they_can_be_carried():
+    """Names stay those of the catalogue, every one arrives, and tags stand behind them as InfluxDB writes them."""
+    lines = [line for line in sent_to_statsd(is_tagged=True) if line.startswith("airflow.frazil.")]
+
+    assert "airflow.frazil.topic.lag_records,pipeline=orders,topic=orders.eu:600|g" in lines
+    names = {line.partition(",")[0] for line in lines}
+    assert names == {f"airflow.{metric.name}" for metric in CATALOGUE}
+
+
+@pytest.fixture
+def collector() -> Iterator[tuple[str, list[Any]]]:
+    """Address of an OTLP receiver, and the requests that it got."""
+    from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+
+    requests: list[Any] = []
+
+    class Receiver(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            is_packed = self.headers.get("Content-Encoding") == "gzip"
+            requests.append(ExportMetricsServiceRequest.FromString(gzip.decompress(body) if is_packed else body))
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Nothing: it would be in the tests' output."""
+
+    with HTTPServer(("127.0.0.1", 0), Receiver) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", requests
+        server.shutdown()
+
+
+def test_metrics_of_a_task_that_ends_at_once_are_lost_with_opentelemetry(collector: tuple[str, list[Any]]):
+    """It sends once a minute: what a short task measured goes out when it ends, with tags, and as deltas if asked to."""
+    address, requests = collector
+
+    send(
+        {
+            "AIRFLOW__METRICS__OTEL_ON": "True",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": address,
+            "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE": "delta",
+        }
+    )
+
+    found = [
+        metric
+        for request in requests
+        for resource in request.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+        if metric.name.startswith("airflow.frazil.")
+    ]
+    assert {metric.name for metric in found} == {f"airflow.{metric.name}" for metric in CATALOGUE}
+    points = {
+        (metric.name, *(of.value.string_value for of in point.attributes)): point.as_int
+        for metric in found
+        for point in metric.sum.data_points
+    }
+    assert points["airflow.frazil.run.records", "orders", "dead"] == 2
+    assert {metric.sum.aggregation_temporality for metric in found if metric.HasField("sum")} == {1}  # delta
+    (commits,) = (metric for metric in found if metric.name == "airflow.frazil.batch.commit")
+    (commit,) = commits.exponential_histogram.data_points
+    assert (commit.count, commit.sum, commits.unit) == (2, 270.0, "ms")

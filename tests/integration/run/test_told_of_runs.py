@@ -1,0 +1,67 @@
+"""What metrics and lineage are told of a run: of this plan, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from frazil.batch.request import RunRequest
+from frazil.report.lineage import Lineage, landed_lineage, planned_lineage
+from frazil.run.dry_run import plan_dry_run
+from frazil.run.ingest import ingest
+from frazil.run.inline import stage_inline
+from frazil.run.plan import plan_run
+from frazil.run.result import run_result
+
+MakeShop = Callable[..., Any]
+
+
+def ran(shop: Any, run_id: str) -> Any:
+    """Plan under this id and land it; returns the plan."""
+    plan = plan_run(shop.project, shop.pipeline, RunRequest(run_id)).plan
+    ingest(shop.project, shop.pipeline, plan, stage_inline, lambda _: None)
+    return plan
+
+
+def rows(lineage: Lineage) -> dict[str, int | None]:
+    return {table.known_as.name: table.rows for table in lineage.tables}
+
+
+def test_what_a_cleared_run_landed_before_is_counted_again(shop: MakeShop) -> None:
+    """It plans again under its id: the result of the run has both plans, that of a plan has its own batches."""
+    orders = shop(partitions=1)
+    orders.produce_orders(range(7))
+    first = ran(orders, "scheduled__1")
+    orders.produce_orders(range(7, 10))
+    orders.produce([b"no JSON"])
+    second = ran(orders, "scheduled__1")
+
+    whole = run_result(orders.project, orders.pipeline, "scheduled__1")
+    part = run_result(orders.project, orders.pipeline, "scheduled__1", second.planned_at)
+
+    assert (whole.batches, whole.written, len(whole.phases)) == (2, 10, 2)
+    assert (part.batches, part.written, part.dead, part.rows) == (1, 3, 1, {"shop.orders": 3})
+    assert (part.files["shop.orders"], len(part.phases)) == (1, 1)
+    assert part.bytes["shop.orders"] > 0
+    assert rows(landed_lineage(orders.project, orders.pipeline, first)) == {"shop.orders": 7}
+    told = landed_lineage(orders.project, orders.pipeline, second)
+    assert rows(told) == {"shop.orders": 3, "shop.orders__dead_letters": 1}
+    (topic,) = told.topics
+    assert (topic.name.name, topic.records) == (orders.topic, 4)
+
+
+def test_lineage_tells_of_tables_that_were_not_written(shop: MakeShop) -> None:
+    """Before the first run there is no table to name; a dry run reads the topic and writes none."""
+    orders = shop()
+    orders.produce_orders(range(3))
+    plan = plan_run(orders.project, orders.pipeline, RunRequest("first")).plan
+    look = plan_dry_run(orders.project, orders.pipeline, RunRequest("look", mode="dry_run"), lambda _: None)
+
+    planned = planned_lineage(orders.project, orders.pipeline, plan)
+
+    assert [topic.name.name for topic in planned.topics] == [orders.topic]
+    assert planned.topics[0].name.namespace == f"kafka://{orders.cluster.bootstrap_servers}"
+    assert all(table.rows is None for table in planned.tables)
+    for of_look in (planned_lineage, landed_lineage):
+        told = of_look(orders.project, orders.pipeline, look)
+        assert ([topic.name.name for topic in told.topics], told.tables) == ([orders.topic], ())

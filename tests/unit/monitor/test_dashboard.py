@@ -1,0 +1,80 @@
+"""The Grafana dashboard and the rules of statsd_exporter, made of the catalogue."""
+
+from __future__ import annotations
+
+import re
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+from frazil.monitor.dashboard import BUCKETS, dashboard, statsd_mapping
+from frazil.monitor.metrics import CATALOGUE, Metric
+
+PANELS: list[dict[str, Any]] = dashboard()["panels"]
+QUERIES = [target["expr"] for panel in PANELS for target in panel.get("targets", [])]
+SERIES = {
+    f"{metric.prometheus}{part}"
+    for metric in CATALOGUE
+    for part in (("_bucket", "_sum", "_count") if metric.kind == "timing" else ("",))
+}
+
+
+@pytest.mark.parametrize("metric", CATALOGUE, ids=lambda metric: metric.name)
+def test_a_metric_is_on_no_panel(metric: Metric):
+    """What is measured and shown nowhere is found by nobody."""
+    assert [query for query in QUERIES if re.search(rf"\b{metric.prometheus}(_bucket|_sum)?\b", query)]
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_query_names_a_series_or_a_label_that_is_not_there(query: str):
+    """Grafana shows `No data` then, which looks like a quiet day."""
+    by = [label for labels in re.findall(r"by \(([^)]*)\)", query) for label in labels.split(", ")]
+    series = re.findall(r"frazil_\w+", query)
+    known = {label for of in CATALOGUE for label in of.tags if any(one.startswith(of.prometheus) for one in series)}
+
+    assert series
+    assert set(series) <= SERIES
+    assert set(by) - {"le"} <= known
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_panel_ignores_the_choice_of_pipelines(query: str):
+    """All lines of all pipelines in each panel: with 200 of them nothing can be seen."""
+    assert query.count('pipeline=~"$pipeline"') == len(re.findall(r"frazil_\w+", query))
+
+
+def test_panels_lie_on_each_other():
+    """Grafana would push them about, and each import would look another way."""
+    taken = [panel["gridPos"] for panel in PANELS]
+
+    for a, b in combinations(taken, 2):
+        apart = (
+            a["x"] + a["w"] <= b["x"],
+            b["x"] + b["w"] <= a["x"],
+            a["y"] + a["h"] <= b["y"],
+            b["y"] + b["h"] <= a["y"],
+        )
+        assert any(apart), (a, b)
+    assert all(at["x"] + at["w"] <= 24 for at in taken)
+    assert len({panel["id"] for panel in PANELS}) == len(PANELS)
+
+
+def test_an_old_level_is_shown_for_ever():
+    """StatsD keeps a gauge that nobody sends any more: levels of conditions end, those of tables stay for days."""
+    rules = {rule["match"].removeprefix("airflow."): rule for rule in statsd_mapping()["mappings"]}
+
+    assert rules.keys() == {metric.name for metric in CATALOGUE}
+    assert {name for name, rule in rules.items() if "ttl" in rule} == {
+        metric.name for metric in CATALOGUE if metric.source == "condition"
+    }
+
+
+def test_timings_can_not_be_added_up_over_tasks():
+    """Only histograms give percentiles over all of them; a commit of 10 ms and a run of an hour are both within."""
+    timings = [rule for rule in statsd_mapping()["mappings"] if rule["match_metric_type"] == "observer"]
+
+    assert len(timings) == len([metric for metric in CATALOGUE if metric.kind == "timing"])
+    assert all(rule["observer_type"] == "histogram" for rule in timings)
+    assert (BUCKETS[0], BUCKETS[-1]) == (0.01, 3_600)
+    assert list(BUCKETS) == sorted(BUCKETS)

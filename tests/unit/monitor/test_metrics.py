@@ -1,0 +1,130 @@
+"""The catalogue of metrics, and the values that a run, maintenance and a condition give them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from frazil.monitor import metrics
+from frazil.monitor.condition import Condition, Freshness
+from frazil.monitor.metrics import CATALOGUE, Metric, Sample
+from frazil.monitor.samples import of_condition, of_maintenance, of_run
+from tests.unit.monitor.measured import CONDITION, MAINTENANCE, NOW, RUN
+
+each_metric = pytest.mark.parametrize("metric", CATALOGUE, ids=lambda metric: metric.name)
+
+SAMPLES = {"run": of_run(RUN), "maintenance": of_maintenance(MAINTENANCE), "condition": of_condition(CONDITION)}
+SENT = [(source, sample) for source, samples in SAMPLES.items() for sample in samples]
+
+
+def values(samples: list[Sample], metric: Metric) -> dict[tuple[str, ...], float]:
+    """Values of a metric by those of its tags, the pipeline left out."""
+    return {tuple(of.tags.values())[1:]: of.value for of in samples if of.metric is metric}
+
+
+@each_metric
+def test_a_metric_of_the_catalogue_is_never_sent(metric: Metric):
+    """A documented name that nothing sends is a panel without data, and is sent when the catalogue says."""
+    assert metric.source in {source for source, sample in SENT if sample.metric is metric}
+
+
+def test_a_value_is_sent_that_no_catalogue_has():
+    """It would be in no documentation and on no dashboard."""
+    assert {sample.metric.name for _, sample in SENT} <= {metric.name for metric in CATALOGUE}
+
+
+def test_tags_differ_from_those_of_the_catalogue():
+    """Where tags can't be carried their values end the name: in another order it would be another metric."""
+    assert [sample for _, sample in SENT if tuple(sample.tags) != sample.metric.tags] == []
+
+
+def test_two_metrics_have_one_name():
+    """Neither as they are sent, nor as Prometheus knows them; and every name is one that StatsD and OpenTelemetry take."""
+    assert len({metric.name for metric in CATALOGUE}) == len(CATALOGUE)
+    assert len({metric.prometheus for metric in CATALOGUE}) == len(CATALOGUE)
+    assert [of.name for of in CATALOGUE if not re.fullmatch(r"frazil(\.[a-z][a-z_]*)+", of.name)] == []
+    assert [of for of in CATALOGUE if of.tags[0] != "pipeline"] == []
+
+
+def test_the_unit_is_lost_or_said_twice_in_prometheus():
+    """Its names end with the unit, once; counters with `_total`."""
+    names = (metrics.RUN_BYTES, metrics.BATCH_COMMIT, metrics.LAG_SECONDS, metrics.LAG_RECORDS, metrics.RETENTION_LEFT)
+
+    assert [metric.prometheus for metric in names] == [
+        "frazil_run_bytes_total",
+        "frazil_batch_commit_seconds",
+        "frazil_lag_seconds",
+        "frazil_lag_records",
+        "frazil_retention_left_seconds",
+    ]
+
+
+def test_records_are_counted_twice_or_not_at_all():
+    """Outcomes add up to what was read; dead letters are told by code, rows by table."""
+    sent = list(of_run(RUN))
+
+    assert values(sent, metrics.RUN_RECORDS) == {("written",): 9, ("dead",): 2, ("filtered",): 1}
+    assert sum(values(sent, metrics.RUN_RECORDS).values()) == RUN.read
+    assert values(sent, metrics.RUN_DEAD_LETTERS) == {("INVALID_JSON",): 2}
+    assert values(sent, metrics.RUN_ROWS) == {("shop.orders",): 9}
+
+
+def test_phases_of_several_batches_are_lumped_together():
+    """Each batch is a measurement of its own: an average over a run hides the slow one."""
+    sent = list(of_run(RUN))
+
+    assert [(of.tags["phase"], of.value) for of in sent if of.metric is metrics.BATCH_PHASE] == [
+        *(("stage", 1.5), ("audit", 0.01), ("decide", 0.05), ("forward", 0.1)),
+        *(("stage", 1.0), ("audit", 0.01), ("redo", 2.0), ("decide", 0.04), ("forward", 0.08)),
+    ]
+    assert [of.value for of in sent if of.metric is metrics.BATCH_COMMIT] == [0.15, 0.12]
+
+
+def test_a_run_that_landed_nothing_counts_as_one_that_did():
+    """Rivals may land what it planned: its zeros say nothing, and its duration is none."""
+    assert list(of_run(replace(RUN, batches=0))) == []
+
+
+def test_tables_are_shown_as_they_were_before_maintenance():
+    """Figures are those after it; a step that was not due was not tried."""
+    sent = list(of_maintenance(MAINTENANCE))
+
+    assert values(sent, metrics.TABLE_HEALTH) == {("shop.orders",): 98}
+    assert values(sent, metrics.TABLE_FIGURES["files"]) == {("shop.orders",): 2}
+    assert values(sent, metrics.STEPS) == {
+        ("shop.orders", "compaction", "done"): 1,
+        ("shop.orders", "expiry", "gave_way"): 1,
+    }
+
+
+def test_what_is_unknown_is_sent_as_zero():
+    """A lag of 0 because Kafka could not be asked would end an alert."""
+    unknown = list(of_condition(Condition("orders", "ana", NOW, unreadable="no broker answers")))
+
+    assert {of.metric.name: of.value for of in unknown} == {
+        "frazil.refused": 0,
+        "frazil.unreadable": 1,
+        "frazil.unfinished": 0,
+        "frazil.failures": 0,
+    }
+
+
+def test_a_topic_hides_its_most_urgent_partition():
+    """The least time left and the least headroom count, and retention must suit the partition that needs most."""
+    sent = list(of_condition(CONDITION))
+
+    assert values(sent, metrics.RETENTION_LEFT) == {("orders.eu",): -20.0}
+    assert values(sent, metrics.RETENTION_HEADROOM) == {("orders.eu",): -4, ("orders.us",): 900}
+    assert values(sent, metrics.RETENTION_CUT) == {("orders.eu",): 70.5, ("orders.us",): 15.0}
+    assert values(sent, metrics.TOPIC_RECORDS) == {("orders.eu",): 600, ("orders.us",): 100}
+
+
+def test_ages_are_sent_as_instants():
+    """A gauge of an instant is of no use without the clock of whoever reads it."""
+    sent = list(of_condition(replace(CONDITION, freshness=Freshness(p95=5.0))))
+
+    assert values(sent, metrics.COMMIT_AGE) == {(): 90.0}
+    assert values(sent, metrics.COMPLETE_AGE) == {(): 30.0}
+    assert values(sent, metrics.FRESHNESS) == {("p95",): 5.0}

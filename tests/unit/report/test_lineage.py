@@ -1,0 +1,54 @@
+"""Names of datasets, as OpenLineage's specification has them."""
+
+from __future__ import annotations
+
+import pytest
+
+from frazil.report.lineage import Name, cluster_namespace, location_name, without_secrets
+
+
+@pytest.mark.parametrize(
+    ("servers", "namespace"),
+    [
+        ("kafka:9092", "kafka://kafka:9092"),
+        ("b1.example.org:9093, b2.example.org:9093", "kafka://b1.example.org:9093"),
+        ("SASL_SSL://b1.example.org:9094", "kafka://b1.example.org:9094"),
+        ("kafka", "kafka://kafka:9092"),
+        ("[::1]:9092", "kafka://[::1]:9092"),
+    ],
+)
+def test_a_topic_has_another_name_in_other_tools(servers: str, namespace: str):
+    """The first bootstrap server stands for the cluster, without the listener's protocol and with its port."""
+    assert cluster_namespace(servers) == namespace
+
+
+@pytest.mark.parametrize(
+    ("location", "name"),
+    [
+        ("file:///lake/rpc/pizzas", Name("file", "/lake/rpc/pizzas")),
+        ("file:/lake/rpc/pizzas/", Name("file", "/lake/rpc/pizzas")),
+        ("/lake/rpc/pizzas", Name("file", "/lake/rpc/pizzas")),
+        ("s3a://bucket/lake/rpc/pizzas", Name("s3://bucket", "lake/rpc/pizzas")),
+        ("gs://bucket/lake/rpc/pizzas", Name("gs://bucket", "lake/rpc/pizzas")),
+        ("hdfs://name:8020/lake/rpc/pizzas", Name("hdfs://name:8020", "/lake/rpc/pizzas")),
+    ],
+)
+def test_a_table_has_another_name_in_other_tools(location: str, name: Name):
+    """It is known by where its data lies: one that Spark reads by s3a is the one that is landed by s3."""
+    assert location_name(location) == name
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        (
+            "postgresql://ana:secret@db.example.org:5432/catalog?sslpassword=x",
+            "postgresql://db.example.org:5432/catalog",
+        ),
+        ("https://catalog.example.org/api?token=secret", "https://catalog.example.org/api"),
+        ("sqlite:////var/lib/frazil/catalog.db", "sqlite:////var/lib/frazil/catalog.db"),
+    ],
+)
+def test_a_password_of_the_catalog_goes_into_lineage(uri: str, shown: str):
+    """Events leave for other systems: they name the catalog, without user, password and options."""
+    assert without_secrets(uri) == shown
