@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.sdk.definitions.callback import SyncCallback
+from airflow.sdk.definitions.callback import AsyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 from airflow.sdk.exceptions import AirflowFailException
+from asgiref.sync import sync_to_async
 
 from frazil.alerts.failure import Failure, failure, of_maintenance
 from frazil.pipeline.alerts import AlertSettings
@@ -61,7 +62,7 @@ def deadline(project: Project, pipeline: Pipeline) -> DeadlineAlert | None:
     return DeadlineAlert(
         reference=DeadlineReference.DAGRUN_QUEUED_AT,
         interval=parse_age(alerts.fresh_within),
-        callback=SyncCallback(missed_deadline, {"pipeline": pipeline.name}),
+        callback=AsyncCallback(missed_deadline, {"pipeline": pipeline.name}),
         name="fresh_within",
     )
 
@@ -107,8 +108,20 @@ def variable_of(dag: str) -> str:
     return f"frazil_failure__{dag}"
 
 
-def missed_deadline(pipeline: str) -> None:
-    """Tell people that a run takes longer than the promise, unless the monitor is at work: it judges the tables themselves."""
+async def missed_deadline(pipeline: str) -> None:
+    """Tell people that a run takes longer than the promise, unless the monitor is at work: it judges the tables themselves.
+
+    Runs in the triggerer: what Airflow 3.3 runs in an executor instead may read neither connections nor variables.
+    """
+    await sync_to_async(tell_of_late_run)(pipeline)  # asgiref's own thread: another one can't reach Airflow's API
+
+
+def tell_of_late_run(pipeline: str) -> None:
+    """Tell people that a run of a pipeline is late, unless the monitor looked lately.
+
+    Raises:
+        RuntimeError: A channel was not told.
+    """
     from frazil.alerts.notice import Notice
     from frazil_airflow.alerts import send
     from frazil_airflow.monitor import page_of

@@ -7,7 +7,8 @@ survives restarts; a task may not touch that database otherwise.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -36,6 +37,9 @@ MONITOR = "monitor"
 
 LOOK_TIMEOUT = timedelta(minutes=30)
 """Bounds a look at all pipelines: a second or two each, more where servers are away."""
+
+READERS = 4
+"""Pipelines that are read at once: most of it is waiting for brokers and catalogs."""
 
 _RUNS_LOOKED_AT = 25
 
@@ -76,21 +80,23 @@ def look() -> None:
         RuntimeError: A channel was not told, or a pipeline could not be looked at. All others were; the next look tries
             again.
     """
-    project = Project.load()
-    problems: list[str] = []
-    for pipeline in sound_pipelines(project):
-        if pipeline.alerts is not False:
-            problems += _looked_at(project, pipeline)
-    if problems:
-        raise RuntimeError("\n".join(problems))
-
-
-def _looked_at(project: Project, pipeline: Pipeline) -> list[str]:
-    """Why channels were not told of a pipeline, one line each."""
     from frazil.monitor.reading import read
 
-    condition = read(project, pipeline, runs=_runs(pipeline))
-    return tell(project, pipeline, condition, datetime.now(UTC), Variables())
+    project = Project.load()
+    watched = [pipeline for pipeline in sound_pipelines(project) if pipeline.alerts is not False]
+    runs = _runs(watched)
+    problems: list[str] = []
+    with ThreadPoolExecutor(READERS) as readers:
+        # Threads read, this one asks Airflow and tells: its API is for one thread.
+        looks = [readers.submit(read, project, of, runs=runs[of.name]) for of in watched]
+        for pipeline, looked in zip(watched, looks, strict=True):
+            error = looked.exception()
+            if error is None:
+                problems += tell(project, pipeline, looked.result(), datetime.now(UTC), Variables())
+            else:
+                problems.append(f"{pipeline.name} could not be looked at: {type(error).__name__}: {error}")
+    if problems:
+        raise RuntimeError("\n".join(problems))
 
 
 def tell(project: Project, pipeline: Pipeline, condition: Condition, now: datetime, store: Store) -> list[str]:
@@ -182,21 +188,23 @@ def _store(store: Store, pipeline: str, page: Page) -> None:
     store.set(variable_of(pipeline), to_json(page), "Frazil: what people were told; written by monitor")
 
 
-def _runs(pipeline: Pipeline) -> Runs:
-    """What Airflow knows of the pipeline's runs; nothing without its API, then the tables tell."""
+def _runs(pipelines: Sequence[Pipeline]) -> Mapping[str, Runs]:
+    """What Airflow knows of the runs of pipelines; nothing without its API, then the tables tell."""
     from frazil.local.airflow_api import AirflowApi
     from frazil.monitor.condition import Runs
     from frazil_airflow.notes import CONNECTION, address
 
+    found = {of.name: Runs() for of in pipelines}
     try:
         login = Connection.get(CONNECTION)
         with AirflowApi(address(login), login.login or "", login.password or "") as api:
-            return _asked(api, dag_id(pipeline.name))
+            for of in pipelines:
+                found[of.name] = _asked(api, dag_id(of.name))
     except AirflowNotFoundException:
-        return Runs()
+        _log.info("there is no Airflow connection %r: the tables tell how runs went", CONNECTION)
     except FrazilError as error:
-        _log.warning("%s: Airflow does not say how its runs went: %s", pipeline.name, error)
-        return Runs()
+        _log.warning("Airflow does not say how runs went, the tables do: %s", error)
+    return found
 
 
 def _asked(api: AirflowApi, dag: str) -> Runs:

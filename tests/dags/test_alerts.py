@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -14,8 +15,10 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from frazil.alerts.book import Page, to_json
 from frazil.alerts.failure import Failure
 from frazil.monitor.condition import Condition
+from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil_airflow import callbacks, monitor
 from tests.receivers import Posts, posts
@@ -220,3 +223,52 @@ def test_a_command_line_is_told_for_a_cause(variables: Kept, output: str, cause:
     callbacks.note_failed_task(context(AirflowException(said)))
 
     assert left(variables).cause == cause
+
+
+@pytest.mark.parametrize(("ago", "told"), [(None, 1), (timedelta(minutes=3), 0), (timedelta(hours=1), 1)])
+def test_a_late_run_is_told_twice_or_not_at_all(
+    project: Callable[..., Project], variables: Kept, hook: Posts, ago: timedelta | None, told: int
+):
+    """The deadline speaks where the monitor did not look lately; where it did, it knows better."""
+    project()
+    if ago is not None:
+        page = to_json(Page(datetime.now(UTC) - ago))
+        variables.texts["frazil_alerts__orders"] = page
+
+    asyncio.run(callbacks.missed_deadline("orders"))
+
+    assert [body["key"] for body in hook.bodies] == ["stale/orders"] * told
+
+
+def test_a_late_run_whose_notice_got_lost_looks_told(project: Callable[..., Project], variables: Kept, hook: Posts):
+    """The callback fails, which Airflow shows."""
+    project()
+    hook.status = 500
+
+    with pytest.raises(RuntimeError, match="not all channels were told: web: "):
+        callbacks.tell_of_late_run("orders")
+
+
+def test_one_pipeline_that_can_not_be_read_silences_the_others(
+    project: Callable[..., Project],
+    write_pipeline: Callable[..., Path],
+    hook: Posts,
+    variables: Kept,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """The look tells of all others, then fails by the name of the one."""
+    project()
+    write_pipeline("broken")
+
+    def read(_project: Project, of: Pipeline, **_: object) -> Condition:
+        if of.name == "broken":
+            raise KeyError("a fault")
+        return REFUSED
+
+    monkeypatch.setattr("frazil.monitor.reading.read", read)
+    monkeypatch.setattr(monitor, "Variables", lambda: variables)
+
+    with pytest.raises(RuntimeError, match="broken could not be looked at: KeyError: 'a fault'"):
+        monitor.look()
+
+    assert [body["key"] for body in hook.bodies] == ["refused/orders"]

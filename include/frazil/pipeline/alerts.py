@@ -109,14 +109,14 @@ class Alerts(Model):
 
 
 def unknown_channels(alerts: Alerts | Literal[False], settings: AlertSettings | None) -> Iterator[str]:
-    """Channels that a pipeline names and the settings don't have, one line each, with the nearest known name."""
-    if alerts is False:
+    """Channels that a pipeline names and the settings don't have, one line each; none where the settings have none at all."""
+    if alerts is False or settings is None:  # where nobody is told, such as on somebody's own machine
         return
-    known = list(settings.channels) if settings is not None else []
+    known = list(settings.channels)
     for name in alerts.channels:
         if name not in known:
             near = get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(known)) or 'none'}"
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(known))}"
             yield f"alerts.channels.{name}: the settings have no {name!r} under alerts.channels, {hint}"
 
 

@@ -15,7 +15,8 @@ from frazil.pipeline.dead_letters import DeadLetters, DeadLetterTopic, Tolerance
 from frazil.pipeline.destination import Destination, KafkaColumns, TableTemplate
 from frazil.pipeline.history import refuse_shared_logs, with_histories
 from frazil.pipeline.interval import Interval, parse_interval
-from frazil.pipeline.maintenance import Maintenance
+from frazil.pipeline.limits import Limits
+from frazil.pipeline.maintenance import Maintenance, Schedule
 from frazil.pipeline.partition import PartitionField, SortField, parse_partition_field
 from frazil.pipeline.route import Route
 from frazil.pipeline.source import Source, Start
@@ -41,25 +42,13 @@ __all__ = [
 ]
 
 
-class Limits(Model):
-    """Bounds of one batch; a run with more is cut into several."""
-
-    max_records: int = Field(5_000_000, gt=0, description="Records (offsets) of one batch.")
-    max_bytes: int = Field(
-        4 * 2**30,
-        gt=0,
-        description="Bytes of keys and values of one batch, as estimated from what earlier batches measured.",
-    )
-    records_per_task: int = Field(500_000, gt=0, description="Longer partition ranges are split over tasks.")
-
-
 class Pipeline(Model):
     """One pipeline file."""
 
     name: PipelineName = Field(description="Name of the pipeline: of its DAG, its ledger and its position.")
     description: str = Field("", description="Shown in the Airflow UI.")
     owner: str = Field("frazil", description="Who is asked when it fails: a team, a person, a mail address.")
-    interval: str = Field(
+    interval: Schedule = Field(
         "5m", description="Time between batches: a duration (a minute or more) or a cron expression, in UTC."
     )
     start: Start = Field(
@@ -92,8 +81,7 @@ class Pipeline(Model):
         default_factory=Maintenance, description="How the tables are kept in shape, by Airflow and `frazil maintain`."
     )
     alerts: Alerts | Literal[False] = Field(
-        default_factory=Alerts,
-        description="What people are told of this pipeline, once the settings file has a channel. `false`: nothing.",
+        default_factory=Alerts, description="What people are told; `false`: nothing."
     )
     engine: str = Field(
         "spark",
@@ -102,12 +90,6 @@ class Pipeline(Model):
 
     _file: Pipeline | None = PrivateAttr(None)
     _made: tuple[str, ...] = PrivateAttr(())
-
-    @field_validator("interval")
-    @classmethod
-    def _interval(cls, value: str) -> str:
-        parse_interval(value)
-        return value
 
     @field_validator("transforms")
     @classmethod
