@@ -147,7 +147,7 @@ def _retention(case: Case) -> Iterator[tuple[str, Notice | None]]:
     if first.headroom < 0:
         title = f"{of.pipeline}: Kafka's retention took unread records of {where}"
     step = (
-        f"kafka-configs.sh --alter --entity-type topics --entity-name {first.topic} --add-config retention.ms=-1"
+        f"kafka-configs.sh --bootstrap-server BROKER --alter --entity-type topics --entity-name {first.topic} --add-config retention.ms=-1"
         f"\nfrazil lag {of.pipeline}"
     )
     yield "retention", _notice(case, "retention", "critical", title, "\n".join(lines), step)
