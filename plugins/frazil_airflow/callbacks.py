@@ -30,6 +30,9 @@ _log = logging.getLogger(__name__)
 
 _KILLED = "its process ended without a word: it was killed, or its machine was lost"
 
+_COMMAND = "Cannot execute: "
+"""Before the command line, in errors of the Spark provider; the line has settings that are nobody's business."""
+
 _REASONS = {
     "timed_out": "the run took too long: Airflow ended it (dagrun_timeout)",
     "task_failure": "a task failed; its log says why",
@@ -164,8 +167,9 @@ def _said(error: BaseException, task: str) -> str:
     from frazil_airflow.failures import exit_code, job_lines
 
     text = str(error) or type(error).__name__
-    code = exit_code(text)
-    if code is None:
+    if _COMMAND not in text:
         return text
     lines = job_lines(text, REPORT_PREFIX)
-    return lines[-1] if lines else f"task {task}: the Spark job ended with exit code {code}; its log says why"
+    return (
+        lines[-1] if lines else f"task {task}: the Spark job ended with exit code {exit_code(text)}; its log says why"
+    )

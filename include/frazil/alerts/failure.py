@@ -16,6 +16,9 @@ FailureKind = Literal["failed_run", "tolerance", "conflict", "failed_maintenance
 RUN_KINDS: tuple[FailureKind, ...] = ("failed_run", "tolerance", "conflict")
 """What a failed ingest run may be about."""
 
+MAX_CAUSE = 8_000
+"""Characters that are kept of an error: a Variable is no log."""
+
 _NEXT = "\n  next: "
 """How Frazil's errors bring what to do; see `frazil.errors.FrazilError`."""
 
@@ -78,7 +81,8 @@ def failure(dag: str, run: str, at: datetime, said: str, *, final: bool) -> Fail
     """
     cause, _, next_step = said.partition(_NEXT)
     kind: FailureKind = next((kind for mark, kind in _MARKS if mark in cause), "failed_run")
-    return Failure(dag, run, at, kind, "critical" if final else "warning", cause.strip(), next_step.strip() or None)
+    severity: Severity = "critical" if final else "warning"
+    return Failure(dag, run, at, kind, severity, cause.strip()[:MAX_CAUSE], next_step.strip()[:MAX_CAUSE] or None)
 
 
 def of_maintenance(found: Failure) -> Failure:
