@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from airflow.sdk import Asset
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
+from airflow.sdk import Asset, AssetAlias
+
+from frazil.local.completeness import asset_name
 from frazil.pipeline.model import Pipeline
+
+if TYPE_CHECKING:
+    from airflow.sdk.execution_time.context import OutletEventAccessors
+
+PER_PIPELINE = "pipelines"
+"""Group of the assets that are no tables."""
 
 
 def announced(pipeline: Pipeline) -> dict[str, Asset]:
@@ -19,6 +29,31 @@ def announced(pipeline: Pipeline) -> dict[str, Asset]:
     ledger = {} if pipeline.create is None else {pipeline.ledger_table: pipeline.home_catalog}
     tables = {of.table: of.catalog or pipeline.catalog for of in pipeline.destinations}
     return {table: _asset(catalog, table) for table, catalog in (ledger | tables).items()}
+
+
+def complete(pipeline: str) -> Asset:
+    """Return the asset whose events tell through which instant a pipeline is complete, also where nothing was new.
+
+    One per pipeline, whichever tables it writes: asset ``pizzas/complete`` has the URI ``frazil://pizzas/complete``. Its
+    events come at every interval; those of the tables only with data.
+    """
+    return Asset(name=asset_name(pipeline), uri=f"frazil://{asset_name(pipeline)}", group=PER_PIPELINE)
+
+
+def completeness(pipeline: str) -> AssetAlias:
+    """Return the outlet of tasks that may tell it: unlike an asset, it makes no event of a run that says nothing."""
+    return AssetAlias(name=f"{pipeline}/completeness", group=PER_PIPELINE)
+
+
+def tell_complete(events: OutletEventAccessors, told: Mapping[str, Any]) -> None:
+    """Add the event to those of a task with that outlet.
+
+    Args:
+        events: Airflow's events of the task.
+        told: The extra, ``pipeline`` and ``complete_through`` in it.
+    """
+    pipeline = told["pipeline"]
+    events[completeness(pipeline)].add(complete(pipeline), extra=dict(told))
 
 
 def _asset(catalog: str, table: str) -> Asset:

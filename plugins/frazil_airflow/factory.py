@@ -12,7 +12,7 @@ from frazil.pipeline.model import Pipeline
 from frazil.pipeline.settings import INLINE_ENGINE
 from frazil.project import Project
 from frazil_airflow import tasks
-from frazil_airflow.assets import announced
+from frazil_airflow.assets import announced, complete, completeness
 from frazil_airflow.callbacks import deadline, on_failed_run, on_failure
 from frazil_airflow.docs import doc_md
 from frazil_airflow.manual import params
@@ -91,6 +91,8 @@ def _plan_task(pipeline: Pipeline) -> BaseOperator:
         doc_md="Fixes what the run reads, without a JVM. Nothing new: the rest is skipped.",
         python_callable=tasks.plan,
         op_args=[pipeline.name],
+        inlets=[complete(pipeline.name)],  # so that Airflow knows it before its first event
+        outlets=[completeness(pipeline.name)],
         execution_timeout=PLAN_TIMEOUT,
     )
 
@@ -128,6 +130,6 @@ def _record_task(pipeline: Pipeline) -> BaseOperator:
         doc_md="Reports the run: asset event, note, log.",
         python_callable=tasks.record,
         op_args=[pipeline.name, _PLAN_JSON, _FOUND_JSON],
-        outlets=[*announced(pipeline).values()],
+        outlets=[*announced(pipeline).values(), completeness(pipeline.name)],
         execution_timeout=RECORD_TIMEOUT,
     )
