@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import Asset, AssetAlias
+from airflow.sdk import Asset, AssetAlias, AssetWatcher
 
 from frazil.local.completeness import asset_name
 from frazil.pipeline.model import Pipeline
+from frazil.pipeline.trigger import Trigger
 
 if TYPE_CHECKING:
     from airflow.sdk.execution_time.context import OutletEventAccessors
@@ -54,6 +55,17 @@ def tell_complete(events: OutletEventAccessors, told: Mapping[str, Any]) -> None
     """
     pipeline = told["pipeline"]
     events[completeness(pipeline)].add(complete(pipeline), extra=dict(told))
+
+
+def waiting(pipeline: Pipeline, dag_id: str, trigger: Trigger) -> Asset:
+    """Return the asset whose events start a run early: one each time that enough waits in Kafka."""
+    from frazil_airflow.lag_trigger import LagTrigger
+
+    looks = LagTrigger(pipeline.name, dag_id, trigger.records, trigger.bytes, trigger.pause.total_seconds())
+    name = f"{pipeline.name}/waiting"
+    return Asset(
+        name=name, uri=f"frazil://{name}", group=PER_PIPELINE, watchers=[AssetWatcher(name=name, trigger=looks)]
+    )
 
 
 def _asset(catalog: str, table: str) -> Asset:

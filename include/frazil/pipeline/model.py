@@ -15,12 +15,14 @@ from frazil.pipeline.dead_letters import DeadLetters, DeadLetterTopic, Tolerance
 from frazil.pipeline.destination import Destination, KafkaColumns, TableTemplate
 from frazil.pipeline.history import refuse_shared_logs, with_histories
 from frazil.pipeline.interval import Interval, parse_interval
-from frazil.pipeline.maintenance import Maintenance
+from frazil.pipeline.limits import Limits
+from frazil.pipeline.maintenance import Maintenance, Schedule
 from frazil.pipeline.partition import PartitionField, SortField, parse_partition_field
 from frazil.pipeline.route import Route
 from frazil.pipeline.source import Source, Start
 from frazil.pipeline.strict import AtKey, Model, PipelineName
-from frazil.pipeline.transforms import TransformStep
+from frazil.pipeline.transforms import TransformStep, refuse_work_on_keys
+from frazil.pipeline.trigger import Trigger
 from frazil.pipeline.value import Column, Key, Value
 
 __all__ = [
@@ -41,26 +43,23 @@ __all__ = [
 ]
 
 
-class Limits(Model):
-    """Bounds of one batch; a run with more is cut into several."""
-
-    max_records: int = Field(5_000_000, gt=0, description="Records (offsets) of one batch.")
-    max_bytes: int = Field(
-        4 * 2**30,
-        gt=0,
-        description="Bytes of keys and values of one batch, as estimated from what earlier batches measured.",
-    )
-    records_per_task: int = Field(500_000, gt=0, description="Longer partition ranges are split over tasks.")
-
-
 class Pipeline(Model):
     """One pipeline file."""
 
     name: PipelineName = Field(description="Name of the pipeline: of its DAG, its ledger and its position.")
     description: str = Field("", description="Shown in the Airflow UI.")
     owner: str = Field("frazil", description="Who is asked when it fails: a team, a person, a mail address.")
-    interval: str = Field(
+    interval: Schedule = Field(
         "5m", description="Time between batches: a duration (a minute or more) or a cron expression, in UTC."
+    )
+    catch_up: int | None = Field(
+        None,
+        gt=0,
+        description="Records (offsets) that wait when a run has landed at which Airflow starts the next one at once. Without,"
+        " it waits for its interval.",
+    )
+    trigger: Trigger | None = Field(
+        None, description="When Airflow starts a run before its interval is over. Without, never."
     )
     start: Start = Field(
         "earliest",
@@ -103,25 +102,11 @@ class Pipeline(Model):
     _file: Pipeline | None = PrivateAttr(None)
     _made: tuple[str, ...] = PrivateAttr(())
 
-    @field_validator("interval")
-    @classmethod
-    def _interval(cls, value: str) -> str:
-        parse_interval(value)
-        return value
-
     @field_validator("transforms")
     @classmethod
     def _keys_exist(cls, steps: tuple[TransformStep, ...], info: ValidationInfo) -> tuple[TransformStep, ...]:
-        if info.data.get("key", steps) is not None:  # decoded, or complained about already
-            return steps
-        for number, step in enumerate(steps, 1):
-            if step.name == "ValueToKey":
-                break
-            if getattr(step, "target", "value") == "key":
-                raise ValueError(
-                    f"number {number}, {step.name}: keys are not decoded, so there is nothing to work on; declare how"
-                    " under key, put ValueToKey before it, or write target: value"
-                )
+        if info.data.get("key", steps) is None:  # else decoded, or complained about already
+            refuse_work_on_keys(steps)
         return steps
 
     @field_validator("destinations", mode="before")
