@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import Context
@@ -50,19 +50,23 @@ class CatchUpOperator(TriggerDagRunOperator):
         """
         run = context["dag_run"]
         if narrowed(run.run_type, context["params"]):
-            raise AirflowSkipException("this run was asked for less than all there is")
+            self._rest("this run was asked for less than all there is")
         with terminal_is_final():
             records = self._waiting()
         if records < self.records:
-            raise AirflowSkipException(f"caught up: {records:,} records wait, fewer than {self.records:,}")
+            self._rest(f"caught up: {records:,} records wait, fewer than {self.records:,}")
         if context["ti"].get_dr_count(self.trigger_dag_id, states=list(AT_WORK)) > 1:
-            raise AirflowSkipException(f"{records:,} records wait, and so does a run that takes them")
+            self._rest(f"{records:,} records wait, and so does a run that takes them")
         self.trigger_run_id = (
             f"catch_up__{run.run_after.isoformat()}"  # of the run that it follows: the same in another try
         )
         self.conf = {REASON: f"catch up: {records:,} records waited"}
         self.log.info("%s records wait: the next run starts at once", f"{records:,}")
         super().execute(context)
+
+    def _rest(self, said: str) -> NoReturn:
+        self.log.info("%s", said)  # Airflow keeps a skip's reason apart from the lines of the log
+        raise AirflowSkipException(said)
 
     def _waiting(self) -> int:
         from frazil.project import Project

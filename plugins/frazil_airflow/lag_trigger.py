@@ -9,7 +9,6 @@ from time import time
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowRuntimeError
-from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from frazil.errors import FrazilError
@@ -78,7 +77,7 @@ class LagTrigger(BaseEventTrigger):
         if last is not None and last.is_open(found, now):
             return None
         # A run that is at work, or about to be, may take all of it; one that ended since the look may have taken it.
-        if await asyncio.to_thread(RuntimeTaskInstance.get_dr_count, self.dag_id, states=list(AT_WORK)):
+        if await asyncio.to_thread(self._at_work):
             return None
         found = await asyncio.to_thread(self._enough)
         if found is None or found.epoch is None:
@@ -97,6 +96,11 @@ class LagTrigger(BaseEventTrigger):
         threshold = Threshold(self.records, self.size)
         found = self._watch.look(threshold)
         return found if found.reaches(threshold) else None
+
+    def _at_work(self) -> int:
+        from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+        return RuntimeTaskInstance.get_dr_count(self.dag_id, states=list(AT_WORK))
 
     async def _last_call(self) -> Call | None:
         from frazil.report.waiting import Call

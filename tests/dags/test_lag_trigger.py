@@ -50,9 +50,7 @@ def calls(
         return found
 
     monkeypatch.setattr(LagTrigger, "_enough", look)
-    monkeypatch.setattr(
-        lag_trigger.RuntimeTaskInstance, "get_dr_count", lambda *_, **__: at_work.pop(0) if at_work else 0
-    )
+    monkeypatch.setattr(LagTrigger, "_at_work", lambda _: at_work.pop(0) if at_work else 0)
     trigger = LagTrigger("orders", "ingest__orders", 50, None, every)
     trigger.asset_state_store = store  # type: ignore[assignment]
     found: list[int] = []

@@ -72,8 +72,8 @@ def test_a_trigger_takes_the_schedule_or_the_backfills_away(
     timetable = decode_timetable(encode_timetable(dag.timetable))
     assert timetable.periodic
     assert timetable.timetable.summary == "*/5 * * * *"
-    (asset,) = dag.timetable.asset_condition.iter_assets()
-    assert asset[1].uri == "frazil://visits/waiting"
+    [asset] = dag.timetable.asset_condition.objects
+    assert (asset.uri, len(asset.watchers)) == ("frazil://visits/waiting", 1)
     assert [task.task_id for task in dag.topological_sort()] == ["plan", "ingest", "record", "catch_up"]
 
 
