@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
+from frazil.batch.waiting import Call, Threshold, Waiting
 from frazil.errors import FrazilError
 
 if TYPE_CHECKING:
-    from frazil.report.waiting import Call, Waiting, Watch
+    from frazil.report.waiting import Watch
 
 LONGEST_PAUSE = 300.0
 """Seconds between two looks while Kafka or the catalog fails, at most."""
@@ -68,8 +69,6 @@ class LagTrigger(BaseEventTrigger):
 
     async def _called(self) -> Waiting | None:
         """What a run is called for now, if one is."""
-        from frazil.report.waiting import Call
-
         found = await asyncio.to_thread(self._enough)
         if found is None or found.epoch is None:
             return None
@@ -87,8 +86,9 @@ class LagTrigger(BaseEventTrigger):
         return found
 
     def _enough(self) -> Waiting | None:
+        # Here, in a thread: loading the clients of Kafka and Iceberg takes seconds, and would hold up all other triggers.
         from frazil.project import Project
-        from frazil.report.waiting import Threshold, Watch
+        from frazil.report.waiting import Watch
 
         if self._watch is None:
             project = Project.load()
@@ -103,8 +103,6 @@ class LagTrigger(BaseEventTrigger):
         return RuntimeTaskInstance.get_dr_count(self.dag_id, states=list(AT_WORK))
 
     async def _last_call(self) -> Call | None:
-        from frazil.report.waiting import Call
-
         kept = await self._store.aget(CALL)
         return Call.from_json(kept) if isinstance(kept, dict) else None
 

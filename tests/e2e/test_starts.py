@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 CLICKS, DELIVERIES, VISITS = "ingest__clicks", "ingest__deliveries", "ingest__visits"
 MONTHS = [datetime(2026, month, 15, tzinfo=UTC) for month in range(1, 8)]
-FIRST, LAST = "2026-01-01T00:00:00Z", "2026-06-01T00:00:00Z"
+FIRST, SECOND, LAST = (f"2026-{month:02}-01T00:00:00Z" for month in (1, 2, 6))
 
 
 def of_type(embedded: Embedded, dag_id: str, kind: str) -> list[DagRun]:
@@ -91,7 +91,7 @@ def test_a_run_ends_behind_and_the_next_one_waits_a_year(embedded: Embedded) -> 
 
 
 def test_a_backfill_of_six_months_leaves_a_gap_or_lands_one_twice(embedded: Embedded) -> None:
-    """By Airflow's command, each month up to its end and none beyond; then over REST again as replays, beside a run by hand."""
+    """By Airflow's command, each month up to its end and none beyond; then two over REST as replays, beside a run by hand."""
     create_topic(embedded.cluster, "visits", 2, {"retention.ms": "-1"})
     embedded.unpause(VISITS)
     for number, month in enumerate(MONTHS):
@@ -100,15 +100,15 @@ def test_a_backfill_of_six_months_leaves_a_gap_or_lands_one_twice(embedded: Embe
     landed = embedded.backfill_by_cli(VISITS, FIRST, LAST)
     after = embedded.ids("visits")
     embedded.api.trigger(VISITS, run_id="e2e-beside")
-    again = embedded.backfill(VISITS, FIRST, LAST, mode="replay", reason="wrong prices")
+    embedded.backfill(VISITS, FIRST, SECOND, mode="replay", reason="wrong prices")
     embedded.finished(VISITS, "e2e-beside")
 
-    assert len(landed) == len(again) == 6
+    assert len(landed) == 6
     assert after == list(range(60))
     assert embedded.ids("visits") == list(range(70))
     pipeline = embedded.project.pipeline("visits")
     replays = [of for of in history(embedded.project, pipeline) if of.kind == "replay"]
-    assert [of.reason for of in replays] == ["wrong prices"] * 6
+    assert [of.reason for of in replays] == ["wrong prices"] * 2
     # Each run of the backfills was asked for less than all: none starts another, although July waited behind them.
     assert of_type(embedded, VISITS, "operator_triggered") == []
     assert verify(embedded.project, pipeline).is_clean

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from frazil.batch.waiting import Threshold
 from frazil.generators import payments
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.produce import produce
 from frazil.kafka.topics import create_topic
 from frazil.project import Project
 from frazil.report import waiting
-from frazil.report.waiting import POSITION_SECONDS, Threshold, Watch
+from frazil.report.waiting import POSITION_SECONDS, Watch
 
 Place = Any
 """A project of its own: `place.frazil(...)` runs the command in it. See conftest."""

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from frazil.batch.facts import PartitionFacts
+from frazil.batch.waiting import CALL_SECONDS, Call, Threshold, Waiting
 from frazil.report.lag import PartitionLag, State
-from frazil.report.waiting import CALL_SECONDS, Call, Threshold, Waiting, waiting
+from frazil.report.waiting import waiting
 
 
 def partition(number: int, at: int | None, log: PartitionFacts | None, state: State = "") -> PartitionLag:
