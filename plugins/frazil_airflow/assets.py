@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from airflow.sdk import Asset
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
+from airflow.sdk import Asset, AssetAlias, AssetWatcher
+
+from frazil.local.completeness import asset_name
 from frazil.pipeline.model import Pipeline
+from frazil.pipeline.trigger import Trigger
+
+if TYPE_CHECKING:
+    from airflow.sdk.execution_time.context import OutletEventAccessors
+
+PER_PIPELINE = "pipelines"
+"""Group of the assets that are no tables."""
 
 
 def announced(pipeline: Pipeline) -> dict[str, Asset]:
@@ -19,6 +30,42 @@ def announced(pipeline: Pipeline) -> dict[str, Asset]:
     ledger = {} if pipeline.create is None else {pipeline.ledger_table: pipeline.home_catalog}
     tables = {of.table: of.catalog or pipeline.catalog for of in pipeline.destinations}
     return {table: _asset(catalog, table) for table, catalog in (ledger | tables).items()}
+
+
+def complete(pipeline: str) -> Asset:
+    """Return the asset whose events tell through which instant a pipeline is complete, also where nothing was new.
+
+    One per pipeline, whichever tables it writes: asset ``pizzas/complete`` has the URI ``frazil://pizzas/complete``. Its
+    events come at every interval; those of the tables only with data.
+    """
+    return Asset(name=asset_name(pipeline), uri=f"frazil://{asset_name(pipeline)}", group=PER_PIPELINE)
+
+
+def completeness(pipeline: str) -> AssetAlias:
+    """Return the outlet of tasks that may tell it: unlike an asset, it makes no event of a run that says nothing."""
+    return AssetAlias(name=f"{pipeline}/completeness", group=PER_PIPELINE)
+
+
+def tell_complete(events: OutletEventAccessors, told: Mapping[str, Any]) -> None:
+    """Add the event to those of a task with that outlet.
+
+    Args:
+        events: Airflow's events of the task.
+        told: The extra, ``pipeline`` and ``complete_through`` in it.
+    """
+    pipeline = told["pipeline"]
+    events[completeness(pipeline)].add(complete(pipeline), extra=dict(told))
+
+
+def waiting(pipeline: Pipeline, dag_id: str, trigger: Trigger) -> Asset:
+    """Return the asset whose events start a run early: one each time that enough waits in Kafka."""
+    from frazil_airflow.lag_trigger import LagTrigger
+
+    looks = LagTrigger(pipeline.name, dag_id, trigger.records, trigger.bytes, trigger.pause.total_seconds())
+    name = f"{pipeline.name}/waiting"
+    return Asset(
+        name=name, uri=f"frazil://{name}", group=PER_PIPELINE, watchers=[AssetWatcher(name=name, trigger=looks)]
+    )
 
 
 def _asset(catalog: str, table: str) -> Asset:

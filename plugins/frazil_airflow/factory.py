@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.python import PythonOperator, ShortCircuitOperator
-from airflow.sdk import DAG, BaseOperator
+from airflow.sdk import DAG, AssetOrTimeSchedule, BaseOperator
 
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.settings import INLINE_ENGINE
 from frazil.project import Project
 from frazil_airflow import tasks
-from frazil_airflow.assets import announced
+from frazil_airflow.assets import announced, complete, completeness, waiting
 from frazil_airflow.callbacks import deadline, on_failed_run, on_failure
 from frazil_airflow.docs import doc_md
 from frazil_airflow.manual import params
 from frazil_airflow.operators import InlineIngestOperator, SparkIngestOperator
 from frazil_airflow.pipelines import sound_pipelines
 from frazil_airflow.timetable import timetable
+
+if TYPE_CHECKING:
+    from airflow.sdk.bases.timetable import BaseTimetable
 
 START_DATE = datetime(2024, 1, 1, tzinfo=UTC)
 """No run is older. Fixed, because a moving one would be a new DAG version at every parse; what is read is decided by
@@ -65,7 +68,7 @@ def ingest_dag(project: Project, pipeline: Pipeline) -> DAG:
         dag_id(pipeline.name),
         description=pipeline.description or f"Lands {pipeline.source.described}",
         doc_md=doc_md(pipeline),
-        schedule=timetable(pipeline.every),
+        schedule=_schedule(pipeline),
         start_date=START_DATE,
         catchup=False,
         max_active_runs=1,
@@ -81,8 +84,18 @@ def ingest_dag(project: Project, pipeline: Pipeline) -> DAG:
         **on_failed_run(project),
         tags=["frazil", "ingest", pipeline.namespace],
     ) as dag:
-        _plan_task(pipeline) >> _ingest_task(project, pipeline) >> _record_task(pipeline)
+        record = _record_task(pipeline)
+        _plan_task(pipeline) >> _ingest_task(project, pipeline) >> record
+        if pipeline.catch_up is not None:
+            record >> _catch_up_task(pipeline, pipeline.catch_up)
     return dag
+
+
+def _schedule(pipeline: Pipeline) -> BaseTimetable:
+    ticks = timetable(pipeline.every)
+    if pipeline.trigger is None:
+        return ticks
+    return AssetOrTimeSchedule(timetable=ticks, assets=[waiting(pipeline, dag_id(pipeline.name), pipeline.trigger)])
 
 
 def _plan_task(pipeline: Pipeline) -> BaseOperator:
@@ -91,6 +104,8 @@ def _plan_task(pipeline: Pipeline) -> BaseOperator:
         doc_md="Fixes what the run reads, without a JVM. Nothing new: the rest is skipped.",
         python_callable=tasks.plan,
         op_args=[pipeline.name],
+        inlets=[complete(pipeline.name)],  # so that Airflow knows it before its first event
+        outlets=[completeness(pipeline.name)],
         execution_timeout=PLAN_TIMEOUT,
     )
 
@@ -128,6 +143,20 @@ def _record_task(pipeline: Pipeline) -> BaseOperator:
         doc_md="Reports the run: asset event, note, log.",
         python_callable=tasks.record,
         op_args=[pipeline.name, _PLAN_JSON, _FOUND_JSON],
-        outlets=[*announced(pipeline).values()],
+        outlets=[*announced(pipeline).values(), completeness(pipeline.name)],
+        execution_timeout=RECORD_TIMEOUT,
+    )
+
+
+def _catch_up_task(pipeline: Pipeline, records: int) -> BaseOperator:
+    # Not at the top: it brings the models of Airflow's database, which few DAGs need.
+    from frazil_airflow.catch_up import CatchUpOperator
+
+    return CatchUpOperator(
+        task_id="catch_up",
+        pipeline=pipeline.name,
+        dag_id=dag_id(pipeline.name),
+        records=records,
+        doc_md=f"Starts the next run at once if {records:,} records or more wait by now.",
         execution_timeout=RECORD_TIMEOUT,
     )

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk.exceptions import AirflowSkipException
 
 from frazil.batch.plan import RunPlan
 from frazil.batch.request import RunRequest
+from frazil.local.completeness import THROUGH
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
-from frazil_airflow.assets import announced
+from frazil_airflow.assets import announced, tell_complete
 from frazil_airflow.failures import terminal_is_final
 from frazil_airflow.manual import MAX_RECORDS, limited
 from frazil_airflow.request import AirflowRun, request_of
@@ -26,8 +28,22 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-def plan(pipeline: str, *, dag_run: AirflowRun, params: Mapping[str, Any]) -> str | None:
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A plan; without one, the instant through which the pipeline is complete, if that is known."""
+
+    plan: RunPlan | None
+    complete_through: str | None = None
+
+
+def plan(pipeline: str, *, dag_run: AirflowRun, params: Mapping[str, Any], outlet_events: Any) -> str | None:
     """Fix what the run reads, after finishing what a crash left; a dry run finishes nothing.
+
+    Args:
+        pipeline: Name of the pipeline.
+        dag_run: Airflow's run.
+        params: The fields of the form.
+        outlet_events: Airflow's events: with nothing new, that of how far the pipeline is complete.
 
     Returns:
         The plan JSON, or None when there is nothing to read: then Airflow skips the rest and the run succeeds.
@@ -39,27 +55,33 @@ def plan(pipeline: str, *, dag_run: AirflowRun, params: Mapping[str, Any]) -> st
     with terminal_is_final():
         project = Project.load()
         found = _planned(project, project.pipeline(pipeline), request_of(dag_run, params))
-    if found is None:
+    if found.plan is None:
+        if found.complete_through is not None:
+            _tell_complete(outlet_events, pipeline, dag_run.run_id, found.complete_through)
         return None
-    chosen = limited(found, params[MAX_RECORDS])
+    chosen = limited(found.plan, params[MAX_RECORDS])
     _log.info("%s offsets of %s partitions to read", f"{chosen.records:,}", len(chosen.ranges))
     return chosen.to_json()
 
 
-def _planned(project: Project, pipeline: Pipeline, request: RunRequest) -> RunPlan | None:
+def _planned(project: Project, pipeline: Pipeline, request: RunRequest) -> _Found:
     from frazil.run.dry_run import plan_dry_run
     from frazil.run.plan import plan_run
 
     if request.mode == "dry_run":
         looked_at = plan_dry_run(project, pipeline, request, _log.info)
         if looked_at.ranges:
-            return looked_at
+            return _Found(looked_at)
         _log.info("nothing to look at: the range holds no offsets")
-        return None
+        return _Found(None)
     planned = plan_run(project, pipeline, request, _log.info)
     if planned.plan is None:
         _log.info("%s", _nothing(request, planned))
-    return planned.plan
+    return _Found(planned.plan, planned.complete_through)
+
+
+def _tell_complete(outlet_events: Any, pipeline: str, run_id: str, through: str) -> None:
+    tell_complete(outlet_events, {"pipeline": pipeline, "run": run_id, THROUGH: through})
 
 
 def _nothing(request: RunRequest, planned: Planned) -> str:
@@ -104,7 +126,7 @@ def record(pipeline: str, plan_json: str, found: str, *, dag_run: Any, outlet_ev
         plan_json: The plan.
         found: What a dry run found, as JSON.
         dag_run: Airflow's run.
-        outlet_events: Airflow's events of the table.
+        outlet_events: Airflow's events of the tables, and of how far the pipeline is complete.
 
     Raises:
         AirflowSkipException: There is nothing to announce: a dry run, or another run landed these records meanwhile.
@@ -128,6 +150,8 @@ def record(pipeline: str, plan_json: str, found: str, *, dag_run: Any, outlet_ev
     rows = {**result.rows, known.ledger_table: sum(result.rows.values())}  # which stands for all of its tables
     for table, asset in announced(known).items():
         outlet_events[asset].extra = facts | {"table_rows": rows.get(table, 0)}
+    if facts[THROUGH] is not None:
+        _tell_complete(outlet_events, pipeline, planned.run, facts[THROUGH])
     _log.info("%s", sentence(facts))
     write_note(dag_run.dag_id, dag_run.run_id, sentence(facts))
     with terminal_is_final():

@@ -68,9 +68,9 @@ def pipelines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def write_pipeline(pipelines: Path) -> Callable[..., Path]:
     """Write a pipeline file: `write_pipeline("orders", interval="5m", engine="spark")`."""
 
-    def write(name: str, interval: str = "5m", engine: str = "spark") -> Path:
+    def write(name: str, interval: str = "5m", engine: str = "spark", more: str = "") -> Path:
         path = pipelines / f"{name}.yaml"
-        path.write_text(PIPELINE.format(name=name, interval=f'"{interval}"', engine=engine))
+        path.write_text(PIPELINE.format(name=name, interval=f'"{interval}"', engine=engine) + more)
         return path
 
     return write

@@ -12,6 +12,7 @@ from airflow.dag_processing.dagbag import DagBag
 
 pytestmark = pytest.mark.dags
 
+EARLY = "trigger: {records: 500, every: 5s}\ncatch_up: 1000\n"
 HEAVY = {"confluent_kafka", "duckdb", "openlineage", "pandas", "pyarrow", "pyiceberg", "pyspark"}
 
 
@@ -49,11 +50,31 @@ def test_the_same_files_give_the_same_dags(parse: Callable[[], DagBag], write_pi
 
     write_pipeline("orders")
     write_pipeline("ticks", interval="7m")
+    write_pipeline("visits", more=EARLY)
 
     first, second = ({name: DagSerialization.to_dict(dag) for name, dag in parse().dags.items()} for _ in range(2))
 
-    assert len(first) == 4
+    assert len(first) == 6
     assert first == second
+
+
+def test_a_trigger_takes_the_schedule_or_the_backfills_away(
+    parse: Callable[[], DagBag], write_pipeline: Callable[..., Path]
+):
+    """Beside its interval, which still makes data intervals and can be backfilled, the DAG starts when its asset is told to."""
+    from airflow.serialization.decoders import decode_timetable
+    from airflow.serialization.encoders import encode_timetable
+
+    write_pipeline("visits", more=EARLY)
+
+    dag = parse().dags["ingest__visits"]
+
+    timetable = decode_timetable(encode_timetable(dag.timetable))
+    assert timetable.periodic
+    assert timetable.timetable.summary == "*/5 * * * *"
+    [asset] = dag.timetable.asset_condition.objects
+    assert (asset.uri, len(asset.watchers)) == ("frazil://visits/waiting", 1)
+    assert [task.task_id for task in dag.topological_sort()] == ["plan", "ingest", "record", "catch_up"]
 
 
 def test_one_broken_file_does_not_stop_the_other_pipelines(

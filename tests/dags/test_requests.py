@@ -139,7 +139,7 @@ def test_a_replay_without_a_beginning_takes_all():
 def test_a_replay_that_can_never_work_is_tried_again():
     """The plan task fails for good, before it opens any door."""
     with pytest.raises(AirflowFailException, match="the field 'from' is empty"):
-        tasks.plan("pizzas", dag_run=run_of("manual"), params=DEFAULTS | {"mode": "replay"})
+        tasks.plan("pizzas", dag_run=run_of("manual"), params=DEFAULTS | {"mode": "replay"}, outlet_events={})
 
 
 @pytest.mark.parametrize(

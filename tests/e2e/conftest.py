@@ -20,6 +20,20 @@ from tests.e2e.embedded import PAYMENTS, PIZZAS, TOPICS, WEB_TOKEN, Embedded
 from tests.receivers import Mails, Posts, mails, posts
 from tests.statsd import statsd_receiver
 
+PIPELINE = """
+name: {name}
+engine: inline
+source: {{topics: [{name}]}}
+destinations: [{{table: own.{name}, columns: {{id: long}}}}]
+"""
+
+OWN = {
+    "clicks": "interval: '@yearly'\ntrigger: {records: 50, every: 1s}\n",
+    "deliveries": "interval: '@yearly'\ncatch_up: 10\n",
+    "visits": "interval: '@monthly'\ncatch_up: 1\n",
+}
+"""Small pipelines, each of one test: what starts their runs."""
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -114,6 +128,8 @@ def _environment(root: Path) -> dict[str, str]:
         delivered = (ROOT / "include" / "pipelines" / f"{name}.yaml").read_text().splitlines()
         kept = [line for line in delivered if not line.startswith(("interval:", "engine:"))]
         (pipelines / f"{name}.yaml").write_text("\n".join([*kept, "interval: '@yearly'", f"engine: {engine}", ""]))
+    for name, more in OWN.items():
+        (pipelines / f"{name}.yaml").write_text(PIPELINE.format(name=name) + more)
     kafka, controller, web = (str(port) for port in _free_ports(3))
     return {
         "FRAZIL_HOME": str(root / "home"),

@@ -170,6 +170,16 @@ class AirflowApi:
         """Replace the note of a run; at most 1,000 characters are kept."""
         self._request("PATCH", _run_path(dag_id, run_id), json={"note": text[:_NOTE_LIMIT]})
 
+    def last_event(self, asset: str) -> Mapping[str, Any] | None:
+        """Return the extra of an asset's last event, by the asset's name; None if there is no such asset, or no event."""
+        assets = self._pages("/assets", "assets", name_pattern=asset)
+        found = next((row["id"] for row in assets if row["name"] == asset), None)
+        if found is None:
+            return None
+        last = {"asset_id": found, "order_by": "-timestamp", "limit": 1}
+        events = self._request("GET", "/assets/events", params=last)["asset_events"]
+        return events[0]["extra"] or {} if events else None
+
     def import_errors(self) -> list[DagImportError]:
         """Return the DAG files that could not be read."""
         rows = self._pages("/importErrors", "import_errors")

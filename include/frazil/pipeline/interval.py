@@ -34,11 +34,8 @@ def parse_interval(text: str) -> Interval:
         ValueError: Neither of both, or shorter than a minute.
     """
     text = text.strip()
-    if match := _DURATION.fullmatch(text):
-        try:
-            every = timedelta(**{_UNITS[match[2]]: int(match[1])})
-        except OverflowError as error:
-            raise ValueError(f"{text!r} is too long an interval") from error
+    if _DURATION.fullmatch(text):
+        every = parse_duration(text)
         if every < SHORTEST:
             raise ValueError(f"{text!r} is shorter than a minute, the shortest interval")
         return Interval(every=every)
@@ -46,6 +43,21 @@ def parse_interval(text: str) -> Interval:
     if text in _CRON_MACROS or (len(fields) == len(_CRON_FIELDS) and all(map(_is_cron, fields, _CRON_FIELDS))):
         return Interval(cron=text)
     raise ValueError(f"{text!r} is neither a duration such as '5m' nor a cron expression such as '*/5 * * * *'")
+
+
+def parse_duration(text: str) -> timedelta:
+    """Parse ``10s``, ``5m``, ``1h`` or ``1d``.
+
+    Raises:
+        ValueError: It is no duration, or one beyond all calendars.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is no duration such as '10s' or '5m'")
+    try:
+        return timedelta(**{_UNITS[match[2]]: int(match[1])})
+    except OverflowError as error:
+        raise ValueError(f"{text!r} is too long an interval") from error
 
 
 def _is_cron(field: str, known: tuple[int, int, tuple[str, ...]]) -> bool:

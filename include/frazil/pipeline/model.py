@@ -21,7 +21,8 @@ from frazil.pipeline.partition import PartitionField, SortField, parse_partition
 from frazil.pipeline.route import Route
 from frazil.pipeline.source import Source, Start
 from frazil.pipeline.strict import AtKey, Model, PipelineName
-from frazil.pipeline.transforms import TransformStep
+from frazil.pipeline.transforms import TransformStep, refuse_work_on_keys
+from frazil.pipeline.trigger import Trigger
 from frazil.pipeline.value import Column, Key, Value
 
 __all__ = [
@@ -51,6 +52,13 @@ class Pipeline(Model):
     interval: Schedule = Field(
         "5m", description="Time between batches: a duration (a minute or more) or a cron expression, in UTC."
     )
+    catch_up: int | None = Field(
+        None,
+        gt=0,
+        description="Records (offsets) that wait when a run has landed at which Airflow starts the next one at once. Without,"
+        " it waits for its interval.",
+    )
+    trigger: Trigger | None = Field(None, description="When Airflow starts a run before its interval is over.")
     start: Start = Field(
         "earliest",
         description="Where the very first run begins: `earliest`, `latest`, `timestamp: INSTANT`, or"
@@ -94,16 +102,8 @@ class Pipeline(Model):
     @field_validator("transforms")
     @classmethod
     def _keys_exist(cls, steps: tuple[TransformStep, ...], info: ValidationInfo) -> tuple[TransformStep, ...]:
-        if info.data.get("key", steps) is not None:  # decoded, or complained about already
-            return steps
-        for number, step in enumerate(steps, 1):
-            if step.name == "ValueToKey":
-                break
-            if getattr(step, "target", "value") == "key":
-                raise ValueError(
-                    f"number {number}, {step.name}: keys are not decoded, so there is nothing to work on; declare how"
-                    " under key, put ValueToKey before it, or write target: value"
-                )
+        if info.data.get("key", steps) is None:  # else decoded, or complained about already
+            refuse_work_on_keys(steps)
         return steps
 
     @field_validator("destinations", mode="before")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from difflib import get_close_matches
 from functools import reduce
 from importlib.metadata import entry_points
@@ -75,3 +76,19 @@ else:
         ),
     ]
     """One entry of `transforms:`."""
+
+
+def refuse_work_on_keys(steps: Iterable[TransformStep]) -> None:
+    """Refuse transforms of keys where keys are not decoded: before ValueToKey there is none.
+
+    Raises:
+        ValueError: One works on the key.
+    """
+    for number, step in enumerate(steps, 1):
+        if step.name == "ValueToKey":
+            break
+        if getattr(step, "target", "value") == "key":
+            raise ValueError(
+                f"number {number}, {step.name}: keys are not decoded, so there is nothing to work on; declare how"
+                " under key, put ValueToKey before it, or write target: value"
+            )

@@ -120,7 +120,7 @@ def lag(project: Project, pipeline: Pipeline, clock: Callable[[], datetime] = la
         Terminal: The position can't be told, or access is refused.
     """
     # The position before the offsets, which only grow: what lands meanwhile can't look like a position beyond the log.
-    found = _held(project, pipeline)
+    found = held_position(project, pipeline)
     position = Position.from_json(found.value) if found else None
     cluster = project.cluster(pipeline.source.cluster)
     asked_at = clock()
@@ -146,7 +146,7 @@ def lag_in(
         mirrored: Offsets of the consumer group that mirrors the position.
     """
     position = Position.from_json(found.value) if found else None
-    partitions = tuple(_partitions(position, facts, pipeline, mirrored or {}))
+    partitions = tuple(partition_lags(position, facts, pipeline, mirrored or {}))
     known = facts.topics.keys() | (position.topics.keys() if position else set())
     is_complete = bool(partitions) and all(p.is_caught_up for p in partitions)
     complete_through = asked_at.isoformat(timespec="milliseconds") if is_complete else None
@@ -161,8 +161,13 @@ def lag_in(
     )
 
 
-def _held(project: Project, pipeline: Pipeline) -> Held | None:
-    """What holds the position, looked up without making a table."""
+def held_position(project: Project, pipeline: Pipeline) -> Held | None:
+    """What holds the position, looked up without making a table; None if the pipeline never ran.
+
+    Raises:
+        Retryable: The catalog is not available now.
+        Terminal: The position can't be told.
+    """
     lake, key = project.lake_of(pipeline), POSITION_KEY.format(pipeline.name)
     ledger = lake.find_table(pipeline.ledger_table)
     closing = ledger.metadata.properties.get(CLOSING_KEY.format(pipeline.name)) if ledger is not None else None
@@ -205,9 +210,10 @@ def _mirrored(
         return {}, problem.message
 
 
-def _partitions(
+def partition_lags(
     position: Position | None, facts: ClusterFacts, pipeline: Pipeline, mirrored: Mapping[TopicPartition, int]
 ) -> Iterator[PartitionLag]:
+    """Every partition that the position or Kafka knows, by topic and number."""
     before = {name for name in position.topics if pipeline.source.reads(name)} if position else set()
     for topic in sorted(before | facts.topics.keys()):
         log = facts.topics[topic].partitions if topic in facts.topics else ()

@@ -133,7 +133,7 @@ def standing(pipeline: Pipeline, tables: Tables) -> Standing:
         dead_letters=dead,
         followers=marks,
         told=told,
-        record_bytes=_record_bytes(_summary(last)),
+        record_bytes=bytes_per_record(_summary(last)),
         rolled_back=_rolled_back(last, mark, done),
         closing_lost=_closing_lost(pipeline, tables, mark, known, told) or _untold(pipeline, tables, last),
     )
@@ -282,6 +282,7 @@ def _summary(found: Held | RolledBack | None) -> Mapping[str, str]:
     return holds.summary if holds else {}
 
 
-def _record_bytes(summary: Mapping[str, str]) -> float | None:
+def bytes_per_record(summary: Mapping[str, str]) -> float | None:
+    """Bytes of keys and values of a record, as the batch of a snapshot measured them; None if nothing was measured."""
     read, size = (int(summary.get(key, 0)) for key in (READ_KEY, BYTES_KEY))
     return size / read if read and size else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from frazil.pipeline.interval import Interval, parse_interval
 from frazil.pipeline.model import PartitionField, parse_partition_field
+from frazil.pipeline.trigger import Trigger
 from frazil.pipeline.types import PRIMITIVES, ColumnType, ListOf, MapOf, Primitive, StructOf, parse_type
 
 names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True) | st.text(min_size=1, max_size=4)
@@ -198,3 +200,32 @@ def test_wrong_interval_breaks_the_schedule_later(text: str, message: str) -> No
     """A schedule that Airflow would refuse when it parses the DAG is refused with the file's name."""
     with pytest.raises(ValueError, match=message):
         parse_interval(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("1s", timedelta(seconds=1)), (" 10 s ", timedelta(seconds=10)), ("2m", timedelta(minutes=2))],
+)
+def test_the_time_between_two_looks_is_misread(text: str, expected: timedelta) -> None:
+    """Shorter than an interval may be, in the same words."""
+    assert Trigger(records=1, every=text).pause == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "neither records nor bytes"),
+        ({"every": "5s"}, "neither records nor bytes"),
+        ({"records": 0}, "greater than 0"),
+        ({"bytes": -1}, "greater than 0"),
+        ({"records": 1, "every": "0s"}, "shorter than a second"),
+        ({"records": 1, "every": "10"}, "no duration such as"),
+        ({"records": 1, "every": "* * * * *"}, "no duration such as"),
+        ({"records": 1, "every": "999999999999d"}, "too long"),
+        ({"record": 1}, "record"),
+    ],
+)
+def test_a_trigger_that_never_or_always_fires_is_taken(given: dict[str, Any], message: str) -> None:
+    """It says how much must wait, and looks at sensible times."""
+    with pytest.raises(ValueError, match=message):
+        Trigger.model_validate(given)

@@ -9,7 +9,7 @@ import pytest
 from frazil.batch.facts import ClusterFacts, PartitionFacts, TopicFacts
 from frazil.batch.position import Position, TopicPosition
 from frazil.pipeline.model import Pipeline
-from frazil.report.lag import Lag, PartitionLag, _partitions
+from frazil.report.lag import Lag, PartitionLag, partition_lags
 
 PIPELINE = Pipeline.model_validate(
     {
@@ -31,7 +31,7 @@ def facts(*partitions: PartitionFacts, topic_id: str | None = "a", cluster: str 
 def rows(
     at: Position | None, found: ClusterFacts, mirrored: Mapping[tuple[str, int], int] | None = None
 ) -> list[PartitionLag]:
-    return list(_partitions(at, found, PIPELINE, mirrored or {}))
+    return list(partition_lags(at, found, PIPELINE, mirrored or {}))
 
 
 def numbers(row: PartitionLag) -> tuple[int | None, ...]:

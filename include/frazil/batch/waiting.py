@@ -1,0 +1,74 @@
+"""What waits in Kafka for a pipeline, when that is enough to start a run, and whether one was called for it already."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+CALL_SECONDS = 900.0
+"""After so long a call counts as lost: nothing of it landed and no run is at work, so the next one may be called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """How much must wait; either is enough, None never is."""
+
+    records: int | None = None
+    bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What waits for a pipeline.
+
+    Attributes:
+        records: Offsets that can be read and were not.
+        bytes: Bytes of their keys and values, as the last batch measured a record; None if none did.
+        epoch: Epoch of the position; None before the first run.
+        position: `topic/partition` -> next offset to read, where that can be told.
+        ends: `topic/partition` -> where the log ended for readers.
+    """
+
+    records: int
+    bytes: int | None
+    epoch: int | None
+    position: Mapping[str, int]
+    ends: Mapping[str, int]
+
+    def reaches(self, threshold: Threshold) -> bool:
+        """Whether enough waits. A pipeline that never ran begins where its schedule says, not before."""
+        if self.epoch is None:
+            return False
+        enough = ((self.records, threshold.records), (self.bytes, threshold.bytes))
+        return any(found is not None and most is not None and found >= most for found, most in enough)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A run that was called for what waited.
+
+    Attributes:
+        epoch: Epoch of the position then.
+        ends: What it will take: `topic/partition` -> end.
+        at: When, seconds since 1970.
+    """
+
+    epoch: int
+    ends: Mapping[str, int]
+    at: float
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Call:
+        """Read `to_json`."""
+        return cls(body["epoch"], dict(body["ends"]), body["at"])
+
+    def is_open(self, now: Waiting, at: float) -> bool:
+        """Whether a run still has to take what was called for."""
+        if now.epoch != self.epoch or at - self.at > CALL_SECONDS:
+            return False
+        return any(place in now.position and now.position[place] < end for place, end in self.ends.items())

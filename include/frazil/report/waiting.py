@@ -1,0 +1,79 @@
+"""Looks what waits in Kafka for a pipeline.
+
+Looking costs two round trips to Kafka. The tables are only read for the position when what was known of it says that
+enough waits, or is older than `POSITION_SECONDS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from time import time
+
+from frazil.batch.position import Position
+from frazil.batch.waiting import Threshold, Waiting
+from frazil.kafka.observe import observe
+from frazil.pipeline.model import Pipeline
+from frazil.project import Project
+from frazil.report.lag import PartitionLag, held_position, partition_lags, topics_of
+from frazil.run.standing import bytes_per_record
+
+POSITION_SECONDS = 60.0
+"""Age from which a position that was read is read again: a reset may have moved it back."""
+
+
+def waiting(partitions: Iterable[PartitionLag], epoch: int | None, record_bytes: float | None) -> Waiting:
+    """Add up partitions. One whose position does not fit its topic counts nothing: its run would be refused."""
+    known = [(f"{p.topic}/{p.partition}", p, p.lag) for p in partitions]
+    readable = [(place, p.log.stable_end, lag) for place, p, lag in known if p.log is not None and lag is not None]
+    records = sum(lag for _, _, lag in readable)
+    return Waiting(
+        records=records,
+        bytes=None if record_bytes is None else round(records * record_bytes),
+        epoch=epoch,
+        position={place: end - lag for place, end, lag in readable},
+        ends={place: end for place, end, _ in readable},
+    )
+
+
+class Watch:
+    """Looks at a pipeline again and again.
+
+    Args:
+        project: Settings and doors.
+        pipeline: The pipeline.
+        clock: Seconds.
+    """
+
+    def __init__(self, project: Project, pipeline: Pipeline, clock: Callable[[], float] = time) -> None:
+        self._project, self._pipeline, self._clock = project, pipeline, clock
+        self._cluster = project.cluster(pipeline.source.cluster)
+        self._position: Position | None = None
+        self._record_bytes: float | None = None
+        self._read_at: float | None = None
+
+    def look(self, threshold: Threshold | None = None) -> Waiting:
+        """Return what waits. The position is read now if that is needed to say that the threshold is reached.
+
+        Raises:
+            Retryable: Kafka or the catalog is not available now.
+            Terminal: The position can't be told, or access is refused.
+        """
+        if threshold is not None and self._read_at is not None and self._clock() - self._read_at < POSITION_SECONDS:
+            found = self._compared()
+            if not found.reaches(threshold):
+                return found
+        self._read_position()
+        return self._compared()
+
+    def _read_position(self) -> None:
+        found = held_position(self._project, self._pipeline)
+        self._position = Position.from_json(found.value) if found else None
+        self._record_bytes = bytes_per_record(found.summary) if found else None
+        self._read_at = self._clock()
+
+    def _compared(self) -> Waiting:
+        # The position before the offsets, which only grow: what lands meanwhile can't look like a position beyond the log.
+        at = self._position
+        facts = observe(self._cluster, topics_of(self._cluster, self._pipeline, at), absent_ok=True)
+        partitions = partition_lags(at, facts, self._pipeline, {})
+        return waiting(partitions, at.epoch if at else None, self._record_bytes)

@@ -1,0 +1,58 @@
+"""A task for other DAGs: wait until a pipeline is complete through an instant."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
+from airflow.sdk.exceptions import AirflowFailException
+
+from frazil.local.completeness import THROUGH
+from frazil_airflow.assets import complete
+
+
+class CompleteThrough(BaseSensorOperator):
+    """Wait until everything that Kafka had accepted by an instant is in the tables of a pipeline.
+
+    Between two looks it takes no worker (``mode="reschedule"``). Its return value is the instant that was reached.
+
+    Args:
+        pipeline: Name of the pipeline.
+        instant: ISO 8601 with an offset from UTC, a template: the end of the run's data interval unless it is given.
+        kwargs: As for any sensor. A look every minute, for as long as `timeout` says.
+    """
+
+    template_fields = ("instant",)
+
+    def __init__(self, *, pipeline: str, instant: str = "{{ data_interval_end }}", **kwargs: Any) -> None:
+        super().__init__(**{"mode": "reschedule", "inlets": [complete(pipeline)], **kwargs})
+        self.pipeline = pipeline
+        self.instant = instant
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Compare the instant with the one that the pipeline's last event tells.
+
+        Raises:
+            AirflowFailException: The instant is none, or names no offset from UTC.
+        """
+        wanted = self._wanted()
+        last = context["inlet_events"][complete(self.pipeline)].ascending(ascending=False).limit(1)
+        told = (last[0].extra or {}).get(THROUGH) if last else None
+        reached = datetime.fromisoformat(str(told)) if told else None
+        self.log.info("pipeline %s is complete through %s, wanted: %s", self.pipeline, reached or "no instant", wanted)
+        if reached is None or reached < wanted:
+            return PokeReturnValue(is_done=False)
+        return PokeReturnValue(is_done=True, xcom_value=reached.isoformat())
+
+    def _wanted(self) -> datetime:
+        try:
+            wanted = datetime.fromisoformat(str(self.instant))
+        except ValueError:
+            wanted = None
+        if wanted is None or wanted.tzinfo is None:
+            raise AirflowFailException(
+                f"{self.instant!r} is no instant with an offset from UTC\n  next: a run started by hand has no data interval:"
+                " give instant=, such as '{{ dag_run.run_after }}'"
+            )
+        return wanted

@@ -1,0 +1,71 @@
+"""When the next run starts at once, and when it does not: the decision, with what waits and Airflow's answers given."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowSkipException, DagRunTriggerException
+
+from frazil_airflow.catch_up import CatchUpOperator
+
+pytestmark = pytest.mark.dags
+
+DEFAULTS = {"mode": "ingest", "from": None, "to": None, "reason": None, "max_records": None}
+
+
+def ends(
+    monkeypatch: pytest.MonkeyPatch, waits: int = 500, runs: int = 1, kind: str = "scheduled", **filled: Any
+) -> None:
+    """The task of a run of this kind, with so many records waiting and so many runs queued or running."""
+    monkeypatch.setattr(CatchUpOperator, "_waiting", lambda _: waits)
+    task = CatchUpOperator(task_id="catch_up", pipeline="orders", dag_id="ingest__orders", records=100)
+    run = SimpleNamespace(run_type=kind, run_after=datetime(2026, 5, 1, 10, tzinfo=UTC))
+    ti = SimpleNamespace(get_dr_count=lambda *_, **__: runs, xcom_push=lambda **_: None)
+    task.execute({"dag_run": run, "params": DEFAULTS | filled, "ti": ti})  # type: ignore[typeddict-item]
+
+
+@pytest.mark.parametrize("kind", ["scheduled", "manual", "operator_triggered", "asset_triggered"])
+def test_a_pipeline_that_is_behind_waits_for_its_interval(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """The next run is asked for, without an interval, with the reason; another try asks for the very same run."""
+    for _ in range(2):
+        with pytest.raises(DagRunTriggerException) as asked:
+            ends(monkeypatch, waits=100, kind=kind)
+
+        assert asked.value.trigger_dag_id == "ingest__orders"
+        assert asked.value.dag_run_id == "catch_up__2026-05-01T10:00:00+00:00"
+        assert asked.value.conf == {"reason": "catch up: 100 records waited"}
+        assert asked.value.logical_date is None
+        assert asked.value.skip_when_already_exists
+
+
+def test_runs_follow_each_other_for_a_few_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below the threshold the pipeline counts as caught up."""
+    with pytest.raises(AirflowSkipException, match="caught up: 99 records wait, fewer than 100"):
+        ends(monkeypatch, waits=99)
+
+
+def test_two_runs_wait_for_the_same_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where one is queued already, it takes what waits."""
+    with pytest.raises(AirflowSkipException, match="and so does a run"):
+        ends(monkeypatch, runs=2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "filled"),
+    [
+        ("backfill", {}),
+        ("manual", {"max_records": 10}),
+        ("manual", {"to": "2026-05-01"}),
+        ("manual", {"mode": "replay", "from": "earliest"}),
+        ("manual", {"mode": "dry_run"}),
+    ],
+)
+def test_a_careful_first_look_is_followed_by_all_the_rest(
+    monkeypatch: pytest.MonkeyPatch, kind: str, filled: dict[str, Any]
+) -> None:
+    """Whoever asked for less than all gets no run more."""
+    with pytest.raises(AirflowSkipException, match="asked for less than all"):
+        ends(monkeypatch, kind=kind, **filled)

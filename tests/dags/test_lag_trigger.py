@@ -1,0 +1,140 @@
+"""When the trigger calls a run: what it does with what it sees, with Airflow's part played by a dictionary."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from frazil.batch.waiting import Waiting
+from frazil.errors import Retryable, Terminal
+from frazil_airflow import lag_trigger
+from frazil_airflow.lag_trigger import LagTrigger
+
+pytestmark = [pytest.mark.dags, pytest.mark.timeout(30)]
+
+
+class Store(dict[str, Any]):
+    """Airflow's store of an asset."""
+
+    async def aget(self, key: str) -> Any:
+        """A value as it was set; None if it was not."""
+        return self.get(key)
+
+    async def aset(self, key: str, value: Any) -> None:
+        """Keep a value."""
+        self[key] = value
+
+
+class Over(Exception):
+    """The script is at its end."""
+
+
+def seen(at: int, end: int) -> Waiting:
+    return Waiting(end - at, None, 0, {"orders/0": at}, {"orders/0": end})
+
+
+def calls(
+    monkeypatch: pytest.MonkeyPatch, store: Store, looks: list[Any], at_work: list[int], every: float = 0.0
+) -> list[int]:
+    """Records that runs were called for, over these looks; `at_work` answers how many runs there are, at last none."""
+    script: Iterator[Any] = iter(looks)
+
+    def look(_: LagTrigger) -> Waiting | None:
+        found = next(script, Over())
+        if isinstance(found, Exception):
+            raise found
+        assert found is None or isinstance(found, Waiting)
+        return found
+
+    monkeypatch.setattr(LagTrigger, "_enough", look)
+    monkeypatch.setattr(LagTrigger, "_at_work", lambda _: at_work.pop(0) if at_work else 0)
+    trigger = LagTrigger("orders", "ingest__orders", 50, None, every)
+    trigger.asset_state_store = store  # type: ignore[assignment]
+    found: list[int] = []
+
+    async def run() -> None:
+        nonlocal found
+        async for event in trigger.run():
+            found += [event.payload["records"]]
+
+    with pytest.raises(Over):
+        asyncio.run(run())
+    return found
+
+
+def test_a_run_is_called_again_while_the_first_is_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Called once; again when the position has passed what the first one took, and enough waits anew."""
+    waits, more, landed = seen(0, 60), seen(0, 500), seen(60, 500)
+
+    assert calls(monkeypatch, Store(), [waits, waits, waits, more, None, landed, landed], []) == [60, 440]
+
+
+def test_a_triggerer_that_starts_anew_calls_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The call is in Airflow's store: another process sees that it is open."""
+    store = Store()
+
+    assert calls(monkeypatch, store, [seen(0, 60), seen(0, 60)], []) == [60]
+    assert calls(monkeypatch, store, [seen(0, 90), seen(0, 90)], []) == []
+
+
+def test_a_run_is_called_beside_one_that_takes_the_same_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scheduled run is at work: none is called until it has ended, and then only for what is left."""
+    waits, left = seen(0, 60), seen(60, 120)
+
+    assert calls(monkeypatch, Store(), [waits, waits, left, left], [1, 1, 0]) == [60]
+    assert calls(monkeypatch, Store(), [waits, None], [0]) == []
+
+
+def test_a_broker_that_restarts_ends_the_trigger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failures of any class are waited out, and the settings are read again after each."""
+    looks = [
+        Retryable("no broker answers"),
+        Terminal("refused"),
+        Retryable("no broker answers"),
+        seen(0, 60),
+        seen(0, 60),
+    ]
+
+    assert calls(monkeypatch, Store(), looks, []) == [60]
+
+
+def test_failures_are_repeated_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pause doubles up to five minutes, and is the usual one again after a look that worked."""
+    pauses: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(lag_trigger.asyncio, "sleep", pause)
+    calls(monkeypatch, Store(), [*([Retryable("away")] * 7), None, None], [], every=10.0)
+
+    assert pauses == [20, 40, 80, 160, 300, 300, 300, 10, 10]
+
+
+def test_a_secret_is_kept_in_the_database_of_airflow() -> None:
+    """What is kept names the pipeline and the figures, and makes the same trigger again."""
+    path, made_with = LagTrigger("orders", "ingest__orders", 50, 1024, 10.0).serialize()
+
+    assert path == "frazil_airflow.lag_trigger.LagTrigger"
+    assert made_with == {"pipeline": "orders", "dag_id": "ingest__orders", "records": 50, "size": 1024, "every": 10.0}
+    assert LagTrigger(**made_with).serialize() == (path, made_with)
+
+
+def test_the_clients_of_kafka_hold_up_all_other_triggers() -> None:
+    """They take seconds to load: the module does not, only the thread that looks."""
+    code = (
+        "import sys, frazil_airflow.lag_trigger; print('PROBE', sorted({of.partition('.')[0] for of in sys.modules}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=dict(os.environ), capture_output=True, text=True, check=True
+    )
+
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("PROBE"))
+    assert "'frazil_airflow'" in line
+    assert not any(f"'{heavy}'" in line for heavy in ("confluent_kafka", "pyiceberg", "pyarrow"))

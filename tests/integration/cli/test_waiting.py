@@ -1,0 +1,51 @@
+"""What waits for a pipeline, on a real broker: seen early enough, and at which cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from frazil.batch.waiting import Threshold
+from frazil.generators import payments
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.produce import produce
+from frazil.kafka.topics import create_topic
+from frazil.project import Project
+from frazil.report import waiting
+from frazil.report.waiting import POSITION_SECONDS, Watch
+
+Place = Any
+"""A project of its own: `place.frazil(...)` runs the command in it. See conftest."""
+
+
+def test_looking_reads_the_tables_each_time(place: Place, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The position is read at first, when enough seems to wait, and when it is old; what a run landed waits no more."""
+    reads: list[str] = []
+    held = waiting.held_position
+    monkeypatch.setattr(waiting, "held_position", lambda *of: (reads.append(of[1].name), held(*of))[1])
+    project, seconds, enough = Project.load(place.environment), [0.0], Threshold(records=10)
+    watch = Watch(project, project.pipeline("orders"), clock=lambda: seconds[0])
+    create_topic(cluster, place.topic, 2)
+    produce(cluster, place.topic, payments(50, seed=1))
+    never = watch.look(enough)
+    place.json("run", "orders")
+    seconds[0] += POSITION_SECONDS
+    landed = watch.look(enough)
+    produce(cluster, place.topic, payments(7, seed=2))
+    few = watch.look(enough)
+    few_reads = len(reads)
+    produce(cluster, place.topic, payments(7, seed=3))
+    more = watch.look(enough)
+    more_reads = len(reads)
+    place.json("run", "orders")
+    after = watch.look(enough)
+
+    assert (never.records, never.epoch, never.reaches(enough)) == (0, None, False)
+    assert (landed.records, landed.epoch) == (0, 0)
+    assert (few.records, few.reaches(enough), few_reads) == (7, False, 2)
+    assert more.reaches(enough)
+    assert more.bytes is not None
+    assert 50 < more.bytes / more.records < 1_000
+    assert more_reads == 3
+    assert (after.records, len(reads)) == (0, 4)
