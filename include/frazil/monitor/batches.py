@@ -8,9 +8,9 @@ are forgotten with all that was read together with them. Threads may look at the
 from __future__ import annotations
 
 import json
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import groupby
@@ -23,9 +23,9 @@ import pyarrow.compute as pc
 from frazil.iceberg.ledger import in_order
 from frazil.iceberg.ledger_files import LedgerFile, ledger_files, read_ledger_files
 from frazil.iceberg.table import Table
-from frazil.monitor.condition import Freshness
-from frazil.monitor.figures import COLUMNS, COUNTED, Figures, figures, quantiles, summed
+from frazil.monitor.figures import COLUMNS, Figures, figures
 from frazil.monitor.file_reads import FileReads
+from frazil.monitor.points import Point, points_of, stepped, within
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.report.history import BatchHistory, batch_of
@@ -42,8 +42,6 @@ _FEW: Final = 50
 _EVER: Final = 2**33
 """Seconds of a step that holds all instants since 1970."""
 
-_QUANTILES: Final = (0.5, 0.95, 0.99)
-
 
 @dataclass(frozen=True)
 class BatchPage:
@@ -58,28 +56,6 @@ class BatchPage:
     batches: tuple[BatchHistory, ...]
     offset: int
     total: int
-
-
-@dataclass(frozen=True)
-class Point:
-    """What batches decided within one step of time amount to.
-
-    Attributes:
-        begin: Begin of the step, UTC.
-        batches: Batches with records.
-        read, rows, dead, filtered: Records by outcome.
-        dead_codes: Dead letters by code.
-        freshness: Of the records.
-    """
-
-    begin: datetime
-    batches: int = 0
-    read: int = 0
-    rows: int = 0
-    dead: int = 0
-    filtered: int = 0
-    dead_codes: Mapping[str, int] = field(default_factory=dict)
-    freshness: Freshness = field(default_factory=Freshness)
 
 
 @dataclass(frozen=True)
@@ -165,8 +141,8 @@ class Ledger:
         """
         found = self._between(since, until)
         size = max(1, int(step.total_seconds()))
-        batches, waits = (_stepped(of, since, until, size) for of in (found.batches, found.waits))
-        return tuple(sorted(_points(batches, waits, size), key=lambda point: point.begin))
+        batches, waits = (stepped(of, since, until, size) for of in (found.batches, found.waits))
+        return tuple(sorted(points_of(batches, waits, size), key=lambda point: point.begin))
 
     def total(self, since: datetime, until: datetime) -> Point:
         """The sum of all batches decided from `since` to `until`.
@@ -175,8 +151,8 @@ class Ledger:
             Retryable: The storage can't be read now.
         """
         found = self._between(since, until)
-        batches, waits = (_stepped(of, since, until, _EVER) for of in (found.batches, found.waits))
-        return next(iter(_points(batches, waits, _EVER)), Point(since))
+        batches, waits = (stepped(of, since, until, _EVER) for of in (found.batches, found.waits))
+        return next(iter(points_of(batches, waits, _EVER)), Point(since))
 
     def last_commit(self) -> datetime | None:
         """When a batch with records was decided last; None if none was.
@@ -198,7 +174,7 @@ class Ledger:
         Raises:
             Retryable: The storage can't be read now.
         """
-        rows = _within(self._between(since, until).changes, since, until).to_pylist()
+        rows = within(self._between(since, until).changes, since, until).to_pylist()
         found = (
             TableChange(
                 row["n"],
@@ -263,47 +239,3 @@ class Ledgers:
 
 def _reaches(n: int, file: LedgerFile) -> bool:
     return file.n[1] >= n
-
-
-def _within(table: pa.Table, since: datetime, until: datetime) -> pa.Table:
-    decided = table["decided"]
-    return table.filter(
-        pc.and_(pc.greater_equal(decided, int(since.timestamp())), pc.less(decided, int(until.timestamp())))
-    )
-
-
-def _stepped(table: pa.Table, since: datetime, until: datetime, size: int) -> pa.Table:
-    within = _within(table, since, until)
-    return within.append_column("step", pc.divide(within["decided"].cast(pa.int64()), size))
-
-
-def _points(batches: pa.Table, waits: pa.Table, size: int) -> Iterator[Point]:
-    fresh, codes = _fresh(waits), _codes(batches)
-    for of in summed(batches, ["step"], COUNTED):
-        step = of["step"]
-        yield Point(
-            datetime.fromtimestamp(step * size, UTC),
-            of["count"],
-            of["records_read"],
-            of["records_written"],
-            of["records_dead"],
-            of["records_filtered"],
-            codes.get(step, {}),
-            fresh.get(step, Freshness()),
-        )
-
-
-def _fresh(waits: pa.Table) -> dict[int, Freshness]:
-    counted: dict[int, Counter[int]] = {}
-    for row in summed(waits, ["step", "wait"], ("records",)):
-        counted.setdefault(row["step"], Counter())[row["wait"]] = row["records"]
-    found = {step: quantiles(of, _QUANTILES) for step, of in counted.items()}
-    return {step: Freshness(*of) for step, of in found.items() if of is not None}
-
-
-def _codes(batches: pa.Table) -> dict[int, dict[str, int]]:
-    found: dict[int, Counter[str]] = {}
-    dying = batches.filter(pc.greater(batches["records_dead"], 0)).select(["step", "dead_codes"])
-    for row in dying.to_pylist():
-        found.setdefault(row["step"], Counter()).update(json.loads(row["dead_codes"]))
-    return {step: dict(of.most_common()) for step, of in found.items()}
