@@ -136,8 +136,12 @@ LAG_SECONDS = Metric(
 HELD_BACK = Metric(
     "frazil.lag.held_back", "gauge", "records", _PIPELINE, "condition", "Records behind open transactions."
 )
-TOPIC_RECORDS = Metric("frazil.topic.lag_records", "gauge", "records", _TOPIC, "condition", "The same for one topic.")
-TOPIC_SECONDS = Metric("frazil.topic.lag_seconds", "gauge", "seconds", _TOPIC, "condition", "The same for one topic.")
+TOPIC_RECORDS = Metric(
+    "frazil.topic.lag_records", "gauge", "records", _TOPIC, "condition", "Records of a topic not read yet."
+)
+TOPIC_SECONDS = Metric(
+    "frazil.topic.lag_seconds", "gauge", "seconds", _TOPIC, "condition", "Age of the oldest of them; 0 without any."
+)
 FRESHNESS = Metric(
     "frazil.freshness",
     "gauge",
