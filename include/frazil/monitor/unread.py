@@ -21,7 +21,7 @@ from frazil.batch.facts import TopicPartition
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.first_times import first_times
 from frazil.kafka.topics import TopicRetention, retention
-from frazil.monitor.condition import Condition, Retention
+from frazil.monitor.condition import Condition, Retention, TopicLag
 from frazil.report.lag import Lag, PartitionLag
 
 
@@ -64,7 +64,16 @@ def aged(
         reached = condition.at - timedelta(seconds=seconds)
         through = reached if through is None else max(through, reached)
     ordered = sorted(found, key=lambda of: (_or_never(of.seconds_left), of.topic, of.partition))
-    return replace(condition, lag_seconds=seconds, complete_through=through, retention=tuple(ordered))
+    topics = tuple(_topics(condition, lag, times))
+    return replace(condition, lag_seconds=seconds, topics=topics, complete_through=through, retention=tuple(ordered))
+
+
+def _topics(condition: Condition, lag: Lag, times: Mapping[TopicPartition, int | None]) -> Iterator[TopicLag]:
+    """The same rules, topic by topic."""
+    for topic in sorted({p.topic for p in lag.partitions}):
+        part = replace(lag, partitions=tuple(p for p in lag.partitions if p.topic == topic))
+        own = {place: ms for place, ms in times.items() if place[0] == topic}
+        yield TopicLag(topic, part.total, _oldest(condition, part, own))
 
 
 def _oldest(condition: Condition, lag: Lag, times: Mapping[TopicPartition, int | None]) -> float | None:
