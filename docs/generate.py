@@ -18,8 +18,9 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from frazil.monitor.dashboard import dashboard, statsd_mapping
+from frazil.monitor.dashboard import dashboard
 from frazil.monitor.metrics import CATALOGUE
+from frazil.monitor.statsd import statsd_mapping
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.settings import Settings
 from frazil.pipeline.transform_step import HasHeaderKey, RecordIsTombstone, TopicNameMatches

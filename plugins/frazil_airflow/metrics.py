@@ -19,6 +19,7 @@ from frazil.monitor.samples import of_condition, of_maintenance, of_run
 if TYPE_CHECKING:
     from frazil.maintain.result import MaintenanceResult
     from frazil.monitor.condition import Condition
+    from frazil.monitor.state import Promise
     from frazil.run.result import RunResult
 
 
@@ -32,9 +33,9 @@ def emit_maintenance(result: MaintenanceResult) -> None:
     _emit(of_maintenance(result))
 
 
-def emit_condition(condition: Condition) -> None:
-    """Send how a pipeline stands. Gauges: they hold until the next time."""
-    _emit(of_condition(condition))
+def emit_condition(condition: Condition, promise: Promise) -> None:
+    """Send how a pipeline stands, and the word for it. Gauges: they hold until the next time."""
+    _emit(of_condition(condition, promise))
 
 
 def _emit(samples: Iterable[Sample]) -> None:

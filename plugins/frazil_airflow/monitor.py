@@ -80,7 +80,9 @@ def look() -> None:
         RuntimeError: A channel was not told, or a pipeline could not be looked at. All others were; the next look tries
             again.
     """
+    from frazil.monitor.promise import promise_of
     from frazil.monitor.reading import read
+    from frazil_airflow.metrics import emit_condition
 
     project = Project.load()
     watched = [pipeline for pipeline in sound_pipelines(project) if pipeline.alerts is not False]
@@ -92,6 +94,7 @@ def look() -> None:
         for pipeline, looked in zip(watched, looks, strict=True):
             error = looked.exception()
             if error is None:
+                emit_condition(looked.result(), promise_of(pipeline))  # first: a channel that is away keeps none back
                 problems += tell(project, pipeline, looked.result(), datetime.now(UTC), Variables())
             else:
                 problems.append(f"{pipeline.name} could not be looked at: {type(error).__name__}: {error}")

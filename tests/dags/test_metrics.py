@@ -25,12 +25,12 @@ SEND = """
 from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
 from airflow.sdk.observability.stats import Stats
 from frazil_airflow.metrics import emit_condition, emit_maintenance, emit_run
-from tests.unit.monitor.measured import CONDITION, MAINTENANCE, RUN
+from tests.unit.monitor.measured import CONDITION, MAINTENANCE, PROMISE, RUN
 
 Stats.initialize(factory=get_stats_factory(), export_legacy_names=True)  # as Airflow's task runner does
 emit_run(RUN)
 emit_maintenance(MAINTENANCE)
-emit_condition(CONDITION)
+emit_condition(CONDITION, PROMISE)
 """
 
 

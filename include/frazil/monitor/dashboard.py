@@ -1,4 +1,4 @@
-"""The Grafana dashboard and the rules of statsd_exporter, both made of the catalogue: names can't drift apart."""
+"""The Grafana dashboard, made of the catalogue: names can't drift apart."""
 
 from __future__ import annotations
 
@@ -7,20 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from frazil.monitor import metrics
-from frazil.monitor.metrics import CATALOGUE, Metric
+from frazil.monitor.metrics import Metric
 
 SCHEMA_VERSION = 39
 """Of Grafana's dashboard JSON: Grafana 10.1 and later take it, newer ones migrate it when they load it."""
-
-AIRFLOW_PREFIX = "airflow"
-"""What Airflow puts before each name, unless `[metrics] statsd_prefix` says otherwise."""
-
-CONDITION_TTL = "10m"
-"""How long the level of a condition is shown after it was sent last, five times as often as it is read: an old level is
-worse than none."""
-
-BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900, 3600)
-"""Upper bounds of the histograms of timings, in seconds: from a commit to a run over a backlog."""
 
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 _WIDTH, _HEIGHT = 24, 8
@@ -165,6 +155,12 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         _gauge("Shortest retention that keeps what was not read", metrics.RETENTION_CUT, "s"),
     ),
     "State": (
+        Panel(
+            "State",
+            "short",
+            (("{{pipeline}} {{state}}", f"{metrics.STATE.prometheus}{{{_PIPELINES}}} == 1"),),
+            (metrics.STATE,),
+        ),
         _gauge("Refused", metrics.REFUSED),
         _gauge("Unreadable: Kafka or the catalog does not answer", metrics.UNREADABLE),
         _gauge("Unfinished batch", metrics.UNFINISHED),
@@ -277,20 +273,3 @@ def _defaults(panel: Panel) -> dict[str, Any]:
     bounds: Sequence[float | None] = (None, warn, bad) if panel.is_rising_worse else (None, bad, warn)
     steps = [{"color": color, "value": bound} for color, bound in zip(colors, bounds, strict=True)]
     return found | {"color": {"mode": "thresholds"}, "thresholds": {"mode": "absolute", "steps": steps}}
-
-
-def statsd_mapping() -> dict[str, Any]:
-    """The configuration of statsd_exporter: StatsD's names become those of the dashboard, timings become histograms."""
-    return {"mappings": [_rule(metric) for metric in CATALOGUE]}
-
-
-def _rule(metric: Metric) -> dict[str, Any]:
-    rule: dict[str, Any] = {
-        "match": f"{AIRFLOW_PREFIX}.{metric.name}",
-        "match_metric_type": "observer" if metric.kind == "timing" else metric.kind,
-        "name": metric.prometheus,
-        "help": metric.description,
-    }
-    if metric.kind == "timing":
-        rule |= {"observer_type": "histogram", "histogram_options": {"buckets": list(BUCKETS)}}
-    return rule | ({"ttl": CONDITION_TTL} if metric.source == "condition" else {})

@@ -129,6 +129,14 @@ STEPS = Metric(
     "Steps that were due, by their end: `done`, `gave_way` (others changed the same files), `failed`.",
 )
 
+STATE = Metric(
+    "frazil.state",
+    "gauge",
+    "0 or 1",
+    ("pipeline", "state"),
+    "condition",
+    "1 for the word that `frazil status` has for the pipeline, 0 for all others.",
+)
 LAG_RECORDS = Metric("frazil.lag.records", "gauge", "records", _PIPELINE, "condition", "Records not read yet.")
 LAG_SECONDS = Metric(
     "frazil.lag.seconds", "gauge", "seconds", _PIPELINE, "condition", "Age of the oldest of them; 0 without any."
@@ -136,8 +144,12 @@ LAG_SECONDS = Metric(
 HELD_BACK = Metric(
     "frazil.lag.held_back", "gauge", "records", _PIPELINE, "condition", "Records behind open transactions."
 )
-TOPIC_RECORDS = Metric("frazil.topic.lag_records", "gauge", "records", _TOPIC, "condition", "The same for one topic.")
-TOPIC_SECONDS = Metric("frazil.topic.lag_seconds", "gauge", "seconds", _TOPIC, "condition", "The same for one topic.")
+TOPIC_RECORDS = Metric(
+    "frazil.topic.lag_records", "gauge", "records", _TOPIC, "condition", "Records of a topic not read yet."
+)
+TOPIC_SECONDS = Metric(
+    "frazil.topic.lag_seconds", "gauge", "seconds", _TOPIC, "condition", "Age of the oldest of them; 0 without any."
+)
 FRESHNESS = Metric(
     "frazil.freshness",
     "gauge",
@@ -163,7 +175,7 @@ RETENTION_LEFT = Metric(
     "seconds",
     _TOPIC,
     "condition",
-    "Until Kafka's retention deletes records that were not read, in the most urgent partition; below zero: it did.",
+    "Until Kafka's retention may delete records that were not read, at least, in the most urgent partition; 0: it may have.",
 )
 RETENTION_HEADROOM = Metric(
     "frazil.retention.headroom",
@@ -216,6 +228,7 @@ CATALOGUE: tuple[Metric, ...] = (
     *TABLE_FIGURES.values(),
     STEPS,
     STEP_SECONDS,
+    STATE,
     LAG_RECORDS,
     LAG_SECONDS,
     HELD_BACK,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from frazil.monitor import metrics
 from frazil.monitor.metrics import Metric, Sample
+from frazil.monitor.state import STATES, Promise, state_of
 
 if TYPE_CHECKING:
     from frazil.maintain.result import Figures, MaintenanceResult
@@ -59,9 +60,12 @@ def _figures(of: _Of, table: str, figures: Figures) -> Iterator[Sample]:
         yield of(metric, getattr(figures, name), table=table)
 
 
-def of_condition(condition: Condition) -> Iterator[Sample]:
+def of_condition(condition: Condition, promise: Promise) -> Iterator[Sample]:
     """How a pipeline stands. What is unknown has no value: an old one would look like news."""
     of = _Of({"pipeline": condition.pipeline})
+    word, _ = state_of(condition, promise)
+    for state in STATES:
+        yield of(metrics.STATE, int(state == word), state=state)
     known = {
         metrics.LAG_RECORDS: condition.lag,
         metrics.LAG_SECONDS: condition.lag_seconds,

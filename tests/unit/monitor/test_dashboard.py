@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from frazil.monitor.dashboard import BUCKETS, dashboard, statsd_mapping
+from frazil.monitor.dashboard import dashboard
 from frazil.monitor.metrics import CATALOGUE, Metric
+from frazil.monitor.statsd import BUCKETS, statsd_mapping
 
 PANELS: list[dict[str, Any]] = dashboard()["panels"]
 QUERIES = [target["expr"] for panel in PANELS for target in panel.get("targets", [])]

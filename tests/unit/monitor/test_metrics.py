@@ -11,11 +11,16 @@ from frazil.monitor import metrics
 from frazil.monitor.condition import Condition, Freshness
 from frazil.monitor.metrics import CATALOGUE, Metric, Sample
 from frazil.monitor.samples import of_condition, of_maintenance, of_run
-from tests.unit.monitor.measured import CONDITION, MAINTENANCE, NOW, RUN
+from frazil.monitor.state import STATES, state_of
+from tests.unit.monitor.measured import CONDITION, MAINTENANCE, NOW, PROMISE, RUN
 
 each_metric = pytest.mark.parametrize("metric", CATALOGUE, ids=lambda metric: metric.name)
 
-SAMPLES = {"run": of_run(RUN), "maintenance": of_maintenance(MAINTENANCE), "condition": of_condition(CONDITION)}
+SAMPLES = {
+    "run": of_run(RUN),
+    "maintenance": of_maintenance(MAINTENANCE),
+    "condition": of_condition(CONDITION, PROMISE),
+}
 SENT = [(source, sample) for source, samples in SAMPLES.items() for sample in samples]
 
 
@@ -101,9 +106,10 @@ def test_tables_are_shown_as_they_were_before_maintenance():
 
 def test_what_is_unknown_is_sent_as_zero():
     """A lag of 0 because Kafka could not be asked would end an alert."""
-    unknown = list(of_condition(Condition("orders", "ana", NOW, unreadable="no broker answers")))
+    unknown = list(of_condition(Condition("orders", "ana", NOW, unreadable="no broker answers"), PROMISE))
 
-    assert {of.metric.name: of.value for of in unknown} == {
+    assert [of.tags["state"] for of in unknown if of.metric is metrics.STATE and of.value] == ["Degraded"]
+    assert {of.metric.name: of.value for of in unknown if of.metric is not metrics.STATE} == {
         "frazil.refused": 0,
         "frazil.unreadable": 1,
         "frazil.unfinished": 0,
@@ -113,7 +119,7 @@ def test_what_is_unknown_is_sent_as_zero():
 
 def test_a_topic_hides_its_most_urgent_partition():
     """The least time left and the least headroom count, and retention must suit the partition that needs most."""
-    sent = list(of_condition(CONDITION))
+    sent = list(of_condition(CONDITION, PROMISE))
 
     assert values(sent, metrics.RETENTION_LEFT) == {("orders.eu",): -20.0}
     assert values(sent, metrics.RETENTION_HEADROOM) == {("orders.eu",): -4, ("orders.us",): 900}
@@ -121,9 +127,16 @@ def test_a_topic_hides_its_most_urgent_partition():
     assert values(sent, metrics.TOPIC_RECORDS) == {("orders.eu",): 600, ("orders.us",): 100}
 
 
+def test_a_pipeline_has_two_words_or_none():
+    """The one that page and terminal show is 1, all others are 0: an old word does not stay."""
+    word, _ = state_of(CONDITION, PROMISE)
+
+    assert values(list(of_condition(CONDITION, PROMISE)), metrics.STATE) == {(of,): int(of == word) for of in STATES}
+
+
 def test_ages_are_sent_as_instants():
     """A gauge of an instant is of no use without the clock of whoever reads it."""
-    sent = list(of_condition(replace(CONDITION, freshness=Freshness(p95=5.0))))
+    sent = list(of_condition(replace(CONDITION, freshness=Freshness(p95=5.0)), PROMISE))
 
     assert values(sent, metrics.COMMIT_AGE) == {(): 90.0}
     assert values(sent, metrics.COMPLETE_AGE) == {(): 30.0}
