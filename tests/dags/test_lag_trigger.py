@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -124,17 +121,3 @@ def test_a_secret_is_kept_in_the_database_of_airflow() -> None:
     assert path == "frazil_airflow.lag_trigger.LagTrigger"
     assert made_with == {"pipeline": "orders", "dag_id": "ingest__orders", "records": 50, "size": 1024, "every": 10.0}
     assert LagTrigger(**made_with).serialize() == (path, made_with)
-
-
-def test_the_clients_of_kafka_hold_up_all_other_triggers() -> None:
-    """They take seconds to load: the module does not, only the thread that looks."""
-    code = (
-        "import sys, frazil_airflow.lag_trigger; print('PROBE', sorted({of.partition('.')[0] for of in sys.modules}))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=dict(os.environ), capture_output=True, text=True, check=True
-    )
-
-    (line,) = (line for line in done.stdout.splitlines() if line.startswith("PROBE"))
-    assert "'frazil_airflow'" in line
-    assert not any(f"'{heavy}'" in line for heavy in ("confluent_kafka", "pyiceberg", "pyarrow"))

@@ -30,7 +30,6 @@ destinations: [{{table: own.{name}, columns: {{id: long}}}}]
 OWN = {
     "clicks": "interval: '@yearly'\ntrigger: {records: 50, every: 1s}\n",
     "deliveries": "interval: '@yearly'\ncatch_up: 10\n",
-    "visits": "interval: '@monthly'\ncatch_up: 1\n",
 }
 """Small pipelines, each of one test: what starts their runs."""
 

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
-from frazil.errors import FrazilError, Retryable
+from frazil.errors import FrazilError
 from frazil.generators import GENERATORS
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.produce import produce
 from frazil.kafka.record import OutgoingRecord
 from frazil.local.airflow_api import AirflowApi
 from frazil.local.airflow_rows import DagRun
-from frazil.local.airflow_settings import ensure_secrets, environment
-from frazil.local.home import interpreter_bin
-from frazil.local.java import ensure_java
 from frazil.local.waiting import until
 from frazil.project import Project
 
@@ -61,10 +56,9 @@ class Embedded:
         records = generate(count, seed=seed, broken_per_thousand=broken_per_thousand)
         assert produce(self.cluster, TOPICS[dag_id], records).count == count
 
-    def send(self, topic: str, ids: Iterable[int], at: datetime | None = None) -> None:
-        """Send `{"id": …}` to a topic, as of now or of another time."""
-        stamp = round(at.timestamp() * 1000) if at else None
-        records = [OutgoingRecord(None, json.dumps({"id": of}).encode(), timestamp_ms=stamp) for of in ids]
+    def send(self, topic: str, ids: Iterable[int]) -> None:
+        """Send `{"id": …}` to a topic."""
+        records = [OutgoingRecord(None, json.dumps({"id": of}).encode()) for of in ids]
         assert produce(self.cluster, topic, records).count == len(records)
 
     def ids(self, pipeline: str) -> list[int]:
@@ -94,17 +88,6 @@ class Embedded:
         }
         return self._backfilled(dag_id, lambda: self.api._request("POST", "/backfills", json=body))
 
-    def backfill_by_cli(self, dag_id: str, begin: str, end: str) -> list[DagRun]:
-        """Start a backfill with Airflow's own command, and wait until its runs succeed."""
-        words = ["--dag-id", dag_id, "--from-date", begin, "--to-date", end, "--max-active-runs", "3"]
-
-        def create() -> None:
-            done = self.airflow("backfill", "create", *words, "--reprocess-behavior", "completed")
-            if done.returncode != 0:
-                raise Retryable(done.stdout + done.stderr)
-
-        return self._backfilled(dag_id, create)
-
     def _backfilled(self, dag_id: str, create: Callable[[], Any]) -> list[DagRun]:
         """The runs of a backfill, finished. One that SQLite stopped half-way is cancelled, and made anew."""
         problems: list[str] = []
@@ -123,13 +106,6 @@ class Embedded:
         assert until(created, RUN_SECONDS, 1), problems[-1]
         runs = [run.run_id for run in self.api.runs(dag_id) if run.run_type == "backfill"]
         return [self.finished(dag_id, run_id) for run_id in runs]
-
-    def airflow(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Airflow's own command, as a person at the stack would use it."""
-        home = self.project.home
-        env = environment(home, ensure_java(print), ensure_secrets(home), dags_paused=True)
-        command = [str(interpreter_bin() / "airflow"), *words]
-        return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
     def finished(self, dag_id: str, run_id: str) -> DagRun:
         """Wait until a run succeeds; one that fails shows the logs of its failed tasks."""

@@ -1,8 +1,8 @@
-"""What starts runs besides the schedule, under a real Airflow: waiting records, a run that is behind, backfills."""
+"""What starts runs besides the schedule, under a real Airflow: waiting records, and a run that ended behind."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -13,14 +13,11 @@ from frazil.local.airflow_rows import DagRun
 from frazil.local.completeness import complete_through
 from frazil.local.waiting import until
 from frazil.report.history import history
-from frazil.verify.check import verify
 from tests.e2e.embedded import RUN_SECONDS, Embedded
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
-CLICKS, DELIVERIES, VISITS = "ingest__clicks", "ingest__deliveries", "ingest__visits"
-MONTHS = [datetime(2026, month, 15, tzinfo=UTC) for month in range(1, 8)]
-FIRST, SECOND, LAST = (f"2026-{month:02}-01T00:00:00Z" for month in (1, 2, 6))
+CLICKS, DELIVERIES = "ingest__clicks", "ingest__deliveries"
 
 
 def of_type(embedded: Embedded, dag_id: str, kind: str) -> list[DagRun]:
@@ -88,27 +85,3 @@ def test_a_run_ends_behind_and_the_next_one_waits_a_year(embedded: Embedded) -> 
     assert datetime.fromisoformat(instants[0]) == told
     assert instants == sorted(instants)
     assert len(instants) == 3
-
-
-def test_a_backfill_of_six_months_leaves_a_gap_or_lands_one_twice(embedded: Embedded) -> None:
-    """By Airflow's command, each month up to its end and none beyond; then two over REST as replays, beside a run by hand."""
-    create_topic(embedded.cluster, "visits", 2, {"retention.ms": "-1"})
-    embedded.unpause(VISITS)
-    for number, month in enumerate(MONTHS):
-        embedded.send("visits", range(number * 10, number * 10 + 10), month)
-
-    landed = embedded.backfill_by_cli(VISITS, FIRST, LAST)
-    after = embedded.ids("visits")
-    embedded.api.trigger(VISITS, run_id="e2e-beside")
-    embedded.backfill(VISITS, FIRST, SECOND, mode="replay", reason="wrong prices")
-    embedded.finished(VISITS, "e2e-beside")
-
-    assert len(landed) == 6
-    assert after == list(range(60))
-    assert embedded.ids("visits") == list(range(70))
-    pipeline = embedded.project.pipeline("visits")
-    replays = [of for of in history(embedded.project, pipeline) if of.kind == "replay"]
-    assert [of.reason for of in replays] == ["wrong prices"] * 2
-    # Each run of the backfills was asked for less than all: none starts another, although July waited behind them.
-    assert of_type(embedded, VISITS, "operator_triggered") == []
-    assert verify(embedded.project, pipeline).is_clean
