@@ -11,9 +11,9 @@ import pytest
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
-from frazil.iceberg.ledger import DEAD_LETTER_SCHEMA, UNPARTITIONED
+from frazil.iceberg.ledger import DEAD_LETTER_SCHEMA, LEDGER_SCHEMA, UNPARTITIONED
 from frazil.project import Project
-from tests.unit.report.letters import NAME, ORDERS, SETTINGS
+from tests.unit.report.letters import LEDGER, NAME, ORDERS, SETTINGS
 
 Append = Callable[..., None]
 
@@ -40,5 +40,17 @@ def append(project: Project) -> Append:
         table = lake.find_table(NAME) or lake.create_table(NAME, schema, UNPARTITIONED, {})
         wanted = [{name: row[name] for name in schema.column_names if name in row} for row in rows]
         table.append(pa.Table.from_pylist(wanted, schema_to_pyarrow(schema, include_field_ids=False)))
+
+    return do
+
+
+@pytest.fixture
+def finish(project: Project) -> Callable[..., None]:
+    """Have the ledger say that batches finished: `finish(batch(1), batch(2, kind="settle"))`."""
+
+    def do(*rows: dict[str, Any]) -> None:
+        lake, schema = project.lake("lake"), schema_to_pyarrow(LEDGER_SCHEMA, include_field_ids=False)
+        table = lake.find_table(LEDGER) or lake.create_table(LEDGER, LEDGER_SCHEMA, UNPARTITIONED, {})
+        table.append(pa.Table.from_pylist(list(rows), schema))
 
     return do

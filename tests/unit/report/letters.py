@@ -6,7 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 NAME = "shop.orders__dead_letters"
+LEDGER = "shop.orders__ledger"
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+MIDNIGHT = NOW.replace(hour=0)
 
 SETTINGS = """
 clusters: {local: {bootstrap_servers: "127.0.0.1:9"}}
@@ -36,3 +38,26 @@ def letter(offset: int, **changed: Any) -> dict[str, Any]:
         "destination": None,
         **changed,
     }
+
+
+POSITION = '{"v": 1, "n": 1, "epoch": 0, "cluster": "c", "topics": {}}'
+
+
+def batch(n: int, **changed: Any) -> dict[str, Any]:
+    """The ledger's row of a batch, for the dead-letter table; decided `n` minutes after midnight."""
+    decided = MIDNIGHT + timedelta(minutes=n)
+    times = dict.fromkeys(("planned_at", "started_at", "decided_at", "recorded_at"), decided)
+    records = {"records_read": 9, "records_written": 0, "records_dead": 9, "records_filtered": 0}
+    texts = {"dead_codes": "{}", "position": POSITION, "phases": "{}", "version": "0", "config": "0", "run": f"run {n}"}
+    told = {"pipeline": "orders", "epoch": 0, "batch": f"id {n}", "kind": "ingest", "table": NAME}
+    return {
+        **told,
+        **times,
+        **records,
+        **texts,
+        "n": n,
+        "role": "dead_letters",
+        "rows": 9,
+        "files": 1,
+        "bytes": 1,
+    } | changed

@@ -57,6 +57,8 @@ def test_an_empty_table_is_an_error(project: Project, append: Append) -> None:
         (LetterChoice(codes=frozenset({"INVALID_JSON"})), "open", [1]),
         (LetterChoice(topics=frozenset({"other"})), "open", [4]),
         (LetterChoice(since=NOW - timedelta(days=1)), "open", [4, 0]),
+        (LetterChoice(until=NOW - timedelta(days=1)), "all", [1]),
+        (LetterChoice(since=NOW - timedelta(days=2), until=NOW - timedelta(days=2)), "all", []),
         (LetterChoice(places=frozenset({Place("orders", 0, 1), Place("orders", 0, 2)})), "all", [1, 2]),
         (LetterChoice(codes=frozenset({"NULL_VALUE"})), "all", []),
     ],

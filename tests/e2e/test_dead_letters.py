@@ -1,0 +1,129 @@
+"""Dead letters under a real Airflow: reported, told, and brought home by a form, as a person would."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+
+from frazil.errors import Terminal
+from frazil.kafka.produce import produce
+from frazil.kafka.record import OutgoingRecord
+from frazil.kafka.topics import create_topic
+from frazil.local.airflow_rows import DagRun
+from frazil.project import Project
+from frazil.report.letter_reports import KeptReport, list_reports, open_report
+from frazil.verify.check import verify
+from tests.e2e.embedded import Embedded
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+REPORTS, FORM = "dead_letters__refunds", "dead_letters__replay"
+ASKED = {"pipeline": "refunds", "codes": ["UNKNOWN_FIELD"], "since": "1d", "reason": "a new field may come"}
+CHANNEL = "\nalerts: {channels: {hook: {type: webhook, connection: refunds_hook}}}\n"
+REFUNDS = """
+name: refunds
+owner: returns team
+interval: '@yearly'
+engine: inline
+source: {topics: [refunds]}
+value: {unknown_fields: dead_letter}
+destinations: [{table: shop.refunds, columns: {id: long}}]
+dead_letters: {report: {schedule: '@yearly', threshold: 2}}
+"""
+
+
+@pytest.fixture(scope="module")
+def told(embedded: Embedded) -> Iterator[list[dict[str, Any]]]:
+    """What a real HTTP server was sent, which the settings name as a channel."""
+    received: list[dict[str, Any]] = []
+
+    class Receiver(BaseHTTPRequestHandler):
+        """Takes everything."""
+
+        def do_POST(self) -> None:
+            """One notice."""
+            received.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            """Quiet."""
+
+    server = HTTPServer(("127.0.0.1", 0), Receiver)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    hook = {"conn_type": "http", "host": f"http://127.0.0.1:{server.server_port}"}
+    embedded.api._request("POST", "/connections", json={"connection_id": "refunds_hook", **hook})
+    settings = embedded.project.settings_file
+    delivered = settings.read_text()
+    settings.write_text(delivered + CHANNEL)
+    yield received
+    settings.write_text(delivered)
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def project(embedded: Embedded) -> Iterator[Project]:
+    """The stack's project with one more pipeline, five records of which became rows and three dead letters."""
+    file = embedded.project.pipelines_folder / "refunds.yaml"
+    file.write_text(REFUNDS)
+    create_topic(embedded.cluster, "refunds", 1)
+    values = [{"id": n} if n < 5 else {"id": n, "why": "broken"} for n in range(8)]
+    records = [OutgoingRecord(key=None, value=json.dumps(value).encode()) for value in values]
+    assert produce(embedded.cluster, "refunds", records).count == 8
+    embedded.unpause("ingest__refunds")
+    yield Project.load(embedded.project.environment())
+    file.unlink()
+
+
+@pytest.fixture(scope="module")
+def reported(embedded: Embedded, project: Project, told: list[dict[str, Any]]) -> DagRun:
+    """The run that the schedule of the report makes."""
+    return embedded.unpause(REPORTS)
+
+
+def reports(project: Project) -> list[KeptReport]:
+    return list_reports(project, project.pipeline("refunds"))
+
+
+def test_dead_letters_are_told_to_nobody_or_twice(
+    embedded: Embedded, project: Project, reported: DagRun, told: list[dict[str, Any]]
+):
+    """Files, note and one notice say the same; another run finds nothing new, sends nothing, and says so."""
+    again = embedded.run(REPORTS, "e2e-nothing-new")
+
+    (kept,) = reports(project)
+    assert (kept.count, kept.open, kept.run, kept.told) == (3, 3, reported.run_id, ("hook",))
+    note = str(embedded.api.run(REPORTS, reported.run_id).note)
+    assert "Frazil: 3 dead letters new (UNKNOWN_FIELD 3), 3 open" in note
+    page = open_report(project, project.pipeline("refunds"), kept.name)
+    assert all(text in page for text in ("UNKNOWN_FIELD", "returns team", "refunds/0/5", "3 new dead letters"))
+    assert len([of for of in told if "refunds: 3 dead letters new" in json.dumps(of)]) == 1
+    assert embedded.states(REPORTS, again.run_id) == {"report": "skipped"}
+    assert "no new dead letters" in embedded.api.log(REPORTS, again.run_id, "report")
+
+
+def test_a_form_lands_letters_twice_or_never(embedded: Embedded, project: Project, reported: DagRun):
+    """A pipeline that there is not is refused; a look lands nothing; then the mended file lands all, and verify is clean."""
+    embedded.api.unpause(FORM)
+    with pytest.raises(Terminal, match="pipeline"):
+        embedded.api.trigger(FORM, run_id="e2e-wrong", conf=ASKED | {"pipeline": "refund"})
+    file = project.pipelines_folder / "refunds.yaml"
+    file.write_text(REFUNDS.replace("unknown_fields: dead_letter", "unknown_fields: ignore"))
+
+    look = embedded.run(FORM, "e2e-look", **ASKED, dry_run=True)
+    before = len(embedded.rows("shop.refunds"))
+    done = embedded.run(FORM, "e2e-home", **ASKED)
+
+    assert "of 3 dead letters 3 would become rows" in str(embedded.api.run(FORM, look.run_id).note)
+    note = str(embedded.api.run(FORM, done.run_id).note)
+    assert "refunds: of 3 dead letters 3 are rows now, batch 2; reason: a new field may come" in note
+    assert before == 5
+    assert sorted(row["id"] for row in embedded.rows("shop.refunds")) == list(range(8))
+    mended = Project.load(embedded.project.environment())
+    assert [str(of) for of in verify(mended, mended.pipeline("refunds")).differences] == []
