@@ -7,12 +7,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, Context
+from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowSkipException
 
 from frazil.errors import Retryable
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil_airflow.failures import terminal_is_final
+from frazil_airflow.links import ReportLink, report_address
 
 if TYPE_CHECKING:
     from frazil.report.letter_reports import KeptReport
@@ -30,9 +32,12 @@ class LetterReportOperator(BaseOperator):
         kwargs: As for any operator.
     """
 
+    operator_extra_links = (ReportLink(),)
+
     def __init__(self, *, pipeline: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.pipeline = pipeline
+        self.report_name: str | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Report.
@@ -58,7 +63,8 @@ class LetterReportOperator(BaseOperator):
             owed = [report for report in reversed(kept) if report.is_owed]
             if made is None and not owed:
                 raise AirflowSkipException(_nothing_new(kept))
-            said = _sentence(made or owed[-1])
+            shown = made or owed[-1]
+            self.report_name, said = shown.name, _sentence(shown)
             _log.info("%s", said)
             write_note(run.dag_id, run.run_id, said)
             told = [_told(project, known, report) for report in owed]
@@ -75,7 +81,8 @@ def _told(project: Project, pipeline: Pipeline, kept: KeptReport) -> KeptReport:
     from frazil.report.letter_reports import note_told, open_report
     from frazil_airflow.alerts import send, told_channels
 
-    notice = letters_notice(pipeline, kept, open_report(project, pipeline, kept.name), None)
+    link = f"{conf.get('api', 'base_url', fallback='').rstrip('/')}{report_address(pipeline.name, kept.name)}"
+    notice = letters_notice(pipeline, kept, open_report(project, pipeline, kept.name), link)
     answers = send(project, notice, only=set(told_channels(project, notice)) - set(kept.told))
     failed = {channel: why for channel, why in answers.items() if why is not None}
     done = [channel for channel in answers if channel not in failed]

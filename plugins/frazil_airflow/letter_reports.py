@@ -11,7 +11,7 @@ from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil_airflow.factory import RETRIES, RETRY_DELAY, START_DATE
 from frazil_airflow.letter_operators import LetterReportOperator
-from frazil_airflow.pipelines import sound_pipelines
+from frazil_airflow.pipelines import REPORT_PREFIX, sound_pipelines
 from frazil_airflow.timetable import timetable
 
 REPORT_TIMEOUT = timedelta(minutes=30)
@@ -23,7 +23,7 @@ RUN_TIMEOUT = timedelta(hours=2)
 
 def letters_dag_id(pipeline: str) -> str:
     """Return the id of the DAG that reports a pipeline's dead letters."""
-    return f"dead_letters__{pipeline}"
+    return f"{REPORT_PREFIX}{pipeline}"
 
 
 def letter_dags(project: Project, only: str | None = None) -> list[DAG]:

@@ -13,7 +13,10 @@ from frazil.pipeline.settings import unknown_names
 from frazil.project import Project
 
 REPLAY = "replay"
-REPLAY_DAG = f"dead_letters__{REPLAY}"
+REPORT_PREFIX = "dead_letters__"
+"""Begins the id of a DAG that reports a pipeline's dead letters."""
+
+REPLAY_DAG = f"{REPORT_PREFIX}{REPLAY}"
 """The DAG that lands dead letters of any pipeline."""
 
 

@@ -7,7 +7,9 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
+from urllib.parse import quote
 
+import httpx
 import pytest
 
 from frazil.errors import Terminal
@@ -31,7 +33,7 @@ owner: returns team
 interval: '@yearly'
 engine: inline
 source: {topics: [refunds]}
-value: {unknown_fields: dead_letter}
+value: {unknown_fields: fail}
 destinations: [{table: shop.refunds, columns: {id: long}}]
 dead_letters: {report: {schedule: '@yearly', threshold: 2}}
 """
@@ -101,9 +103,15 @@ def test_dead_letters_are_told_to_nobody_or_twice(
     assert (kept.count, kept.open, kept.run, kept.told) == (3, 3, reported.run_id, ("hook",))
     note = str(embedded.api.run(REPORTS, reported.run_id).note)
     assert "Frazil: 3 dead letters new (UNKNOWN_FIELD 3), 3 open" in note
+    links = embedded.api._request("GET", f"/dags/{REPORTS}/dagRuns/{quote(reported.run_id)}/taskInstances/report/links")
+    address = links["extra_links"]["Report"]
+    assert httpx.get(f"{embedded.project.home.airflow_url}{address}").status_code == httpx.codes.UNAUTHORIZED
+    seen = embedded.api._once("GET", address, {})
     page = open_report(project, project.pipeline("refunds"), kept.name)
+    assert (seen.status_code, seen.text) == (httpx.codes.OK, page)
     assert all(text in page for text in ("UNKNOWN_FIELD", "returns team", "refunds/0/5", "3 new dead letters"))
     assert len([of for of in told if "refunds: 3 dead letters new" in json.dumps(of)]) == 1
+    assert address in json.dumps(told)
     assert embedded.states(REPORTS, again.run_id) == {"report": "skipped"}
     assert "no new dead letters" in embedded.api.log(REPORTS, again.run_id, "report")
 
@@ -114,7 +122,7 @@ def test_a_form_lands_letters_twice_or_never(embedded: Embedded, project: Projec
     with pytest.raises(Terminal, match="pipeline"):
         embedded.api.trigger(FORM, run_id="e2e-wrong", conf=ASKED | {"pipeline": "refund"})
     file = project.pipelines_folder / "refunds.yaml"
-    file.write_text(REFUNDS.replace("unknown_fields: dead_letter", "unknown_fields: ignore"))
+    file.write_text(REFUNDS.replace("unknown_fields: fail", "unknown_fields: ignore"))
 
     look = embedded.run(FORM, "e2e-look", **ASKED, dry_run=True)
     before = len(embedded.rows("shop.refunds"))

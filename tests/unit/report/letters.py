@@ -5,6 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from frazil.project import Project
+from frazil.report.letter_reports import KeptReport, list_reports
+from frazil.report.new_letters import report_new_letters
+
 NAME = "shop.orders__dead_letters"
 LEDGER = "shop.orders__ledger"
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -61,3 +65,26 @@ def batch(n: int, **changed: Any) -> dict[str, Any]:
         "files": 1,
         "bytes": 1,
     } | changed
+
+
+def made(project: Project, at: datetime = NOW) -> KeptReport | None:
+    """The report that a look finds something for."""
+    return report_new_letters(project, project.pipeline("orders"), "run", at)
+
+
+def kept(project: Project) -> list[KeptReport]:
+    """The reports that are there, the newest first."""
+    return list_reports(project, project.pipeline("orders"))
+
+
+def with_file(project: Project, text: str) -> Project:
+    """The project with another pipeline file."""
+    (project.pipelines_folder / "orders.yaml").write_text(text)
+    names = {"HOME": project.home.root, "SETTINGS": project.settings_file, "PIPELINES": project.pipelines_folder}
+    return Project.load({f"FRAZIL_{name}": str(of) for name, of in names.items()})
+
+
+def with_settings(project: Project, text: str) -> Project:
+    """The project with more in its settings."""
+    project.settings_file.write_text(project.settings_file.read_text() + text)
+    return with_file(project, ORDERS)
