@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -21,12 +18,12 @@ from frazil.project import Project
 from frazil.report.letter_reports import KeptReport, list_reports, open_report
 from frazil.verify.check import verify
 from tests.e2e.embedded import Embedded
+from tests.receivers import Mails, Posts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 REPORTS, FORM = "dead_letters__refunds", "dead_letters__replay"
 ASKED = {"pipeline": "refunds", "codes": ["UNKNOWN_FIELD"], "since": "1d", "reason": "a new field may come"}
-CHANNEL = "\nalerts: {channels: {hook: {type: webhook, connection: refunds_hook}}}\n"
 REFUNDS = """
 name: refunds
 owner: returns team
@@ -37,36 +34,6 @@ value: {unknown_fields: fail}
 destinations: [{table: shop.refunds, columns: {id: long}}]
 dead_letters: {report: {schedule: '@yearly', threshold: 2}}
 """
-
-
-@pytest.fixture(scope="module")
-def told(embedded: Embedded) -> Iterator[list[dict[str, Any]]]:
-    """What a real HTTP server was sent, which the settings name as a channel."""
-    received: list[dict[str, Any]] = []
-
-    class Receiver(BaseHTTPRequestHandler):
-        """Takes everything."""
-
-        def do_POST(self) -> None:
-            """One notice."""
-            received.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None:
-            """Quiet."""
-
-    server = HTTPServer(("127.0.0.1", 0), Receiver)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    hook = {"conn_type": "http", "host": f"http://127.0.0.1:{server.server_port}"}
-    embedded.api._request("POST", "/connections", json={"connection_id": "refunds_hook", **hook})
-    settings = embedded.project.settings_file
-    delivered = settings.read_text()
-    settings.write_text(delivered + CHANNEL)
-    yield received
-    settings.write_text(delivered)
-    server.shutdown()
-    server.server_close()
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +51,7 @@ def project(embedded: Embedded) -> Iterator[Project]:
 
 
 @pytest.fixture(scope="module")
-def reported(embedded: Embedded, project: Project, told: list[dict[str, Any]]) -> DagRun:
+def reported(embedded: Embedded, project: Project) -> DagRun:
     """The run that the schedule of the report makes."""
     return embedded.unpause(REPORTS)
 
@@ -94,13 +61,13 @@ def reports(project: Project) -> list[KeptReport]:
 
 
 def test_dead_letters_are_told_to_nobody_or_twice(
-    embedded: Embedded, project: Project, reported: DagRun, told: list[dict[str, Any]]
+    embedded: Embedded, project: Project, reported: DagRun, mailbox: Mails, hook: Posts
 ):
     """Files, note and one notice say the same; another run finds nothing new, sends nothing, and says so."""
     again = embedded.run(REPORTS, "e2e-nothing-new")
 
     (kept,) = reports(project)
-    assert (kept.count, kept.open, kept.run, kept.told) == (3, 3, reported.run_id, ("hook",))
+    assert (kept.count, kept.open, kept.run, kept.told) == (3, 3, reported.run_id, ("mail", "web"))
     note = str(embedded.api.run(REPORTS, reported.run_id).note)
     assert "Frazil: 3 dead letters new (UNKNOWN_FIELD 3), 3 open" in note
     links = embedded.api._request("GET", f"/dags/{REPORTS}/dagRuns/{quote(reported.run_id)}/taskInstances/report/links")
@@ -110,8 +77,10 @@ def test_dead_letters_are_told_to_nobody_or_twice(
     page = open_report(project, project.pipeline("refunds"), kept.name)
     assert (seen.status_code, seen.text) == (httpx.codes.OK, page)
     assert all(text in page for text in ("UNKNOWN_FIELD", "returns team", "refunds/0/5", "3 new dead letters"))
-    assert len([of for of in told if "refunds: 3 dead letters new" in json.dumps(of)]) == 1
-    assert address in json.dumps(told)
+    (told,) = (body for body in hook.bodies if body["key"] == "dead_letters/refunds")
+    assert told["title"].endswith("refunds: 3 dead letters new in batch 1")
+    assert told["link"] == f"{embedded.project.home.airflow_url}{address}"
+    assert len([subject for subject in mailbox.subjects if "refunds: 3 dead letters new" in subject]) == 1
     assert embedded.states(REPORTS, again.run_id) == {"report": "skipped"}
     assert "no new dead letters" in embedded.api.log(REPORTS, again.run_id, "report")
 
