@@ -39,6 +39,8 @@ def show(dag_id: str, name: str) -> HTMLResponse:
     Raises:
         HTTPException: There is no such report, or the storage can't be read now.
     """
+    if not dag_id.startswith(REPORT_PREFIX):  # another DAG that may be seen says nothing of this pipeline's reports
+        raise HTTPException(HTTPStatus.NOT_FOUND, f"{dag_id} reports no dead letters")
     try:
         project = Project.load()
         page = open_report(project, project.pipeline(dag_id.removeprefix(REPORT_PREFIX)), name)
