@@ -52,7 +52,6 @@ class LetterReportOperator(BaseOperator):
         """
         from frazil.report.letter_reports import list_reports
         from frazil.report.new_letters import report_new_letters
-        from frazil_airflow.notes import write_note
 
         run = context["dag_run"]
         with terminal_is_final():
@@ -62,13 +61,21 @@ class LetterReportOperator(BaseOperator):
             kept = list_reports(project, known)
             owed = [report for report in reversed(kept) if report.is_owed]
             if made is None and not owed:
+                _say(run, _nothing_new(kept))
                 raise AirflowSkipException(_nothing_new(kept))
             shown = made or owed[-1]
             self.report_name, said = shown.name, _sentence(shown)
-            _log.info("%s", said)
-            write_note(run.dag_id, run.run_id, said)
+            _say(run, said)
             told = [_told(project, known, report) for report in owed]
         return _facts(made or told[-1])
+
+
+def _say(run: Any, said: str) -> None:
+    """In the log and the run's note: Airflow shows the reason of a skip nowhere."""
+    from frazil_airflow.notes import write_note
+
+    _log.info("%s", said)
+    write_note(run.dag_id, run.run_id, said)
 
 
 def _told(project: Project, pipeline: Pipeline, kept: KeptReport) -> KeptReport:

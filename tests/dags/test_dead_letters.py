@@ -153,6 +153,7 @@ def test_a_channel_that_fails_has_the_others_told_again(write_pipeline: Write, s
     with pytest.raises(AirflowSkipException, match=r"the last report, 20261121T120000000Z, told those up to batch 7"):
         report()
     assert len(shelf.sent) == 2
+    assert shelf.notes[-1].startswith("no new dead letters: the last report, ")
 
 
 def test_a_small_report_wakes_people(write_pipeline: Write, shelf: SimpleNamespace):
