@@ -29,7 +29,9 @@ def client(write_pipeline: Callable[..., Path], monkeypatch: pytest.MonkeyPatch)
         folder = reports_folder(Project.load(), Project.load().pipeline(name))
         for ending, text in ((".html", f"<p>{name}</p>"), (".json", "{}")):
             folder.write(f"{NAME}{ending}", text)
-    manager = SimpleNamespace(is_authorized_dag=lambda *, details, **_: details.id in ("dead_letters__orders", "returns"))
+    manager = SimpleNamespace(
+        is_authorized_dag=lambda *, details, **_: details.id in ("dead_letters__orders", "returns")
+    )
     monkeypatch.setattr(security, "get_auth_manager", lambda: manager)
     monkeypatch.setattr("airflow.models.dag.DagModel.get_team_name", lambda *_, **__: None)
     app = create_app()
