@@ -12,6 +12,13 @@ from frazil.pipeline.model import Pipeline
 from frazil.pipeline.settings import unknown_names
 from frazil.project import Project
 
+REPLAY = "replay"
+REPORT_PREFIX = "dead_letters__"
+"""Begins the id of a DAG that reports a pipeline's dead letters."""
+
+REPLAY_DAG = f"{REPORT_PREFIX}{REPLAY}"
+"""The DAG that lands dead letters of any pipeline."""
+
 
 def sound_pipelines(project: Project) -> list[Pipeline]:
     """Return the pipelines whose file can be read and whose names the settings know, by name."""
@@ -34,14 +41,24 @@ def refuse_broken(project: Project) -> None:
 
 def problems(project: Project, pipeline: Pipeline) -> list[str]:
     """Return what keeps a readable pipeline from becoming a DAG, one line per key."""
-    return [*unknown_names(pipeline, project.settings), *_bad_interval(pipeline)]
+    return [*unknown_names(pipeline, project.settings), *_bad_interval(pipeline), *_taken_name(pipeline)]
 
 
 def _bad_interval(pipeline: Pipeline) -> Iterator[str]:
     """Airflow would find it only when it schedules the DAG."""
-    schedule = pipeline.maintenance.schedule
-    given = {"interval": pipeline.every, **({"maintenance.schedule": parse_interval(schedule)} if schedule else {})}
-    for key, interval in given.items():
-        cron = interval.cron
+    report = pipeline.dead_letters.report
+    given = {
+        "interval": pipeline.interval,
+        "maintenance.schedule": pipeline.maintenance.schedule,
+        "dead_letters.report.schedule": report and report.schedule,
+    }
+    for key, schedule in given.items():
+        cron = parse_interval(schedule).cron if schedule else None
         if cron is not None and not cron.startswith("@") and not croniter.is_valid(cron, strict=True):
             yield f"{key}: {cron!r} is not a cron expression that can be scheduled"
+
+
+def _taken_name(pipeline: Pipeline) -> Iterator[str]:
+    """The report's DAG would have the id of the form that brings letters home."""
+    if pipeline.name == REPLAY and pipeline.dead_letters.report is not False:
+        yield f"dead_letters.report: the DAG of this name is {REPLAY_DAG}, for all pipelines: say report: false, or rename it"

@@ -101,3 +101,11 @@ def probe() -> Callable[[Mapping[str, str]], dict[str, Any]]:
         return found
 
     return probed
+
+
+@pytest.fixture
+def notes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The notes that are written to runs."""
+    found: list[str] = []
+    monkeypatch.setattr("frazil_airflow.notes.write_note", lambda *of: found.append(of[-1]))
+    return found

@@ -13,6 +13,10 @@ from airflow.dag_processing.dagbag import DagBag
 pytestmark = pytest.mark.dags
 
 EARLY = "trigger: {records: 500, every: 5s}\ncatch_up: 1000\n"
+KINDS = ("dead_letters", "ingest", "maintain")
+ORDERS = ["dead_letters__orders", "dead_letters__replay", "ingest__orders", "maintain__orders"]
+"""The DAGs of one pipeline."""
+
 HEAVY = {"confluent_kafka", "duckdb", "openlineage", "pandas", "pyarrow", "pyiceberg", "pyspark"}
 
 
@@ -43,7 +47,8 @@ def test_parsing_imports_no_engine(
     found = probe({"FRAZIL_PIPELINES": str(pipelines), "FRAZIL_HOME": str(tmp_path)})
 
     assert found["errors"] == {}
-    assert found["dags"] == [f"{kind}__orders{number}" for kind in ("ingest", "maintain") for number in range(5)]
+    of_pipelines = [f"{kind}__orders{number}" for kind in KINDS for number in range(5)]
+    assert found["dags"] == sorted(["dead_letters__replay", *of_pipelines])
     assert HEAVY & {module.partition(".")[0] for module in found["modules"]} == set()
 
 
@@ -57,7 +62,7 @@ def test_the_same_files_give_the_same_dags(parse: Callable[[], DagBag], write_pi
 
     first, second = ({name: DagSerialization.to_dict(dag) for name, dag in parse().dags.items()} for _ in range(2))
 
-    assert len(first) == 6
+    assert len(first) == 10
     assert first == second
 
 
@@ -90,7 +95,7 @@ def test_one_broken_file_does_not_stop_the_other_pipelines(
 
     bag = parse()
 
-    assert sorted(bag.dags) == ["ingest__orders", "maintain__orders"]
+    assert sorted(bag.dags) == ORDERS
     error = only_error(bag, "broken_pipelines.py")
     assert str(broken) in error
     assert "intervall: unknown key, did you mean 'interval'?" in error
@@ -105,7 +110,7 @@ def test_a_name_that_the_settings_do_not_know_stops_one_pipeline_only(
 
     bag = parse()
 
-    assert sorted(bag.dags) == ["ingest__orders", "maintain__orders"]
+    assert sorted(bag.dags) == ORDERS
     error = only_error(bag, "broken_pipelines.py")
     assert "pipeline returns" in error
     assert "engine: the settings have no 'sparc'" in error
@@ -120,7 +125,7 @@ def test_a_cron_expression_that_never_ticks_stops_one_pipeline_only(
 
     bag = parse()
 
-    assert sorted(bag.dags) == ["ingest__orders", "maintain__orders"]
+    assert sorted(bag.dags) == ORDERS
     assert "interval: '0 0 31 2 *'" in only_error(bag, "broken_pipelines.py")
 
 

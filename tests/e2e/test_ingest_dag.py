@@ -159,7 +159,7 @@ def test_a_broken_pipeline_file_is_an_import_error_while_the_others_work(embedde
         assert error.filename.endswith("broken_pipelines.py")
         assert f"{broken}" in error.stack_trace
         assert "intervall: unknown key, did you mean 'interval'?" in error.stack_trace
-        assert embedded.api.dag_ids() == [PAYMENTS, PIZZAS]
+        assert {PAYMENTS, PIZZAS} <= set(embedded.api.dag_ids())
         assert embedded.run(PIZZAS, "e2e-beside-a-broken-file").state == "success"
     finally:
         broken.unlink()

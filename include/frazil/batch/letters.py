@@ -47,6 +47,7 @@ class LetterChoice:
         codes: Reason codes; empty for any.
         topics: Names of topics; empty for any.
         since: Kafka timestamp from which on; None for any.
+        until: Kafka timestamp before which; None for any.
         places: Records, whichever table their letters are of; empty for any, unless `of_tables` names some.
         tables: Letters of these destinations; empty for any. Letters of records as a whole are of none.
         of_tables: Records, each with the destination that its letter is of; empty for any, unless `places` names some.
@@ -58,15 +59,17 @@ class LetterChoice:
     places: frozenset[Place] = frozenset()
     tables: frozenset[str] = frozenset()
     of_tables: frozenset[tuple[Place, str]] = frozenset()
+    until: datetime | None = None
 
     def fits(self, place: Place, code: str, timestamp: datetime | None, destination: str | None = None) -> bool:
-        """Whether a letter is among them. One without a timestamp is not known to be recent."""
+        """Whether a letter is among them. One without a timestamp is not known to be of any time."""
         return (
             (not self.codes or code in self.codes)
             and (not self.topics or place.topic in self.topics)
             and (not self.tables or destination in self.tables)
             and self._names(place, destination)
             and (self.since is None or (timestamp is not None and timestamp >= self.since))
+            and (self.until is None or (timestamp is not None and timestamp < self.until))
         )
 
     def _names(self, place: Place, destination: str | None) -> bool:

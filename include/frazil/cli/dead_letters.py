@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from frazil.cli import console, letters_replay
-from frazil.cli.letter_options import Codes, Since, Tables, Topics, choice_of, instant_of, named_letter
+from frazil.cli.letter_options import Codes, Since, Tables, Topics, Until, choice_of, instant_of, named_letter
 from frazil.cli.letter_views import letter_lines, letter_rows
 from frazil.cli.options import Json, PipelineName
 from frazil.errors import Terminal
@@ -37,6 +37,7 @@ def list_letters(  # noqa: PLR0913 - the options of a command
     topics: Topics = None,
     tables: Tables = None,
     since: Since = None,
+    until: Until = None,
     is_open: Annotated[bool, typer.Option("--open", help="Letters that are still dead. This is the default.")] = False,
     landed: Annotated[bool, typer.Option("--landed", help="Letters that became rows after all.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Both.")] = False,
@@ -55,7 +56,7 @@ def list_letters(  # noqa: PLR0913 - the options of a command
     if is_open + landed + everything > 1:
         raise typer.BadParameter("--open, --landed and --all exclude each other")
     state: State = "landed" if landed else "all" if everything else "open"
-    choice = choice_of(codes, topics, since, tables)
+    choice = choice_of(codes, topics, since, tables, until)
     project = Project.load()
     found = report.list_letters(project, project.pipeline(pipeline), choice, state, limit or None)
     letters = () if found is None else found.letters
@@ -83,6 +84,7 @@ def _described(choice: "LetterChoice", state: "State", count: int = 0) -> str:
         f"in topic {' or '.join(sorted(choice.topics))}" if choice.topics else "",
         f"of table {' or '.join(sorted(choice.tables))}" if choice.tables else "",
         f"since {choice.since.isoformat(timespec='seconds')}" if choice.since else "",
+        f"until {choice.until.isoformat(timespec='seconds')}" if choice.until else "",
     ]
     return " ".join(part for part in parts if part)
 

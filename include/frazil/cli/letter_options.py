@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,6 +25,15 @@ Tables = Annotated[
         help="Only letters of this destination. May be repeated. Letters of records as a whole are of none.",
     ),
 ]
+Until = Annotated[
+    str | None,
+    typer.Option(
+        "--until",
+        metavar="WHEN",
+        help="Only records of before this Kafka timestamp, written alike.",
+        show_default=False,
+    ),
+]
 Since = Annotated[
     str | None,
     typer.Option(
@@ -35,27 +44,35 @@ Since = Annotated[
     ),
 ]
 
-_AGO = re.compile(r"(\d{1,6})([smhd])")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _PLACE = re.compile(r"(?P<topic>[^/]+)/(?P<partition>\d{1,10})[/:](?P<offset>\d{1,19})(?:/(?P<table>[^/]+\.[^/]+))?")
 
 
 def choice_of(
-    codes: list[str] | None, topics: list[str] | None, since: str | None, tables: list[str] | None = None
+    codes: list[str] | None,
+    topics: list[str] | None,
+    since: str | None,
+    tables: list[str] | None = None,
+    until: str | None = None,
 ) -> "LetterChoice":
     """The letters that options choose.
 
     Raises:
-        typer.BadParameter: There is no such code.
+        typer.BadParameter: There is no such code, or the time ends before it begins.
         Terminal: The instant can't be read.
     """
     from frazil.batch.letters import LetterChoice
 
+    now = datetime.now(UTC)
+    begin = None if since is None else instant_of(since, now)
+    end = None if until is None else instant_of(until, now, "--until")
+    if begin is not None and end is not None and begin >= end:
+        raise typer.BadParameter(f"--since {since} is not before --until {until}")
     return LetterChoice(
         frozenset(map(_code, codes or ())),
         frozenset(topics or ()),
-        None if since is None else instant_of(since, datetime.now(UTC)),
+        begin,
         tables=frozenset(tables or ()),
+        until=end,
     )
 
 
@@ -86,24 +103,19 @@ def _code(text: str) -> str:
     raise typer.BadParameter(f"{text!r} is no reason code{said}")
 
 
-def instant_of(text: str, now: datetime) -> datetime:
-    """The instant that `--since` names.
+def instant_of(text: str, now: datetime, option: str = "--since") -> datetime:
+    """The instant that an option names.
 
     Raises:
         typer.BadParameter: It names a place in a topic that is no instant.
         Terminal: It can't be read.
     """
-    from frazil.batch.target import parse_target
+    from frazil.batch.instant import parse_instant
 
-    if match := _AGO.fullmatch(text.strip()):
-        try:
-            return now - timedelta(**{_UNITS[match[2]]: int(match[1])})
-        except OverflowError as error:
-            raise typer.BadParameter(f"--since {text} is before the calendar begins") from error
-    instant = parse_target(text).instant
-    if instant is None:
-        raise typer.BadParameter(f"--since takes an instant, or how long ago (90m, 24h, 7d), and not {text!r}")
-    return instant
+    try:
+        return parse_instant(text, now)
+    except ValueError as error:
+        raise typer.BadParameter(f"{option} {error}") from error
 
 
 def named_letter(text: str) -> "tuple[Place, str | None]":

@@ -7,7 +7,7 @@ import typer
 
 from frazil.cli import console
 from frazil.cli.confirm import confirm
-from frazil.cli.letter_options import Codes, Since, Tables, Topics, choice_of, naming
+from frazil.cli.letter_options import Codes, Since, Tables, Topics, Until, choice_of, naming
 from frazil.cli.options import Json, PipelineName, Reason, Yes
 from frazil.cli.progress import Progress
 from frazil.cli.run import by_hand, new_run_id
@@ -23,6 +23,7 @@ def replay(  # noqa: PLR0913 - the options of a command
     topics: Topics = None,
     tables: Tables = None,
     since: Since = None,
+    until: Until = None,
     records: Annotated[
         list[str] | None,
         typer.Option(
@@ -45,7 +46,7 @@ def replay(  # noqa: PLR0913 - the options of a command
     from frazil.run.dead_letters import bring_home
     from frazil.run.scope import Scope
 
-    choice = naming(choice_of(codes, topics, since, tables), records or ())
+    choice = naming(choice_of(codes, topics, since, tables, until), records or ())
     project = Project.load()
     progress = Progress()
     scope = Scope.of(project, project.pipeline(pipeline), progress.done)

@@ -16,9 +16,12 @@ from pyiceberg.expressions import (
     And,
     BooleanExpression,
     EqualTo,
+    GreaterThan,
     GreaterThanOrEqual,
     In,
     IsNull,
+    LessThan,
+    LessThanOrEqual,
     Not,
     Or,
 )
@@ -49,12 +52,14 @@ class LetterQuestion:
         state: Whether they are landed.
         untimed: Whether letters without a timestamp are recent enough for any `choice.since`.
         undone: Numbers of batches that were taken back: what they landed is open again.
+        batches: Only those that batches behind the first number kept, up to the second. Older tables don't tell the batch.
     """
 
     choice: LetterChoice = field(default_factory=LetterChoice)
     state: State = "all"
     untimed: bool = False
     undone: frozenset[int] = frozenset()
+    batches: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -147,6 +152,10 @@ def _where(question: LetterQuestion, columns: frozenset[str]) -> BooleanExpressi
         parts.append(_in("topic", choice.topics))
     if choice.since is not None:
         parts.append(_since(choice.since, untimed=question.untimed))
+    if choice.until is not None:
+        parts.append(LessThan("timestamp", choice.until.isoformat()))  # type: ignore[call-arg, arg-type]
+    if question.batches is not None:
+        parts.append(_within(*question.batches) if _BATCH_COLUMN in columns else AlwaysFalse())
     if choice.tables:
         parts.append(_in(_TABLE_COLUMN, choice.tables) if _TABLE_COLUMN in columns else AlwaysFalse())
     if choice.places or choice.of_tables:
@@ -184,6 +193,11 @@ def _in(column: str, values: frozenset[Any]) -> BooleanExpression:
 def _since(instant: datetime, *, untimed: bool) -> BooleanExpression:
     recent: BooleanExpression = GreaterThanOrEqual("timestamp", instant.isoformat())  # type: ignore[call-arg, arg-type]
     return Or(IsNull("timestamp"), recent) if untimed else recent  # type: ignore[call-arg, arg-type]
+
+
+def _within(after: int, through: int) -> BooleanExpression:
+    behind: BooleanExpression = GreaterThan(_BATCH_COLUMN, after)  # type: ignore[call-arg, arg-type]
+    return And(behind, LessThanOrEqual(_BATCH_COLUMN, through))  # type: ignore[call-arg, arg-type]
 
 
 def _at(place: Place) -> BooleanExpression:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from frazil.pipeline.maintenance import Schedule
 from frazil.pipeline.strict import Model, TableName, TopicName
 
 
@@ -29,6 +30,20 @@ class DeadLetterTopic(Model):
         description="Partitions that it is made with if it is missing, replicated as the brokers are configured. Another"
         " number of one that exists is fine.",
     )
+
+
+class LetterReporting(Model):
+    """How often new dead letters are summed up, and from how many on people are told."""
+
+    schedule: Schedule = Field(
+        "1d",
+        description="How often Airflow looks for new dead letters: a duration or a cron expression, in UTC. Without new ones"
+        " there is no report.",
+    )
+    threshold: int = Field(
+        1, ge=1, description="New dead letters from which on the report is sent. Below, it is only kept."
+    )
+    samples: int = Field(3, ge=0, le=20, description="Letters of each code, topic and table that the report shows.")
 
 
 class DeadLetters(Model):
@@ -62,6 +77,11 @@ class DeadLetters(Model):
         None,
         description="Kafka topic that gets the dead letters of each batch as well, once, as they came, with Kafka Connect's"
         " `__connect.errors.*` headers: a name, or a mapping. Needs `payload: full`.",
+    )
+
+    report: LetterReporting | Literal[False] = Field(
+        default_factory=LetterReporting,
+        description="The report of the DAG `dead_letters__<pipeline>`. `false`: none, and no such DAG.",
     )
 
     @field_validator("topic", mode="before")

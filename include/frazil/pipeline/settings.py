@@ -9,6 +9,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from frazil.pipeline.alerts import AlertSettings, unknown_channels
+from frazil.pipeline.maintenance import Age
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.strict import Model
 
@@ -119,6 +120,19 @@ class EngineSettings(Model):
     conf: dict[str, str] = Field(default_factory=dict, description="Further Spark configuration.", repr=False)
 
 
+class ReportSettings(Model):
+    """Where reports on dead letters are kept, and for how long."""
+
+    folder: str | None = Field(
+        None,
+        description="A folder, or a place in an object store such as s3://bucket/frazil/reports, which is opened with the"
+        " file-io properties of the pipeline's catalog. Whatever runs the tasks and shows the pages must see the same one."
+        " Without: `reports` in the state folder.",
+    )
+    older_than: Age = Field("90d", description="Age at which a report may go.")
+    keep: int = Field(20, ge=1, description="Reports of each pipeline that stay whatever their age.")
+
+
 class Settings(Model):
     """The settings file."""
 
@@ -131,6 +145,7 @@ class Settings(Model):
     alerts: AlertSettings | None = Field(
         None, description="Who is told when something is wrong. Without: nobody, and Airflow has no DAG `monitor`."
     )
+    reports: ReportSettings = Field(default_factory=ReportSettings)
 
 
 INLINE_ENGINE = "inline"

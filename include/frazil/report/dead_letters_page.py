@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from shlex import quote
 
 from frazil.records.dead import DeadCode
 from frazil.report.dead_letters import DeadLetter
-from frazil.report.dead_letters_summary import LetterReport
+from frazil.report.dead_letters_summary import BatchPeriod, LetterReport
 
 WHOLE = "whole record"
 """Stands for a table where records could not be decoded or routed, so that they are in none."""
 
 _TICKS = re.compile(r"`+")
 _SPAN = re.compile(r"`([^`]+)`")
+_UNITS = ((10**9, "G"), (10**6, "M"), (10**3, "k"))
+_TWO_DIGITS = 100
 _INSTANT = "%Y-%m-%d %H:%M:%S UTC"
 
 
@@ -40,13 +45,25 @@ def html(report: LetterReport) -> str:
         "meaning": meaning,
         "spans": _spans,
     }
-    return environment.get_template("dead_letters.html.j2").render(report=report, summary=summary(report), whole=WHOLE)
+    return environment.get_template("dead_letters.html.j2").render(
+        report=report,
+        summary=summary(report),
+        remarks=list(remarks(report)),
+        bars=bars(report),
+        commands=commands(report),
+        whole=WHOLE,
+    )
 
 
 def summary(report: LetterReport) -> str:
     """The report in a sentence."""
     if report.held is None:
         return "The pipeline has no dead-letter table yet: it never ran."
+    if report.batches is not None and report.has_news:
+        return (
+            f"{_new(report.count)} in {_numbered(report.batches)}, {report.open:,} of them open; {report.before:,} in the period"
+            f" before ({report.held:,} in the table)."
+        )
     if not report.count:
         held = f"; the table holds {counted(report.held)} of any time" if report.held else ", and the table holds none"
         return f"No dead letters in this period ({counted(report.before)} in the period before){held}."
@@ -54,6 +71,72 @@ def summary(report: LetterReport) -> str:
         f"{counted(report.count)}, {report.open:,} of them open; {report.before:,} in the period before"
         f" ({report.held:,} in the table)."
     )
+
+
+def remarks(report: LetterReport) -> Iterator[str]:
+    """What else happened to letters in the batches of the report, a sentence each."""
+    of = report.batches
+    if of is not None and of.came_home:
+        yield f"{counted(of.came_home)} became rows meanwhile, of any time."
+    if of is not None and of.put_back:
+        yield (
+            f"`frazil settle` put {counted(of.put_back)} back into the table; those of batches up to {of.after} are not counted"
+            " again."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One report among those before it.
+
+    Attributes:
+        at: Its end.
+        count: New letters.
+        height: In percent of the highest; of a few letters at least 2.
+    """
+
+    at: datetime
+    count: int
+    height: int
+
+    @property
+    def short(self) -> str:
+        """The number in few characters, cut, so that a dozen stand side by side: `999`, `1.2k`, `12M`."""
+        size, unit = next(((size, unit) for size, unit in _UNITS if self.count >= size), (1, ""))
+        tenths = self.count * 10 // size
+        return f"{tenths // 10}{f'.{tenths % 10}' if unit and tenths < _TWO_DIGITS and tenths % 10 else ''}{unit}"
+
+
+def bars(report: LetterReport) -> tuple[Bar, ...]:
+    """This report and those before it, the oldest first; none of a first one, and of one that is told by time."""
+    if report.batches is None or not report.batches.earlier:
+        return ()
+    numbers = (*report.batches.earlier, (report.until, report.count))
+    highest = max(count for _, count in numbers) or 1
+    return tuple(Bar(at, count, max(2, count * 100 // highest) if count else 0) for at, count in numbers)
+
+
+def commands(report: LetterReport) -> tuple[tuple[str, str], ...]:
+    """What a reader may do next: the command and what it does."""
+    if not report.open:
+        return ()
+    name, first = report.pipeline, next(group for group in report.groups if group.open)
+    of_code = f" --code {quote(first.code)}" if len({group.code for group in report.groups if group.count}) > 1 else ""
+    places = (quote(f"{of.topic}/{of.partition}/{of.offset}") for of in first.samples[:1])
+    told = (
+        (f"list {name}{of_code}", "lists those that are open"),
+        *((f"show {name} {place}", "shows one with its record") for place in places),
+        (f'replay {name}{of_code} --reason "…" --dry-run', "tells what the present pipeline file makes of them"),
+    )
+    return tuple((f"frazil dead-letters {command}", what) for command, what in told)
+
+
+def _new(count: int) -> str:
+    return f"{count:,} new dead letter{'' if count == 1 else 's'}"
+
+
+def _numbered(of: BatchPeriod) -> str:
+    return f"batch {of.through}" if of.through == of.after + 1 else f"batches {of.after + 1} to {of.through}"
 
 
 def counted(count: int) -> str:
@@ -82,6 +165,10 @@ def _lines(report: LetterReport) -> Iterator[str]:
     yield f"{_instant(report.since)} to {_instant(report.until)}, table `{report.table}`, owner: {_plain(report.owner)}"
     yield ""
     yield summary(report)
+    for remark in remarks(report):
+        yield from ("", remark)
+    if numbers := [f"{of.count:,}" for of in bars(report)]:
+        yield from ("", f"New letters, report by report, this one last: {'; '.join(numbers)}")
     if not report.groups:
         return
     yield ""
@@ -93,6 +180,8 @@ def _lines(report: LetterReport) -> Iterator[str]:
             if said := meaning(group.code):
                 yield from (said, "", f"What to do: {remedy(group.code)}", "")
             yield from map(_sample, group.samples)
+    if told := commands(report):
+        yield from ("", "## What to do next", "", *(f"- {_code(command)} {what}" for command, what in told))
 
 
 def _table(report: LetterReport) -> Iterator[str]:

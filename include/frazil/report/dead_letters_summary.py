@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import reduce
 from typing import NamedTuple
@@ -15,6 +15,8 @@ from frazil.batch.letters import LetterChoice
 from frazil.iceberg.letter_scan import letter_files, letters_held
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
+from frazil.records.dead import DeadCode
+from frazil.records.redaction import Payload
 from frazil.report.dead_letters import LISTED, DeadLetter, letter_of, open_table
 
 SAMPLES = 3
@@ -30,6 +32,9 @@ class _Key(NamedTuple):
 
 
 _GROUPED = _Key._fields
+
+InPeriod = Callable[[pa.RecordBatch], pa.BooleanArray]
+"""Says of letters which are of the period that is reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,27 @@ class LetterGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchPeriod:
+    """A period that is told by batches, so that no letter is missed or told twice, whatever clocks say.
+
+    Attributes:
+        after: Number of the last batch before it.
+        through: Number of its last batch.
+        batch: Id of that one: numbers begin anew with a pipeline whose tables were all dropped.
+        put_back: Letters of earlier batches that `frazil settle` put into the table.
+        came_home: Letters, of any time, that became rows.
+        earlier: End and number of letters of the reports before, the oldest first.
+    """
+
+    after: int
+    through: int
+    batch: str
+    put_back: int = 0
+    came_home: int = 0
+    earlier: tuple[tuple[datetime, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class LetterReport:
     """The dead letters of a period.
 
@@ -74,9 +100,11 @@ class LetterReport:
         pipeline: Name of the pipeline.
         owner: Who is asked.
         table: Name of the dead-letter table.
-        since, until: The period, by Kafka's timestamps, UTC. Letters without one are taken as recent.
+        since, until: The period, UTC: of Kafka's timestamps, where letters without one are taken as recent; of commits, if
+            it is told by `batches`.
         groups: By code, topic and table, the most frequent first.
         held: Letters of the table, whatever their time; None if there is no table yet.
+        batches: The batches that the letters are of; None if the period is told by time.
     """
 
     pipeline: str
@@ -86,6 +114,7 @@ class LetterReport:
     until: datetime
     groups: tuple[LetterGroup, ...] = ()
     held: int | None = None
+    batches: BatchPeriod | None = None
 
     @property
     def count(self) -> int:
@@ -96,6 +125,11 @@ class LetterReport:
     def open(self) -> int:
         """Letters of the period that no batch landed."""
         return sum(group.open for group in self.groups)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether letters came into the table."""
+        return bool(self.count or (self.batches is not None and self.batches.put_back))
 
     @property
     def has_tables(self) -> bool:
@@ -125,7 +159,7 @@ def summarize(project: Project, pipeline: Pipeline, since: datetime, until: date
     found = open_table(project, pipeline, LetterChoice(since=_before(since, until)), "all", untimed=True)
     if found is None:
         return empty
-    tally = _Tally(since, found.question.undone)
+    tally = Tally(_recent(since), found.question.undone, pipeline.dead_letters.payload)
     for file in letter_files(found.table, name, found.question, LISTED):
         for batch in file.batches:
             tally.add(batch)
@@ -142,17 +176,35 @@ def _before(since: datetime, until: datetime) -> datetime:
         return since
 
 
-@dataclass
-class _Tally:
-    """Counts and samples, a part of the table at a time."""
+def _recent(since: datetime) -> InPeriod:
+    return lambda letters: pc.fill_null(
+        pc.greater_equal(letters.column("timestamp"), pa.scalar(since)), fill_value=True
+    )
 
-    since: datetime
+
+@dataclass
+class Tally:
+    """Counts and samples, a part of the table at a time.
+
+    Attributes:
+        is_now: Which letters are of the period; the others are of the one before.
+        taken_back: Numbers of batches that were taken back.
+        payload: What letters may tell of their record, by the pipeline file as it is now.
+        most_samples: Samples of each group, at most.
+        counts: What was counted: of the period, how many of them are open, of the one before.
+        samples: Letters of the period.
+    """
+
+    is_now: InPeriod
     taken_back: frozenset[int]
+    payload: Payload = "full"
+    most_samples: int = SAMPLES
     counts: dict[_Key, list[int]] = field(default_factory=dict)
     samples: dict[_Key, list[DeadLetter]] = field(default_factory=dict)
 
     def add(self, letters: pa.RecordBatch) -> None:
-        now = pc.fill_null(pc.greater_equal(letters.column("timestamp"), pa.scalar(self.since)), fill_value=True)
+        """Count letters, whose columns are `LISTED`."""
+        now = self.is_now(letters)
         landed = letters.column("landed_batch")
         again = pc.is_in(landed, pa.array(sorted(self.taken_back), pa.int64()))
         marks = {"now": now, "open": pc.or_(landed.is_null(), again)}
@@ -163,19 +215,29 @@ class _Tally:
             of[0] += number if row["now"] else 0
             of[1] += number if row["now"] and row["open"] else 0
             of[2] += 0 if row["now"] else number
-            if row["now"] and len(self.samples.get(key, ())) < SAMPLES:
+            if row["now"] and len(self.samples.get(key, ())) < self.most_samples:
                 self._sample(letters.filter(now), key)
 
     def _sample(self, letters: pa.RecordBatch, key: _Key) -> None:
         mask = reduce(pc.and_, (_is(letters.column(of), value) for of, value in zip(_GROUPED, key, strict=True)))
         known = self.samples.setdefault(key, [])
-        few = letters.filter(mask).slice(0, SAMPLES - len(known))
-        known += [letter_of(row, self.taken_back) for row in few.to_pylist()]
+        few = letters.filter(mask).slice(0, self.most_samples - len(known))
+        known += [_told(letter_of(row, self.taken_back), self.payload) for row in few.to_pylist()]
 
     def groups(self) -> Iterable[LetterGroup]:
+        """What was counted, the most frequent first."""
         for key, (count, still_open, before) in sorted(self.counts.items(), key=_most_first):
             samples = tuple(self.samples.get(key, ()))
             yield LetterGroup(key.code, key.topic, count, still_open, before, samples, key.destination)
+
+
+def _told(letter: DeadLetter, payload: Payload) -> DeadLetter:
+    """A letter that tells no more than the pipeline file lets it keep now: older ones may quote their record."""
+    if payload == "full":
+        return letter
+    meaning = next((of.meaning for of in DeadCode if of == letter.code), "")
+    was_redacted = letter.message == meaning
+    return replace(letter, message=meaning, path=letter.path if was_redacted and payload == "redacted" else None)
 
 
 def _is(column: pa.Array, value: str | None) -> pa.BooleanArray:

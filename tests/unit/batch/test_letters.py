@@ -71,6 +71,8 @@ def test_batches_that_were_taken_back_are_forgotten(
         (LetterChoice(of_tables=frozenset([(AT, "shop.refunds")]), places=frozenset([AT])), True),
         (LetterChoice(since=NOON), True),
         (LetterChoice(since=NOON.replace(hour=13)), False),
+        (LetterChoice(until=NOON.replace(hour=13)), True),
+        (LetterChoice(until=NOON), False),
     ],
 )
 def test_choice_takes_others(choice: LetterChoice, *, fits: bool) -> None:
@@ -86,3 +88,4 @@ def test_a_whole_record_is_taken_for_a_table() -> None:
 def test_letter_without_a_time_is_taken_for_recent() -> None:
     """Nobody knows when it was, so a choice by time leaves it out."""
     assert not LetterChoice(since=NOON).fits(AT, "WRONG_TYPE", None)
+    assert not LetterChoice(until=NOON).fits(AT, "WRONG_TYPE", None)

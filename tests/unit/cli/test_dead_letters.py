@@ -78,6 +78,16 @@ def test_since_takes_anything(text: str) -> None:
         instant_of(text, NOW)
 
 
+@pytest.mark.parametrize("until", ["24h", "7d", "2020-01-01"])
+def test_a_time_that_ends_before_it_begins_finds_nothing_for_ever(until: str) -> None:
+    """It is refused; so is what is no instant."""
+    with pytest.raises(typer.BadParameter, match=f"--since 24h is not before --until {until}"):
+        choice_of(None, None, "24h", None, until)
+    with pytest.raises(typer.BadParameter, match="--until latest"):
+        choice_of(None, None, None, None, "latest")
+    assert choice_of(None, None, "7d", None, "24h").until is not None
+
+
 @pytest.mark.parametrize("text", ["orders/0/1564", "orders/0:1564", " orders/0/1564 "])
 def test_a_record_can_not_be_named(text: str) -> None:
     """As the list prints it, and as dry runs do."""

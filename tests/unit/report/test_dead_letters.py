@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from pyiceberg.io.pyarrow import PyArrowFile, schema_to_pyarrow
-from pyiceberg.schema import Schema
+from pyiceberg.io.pyarrow import PyArrowFile
 
 from frazil.batch.letters import LetterChoice, Place
 from frazil.iceberg.ledger import DEAD_LETTER_SCHEMA, UNPARTITIONED
@@ -18,67 +15,11 @@ from frazil.iceberg.letter_scan import LetterQuestion, State, letter_files
 from frazil.project import Project
 from frazil.report.dead_letters import LISTED, find_letters, letter_of, list_letters
 from frazil.report.dead_letters_summary import LetterReport, summarize
+from tests.unit.report.letters import NAME, NOW, letter
 
-NAME = "shop.orders__dead_letters"
-NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ANY = LetterChoice()
 
-SETTINGS = """
-clusters: {local: {bootstrap_servers: "127.0.0.1:9"}}
-catalogs: {lake: {uri: "sqlite:///${local:home}/catalog.db", warehouse: "file://${local:home}/warehouse"}}
-"""
-ORDERS = """
-name: orders
-owner: team <b>
-engine: inline
-source: {topics: [orders]}
-destinations: [{table: shop.orders, columns: {id: long}}]
-"""
-
 Append = Callable[..., None]
-
-
-def letter(offset: int, **changed: Any) -> dict[str, Any]:
-    """A row as batch 1 writes it."""
-    about = {"topic": "orders", "partition": 0, "offset": offset, "timestamp": NOW - timedelta(hours=1)}
-    reason = {"code": "WRONG_TYPE", "stage": "convert", "path": "id", "message": 'id: expected a long, found "x"'}
-    record = {"key": b"k", "value": b'{"id": "x"}', "headers": [{"key": "h", "value": b"v"}]}
-    return {
-        **about,
-        **reason,
-        **record,
-        "_frazil_batch": 1,
-        "attempts": 1,
-        "landed_batch": None,
-        "destination": None,
-        **changed,
-    }
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    (tmp_path / "home").mkdir()
-    (tmp_path / "pipelines").mkdir()
-    (tmp_path / "settings.yaml").write_text(SETTINGS)
-    (tmp_path / "pipelines" / "orders.yaml").write_text(ORDERS)
-    places = {"HOME": "home", "SETTINGS": "settings.yaml", "PIPELINES": "pipelines"}
-    return Project.load({f"FRAZIL_{name}": str(tmp_path / of) for name, of in places.items()})
-
-
-@pytest.fixture
-def append(project: Project) -> Append:
-    """Make the table and put rows into it, each call a file: `append(letter(0), letter(1))`."""
-
-    def do(*rows: dict[str, Any], columns: Iterable[str] | None = None) -> None:
-        schema = DEAD_LETTER_SCHEMA
-        if columns is not None:
-            schema = Schema(*(field for field in schema.fields if field.name in set(columns)))
-        lake = project.lake("lake")
-        table = lake.find_table(NAME) or lake.create_table(NAME, schema, UNPARTITIONED, {})
-        wanted = [{name: row[name] for name in schema.column_names if name in row} for row in rows]
-        table.append(pa.Table.from_pylist(wanted, schema_to_pyarrow(schema, include_field_ids=False)))
-
-    return do
 
 
 def offsets(project: Project, choice: LetterChoice = ANY, state: Any = "open", limit: int | None = None) -> list[int]:
@@ -116,6 +57,8 @@ def test_an_empty_table_is_an_error(project: Project, append: Append) -> None:
         (LetterChoice(codes=frozenset({"INVALID_JSON"})), "open", [1]),
         (LetterChoice(topics=frozenset({"other"})), "open", [4]),
         (LetterChoice(since=NOW - timedelta(days=1)), "open", [4, 0]),
+        (LetterChoice(until=NOW - timedelta(days=1)), "all", [1]),
+        (LetterChoice(since=NOW - timedelta(days=2), until=NOW - timedelta(days=2)), "all", []),
         (LetterChoice(places=frozenset({Place("orders", 0, 1), Place("orders", 0, 2)})), "all", [1, 2]),
         (LetterChoice(codes=frozenset({"NULL_VALUE"})), "all", []),
     ],

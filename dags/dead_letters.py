@@ -1,0 +1,16 @@
+"""Airflow DAGs for dead letters: `dead_letters__<pipeline>` reports new ones, `dead_letters__replay` lands what is good now.
+
+A task's process only builds the DAG it belongs to. Pipelines that no DAG can be made of are in `broken_pipelines`.
+"""
+
+from __future__ import annotations
+
+from airflow.sdk import get_parsing_context
+
+from frazil.project import Project
+from frazil_airflow.letter_reports import letter_dags
+from frazil_airflow.letters_home import replay_dags
+
+project = Project.load()
+letter_dags(project, only=get_parsing_context().dag_id)
+replay_dags(project, only=get_parsing_context().dag_id)

@@ -1,0 +1,236 @@
+"""Reports on new dead letters, as they are kept: listed, opened, and removed when they are old.
+
+The newest one says up to which batch letters were told, so it is never removed, and the next report begins behind it. A
+report is there when its facts are, which are written last: a run that is killed before leaves the next one the same letters.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from frazil.errors import Terminal
+from frazil.iceberg.folder import Folder
+from frazil.pipeline.maintenance import parse_age
+from frazil.pipeline.model import Pipeline
+from frazil.project import Project
+from frazil.report.dead_letters_page import html, markdown
+from frazil.report.dead_letters_summary import LetterReport
+
+Form = Literal["html", "markdown"]
+
+_SUFFIX: Mapping[Form, str] = {"html": ".html", "markdown": ".md"}
+_FACTS = ".json"
+_NAME = re.compile(r"\d{8}T\d{9}Z")
+_SECRET = ("uri", "credential", "token", "auth", "header.", "oauth2-")
+"""How the names of properties begin that open the catalog: files need none of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptGroup:
+    """Letters of one code, topic and table in a kept report: see `LetterGroup`."""
+
+    code: str
+    topic: str
+    count: int
+    open: int
+    before: int
+    destination: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptReport:
+    """What a kept report says, without its samples.
+
+    Attributes:
+        pipeline: Name of the pipeline.
+        name: Of its files, without their endings; made of its instant, so that names sort as reports do.
+        run: Id of the run that made it.
+        since, until: Its period, UTC.
+        after, through, batch: Its batches: see `BatchPeriod`.
+        count, open, before, put_back, came_home: Letters: see `LetterReport` and `BatchPeriod`.
+        groups: The letters by code, topic and table.
+        is_due: Whether it passed the threshold of the pipeline file.
+        told: Channels that were told of it.
+        sent_at: When all that are to be told were; None if they were not.
+    """
+
+    pipeline: str
+    name: str
+    run: str
+    since: datetime
+    until: datetime
+    after: int
+    through: int
+    batch: str
+    count: int
+    open: int
+    before: int
+    put_back: int
+    came_home: int
+    groups: tuple[KeptGroup, ...] = field(default=())
+    is_due: bool = False
+    told: tuple[str, ...] = ()
+    sent_at: datetime | None = None
+
+    @property
+    def is_owed(self) -> bool:
+        """Whether people have yet to be told."""
+        return self.is_due and self.sent_at is None
+
+
+def reports_folder(project: Project, pipeline: Pipeline) -> Folder:
+    """Where the reports of a pipeline are."""
+    root = project.settings.reports.folder or str(project.home.root / "reports")
+    catalog = project.settings.catalogs.get(pipeline.home_catalog)
+    known = {} if catalog is None else catalog.properties
+    properties = {name: of for name, of in known.items() if not name.startswith(_SECRET)}
+    return Folder(f"{root.rstrip('/')}/{pipeline.name}", properties)
+
+
+def list_reports(project: Project, pipeline: Pipeline) -> list[KeptReport]:
+    """The kept reports of a pipeline, the newest first.
+
+    Raises:
+        Retryable: The storage can't be read now.
+        Terminal: A file among them is none.
+    """
+    folder = reports_folder(project, pipeline)
+    return [_read(folder, name) for name in _names(folder)]
+
+
+def last_report(project: Project, pipeline: Pipeline) -> KeptReport | None:
+    """The newest kept report of a pipeline; None if there is none.
+
+    Raises:
+        Retryable, Terminal: As `list_reports`.
+    """
+    folder = reports_folder(project, pipeline)
+    return next((_read(folder, name) for name in _names(folder)), None)
+
+
+def open_report(project: Project, pipeline: Pipeline, name: str, form: Form = "html") -> str:
+    """The text of a kept report.
+
+    Raises:
+        Terminal: There is none of that name.
+        Retryable: The storage can't be read now.
+    """
+    folder = reports_folder(project, pipeline)
+    if name not in _names(folder):
+        raise Terminal(
+            f"pipeline {pipeline.name} has no report {name!r} in {folder.location}",
+            next_step="older ones are removed: reports.keep and reports.older_than in the settings file",
+        )
+    return folder.read(f"{name}{_SUFFIX[form]}")
+
+
+def keep_report(project: Project, pipeline: Pipeline, report: LetterReport, run: str) -> KeptReport:
+    """Write a report's files, and remove those of old ones.
+
+    Args:
+        project: Settings and doors.
+        pipeline: The pipeline.
+        report: The report, whose period is told by batches.
+        run: Id of the run that made it.
+
+    Raises:
+        Retryable: The storage can't be written now.
+    """
+    folder, kept = reports_folder(project, pipeline), _kept(pipeline, report, run)
+    folder.write(f"{kept.name}{_SUFFIX['html']}", html(report))
+    folder.write(f"{kept.name}{_SUFFIX['markdown']}", markdown(report))
+    _write(folder, kept)
+    _remove_old(project, folder, report.until)
+    return kept
+
+
+def note_told(
+    project: Project, pipeline: Pipeline, kept: KeptReport, channels: Iterable[str], sent_at: datetime | None
+) -> KeptReport:
+    """Note which channels were told of a report.
+
+    Args:
+        project: Settings and doors.
+        pipeline: The pipeline.
+        kept: The report.
+        channels: Those that were told now.
+        sent_at: The time, if no other is to be told.
+
+    Raises:
+        Retryable: The storage can't be written now. Then they are told again.
+    """
+    noted = replace(kept, told=(*kept.told, *channels), sent_at=sent_at)
+    _write(reports_folder(project, pipeline), noted)
+    return noted
+
+
+def _kept(pipeline: Pipeline, report: LetterReport, run: str) -> KeptReport:
+    of, reporting = report.batches, pipeline.dead_letters.report
+    if of is None:
+        raise ValueError("a report that is kept tells its batches")
+    new = report.count + of.put_back
+    return KeptReport(
+        pipeline=pipeline.name,
+        name=_name_of(report.until),
+        run=run,
+        since=report.since,
+        until=report.until,
+        after=of.after,
+        through=of.through,
+        batch=of.batch,
+        count=report.count,
+        open=report.open,
+        before=report.before,
+        put_back=of.put_back,
+        came_home=of.came_home,
+        groups=tuple(
+            KeptGroup(g.code, g.topic, g.count, g.open, g.before, g.destination) for g in report.groups if g.count
+        ),
+        is_due=reporting is not False and new >= reporting.threshold,
+    )
+
+
+def _name_of(at: datetime) -> str:
+    at = at.astimezone(UTC)
+    return f"{at:%Y%m%dT%H%M%S}{at.microsecond // 1000:03}Z"
+
+
+def _names(folder: Folder) -> list[str]:
+    """Names of the reports, the newest first."""
+    found = (name.removesuffix(_FACTS) for name in folder.names() if name.endswith(_FACTS))
+    return sorted((name for name in found if _NAME.fullmatch(name)), reverse=True)
+
+
+def _remove_old(project: Project, folder: Folder, now: datetime) -> None:
+    settings = project.settings.reports
+    oldest = _name_of(now - parse_age(settings.older_than))
+    gone = {name for name in _names(folder)[settings.keep :] if name < oldest}
+    for name in sorted(gone):
+        for suffix in (*_SUFFIX.values(), _FACTS):
+            folder.delete(f"{name}{suffix}")
+
+
+def _write(folder: Folder, kept: KeptReport) -> None:
+    folder.write(f"{kept.name}{_FACTS}", json.dumps(asdict(kept), default=datetime.isoformat, indent=2) + "\n")
+
+
+def _read(folder: Folder, name: str) -> KeptReport:
+    try:
+        return _from_json(json.loads(folder.read(f"{name}{_FACTS}")))
+    except (ValueError, TypeError, KeyError) as error:
+        raise Terminal(
+            f"{folder.location}/{name}{_FACTS} holds no report: {error}",
+            next_step="remove the file: the next report begins behind the one before it",
+        ) from error
+
+
+def _from_json(body: dict[str, Any]) -> KeptReport:
+    times = {of: datetime.fromisoformat(body[of]) for of in ("since", "until", "sent_at") if body[of] is not None}
+    return KeptReport(
+        **{**body, **times, "groups": tuple(KeptGroup(**of) for of in body["groups"]), "told": tuple(body["told"])}
+    )

@@ -1,0 +1,138 @@
+"""Which dead letters are new since the last report, told by batch numbers.
+
+Not by clocks: a batch that was decided before a look may bring its letters after it, and Kafka's timestamps are the
+producers'. The ledger has a row of a batch only when its letters are in, batches end in the order of their numbers, and a
+letter keeps the number of the batch that left it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.errors import Terminal
+from frazil.iceberg.ledger import read_ledger
+from frazil.iceberg.letter_scan import LetterQuestion, letter_files, letters_held
+from frazil.pipeline.model import Pipeline
+from frazil.project import Project
+from frazil.report.dead_letters import LISTED
+from frazil.report.dead_letters_summary import SAMPLES, BatchPeriod, InPeriod, LetterReport, Tally
+from frazil.report.letter_reports import KeptReport, keep_report, list_reports
+from frazil.run.open_letters import letter_history
+
+EARLIER = 11
+"""Reports before this one whose numbers are shown beside it: a dozen bars are read at a glance."""
+
+Row = Mapping[str, Any]
+"""One row of the ledger."""
+
+
+def report_new_letters(project: Project, pipeline: Pipeline, run: str, now: datetime) -> KeptReport | None:
+    """Sum up the dead letters of batches that finished since the last report, and keep it.
+
+    Args:
+        project: Settings and doors.
+        pipeline: The pipeline.
+        run: Id of the run that asks.
+        now: The time, UTC.
+
+    Returns:
+        The report; None if there is nothing new, and then nothing is written.
+
+    Raises:
+        Terminal: The dead-letter table is gone although batches left letters in it.
+        Retryable: The catalog or the storage can't be read now.
+    """
+    kept = list_reports(project, pipeline)
+    found = new_letters(project, pipeline, kept, now)
+    return None if found is None or not found.has_news else keep_report(project, pipeline, found, run)
+
+
+def new_letters(project: Project, pipeline: Pipeline, kept: Sequence[KeptReport], now: datetime) -> LetterReport | None:
+    """The dead letters of batches that finished since the last report; None if no batch did.
+
+    Args:
+        project: Settings and doors.
+        pipeline: The pipeline.
+        kept: Reports before, the newest first.
+        now: The time, UTC.
+
+    Raises:
+        Terminal, Retryable: As `report_new_letters`.
+    """
+    lake = project.lake_of(pipeline)
+    rows = read_ledger(lake, pipeline.ledger_table, pipeline.name)  # before the letters: theirs are in by then
+    last = _still_true(kept[0], rows) if kept else None
+    after = 0 if last is None else last.through
+    if not rows or rows[-1]["n"] <= after:
+        return None
+    since = rows[0]["decided_at"] if last is None else last.until
+    period = _period(rows, after, kept if last is not None else ())
+    of = LetterReport(pipeline.name, pipeline.owner, pipeline.dead_letters_table, since, now, batches=period)
+    return _counted(project, pipeline, of, rows)
+
+
+def _still_true(last: KeptReport, rows: Sequence[Row]) -> KeptReport | None:
+    """The last report, unless the pipeline began anew since: numbers that were told are then another batch's."""
+    if not rows or rows[-1]["n"] < last.through:
+        return None
+    return None if any(row["n"] == last.through and row["batch"] != last.batch for row in rows) else last
+
+
+def _period(rows: Sequence[Row], after: int, kept: Sequence[KeptReport]) -> BatchPeriod:
+    new = [row for row in rows if row["n"] > after]
+    home = {row["n"]: row["records_written"] for row in new if row["kind"] == "dead_letters"}
+    return BatchPeriod(
+        after=after,
+        through=rows[-1]["n"],
+        batch=rows[-1]["batch"],
+        put_back=sum(row["rows"] for row in new if row["kind"] == "settle" and row["role"] == "dead_letters"),
+        came_home=sum(home.values()),
+        earlier=tuple((of.until, of.count) for of in reversed(kept[:EARLIER])),
+    )
+
+
+def _counted(project: Project, pipeline: Pipeline, of: LetterReport, rows: Sequence[Row]) -> LetterReport | None:
+    period, name = of.batches, pipeline.dead_letters_table
+    if period is None:
+        return None
+    table = project.lake_of(pipeline).find_table(name)
+    if table is None:
+        _refuse_lost(pipeline, period, rows)
+        return None
+    before, reporting = _before(of, rows), pipeline.dead_letters.report
+    undone = letter_history(rows).taken_back
+    question = LetterQuestion(undone=undone, batches=(before, period.through))
+    samples = SAMPLES if reporting is False else reporting.samples
+    tally = Tally(_behind(period.after), undone, pipeline.dead_letters.payload, samples)
+    for file in letter_files(table, name, question, LISTED):
+        for batch in file.batches:
+            tally.add(batch)
+    return replace(of, groups=tuple(tally.groups()), held=letters_held(table, name))
+
+
+def _before(of: LetterReport, rows: Sequence[Row]) -> int:
+    """Number of the last batch that was decided before a period of the same length began."""
+    begin = of.since - (of.until - of.since)
+    after = 0 if of.batches is None else of.batches.after
+    return max((row["n"] for row in rows if row["n"] <= after and row["decided_at"] <= begin), default=0)
+
+
+def _behind(after: int) -> InPeriod:
+    return lambda letters: pc.greater(letters.column("_frazil_batch"), pa.scalar(after, pa.int64()))
+
+
+def _refuse_lost(pipeline: Pipeline, period: BatchPeriod, rows: Sequence[Row]) -> None:
+    new = (row for row in rows if row["n"] > period.after and row["role"] == "dead_letters")
+    lost = sum(row["rows"] for row in new)
+    if lost:
+        raise Terminal(
+            f"pipeline {pipeline.name}: batches {period.after + 1} to {period.through} left {lost:,} dead letters, and table"
+            f" {pipeline.dead_letters_table} is gone",
+            next_step=f"frazil settle {pipeline.name} --table {pipeline.dead_letters_table} --restage --reason …",
+        )

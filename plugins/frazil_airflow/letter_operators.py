@@ -1,0 +1,132 @@
+"""The operator that reports new dead letters."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator, Context
+from airflow.sdk.configuration import conf
+from airflow.sdk.exceptions import AirflowSkipException
+
+from frazil.errors import Retryable
+from frazil.pipeline.model import Pipeline
+from frazil.project import Project
+from frazil_airflow.failures import terminal_is_final
+from frazil_airflow.links import ReportLink, report_address
+
+if TYPE_CHECKING:
+    from frazil.report.letter_reports import KeptReport
+
+_log = logging.getLogger(__name__)
+
+
+class LetterReportOperator(BaseOperator):
+    """Sum up the dead letters since the last report, keep the report, and tell people of it if it is due.
+
+    A report that was kept and not told, because a run ended in between, is told by the next try or run.
+
+    Args:
+        pipeline: Name of the pipeline.
+        kwargs: As for any operator.
+    """
+
+    operator_extra_links = (ReportLink(),)
+
+    def __init__(self, *, pipeline: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pipeline = pipeline
+        self.report_name: str | None = None
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Report.
+
+        Returns:
+            What the report says, without samples.
+
+        Raises:
+            AirflowSkipException: Nothing is new.
+            AirflowFailException: A person must act; the message says what to do.
+            Retryable: The catalog or the storage is not available now, or a channel took no message.
+        """
+        from frazil.report.letter_reports import list_reports
+        from frazil.report.new_letters import report_new_letters
+
+        run = context["dag_run"]
+        with terminal_is_final():
+            project = Project.load()
+            known = project.pipeline(self.pipeline)
+            made = report_new_letters(project, known, run.run_id, datetime.now(UTC))
+            kept = list_reports(project, known)
+            owed = [report for report in reversed(kept) if report.is_owed]
+            if made is None and not owed:
+                _say(run, _nothing_new(kept))
+                raise AirflowSkipException(_nothing_new(kept))
+            shown = made or owed[-1]
+            self.report_name, said = shown.name, _sentence(shown)
+            _say(run, said)
+            told = [_told(project, known, report) for report in owed]
+        return _facts(made or told[-1])
+
+
+def _say(run: Any, said: str) -> None:
+    """In the log and the run's note: Airflow shows the reason of a skip nowhere."""
+    from frazil_airflow.notes import write_note
+
+    _log.info("%s", said)
+    write_note(run.dag_id, run.run_id, said)
+
+
+def _told(project: Project, pipeline: Pipeline, kept: KeptReport) -> KeptReport:
+    """Tell those who were not told yet.
+
+    Raises:
+        Retryable: A channel took no message; the others are told, and noted.
+    """
+    from frazil.alerts.letter_notice import letters_notice
+    from frazil.report.letter_reports import note_told, open_report
+    from frazil_airflow.alerts import send, told_channels
+
+    link = f"{conf.get('api', 'base_url', fallback='').rstrip('/')}{report_address(pipeline.name, kept.name)}"
+    notice = letters_notice(pipeline, kept, open_report(project, pipeline, kept.name), link)
+    answers = send(project, notice, only=set(told_channels(project, notice)) - set(kept.told))
+    failed = {channel: why for channel, why in answers.items() if why is not None}
+    done = [channel for channel in answers if channel not in failed]
+    noted = note_told(project, pipeline, kept, done, None if failed else datetime.now(UTC))
+    if failed:
+        raise Retryable(
+            f"pipeline {pipeline.name}: report {kept.name} is kept, and not all were told of it: "
+            + "; ".join(f"{channel}: {why}" for channel, why in sorted(failed.items()))
+        )
+    _log.info("report %s: told %s", kept.name, ", ".join(noted.told) or "nobody, no channel is to be")
+    return noted
+
+
+def _sentence(kept: KeptReport) -> str:
+    from frazil.report.dead_letters_page import counted
+
+    codes: dict[str, int] = {}
+    for group in kept.groups:
+        codes[group.code] = codes.get(group.code, 0) + group.count
+    by_code = ", ".join(f"{code} {count:,}" for code, count in codes.items())
+    home = f", {kept.came_home:,} came home meanwhile" if kept.came_home else ""
+    back = f", {kept.put_back:,} put back" if kept.put_back else ""
+    due = "" if kept.is_due else "; below the threshold, nobody is told"
+    return (
+        f"{counted(kept.count)} new ({by_code or 'none'}), {kept.open:,} open, {kept.before:,} in the period before{home}{back};"
+        f" batches {kept.after + 1} to {kept.through}, report {kept.name}{due}"
+    )
+
+
+def _nothing_new(kept: list[KeptReport]) -> str:
+    last = (
+        f"the last report, {kept[0].name}, told those up to batch {kept[0].through}" if kept else "there never were any"
+    )
+    return f"no new dead letters: {last}"
+
+
+def _facts(kept: KeptReport) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {name: of.isoformat() if isinstance(of, datetime) else of for name, of in asdict(kept).items()}

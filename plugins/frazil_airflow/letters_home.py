@@ -1,0 +1,153 @@
+"""The DAG that brings dead letters home, of any pipeline, when a person asks for it with a form."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.standard.operators.python import PythonOperator
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowSkipException
+
+from frazil.batch.request import RunRequest
+from frazil.pipeline.model import Pipeline
+from frazil.project import Project
+from frazil_airflow.factory import RETRIES, RETRY_DELAY, START_DATE
+from frazil_airflow.failures import terminal_is_final
+from frazil_airflow.letter_form import DRY_RUN, PIPELINE, REASON, choice_of, params
+from frazil_airflow.pipelines import REPLAY_DAG, sound_pipelines
+from frazil_airflow.request import AirflowRun, started_by
+
+if TYPE_CHECKING:
+    from frazil.batch.letters import LetterChoice
+    from frazil.run.dead_letters import BroughtHome
+
+REPLAY_TIMEOUT = timedelta(hours=2)
+"""Bounds a replay that hangs. What landed stays, the next one goes on with what is open."""
+
+_log = logging.getLogger(__name__)
+
+
+def replay_dags(project: Project, only: str | None = None) -> list[DAG]:
+    """Make the DAG, if there is a pipeline to choose.
+
+    Args:
+        project: Settings and pipelines.
+        only: Id of the one DAG to make; None for all.
+    """
+    pipelines = sound_pipelines(project)
+    return [replay_dag(pipelines)] if pipelines and only in (None, REPLAY_DAG) else []
+
+
+def replay_dag(pipelines: list[Pipeline]) -> DAG:
+    """Make the DAG."""
+    with DAG(
+        REPLAY_DAG,
+        description="Lands dead letters that are good under the present pipeline file",
+        doc_md=_DOC,
+        schedule=None,
+        start_date=START_DATE,
+        params=params(pipelines),
+        default_args={"owner": "frazil", "retries": RETRIES, "retry_delay": RETRY_DELAY},
+        tags=["frazil", "dead_letters"],
+    ) as dag:
+        PythonOperator(
+            task_id="replay",
+            doc_md="Decodes open letters again, from what the table keeps of them, and lands what is good now, once.",
+            python_callable=replay,
+            # Replays of one pipeline would only refuse each other. Ingestion needs no such bound: whichever of both is
+            # decided second is refused, and staged again.
+            max_active_tis_per_dag=1,
+            execution_timeout=REPLAY_TIMEOUT,
+        )
+    return dag
+
+
+def replay(*, dag_run: AirflowRun, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Land what is good now, or only look.
+
+    Returns:
+        What became of the letters.
+
+    Raises:
+        AirflowSkipException: There is no open letter among the chosen ones.
+        AirflowFailException: A value of the form can't be what was meant, or a person must act; the message says what to do.
+        Retryable, OutcomeUnknown: Another try reads the tables and carries on.
+    """
+    from dataclasses import asdict
+
+    from frazil.run.dead_letters import bring_home
+    from frazil.run.scope import Scope
+    from frazil_airflow.notes import write_note
+
+    with terminal_is_final():
+        project = Project.load()
+        pipeline = project.pipeline(params[PIPELINE])
+        choice, request = _chosen(project, pipeline, params), _request(dag_run, params)
+        scope = Scope.of(project, pipeline, _log.info)
+        found = bring_home(scope, choice, request, dry_run=params[DRY_RUN])
+        said = _sentence(pipeline.name, found, _landed_before(project, pipeline, request.run, found), params)
+    _log.info("%s", said)
+    write_note(REPLAY_DAG, dag_run.run_id, said)
+    if not found.tried:
+        raise AirflowSkipException(said)
+    return {"pipeline": pipeline.name, "done": not params[DRY_RUN]} | asdict(found)
+
+
+def _chosen(project: Project, pipeline: Pipeline, params: Mapping[str, Any]) -> LetterChoice:
+    from frazil.report.history import history
+
+    topics = sorted({topic for batch in history(project, pipeline) for topic in batch.position})
+    return choice_of(params, pipeline, topics, datetime.now(UTC))
+
+
+def _request(dag_run: AirflowRun, params: Mapping[str, Any]) -> RunRequest:
+    """An ingest run of the same pipeline may have the same id: Airflow's are unique in their DAG only."""
+    return RunRequest(f"{REPLAY_DAG}:{dag_run.run_id}", started_by(dag_run), reason=params[REASON])
+
+
+def _landed_before(project: Project, pipeline: Pipeline, run: str, found: BroughtHome) -> list[tuple[int, int]]:
+    """Number and rows of batches that an earlier try of this run landed."""
+    from frazil.report.history import history
+
+    mine = (of for of in history(project, pipeline) if of.run == run)
+    return [(of.n, of.written) for of in mine if of.n not in found.batches]
+
+
+def _sentence(name: str, found: BroughtHome, before: list[tuple[int, int]], params: Mapping[str, Any]) -> str:
+    parts = [_outcome(name, found, dry_run=params[DRY_RUN])]
+    parts += [f"an earlier try landed {rows:,} in batch {n}" for n, rows in before]
+    if found.bare:
+        parts.append(f"{found.bare:,} keep nothing of their record: frazil replay {name} reads it from Kafka")
+    return "; ".join([*parts, f"reason: {params[REASON]}"])
+
+
+def _outcome(name: str, found: BroughtHome, *, dry_run: bool) -> str:
+    if not found.tried:
+        return f"{name}: no open dead letter among the chosen ones"
+    dead = found.dead_codes or {}
+    codes = ", ".join(f"{code} {count:,}" for code, count in sorted(dead.items()))
+    landed = "would become rows" if dry_run else "are rows now"
+    parts = [
+        f"{name}: of {found.tried:,} dead letters {found.landed:,} {landed}",
+        *([f"{found.filtered:,} are left out on purpose"] if found.filtered else []),
+        *([f"{sum(dead.values()):,} stay dead ({codes})"] if dead else []),
+    ]
+    batches = f", batch {', '.join(map(str, found.batches))}" if found.batches else ""
+    return f"{'dry run, nothing was landed; ' if dry_run else ''}{', '.join(parts)}{batches}"
+
+
+_DOC = """### Dead letters come home
+
+Decodes open dead letters again with the present pipeline file, from what the table keeps of them: Kafka is not asked. What is
+good now lands as rows, exactly once, in a batch of its own; the position stays. What is still bad stays dead, with its new
+reason. It is the same as
+
+```
+frazil dead-letters replay PIPELINE --code CODE --since 24h --reason "…"
+```
+
+It may run beside ingestion: whichever is decided second reads the tables again and does its part on top.
+"""

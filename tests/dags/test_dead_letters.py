@@ -1,0 +1,187 @@
+"""DAGs for dead letters: which there are, and what their reports say and send."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk.exceptions import AirflowSkipException
+
+from frazil.errors import Retryable
+from frazil.pipeline.interval import parse_interval
+from frazil.report.letter_reports import KeptGroup, KeptReport
+from frazil_airflow.letter_operators import LetterReportOperator
+from frazil_airflow.timetable import timetable
+
+pytestmark = pytest.mark.dags
+
+Write = Callable[..., Path]
+Parse = Callable[[], DagBag]
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+EMPTY: dict[str, Any] = {"codes": [], "topics": [], "since": None, "until": None, "reason": "mended", "dry_run": False}
+
+
+class Run:
+    """What is read of Airflow's run."""
+
+    dag_id, run_id, triggering_user_name = "dead_letters__replay", "manual__1", "ana"
+    run_type = SimpleNamespace(value="manual")
+
+
+def with_letters(path: Path, text: str) -> None:
+    """Add a section to a pipeline file."""
+    path.write_text(f"{path.read_text()}dead_letters: {text}\n")
+
+
+def test_two_reports_of_a_pipeline_run_at_once(parse: Parse, write_pipeline: Write):
+    """Both would tell the same letters: one run and one task at a time, on a schedule of its own, without catching up."""
+    write_pipeline("orders")
+    with_letters(write_pipeline("returns"), "{report: {schedule: 6h}}")
+    dags = parse().dags
+    for name, every in (("orders", "1d"), ("returns", "6h")):
+        dag = dags[f"dead_letters__{name}"]
+        assert (dag.max_active_runs, dag.catchup, dag.get_task("report").max_active_tis_per_dag) == (1, False, 1)
+        assert dag.timetable == timetable(parse_interval(every))
+        assert dag.owner == "testers"
+
+
+def test_pipeline_without_a_report_has_one_all_the_same(parse: Parse, write_pipeline: Write):
+    """`report: false` leaves it to the command; the form stays."""
+    with_letters(write_pipeline("orders"), "{report: false}")
+
+    assert sorted(parse().dags) == ["dead_letters__replay", "ingest__orders", "maintain__orders"]
+
+
+def test_cron_that_never_ticks_is_found_when_it_is_scheduled(parse: Parse, write_pipeline: Write):
+    """A bad schedule of the report is an import error that names its key."""
+    with_letters(write_pipeline("orders"), "{report: {schedule: '0 0 31 2 *'}}")
+    (error,) = parse().import_errors.values()
+
+    assert "dead_letters.report.schedule: '0 0 31 2 *'" in error
+
+
+def test_a_report_takes_the_name_of_the_form(parse: Parse, write_pipeline: Write):
+    """A pipeline called replay would have the DAG of the form; without a report it has none."""
+    path = write_pipeline("replay")
+    (error,) = parse().import_errors.values()
+    assert "the DAG of this name is dead_letters__replay" in error
+
+    with_letters(path, "{report: false}")
+    bag = parse()
+    assert bag.import_errors == {}
+    assert list(bag.dags["dead_letters__replay"].params) == [
+        "pipeline",
+        "codes",
+        "topics",
+        "since",
+        "until",
+        "reason",
+        "dry_run",
+    ]
+
+
+KEPT = KeptReport(
+    pipeline="orders",
+    name="20261121T120000000Z",
+    run="r",
+    since=NOW,
+    until=NOW,
+    after=3,
+    through=7,
+    batch="id",
+    count=5,
+    open=4,
+    before=2,
+    put_back=0,
+    came_home=1,
+    groups=(KeptGroup("TOO_DEEP", "t", 5, 4, 2),),
+    is_due=True,
+)
+
+
+@pytest.fixture
+def shelf(monkeypatch: pytest.MonkeyPatch, notes: list[str]) -> SimpleNamespace:
+    """Kept reports without files, the newest first, and a door to people: `made` is what a look finds new."""
+    shelf = SimpleNamespace(kept=[], made=None, answers=[], sent=[], notes=notes)
+
+    def new(*_: Any) -> KeptReport | None:
+        if shelf.made is not None:
+            shelf.kept.insert(0, shelf.made)
+        made, shelf.made = shelf.made, None
+        return made  # type: ignore[no-any-return]
+
+    def note_told(_: Any, __: Any, kept: KeptReport, done: list[str], sent_at: datetime | None) -> KeptReport:
+        told = replace(kept, told=(*kept.told, *done), sent_at=sent_at)
+        shelf.kept[shelf.kept.index(kept)] = told
+        return told
+
+    def send(_: Any, notice: Any, only: set[str]) -> Mapping[str, str | None]:
+        shelf.sent.append((notice.title, only))
+        return {name: of for name, of in shelf.answers.pop(0).items() if name in only}
+
+    monkeypatch.setattr("frazil.report.new_letters.report_new_letters", new)
+    monkeypatch.setattr("frazil.report.letter_reports.list_reports", lambda *_: list(shelf.kept))
+    monkeypatch.setattr("frazil.report.letter_reports.open_report", lambda *_: "<page>")
+    monkeypatch.setattr("frazil.report.letter_reports.note_told", note_told)
+    monkeypatch.setattr("frazil_airflow.alerts.send", send)
+    monkeypatch.setattr("frazil_airflow.alerts.told_channels", lambda *_: ["chat", "mail"])
+    return shelf
+
+
+def report() -> dict[str, Any]:
+    """One try of the task."""
+    return LetterReportOperator(task_id="report", pipeline="orders").execute({"dag_run": Run})  # type: ignore[typeddict-item]
+
+
+def test_a_channel_that_fails_has_the_others_told_again(write_pipeline: Write, shelf: SimpleNamespace):
+    """The try fails, so there is another: it makes no new report, and tells only who was not told."""
+    write_pipeline("orders")
+    shelf.made, shelf.answers = KEPT, [{"chat": None, "mail": "refused"}, {"mail": None}]
+
+    with pytest.raises(Retryable, match="mail: refused"):
+        report()
+    found = report()
+
+    assert [only for _, only in shelf.sent] == [{"chat", "mail"}, {"mail"}]
+    assert (shelf.kept[0].is_owed, found["told"]) == (False, ("chat", "mail"))
+    with pytest.raises(AirflowSkipException, match=r"the last report, 20261121T120000000Z, told those up to batch 7"):
+        report()
+    assert len(shelf.sent) == 2
+    assert shelf.notes[-1].startswith("no new dead letters: the last report, ")
+
+
+def test_a_small_report_wakes_people(write_pipeline: Write, shelf: SimpleNamespace):
+    """Below the threshold it is kept, said, and sent to nobody."""
+    write_pipeline("orders")
+    shelf.made = replace(KEPT, is_due=False)
+
+    report()
+
+    assert shelf.sent == []
+    (note,) = shelf.notes
+    assert note.split("; ") == [
+        "5 dead letters new (TOO_DEEP 5), 4 open, 2 in the period before, 1 came home meanwhile",
+        "batches 4 to 7, report 20261121T120000000Z",
+        "below the threshold, nobody is told",
+    ]
+
+
+def test_a_report_that_a_dead_run_owed_is_forgotten(write_pipeline: Write, shelf: SimpleNamespace):
+    """The next run sends it before its own, the oldest first."""
+    write_pipeline("orders")
+    shelf.kept, shelf.answers = [KEPT], [{"chat": None, "mail": None}] * 2
+    shelf.made = replace(KEPT, name="20261122T120000000Z", after=7, through=8)
+
+    report()
+
+    assert [title for title, _ in shelf.sent] == [
+        "orders: 5 dead letters new in batches 4 to 7",
+        "orders: 5 dead letters new in batch 8",
+    ]
+    assert not [of for of in shelf.kept if of.is_owed]

@@ -1,0 +1,204 @@
+"""The form that brings dead letters home: what it takes, what it refuses, and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, ParamValidationError
+
+from frazil.errors import Terminal
+from frazil.project import Project
+from frazil.records.dead import DeadCode
+from frazil.run.dead_letters import BroughtHome
+from frazil_airflow import letters_home
+from frazil_airflow.letter_form import ALL_CODES, choice_of
+
+pytestmark = pytest.mark.dags
+
+Write = Callable[..., Path]
+Parse = Callable[[], DagBag]
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+EMPTY: dict[str, Any] = {"codes": [], "topics": [], "since": None, "until": None, "reason": "mended", "dry_run": False}
+
+
+class Run:
+    """What is read of Airflow's run."""
+
+    dag_id, run_id, triggering_user_name = "dead_letters__replay", "manual__1", "ana"
+    run_type = SimpleNamespace(value="manual")
+
+
+def asked_for(params: Any, filled_in: dict[str, Any]) -> None:
+    """Take a form as Airflow does."""
+    params.update(filled_in)
+    params.validate()
+
+
+def test_form_lacks_a_pipeline_or_a_code(parse: Parse, write_pipeline: Write):
+    """It offers the pipelines and topics of the files, and every code; without a pipeline there is no form."""
+    assert parse().dags == {}
+    write_pipeline("orders")
+    write_pipeline("returns")
+    params = parse().dags["dead_letters__replay"].params
+
+    assert params.get_param("pipeline").schema["enum"] == ["orders", "returns"]
+    assert params.get_param("topics").schema["examples"] == ["orders-topic", "returns-topic"]
+    assert tuple(code.value for code in DeadCode) == ALL_CODES
+    assert params.get_param("codes").schema["examples"] == list(DeadCode)
+
+
+def test_topics_of_a_pattern_can_not_be_chosen(parse: Parse, write_pipeline: Write):
+    """Nobody knows them while the file is parsed: any can be written then."""
+    path = write_pipeline("orders")
+    path.write_text(path.read_text().replace("{topics: [orders-topic]}", "{topics_pattern: 'orders-.*'}"))
+
+    assert "examples" not in parse().dags["dead_letters__replay"].params.get_param("topics").schema
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"pipeline": "order"},
+        {"pipeline": None},
+        {"codes": ["INVALID_JSN"]},
+        {"codes": "INVALID_JSON"},
+        {"since": "soon"},
+        {"until": "latest"},
+        {"reason": ""},
+        {"reason": "  "},
+        {"reason": None},
+        {"dry_run": "no"},
+    ],
+)
+def test_airflow_takes_a_wrong_form(parse: Parse, write_pipeline: Write, wrong: dict[str, Any]):
+    """What can be told by its form is refused before there is a run."""
+    write_pipeline("orders")
+    params = parse().dags["dead_letters__replay"].params
+    params.update(EMPTY | {"pipeline": "orders"})
+    params.validate()
+
+    with pytest.raises(ParamValidationError):
+        asked_for(params, wrong)
+
+
+@pytest.mark.parametrize("left_out", ["pipeline", "reason"])
+def test_a_field_is_filled_in_for_a_person(parse: Parse, write_pipeline: Write, left_out: str):
+    """Pipeline and reason have no default: nobody lands the letters of the first one in the list by mistake."""
+    write_pipeline("orders")
+    params = parse().dags["dead_letters__replay"].params
+    params.update({name: of for name, of in (EMPTY | {"pipeline": "orders"}).items() if name != left_out})
+
+    with pytest.raises(ParamValidationError):
+        params.validate()
+
+
+@pytest.mark.parametrize(
+    ("filled_in", "said"),
+    [
+        ({"since": "2026-13-01"}, "the field 'since'"),
+        ({"until": "999999d"}, "the field 'until': 999999d is before the calendar begins"),
+        ({"since": "1d", "until": "2d"}, "leave no time between them"),
+        ({"since": "1d", "until": "1d"}, "leave no time between them"),
+        ({"topics": ["order-topic"]}, "pipeline orders never read topic 'order-topic'"),
+    ],
+)
+def test_a_wrong_value_chooses_other_letters(write_pipeline: Write, filled_in: dict[str, Any], said: str):
+    """What only a look can tell is refused before anything is done, with field, value and remedy."""
+    write_pipeline("orders")
+    pipeline = Project.load().pipeline("orders")
+
+    with pytest.raises(Terminal) as refused:
+        choice_of(EMPTY | filled_in, pipeline, ["gone-topic"], NOW)
+
+    assert said in str(refused.value)
+    assert refused.value.next_step
+
+
+def test_the_form_is_read_amiss(write_pipeline: Write):
+    """Codes, topics, also such as the file names no more, and times, told alike."""
+    write_pipeline("orders")
+    pipeline = Project.load().pipeline("orders")
+    filled_in = {
+        "codes": ["TOO_DEEP"],
+        "topics": ["gone-topic", "orders-topic"],
+        "since": " 2d ",
+        "until": "2026-11-21",
+    }
+
+    choice = choice_of(EMPTY | filled_in, pipeline, ["gone-topic"], NOW)
+
+    assert (choice.codes, choice.topics) == ({"TOO_DEEP"}, {"gone-topic", "orders-topic"})
+    assert (choice.since, choice.until) == (NOW - timedelta(days=2), NOW.replace(hour=0))
+    assert choice_of(EMPTY | {"since": "  "}, pipeline, [], NOW).since is None
+
+
+def asked(
+    monkeypatch: pytest.MonkeyPatch, found: BroughtHome, **filled_in: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Run the task over what becomes of letters; what it was asked for and what it returns."""
+    seen: dict[str, Any] = {}
+
+    def bring_home(scope: Any, choice: Any, request: Any, *, dry_run: bool) -> BroughtHome:
+        seen.update(pipeline=scope.pipeline.name, choice=choice, request=request, dry_run=dry_run)
+        return found
+
+    monkeypatch.setattr("frazil.run.dead_letters.bring_home", bring_home)
+    returned = letters_home.replay(dag_run=Run, params=EMPTY | {"pipeline": "orders"} | filled_in)  # type: ignore[arg-type]
+    return seen, returned
+
+
+def test_a_replay_forgets_who_asked_and_what_became_of_it(
+    write_pipeline: Write, notes: list[str], monkeypatch: pytest.MonkeyPatch
+):
+    """Batch, rows, what stays dead and what keeps no record are in the note; user and reason go to the ledger."""
+    write_pipeline("orders")
+    found = BroughtHome(12, 9, 1, {"TOO_DEEP": 2}, 3, (7,))
+
+    seen, returned = asked(monkeypatch, found, codes=["TOO_DEEP"])
+
+    assert (seen["request"].run, seen["request"].started_by, seen["request"].reason) == (
+        "dead_letters__replay:manual__1",
+        "airflow:manual:ana",
+        "mended",
+    )
+    assert (seen["choice"].codes, seen["dry_run"], returned["landed"], returned["done"]) == (
+        {"TOO_DEEP"},
+        False,
+        9,
+        True,
+    )
+    (note,) = notes
+    assert note.split("; ") == [
+        "orders: of 12 dead letters 9 are rows now, 1 are left out on purpose, 2 stay dead (TOO_DEEP 2), batch 7",
+        "3 keep nothing of their record: frazil replay orders reads it from Kafka",
+        "reason: mended",
+    ]
+
+
+def test_a_look_is_taken_for_a_deed(write_pipeline: Write, notes: list[str], monkeypatch: pytest.MonkeyPatch):
+    """A dry run says first that nothing was landed; nothing to do is no success either, but skipped."""
+    write_pipeline("orders")
+
+    _, returned = asked(monkeypatch, BroughtHome(2, 2, dead_codes={}), dry_run=True)
+    with pytest.raises(AirflowSkipException, match="no open dead letter among the chosen ones"):
+        asked(monkeypatch, BroughtHome(dead_codes={}))
+
+    assert notes[0].startswith("dry run, nothing was landed; orders: of 2 dead letters 2 would become rows")
+    assert returned["done"] is False
+
+
+def test_a_wrong_value_is_tried_again(write_pipeline: Write, monkeypatch: pytest.MonkeyPatch):
+    """Another try can't mend it; and no letter was looked at."""
+    write_pipeline("orders")
+    monkeypatch.setattr("frazil.run.dead_letters.bring_home", None)
+
+    with pytest.raises(AirflowFailException, match="never read topic"):
+        letters_home.replay(dag_run=Run, params=EMPTY | {"pipeline": "orders", "topics": ["x"]})  # type: ignore[arg-type]
+    with pytest.raises(AirflowFailException, match="orders2"):
+        letters_home.replay(dag_run=Run, params=EMPTY | {"pipeline": "orders2"})  # type: ignore[arg-type]

@@ -1,0 +1,78 @@
+"""The page of reports: whoever may see the DAG sees it, nobody else, and it runs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from airflow.api_fastapi.core_api import security
+from fastapi.testclient import TestClient
+
+from frazil.project import Project
+from frazil.report.letter_reports import reports_folder
+from frazil_airflow.links import REPORTS, ReportLink, report_address
+from frazil_airflow.report_page import create_app
+
+pytestmark = pytest.mark.dags
+
+NAME = "20261121T120000000Z"
+PAGE = f"/dead_letters__orders/{NAME}"
+
+
+@pytest.fixture
+def client(write_pipeline: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+    """Somebody who may see the DAG of one pipeline, which has a report."""
+    for name in ("orders", "returns"):
+        write_pipeline(name)
+        folder = reports_folder(Project.load(), Project.load().pipeline(name))
+        for ending, text in ((".html", f"<p>{name}</p>"), (".json", "{}")):
+            folder.write(f"{NAME}{ending}", text)
+    manager = SimpleNamespace(
+        is_authorized_dag=lambda *, details, **_: details.id in ("dead_letters__orders", "returns")
+    )
+    monkeypatch.setattr(security, "get_auth_manager", lambda: manager)
+    monkeypatch.setattr("airflow.models.dag.DagModel.get_team_name", lambda *_, **__: None)
+    app = create_app()
+    app.dependency_overrides[security.get_user] = lambda: SimpleNamespace(get_name=lambda: "ana")
+    with TestClient(app) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        (PAGE, 200),
+        (PAGE.replace("orders", "returns"), 403),
+        (PAGE.replace("dead_letters__orders", "ingest__orders"), 403),
+        (PAGE.replace("dead_letters__orders", "returns"), 404),
+        ("/dead_letters__orders/20261121T120000001Z", 404),
+        ("/dead_letters__orders/..%2Freturns", 404),
+        ("/", 404),
+    ],
+)
+def test_a_report_is_shown_to_a_stranger(client: TestClient, path: str, status: int):
+    """Airflow is asked of the DAG in the address, which says whose report it is; a name leads nowhere else."""
+    answer = client.get(path)
+
+    assert answer.status_code == status
+    assert ("<p>" in answer.text) == (status == 200)
+
+
+def test_a_page_may_run_what_records_say(client: TestClient):
+    """No script, no other server, no copy on the way."""
+    headers = client.get(PAGE).headers
+
+    assert "default-src 'none'" in headers["content-security-policy"]
+    assert "script" not in headers["content-security-policy"]
+    assert headers["cache-control"] == "no-store"
+
+
+def test_a_link_leads_nowhere(client: TestClient):
+    """The task's link and the app agree on the address; a task without a report has none."""
+    operator = SimpleNamespace(pipeline="orders", report_name=NAME)
+    address = ReportLink().get_link(operator, ti_key=None)  # type: ignore[arg-type]
+
+    assert address == report_address("orders", NAME) == f"{REPORTS}{PAGE}"
+    assert ReportLink().get_link(SimpleNamespace(pipeline="orders", report_name=None), ti_key=None) == ""  # type: ignore[arg-type]

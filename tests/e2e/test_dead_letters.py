@@ -1,0 +1,106 @@
+"""Dead letters under a real Airflow: reported, told, and brought home by a form, as a person would."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+from frazil.errors import Terminal
+from frazil.kafka.produce import produce
+from frazil.kafka.record import OutgoingRecord
+from frazil.kafka.topics import create_topic
+from frazil.local.airflow_rows import DagRun
+from frazil.project import Project
+from frazil.report.letter_reports import KeptReport, list_reports, open_report
+from frazil.verify.check import verify
+from tests.e2e.embedded import Embedded
+from tests.receivers import Mails, Posts
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+REPORTS, FORM = "dead_letters__refunds", "dead_letters__replay"
+ASKED = {"pipeline": "refunds", "codes": ["UNKNOWN_FIELD"], "since": "1d", "reason": "a new field may come"}
+REFUNDS = """
+name: refunds
+owner: returns team
+interval: '@yearly'
+engine: inline
+source: {topics: [refunds]}
+value: {unknown_fields: fail}
+destinations: [{table: shop.refunds, columns: {id: long}}]
+dead_letters: {report: {schedule: '@yearly', threshold: 2}}
+"""
+
+
+@pytest.fixture(scope="module")
+def project(embedded: Embedded) -> Iterator[Project]:
+    """The stack's project with one more pipeline, five records of which became rows and three dead letters."""
+    file = embedded.project.pipelines_folder / "refunds.yaml"
+    file.write_text(REFUNDS)
+    create_topic(embedded.cluster, "refunds", 1)
+    values = [{"id": n} if n < 5 else {"id": n, "why": "broken"} for n in range(8)]
+    records = [OutgoingRecord(key=None, value=json.dumps(value).encode()) for value in values]
+    assert produce(embedded.cluster, "refunds", records).count == 8
+    embedded.unpause("ingest__refunds")
+    yield Project.load(embedded.project.environment())
+    file.unlink()
+
+
+@pytest.fixture(scope="module")
+def reported(embedded: Embedded, project: Project) -> DagRun:
+    """The run that the schedule of the report makes."""
+    return embedded.unpause(REPORTS)
+
+
+def reports(project: Project) -> list[KeptReport]:
+    return list_reports(project, project.pipeline("refunds"))
+
+
+def test_dead_letters_are_told_to_nobody_or_twice(
+    embedded: Embedded, project: Project, reported: DagRun, mailbox: Mails, hook: Posts
+):
+    """Files, note and one notice say the same; another run finds nothing new, sends nothing, and says so."""
+    again = embedded.run(REPORTS, "e2e-nothing-new")
+
+    (kept,) = reports(project)
+    assert (kept.count, kept.open, kept.run, kept.told) == (3, 3, reported.run_id, ("mail", "web"))
+    note = str(embedded.api.run(REPORTS, reported.run_id).note)
+    assert "Frazil: 3 dead letters new (UNKNOWN_FIELD 3), 3 open" in note
+    links = embedded.api._request("GET", f"/dags/{REPORTS}/dagRuns/{quote(reported.run_id)}/taskInstances/report/links")
+    address = links["extra_links"]["Report"]
+    assert httpx.get(f"{embedded.project.home.airflow_url}{address}").status_code == httpx.codes.UNAUTHORIZED
+    seen = embedded.api._once("GET", address, {})
+    page = open_report(project, project.pipeline("refunds"), kept.name)
+    assert (seen.status_code, seen.text) == (httpx.codes.OK, page)
+    assert all(text in page for text in ("UNKNOWN_FIELD", "returns team", "refunds/0/5", "3 new dead letters"))
+    (told,) = (body for body in hook.bodies if body["key"] == "dead_letters/refunds")
+    assert told["title"].endswith("refunds: 3 dead letters new in batch 1")
+    assert told["link"] == f"{embedded.project.home.airflow_url}{address}"
+    assert len([subject for subject in mailbox.subjects if "refunds: 3 dead letters new" in subject]) == 1
+    assert embedded.states(REPORTS, again.run_id) == {"report": "skipped"}
+    assert "no new dead letters" in embedded.api.log(REPORTS, again.run_id, "report")
+
+
+def test_a_form_lands_letters_twice_or_never(embedded: Embedded, project: Project, reported: DagRun):
+    """A pipeline that there is not is refused; a look lands nothing; then the mended file lands all, and verify is clean."""
+    embedded.api.unpause(FORM)
+    with pytest.raises(Terminal, match="pipeline"):
+        embedded.api.trigger(FORM, run_id="e2e-wrong", conf=ASKED | {"pipeline": "refund"})
+    file = project.pipelines_folder / "refunds.yaml"
+    file.write_text(REFUNDS.replace("unknown_fields: fail", "unknown_fields: ignore"))
+
+    look = embedded.run(FORM, "e2e-look", **ASKED, dry_run=True)
+    before = len(embedded.rows("shop.refunds"))
+    done = embedded.run(FORM, "e2e-home", **ASKED)
+
+    assert "of 3 dead letters 3 would become rows" in str(embedded.api.run(FORM, look.run_id).note)
+    note = str(embedded.api.run(FORM, done.run_id).note)
+    assert "refunds: of 3 dead letters 3 are rows now, batch 2; reason: a new field may come" in note
+    assert before == 5
+    assert sorted(row["id"] for row in embedded.rows("shop.refunds")) == list(range(8))
+    mended = Project.load(embedded.project.environment())
+    assert [str(of) for of in verify(mended, mended.pipeline("refunds")).differences] == []
