@@ -10,10 +10,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from frazil.crash_points import CrashPoint
-from frazil.errors import Terminal
+from frazil.errors import Retryable, Terminal
 from frazil.iceberg.holdings import POSITION_KEY
 from frazil.iceberg.kept import named_manifests
 from frazil.kafka.cluster import Cluster
+from frazil.maintain.last import last
 from frazil.maintain.need import ORPHANS_KEY
 from tests.spark.kills import Killed, at, kill
 from tests.spark.maintained import LEDGER, LETTERS, ORDERS, Maintained, maintained, put_old
@@ -111,6 +112,40 @@ def put_old_time(path: Path) -> None:
     import os
 
     os.utime(path, (1e9, 1e9))
+
+
+def test_what_was_done_is_forgotten(make: Make) -> None:
+    """Each table says what was done to it last; a run that does nothing commits nothing and leaves that as it is."""
+    orders = make()
+    orders.land(3)
+    assert last(orders.project, orders.project.pipeline("orders")) == {}
+
+    (done,) = orders.maintain("compaction").tables
+    noted = last(orders.project, orders.project.pipeline("orders"))
+    location = orders.table().metadata_location
+    orders.maintain("compaction", "expiry")
+
+    assert list(noted) == [ORDERS]
+    assert (noted[ORDERS].pipeline, noted[ORDERS].outcome) == ("orders", done)
+    assert (noted[ORDERS].before.files, noted[ORDERS].after.files) == (3, 1)
+    assert orders.table().metadata_location == location
+    orders.land(1)
+    assert last(orders.project, orders.project.pipeline("orders")) == noted
+    orders.assert_clean()
+
+
+def test_note_that_fails_undoes_what_was_done(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A catalog that goes away behind the last step costs the note, which the log says, not the result."""
+    orders = make()
+    orders.land(3)
+
+    def away(*_: object) -> None:
+        raise Retryable("the catalog does not answer")
+
+    monkeypatch.setattr(orders.engine, "note", away)
+
+    assert orders.step("compaction").status == "done"
+    assert f"{ORDERS}: what was done is not noted in the table: the catalog does not answer" in orders.said
 
 
 def test_manifest_per_batch_slows_scans(make: Make) -> None:

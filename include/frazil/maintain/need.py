@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final, Literal, Self, get_args
 
 from frazil.iceberg.inspection import Inspection
-from frazil.maintain.ages import expirable, expiry_age
+from frazil.maintain.ages import expirable, expiry_age, shown_age
 from frazil.maintain.compaction import portions, started_at
 from frazil.maintain.health import avoidable_manifests
 from frazil.pipeline.maintenance import (
@@ -60,11 +60,12 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Whether a step is due, and why, in numbers."""
+    """Whether a step is due, and why, in numbers. `forced`: only because somebody asked."""
 
     step: Step
     due: bool
     reason: str
+    forced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ def _is_asked(step: Step, steps: Collection[Step]) -> bool:
 
 
 def _forced(need: Need) -> Need:
-    return need if need.due else Need(need.step, due=True, reason=f"forced, {need.reason}")
+    return need if need.due else Need(need.step, due=True, reason=f"forced, {need.reason}", forced=True)
 
 
 def _is_impossible(step: Step, found: Inspection, rules: TableMaintenance, given: Circumstances) -> bool:
@@ -134,7 +135,7 @@ def _judged(step: Step, found: Inspection, rules: TableMaintenance, given: Circu
                 "expiry",
                 count,
                 own.min_snapshots,
-                f"{count:,} snapshots older than {age / timedelta(days=1):g}d could go",
+                f"{count:,} snapshots older than {shown_age(age)} could go",
             )
         case Orphans() as own:
             return _orphans(found, own, given.now)
