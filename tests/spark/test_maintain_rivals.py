@@ -70,14 +70,15 @@ def test_rows_wait_until_a_compaction_is_over(make: Make, monkeypatch: pytest.Mo
     landed = max(n for id_, n in sequences.items() if operation(orders, id_) == "append")
     head = orders.metadata().current_snapshot_id
     written = next(of for of in orders.table().inspect.entries().to_pylist() if of["snapshot_id"] == head)
+    assert head is not None
     assert operation(orders, head) == "replace"
     assert written["sequence_number"] < landed < sequences[head]
     orders.assert_clean()
 
 
-def operation(orders: Maintained, snapshot_id: int | None) -> str | None:
+def operation(orders: Maintained, snapshot_id: int) -> str | None:
     """What a snapshot did."""
-    found = orders.metadata().snapshot_by_id(snapshot_id or 0)
+    found = orders.metadata().snapshot_by_id(snapshot_id)
     return found.summary.operation.value if found is not None and found.summary is not None else None
 
 
