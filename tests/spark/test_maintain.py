@@ -246,3 +246,20 @@ def test_deleted_rows_slow_readers_for_ever(make: Make) -> None:
     after = orders.look("compaction").tables[0].before
     assert (before.delete_files, after.delete_files) == (1, 0)
     assert orders.ids() == ids[1:]
+
+
+def test_values_are_counted_for_nobody(make: Make) -> None:
+    """Distinct values are in the table's metadata, batches leave them there, and a tenth more rows make the step due."""
+    orders = make(more="stats: {columns: [id]}")
+    orders.land(1, count=12)
+
+    step = orders.step("stats")
+
+    assert step.status == "done", step
+    (counted,) = orders.metadata().statistics
+    assert [of.properties for of in counted.blob_metadata] == [{"ndv": "11"}]
+    assert orders.look("stats").tables[0].steps[0].status == "skipped"
+    orders.land(1)
+    assert orders.metadata().statistics == [counted]
+    assert orders.look("stats").tables[0].steps[0].status == "due"
+    orders.assert_clean()

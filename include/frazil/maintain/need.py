@@ -18,11 +18,12 @@ from frazil.pipeline.maintenance import (
     Manifests,
     Orphans,
     PositionDeletes,
+    Stats,
     TableMaintenance,
     parse_age,
 )
 
-Step = Literal["position_deletes", "compaction", "manifests", "expiry", "orphans"]
+Step = Literal["position_deletes", "compaction", "manifests", "expiry", "orphans", "stats"]
 STEPS: Final[tuple[Step, ...]] = get_args(Step)
 """All steps in the order in which they are done."""
 
@@ -110,7 +111,7 @@ def _obstacle(step: Step, found: Inspection, rules: TableMaintenance, given: Cir
         return "the pipeline file leaves it out"
     if found.unreadable is not None and step != "orphans":
         return f"column {found.unreadable} is of type time, for which Iceberg's Spark has no type"
-    if given.on_branch and step in ("position_deletes", "manifests"):
+    if given.on_branch and step in ("position_deletes", "manifests", "stats"):
         return "Spark does it on main only, and the pipeline lands on a branch"
     if step == "position_deletes" and found.format_version >= _VERSION_WITHOUT_FILES:
         return "tables of format version 3 have deletion vectors, one per data file"
@@ -120,6 +121,10 @@ def _obstacle(step: Step, found: Inspection, rules: TableMaintenance, given: Cir
 def _judged(step: Step, found: Inspection, rules: TableMaintenance, given: Circumstances) -> Need:
     if (obstacle := _obstacle(step, found, rules, given)) is not None:
         return Need(step, due=False, reason=obstacle)
+    return _by_figures(step, found, rules, given)
+
+
+def _by_figures(step: Step, found: Inspection, rules: TableMaintenance, given: Circumstances) -> Need:
     match getattr(rules, step):
         case PositionDeletes() as own:
             return _position_deletes(found, own, rules, given)
@@ -139,6 +144,8 @@ def _judged(step: Step, found: Inspection, rules: TableMaintenance, given: Circu
             )
         case Orphans() as own:
             return _orphans(found, own, given.now)
+        case Stats() as own:
+            return _stats(found, own)
     raise TypeError(f"{step} has no rules")
 
 
@@ -176,3 +183,14 @@ def _orphans(found: Inspection, own: Orphans, now: datetime) -> Need:
     last = found.properties.get(ORPHANS_KEY)
     said = f"looked for last at {last}" if last else "never looked for"
     return Need("orphans", due=now - started_at(last) >= parse_age(own.every), reason=f"{said}, due every {own.every}")
+
+
+def _stats(found: Inspection, own: Stats) -> Need:
+    if not found.rows:
+        return Need("stats", due=False, reason="no rows")
+    due = f"due from a change of {own.min_change:.0%}"
+    if found.rows_counted is None:
+        return Need("stats", due=True, reason=f"values of {found.rows:,} rows never counted, or too long ago, {due}")
+    change = abs(found.rows - found.rows_counted) / max(1, found.rows_counted)
+    said = f"{found.rows:,} rows, {found.rows_counted:,} when their values were counted, {due}"
+    return Need("stats", due=change >= own.min_change, reason=said)

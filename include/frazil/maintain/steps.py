@@ -16,7 +16,7 @@ from frazil.maintain.compaction import condition, most_files, portions
 from frazil.maintain.guard import Sound, hold, lost
 from frazil.maintain.need import ORPHANS_KEY
 from frazil.maintain.procedures import Argument, GaveWay, Procedures
-from frazil.pipeline.maintenance import Compaction, Expiry, Orphans, parse_age
+from frazil.pipeline.maintenance import Compaction, Expiry, Orphans, Stats, parse_age
 from frazil.run.scope import Scope
 
 OWN_FOLDERS: Final = ("data", "metadata", "frazil-staged")
@@ -158,6 +158,12 @@ def _strategy(found: Inspection, rules: Compaction) -> dict[str, str]:
 def rewrite_manifests(work: Work) -> dict[str, int]:
     """Write the manifests anew."""
     return work.call("rewrite_manifests")
+
+
+def count_values(work: Work, rules: Stats) -> dict[str, int]:
+    """Count distinct values, into a file that the table's metadata name beside the snapshot."""
+    work.call("compute_table_stats", **({"columns": rules.columns} if rules.columns else {}))
+    return {}
 
 
 def expire(work: Work, rules: Expiry, sound: Sound) -> dict[str, int]:

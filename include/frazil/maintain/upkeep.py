@@ -16,7 +16,7 @@ from frazil.maintain.last import MAINTAINED_KEY, Maintained
 from frazil.maintain.need import Circumstances, Need, Order, Step, needs
 from frazil.maintain.procedures import GaveWay, Procedures
 from frazil.maintain.result import Figures, MaintenanceResult, Status, StepOutcome, TableOutcome
-from frazil.pipeline.maintenance import Expiry, Orphans, TableMaintenance
+from frazil.pipeline.maintenance import Expiry, Orphans, Stats, TableMaintenance
 from frazil.pipeline.model import Pipeline
 from frazil.run.scope import Scope
 
@@ -143,5 +143,7 @@ def _done(work: steps.Work, step: Step, rules: TableMaintenance) -> dict[str, in
             return steps.expire(work, own, guard)
         case "orphans", Orphans() as own:
             return steps.remove_orphans(work, own, guard)
+        case "stats", Stats() as own:
+            return steps.count_values(work, own)
         case _, own:
             return steps.compact(work, own)
