@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final, Literal, Self, get_args
 
 from frazil.iceberg.inspection import Inspection
 from frazil.maintain.ages import expirable, expiry_age, shown_age
-from frazil.maintain.compaction import portions, started_at
+from frazil.maintain.compaction import portions
 from frazil.maintain.health import avoidable_manifests
 from frazil.pipeline.maintenance import (
     Compaction,
@@ -180,9 +180,18 @@ def _compaction(found: Inspection, own: Compaction, now: datetime) -> Need:
 
 
 def _orphans(found: Inspection, own: Orphans, now: datetime) -> Need:
-    last = found.properties.get(ORPHANS_KEY)
-    said = f"looked for last at {last}" if last else "never looked for"
-    return Need("orphans", due=now - started_at(last) >= parse_age(own.every), reason=f"{said}, due every {own.every}")
+    last, every = found.properties.get(ORPHANS_KEY), f"due every {own.every}"
+    if last is not None:
+        due = now - datetime.fromisoformat(last) >= parse_age(own.every)
+        return Need("orphans", due=due, reason=f"looked for last at {last}, {every}")
+    if not found.snapshots:
+        return Need("orphans", due=False, reason=f"the table has no snapshot yet, {every}")
+    first = min(found.snapshots, key=lambda of: of.made_ms)
+    since = datetime.fromtimestamp(first.made_ms / 1000, UTC)
+    # A first snapshot that is there tells the age of the table, and no file is older.
+    if first.parent is None and now - since < parse_age(own.older_than):
+        return Need("orphans", due=False, reason=f"the table is younger than {own.older_than}, {every}")
+    return Need("orphans", due=True, reason=f"never looked for, {every}")
 
 
 def _stats(found: Inspection, own: Stats) -> Need:

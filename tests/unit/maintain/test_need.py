@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from frazil.maintain.need import ORPHANS_KEY, STEPS, Order, Step
-from tests.unit.maintain.tables import DAY, TODAY, judged, small, table, with_snapshots
+from tests.unit.maintain.tables import DAY, TODAY, judged, line, small, table, with_snapshots
 
 
 @pytest.mark.parametrize(("files", "due"), [(4, False), (5, True)])
@@ -66,8 +66,16 @@ def test_step_of_main_changes_a_branch() -> None:
 )
 def test_all_files_are_listed_every_time(at: str | None, due: bool) -> None:
     """Orphans are looked for once a week, as the table remembers."""
-    found = table(properties={} if at is None else {ORPHANS_KEY: at})
+    found = with_snapshots(24 * 8, properties={} if at is None else {ORPHANS_KEY: at})
     assert judged(found, "orphans").due is due
+
+
+def test_new_table_is_searched_for_old_files() -> None:
+    """A table younger than the files that may go has none of them; one whose first snapshot went may be of any age."""
+    young, expired = with_snapshots(24 * 6, 1), table(snapshots=line(24 * 6, 1, first=7)[1:])
+    assert not judged(table(), "orphans").due
+    assert judged(young, "orphans").reason == "the table is younger than 7d, due every 7d"
+    assert judged(expired, "orphans").due
 
 
 def test_expiry_is_due_for_snapshots_that_stay() -> None:
