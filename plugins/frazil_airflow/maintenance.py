@@ -24,7 +24,7 @@ LOOK_TIMEOUT = timedelta(minutes=30)
 MAINTAIN_TIMEOUT = timedelta(hours=6)
 """Bounds a job that hangs. What it committed stays, the next run goes on from there."""
 
-STEPS = ("position_deletes", "compaction", "manifests", "expiry", "orphans")
+STEPS = ("position_deletes", "compaction", "manifests", "expiry", "orphans", "stats")
 """As in `frazil.maintain.need`, which loads more than a DAG file may."""
 
 _ORDER = "{{ ti.xcom_pull(task_ids='look') }}"

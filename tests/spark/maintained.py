@@ -29,6 +29,7 @@ from frazil.run.ingest import ingest
 from frazil.run.inline import stage_inline
 from frazil.run.plan import plan_run
 from frazil.run.scope import Scope, utc_now
+from frazil.spark.apply import SparkApply
 from frazil.spark.catalog import open_catalog
 from frazil.spark.procedures import SparkProcedures
 from frazil.verify.check import verify
@@ -39,11 +40,11 @@ ORDERS, LETTERS, LEDGER = "shop.orders", "shop.orders__dead_letters", "shop.orde
 FILE = """
 name: orders
 source: {{topics: [{topic}]}}
-engine: inline
+engine: {engine}
 dead_letters: {{tolerance: all}}
 destinations:
   - table: shop.orders
-    columns: {{id: long, at: timestamptz}}
+    columns: {{id: {{type: long, required: true}}, at: timestamptz}}
     {layout}
 maintenance:
   compaction: {{min_files: 2, min_deletes: 1}}
@@ -100,11 +101,15 @@ class Maintained:
         texts = [json.dumps(of).encode() for of in values[1:]] + [b"bad"]
         produce(self.cluster, self.topic, [OutgoingRecord(key=None, value=text) for text in texts])
 
-    def run(self) -> None:
-        """Land what is new."""
-        planned = plan_run(self.project, self.project.pipeline("orders"), RunRequest(str(uuid.uuid4())))
+    def run(self, request: RunRequest | None = None) -> None:
+        """Land what is new, or what is asked for."""
+        request = request or RunRequest(str(uuid.uuid4()))
+        planned = plan_run(self.project, self.project.pipeline("orders"), request)
         if planned.plan is not None:
-            ingest(self.project, self.project.pipeline("orders"), planned.plan, stage_inline, lambda _: None)
+            apply = SparkApply(self.engine.spark)
+            ingest(
+                self.project, self.project.pipeline("orders"), planned.plan, stage_inline, self.said.append, apply=apply
+            )
 
     def land(self, batches: int, count: int = 3, **of: str) -> None:
         """Land some batches."""
@@ -172,13 +177,17 @@ def maintained(
     folder: Path, cluster: Cluster, topic: str, spark: SparkSession, *, layout: str = "", more: str = ""
 ) -> Maintained:
     """Make a pipeline, with a session of its own: all of them call their catalog `lake`."""
+    engine = "spark" if "write:" in layout else "inline"
     pipelines = folder / "pipelines"
     pipelines.mkdir()
-    (pipelines / "orders.yaml").write_text(textwrap.dedent(FILE.format(topic=topic, layout=layout, more=more)))
+    (pipelines / "orders.yaml").write_text(
+        textwrap.dedent(FILE.format(topic=topic, engine=engine, layout=layout, more=more))
+    )
     port = cluster.bootstrap_servers.rpartition(":")[2]
     env = {"FRAZIL_HOME": str(folder / "home"), "FRAZIL_PIPELINES": str(pipelines), "FRAZIL_KAFKA_PORT": port}
     project = Project.load(env)
     session = spark.newSession()
+    session.conf.set("spark.sql.shuffle.partitions", "2")
     open_catalog(session, "lake", project.settings.catalogs["lake"])
     return Maintained(project, cluster, topic, Engine(session))
 

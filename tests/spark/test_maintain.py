@@ -10,10 +10,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from frazil.crash_points import CrashPoint
-from frazil.errors import Terminal
+from frazil.errors import Retryable, Terminal
 from frazil.iceberg.holdings import POSITION_KEY
 from frazil.iceberg.kept import named_manifests
 from frazil.kafka.cluster import Cluster
+from frazil.maintain.last import last
 from frazil.maintain.need import ORPHANS_KEY
 from tests.spark.kills import Killed, at, kill
 from tests.spark.maintained import LEDGER, LETTERS, ORDERS, Maintained, maintained, put_old
@@ -95,7 +96,8 @@ def test_files_of_others_are_taken_for_orphans(make: Make) -> None:
     for path in (*batch, *orders.folder().rglob("*.parquet"), *orders.folder().rglob("*.avro")):
         put_old_time(path)
 
-    step = orders.step("orphans")
+    assert orders.look("orphans").tables[0].steps[0].status == "skipped"  # the table is too young to have any
+    step = orders.step("orphans", force=True)
 
     assert (step.status, step.counts) == ("done", {"orphan_files": 3, "left_alone": 1 + len(batch)})
     assert not any(path.exists() for path in gone)
@@ -111,6 +113,40 @@ def put_old_time(path: Path) -> None:
     import os
 
     os.utime(path, (1e9, 1e9))
+
+
+def test_what_was_done_is_forgotten(make: Make) -> None:
+    """Each table says what was done to it last; a run that does nothing commits nothing and leaves that as it is."""
+    orders = make()
+    orders.land(3)
+    assert last(orders.project, orders.project.pipeline("orders")) == {}
+
+    (done,) = orders.maintain("compaction").tables
+    noted = last(orders.project, orders.project.pipeline("orders"))
+    location = orders.table().metadata_location
+    orders.maintain("compaction", "expiry")
+
+    assert list(noted) == [ORDERS]
+    assert (noted[ORDERS].pipeline, noted[ORDERS].outcome) == ("orders", done)
+    assert (noted[ORDERS].before.files, noted[ORDERS].after.files) == (3, 1)
+    assert orders.table().metadata_location == location
+    orders.land(1)
+    assert last(orders.project, orders.project.pipeline("orders")) == noted
+    orders.assert_clean()
+
+
+def test_note_that_fails_undoes_what_was_done(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A catalog that goes away behind the last step costs the note, which the log says, not the result."""
+    orders = make()
+    orders.land(3)
+
+    def away(*_: object) -> None:
+        raise Retryable("the catalog does not answer")
+
+    monkeypatch.setattr(orders.engine, "note", away)
+
+    assert orders.step("compaction").status == "done"
+    assert f"{ORDERS}: what was done is not noted in the table: the catalog does not answer" in orders.said
 
 
 def test_manifest_per_batch_slows_scans(make: Make) -> None:
@@ -138,14 +174,14 @@ def test_batch_that_waits_loses_its_files(make: Make, monkeypatch: pytest.Monkey
     (orphan,) = put_old(orders.folder(), ["data/x.parquet"])
     orders.ahead, before = DAY, len(orders.metadata().snapshots)
 
-    outcome = orders.step(step)
+    outcome = orders.step(step, force=step == "orphans")
 
     assert (outcome.status, orders.engine.calls) == ("skipped", [])
     assert "batch 4 is not finished" in outcome.reason
     assert (orphan.exists(), len(orders.metadata().snapshots)) == (True, before)
     orders.run()
     orders.ahead = timedelta() if step == "orphans" else DAY
-    assert orders.step(step).status == "done"
+    assert orders.step(step, force=step == "orphans").status == "done"
     orders.assert_clean()
 
 
@@ -211,3 +247,20 @@ def test_deleted_rows_slow_readers_for_ever(make: Make) -> None:
     after = orders.look("compaction").tables[0].before
     assert (before.delete_files, after.delete_files) == (1, 0)
     assert orders.ids() == ids[1:]
+
+
+def test_values_are_counted_for_nobody(make: Make) -> None:
+    """Distinct values are in the table's metadata, batches leave them there, and a tenth more rows make the step due."""
+    orders = make(more="stats: {columns: [id]}")
+    orders.land(1, count=12)
+
+    step = orders.step("stats")
+
+    assert step.status == "done", step
+    (counted,) = orders.metadata().statistics
+    assert [of.properties for of in counted.blob_metadata] == [{"ndv": "11"}]
+    assert orders.look("stats").tables[0].steps[0].status == "skipped"
+    orders.land(1)
+    assert orders.metadata().statistics == [counted]
+    assert orders.look("stats").tables[0].steps[0].status == "due"
+    orders.assert_clean()

@@ -21,7 +21,7 @@ def demo(
     *,
     records: Annotated[int, typer.Option(min=1, envvar="DEMO_RECORDS", help="Pizzas to produce.")] = 20_000,
 ) -> None:
-    """Start Kafka and Airflow, produce pizza orders, land them in an Iceberg table, and count that none was lost.
+    """Start Kafka and Airflow, produce pizza orders, land them in a table, maintain it, and count that none was lost.
 
     In a terminal the stack stays up until Ctrl-C; otherwise, or with DEMO_EXIT=1, it stops by itself. Ends with 1 if
     something failed or the counts differ. Only what the demo started is stopped; topics and tables stay.

@@ -8,6 +8,7 @@ from rich.text import Text
 from frazil.cli import console
 from frazil.cli.history import print_batches
 from frazil.cli.sql import show_result
+from frazil.maintain.last import Maintained, last
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.report.history import history
@@ -43,7 +44,23 @@ def print_report(project: Project, pipeline: Pipeline) -> bool:
     print_batches(history(project, pipeline))
     console.headline(f"Dead letters in {letters}")
     show_result(query(project, reasons))
+    console.headline(f"Maintenance of {table}")
+    print_maintenance(last(project, pipeline).get(table))
     return _print_reconciliation(project, pipeline)
+
+
+def print_maintenance(noted: Maintained | None) -> None:
+    """Print what maintenance did, as the table has it noted; None if it says nothing."""
+    if noted is None:
+        console.say("nothing is noted in the table")
+        return
+    before, after = noted.before, noted.after
+    console.say(
+        f"health {before.score} -> {after.score}, {before.files:,} -> {after.files:,} files,"
+        f" {before.bytes:,} -> {after.bytes:,} bytes, {before.snapshots:,} -> {after.snapshots:,} snapshots"
+    )
+    for step in noted.steps:
+        console.say(step.said)
 
 
 def _print_reconciliation(project: Project, pipeline: Pipeline) -> bool:

@@ -1,9 +1,10 @@
-"""What a demo does with a running stack: produce, trigger the DAG, follow it, and let the schedule pick up the rest."""
+"""What a demo does with a running stack: produce, trigger the DAG, follow it, let the schedule pick up the rest, tidy up."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed
 
@@ -14,6 +15,7 @@ from frazil.generators import DEMO_BROKEN_PER_THOUSAND, GENERATORS
 from frazil.kafka.produce import produce
 from frazil.local import airflow
 from frazil.local.airflow_api import AirflowApi
+from frazil.local.home import Home
 from frazil.local.waiting import until
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
@@ -44,21 +46,27 @@ T = TypeVar("T")
 def land_pizzas(project: Project, pipeline: Pipeline, records: int, progress: Progress) -> None:
     """Produce records and wait until the DAG, triggered once and then on schedule, has landed them all.
 
+    Beside the second part the table is maintained, due or not.
+
     Raises:
         Terminal: A run failed, its DAG is not there, or records that were acknowledged are not in the topic.
         Retryable: Something did not happen in time.
     """
-    dag = f"ingest__{pipeline.name}"
+    dag, upkeep = f"ingest__{pipeline.name}", f"maintain__{pipeline.name}"
     cluster, topic = project.cluster(pipeline.source.cluster), pipeline.source.topics[0]
     with airflow.api(project.home) as api:
         if ensure_topic(cluster, topic, PARTITIONS):
             progress.done(f"topic {topic}: created with {PARTITIONS} partitions")
         _start_schedule(api, dag, progress)
+        _wait_for_dag(api, upkeep, progress)
+        _patiently(lambda: api.unpause(upkeep))  # its own first run finds nothing due
         _send(project, pipeline, records, progress)
         _run_once(project, pipeline, api, dag, progress)
+        tended = _triggered(api, upkeep, {"table": pipeline.tables[0], "force": True}, progress)
         _send(project, pipeline, max(1, records // _SECOND_SHARE), progress)
         if not _landed_by_schedule(project, pipeline, progress):
             _run_once(project, pipeline, api, dag, progress)
+        _follow(project.home, api, tended, lambda: "beside the schedule", progress)
 
 
 def _start_schedule(api: AirflowApi, dag: str, progress: Progress) -> None:
@@ -105,27 +113,45 @@ def _wait_for_dag(api: AirflowApi, dag: str, progress: Progress) -> None:
 
 def _run_once(project: Project, pipeline: Pipeline, api: AirflowApi, dag: str, progress: Progress) -> None:
     """Trigger a run and follow it. The schedule may run beside it: whoever comes second finds nothing to do."""
+    run = _triggered(api, dag, {}, progress)
+    _follow(project.home, api, run, lambda: _told(landing(project, pipeline)), progress)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A run that the demo asked for, and when, by the monotonic clock."""
+
+    dag: str
+    id: str
+    began: float
+
+
+def _triggered(api: AirflowApi, dag: str, conf: Mapping[str, Any], progress: Progress) -> _Run:
     run_id = f"demo__{datetime.now(UTC).isoformat(timespec='seconds')}"
-    api.trigger(dag, run_id=run_id, note="triggered by `frazil demo`")
+    api.trigger(dag, run_id=run_id, conf=conf, note="triggered by `frazil demo`")
     progress.done(f"{dag}: run {run_id} triggered through the REST API")
-    began, last = time.monotonic(), ""
+    return _Run(dag, run_id, time.monotonic())
+
+
+def _follow(home: Home, api: AirflowApi, run: _Run, told: Callable[[], str], progress: Progress) -> None:
+    last = ""
 
     def finished() -> bool:
         nonlocal last
-        tasks = _patiently(lambda: api.task_instances(dag, run_id))
-        last = _patiently(lambda: api.run(dag, run_id)).state
+        tasks = _patiently(lambda: api.task_instances(run.dag, run.id))
+        last = _patiently(lambda: api.run(run.dag, run.id)).state
         steps = ", ".join(f"{task.task_id} {task.state or 'waiting'}" for task in tasks)
-        progress.doing(f"{dag}: {last} ({steps}); {_told(landing(project, pipeline))}")
+        progress.doing(f"{run.dag}: {last} ({steps}); {told()}")
         return last in ("success", "failed")
 
     if not until(finished, _RUN_SECONDS, _EVERY_SECONDS):
-        raise Retryable(f"run {run_id} of {dag} is still {last} after {_RUN_SECONDS:.0f} s")
+        raise Retryable(f"run {run.id} of {run.dag} is still {last} after {_RUN_SECONDS:.0f} s")
     if last == "failed":
         raise Terminal(
-            f"run {run_id} of {dag} failed\n{_last_log(api, dag, run_id)}",
-            next_step=f"look at it: {project.home.airflow_url}",
+            f"run {run.id} of {run.dag} failed\n{_last_log(api, run.dag, run.id)}",
+            next_step=f"look at it: {home.airflow_url}",
         )
-    progress.done(f"{dag}: run succeeded after {time.monotonic() - began:.1f} s; {_told(landing(project, pipeline))}")
+    progress.done(f"{run.dag}: run succeeded after {time.monotonic() - run.began:.1f} s; {told()}")
 
 
 def _landed_by_schedule(project: Project, pipeline: Pipeline, progress: Progress) -> bool:

@@ -27,7 +27,7 @@ def maintain(
         typer.Option(
             "--step",
             metavar="STEP",
-            help="position_deletes, compaction, manifests, expiry or orphans; may be given again.",
+            help="position_deletes, compaction, manifests, expiry, orphans or stats; may be given again.",
             show_default="all, in this order",
         ),
     ] = None,

@@ -13,6 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, MonthTransform, YearTransform
 from pyiceberg.types import DateType, TimestampType, TimestamptzType
 
@@ -96,6 +97,8 @@ class Inspection:
         time_field: What tells the age of partitions, if one field does.
         is_sample: Whether the table has more files than were read.
         unreadable: Column that Spark has no type for, so that it can't rewrite the table; None mostly.
+        rows: Rows, as the head's summary says.
+        rows_counted: Rows of the snapshot whose distinct values were counted last; None if none were, or if it is gone.
     """
 
     table: str
@@ -114,6 +117,8 @@ class Inspection:
     time_field: TimeField | None = None
     is_sample: bool = False
     unreadable: str | None = None
+    rows: int = 0
+    rows_counted: int | None = None
 
     @property
     def files(self) -> int:
@@ -170,6 +175,8 @@ def inspect(name: str, table: Table, metadata: TableMetadata, most_files: int = 
             if of.snapshot_ref_type == SnapshotRefType.BRANCH
         },
         tags=frozenset(of.snapshot_id for of in metadata.refs.values() if of.snapshot_ref_type == SnapshotRefType.TAG),
+        rows=_rows(snapshot),
+        rows_counted=_rows_counted(metadata),
         is_sample=read < sum((of.added_files_count or 0) + (of.existing_files_count or 0) for of in manifests),
     )
 
@@ -225,6 +232,18 @@ class _Files:
             time_field=self._time[1] if self._time else None,
             unreadable=next(_without_spark_type(metadata.schema()), None),
         )
+
+
+def _rows(snapshot: Snapshot | None) -> int:
+    summary = snapshot.summary if snapshot is not None else None
+    return int(summary.additional_properties.get("total-records", 0)) if summary is not None else 0
+
+
+def _rows_counted(metadata: TableMetadata) -> int | None:
+    """Rows of the youngest snapshot that has statistics. An expiry takes them with it."""
+    counted = (metadata.snapshot_by_id(of.snapshot_id) for of in metadata.statistics)
+    youngest = max((of for of in counted if of is not None), key=lambda of: of.timestamp_ms, default=None)
+    return None if youngest is None else _rows(youngest)
 
 
 def _needed(manifests: list[ManifestFile], properties: Mapping[str, str]) -> int:

@@ -11,6 +11,7 @@ from frazil.pipeline.maintenance import Expiry, parse_age
 _AGE: Final = "history.expire.max-snapshot-age-ms"
 _KEEP: Final = "history.expire.min-snapshots-to-keep"
 _DEFAULT_AGE: Final = timedelta(days=5)
+_UNITS: Final = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
 
 def expiry_age(found: Inspection, rules: Expiry) -> timedelta:
@@ -19,6 +20,13 @@ def expiry_age(found: Inspection, rules: Expiry) -> timedelta:
         return parse_age(rules.older_than)
     own = found.properties.get(_AGE)
     return _DEFAULT_AGE if own is None else timedelta(milliseconds=int(own))
+
+
+def shown_age(age: timedelta) -> str:
+    """An age as pipeline files have it, in the largest unit that counts it whole: 5d, 36h, 90m."""
+    seconds = round(age.total_seconds())
+    unit, size = next(of for of in _UNITS if seconds % of[1] == 0)
+    return f"{seconds // size}{unit}"
 
 
 def expiry_keep(found: Inspection, rules: Expiry) -> int:

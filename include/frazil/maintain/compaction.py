@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final
 
 from frazil.iceberg.inspection import Inspection, PartitionFiles, TimeField
@@ -84,8 +84,3 @@ def condition(field: TimeField, before: datetime) -> str:
     if field.type == "timestamp":
         return f"{column} < TIMESTAMP_NTZ '{before:%Y-%m-%d %H:%M:%S}'"
     return f"{column} < TIMESTAMP '{before:%Y-%m-%d %H:%M:%S} UTC'"
-
-
-def started_at(text: str | None) -> datetime:
-    """The instant that a property names; long ago without one."""
-    return datetime.fromisoformat(text) if text else datetime.fromtimestamp(0, UTC) - timedelta(days=1)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final, Literal, Self, get_args
 
 from frazil.iceberg.inspection import Inspection
-from frazil.maintain.ages import expirable, expiry_age
-from frazil.maintain.compaction import portions, started_at
+from frazil.maintain.ages import expirable, expiry_age, shown_age
+from frazil.maintain.compaction import portions
 from frazil.maintain.health import avoidable_manifests
 from frazil.pipeline.maintenance import (
     Compaction,
@@ -18,11 +18,12 @@ from frazil.pipeline.maintenance import (
     Manifests,
     Orphans,
     PositionDeletes,
+    Stats,
     TableMaintenance,
     parse_age,
 )
 
-Step = Literal["position_deletes", "compaction", "manifests", "expiry", "orphans"]
+Step = Literal["position_deletes", "compaction", "manifests", "expiry", "orphans", "stats"]
 STEPS: Final[tuple[Step, ...]] = get_args(Step)
 """All steps in the order in which they are done."""
 
@@ -60,11 +61,12 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Whether a step is due, and why, in numbers."""
+    """Whether a step is due, and why, in numbers. `forced`: only because somebody asked."""
 
     step: Step
     due: bool
     reason: str
+    forced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ def _is_asked(step: Step, steps: Collection[Step]) -> bool:
 
 
 def _forced(need: Need) -> Need:
-    return need if need.due else Need(need.step, due=True, reason=f"forced, {need.reason}")
+    return need if need.due else Need(need.step, due=True, reason=f"forced, {need.reason}", forced=True)
 
 
 def _is_impossible(step: Step, found: Inspection, rules: TableMaintenance, given: Circumstances) -> bool:
@@ -109,7 +111,7 @@ def _obstacle(step: Step, found: Inspection, rules: TableMaintenance, given: Cir
         return "the pipeline file leaves it out"
     if found.unreadable is not None and step != "orphans":
         return f"column {found.unreadable} is of type time, for which Iceberg's Spark has no type"
-    if given.on_branch and step in ("position_deletes", "manifests"):
+    if given.on_branch and step in ("position_deletes", "manifests", "stats"):
         return "Spark does it on main only, and the pipeline lands on a branch"
     if step == "position_deletes" and found.format_version >= _VERSION_WITHOUT_FILES:
         return "tables of format version 3 have deletion vectors, one per data file"
@@ -119,6 +121,10 @@ def _obstacle(step: Step, found: Inspection, rules: TableMaintenance, given: Cir
 def _judged(step: Step, found: Inspection, rules: TableMaintenance, given: Circumstances) -> Need:
     if (obstacle := _obstacle(step, found, rules, given)) is not None:
         return Need(step, due=False, reason=obstacle)
+    return _by_figures(step, found, rules, given)
+
+
+def _by_figures(step: Step, found: Inspection, rules: TableMaintenance, given: Circumstances) -> Need:
     match getattr(rules, step):
         case PositionDeletes() as own:
             return _position_deletes(found, own, rules, given)
@@ -134,10 +140,12 @@ def _judged(step: Step, found: Inspection, rules: TableMaintenance, given: Circu
                 "expiry",
                 count,
                 own.min_snapshots,
-                f"{count:,} snapshots older than {age / timedelta(days=1):g}d could go",
+                f"{count:,} snapshots older than {shown_age(age)} could go",
             )
         case Orphans() as own:
             return _orphans(found, own, given.now)
+        case Stats() as own:
+            return _stats(found, own)
     raise TypeError(f"{step} has no rules")
 
 
@@ -172,6 +180,26 @@ def _compaction(found: Inspection, own: Compaction, now: datetime) -> Need:
 
 
 def _orphans(found: Inspection, own: Orphans, now: datetime) -> Need:
-    last = found.properties.get(ORPHANS_KEY)
-    said = f"looked for last at {last}" if last else "never looked for"
-    return Need("orphans", due=now - started_at(last) >= parse_age(own.every), reason=f"{said}, due every {own.every}")
+    last, every = found.properties.get(ORPHANS_KEY), f"due every {own.every}"
+    if last is not None:
+        due = now - datetime.fromisoformat(last) >= parse_age(own.every)
+        return Need("orphans", due=due, reason=f"looked for last at {last}, {every}")
+    if not found.snapshots:
+        return Need("orphans", due=False, reason=f"the table has no snapshot yet, {every}")
+    first = min(found.snapshots, key=lambda of: of.made_ms)
+    since = datetime.fromtimestamp(first.made_ms / 1000, UTC)
+    # A first snapshot that is there tells the age of the table, and no file is older.
+    if first.parent is None and now - since < parse_age(own.older_than):
+        return Need("orphans", due=False, reason=f"the table is younger than {own.older_than}, {every}")
+    return Need("orphans", due=True, reason=f"never looked for, {every}")
+
+
+def _stats(found: Inspection, own: Stats) -> Need:
+    if not found.rows:
+        return Need("stats", due=False, reason="no rows")
+    due = f"due from a change of {own.min_change:.0%}"
+    if found.rows_counted is None:
+        return Need("stats", due=True, reason=f"values of {found.rows:,} rows never counted, or too long ago, {due}")
+    change = abs(found.rows - found.rows_counted) / max(1, found.rows_counted)
+    said = f"{found.rows:,} rows, {found.rows_counted:,} when their values were counted, {due}"
+    return Need("stats", due=change >= own.min_change, reason=said)

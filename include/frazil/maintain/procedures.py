@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from frazil.errors import Retryable
 
-Argument = str | int | bool | datetime | Mapping[str, str]
+Argument = str | int | bool | datetime | tuple[str, ...] | Mapping[str, str]
 """What a procedure is given."""
 
 

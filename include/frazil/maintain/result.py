@@ -63,6 +63,17 @@ class TableOutcome:
     after: Figures
     steps: tuple[StepOutcome, ...]
 
+    @classmethod
+    def from_body(cls, body: Mapping[str, Any]) -> Self:
+        """Read what `asdict` made of one."""
+        steps = tuple(StepOutcome(**of) for of in body["steps"])
+        return cls(body["table"], body["health"], Figures(**body["before"]), Figures(**body["after"]), steps)
+
+    @property
+    def was_tended(self) -> bool:
+        """Whether a step was carried out, or tried."""
+        return any(of.status in ("done", "gave_way", "failed") for of in self.steps)
+
     @property
     def said(self) -> Iterator[str]:
         """Lines for people."""
@@ -90,7 +101,7 @@ class MaintenanceResult:
     def from_json(cls, text: str) -> Self:
         """Read what `to_json` wrote."""
         body = json.loads(text)
-        return cls(body["pipeline"], tuple(_table(of) for of in body["tables"]), body["seconds"])
+        return cls(body["pipeline"], tuple(TableOutcome.from_body(of) for of in body["tables"]), body["seconds"])
 
     def with_status(self, status: Status) -> tuple[tuple[str, StepOutcome], ...]:
         """Steps with that status, each with its table."""
@@ -111,8 +122,3 @@ class MaintenanceResult:
         said = f"{len(done)} steps done, {files:,} files and {snapshots:,} snapshots less, lowest health {lowest}"
         gave_way = f", {len(given)} gave way to other writers" if (given := self.with_status("gave_way")) else ""
         return f"{said}{gave_way}" + (f", {len(failed)} failed" if failed else "")
-
-
-def _table(body: Mapping[str, Any]) -> TableOutcome:
-    steps = tuple(StepOutcome(**of) for of in body["steps"])
-    return TableOutcome(body["table"], body["health"], Figures(**body["before"]), Figures(**body["after"]), steps)

@@ -15,12 +15,20 @@ from frazil.maintain.ages import expiry_age, expiry_keep
 from frazil.maintain.compaction import condition, most_files, portions
 from frazil.maintain.guard import Sound, hold, lost
 from frazil.maintain.need import ORPHANS_KEY
-from frazil.maintain.procedures import Argument, Procedures
-from frazil.pipeline.maintenance import Compaction, Expiry, Orphans, parse_age
+from frazil.maintain.procedures import Argument, GaveWay, Procedures
+from frazil.pipeline.maintenance import Compaction, Expiry, Orphans, Stats, parse_age
 from frazil.run.scope import Scope
 
 OWN_FOLDERS: Final = ("data", "metadata", "frazil-staged")
 """Folders below a table's location that are the table's: beside them another table may lie."""
+
+_COMMIT_BYTES: Final = 2 * 2**30
+"""Bytes that a compaction writes anew before it commits: a minute or two of work."""
+
+_MOST_COMMITS: Final = 10
+
+_SHARES: Final = (4, 16)
+"""A compaction that gave way tries again with a fourth of the files, and then with a sixteenth."""
 
 MOST_ORPHANS: Final = 1_000_000
 """Paths of orphans that a driver holds; of more, the rest goes by the next run."""
@@ -28,12 +36,16 @@ MOST_ORPHANS: Final = 1_000_000
 
 @dataclass(frozen=True)
 class Work:
-    """A table under maintenance: its pipeline and doors, its name, the figures that were just read, and the engine."""
+    """A table under maintenance: its pipeline and doors, its name, the figures that were just read, and the engine.
+
+    `is_due`: figures ask for the step, not only somebody. `is_merged`: batches change rows of the table.
+    """
 
     scope: Scope
     table: str
     found: Inspection
     engine: Procedures
+    is_due: bool = True
     is_merged: bool = False
 
     @property
@@ -53,15 +65,47 @@ def rewrite_position_deletes(work: Work) -> dict[str, int]:
 
 
 def compact(work: Work, rules: Compaction) -> dict[str, int]:
-    """Make small files large, closed partitions first; write anew what rows were deleted from, if that is due."""
+    """Make small files large, closed partitions first; write anew what rows were deleted from, if that is due.
+
+    Raises:
+        GaveWay: Others changed the same files, whatever was tried.
+    """
     asked = compaction_arguments(work.found, rules, work.scope.clock(), branch=work.scope.lake.branch_of(work.table))
     counts: dict[str, int] = {}
     for arguments in asked:
-        if work.is_merged:
-            # One commit: each one before a merge's own sends that merge back to its beginning.
-            arguments["options"].pop("partial-progress.enabled")
-        for name, count in work.call("rewrite_data_files", **arguments).items():
+        found = _in_one_commit(work, rules, arguments) if work.is_merged else _rewritten(work, arguments)
+        for name, count in found.items():
             counts[name] = counts.get(name, 0) + count
+    return counts
+
+
+def _in_one_commit(work: Work, rules: Compaction, arguments: dict[str, Any]) -> dict[str, int]:
+    """Compact a merged table. Each commit before a merge's own sends that merge back to its beginning, so there is one.
+
+    A merge that is first sends the compaction back, to fewer files: the less time it takes, the less often it is overtaken.
+    """
+    options = arguments["options"] = {
+        name: value for name, value in arguments["options"].items() if not name.startswith("partial-progress")
+    }
+    most = int(options.get("max-files-to-rewrite", work.found.files))
+    for share in _SHARES:
+        try:
+            return _rewritten(work, arguments)
+        except GaveWay as rival:
+            options["max-files-to-rewrite"] = str(max(rules.min_files, most // share))
+            work.scope.report(f"{work.table}: compaction gave way, again with fewer files: {rival.message}")
+    return _rewritten(work, arguments)
+
+
+def _rewritten(work: Work, arguments: dict[str, Any]) -> dict[str, int]:
+    """Call the rewrite.
+
+    Raises:
+        GaveWay: Others changed the same files. Where each part has a commit of its own, Iceberg logs that, and no count tells.
+    """
+    counts = work.call("rewrite_data_files", **arguments)
+    if work.is_due and not counts["rewritten_data_files_count"]:
+        raise GaveWay(f"rewrite_data_files of {work.table}: nothing was replaced, as others changed the same files")
     return counts
 
 
@@ -71,12 +115,12 @@ def compaction_arguments(
     """What the procedure is called with, call by call."""
     shared: dict[str, Any] = {} if branch is None else {"branch": branch}
     shared |= _strategy(found, rules)
-    options = {"min-input-files": str(rules.min_files), "partial-progress.enabled": "true"}
+    options = {"min-input-files": str(rules.min_files)}
     if found.deletes >= rules.min_deletes:
         deletes = {"delete-file-threshold": "1", "remove-dangling-deletes": "true"}
         mean = max(1, found.bytes // max(1, found.files))
         capped = {"max-files-to-rewrite": str(max(1, rules.max_bytes // mean))} if found.bytes > rules.max_bytes else {}
-        return [{**shared, "options": {**options, **deletes, **capped}}]
+        return [{**shared, "options": {**options, **deletes, **capped, **_commits(min(found.bytes, rules.max_bytes))}}]
     calls, left = [], rules.max_bytes
     for portion in portions(found, rules, now):
         if left <= 0:
@@ -88,9 +132,19 @@ def compaction_arguments(
             if portion.before is None or found.time_field is None
             else {"where": condition(found.time_field, portion.before)}
         )
-        calls.append({**shared, **where, "options": {**options, **capped}})
+        commits = _commits(min(portion.small_bytes, left))
+        calls.append({**shared, **where, "options": {**options, **capped, **commits}})
         left -= portion.small_bytes
     return calls or [{**shared, "options": options}]
+
+
+def _commits(size: int) -> dict[str, str]:
+    """Options for a commit per part, so that a kill costs minutes of work and not hours.
+
+    Not more of them than that takes: Iceberg's threads overtake each other, and what loses is left for the next run.
+    """
+    count = min(_MOST_COMMITS, size // _COMMIT_BYTES)
+    return {"partial-progress.enabled": "true", "partial-progress.max-commits": str(count)} if count > 1 else {}
 
 
 def _strategy(found: Inspection, rules: Compaction) -> dict[str, str]:
@@ -104,6 +158,12 @@ def _strategy(found: Inspection, rules: Compaction) -> dict[str, str]:
 def rewrite_manifests(work: Work) -> dict[str, int]:
     """Write the manifests anew."""
     return work.call("rewrite_manifests")
+
+
+def count_values(work: Work, rules: Stats) -> dict[str, int]:
+    """Count distinct values, into a file that the table's metadata name beside the snapshot."""
+    work.call("compute_table_stats", **({"columns": rules.columns} if rules.columns else {}))
+    return {}
 
 
 def expire(work: Work, rules: Expiry, sound: Sound) -> dict[str, int]:

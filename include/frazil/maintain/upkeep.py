@@ -12,10 +12,11 @@ from frazil.maintain import steps
 from frazil.maintain.ages import expirable
 from frazil.maintain.guard import Unsound, sound
 from frazil.maintain.health import health
+from frazil.maintain.last import MAINTAINED_KEY, Maintained
 from frazil.maintain.need import Circumstances, Need, Order, Step, needs
 from frazil.maintain.procedures import GaveWay, Procedures
 from frazil.maintain.result import Figures, MaintenanceResult, Status, StepOutcome, TableOutcome
-from frazil.pipeline.maintenance import Expiry, Orphans, TableMaintenance
+from frazil.pipeline.maintenance import Expiry, Orphans, Stats, TableMaintenance
 from frazil.pipeline.model import Pipeline
 from frazil.run.scope import Scope
 
@@ -78,7 +79,19 @@ def _table(
     after = _inspected(scope, name) if any(of.status in ("done", "failed") for of in outcomes) else before
     now = scope.clock()
     judged, since = (health(of, len(expirable(of, rules.expiry or _NO_EXPIRY, now))) for of in (before, after))
-    return TableOutcome(name, str(judged), Figures.of(before, judged), Figures.of(after, since), outcomes)
+    outcome = TableOutcome(name, str(judged), Figures.of(before, judged), Figures.of(after, since), outcomes)
+    if engine is not None and outcome.was_tended:
+        _note(scope, outcome, engine)
+    return outcome
+
+
+def _note(scope: Scope, outcome: TableOutcome, engine: Procedures) -> None:
+    """Leave what was done in the table. It is a note: without it nothing but the note is missing."""
+    noted = Maintained(scope.clock(), scope.pipeline.name, outcome).to_json()
+    try:
+        engine.note(scope.lake.catalog_of(outcome.table).name, outcome.table, MAINTAINED_KEY, noted)
+    except Retryable as failure:
+        scope.report(f"{outcome.table}: what was done is not noted in the table: {failure.message}")
 
 
 def _inspected(scope: Scope, name: str) -> Inspection:
@@ -97,7 +110,8 @@ def _steps(
             yield StepOutcome(step, "due" if need.due else "skipped", need.reason)
             continue
         merged = name in scope.pipeline.tables and scope.pipeline.destination(name).is_merged
-        yield _carried_out(steps.Work(scope, name, found, engine, merged), need, rules)
+        work = steps.Work(scope, name, found, engine, is_due=not need.forced, is_merged=merged)
+        yield _carried_out(work, need, rules)
         found = _inspected(scope, name)
 
 
@@ -129,5 +143,7 @@ def _done(work: steps.Work, step: Step, rules: TableMaintenance) -> dict[str, in
             return steps.expire(work, own, guard)
         case "orphans", Orphans() as own:
             return steps.remove_orphans(work, own, guard)
+        case "stats", Stats() as own:
+            return steps.count_values(work, own)
         case _, own:
             return steps.compact(work, own)

@@ -114,6 +114,19 @@ class Orphans(Model):
         return self
 
 
+class Stats(Model):
+    """When distinct values are counted, for engines that plan joins by cost: Spark with `spark.sql.cbo.enabled`, Trino."""
+
+    columns: tuple[str, ...] = Field(
+        (), description="Columns to count. Without: all that are no structs, lists or maps."
+    )
+    min_change: float = Field(
+        0.1,
+        gt=0,
+        description="Share by which the number of rows has changed since they were counted that makes the step due.",
+    )
+
+
 class TableMaintenance(Model):
     """The steps of one table, in their order; `false` leaves one out."""
 
@@ -126,6 +139,11 @@ class TableMaintenance(Model):
     manifests: Manifests | Literal[False] = Field(default_factory=Manifests, description="Manifests are written anew.")
     expiry: Expiry | Literal[False] = Field(default_factory=Expiry, description="Old snapshots go.")
     orphans: Orphans | Literal[False] = Field(default_factory=Orphans, description="Files that no snapshot names go.")
+    stats: Stats | Literal[False] = Field(
+        default=False,
+        description="Distinct values are counted. That reads the columns of all rows, so only where it is asked for: `{}`"
+        " takes the defaults.",
+    )
 
 
 class Maintenance(TableMaintenance):

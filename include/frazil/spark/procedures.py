@@ -72,4 +72,6 @@ def literal(value: Argument) -> str:
             return f"TIMESTAMP '{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC'"
         case str():
             return text(value)
+        case tuple():
+            return f"array({', '.join(map(text, value))})"
     return f"map({', '.join(text(part) for pair in value.items() for part in pair)})"

@@ -14,10 +14,12 @@ from rich.table import Table
 from frazil.batch.change_counts import ChangeCounts
 from frazil.batch.schema_change import SchemaChange
 from frazil.cli import console
-from frazil.cli.demo_report import _sample
+from frazil.cli.demo_report import _sample, print_maintenance
 from frazil.cli.history import print_batches
 from frazil.cli.progress import Progress
 from frazil.cli.sql import show_result
+from frazil.maintain.last import Maintained
+from frazil.maintain.result import Figures, StepOutcome, TableOutcome
 from frazil.report.history import BatchHistory
 
 ESCAPE = "\x1b"
@@ -197,3 +199,19 @@ def test_table_wider_than_the_page_loses_words(capsys: pytest.CaptureFixture[str
 
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "come again" in line]
     assert ("t" * 130 in line, "1" * 60 in line) == (True, True)
+
+
+def test_demo_ends_without_a_word_of_maintenance(capsys: pytest.CaptureFixture[str]) -> None:
+    """Health, files and snapshots before and after, and each step; a table that says nothing is said to."""
+    before, after = Figures(88, 6, 9_000, 6, 0, 2, 2), Figures(100, 1, 3_000, 0, 0, 1, 3)
+    steps = (StepOutcome("compaction", "done", "6 small files", 3.5, {"rewritten_data_files_count": 6}),)
+    outcome = TableOutcome("rpc.pizzas", "88", before, after, steps)
+
+    print_maintenance(Maintained(datetime(2026, 11, 21, tzinfo=UTC), "pizzas", outcome))
+    print_maintenance(None)
+
+    assert capsys.readouterr().out.splitlines() == [
+        "health 88 -> 100, 6 -> 1 files, 9,000 -> 3,000 bytes, 2 -> 3 snapshots",
+        "compaction done in 3.5 s: 6 small files; rewritten data files 6",
+        "nothing is noted in the table",
+    ]

@@ -80,3 +80,14 @@ def test_column_is_compared_with_another_type(kind: str, literal: str) -> None:
     """The condition has the type of the column, and quotes its name."""
     field = TimeField(("of`f", "at"), kind, "day")
     assert condition(field, period_start("day", NOW)) == f"`of``f`.`at` < {literal}"
+
+
+def test_every_small_file_gets_a_commit() -> None:
+    """Kilobytes are one commit; of many gigabytes each part has its own, so that a kill does not cost all."""
+    (few,) = calls(table(small(100)))
+    (many,) = calls(table(small(100, size=2**28)), max_bytes=8 * 2**30)
+    assert not [of for of in few["options"] if of.startswith("partial-progress")]
+    assert (many["options"]["partial-progress.enabled"], many["options"]["partial-progress.max-commits"]) == (
+        "true",
+        "4",
+    )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.maintain.need import ORPHANS_KEY, STEPS, Order
-from tests.unit.maintain.tables import DAY, TODAY, judged, small, table, with_snapshots
+from frazil.maintain.need import ORPHANS_KEY, STEPS, Order, Step
+from tests.unit.maintain.tables import DAY, TODAY, judged, line, small, table, with_snapshots
 
 
 @pytest.mark.parametrize(("files", "due"), [(4, False), (5, True)])
@@ -38,12 +38,12 @@ def test_open_partition_is_rewritten_although_closed_ones_alone_are_wanted() -> 
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_step_that_is_left_out_is_forced(step: str) -> None:
+def test_step_that_is_left_out_is_forced(step: Step) -> None:
     """`--force` does what is not due, not what the file leaves out."""
     found = table(small(1))
     order = Order(steps=(step,), force=True)
-    assert judged(found, step, order=order).due
-    assert not judged(found, step, order=order, **{step: False}).due
+    assert judged(found, step, order=order, stats={}).due
+    assert not judged(found, step, order=order, **{"stats": {}, step: False}).due
 
 
 def test_column_of_type_time_ends_the_job() -> None:
@@ -55,10 +55,10 @@ def test_column_of_type_time_ends_the_job() -> None:
 
 def test_step_of_main_changes_a_branch() -> None:
     """Where the pipeline lands on a branch, steps that Spark does on main only rest."""
-    found = table(position_deletes=99, manifests=99)
-    for step in ("position_deletes", "manifests"):
-        assert judged(found, step, compaction=False).due
-        assert not judged(found, step, compaction=False, on_branch=True).due
+    found = table(position_deletes=99, manifests=99, rows=10)
+    for step in ("position_deletes", "manifests", "stats"):
+        assert judged(found, step, compaction=False, stats={}).due
+        assert not judged(found, step, compaction=False, stats={}, on_branch=True).due
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,16 @@ def test_step_of_main_changes_a_branch() -> None:
 )
 def test_all_files_are_listed_every_time(at: str | None, due: bool) -> None:
     """Orphans are looked for once a week, as the table remembers."""
-    found = table(properties={} if at is None else {ORPHANS_KEY: at})
+    found = with_snapshots(24 * 8, properties={} if at is None else {ORPHANS_KEY: at})
     assert judged(found, "orphans").due is due
+
+
+def test_new_table_is_searched_for_old_files() -> None:
+    """A table younger than the files that may go has none of them; one whose first snapshot went may be of any age."""
+    young, expired = with_snapshots(24 * 6, 1), table(snapshots=line(24 * 6, 1, first=7)[1:])
+    assert not judged(table(), "orphans").due
+    assert judged(young, "orphans").reason == "the table is younger than 7d, due every 7d"
+    assert judged(expired, "orphans").due
 
 
 def test_expiry_is_due_for_snapshots_that_stay() -> None:
@@ -76,3 +84,21 @@ def test_expiry_is_due_for_snapshots_that_stay() -> None:
     assert judged(found, "expiry").reason == "18 snapshots older than 5d could go, due from 20"
     assert judged(found, "expiry", expiry={"min_snapshots": 18}).due
     assert not judged(found, "expiry", expiry={"min_snapshots": 18, "keep": 13}).due
+
+
+@pytest.mark.parametrize(
+    ("rows", "counted", "due"),
+    [(0, None, False), (10, None, True), (109, 100, False), (110, 100, True), (90, 100, True)],
+)
+def test_all_rows_are_read_for_a_few_new_ones(rows: int, counted: int | None, due: bool) -> None:
+    """Values are counted again when a tenth of the rows came or went; where nobody asks for it, never."""
+    found = table(rows=rows, rows_counted=counted)
+    assert judged(found, "stats", stats={}).due is due
+    assert not judged(found, "stats").due
+
+
+def test_reason_of_a_count_has_no_numbers() -> None:
+    """Whoever asks why reads both numbers, and from which change on."""
+    assert judged(table(rows=109, rows_counted=100), "stats", stats={"min_change": 0.5}).reason == (
+        "109 rows, 100 when their values were counted, due from a change of 50%"
+    )

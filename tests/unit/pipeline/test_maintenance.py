@@ -25,6 +25,7 @@ def maintenance(**of: Any) -> Maintenance:
         ({"compaction": {"strategy": "z-order"}}, "needs them"),
         ({"compaction": {"columns": ["a"]}}, "needs them"),
         ({"compaction": True}, "compaction"),
+        ({"stats": {"min_change": 0}}, "greater than 0"),
     ],
 )
 def test_impossible_value_is_found_at_night(given: dict[str, Any], said: str) -> None:

@@ -1,0 +1,85 @@
+"""What maintenance did last, table by table: noted in the table itself, so that it is read without an engine or Airflow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import Final, Self
+
+from frazil.maintain.result import Figures, StepOutcome, TableOutcome
+from frazil.pipeline.model import Pipeline
+from frazil.project import Project
+from frazil.run.tables import AT_ONCE
+
+MAINTAINED_KEY: Final = "frazil.maintained"
+"""Table property: the last run that did, or tried, something to the table. Others that did nothing commit nothing."""
+
+_LONGEST: Final = 300
+"""Of a reason: each metadata file of the table holds the property."""
+
+
+@dataclass(frozen=True, slots=True)
+class Maintained:
+    """The last maintenance of a table.
+
+    Attributes:
+        when: When it was over, UTC.
+        pipeline: Whose: several may land into one table.
+        outcome: Figures before and after, with the scores, and the steps, also those that rested, with the reason.
+    """
+
+    when: datetime
+    pipeline: str
+    outcome: TableOutcome
+
+    @property
+    def before(self) -> Figures:
+        """The table before."""
+        return self.outcome.before
+
+    @property
+    def after(self) -> Figures:
+        """The table after."""
+        return self.outcome.after
+
+    @property
+    def steps(self) -> tuple[StepOutcome, ...]:
+        """What became of each step."""
+        return self.outcome.steps
+
+    def to_json(self) -> str:
+        """As the property has it."""
+        steps = tuple(replace(of, reason=of.reason[:_LONGEST]) for of in self.steps)
+        body = asdict(replace(self.outcome, steps=steps))
+        said = {"v": 1, "when": self.when.isoformat(timespec="seconds"), "pipeline": self.pipeline, "outcome": body}
+        return json.dumps(said, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` wrote."""
+        body = json.loads(text)
+        return cls(datetime.fromisoformat(body["when"]), body["pipeline"], TableOutcome.from_body(body["outcome"]))
+
+
+def last(project: Project, pipeline: Pipeline) -> Mapping[str, Maintained]:
+    """What maintenance did last to each table of a pipeline; tables that never had any are left out.
+
+    Costs one load of each table.
+
+    Raises:
+        Retryable: The catalog can't be reached.
+    """
+    pipeline = project.told(pipeline)
+    lake = project.lake_of(pipeline)
+
+    def noted(name: str) -> str | None:
+        found = lake.catalog_of(name).find_table(name)
+        return None if found is None else found.metadata.properties.get(MAINTAINED_KEY)
+
+    names = (*pipeline.tables, pipeline.dead_letters_table, pipeline.ledger_table)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        found = dict(zip(names, pool.map(noted, names), strict=True))
+    return {name: Maintained.from_json(text) for name, text in found.items() if text is not None}

@@ -1,0 +1,28 @@
+"""Maintenance under a real Airflow: the schedule's own run does what is due, and leaves word of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from frazil.local.airflow_rows import DagRun
+from frazil.maintain.last import last
+from frazil.verify.check import verify
+from tests.e2e.embedded import Embedded
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+MAINTAIN = "maintain__pizzas"
+
+
+def test_tables_are_maintained_only_by_hand(embedded: Embedded, landed: DagRun):
+    """Switched on, the DAG looks and starts no JVM for new tables; asked over REST, a job of Spark does what is not due."""
+    idle = embedded.unpause(MAINTAIN)
+    assert embedded.states(MAINTAIN, idle.run_id) == {"look": "success", "maintain": "skipped", "report": "skipped"}
+
+    run = embedded.run(MAINTAIN, "e2e-maintain", table="rpc.pizzas", steps=["manifests"], force=True)
+
+    assert set(embedded.states(MAINTAIN, run.run_id).values()) == {"success"}
+    pizzas = embedded.project.pipeline("pizzas")
+    (noted,) = last(embedded.project, pizzas).values()
+    assert [(of.step, of.status) for of in noted.steps] == [("manifests", "done")]
+    assert verify(embedded.project, pizzas).is_clean

@@ -1,0 +1,138 @@
+"""Batches and compaction of one table at the same moment: rows never wait, and each side gets its turn."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from frazil.batch.request import RunRequest
+from frazil.batch.target import EARLIEST
+from frazil.crash_points import CrashPoint
+from frazil.kafka.cluster import Cluster
+from frazil.local.waiting import until
+from frazil.maintain.result import StepOutcome
+from tests.spark.kills import at
+from tests.spark.maintained import Maintained, maintained
+
+Make = Callable[..., Maintained]
+MERGED = "write: upsert\n    identifier: [id]"
+
+
+@pytest.fixture
+def make(tmp_path: Path, cluster: Cluster, topic: Callable[..., str], spark: SparkSession) -> Make:
+    """Make a pipeline: `make(layout="partition_by: [day(at)]")`."""
+
+    def made(**of: str) -> Maintained:
+        return maintained(tmp_path, cluster, topic(), spark, **of)
+
+    return made
+
+
+def beside_compaction(
+    orders: Maintained, monkeypatch: pytest.MonkeyPatch, place: CrashPoint, deed: Callable[[], None]
+) -> StepOutcome:
+    """Do something that goes on from that place when a compaction has its plan, and writes files."""
+    tracker = orders.engine.spark.sparkContext.statusTracker()
+    with ThreadPoolExecutor(1) as pool:
+        begun = []
+
+        def compaction_runs() -> None:
+            begun.append(pool.submit(orders.step, "compaction"))
+            assert until(lambda: bool(tracker.getActiveJobsIds()), 60, 0.002)
+
+        with monkeypatch.context() as patch:
+            at(patch, place, compaction_runs)
+            deed()
+        (outcome,) = begun
+        return outcome.result()
+
+
+def replay() -> RunRequest:
+    """All again."""
+    return RunRequest(str(uuid.uuid4()), mode="replay", start=EARLIEST, reason="a test")
+
+
+def test_rows_wait_until_a_compaction_is_over(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch is decided while a compaction writes its files: it stands before them, and they are committed all the same."""
+    orders = make(layout="partition_by: ['bucket(8, id)']")
+    orders.land(4, count=40)
+    orders.send(5)
+
+    outcome = beside_compaction(orders, monkeypatch, CrashPoint.DECIDE_COMMITTING, orders.run)
+
+    assert outcome.status == "done", outcome
+    sequences = {of.snapshot_id: of.sequence_number for of in orders.metadata().snapshots if of.sequence_number}
+    landed = max(n for id_, n in sequences.items() if operation(orders, id_) == "append")
+    head = orders.metadata().current_snapshot_id
+    written = next(of for of in orders.table().inspect.entries().to_pylist() if of["snapshot_id"] == head)
+    assert head is not None
+    assert operation(orders, head) == "replace"
+    assert written["sequence_number"] < landed < sequences[head]
+    orders.assert_clean()
+
+
+def operation(orders: Maintained, snapshot_id: int) -> str | None:
+    """What a snapshot did."""
+    found = orders.metadata().snapshot_by_id(snapshot_id)
+    return found.summary.operation.value if found is not None and found.summary is not None else None
+
+
+def test_compaction_brings_back_what_a_replay_replaced(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replay takes the files that a compaction is about to replace: it gives way, says so, and is due again."""
+    orders = make()
+    orders.land(4)
+
+    outcome = beside_compaction(orders, monkeypatch, CrashPoint.DECIDE_COMMITTING, lambda: orders.run(replay()))
+
+    assert outcome.status == "gave_way", outcome
+    orders.assert_clean()
+    orders.land(2)
+    assert orders.step("compaction").status == "done"
+    orders.assert_clean()
+
+
+def test_replay_puts_back_what_a_compaction_replaced(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compaction is over before a replay commits: its removal is computed anew, from the compacted files."""
+    orders = make()
+    orders.land(4)
+
+    with monkeypatch.context() as patch:
+        at(patch, CrashPoint.DECIDE_COMMITTING, lambda: orders.step("compaction"))
+        orders.run(replay())
+
+    assert len([of for of in orders.metadata().snapshots if operation(orders, of.snapshot_id) == "replace"]) == 1
+    orders.assert_clean()
+
+
+def test_merges_starve_a_compaction(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A merge overtakes a compaction, which tries again with fewer files, in one commit, within the same run."""
+    orders = make(layout=MERGED)
+    orders.land(4)
+    orders.sent = 0
+    orders.send(9)  # orders that are there
+
+    outcome = beside_compaction(orders, monkeypatch, CrashPoint.BRANCH_STAGED, orders.run)
+
+    assert any("compaction gave way, again with fewer files" in of for of in orders.said)
+    assert (outcome.status, orders.engine.calls.count("rewrite_data_files")) == ("done", 2)
+    orders.assert_clean()
+
+
+def test_compaction_starves_a_merge(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compaction is over before a merge is shown: the merge begins anew, once, by itself."""
+    orders = make(layout=MERGED)
+    orders.land(4)
+    orders.sent = 0
+    orders.send(9)
+
+    with monkeypatch.context() as patch:
+        at(patch, CrashPoint.BRANCH_STAGED, lambda: orders.step("compaction"))
+        orders.run()
+
+    assert len([of for of in orders.metadata().snapshots if operation(orders, of.snapshot_id) == "replace"]) == 1
+    orders.assert_clean()
