@@ -86,6 +86,7 @@ def test_stop_leaves_half_a_batch(lab: MakeLab, scene: Scene, point: CrashPoint,
     orders.assert_at_rest()
 
 
+@pytest.mark.timeout(900)
 def test_stopped_spark_run_leaves_its_job_behind(lab: MakeLab) -> None:
     """Asked to stop while Spark stages, `frazil run` ends in time, its job with it, and the next run carries on."""
     fetch(Home.resolve(), "spark")
