@@ -1,7 +1,7 @@
-"""Named places where a test may end or pause this process, as a fault would.
+"""Named places where a test may end, pause or stop this process, as a fault would.
 
 ``FRAZIL_CRASH=decide.committing=kill`` ends the process with SIGKILL when it gets there; ``=stop`` pauses it with
-SIGSTOP until somebody continues it; ``decide.committing:2=kill`` means the second time. Several with commas. Without
+SIGSTOP until somebody continues it, ``=term`` asks it to stop; ``decide.committing:2=kill`` means the second time. Several with commas. Without
 the variable a place costs one look into the environment.
 """
 
@@ -55,7 +55,7 @@ class CrashPoint(StrEnum):
     RECORD_COMMITTED = "record.committed"
 
 
-_SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+_SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "term": signal.SIGTERM}
 _reached: Counter[str] = Counter()
 
 

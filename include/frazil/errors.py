@@ -5,7 +5,8 @@
     FrazilError
     ├── Retryable        try again later: nothing was decided, nothing is lost
     ├── Terminal         a person must act: the message says what to do
-    └── OutcomeUnknown   read the table again, then decide: the commit may or may not have landed
+    ├── OutcomeUnknown   read the table again, then decide: the commit may or may not have landed
+    └── Stopped          somebody asked for it: what was decided is finished, nothing else was published
 
 Foreign exceptions (Kafka, PyIceberg, Spark, sqlite …) are mapped to one of these once, at the edge where they
 appear. The process exit code carries the class to whoever started it, Airflow first: a task that ended with
@@ -62,3 +63,10 @@ class OutcomeUnknown(FrazilError):
 
     exit_code = 76  # EX_PROTOCOL of sysexits.h
     label = "outcome unknown"
+
+
+class Stopped(FrazilError):
+    """The run was asked to stop, and did so in order. The next run goes on from there."""
+
+    exit_code = 79  # the first one that neither sysexits.h nor a shell gives a meaning
+    label = "stopped"

@@ -163,7 +163,7 @@ def _note(context: Mapping[str, Any], said: str, *, final: bool) -> None:
 
 def _said(error: BaseException, task: str) -> str:
     """An error in words. The Spark provider's begins with the whole command: then the job's own last line stands for it."""
-    from frazil.spark.submit import REPORT_PREFIX
+    from frazil.spark.watch import REPORT_PREFIX
     from frazil_airflow.failures import exit_code, job_lines
 
     text = str(error) or type(error).__name__

@@ -165,7 +165,7 @@ class SparkMaintainOperator(SparkJobOperator):
 
 def _said(message: str) -> str:
     """The job's last line for people, without the command line that the provider puts before it."""
-    from frazil.spark.submit import REPORT_PREFIX
+    from frazil.spark.watch import REPORT_PREFIX
 
     lines = job_lines(message, REPORT_PREFIX)
     return lines[-1] if lines else message

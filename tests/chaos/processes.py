@@ -143,6 +143,11 @@ def kill_at(point: CrashPoint, time: int = 1) -> str:
     return f"{point}:{time}=kill"
 
 
+def term_at(point: CrashPoint, time: int = 1) -> str:
+    """The order to be asked to stop at a point."""
+    return f"{point}:{time}=term"
+
+
 def stop_at(point: CrashPoint, time: int = 1) -> str:
     """The order to pause at a point."""
     return f"{point}:{time}=stop"

@@ -192,3 +192,27 @@ def test_the_plugin_loader_runs_the_registration_only():
     loaded = {Path(getattr(module, "__file__", None) or "").name for module in list(sys.modules.values())}
     assert "frazil_plugin.py" in loaded
     assert not {"facts", "factory", "operators", "tasks", "timetable"} & set(sys.modules)
+
+
+def test_edited_file_makes_no_new_dag_version_or_one_at_every_parse(
+    parse: Callable[[], DagBag], write_pipeline: Callable[..., Path]
+):
+    """Airflow versions a DAG by the hash of its serialised form: each edit that matters changes it once, then it stays."""
+    from airflow.models.serialized_dag import SerializedDagModel
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    def versions() -> dict[str, str]:
+        dags = parse().dags.items()
+        return {name: SerializedDagModel.hash(DagSerialization.to_dict(dag)) for name, dag in dags}
+
+    file = write_pipeline("orders")
+    write_pipeline("others")
+    before = versions()
+    file.write_text(f"# a remark\n{file.read_text()}")
+    remarked = versions()
+    file.write_text(file.read_text().replace("interval: ", 'interval: "10m"  # '))
+    edited, again = versions(), versions()
+
+    assert remarked == before
+    assert {name for name in before if edited[name] != before[name]} == {"ingest__orders"}
+    assert again == edited

@@ -32,6 +32,7 @@ from frazil.cli import (
     sql,
     stack,
     status,
+    stop,
     validate,
     verify,
 )
@@ -66,7 +67,14 @@ _COMMANDS: tuple[tuple[Callable[..., Any], tuple[str, ...]], ...] = (
             "frazil produce payments --file lines.json",
         ),
     ),
-    (validate.validate, ("frazil validate", "frazil validate include/pipelines/pizzas.yaml")),
+    (
+        validate.validate,
+        (
+            "frazil validate",
+            "frazil validate include/pipelines/pizzas.yaml",
+            "frazil validate --diff origin/main --markdown",
+        ),
+    ),
     (
         import_connector.import_connector,
         (
@@ -76,6 +84,9 @@ _COMMANDS: tuple[tuple[Callable[..., Any], tuple[str, ...]], ...] = (
     ),
     (run.plan, ("frazil plan pizzas", "frazil plan pizzas --json")),
     (run.run, ("frazil run pizzas", "frazil run pizzas --json", "frazil run pizzas --dry-run --from earliest")),
+    (stop.pause, ("frazil pause pizzas",)),
+    (stop.resume, ("frazil resume pizzas",)),
+    (stop.stop, ("frazil stop pizzas", "frazil pause pizzas && frazil stop pizzas --json")),
     (history.history, ("frazil history pizzas", "frazil history pizzas --files", "frazil history pizzas --json")),
     (lag.lag, ("frazil lag pizzas", "frazil lag pizzas --json")),
     (verify.verify, ("frazil verify pizzas", "frazil verify pizzas --from 2026-05-01T10:00:00+00:00 --json")),
@@ -161,7 +172,8 @@ def invoke(argv: Sequence[str]) -> int:
         argv: Arguments without the program's name.
 
     Returns:
-        The exit code: 0, that of the error's class (see `frazil.errors`), 2 for a wrong use, 130 for Ctrl-C.
+        The exit code: 0, that of the error's class (see `frazil.errors`), 2 for a wrong use, 130 for Ctrl-C
+        where no run is at work.
     """
     arguments, debug = _debug_first(argv)
     try:

@@ -8,7 +8,7 @@ import typer
 
 from frazil.cli import console
 from frazil.cli.options import Json
-from frazil.errors import Terminal
+from frazil.errors import EXIT_FAILED, Terminal
 
 if TYPE_CHECKING:
     from frazil.cli.verdict import Verdict
@@ -19,24 +19,66 @@ def validate(
         list[Path] | None, typer.Argument(metavar="[FILE]...", help="Files to check. All of the project when left out.")
     ] = None,
     *,
+    diff: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REVISION", help="Tell what the files change against a branch, tag or commit.", show_default=False
+        ),
+    ] = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="With --diff: leave catalogs alone, and tell what the files tell.")
+    ] = False,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="With --diff: print a comment for a pull request.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Check settings and pipeline files: every problem with its file, its key and the nearest known key.
 
-    Ends with exit code 78 if a file can't be used.
+    With --diff, also what they would change: DAGs, tables, the position, and what the next run would refuse. Ends with exit
+    code 78 if a file can't be used, and with 1 if something would be refused.
     """
     from dataclasses import asdict
 
     from frazil.cli.verdict import judge
 
+    if diff is None and (offline or as_markdown):
+        raise typer.BadParameter("--offline and --markdown belong to --diff")
+    if diff is not None and files:
+        raise typer.BadParameter("--diff is about all files of the project")
     verdicts = judge([file.absolute() for file in files or []], os.environ)
     broken = sum(bool(verdict.problems) for verdict in verdicts)
-    if as_json:
+    if diff is not None and not broken:
+        _diff(diff, offline=offline, as_markdown=as_markdown, as_json=as_json)
+        return
+    if as_markdown:
+        console.say(_broken_markdown(verdicts))
+    elif as_json:
         console.print_json({"ok": not broken, "files": [asdict(verdict) for verdict in verdicts]})
     else:
         _show(verdicts, broken)
     if broken:
         raise typer.Exit(Terminal.exit_code)
+
+
+def _diff(revision: str, *, offline: bool, as_markdown: bool, as_json: bool) -> None:
+    from frazil.cli.difference import compare, markdown, show
+    from frazil.project import Places, Project
+
+    found = compare(Places.resolve(os.environ), Project.load(), revision, offline=offline)
+    if as_json:
+        console.print_json({"ok": not found.is_refused, **found.to_json()})
+    elif as_markdown:
+        typer.echo(markdown(found), nl=False)
+    else:
+        show(found)
+    if found.is_refused:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _broken_markdown(verdicts: "list[Verdict]") -> str:
+    lines = [f"- `{_short(of.file)}`: {problem}" for of in verdicts for problem in of.problems]
+    return "\n".join(["### Pipeline files that can't be used", "", *lines])
 
 
 def _show(verdicts: "list[Verdict]", broken: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
@@ -40,6 +41,10 @@ NAMES = (API_SERVER, *WORKERS)
 
 POOLS: Mapping[str, int] = {"frazil_spark": 1, "frazil_maintenance": 1}
 """Pools and their slots. One ingest job at a time is what the demo's two cores carry; maintenance never keeps it waiting."""
+
+URL_VARIABLE = "FRAZIL_AIRFLOW_URL"
+PASSWORD_VARIABLE = "FRAZIL_AIRFLOW_PASSWORD"  # noqa: S105 - a name
+"""With FRAZIL_AIRFLOW_USER: another Airflow than the home's own, for commands that talk to one."""
 
 GRACE_SECONDS = 10.0
 """7 s were measured for the API server. The scheduler would wait for its running tasks, however
@@ -84,6 +89,28 @@ def stop(processes: Processes) -> None:
     """Stop Airflow: what uses the API server first. Does nothing for components that do not run."""
     processes.stop(*((name, GRACE_SECONDS) for name in (MIGRATE, *WORKERS)))
     processes.stop((API_SERVER, GRACE_SECONDS))
+
+
+def remote_url() -> str | None:
+    """Address of the Airflow that FRAZIL_AIRFLOW_URL names; None means the home's own."""
+    return os.environ.get(URL_VARIABLE) or None
+
+
+def any_api(home: Home) -> AirflowApi:
+    """Return a client of the Airflow that FRAZIL_AIRFLOW_URL names, or else of the home's own.
+
+    Raises:
+        Terminal: The password of the other one is not given; or Airflow was never started in this home.
+    """
+    from frazil.local.airflow_api import AirflowApi  # comes with the `airflow` extra
+
+    url = remote_url()
+    if url is None:
+        return api(home)
+    password = os.environ.get(PASSWORD_VARIABLE)
+    if not password:
+        raise Terminal(f"{URL_VARIABLE} names {url}, and {PASSWORD_VARIABLE} is not set")
+    return AirflowApi(url, home.airflow_user, password)
 
 
 def api(home: Home) -> AirflowApi:

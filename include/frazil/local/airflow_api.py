@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
@@ -127,10 +127,14 @@ class AirflowApi:
         """Return one run."""
         return dag_run(self._request("GET", _run_path(dag_id, run_id)))
 
-    def runs(self, dag_id: str) -> list[DagRun]:
-        """Return the runs of a DAG, oldest first."""
+    def runs(self, dag_id: str, states: Sequence[str] = ()) -> list[DagRun]:
+        """Return the runs of a DAG that are in one of these states, or all, oldest first."""
         path = f"/dags/{_part(dag_id)}/dagRuns"
-        return [dag_run(row) for row in self._pages(path, "dag_runs", order_by="run_after")]
+        return [dag_run(row) for row in self._pages(path, "dag_runs", order_by="run_after", state=list(states))]
+
+    def fail(self, dag_id: str, run_id: str) -> None:
+        """Mark a run failed, and with it its tasks: what works for them is ended, and they are not tried again."""
+        self._request("PATCH", _run_path(dag_id, run_id), json={"state": "failed"})
 
     def newest_runs(self, dag_id: str, count: int) -> list[DagRun]:
         """Return the runs of a DAG that were due last, newest first."""
@@ -202,7 +206,7 @@ class AirflowApi:
             }
             self._request("PATCH", f"/pools/{_part(name)}", json=body)
 
-    def _pages(self, path: str, key: str, **params: str) -> list[Mapping[str, Any]]:
+    def _pages(self, path: str, key: str, **params: str | list[str]) -> list[Mapping[str, Any]]:
         rows: list[Mapping[str, Any]] = []
         while True:
             page = self._request("GET", path, params={**params, "limit": _PAGE, "offset": len(rows)})

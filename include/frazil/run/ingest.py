@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
+from frazil import stopping
 from frazil.batch.cut import cut
 from frazil.batch.facts import Range
 from frazil.batch.plan import RunPlan, advance, remaining, skipped
@@ -13,6 +14,7 @@ from frazil.batch.position import Position
 from frazil.batch.refusal import BATCHES_REFUSED
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.commit import Refused
+from frazil.local.drivers import registered
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.run.apply import Apply
@@ -59,6 +61,7 @@ def ingest(  # noqa: PLR0913 - the last three are options
         Retryable: Kafka, the catalog, the storage or the engine is not available now.
         Terminal: A person must act; nothing undecided was published.
         OutcomeUnknown: A commit was sent and the table can't be read; the next run finds out.
+        Stopped: A signal asked it to stop. Batches that were decided are finished.
     """
     if plan.pipeline != pipeline.name:
         raise Terminal(f"the plan is of pipeline {plan.pipeline}, not {pipeline.name}")
@@ -66,7 +69,8 @@ def ingest(  # noqa: PLR0913 - the last three are options
     if plan.mode == "dry_run":
         raise Terminal("a dry run lands nothing: its plan is not for ingesting")
     run = Ingestion(scope, plan, stage, scope.pipeline.made)
-    return replay(run) if plan.mode == "replay" else _ingest(run)
+    with stopping.heeded(report), registered(project.home, pipeline.name, plan.run):
+        return replay(run) if plan.mode == "replay" else _ingest(run)
 
 
 def _ingest(run: Ingestion) -> int:
@@ -82,6 +86,8 @@ def _ingest(run: Ingestion) -> int:
         if not ranges and not gone:
             mirror_position(scope, now.position)
             return published
+        if stopping.asked():
+            raise stopping.stopped(f"pipeline {scope.pipeline.name} landed {published} batches of this run")
         chosen = next(cut(ranges, batch_offsets(scope.pipeline, now)), ())
         try:
             position, names = _run_batch(run, tables, now, chosen, wasted)

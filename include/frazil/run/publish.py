@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from frazil import stopping
 from frazil.batch.manifest import Manifest
 from frazil.batch.plan import RunPlan
 from frazil.batch.position import Position
@@ -13,6 +14,7 @@ from frazil.run.forward import decide, roll_forward
 from frazil.run.letter_topic import ready_letter_topic
 from frazil.run.manifests import Batch, write_manifest
 from frazil.run.scope import Scope
+from frazil.run.staging import refuse_if_asked
 from frazil.run.standing import Standing
 from frazil.run.tables import Tables, in_parallel
 
@@ -43,14 +45,17 @@ def publish(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> None:
             taken some of them.
         Retryable: Kafka, the catalog or the storage is not available now.
         Terminal: A person must act; the dead-letter topic is asked before the decision.
+        Stopped: The run was asked to stop, before the decision.
     """
     topic = ready_letter_topic(scope, tables, batch)
     manifest, path = write_manifest(scope, tables, now, replace(batch, letter_topic=topic))
     _refuse_changed_followers(scope, manifest)
-    snapshot = decide(scope, manifest, path, now)
-    scope.report(f"batch {batch.position.n}: decided, snapshot {snapshot}")
-    roll_forward(scope, manifest, path, now)
-    scope.report(f"batch {batch.position.n}: finished")
+    refuse_if_asked(scope, tables, batch.position.n, batch.staged)
+    with stopping.finishing():
+        snapshot = decide(scope, manifest, path, now)
+        scope.report(f"batch {batch.position.n}: decided, snapshot {snapshot}")
+        roll_forward(scope, manifest, path, now)
+        scope.report(f"batch {batch.position.n}: finished")
 
 
 def _refuse_changed_followers(scope: Scope, manifest: Manifest) -> None:

@@ -10,6 +10,7 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil import stopping
 from frazil.batch.audit import Tolerance
 from frazil.batch.facts import (
     LETTERS_NAMED,
@@ -86,7 +87,8 @@ class Stage(Protocol):
 def stage_records(order: StageOrder, batches: Iterable[pa.RecordBatch]) -> Staged:
     """Decode records and write their rows and dead letters in one pass, holding a bounded part in memory.
 
-    What can't be published any more is not read to its end, if the order says what is tolerated. If records need what
+    What can't be published any more is not read to its end: if this process is asked to stop, or if the order says what is
+    tolerated. If records need what
     their tables do not have, nothing is landed: it is told what they need, all of them, and where they are.
     """
     decoder = FanOut(order.specs, order.route, order.n)
@@ -96,6 +98,8 @@ def stage_records(order: StageOrder, batches: Iterable[pa.RecordBatch]) -> Stage
     )
     whole, asked, seen = Staged(), Staged(), dict[TopicPartition, tuple[int, int]]()
     for batch in batches:
+        if stopping.asked():
+            return whole.merge(asked).merge(Staged(files=writers.abandon(), stopped=True))
         outcomes = decoder.decode(batch)
         seen |= _reaches(batch, seen)
         if outcomes.asks or asked.asks:

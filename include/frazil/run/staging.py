@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from frazil import stopping
 from frazil.batch import audit as batch_audit
 from frazil.batch.facts import Range, Staged
 from frazil.batch.plan import RunPlan
@@ -74,6 +75,7 @@ def stage_batch(run: Ingestion, tables: Tables, n: int, ranges: tuple[Range, ...
     Raises:
         Retryable: Kafka, the storage or the engine is not available now.
         Terminal: The numbers don't add up, more dead letters than tolerated, or a topic was recreated.
+        Stopped: The run was asked to stop.
     """
     scope = run.scope
     if not ranges:
@@ -94,6 +96,7 @@ def stage_batch(run: Ingestion, tables: Tables, n: int, ranges: tuple[Range, ...
         discard(scope, tables, staged, failure)
         raise
     reached(CrashPoint.AUDITED)
+    refuse_if_asked(scope, tables, n, staged)
     phases = {"stage": round(staged_in, 3), "audit": round(time.monotonic() - began - staged_in, 3)}
     return replace(fitted, phases=phases)
 
@@ -110,6 +113,7 @@ def _fitted(run: Ingestion, tables: Tables, n: int, ranges: tuple[Range, ...]) -
         found = run.stage(order)
         reached(CrashPoint.STAGED)
         whole = whole.merge(found)
+        refuse_if_asked(scope, tables, n, whole)
         if found.stopped or not found.asks:
             return StagedBatch(scope, whole, tables, started_at, {}, changes, refusals.names)
         try:
@@ -141,6 +145,18 @@ def _audit(scope: Scope, plan: RunPlan, ranges: tuple[Range, ...], staged: Stage
         scope.report(f"ALERT: too many dead letters, published nevertheless: {too_many}")
     read = {r.topic for r in ranges}
     batch_audit.check_identity(plan, observe_source(scope), read, pipeline.name)
+
+
+def refuse_if_asked(scope: Scope, tables: Tables, n: int, staged: Staged) -> None:
+    """Discard a batch that is not decided if the run was asked to stop.
+
+    Raises:
+        Stopped: It was.
+    """
+    if stopping.asked():
+        stopped = stopping.stopped(f"batch {n} of pipeline {scope.pipeline.name} was not decided, and is discarded")
+        discard(scope, tables, staged, stopped)
+        raise stopped
 
 
 def discard(scope: Scope, tables: Tables, staged: Staged, failure: FrazilError | None = None) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from frazil import stopping
 from frazil.batch.plan import RunPlan
 from frazil.errors import EXIT_PARENT_LOST, FrazilError, Retryable
 from frazil.local.files import write_atomically
@@ -22,20 +23,32 @@ from frazil.run.ingest import ingest
 from frazil.spark.apply import SparkApply
 from frazil.spark.catalog import open_catalog
 from frazil.spark.stage import SparkStage
-from frazil.spark.submit import REPORT_PREFIX, SUBMITTER_VARIABLE, needs_writer
+from frazil.spark.submit import SUBMITTER_VARIABLE, needs_writer
+from frazil.spark.watch import REPORT_PREFIX
 
 _PARENT_CHECK_SECONDS = 0.5
 """How soon a driver without a parent ends. A killed task leaves the Python driver behind; it must not go on committing."""
 
 
+_FINISHING_SECONDS = 20.0
+"""How long a driver without a parent may go on with a batch that is decided. What needs Spark fails by itself."""
+
+
 def end_with_parent() -> None:
-    """End this process once the JVM that started it is gone, or whoever started the JVM."""
+    """End this process once the JVM that started it is gone, or whoever started the JVM.
+
+    A batch that it decides at this moment is finished first: it needs the catalog, not the JVM.
+    """
+    # Who kills the JVM together with its group, as Airflow does, means the run; the driver sees it and ends by itself.
+    if os.getsid(0) != os.getpid():
+        os.setpgid(0, 0)
     parent = os.getppid()
     submitter = os.environ.get(SUBMITTER_VARIABLE)
 
     def watch() -> None:
         while os.getppid() == parent and (submitter is None or Path("/proc", submitter).exists()):
             time.sleep(_PARENT_CHECK_SECONDS)
+        stopping.wait_finished(_FINISHING_SECONDS)
         os._exit(EXIT_PARENT_LOST)  # no print: stdout is a pipe to the dead parent
 
     threading.Thread(target=watch, daemon=True, name="parent-watch").start()
@@ -105,6 +118,10 @@ def _hand_back(found: DryRun, file: Path | None) -> None:
 
 
 def say(line: str) -> None:
-    """Report one line to whoever watches the job."""
-    sys.stdout.write(f"{REPORT_PREFIX}{line}\n")
-    sys.stdout.flush()
+    """Report one line to whoever watches the job, if anybody still does."""
+    try:
+        sys.stdout.write(f"{REPORT_PREFIX}{line}\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # A batch that is decided must not stay half done because nobody listens any more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

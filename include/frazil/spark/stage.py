@@ -9,7 +9,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 
+from frazil import stopping
 from frazil.batch.cut import split
 from frazil.batch.facts import Range, Staged
 from frazil.errors import Retryable, Terminal
@@ -59,6 +61,7 @@ class SparkStage:
 
         Raises:
             Retryable, Terminal: What the first failing task met, or what the record shape refuses.
+            Stopped: The run was asked to stop.
             pyspark.errors.PySparkException: Spark itself failed.
         """
         FanOut(order.specs, order.route, order.n)  # a shape that can't be met is refused here, not in every task
@@ -70,7 +73,14 @@ class SparkStage:
                 told = {"staged": [None], "failure": [json.dumps([error.exit_code, error.message, error.next_step])]}
             yield pa.RecordBatch.from_pydict(told, schema=_TOLD)
 
-        parts = read_ranges(self._spark, order).mapInArrow(stage_task, "staged string, failure string").collect()
+        tasks = read_ranges(self._spark, order).mapInArrow(stage_task, "staged string, failure string")
+        with stopping.cancelling(self._spark.interruptAll):
+            try:
+                parts = tasks.collect()
+            except PySparkException as error:
+                if stopping.asked():
+                    raise stopping.stopped(f"batch {order.n} was not staged to its end, and is discarded") from error
+                raise
         for part in parts:
             if part.failure is not None:
                 raise _failure(part.failure)

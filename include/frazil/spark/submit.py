@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
 from frazil.batch.plan import RunPlan
-from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Terminal
+from frazil.local.drivers import Driver, drivers
 from frazil.local.files import private_folder, write_atomically
 from frazil.local.home import Home, interpreter_bin
 from frazil.local.jars import fetch, jar_paths
@@ -20,18 +20,10 @@ from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.spark.catalog import EXTENSIONS
 from frazil.spark.job_logs import log_of
-
-REPORT_PREFIX = "frazil: "
-"""Begins every line of the job that is meant for people; the rest of its output is Spark's."""
+from frazil.spark.watch import watch_job
 
 SUBMITTER_VARIABLE = "FRAZIL_SUBMITTER"
 """Process id of whoever waits for the job: killed, it can't stop the job any more, so the job looks."""
-
-_GRACE_SECONDS = 10.0
-"""Bounds the wait for Spark to shut down after a Ctrl-C; it takes 1-3 s."""
-
-_LAST_LINES = 15
-_ERROR_CLASSES: Mapping[int, type[FrazilError]] = {e.exit_code: e for e in (Retryable, Terminal, OutcomeUnknown)}
 
 
 @dataclass(frozen=True)
@@ -145,11 +137,13 @@ def run_spark(project: Project, pipeline: Pipeline, plan: RunPlan, report: Calla
 
     Raises:
         Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
+        Stopped: A signal asked this process to stop. The job finished what it had decided, and has ended.
     """
     job, master = submission(project, pipeline, plan), project.engine(pipeline.engine).master
     log = log_of(project.home, pipeline.name, plan.run)
     with handed_over(project.home, pipeline.name, plan.run, plan.to_json()) as handover:
-        return _waited_for(job, master, handover, log, report)
+        at_work = partial(drivers, project.home, pipeline.name, plan.run)
+        return _waited_for(job, master, handover, log, report, at_work)
 
 
 def run_upkeep(project: Project, pipeline: Pipeline, run: str, order: str, report: Callable[[str], None]) -> str | None:
@@ -180,11 +174,14 @@ def upkeep_run(run: str) -> str:
 
 
 def _waited_for(
-    job: Submission, master: str, handover: Handover, log: Path, report: Callable[[str], None]
+    job: Submission,
+    master: str,
+    handover: Handover,
+    log: Path,
+    report: Callable[[str], None],
+    at_work: Callable[[], list[Driver]] = list,
 ) -> str | None:
-    ended = _watch(_command(job, master, handover), job, log, report)
-    if ended.code:
-        raise _failure(ended, log)
+    watch_job(_command(job, master, handover), job.env, log, report, at_work)
     return handover.found()
 
 
@@ -231,59 +228,3 @@ def _command(job: Submission, master: str, handover: Handover) -> list[str]:
     command += ["--driver-memory", job.driver_memory, "--jars", ",".join(job.jars)]
     command += [part for key, value in job.conf.items() for part in ("--conf", f"{key}={value}")]
     return [*command, str(job.application), *handover.arguments]
-
-
-@dataclass(frozen=True, slots=True)
-class _Ended:
-    """How a job ended: its exit code, its last line for people, and the end of its log."""
-
-    code: int
-    said: str
-    lines: list[str]
-
-
-def _watch(command: list[str], job: Submission, log: Path, report: Callable[[str], None]) -> _Ended:
-    lines: list[str] = []
-    said = ""
-    with log.open("w", encoding="utf-8") as kept, _started(command, job) as child:
-        try:
-            for line in child.stdout or ():
-                kept.write(line)
-                lines = [*lines[-_LAST_LINES:], line.rstrip()]
-                if line.startswith(REPORT_PREFIX):
-                    said = line.removeprefix(REPORT_PREFIX).rstrip()
-                    report(said)
-        except BaseException:
-            _end(child)
-            raise
-    return _Ended(child.returncode, said, lines)
-
-
-def _started(command: list[str], job: Submission) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        command,
-        env=os.environ | job.env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    )
-
-
-def _end(child: subprocess.Popen[str]) -> None:
-    child.terminate()
-    try:
-        child.wait(_GRACE_SECONDS)
-    except subprocess.TimeoutExpired:
-        child.kill()
-
-
-def _failure(ended: _Ended, log: Path) -> FrazilError:
-    kind = _ERROR_CLASSES.get(ended.code, Retryable)
-    if ended.code in _ERROR_CLASSES and ended.said:
-        return kind(ended.said, next_step=f"the whole log: {log}")
-    return kind(
-        f"the Spark job ended with exit code {ended.code}; its last lines:\n" + "\n".join(ended.lines),
-        next_step=f"the whole log: {log}",
-    )

@@ -9,10 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
 
 from frazil.local.home import Home
 from frazil.local.jars import fetch
+from frazil.local.waiting import until
 
 Place = Any
 """A project of its own: `place.frazil(...)` runs the command in it. See conftest."""
@@ -55,3 +57,36 @@ def test_killed_run_leaves_its_spark_job_and_a_hole(place: Place) -> None:
     place.succeed("run", "orders", "--json")
     rows = place.json("sql", "SELECT count(*) AS n, count(DISTINCT id) AS d FROM shop.orders")
     assert rows == [{"n": 3000, "d": 3000}]
+
+
+_DRIVER = """
+import contextlib, os, sys, threading
+from pathlib import Path
+from frazil import stopping
+from frazil.local.files import write_atomically
+from frazil.local.waiting import until
+from frazil.spark.job import end_with_parent
+folder, decides = Path(sys.argv[1]), sys.argv[2] == "decided"
+parent = os.getppid()
+end_with_parent()
+with stopping.finishing() if decides else contextlib.nullcontext():
+    write_atomically(folder / "driver.pid", str(os.getpid()))
+    until(lambda: os.getppid() != parent, 60)
+    threading.Event().wait(2.0)  # several looks of the one who watches for the parent
+    (folder / "finished").touch()
+threading.Event().wait()
+"""
+
+_PARENT = "import subprocess, sys; subprocess.run([sys.executable, '-c', *sys.argv[1:]])"
+
+
+@pytest.mark.parametrize("decided", ["decided", "undecided"])
+def test_driver_without_a_parent_leaves_a_decided_batch_or_lives_on(tmp_path: Path, decided: str) -> None:
+    """Whoever kills the JVM takes it from the driver: that finishes what is decided, begins nothing, and ends."""
+    with subprocess.Popen([sys.executable, "-c", _PARENT, _DRIVER, str(tmp_path), decided]) as parent:
+        assert until((tmp_path / "driver.pid").exists, 2 * ENDS_WITHIN_SECONDS)
+        parent.kill()
+    driver = int((tmp_path / "driver.pid").read_text())
+
+    assert until(lambda: not Path("/proc", str(driver)).exists(), ENDS_WITHIN_SECONDS)
+    assert (tmp_path / "finished").exists() == (decided == "decided")

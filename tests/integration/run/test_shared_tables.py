@@ -21,6 +21,7 @@ from frazil.run.ingest import ingest
 from frazil.run.inline import stage_inline
 from frazil.run.plan import plan_run
 from frazil.verify.check import verify
+from tests.integration.conftest import environment
 from tests.operations import LETTERS, ORDERS, assert_clean, bad, lake, letters, order, replay, reset, send, settle
 
 At = Callable[..., None]
@@ -159,3 +160,49 @@ def test_two_pipelines_begin_at_once(shop: MakeShop, at: At) -> None:
     send(orders, {0: [order(2)]})
     orders.run()
     assert orders.ids() == [0, 2]
+
+
+def rename(orders: Any, name: str, of: str = "orders") -> Any:
+    """The same shop, its pipeline file with another name in it."""
+    file = orders.project.pipelines_folder / f"{of}.yaml"
+    text = file.read_text()
+    file.unlink()
+    (file.parent / f"{name}.yaml").write_text(text.replace(f"name: {of}", f"name: {name}", 1))
+    return replace(orders, project=Project.load(environment(orders.project)))
+
+
+def test_renamed_pipeline_reads_everything_again(shop: MakeShop) -> None:
+    """The position belongs to the name: under another one nothing is landed or begun, and under the old one it goes on."""
+    orders = shop(partitions=1)
+    send(orders, {0: [order(0), bad(1)]})
+    orders.run()
+    renamed = rename(orders, "other")
+    send(orders, {0: [order(2)]})
+
+    for _ in range(2):
+        with pytest.raises(Terminal, match=rf"pipeline orders landed topic {orders.topic}") as refused:
+            run_other(renamed)
+
+    assert "was it renamed? Call it orders again" in str(refused.value)
+    assert orders.ids() == [0]
+    back = rename(renamed, "orders", of="other")
+    assert back.run().read == 1
+    assert back.ids() == [0, 2]
+    assert_clean(back)
+
+
+def test_removed_pipeline_begins_anew_when_it_comes_back(shop: MakeShop) -> None:
+    """Its tables keep the position: a file of the same name reads what came meanwhile, and nothing twice."""
+    orders = shop(partitions=1)
+    send(orders, {0: [order(0), bad(1)]})
+    orders.run()
+    file = orders.project.pipelines_folder / "orders.yaml"
+    text = file.read_text()
+    file.unlink()
+    send(orders, {0: [order(2)]})
+
+    back = orders.with_pipeline(text)
+
+    assert back.run().read == 1
+    assert back.ids() == [0, 2]
+    assert_clean(back)

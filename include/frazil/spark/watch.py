@@ -1,0 +1,143 @@
+"""Starting spark-submit and waiting for it: its lines, how it ended, and how it is asked to stop. No pyspark here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from frazil import stopping
+from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Stopped, Terminal
+from frazil.local.drivers import Driver
+
+REPORT_PREFIX = "frazil: "
+"""Begins every line of the job that is meant for people; the rest of its output is Spark's."""
+
+_GRACE_SECONDS = 10.0
+"""Bounds the wait for Spark to shut down after a second Ctrl-C; it takes 1-3 s."""
+
+_STOP_SECONDS = stopping.GRACE_SECONDS + 3.0
+"""How long a job that was asked to stop may take: its driver's own time, and what the JVM needs to end."""
+
+_LAST_LINES = 15
+_ERROR_CLASSES: Mapping[int, type[FrazilError]] = {
+    e.exit_code: e for e in (Retryable, Terminal, OutcomeUnknown, Stopped)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """How a job ended: its exit code, its last line for people, and the end of its log."""
+
+    code: int
+    said: str
+    lines: list[str]
+
+
+@dataclass(slots=True)
+class _Job:
+    """A job at work, and the drivers of it that were asked to stop.
+
+    Attributes:
+        child: spark-submit.
+        at_work: The drivers that say that they run batches now.
+        asked: Process ids of those that were asked: once, a driver that is about to end takes a second time for an order.
+    """
+
+    child: subprocess.Popen[str]
+    at_work: Callable[[], list[Driver]]
+    asked: set[int] = field(default_factory=set)
+
+    def cancel(self) -> None:
+        """Ask its driver to stop; before there is one, nothing has begun, and spark-submit is ended."""
+        for driver in self.at_work():
+            if driver.pid not in self.asked:
+                self.asked.add(driver.pid)
+                driver.ask_to_stop()
+        if not self.asked:
+            self.child.terminate()
+
+
+def watch_job(
+    command: list[str],
+    env: Mapping[str, str],
+    log: Path,
+    report: Callable[[str], None],
+    at_work: Callable[[], list[Driver]],
+) -> None:
+    """Start spark-submit and wait until it ends. A signal asks its driver to stop; its second Ctrl-C ends it at once.
+
+    Args:
+        command: spark-submit with its arguments.
+        env: Variables of it beside this process's own.
+        log: Takes everything that it writes.
+        report: Takes the job's own lines.
+        at_work: The job's drivers, as far as they say that they run batches.
+
+    Raises:
+        Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
+        Stopped: This process was asked to stop, and the job has ended.
+    """
+    with stopping.heeded(report, _STOP_SECONDS):
+        ended = _watched(command, env, log, report, at_work)
+        if ended.code and stopping.asked() and ended.code not in _ERROR_CLASSES:
+            raise stopping.stopped("the job was ended before it decided anything")
+    if ended.code:
+        raise _failure(ended, log)
+
+
+def _watched(
+    command: list[str],
+    env: Mapping[str, str],
+    log: Path,
+    report: Callable[[str], None],
+    at_work: Callable[[], list[Driver]],
+) -> _Ended:
+    lines: list[str] = []
+    said = ""
+    with log.open("w", encoding="utf-8") as kept, _started(command, env) as child:
+        try:
+            with stopping.cancelling(_Job(child, at_work).cancel):
+                for line in child.stdout or ():
+                    kept.write(line)
+                    lines = [*lines[-_LAST_LINES:], line.rstrip()]
+                    if line.startswith(REPORT_PREFIX):
+                        said = line.removeprefix(REPORT_PREFIX).rstrip()
+                        report(said)
+        except BaseException:
+            _end(child)
+            raise
+    return _Ended(child.returncode, said, lines)
+
+
+def _started(command: list[str], env: Mapping[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command,
+        env=os.environ | env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,  # a terminal's Ctrl-C is for this process alone, which passes it on in order
+    )
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    child.terminate()
+    try:
+        child.wait(_GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        child.kill()
+
+
+def _failure(ended: _Ended, log: Path) -> FrazilError:
+    kind = _ERROR_CLASSES.get(ended.code, Retryable)
+    if ended.code in _ERROR_CLASSES and ended.said:
+        return kind(ended.said, next_step=f"the whole log: {log}")
+    return kind(
+        f"the Spark job ended with exit code {ended.code}; its last lines:\n" + "\n".join(ended.lines),
+        next_step=f"the whole log: {log}",
+    )

@@ -1,0 +1,152 @@
+"""Ending in order: a run that is asked to stop finishes the batch that is decided, and begins no other.
+
+SIGTERM, a closed terminal and the first Ctrl-C only ask; a run looks whether it was asked between its phases, where nothing
+is half done. So what is on disk when it ends is known: batches that are finished, and nothing of the next one. A second
+Ctrl-C ends at once, as does time that runs out; then it is as if the process had been killed, and the next run carries on.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Final
+
+from frazil.errors import Stopped
+
+GRACE_SECONDS: Final = 25.0
+"""How long a run may take to end after it was asked. Who asks waits for 30 s."""
+
+_URGED_EVERY_SECONDS = 0.5
+"""Between two attempts to end what the engine works at: a job may begin just behind the first."""
+
+_ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@dataclass
+class _Stop:
+    """What this process was asked. Signals are the process's, so this is, too."""
+
+    asked: str | None = None
+    is_heeded: bool = False
+    is_finishing: bool = False
+    cancel: Callable[[], object] | None = None
+
+
+_stop = _Stop()
+
+
+def asked() -> str | None:
+    """Who asked this process to stop, such as SIGTERM; None if nobody did."""
+    return _stop.asked
+
+
+def stopped(what: str) -> Stopped:
+    """The error with which a run ends that was asked to stop.
+
+    Args:
+        what: What became of its work.
+    """
+    return Stopped(
+        f"asked to stop by {_stop.asked}: {what}",
+        next_step="the next run goes on where this one stopped; nothing is lost",
+    )
+
+
+@contextmanager
+def heeded(report: Callable[[str], None], grace_seconds: float = GRACE_SECONDS) -> Iterator[None]:
+    """While the block runs, signals ask it to stop. Outside of the main thread, which gets all signals, nothing changes.
+
+    Args:
+        report: Takes one line for people, from another thread.
+        grace_seconds: When the process is ended, whatever it does.
+    """
+    if _stop.is_heeded or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    # A signal may come anywhere, so its handler takes no lock: it writes a byte, and a thread does the rest.
+    ends, begins = os.pipe()
+
+    def ask(number: int, _: FrameType | None) -> None:
+        if number == signal.SIGINT and _stop.asked is not None:
+            raise KeyboardInterrupt
+        if _stop.asked is None:
+            _stop.asked = signal.Signals(number).name
+            os.write(begins, b"!")
+
+    urging = threading.Thread(target=_urge, args=(ends, report, grace_seconds), daemon=True, name="stopping")
+    urging.start()
+    before = {number: signal.signal(number, ask) for number in _ASKING}
+    _stop.is_heeded = True
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        os.close(begins)  # which ends the thread
+        urging.join(_URGED_EVERY_SECONDS)
+        _stop.asked, _stop.is_heeded = None, False
+
+
+@contextmanager
+def cancelling(cancel: Callable[[], object]) -> Iterator[None]:
+    """While the block runs, a stop calls `cancel`, from another thread and maybe repeatedly, to have the block end soon."""
+    _stop.cancel = cancel
+    try:
+        yield
+    finally:
+        _stop.cancel = None
+
+
+@contextmanager
+def finishing() -> Iterator[None]:
+    """The block decides a batch and rolls it forward: whoever would end this process waits for it, see `wait_finished`."""
+    _stop.is_finishing = True
+    try:
+        yield
+    finally:
+        _stop.is_finishing = False
+
+
+def wait_finished(seconds: float) -> None:
+    """Wait, in another thread than the run's, until it decides nothing and finishes nothing any more.
+
+    Args:
+        seconds: Bounds the wait.
+    """
+    end = time.monotonic() + seconds
+    while _stop.is_finishing and time.monotonic() < end:
+        time.sleep(_URGED_EVERY_SECONDS / 10)
+
+
+def _urge(asks: int, report: Callable[[str], None], grace_seconds: float) -> None:
+    """Wait for a stop; then have the engine end its work, and end the process if it takes too long."""
+    with os.fdopen(asks, "rb", buffering=0) as pipe:
+        if pipe.read(1):
+            _end_soon(asks, report, grace_seconds)
+
+
+def _end_soon(asks: int, report: Callable[[str], None], grace_seconds: float) -> None:
+    _aside(report, f"{_stop.asked}: stopping; a batch that is decided is finished first")
+    end = time.monotonic() + grace_seconds
+    canceller: threading.Thread | None = None
+    while not select.select([asks], [], [], _URGED_EVERY_SECONDS)[0]:
+        if _stop.cancel is not None and (canceller is None or not canceller.is_alive()):
+            canceller = _aside(_stop.cancel)
+        if time.monotonic() >= end:
+            said = f"not ended within {grace_seconds:.0f} s, so it ends here; the next run finishes what is decided"
+            _aside(report, said).join(_URGED_EVERY_SECONDS)
+            os._exit(Stopped.exit_code)
+
+
+def _aside(work: Callable[..., object], *arguments: object) -> threading.Thread:
+    """Do something that may hang or fail, such as writing to whoever is gone by now: the end must come all the same."""
+    thread = threading.Thread(target=work, args=arguments, daemon=True, name="stopping-aside")
+    thread.start()
+    return thread

@@ -1,0 +1,128 @@
+"""SIGTERM at every crash point: the run ends in order and in time, and the next one carries on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from frazil.crash_points import CrashPoint
+from frazil.errors import Stopped
+from frazil.local.drivers import drivers
+from frazil.local.home import Home
+from frazil.local.jars import fetch
+from frazil.local.proc import stat_of
+from frazil.local.waiting import until
+from tests.chaos.lab import LEDGER, TABLES, Lab
+from tests.chaos.processes import SECONDS, term_at
+from tests.chaos.scenes import BATCH, EVOLVE, INGEST, LETTER_TOPIC, READY, REPLAY, SEND, Scene
+
+MakeLab = Callable[..., Lab]
+P = CrashPoint
+
+ENDS_WITHIN_SECONDS: Final = 30
+"""What is promised of a run that is asked to stop."""
+
+UNDECIDED: Final = (P.STAGING, P.STAGED, P.EVOLVING, P.EVOLVED, P.AUDITED, P.MANIFEST_WRITTEN, *READY)
+"""Where nothing is decided yet. Later than that the batch is finished."""
+
+SHORT = [
+    *map(INGEST.kill, (P.STAGING, P.AUDITED, P.MANIFEST_WRITTEN, P.DECIDE_COMMITTING, P.FOLLOW_COMMITTING)),
+    *map(REPLAY.kill, (P.STAGED, P.BRANCH_STAGED)),
+    EVOLVE.kill(P.EVOLVED),
+    LETTER_TOPIC.kill(P.SEND_COMMITTING),
+]
+"""A stop in each phase, before the decision and after it."""
+
+EVERY = [
+    *map(INGEST.kill, INGEST.points[1:]),  # before the first one no run has begun
+    *map(REPLAY.kill, REPLAY.points[1:]),
+    *map(EVOLVE.kill, (P.STAGED, P.EVOLVING)),
+    *map(LETTER_TOPIC.kill, (*READY, *SEND)),
+]
+
+
+def data_files(orders: Lab) -> Iterator[Path]:
+    """Data files in the folders of the pipeline's tables, whether a snapshot names them or not."""
+    for table in TABLES:
+        yield from Path(orders.load(table).location().removeprefix("file://")).glob("data/**/*.parquet")
+
+
+def batches(orders: Lab) -> int:
+    """How many batches the ledger tells of."""
+    return len({row["n"] for row in orders.rows(LEDGER)})
+
+
+@pytest.mark.parametrize(
+    ("scene", "point", "time"), [*SHORT, *(pytest.param(*of.values, id=of.id, marks=pytest.mark.full) for of in EVERY)]
+)
+def test_stop_leaves_half_a_batch(lab: MakeLab, scene: Scene, point: CrashPoint, time: int) -> None:
+    """Asked to stop anywhere, a run finishes what it decided and discards what it did not, with an exit code of its own."""
+    orders = lab(max_records=BATCH)
+    deed = scene.prepare(orders)
+    before, files = batches(orders), set(data_files(orders))
+
+    ended = orders.start(deed, term_at(point, time)).wait()
+
+    decided = batches(orders) - before
+    assert decided == (0 if point in UNDECIDED else 1), ended.said
+    is_over = scene is REPLAY and decided  # a replay is one batch
+    assert ended.code == (0 if is_over else Stopped.exit_code), ended.said
+    assert "SIGTERM: stopping" in ended.said
+    assert is_over or "asked to stop by SIGTERM" in ended.said
+    if not decided:
+        assert set(data_files(orders)) == files, "files of a discarded batch are left"
+    assert drivers(orders.project.home, "orders") == []
+    orders.run(deed)
+    orders.run()
+    orders.assert_clean()
+    orders.assert_at_rest()
+
+
+@pytest.mark.timeout(900)
+def test_stopped_spark_run_leaves_its_job_behind(lab: MakeLab) -> None:
+    """Asked to stop while Spark stages, `frazil run` ends in time, its job with it, and the next run carries on."""
+    fetch(Home.resolve(), "spark")
+    orders = lab(partitions=2, max_records=BATCH)
+    orders.run()
+    orders.fill(0, 40)
+    orders.fill(100, 40)  # several batches, so that the first one is not the end of the run
+    command = [sys.executable, "-m", "frazil.cli", "run", "orders", "--engine", "spark"]
+    home = orders.project.home
+    with subprocess.Popen(command, env=os.environ | orders.env, stderr=subprocess.PIPE, text=True) as run:
+        staging = next((line for line in run.stderr or () if "staging" in line), None)
+        run.send_signal(signal.SIGTERM)
+        began = time.monotonic()
+        said = run.communicate(timeout=SECONDS)[1]
+        took = time.monotonic() - began
+
+    assert staging is not None, said
+    assert run.returncode == Stopped.exit_code, said
+    assert took < ENDS_WITHIN_SECONDS
+    assert drivers(home, "orders") == []
+    assert until(lambda: of_home(home) == [], ENDS_WITHIN_SECONDS), "processes of the job are left"
+    orders.run()
+    orders.assert_clean()
+    orders.assert_at_rest()
+
+
+def of_home(home: Home) -> list[int]:
+    """Live processes that have this home in their environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
+            continue
+        try:
+            is_of_home, stat = str(home.root).encode() in (entry / "environ").read_bytes(), stat_of(int(entry.name))
+        except OSError:  # it ended meanwhile, or is another user's
+            continue
+        if is_of_home and stat is not None and not stat.has_ended:
+            found.append(stat.pid)
+    return found

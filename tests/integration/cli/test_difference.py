@@ -1,0 +1,71 @@
+"""`frazil validate --diff` against live tables: what the next run would change or refuse."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from typing import Any
+
+import pytest
+
+Place = Any
+"""A project of its own: `place.frazil(...)` runs the command in it. See conftest."""
+
+
+@pytest.fixture
+def ran(place: Place) -> Place:
+    """A pipeline that ran once, its files committed as they are."""
+    place.succeed("produce", place.topic, "--generate", "payments", "--count", "10")
+    place.succeed("run", "orders")
+    program = shutil.which("git")
+    assert program is not None
+    for arguments in (
+        ("init", "-q", "-b", "main"),
+        ("add", "pipelines", "settings.yaml"),
+        ("commit", "-qm", "as it was"),
+    ):
+        own = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-C", str(place.root))
+        subprocess.run([program, *own, *arguments], check=True)
+    return place
+
+
+def difference(place: Place, *edits: tuple[str, str]) -> tuple[int, list[dict[str, str]]]:
+    """Exit code and effects after edits of the pipeline file, which is put back."""
+    file = place.root / "pipelines" / "orders.yaml"
+    before = edited = file.read_text()
+    for old, new in edits:
+        assert old in edited
+        edited = edited.replace(old, new, 1)
+    file.write_text(edited)
+    ended = place.frazil("validate", "--diff", "main", "--json")
+    file.write_text(before)
+    (found,) = json.loads(ended.stdout)["pipelines"]
+    return ended.returncode, found["effects"]
+
+
+def test_refusal_is_met_by_the_next_run_instead_of_the_reviewer(ran: Place) -> None:
+    """A renamed pipeline, and another table for one that has its position, are refused before they are merged."""
+    renamed, why = difference(ran, ("name: orders", "name: sales"))
+    assert renamed == 1
+    assert any(of["weight"] == "refused" and "Call it orders again" in of["text"] for of in why)
+
+    moved, why = difference(ran, ("shop.orders", "shop.other"))
+    assert moved == 1
+    assert any(of["weight"] == "refused" and "shop.orders" in of["text"] for of in why)
+    assert ran.succeed("run", "orders").returncode == 0
+
+
+def test_added_column_or_ignored_start_is_not_told(ran: Place) -> None:
+    """By the live table and the live position; looking changes neither."""
+    before = ran.json("sql", "FROM shop.orders.snapshots")
+
+    code, found = difference(
+        ran, ("amount: int", "amount: int\n      note: string"), ("engine: inline", "engine: inline\nstart: latest")
+    )
+
+    texts = [of["text"] for of in found]
+    assert code == 0, texts
+    assert any("note" in text and text.startswith("table shop.orders: add") for text in texts)
+    assert any(text.startswith("start is ignored: the pipeline has a position") for text in texts)
+    assert ran.json("sql", "FROM shop.orders.snapshots") == before

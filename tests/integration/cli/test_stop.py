@@ -1,0 +1,74 @@
+"""`frazil stop`, and what Ctrl-C at a terminal means, with a real run at work."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from frazil.errors import Stopped
+
+Place = Any
+"""A project of its own: `place.frazil(...)` runs the command in it. See conftest."""
+
+RECORDS = 4_000
+
+
+def begin(place: Place) -> subprocess.Popen[str]:
+    """A run of forty batches that has finished the first one."""
+    place.succeed("produce", place.topic, "--generate", "payments", "--count", str(RECORDS))
+    file = place.root / "pipelines" / "orders.yaml"
+    file.write_text(f"{file.read_text()}\nlimits: {{max_records: 100}}\n")
+    command = [sys.executable, "-m", "frazil.cli", "run", "orders"]
+    run = subprocess.Popen(command, env=place.environment, stderr=subprocess.PIPE, text=True)
+    assert next((line for line in run.stderr or () if "finished" in line), None) is not None
+    return run
+
+
+def assert_carried_on(place: Place) -> None:
+    """The next run lands the rest, once."""
+    ((landed,),) = [row.values() for row in place.json("sql", "SELECT count(*) AS n FROM shop.orders")]
+    assert 0 < landed < RECORDS
+    file = place.root / "pipelines" / "orders.yaml"
+    file.write_text(file.read_text().replace("max_records: 100", "max_records: 100000"))
+    place.succeed("run", "orders")
+    rows = place.json("sql", "SELECT count(*) AS n, count(DISTINCT id) AS d FROM shop.orders")
+    assert rows == [{"n": RECORDS, "d": RECORDS}]
+
+
+def test_stop_command_leaves_the_run_or_loses_records(place: Place) -> None:
+    """`frazil stop` returns when the run has ended; a second one finds nothing, and the next run lands the rest once."""
+    with begin(place) as run:
+        told = place.json("stop", "orders")
+        said = run.communicate(timeout=60)[1]
+
+    assert run.returncode == Stopped.exit_code, said
+    assert "stopped: asked to stop by SIGTERM" in said
+    assert told["failed_runs"] == []
+    assert len(told["stopped"]) == 1
+    assert told["stopped"][0].startswith("cli__")
+    assert place.succeed("stop", "orders").stdout == "orders: no run is at work\n"
+    assert_carried_on(place)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGHUP, marks=pytest.mark.full)])
+def test_ctrl_c_ends_a_run_half_way(place: Place, number: signal.Signals) -> None:
+    """Ctrl-C and a closed terminal end a run in order, too."""
+    with begin(place) as run:
+        run.send_signal(number)
+        said = run.communicate(timeout=60)[1]
+
+    assert run.returncode == Stopped.exit_code, said
+    assert f"asked to stop by {number.name}" in said
+    assert_carried_on(place)
+
+
+def test_pipeline_that_is_not_there_is_stopped(place: Place) -> None:
+    """A wrong name is refused with the nearest one, instead of saying that nothing runs."""
+    ended = place.frazil("stop", "order")
+
+    assert ended.returncode == 78
+    assert "did you mean 'orders'" in ended.stderr

@@ -1,0 +1,62 @@
+"""A process that is asked to stop ends, in order or not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import Final
+
+import pytest
+
+from frazil import stopping
+from frazil.errors import Stopped
+
+_SECONDS: Final = 30
+_HANGS: Final = """
+import signal, sys, threading
+from frazil import stopping
+def report(line):
+    raise BrokenPipeError("nobody listens")
+def cancel():
+    threading.Event().wait()
+with stopping.heeded(report, grace_seconds=0.5), stopping.cancelling(cancel):
+    sys.stdout.write("ready\\n")
+    sys.stdout.flush()
+    threading.Event().wait()
+"""
+
+
+def test_hanging_run_never_ends() -> None:
+    """Whoever works hangs, its engine does too, and nobody listens any more: the process ends when its time is over."""
+    with subprocess.Popen([sys.executable, "-c", _HANGS], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == b"ready\n"
+        run.send_signal(signal.SIGTERM)
+
+        assert run.wait(_SECONDS) == Stopped.exit_code
+
+
+def test_stop_interrupts_what_is_half_done() -> None:
+    """A first signal only asks, the same one again changes nothing; a further Ctrl-C ends at once."""
+    with stopping.heeded(lambda _: None):
+        assert stopping.asked() is None
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stopping.asked() == "SIGTERM"
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    assert stopping.asked() is None
+
+
+def test_stop_stays_after_its_run() -> None:
+    """What one run was asked is not asked of the next one of the same process, and the handlers before come back."""
+    before = signal.getsignal(signal.SIGTERM)
+    with stopping.heeded(lambda _: None):
+        os.kill(os.getpid(), signal.SIGTERM)
+    with stopping.heeded(lambda _: None):
+        assert stopping.asked() is None
+
+    assert signal.getsignal(signal.SIGTERM) is before
