@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from frazil.batch.new_tables import first_names
+from frazil.batch.record_ages import RecordAges, added
 from frazil.batch.schema_change import Demands, SchemaChange, Untold, bounded
 from frazil.batch.table_counts import TableCounts
 from frazil.batch.unknown import UnknownFields
@@ -138,6 +139,7 @@ class Staged:
         again: Where the records of those tasks are: they are to be read again.
         void: Files of those tasks, to be deleted.
         untold: What landed without a column, since it tells no type: if one comes after all, it was staged too early.
+        ages: Records by their age when the ends of the run were fixed, if that was asked for.
     """
 
     counts: Mapping[TopicPartition, Counts] = field(default_factory=dict)
@@ -156,6 +158,7 @@ class Staged:
     void: tuple[str, ...] = ()
     new_tables: tuple[str, ...] = ()
     untold: Untold = field(default_factory=dict)
+    ages: RecordAges = field(default_factory=dict)
 
     @property
     def asks(self) -> bool:
@@ -196,6 +199,7 @@ class Staged:
             "void": self.void,
             "new_tables": self.new_tables,
             "untold": {table: sorted(paths) for table, paths in self.untold.items()},
+            "ages": sorted(self.ages.items()),
         }
         return json.dumps(body, separators=(",", ":"))
 
@@ -223,6 +227,7 @@ class Staged:
             tuple(body["void"]),
             tuple(body["new_tables"]),
             {table: frozenset(map(tuple, paths)) for table, paths in body["untold"].items()},
+            dict(body["ages"]),
         )
 
     @classmethod
@@ -261,6 +266,7 @@ class Staged:
                 k: bounded(self.untold.get(k, frozenset()) | other.untold.get(k, frozenset()))
                 for k in {*self.untold, *other.untold}
             },
+            added(self.ages, other.ages),
         )
 
 

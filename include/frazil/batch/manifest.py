@@ -14,6 +14,7 @@ from frazil.batch.fit import Fit
 from frazil.batch.letter_topic import LetterTopic
 from frazil.batch.merge import Merge
 from frazil.batch.position import BatchMark, Position
+from frazil.batch.record_ages import RecordAges
 from frazil.batch.removal import Removal, RemovedRange
 from frazil.batch.schema_change import Demands, SchemaChange
 from frazil.batch.table_counts import TableCounts
@@ -132,6 +133,7 @@ class Manifest:
         unmarked: Destinations that were there and have no part in any batch yet: an engine gives them their first rows.
         unknown_fields: Fields of written records that no column takes.
         schema_changes: What of the tables' schemas was changed for the batch's records, before it was decided.
+        record_ages: Records by their age at `planned_at`, if it was counted.
         made: Tables that the pipeline made up to this batch because records name them.
     """
 
@@ -169,6 +171,7 @@ class Manifest:
     unknown_fields: UnknownFields = field(default_factory=UnknownFields)
     schema_changes: Demands = field(default_factory=dict)
     made: tuple[str, ...] = ()
+    record_ages: RecordAges = field(default_factory=dict)
 
     @property
     def mark(self) -> BatchMark:
@@ -228,6 +231,7 @@ class Manifest:
                 table: tuple(SchemaChange(tuple(c["path"]), c["kind"], c["type"]) for c in of)
                 for table, of in body.get("schema_changes", {}).items()
             }
+            body["record_ages"] = {int(age): count for age, count in body.get("record_ages", {}).items()}
             topic = body.get("letter_topic")
             body["letter_topic"] = LetterTopic(**topic) if topic else None
             return cls(**body)

@@ -129,6 +129,12 @@ LEDGER_SCHEMA = _schema(
         ("table_unknown_fields", StringType(), False, "Names of these fields with records each, as JSON: at most 20"),
         ("table_upserts", LongType(), False, "Of rows, those that changes leave as they are; null: rows are added"),
         ("table_deletes", LongType(), False, "Of rows, those that go, each by its key; others are truncates"),
+        (
+            "record_ages",
+            StringType(),
+            False,
+            "Records read by their age at planned_at, as JSON: [[class, records]]; class 0: to 0.1 s, each next 1.1 times older",
+        ),
     ]
 )
 

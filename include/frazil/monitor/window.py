@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
+from frazil.batch.record_ages import ages_from, freshness
 from frazil.iceberg.ledger import first_rows, read_ledger
-from frazil.monitor.condition import Condition
+from frazil.monitor.condition import Condition, Freshness
 from frazil.run.scope import Scope
 
 
@@ -31,4 +34,11 @@ def with_batches(condition: Condition, scope: Scope, since: datetime) -> Conditi
         dead=sum(row["records_dead"] for row in recent),
         filtered=sum(row["records_filtered"] for row in recent),
         dead_codes=dict(codes.most_common()),
+        freshness=_freshness(recent),
     )
+
+
+def _freshness(rows: Sequence[Mapping[str, Any]]) -> Freshness:
+    aged = ((row["planned_at"], row["decided_at"], ages_from(row.get("record_ages"))) for row in rows)
+    found = freshness(aged, (0.5, 0.95, 0.99))
+    return Freshness() if found is None else Freshness(*found)

@@ -10,6 +10,7 @@ from typing import Any
 
 from frazil.batch.facts import Range
 from frazil.batch.manifest import Manifest, TablePart
+from frazil.batch.record_ages import ages_json
 from frazil.batch.table_counts import TableCounts
 from frazil.run.standing import TableMark
 
@@ -56,6 +57,7 @@ def entry_rows(
         "ranges": ranges_json(manifest.ranges),
         "skipped": ranges_json(manifest.skipped),
         "bytes_read": manifest.bytes_read,
+        "record_ages": ages_json(manifest.record_ages),
         "started_by": manifest.started_by,
         "reason": manifest.reason,
         "abandoned": manifest.abandoned if manifest.kind == "settle" else None,

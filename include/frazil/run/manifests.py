@@ -181,6 +181,7 @@ def _manifest(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Mani
         unknown_fields=batch.staged.unknown_fields.shown,
         schema_changes=told_changes(pipeline, tables, now.newest, batch.schema_changes),
         made=pipeline.made,
+        record_ages=batch.staged.ages,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Protocol
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ from frazil.crash_points import CrashPoint, reached
 from frazil.iceberg.data_files import StagingTable
 from frazil.iceberg.table_writers import TableWriters
 from frazil.kafka.cluster import Cluster
+from frazil.records.ages import record_ages
 from frazil.records.fan_out import FanOut
 from frazil.records.fanned_out import FannedOut
 from frazil.records.redaction import Payload, redacted
@@ -51,6 +53,7 @@ class StageOrder:
         route: How records find their tables; None: each goes to all.
         tolerance: How many dead letters the batch may have: a task that has more by itself stops reading. None to read
             everything.
+        fixed_at: When the ends of the run were fixed, ISO 8601: records are counted by their age then. None: not counted.
     """
 
     pipeline: str
@@ -65,6 +68,7 @@ class StageOrder:
     names_letters: bool = False
     route: Route | None = None
     tolerance: Tolerance | None = None
+    fixed_at: str | None = None
 
 
 class Stage(Protocol):
@@ -105,7 +109,7 @@ def stage_records(order: StageOrder, batches: Iterable[pa.RecordBatch]) -> Stage
         if letters_table is not None:
             writers.write(letters_table.name, numbered(letters, order.n))
         shown = Staged(samples=_samples(letters, whole.samples), named=_named(order, letters, len(whole.named)))
-        read = Staged(bytes=_bytes(batch), untold=outcomes.untold)
+        read = Staged(bytes=_bytes(batch), untold=outcomes.untold, ages=_ages(batch, order.fixed_at))
         whole = whole.merge(_counted(order, outcomes)).merge(read).merge(shown)
         reached(CrashPoint.STAGING)
         if order.tolerance is not None and order.tolerance.is_lost(whole.total.dead):
@@ -139,6 +143,10 @@ def _bytes(batch: pa.RecordBatch) -> int:
     """Bytes of the keys and values."""
     lengths = (pc.sum(pc.binary_length(batch.column(name))).as_py() or 0 for name in ("key", "value"))
     return sum(lengths)
+
+
+def _ages(batch: pa.RecordBatch, fixed_at: str | None) -> dict[int, int]:
+    return {} if fixed_at is None else record_ages(batch.column("timestamp"), datetime.fromisoformat(fixed_at))
 
 
 def numbered(dead: pa.RecordBatch, n: int) -> pa.RecordBatch:

@@ -106,7 +106,7 @@ def _fitted(run: Ingestion, tables: Tables, n: int, ranges: tuple[Range, ...]) -
     room = room_for(scope, run.before)
     refusals = at_first(scope, room, run.refused)
     for _ in range(ROUNDS + 1):  # tables are made in a round of their own
-        order = stage_order(scope, tables, n, pending, refusals)
+        order = replace(stage_order(scope, tables, n, pending, refusals), fixed_at=run.plan.planned_at)
         found = run.stage(order)
         reached(CrashPoint.STAGED)
         whole = whole.merge(found)

@@ -84,6 +84,21 @@ def test_first_record_after_a_quiet_hour_looks_an_hour_late(shop: MakeShop) -> N
     assert found.complete_through == pytest.approx(later - timedelta(seconds=40), abs=timedelta(milliseconds=10))
 
 
+def test_freshness_is_told_by_the_commit_alone(shop: MakeShop) -> None:
+    """The ledger says how old records were at their commit: an hour and more, to 5 %; a ledger of old says nothing."""
+    orders = shop(partitions=1)
+    now = datetime.now(UTC)
+    for _ in range(9):
+        send(orders, b'{"id": 4}', now - timedelta(hours=1))
+    send(orders, b'{"id": 4}', now - timedelta(hours=50))
+    orders.run()
+
+    found = look(orders).freshness
+
+    assert found.p50 == pytest.approx(3600, rel=0.06)
+    assert found.p99 == pytest.approx(50 * 3600, rel=0.06)
+
+
 def test_replayed_history_looks_years_late(shop: MakeShop) -> None:
     """Records of last year that were sent just now wait since the last complete batch at most."""
     orders = shop(partitions=1)

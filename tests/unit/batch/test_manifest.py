@@ -41,7 +41,7 @@ def test_newer_or_truncated_manifest_is_rolled_forward(manifest: Manifest) -> No
         Manifest.from_json(text[: len(text) // 2])
 
 
-OLD_KEYS = ("ranges", "skipped", "bytes_read", "started_by", "reason", "letter_topic", "unknown_fields")
+OLD_KEYS = ("ranges", "skipped", "bytes_read", "started_by", "reason", "letter_topic", "unknown_fields", "record_ages")
 """What a manifest of an older Frazil does not have; nor do its parts have a removal, an operation or a place."""
 
 
@@ -66,6 +66,7 @@ def test_manifest_that_an_upgrade_found_unfinished_is_refused(manifest: Manifest
     assert (read.ranges, read.skipped, read.bytes_read, read.started_by, read.reason) == ((), (), 0, "", None)
     assert read.letter_topic is None
     assert read.unknown_fields == UnknownFields()
+    assert read.record_ages == {}
     files = [tuple(replace(file, ops={}) for file in part.files) for part in manifest.parts]
     assert [part.files for part in read.parts] == files
     assert all((part.removal, part.operation, part.catalog, part.branch) == (None,) * 4 for part in read.parts)

@@ -87,6 +87,7 @@ manifests = st.builds(
     bytes_read=numbers,
     started_by=texts,
     reason=st.none() | texts,
+    record_ages=st.dictionaries(st.integers(0, 255), numbers, max_size=2),
     letter_topic=st.none() | st.builds(LetterTopic, texts, st.none() | texts, texts),
     unknown_fields=st.builds(UnknownFields, numbers, st.dictionaries(texts, numbers, max_size=2)),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -59,6 +60,17 @@ def test_a_task_reads_on_although_nothing_can_be_published(tolerance: Tolerance 
     assert len(taken) == batches
     assert staged.stopped is (batches < 5)
     assert staged.samples["INVALID_JSON"].offset == 100
+
+
+def test_records_are_counted_by_age_in_no_engine() -> None:
+    """What every engine does with its records counts them, once, if it is told when the ends were fixed."""
+    batches = [kafka_batch([GOOD, BAD]), kafka_batch([GOOD])]
+    fixed_at = datetime.fromtimestamp(0, UTC) + timedelta(days=365 * 100)
+
+    staged = stage_records(replace(order(None), fixed_at=fixed_at.isoformat()), batches)
+
+    assert sum(staged.ages.values()) == 3
+    assert stage_records(order(None), batches).ages == {}
 
 
 EVOLVING = replace(SPEC, evolution=Evolution())

@@ -1,0 +1,85 @@
+"""Records by their age: small, the same however they are cut, and exact to a known bound."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from frazil.batch.facts import Staged
+from frazil.batch.record_ages import FLOOR_SECONDS, LAST, added, ages_from, ages_json, freshness
+from frazil.records.ages import record_ages
+from frazil.records.kafka import TIMESTAMP
+
+AT = datetime(2026, 5, 1, 12, tzinfo=UTC)
+DECIDED = AT + timedelta(seconds=7)
+
+
+def counted(of: list[float | None]) -> dict[int, int]:
+    written = [None if age is None else AT - timedelta(seconds=age) for age in of]
+    return record_ages(pa.array(written, TIMESTAMP), AT)
+
+
+@given(st.lists(st.floats(0, 1.7e9).map(lambda age: round(age, 6)), min_size=1, max_size=200))
+def test_quantile_is_another_than_that_of_the_records(of: list[float]) -> None:
+    """Each quantile is 5 % of the age, or 50 ms, from the exact one, and the time to the commit is added exactly."""
+    quantiles = (0.0, 0.25, 0.5, 0.95, 0.99, 1.0)
+    found = freshness([(AT, DECIDED, counted(list(of)))], quantiles)
+
+    assert found is not None
+    for quantile, wait in zip(quantiles, found, strict=True):
+        rank = max(1, -int(-quantile * len(of) // 1))
+        exact = sorted(of)[rank - 1]
+        assert wait - 7 == pytest.approx(exact, rel=0.05, abs=FLOOR_SECONDS / 2 + 1e-5)
+
+
+@given(st.lists(st.lists(st.floats(0, 1e6), max_size=20), max_size=5), st.randoms(use_true_random=False))
+def test_cut_of_the_records_decides_what_is_counted(parts: list[list[float]], random: object) -> None:
+    """Tasks end in any order, and a retry cuts otherwise: the sum is the count of the whole."""
+    whole = counted([age for part in parts for age in part])
+    each = [counted(list(part)) for part in parts]
+    random.shuffle(each)  # type: ignore[attr-defined]
+
+    assert reduce(added, each, {}) == whole
+    staged = Staged.merged(Staged.from_json(Staged(ages=of).to_json()) for of in each)
+    assert staged.ages == whole
+    assert ages_from(ages_json(whole)) == whole
+
+
+def test_record_without_a_time_counts_as_old() -> None:
+    """No timestamp is no age; Spark gives -1 ms in its place. A clock that is ahead makes a record young."""
+    assert counted([None]) == {}
+    assert record_ages(pa.array([-1000], pa.int64()).cast(TIMESTAMP), AT) == {}
+    assert counted([-3600.0]) == {0: 1}
+    assert counted([]) == {}
+
+
+def test_record_of_the_last_century_has_a_class_of_its_own() -> None:
+    """However old records are, there are 256 classes at most."""
+    assert record_ages(pa.array([0], pa.int64()).cast(TIMESTAMP), datetime(9999, 1, 1, tzinfo=UTC)) == {LAST: 1}
+
+
+@given(st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), max_size=9))
+def test_timestamp_of_nonsense_stops_a_batch(written: list[int | None]) -> None:
+    """Producers may send any number: it is counted somewhere, and never a reason to fail."""
+    found = record_ages(pa.array(written, pa.int64()).cast(TIMESTAMP), AT)
+
+    assert sum(found.values()) == sum(of is not None and of >= 0 for of in written)
+    assert all(0 <= age <= LAST for age in found)
+
+
+def test_steady_stream_fills_the_ledger() -> None:
+    """A million records of five minutes are told in less than a kilobyte."""
+    text = ages_json(counted([n * 300 / 1e5 for n in range(100_000)]))
+
+    assert text is not None
+    assert len(text) < 1_000
+
+
+def test_window_without_records_is_fresh() -> None:
+    """Without records nothing is said, also where older ledgers did not count."""
+    assert freshness([(AT, DECIDED, ages_from(None))], (0.5,)) is None
