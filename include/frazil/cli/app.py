@@ -31,6 +31,7 @@ from frazil.cli import (
     settle,
     sql,
     stack,
+    status,
     validate,
     verify,
 )
@@ -57,7 +58,7 @@ app = typer.Typer(
 _COMMANDS: tuple[tuple[Callable[..., Any], tuple[str, ...]], ...] = (
     (stack.up, ("frazil up", "frazil up --only kafka")),
     (stack.down, ("frazil down",)),
-    (stack.status, ("frazil status", "frazil status --json")),
+    (status.status, ("frazil status", "frazil status --watch", "frazil status pizzas --json")),
     (
         produce.produce,
         (

@@ -1,11 +1,10 @@
-"""`frazil up`, `down` and `status`: the embedded stack."""
+"""`frazil up` and `down`, and how the embedded stack is."""
 
 from typing import Annotated, Literal
 
 import typer
 
 from frazil.cli import console
-from frazil.cli.options import Json
 from frazil.cli.progress import Progress
 from frazil.local.home import Home
 
@@ -38,18 +37,17 @@ def down() -> None:
         stack.down(Home.resolve(), progress.done)
 
 
-def status(*, as_json: Json = False) -> None:
-    """Show which processes of the embedded stack run, and where it is reached."""
+def show_stack(home: Home) -> None:
+    """Print which processes of the embedded stack run, and where it is reached; nothing if it was never started."""
     from rich.table import Table
     from rich.text import Text
 
     from frazil.local import stack
 
-    found = stack.status(Home.resolve())
-    facts = found.to_json()
-    if as_json:
-        console.print_json(facts)
+    if not home.stack.is_file():
         return
+    found = stack.status(home)
+    facts = found.to_json()
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in ("component", "state", "pid", "since (UTC)"):
         table.add_column(column, no_wrap=True)
@@ -64,3 +62,4 @@ def status(*, as_json: Json = False) -> None:
     console.say(
         f"catalog  {facts['catalog']['name']}: {facts['catalog']['uri']}, tables in {facts['catalog']['warehouse']}"
     )
+    console.say()

@@ -218,4 +218,9 @@ def read_ledger(lake: Lake, table: str, pipeline: str, run: str | None = None) -
     where = of_pipeline if run is None else And(of_pipeline, _equals("run", run))
     with translated(f"reading ledger {table}"):
         rows: list[dict[str, Any]] = found.scan(row_filter=where).to_arrow().to_pylist()
+    return in_order(rows)
+
+
+def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of a ledger by batch number; those of a batch by table, destinations first."""
     return sorted(rows, key=lambda row: (row["n"], row["role"] != "destination", row["table"]))

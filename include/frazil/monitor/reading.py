@@ -13,6 +13,7 @@ from frazil.batch.refusal import check_position, check_vanished
 from frazil.errors import FrazilError, Terminal
 from frazil.kafka.failure import unknown_topic
 from frazil.kafka.observe import observe
+from frazil.monitor.batches import Ledgers
 from frazil.monitor.condition import Condition, Runs
 from frazil.monitor.tables import Told, told
 from frazil.monitor.unread import with_unread
@@ -31,7 +32,13 @@ _NO_RUNS: Final = Runs()
 
 
 def read(
-    project: Project, pipeline: Pipeline, *, clock: Clock = utc_now, runs: Runs = _NO_RUNS, window: timedelta = DAY
+    project: Project,
+    pipeline: Pipeline,
+    *,
+    clock: Clock = utc_now,
+    runs: Runs = _NO_RUNS,
+    window: timedelta = DAY,
+    ledgers: Ledgers | None = None,
 ) -> Condition:
     """Read how a pipeline is doing. What can't be read is said, and left out; the rest is there.
 
@@ -41,20 +48,23 @@ def read(
         clock: Tells the time.
         runs: What Airflow knows of its DAG.
         window: Of the batches that are counted, and whose freshness is told.
+        ledgers: Keeps what was read of ledgers, for whoever looks again.
     """
     at = clock()
     blank = Condition(pipeline.name, pipeline.owner, at, runs=runs, window_seconds=window.total_seconds())
     said = _Said()
-    condition = said.tried(lambda: _read(blank, Scope.of(project, pipeline, clock=clock), said, at - window), blank)
+    condition = said.tried(
+        lambda: _read(blank, Scope.of(project, pipeline, clock=clock), said, ledgers or Ledgers()), blank
+    )
     return replace(condition, refusal=said.refusal, unreadable=said.unreadable)
 
 
-def _read(blank: Condition, scope: Scope, said: _Said, since: datetime) -> Condition:
+def _read(blank: Condition, scope: Scope, said: _Said, ledgers: Ledgers) -> Condition:
     # Tables before topics: offsets only grow, so what lands meanwhile can't look like a position beyond the log.
     tables = said.tried(lambda: told(scope), Told())
     said.add(tables.refusal)
     known = _with_tables(blank, tables)
-    counted = said.tried(lambda: with_batches(known, scope, since), known)
+    counted = said.tried(lambda: with_batches(known, ledgers.of(scope.project, scope.pipeline)), known)
     return said.tried(lambda: _with_topics(counted, scope, said, tables), counted)
 
 

@@ -116,7 +116,7 @@ def history(project: Project, pipeline: Pipeline) -> list[BatchHistory]:
         Retryable: The catalog can't be read now.
     """
     rows = read_ledger(project.lake_of(pipeline), pipeline.ledger_table, pipeline.name)
-    return [_batch(list(of)) for _, of in groupby(rows, key=lambda row: (row["n"], row["batch"]))]
+    return [batch_of(list(of)) for _, of in groupby(rows, key=lambda row: (row["n"], row["batch"]))]
 
 
 def dead_letter_counts(project: Project, pipeline: Pipeline) -> dict[str, int]:
@@ -142,7 +142,7 @@ def still_open(project: Project, pipeline: Pipeline) -> Iterator[Letter]:
         yield from open_letters(table, name, past.taken_back)
 
 
-def _batch(rows: Sequence[Row]) -> BatchHistory:
+def batch_of(rows: Sequence[Row]) -> BatchHistory:
     """One batch from its rows, one per table; those of destinations come first."""
     row, destinations = rows[0], [row for row in rows if row["role"] == _DESTINATION]
     topics = json.loads(row["position"])["topics"]

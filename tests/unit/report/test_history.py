@@ -8,7 +8,7 @@ from typing import Any
 
 from frazil.batch.change_counts import ChangeCounts
 from frazil.report.files import _between
-from frazil.report.history import Removed, _batch
+from frazil.report.history import Removed, batch_of
 from frazil.run.result import changes_of
 
 MOMENT = datetime(2026, 11, 21, 4, 5, 6, tzinfo=UTC)
@@ -31,7 +31,7 @@ def letters(**changed: Any) -> dict[str, Any]:
 
 def test_old_ledgers_break_the_history() -> None:
     """Columns that came later are unknown in older rows, not an error and not zero."""
-    batch = _batch([row(), letters()])
+    batch = batch_of([row(), letters()])
 
     assert (batch.n, batch.read, batch.written, batch.dead, batch.seconds) == (7, 4, 3, 1, 1.5)
     assert (batch.files, batch.bytes) == (2, 100)
@@ -46,13 +46,13 @@ def test_nulls_of_older_rows_break_the_history() -> None:
     names = ("ranges", "skipped", "removed", "bytes_read", "started_by", "reason", "table_uuid", "records_unknown")
     names += ("table_upserts", "table_deletes")
 
-    assert _batch([row(**dict.fromkeys(names))]) == _batch([row()])
+    assert batch_of([row(**dict.fromkeys(names))]) == batch_of([row()])
 
 
 def test_what_a_replay_removed_is_lost() -> None:
     """Removals are told per table; ranges, skips, reason and who asked once per batch."""
     said = {"started_by": "cli:me@here", "reason": "wrong codec", "ranges": '[["t",0,1,5]]', "bytes_read": 9}
-    batch = _batch(
+    batch = batch_of(
         [
             row(kind="replay", removed='[["t",0,1,5,0]]', skipped='[["t",1,0,3]]', **said),
             letters(kind="replay", removed='[["t",null,1,null,2]]', skipped='[["t",1,0,3]]', **said),
@@ -70,7 +70,7 @@ def test_what_a_replay_removed_is_lost() -> None:
 
 def test_several_destinations_count_a_batch_twice() -> None:
     """Counts are the batch's and repeated in its rows; files are each table's own."""
-    batch = _batch([row(), row(table="shop.more", snapshot_id=None, files=1, bytes=5), letters()])
+    batch = batch_of([row(), row(table="shop.more", snapshot_id=None, files=1, bytes=5), letters()])
 
     assert (batch.read, batch.snapshot_id, batch.files, batch.bytes) == (4, 11, 3, 105)
     assert batch.snapshots == {"shop.orders": 11, "shop.letters": 12}
@@ -79,7 +79,7 @@ def test_several_destinations_count_a_batch_twice() -> None:
 def test_changes_are_counted_as_rows() -> None:
     """Of a table that rows are merged into it is told how many were to come and how many to go."""
     merged = row(table="shop.now", rows=9, table_upserts=5, table_deletes=3)
-    assert _batch([row(), merged, letters()]).changes == {"shop.now": ChangeCounts(5, 3, 1)}
+    assert batch_of([row(), merged, letters()]).changes == {"shop.now": ChangeCounts(5, 3, 1)}
     assert changes_of([row(), merged, merged]) == {"shop.now": ChangeCounts(10, 6, 2)}
 
 

@@ -1,0 +1,309 @@
+"""The batches of a pipeline for whoever looks often: pages and series of a ledger of any length, each file read once.
+
+One `Ledgers` is kept by a process. What was read of files and manifests is kept, in a bounded amount, over all ledgers together;
+each look asks the catalog for the table and reads what is new. Files that are gone after a compaction, an expiry or a rollback
+are forgotten with all that was read together with them. Threads may look at the same time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import groupby
+from threading import Lock, RLock
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.iceberg.ledger import in_order
+from frazil.iceberg.ledger_files import LedgerFile, ledger_files, read_ledger_files
+from frazil.iceberg.table import Table
+from frazil.monitor.condition import Freshness
+from frazil.monitor.figures import COLUMNS, COUNTED, Figures, figures, quantiles, summed
+from frazil.monitor.file_reads import FileReads
+from frazil.pipeline.model import Pipeline
+from frazil.project import Project
+from frazil.report.history import BatchHistory, batch_of
+
+MEMORY: Final = 256 * 2**20
+"""Bytes that figures of all ledgers may take: about 400,000 batches. Those that nobody looked at for longest go."""
+
+PAGES_MEMORY: Final = 64 * 2**20
+"""Bytes of one ledger that are kept for its pages, of these."""
+
+_FEW: Final = 50
+"""Files that are read at a time where the newest batch with records is looked for."""
+
+_EVER: Final = 2**33
+"""Seconds of a step that holds all instants since 1970."""
+
+_QUANTILES: Final = (0.5, 0.95, 0.99)
+
+
+@dataclass(frozen=True)
+class BatchPage:
+    """Batches, the newest first.
+
+    Attributes:
+        batches: Of this page. Numbers that the ledger lost leave it shorter.
+        offset: How many numbers are newer.
+        total: Numbers from the oldest batch to the newest.
+    """
+
+    batches: tuple[BatchHistory, ...]
+    offset: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Point:
+    """What batches decided within one step of time amount to.
+
+    Attributes:
+        begin: Begin of the step, UTC.
+        batches: Batches with records.
+        read, rows, dead, filtered: Records by outcome.
+        dead_codes: Dead letters by code.
+        freshness: Of the records.
+    """
+
+    begin: datetime
+    batches: int = 0
+    read: int = 0
+    rows: int = 0
+    dead: int = 0
+    filtered: int = 0
+    dead_codes: Mapping[str, int] = field(default_factory=dict)
+    freshness: Freshness = field(default_factory=Freshness)
+
+
+@dataclass(frozen=True)
+class TableChange:
+    """A batch changed a table's schema: which, when, and how, as [{path, kind, type}]."""
+
+    n: int
+    at: datetime
+    table: str
+    changes: tuple[Mapping[str, object], ...]
+
+
+class Ledger:
+    """The ledger of one pipeline, with what was read of it."""
+
+    def __init__(self, table: str, pipeline: str) -> None:
+        self._name, self._pipeline = table, pipeline
+        self._lock = RLock()
+        self._manifests: dict[str, tuple[LedgerFile, ...]] = {}
+        self._seen: tuple[str, int | None] | None = None
+        self._table: Table | None = None
+        self._files: tuple[LedgerFile, ...] = ()
+        self._figures = FileReads(lambda files: figures(self._read(files, COLUMNS)), Figures.joined, Figures.packed)
+        self._rows = FileReads(
+            lambda files: self._read(files, None), pa.concat_tables, pa.Table.combine_chunks, PAGES_MEMORY
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that it takes."""
+        with self._lock:
+            return self._figures.nbytes + self._rows.nbytes
+
+    def refresh(self, table: Table) -> None:
+        """Take the ledger as it is now.
+
+        Raises:
+            Retryable: The storage can't be read now.
+        """
+        with self._lock:
+            shape = f"{table.metadata.table_uuid} {table.metadata.current_schema_id}"
+            seen = shape, table.metadata.current_snapshot_id
+            self._table = table
+            if self._seen is not None and self._seen[0] != shape:  # a newer Frazil added columns
+                self._figures.keep(())
+                self._rows.keep(())
+            if seen != self._seen:
+                self._files = ledger_files(table, self._name, self._manifests)
+                self._figures.keep(self._files)
+                self._rows.keep(self._files)
+                self._seen = seen
+
+    def _read(self, files: Sequence[LedgerFile], columns: Sequence[str] | None) -> pa.Table:
+        if self._table is None:
+            raise LookupError("a ledger without a table has no files")
+        names = self._table.schema().column_names if columns is None else columns
+        return read_ledger_files(self._table, self._name, files, names, self._pipeline)
+
+    def page(self, offset: int = 0, limit: int = 50) -> BatchPage:
+        """A page of batches, the newest first.
+
+        Raises:
+            Retryable: The storage can't be read now.
+        """
+        with self._lock:
+            if not self._files:
+                return BatchPage((), offset, 0)
+            newest, oldest = max(of.n[1] for of in self._files), min(of.n[0] for of in self._files)
+            last, after = newest - offset, newest - offset - limit
+            read = self._rows.of([of for of in self._files if of.n[0] <= last and of.n[1] > after])
+        if read is None:
+            return BatchPage((), offset, newest - oldest + 1)
+        wanted = read.filter(pc.and_(pc.less_equal(read["n"], last), pc.greater(read["n"], after)))
+        rows = in_order(wanted.to_pylist())
+        found = [batch_of(list(of)) for _, of in groupby(rows, key=lambda row: (row["n"], row["batch"]))]
+        return BatchPage(tuple(reversed(found)), offset, newest - oldest + 1)
+
+    def series(self, since: datetime, until: datetime, step: timedelta) -> tuple[Point, ...]:
+        """Sums of batches decided from `since` to `until`, step by step; steps without any are left out.
+
+        Raises:
+            Retryable: The storage can't be read now.
+        """
+        found = self._between(since, until)
+        size = max(1, int(step.total_seconds()))
+        batches, waits = (_stepped(of, since, until, size) for of in (found.batches, found.waits))
+        return tuple(sorted(_points(batches, waits, size), key=lambda point: point.begin))
+
+    def total(self, since: datetime, until: datetime) -> Point:
+        """The sum of all batches decided from `since` to `until`.
+
+        Raises:
+            Retryable: The storage can't be read now.
+        """
+        found = self._between(since, until)
+        batches, waits = (_stepped(of, since, until, _EVER) for of in (found.batches, found.waits))
+        return next(iter(_points(batches, waits, _EVER)), Point(since))
+
+    def last_commit(self) -> datetime | None:
+        """When a batch with records was decided last; None if none was.
+
+        Raises:
+            Retryable: The storage can't be read now.
+        """
+        with self._lock:
+            newest = sorted((of.n[1] for of in self._files), reverse=True)
+        for least in newest[_FEW - 1 :: _FEW] + newest[-1:]:
+            decided = self._loaded(partial(_reaches, least)).batches["decided"]
+            if len(decided):
+                return datetime.fromtimestamp(pc.max(decided).as_py(), UTC)
+        return None
+
+    def schema_changes(self, since: datetime, until: datetime) -> tuple[TableChange, ...]:
+        """What batches changed of tables, the newest first.
+
+        Raises:
+            Retryable: The storage can't be read now.
+        """
+        rows = _within(self._between(since, until).changes, since, until).to_pylist()
+        found = (
+            TableChange(
+                row["n"],
+                datetime.fromtimestamp(row["decided"], UTC),
+                row["table"],
+                tuple(json.loads(row["schema_changes"])),
+            )
+            for row in rows
+        )
+        return tuple(sorted(found, key=lambda of: (-of.n, of.table)))
+
+    def _between(self, since: datetime, until: datetime) -> Figures:
+        first, last = (int(of.timestamp() * 1_000_000) for of in (since, until))
+        return self._loaded(lambda of: of.decided_us[1] >= first and of.decided_us[0] <= last)
+
+    def _loaded(self, is_wanted: Callable[[LedgerFile], bool]) -> Figures:
+        """Figures of at least those files of the ledger, and of none that it has no more."""
+        with self._lock:
+            return self._figures.of([of for of in self._files if is_wanted(of)]) or _NOTHING
+
+
+_NOTHING: Final = figures(
+    pa.schema(
+        [(name, pa.string()) for name in ("pipeline", "batch", "kind", "table", "dead_codes")]
+        + [(name, pa.timestamp("us", tz="UTC")) for name in ("planned_at", "decided_at")]
+        + [(name, pa.int64()) for name in ("n", "records_read", "records_written", "records_dead", "records_filtered")]
+    ).empty_table()
+)
+
+
+class Ledgers:
+    """The ledgers of a process."""
+
+    def __init__(self, memory: int = MEMORY) -> None:
+        self._memory = memory
+        self._lock = Lock()
+        self._ledgers: OrderedDict[tuple[str, ...], Ledger] = OrderedDict()
+
+    def of(self, project: Project, pipeline: Pipeline) -> Ledger:
+        """The ledger of a pipeline as it is now; empty if the pipeline never ran.
+
+        Raises:
+            Retryable: The catalog or the storage can't be read now.
+            Terminal: The settings have no such catalog.
+        """
+        lake, name = project.lake(pipeline.home_catalog), pipeline.ledger_table
+        key = (lake.name, lake.uri, str(lake.warehouse), name, pipeline.name)
+        table = lake.find_table(name)
+        with self._lock:
+            ledger = self._ledgers.pop(key, None)
+            if ledger is None or table is None:
+                ledger = Ledger(name, pipeline.name)
+            self._ledgers[key] = ledger
+            sizes = {of: found.nbytes for of, found in self._ledgers.items()}
+            for oldest in list(self._ledgers)[:-1]:
+                if sum(sizes.values()) > self._memory:
+                    del self._ledgers[oldest], sizes[oldest]
+        if table is not None:
+            ledger.refresh(table)
+        return ledger
+
+
+def _reaches(n: int, file: LedgerFile) -> bool:
+    return file.n[1] >= n
+
+
+def _within(table: pa.Table, since: datetime, until: datetime) -> pa.Table:
+    decided = table["decided"]
+    return table.filter(
+        pc.and_(pc.greater_equal(decided, int(since.timestamp())), pc.less(decided, int(until.timestamp())))
+    )
+
+
+def _stepped(table: pa.Table, since: datetime, until: datetime, size: int) -> pa.Table:
+    within = _within(table, since, until)
+    return within.append_column("step", pc.divide(within["decided"].cast(pa.int64()), size))
+
+
+def _points(batches: pa.Table, waits: pa.Table, size: int) -> Iterator[Point]:
+    fresh, codes = _fresh(waits), _codes(batches)
+    for of in summed(batches, ["step"], COUNTED):
+        step = of["step"]
+        yield Point(
+            datetime.fromtimestamp(step * size, UTC),
+            of["count"],
+            of["records_read"],
+            of["records_written"],
+            of["records_dead"],
+            of["records_filtered"],
+            codes.get(step, {}),
+            fresh.get(step, Freshness()),
+        )
+
+
+def _fresh(waits: pa.Table) -> dict[int, Freshness]:
+    counted: dict[int, Counter[int]] = {}
+    for row in summed(waits, ["step", "wait"], ("records",)):
+        counted.setdefault(row["step"], Counter())[row["wait"]] = row["records"]
+    found = {step: quantiles(of, _QUANTILES) for step, of in counted.items()}
+    return {step: Freshness(*of) for step, of in found.items() if of is not None}
+
+
+def _codes(batches: pa.Table) -> dict[int, dict[str, int]]:
+    found: dict[int, Counter[str]] = {}
+    dying = batches.filter(pc.greater(batches["records_dead"], 0)).select(["step", "dead_codes"])
+    for row in dying.to_pylist():
+        found.setdefault(row["step"], Counter()).update(json.loads(row["dead_codes"]))
+    return {step: dict(of.most_common()) for step, of in found.items()}

@@ -1,0 +1,199 @@
+"""Pages and series of a ledger: as the ledger is now, whoever rewrote it, and each file read once."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from threading import Thread
+
+import pytest
+from pyiceberg.types import LongType
+
+from frazil.iceberg import ledger_files
+from frazil.monitor.batches import Ledger, Ledgers
+from frazil.project import Project
+from frazil.report.history import history
+from tests.unit.monitor.conftest import BEGIN, LEDGER, Write, batch
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+
+
+@pytest.fixture
+def ledgers() -> Ledgers:
+    return Ledgers()
+
+
+def look(ledgers: Ledgers, project: Project) -> Ledger:
+    return ledgers.of(project, project.pipeline("orders"))
+
+
+def counts(ledger: Ledger) -> tuple[int, int]:
+    whole = ledger.total(BEGIN, BEGIN + 30 * DAY)
+    return whole.batches, whole.read
+
+
+def test_pipeline_that_never_ran_breaks_the_page(ledgers: Ledgers, project: Project) -> None:
+    """Without a ledger there are no batches, no points and no commit."""
+    ledger = look(ledgers, project)
+
+    assert ledger.page().batches == ()
+    assert ledger.series(BEGIN, BEGIN + DAY, HOUR) == ()
+    assert ledger.last_commit() is None
+    assert counts(ledger) == (0, 0)
+
+
+def test_page_says_otherwise_than_the_history(ledgers: Ledgers, project: Project, write: Write) -> None:
+    """Pages put together, newest first, are the history; the total tells how many there are."""
+    for n in range(1, 10, 3):
+        write([batch(n), batch(n + 1), batch(n + 2)])
+    ledger = look(ledgers, project)
+    pages = [ledger.page(offset, 2) for offset in range(0, 10, 2)]
+
+    found = [of for page in pages for of in page.batches]
+    assert {page.total for page in pages} == {9}
+    assert list(reversed(found)) == history(project, project.pipeline("orders"))
+    assert ledger.page(100, 2).batches == ()
+
+
+def test_series_counts_a_batch_per_table(ledgers: Ledgers, project: Project, write: Write) -> None:
+    """A batch has a row per table and counts once; replays and empty batches don't count; freshness is to the commit."""
+    write(batch(n) for n in range(90))
+    write([batch(90, kind="replay"), batch(91, records_read=0)])
+
+    first, second = look(ledgers, project).series(BEGIN, BEGIN + DAY, HOUR)
+
+    assert (first.begin, first.batches, first.read, first.rows, first.dead) == (BEGIN, 60, 6_000, 5_880, 120)
+    assert (second.begin, second.batches, second.dead_codes) == (BEGIN + HOUR, 30, {"WRONG_TYPE": 60})
+    assert first.freshness.p50 == pytest.approx(6 + 29, rel=0.06)
+    assert first.freshness.p99 == first.freshness.p50
+
+
+def test_new_batch_has_the_whole_ledger_read_again(
+    ledgers: Ledgers, project: Project, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a commit only its file and its manifest are read."""
+    for n in range(5):
+        write([batch(n)])
+    assert counts(look(ledgers, project)) == (5, 500)
+    read: list[int] = []
+    read_one = ledger_files._rows
+    monkeypatch.setattr(ledger_files, "_rows", lambda *given: read.append(1) or read_one(*given))
+    listed: list[str] = []
+    list_one = ledger_files._listed
+    monkeypatch.setattr(
+        ledger_files,
+        "_listed",
+        lambda manifest, table: listed.append(manifest.manifest_path) or list_one(manifest, table),
+    )
+    write([batch(5)])
+
+    assert counts(look(ledgers, project)) == (6, 600)
+    assert counts(look(ledgers, project)) == (6, 600)
+    assert (read, len(listed)) == ([1], 1)
+
+
+def test_compacted_ledger_counts_twice(ledgers: Ledgers, project: Project, write: Write) -> None:
+    """Files that were rewritten are forgotten with what was read of them."""
+    for n in range(40):
+        table = write([batch(n)])
+        assert counts(look(ledgers, project)) == (n + 1, 100 * (n + 1))
+    table.overwrite(table.scan().to_arrow())
+
+    assert counts(look(ledgers, project)) == (40, 4_000)
+    write([batch(40)])
+    assert counts(look(ledgers, project)) == (41, 4_100)
+    assert look(ledgers, project).page(0, 3).batches[0].n == 40
+
+
+def test_rolled_back_ledger_keeps_its_batches(ledgers: Ledgers, project: Project, write: Write) -> None:
+    """After a rollback only what main still has counts, and what lands then."""
+    kept = write([batch(0)]).metadata.current_snapshot_id
+    table = write([batch(1)])
+    assert counts(look(ledgers, project)) == (2, 200)
+    table.manage_snapshots().set_current_snapshot(kept).commit()
+
+    assert counts(look(ledgers, project)) == (1, 100)
+    write([batch(1, records_read=7)])
+    assert counts(look(ledgers, project)) == (2, 107)
+
+
+def test_ledger_made_anew_keeps_its_batches(ledgers: Ledgers, project: Project, write: Write) -> None:
+    """A ledger that was dropped is empty, and another one under its name has its own batches."""
+    write([batch(0), batch(1)])
+    assert counts(look(ledgers, project)) == (2, 200)
+    project.lake("lake")._catalog.drop_table(LEDGER)
+    assert counts(look(ledgers, project)) == (0, 0)
+
+    write([batch(0)])
+    assert counts(look(ledgers, project)) == (1, 100)
+
+
+def test_ledger_of_an_older_version_can_not_be_read(ledgers: Ledgers, project: Project, write: Write) -> None:
+    """Columns that are missing are nothing; freshness is then not told."""
+    table = write([batch(0)])
+    with table.update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column("record_ages")
+
+    whole = look(ledgers, project).total(BEGIN, BEGIN + DAY)
+
+    assert (whole.batches, whole.freshness.p50) == (1, None)
+
+
+def test_upgrade_stops_a_page_that_is_open(ledgers: Ledgers, project: Project, write: Write) -> None:
+    """A ledger gets the columns of a newer version while a process looks at it."""
+    table = write([batch(0)])
+    look(ledgers, project).page()
+    with table.update_schema() as update:
+        update.add_column("more", LongType())
+    write([batch(1)])
+
+    assert [of.n for of in look(ledgers, project).page().batches] == [1, 0]
+    assert counts(look(ledgers, project)) == (2, 200)
+
+
+def test_changed_schema_is_lost_among_batches(ledgers: Ledgers, project: Project, write: Write) -> None:
+    """What batches changed of tables is told, the newest first."""
+    change = [{"path": ["price"], "kind": "add", "type": "double"}]
+    changed = batch(3)
+    changed[0]["schema_changes"] = json.dumps(change)
+    write([batch(2), changed, batch(4)])
+
+    (found,) = look(ledgers, project).schema_changes(BEGIN, BEGIN + DAY)
+
+    assert (found.n, found.table, found.changes) == (3, "shop.orders", tuple(change))
+
+
+def test_many_ledgers_fill_the_memory(project: Project, write: Write) -> None:
+    """Those that nobody looked at for longest are forgotten; the one looked at is kept, and read again costs time only."""
+    write([batch(0)])
+    ledgers = Ledgers(memory=0)
+    first = look(ledgers, project)
+    assert counts(first) == (1, 100)
+    other = project.pipeline("orders").model_copy(update={"name": "other"})
+    ledgers.of(project, other)
+
+    assert look(ledgers, project) is not first
+    assert counts(look(ledgers, project)) == (1, 100)
+
+
+def test_threads_see_half_a_ledger(ledgers: Ledgers, project: Project, write: Write) -> None:
+    """While one thread writes, others always see batches from the first to some last one, each once."""
+    write([batch(0)])
+    wrong: list[tuple[int, int]] = []
+
+    def watch() -> None:
+        for _ in range(20):
+            number, read = counts(look(ledgers, project))
+            if read != 100 * number:
+                wrong.append((number, read))
+
+    threads = [Thread(target=watch) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for n in range(1, 8):
+        write([batch(n)])
+    for thread in threads:
+        thread.join()
+
+    assert wrong == []
+    assert counts(look(ledgers, project)) == (8, 800)
