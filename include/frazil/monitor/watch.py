@@ -21,6 +21,8 @@ from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 
 _LOG: Final = logging.getLogger(__name__)
+# Where nobody asked for logs, nothing is drawn over a screen; each condition says what is wrong.
+_LOG.addHandler(logging.NullHandler())
 
 THREADS: Final = 4
 """Mostly they wait for brokers and storages."""
