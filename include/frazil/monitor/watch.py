@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Event, Lock, Thread
 from typing import Final, Self
 
@@ -17,6 +17,7 @@ from frazil.monitor.condition import Condition, Runs
 from frazil.monitor.promise import promise_of
 from frazil.monitor.reading import read
 from frazil.monitor.state import Promise
+from frazil.monitor.table_health import table_health
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 
@@ -29,6 +30,9 @@ THREADS: Final = 4
 
 REFRESH_SECONDS: Final = 15.0
 """From one look at a pipeline to the next; longer where looks take longer."""
+
+HEALTH_SECONDS: Final = 600.0
+"""From one look at the health of a pipeline's tables to the next: it reads all their manifests."""
 
 RunsOf = Callable[[str], Runs]
 """What Airflow knows of a pipeline, by its name."""
@@ -80,6 +84,7 @@ class Watch:
         self._seen: dict[str, Seen | None] = {}
         self._promises: dict[str, Promise] = {}
         self._opened: set[str] = set()
+        self._health: dict[str, tuple[Mapping[str, int], float]] = {}
         self._lock, self._closed, self._round_done = Lock(), Event(), Event()
         self._pool = ThreadPoolExecutor(threads, "frazil-watch")
         self._thread = Thread(target=self._run, name="frazil-watch", daemon=True)
@@ -158,8 +163,20 @@ class Watch:
                 _LOG.info("catalog %s: %s", name, problem)
 
     def _look(self, project: Project, pipeline: Pipeline) -> None:
-        runs = self._runs_of(pipeline.name)
-        condition = read(project, pipeline, runs=runs, ledgers=self.ledgers)
+        name = pipeline.name
+        known = self._health.get(name)
+        found = read(project, pipeline, runs=self._runs_of(name), ledgers=self.ledgers)
+        self._note(found if known is None else replace(found, health=known[0]))
+        if known is None or time.monotonic() - known[1] > HEALTH_SECONDS:
+            try:
+                scores = table_health(project, pipeline)
+            except FrazilError as problem:  # the condition says what can't be read
+                _LOG.info("health of the tables of pipeline %s: %s", name, problem)
+            else:
+                self._health[name] = scores, time.monotonic()
+                self._note(replace(found, health=scores))
+
+    def _note(self, condition: Condition) -> None:
         with self._lock:
-            if pipeline.name in self._seen:
-                self._seen[pipeline.name] = Seen(condition, time.monotonic())
+            if condition.pipeline in self._seen:
+                self._seen[condition.pipeline] = Seen(condition, time.monotonic())

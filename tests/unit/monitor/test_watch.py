@@ -27,6 +27,7 @@ def many(tmp_path: Path) -> dict[str, str]:
 
 def reads(monkeypatch: pytest.MonkeyPatch, read: object) -> None:
     monkeypatch.setattr(watching, "read", read)
+    monkeypatch.setattr(watching, "table_health", lambda *_: {"shop.orders": 40})
 
 
 def test_reader_waits_for_two_hundred_brokers(many: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,6 +50,8 @@ def test_reader_waits_for_two_hundred_brokers(many: dict[str, str], monkeypatch:
     assert len(before) == 200
     assert None in before.values()
     assert list(after) == sorted(after)
+    assert after["p100"] is not None
+    assert after["p100"].condition.health == {"shop.orders": 40}
     assert all(seen is not None and seen.age < 60 for seen in after.values())
     assert len(watch.promises()) == 200
 

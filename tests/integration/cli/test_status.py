@@ -1,0 +1,41 @@
+"""`frazil status` as a user sees it: on a real broker, in a project of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from frazil.generators import payments
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.produce import produce
+from frazil.kafka.topics import create_topic, delete_topic
+
+Place = Any
+"""A project of its own: `place.frazil(...)` runs the command in it. See conftest."""
+
+
+def test_status_hides_what_the_next_run_would_refuse(place: Place, cluster: Cluster) -> None:
+    """The word, the figures and the health of tables are there; a recreated topic is told before a run fails."""
+    create_topic(cluster, place.topic, 2)
+    produce(cluster, place.topic, payments(50, seed=1))
+    place.json("run", "orders")
+    produce(cluster, place.topic, payments(7, seed=2))
+    found = place.json("status")["pipelines"]["orders"]
+    delete_topic(cluster, place.topic)
+    create_topic(cluster, place.topic, 2)
+    shown = place.succeed("status", "orders").stdout
+
+    assert (found["state"], found["lag"], found["n"], found["unreadable"]) == ("Idle", 7, 1, None)
+    assert found["rows"] + found["dead"] == 50
+    assert found["freshness"]["p95"] > 0
+    assert set(found["health"].values()) == {100}
+    assert "Refused" in shown
+    assert "was recreated" in shown
+    assert "component" not in shown
+
+
+def test_unknown_pipeline_is_an_empty_list(place: Place) -> None:
+    """A misspelt name is refused, with the near one."""
+    failed = place.frazil("status", "order")
+
+    assert failed.returncode == 78
+    assert "orders" in failed.stderr
