@@ -21,7 +21,7 @@ from frazil.batch.facts import TopicPartition
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.first_times import first_times
 from frazil.kafka.topics import TopicRetention, retention
-from frazil.monitor.condition import Condition, Retention
+from frazil.monitor.condition import Condition, Retention, TopicLag
 from frazil.report.lag import Lag, PartitionLag
 
 
@@ -57,19 +57,26 @@ def aged(
         kept: Topic -> how long it keeps records; those that nobody may see are left out.
     """
     found = tuple(_retentions(condition.at, lag, times, kept))
-    seconds = _oldest(condition, lag, times)
+    seconds = _oldest(condition, lag.total, times)
     through = condition.complete_through
     is_told = seconds is not None and not lag.held_back and all(p.lag is not None for p in lag.partitions)
     if is_told and seconds is not None and condition.n is not None:
         reached = condition.at - timedelta(seconds=seconds)
         through = reached if through is None else max(through, reached)
     ordered = sorted(found, key=lambda of: (_or_never(of.seconds_left), of.topic, of.partition))
-    return replace(condition, lag_seconds=seconds, complete_through=through, retention=tuple(ordered))
+    topics = tuple(_topic(condition, lag, topic, times) for topic in dict.fromkeys(p.topic for p in lag.partitions))
+    return replace(condition, lag_seconds=seconds, complete_through=through, topics=topics, retention=tuple(ordered))
 
 
-def _oldest(condition: Condition, lag: Lag, times: Mapping[TopicPartition, int | None]) -> float | None:
+def _topic(condition: Condition, lag: Lag, topic: str, times: Mapping[TopicPartition, int | None]) -> TopicLag:
+    known = [p.lag for p in lag.partitions if p.topic == topic and p.lag is not None]
+    total = sum(known) if known else None
+    return TopicLag(topic, total, _oldest(condition, total, {of: ms for of, ms in times.items() if of[0] == topic}))
+
+
+def _oldest(condition: Condition, lag: int | None, times: Mapping[TopicPartition, int | None]) -> float | None:
     """Since when records wait, at most."""
-    if lag.total is None:
+    if lag is None:
         return None
     if not times:
         return 0.0
