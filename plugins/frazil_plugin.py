@@ -1,10 +1,15 @@
-"""Registers Frazil with Airflow: what its operators show in the UI."""
+"""Registers Frazil with Airflow: what its operators show in the UI, and the page."""
 
 from __future__ import annotations
+
+from typing import Any, ClassVar
 
 from airflow.plugins_manager import AirflowPlugin
 
 from frazil_airflow.links import TableLink
+
+_PREFIX = "/frazil"
+"""As `frazil_airflow.page.app.PREFIX`, which loads more than every process of Airflow needs."""
 
 
 class FrazilPlugin(AirflowPlugin):
@@ -12,3 +17,22 @@ class FrazilPlugin(AirflowPlugin):
 
     name = "frazil"
     operator_extra_links = [TableLink()]  # noqa: RUF012, the loader reads a plain list of the class
+    external_views = [  # noqa: RUF012
+        {"name": "Frazil", "href": f"{_PREFIX}/", "destination": "nav", "url_route": "frazil"},
+        {
+            "name": "Frazil",
+            "href": f"{_PREFIX}/dag?dag_id={{DAG_ID}}",
+            "destination": "dag",
+            "url_route": "frazil-pipeline",
+        },
+    ]
+    _apps: ClassVar[list[dict[str, Any]]] = []
+
+    @property
+    def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        """The page. A property, because only the api-server asks: no other process shall load FastAPI."""
+        if not self._apps:
+            from frazil_airflow.page.app import create_app
+
+            self._apps.append({"app": create_app(), "url_prefix": _PREFIX, "name": "frazil"})
+        return self._apps
