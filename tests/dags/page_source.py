@@ -28,7 +28,7 @@ def pipeline(name: str, **given: Any) -> Pipeline:
         "name": name,
         "owner": "checkout",
         "engine": "inline",
-        "interval": "5 minutes",
+        "interval": "5m",
         "source": {"topics": [f"{name}-topic"]},
         "destinations": [{"table": f"shop.{name}", "columns": {"id": "long"}}],
     }

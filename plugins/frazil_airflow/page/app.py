@@ -7,7 +7,9 @@ from http import HTTPStatus
 
 from airflow.api_fastapi.core_api.security import get_user
 from fastapi import Depends, FastAPI, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
+from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from frazil.errors import FrazilError
 from frazil_airflow.page import letters_routes, overview_routes, pipeline_routes, start_routes, static_routes
@@ -47,7 +49,8 @@ def create_app() -> FastAPI:
         app.include_router(routes.router)
     app.add_api_route("/{path:path}", _unknown, methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
     app.middleware("http")(_with_headers)
-    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(StarletteHTTPException, _refused)  # FastAPI's own are of this kind, too
+    app.add_exception_handler(RequestValidationError, _misread)
     app.add_exception_handler(FrazilError, _failed)
     return app
 
@@ -65,10 +68,19 @@ async def _with_headers(request: Request, call_next: Callable[[Request], Awaitab
 
 
 def _refused(request: Request, error: Exception) -> HTMLResponse:
-    assert isinstance(error, HTTPException)  # noqa: S101 - it is registered for this class
+    assert isinstance(error, StarletteHTTPException)  # noqa: S101 - it is registered for this class
     title = HTTPStatus(error.status_code).phrase
     page = render(request, "problem.html.j2", title=title, detail=str(error.detail), status=error.status_code)
     page.status_code = error.status_code
+    return page
+
+
+def _misread(request: Request, error: Exception) -> HTMLResponse:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - it is registered for this class
+    detail = "\n".join(f"{of['loc'][-1]}: {of['msg']}" for of in error.errors())
+    status = HTTPStatus.UNPROCESSABLE_ENTITY
+    page = render(request, "problem.html.j2", title="This address can't be read", detail=detail, status=status)
+    page.status_code = status
     return page
 
 

@@ -10,16 +10,6 @@ PHASES = ("plan", "stage", "audit", "decide", "forward")
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
-    """One bar: where it begins, how wide and how high it is, in units of the drawing."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-
-
-@dataclass(frozen=True, slots=True)
 class Phase:
     """One phase of a batch: its number for the colour, name, seconds, and its place in a drawing 100 wide."""
 
@@ -30,18 +20,16 @@ class Phase:
     width: float
 
 
-def bars(values: Sequence[float], width: float = 96, height: float = 20, gap: float = 1) -> tuple[Bar, ...]:
-    """A bar per value, the highest as high as the drawing. A value above zero is never invisible."""
+def bars(values: Sequence[float], width: float = 96, height: float = 20, gap: float = 0.8) -> str:
+    """A bar per value as the path of an SVG, the highest as high as the drawing. A value above zero is never invisible."""
     most = max(values, default=0)
-    if most <= 0:
-        return ()
-    step = width / len(values)
+    step = width / max(1, len(values))
     found = []
     for number, value in enumerate(values):
         if value > 0:
             high = max(1.5, height * value / most)
-            found.append(Bar(round(number * step, 2), round(height - high, 2), round(step - gap, 2), round(high, 2)))
-    return tuple(found)
+            found.append(f"M{number * step:.1f} {height}v-{high:.1f}h{step - gap:.1f}v{high:.1f}z")
+    return "".join(found)
 
 
 def phases(seconds: Mapping[str, float]) -> tuple[Phase, ...]:

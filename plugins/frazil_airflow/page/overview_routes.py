@@ -22,7 +22,7 @@ _EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 _KEYS: dict[str, Callable[[Standing], Any]] = {
     "name": lambda of: of.pipeline.name,
-    "state": lambda of: STATES.index(of.state),
+    "state": lambda of: (of.state == "Paused", STATES.index(of.state)),  # a person chose to pause: that can wait
     "lag": lambda of: -(of.condition.lag or 0),
     "freshness": lambda of: -(of.condition.freshness.p95 or 0.0),
     "commit": lambda of: of.condition.last_commit or _EARLIEST,

@@ -39,6 +39,7 @@ def _environment() -> Environment:
         "number": words.number,
         "short": words.short,
         "seconds": words.seconds,
+        "brief": words.brief,
         "size": words.size,
         "instant": words.instant,
         "plain": words.plain,

@@ -10,6 +10,7 @@ NONE = "–"
 """Stands where nothing is known."""
 
 _STEPS = ((1_000_000_000, "G"), (1_000_000, "M"), (10_000, "k"))
+_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -39,6 +40,17 @@ def seconds(value: float | None) -> str:
     return f"{value:.1f} s" if 0 < value < 10 else spoken(value)
 
 
+def brief(value: float | None) -> str:
+    """A duration in its largest unit, for columns: `42 s`, `2.1 min`, `5 h`."""
+    if value is None:
+        return NONE
+    if value < 60:
+        return seconds(value)
+    unit, length = next((unit, length) for unit, length in _UNITS if value >= length)
+    shown = value / length
+    return f"{shown:.1f} {unit}" if shown < 9.95 else f"{shown:.0f} {unit}"
+
+
 def size(value: float | None) -> str:
     """Bytes in binary units."""
     if value is None:
@@ -55,10 +67,8 @@ def instant(at: datetime | None) -> str:
 
 
 def ago(at: datetime | None, now: datetime) -> str:
-    """How long ago something was."""
-    if at is None:
-        return "never"
-    return f"{spoken((now - at).total_seconds())} ago"
+    """How long ago something was, in its largest unit: the whole instant is in the title."""
+    return "never" if at is None else f"{brief((now - at).total_seconds())} ago"
 
 
 def plain(text: str) -> str:
