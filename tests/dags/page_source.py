@@ -1,5 +1,7 @@
 """What the page reads in tests: made-up conditions, batches and letters, hostile ones among them."""
 
+# ruff: noqa: ARG002, D102 - its methods are those of frazil_airflow.page.source.Source
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -156,15 +158,12 @@ class MadeUp:
         return tuple(of for of in self.whole if of.letter.place == place)
 
     def snapshots(self, name: str, table: str, start: int, limit: int) -> Snapshots | None:
-        made = [
-            _snapshot(name, n)
-            for n in range(60)
-        ]
+        made = [_snapshot(name, n) for n in range(60)]
         return Snapshots(tuple(made[start : start + limit]), 60, start + limit if start + limit < 60 else None)
 
     def schema_changes(self, name: str, table: str) -> Sequence[SchemaVersion] | None:
         added = FieldChange("added", HOSTILE, None, "string")
-        return (SchemaVersion(1, NOW, 12, (added,), True), SchemaVersion(0, None, 11, (), False))
+        return (SchemaVersion(1, NOW, 12, (added,), is_current=True), SchemaVersion(0, None, 11, (), is_current=False))
 
 
 @dataclass(frozen=True)

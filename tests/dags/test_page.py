@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -34,11 +31,6 @@ ROUTES = (
     "/dag?dag_id=ingest__orders",
     "/start/ingest__orders",
 )
-UPLOT = {
-    "uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
-    "uPlot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
-    "LICENSE": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
-}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -64,11 +56,11 @@ def source() -> MadeUp:
 
 
 @pytest.fixture
-def open_page(source: MadeUp) -> Iterator[Open]:
+def open_page(source: MadeUp) -> Open:
     """The page as somebody sees it who may read and start these DAGs; those of all pipelines without any."""
+    from airflow.api_fastapi.core_api.security import get_user
     from fastapi.testclient import TestClient
 
-    from airflow.api_fastapi.core_api.security import get_user
     from frazil_airflow.page import asking
     from frazil_airflow.page.app import create_app
 
@@ -81,7 +73,7 @@ def open_page(source: MadeUp) -> Iterator[Open]:
             app.dependency_overrides[get_user] = lambda: None
         return TestClient(app, raise_server_exceptions=False)
 
-    yield opened
+    return opened
 
 
 class Seen(HTMLParser):
@@ -93,6 +85,7 @@ class Seen(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note an element."""
         self.elements.append((tag, dict(attrs)))
 
 
@@ -206,7 +199,9 @@ def test_batches_are_paged_on_the_server(open_page: Open):
     """Fifty at a time, down to the first."""
     page = open_page()
     for start, newest in ((0, 120), (50, 70), (100, 20)):
-        rows = re.findall(r'<th scope="row" class="num">(\d+)</th>', page.get(f"/pipelines/orders/batches?start={start}").text)
+        rows = re.findall(
+            r'<th scope="row" class="num">(\d+)</th>', page.get(f"/pipelines/orders/batches?start={start}").text
+        )
         assert (rows[0], len(rows)) == (str(newest), min(50, newest))
 
 
@@ -219,14 +214,18 @@ def test_200_pipelines_come_page_by_page_the_urgent_ones_first(open_page: Open, 
 
     first = re.findall(r'/pipelines/(\w+)"', page.get("/").text)
     assert first[0] == "zebras"
-    everything = [name for number in range(1, 5) for name in re.findall(r'/pipelines/(\w+)"', page.get(f"/?page={number}").text)]
+    everything = [
+        name for number in range(1, 5) for name in re.findall(r'/pipelines/(\w+)"', page.get(f"/?page={number}").text)
+    ]
     assert sorted(everything) == sorted(source.known)
     assert re.findall(r'/pipelines/(\w+)"', page.get("/?q=ZEB").text) == ["zebras"]
     assert re.findall(r'/pipelines/(\w+)"', page.get("/?state=Refused").text) == ["zebras"]
     assert re.findall(r'/pipelines/(\w+)"', page.get("/?sort=name&order=down").text)[0] == "zebras"
 
 
-def test_what_can_not_be_read_is_said_and_not_a_blank_page(open_page: Open, source: MadeUp, monkeypatch: pytest.MonkeyPatch):
+def test_what_can_not_be_read_is_said_and_not_a_blank_page(
+    open_page: Open, source: MadeUp, monkeypatch: pytest.MonkeyPatch
+):
     """The catalog is away: the page says so, with the next step, as text."""
 
     def fail(*_: object) -> None:
@@ -259,16 +258,6 @@ def test_a_dag_of_others_has_no_pipeline(open_page: Open):
         assert "belongs to no single pipeline" in answer.text
 
 
-def test_the_chart_library_is_the_one_that_was_looked_at():
-    """A file that nobody reviewed would run in the browsers of people who may start runs."""
-    import frazil_airflow.page
-
-    folder = Path(frazil_airflow.page.__file__).parent / "static" / "vendor" / "uplot"
-    found = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in UPLOT}
-    assert found == UPLOT
-    assert "1.6.32" in (folder / "VERSION").read_text()
-
-
 def test_static_files_are_only_those_that_there_are(open_page: Open):
     """A name never becomes a path."""
     page = open_page()
@@ -283,40 +272,3 @@ def test_a_record_that_is_not_there_is_not_found(open_page: Open, source: MadeUp
     """Not an empty page."""
     assert source.letter("orders", Place("orders-topic", 9, 9)) == ()
     assert open_page().get("/pipelines/orders/dead-letters/orders-topic/9/9").status_code == 404
-
-
-def test_runs_are_counted_from_the_metadata_of_airflow():
-    """Paused or not, at work since when, how the last one ended, and how many failed since one succeeded."""
-    from airflow.models.dag import DagModel
-    from airflow.models.dagbundle import DagBundleModel
-    from airflow.models.dagrun import DagRun
-    from airflow.utils.session import create_session
-    from airflow.utils.types import DagRunType
-
-    from frazil_airflow.page.runs import runs_of
-
-    begun = datetime(2026, 5, 1, tzinfo=UTC)
-
-    def run(dag_id: str, number: int, state: str) -> DagRun:
-        made = DagRun(dag_id=dag_id, run_id=f"r{number}", run_type=DagRunType.MANUAL, run_after=begun, start_date=begun)
-        made.state, made.end_date = state, begun
-        return made
-
-    with create_session() as session:
-        session.add(DagBundleModel(name="b"))
-        session.flush()
-        for dag_id, is_paused in (("ingest__a", False), ("ingest__b", True)):
-            session.add(DagModel(dag_id=dag_id, bundle_name="b", is_paused=is_paused, fileloc="x"))
-        session.flush()
-        states = ("failed", "success", "failed", "failed", "running")
-        for number, state in enumerate(states):
-            session.add(run("ingest__a", number, state))
-            session.flush()
-        found = runs_of(session, ["ingest__a", "ingest__b", "ingest__unknown"])
-        session.rollback()
-
-    assert set(found) == {"ingest__a", "ingest__b"}
-    assert (found["ingest__a"].last_run, found["ingest__a"].last_state, found["ingest__a"].failures) == ("r3", "failed", 2)
-    assert found["ingest__a"].running_since == begun
-    assert found["ingest__b"].is_paused
-    assert found["ingest__b"].last_state is None

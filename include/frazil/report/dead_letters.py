@@ -72,7 +72,6 @@ class DeadLetter:
         """The message without the path before it."""
         return self.message.removeprefix(f"{self.path}: ") if self.path else self.message
 
-
     @property
     def mark(self) -> LetterMark:
         """Where it stands in a list."""
@@ -114,7 +113,7 @@ class Listing:
     has_more: bool
 
 
-def list_letters(  # noqa: PLR0913 - who asks for what, and how much of it
+def list_letters(
     project: Project,
     pipeline: Pipeline,
     choice: LetterChoice,

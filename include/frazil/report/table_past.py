@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.snapshots import Snapshot
 
+
 @dataclass(frozen=True, slots=True)
 class SnapshotFacts:
     """One snapshot.

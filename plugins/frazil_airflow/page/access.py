@@ -62,5 +62,3 @@ def visible(access: Access, pipelines: Iterable[str]) -> tuple[str, ...]:
 def may_see(access: Access, pipeline: str) -> bool:
     """Whether he may read the ingest DAG of a pipeline."""
     return ingest_of(pipeline) in access.readable()
-
-

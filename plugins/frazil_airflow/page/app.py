@@ -18,17 +18,9 @@ from frazil_airflow.page.rendering import render
 PREFIX = "/frazil"
 """Where Airflow mounts it."""
 
-POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self'",
-        "connect-src 'self'",
-        "form-action 'self'",
-        "frame-ancestors 'self'",
-        "base-uri 'none'",
-    )
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self';"
+    " frame-ancestors 'self'; base-uri 'none'"
 )
 """Nothing but our own files, no script or style within a page, shown in no frame but Airflow's."""
 
@@ -42,9 +34,7 @@ HEADERS = {
 
 def create_app() -> FastAPI:
     """Make the application. Every route, static files and unknown paths too, asks Airflow who is there."""
-    app = FastAPI(
-        title="Frazil", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(get_user)]
-    )
+    app = FastAPI(title="Frazil", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(get_user)])
     for routes in (overview_routes, pipeline_routes, letters_routes, start_routes, static_routes):
         app.include_router(routes.router)
     app.add_api_route("/{path:path}", _unknown, methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
@@ -55,7 +45,7 @@ def create_app() -> FastAPI:
     return app
 
 
-def _unknown(path: str) -> None:
+def _unknown(path: str) -> None:  # noqa: ARG001 - FastAPI gives it
     raise HTTPException(HTTPStatus.NOT_FOUND, "There is no such page")
 
 

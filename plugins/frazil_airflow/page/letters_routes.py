@@ -11,6 +11,7 @@ from fastapi.responses import HTMLResponse
 
 from frazil.batch.letters import LetterChoice, Place
 from frazil.records.dead import DeadCode
+from frazil.report.dead_letters import LetterMark
 from frazil_airflow.page.asking import AskingDep
 from frazil_airflow.page.payload import shown
 from frazil_airflow.page.pipeline_routes import shared
@@ -25,7 +26,7 @@ router = APIRouter()
 
 
 @router.get("/pipelines/{name}/dead-letters")
-def letters(  # noqa: PLR0913 - filters of a list
+def letters(  # noqa: PLR0913, PLR0917 - filters of a list
     request: Request,
     asking: AskingDep,
     name: str,
@@ -59,9 +60,7 @@ def letters(  # noqa: PLR0913 - filters of a list
 
 
 @router.get("/pipelines/{name}/dead-letters/{topic}/{partition}/{offset}")
-def letter(  # noqa: PLR0913 - coordinates of a record
-    request: Request, asking: AskingDep, name: str, topic: str, partition: int, offset: int
-) -> HTMLResponse:
+def letter(request: Request, asking: AskingDep, name: str, topic: str, partition: int, offset: int) -> HTMLResponse:
     """Every letter of one record: reason, what to do, and what the table keeps of the record."""
     found = asking.pipeline(name)
     whole = asking.source.letter(name, Place(topic, partition, offset))
@@ -86,10 +85,8 @@ def _advice(code: str) -> dict[str, str]:
     return {"meaning": known.meaning if known else "", "remedy": known.remedy if known else ""}
 
 
-def _mark(text: str) -> "LetterMark | None":
+def _mark(text: str) -> LetterMark | None:
     """Where the last page ended. Sent back by browsers, so it may be anything."""
-    from frazil.report.dead_letters import LetterMark
-
     if not text:
         return None
     try:

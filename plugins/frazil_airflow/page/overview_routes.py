@@ -34,7 +34,7 @@ _KEYS: dict[str, Callable[[Standing], Any]] = {
 
 
 @router.get("/")
-def overview(  # noqa: PLR0913 - filters of a list
+def overview(  # noqa: PLR0913, PLR0917 - filters of a list
     request: Request,
     asking: AskingDep,
     q: Annotated[str, Query(max_length=200)] = "",
@@ -69,7 +69,9 @@ def chosen(standings: Sequence[Standing], text: str, state: str) -> list[Standin
         of
         for of in standings
         if (not state or of.state == state)
-        and (not text or any(text in part.lower() for part in (of.pipeline.name, of.pipeline.owner, *of.pipeline.tables)))
+        and (
+            not text or any(text in part.lower() for part in (of.pipeline.name, of.pipeline.owner, *of.pipeline.tables))
+        )
     ]
 
 

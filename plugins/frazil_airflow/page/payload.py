@@ -14,6 +14,7 @@ MOST = 16_384
 Kind = Literal["null", "empty", "json", "text", "hex"]
 
 _WIDTH = 16
+_VISIBLE = range(32, 127)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ def dump(content: bytes) -> str:
     lines = []
     for start in range(0, len(content), _WIDTH):
         part = content[start : start + _WIDTH]
-        characters = "".join(chr(byte) if 32 <= byte < 127 else "·" for byte in part)
+        characters = "".join(chr(byte) if byte in _VISIBLE else "·" for byte in part)
         lines.append(f"{start:06x}  {part.hex(' '):<{3 * _WIDTH - 1}}  {characters}")
     return "\n".join(lines)
 
@@ -73,6 +74,9 @@ def _text(content: bytes, *, is_cut: bool) -> str | None:
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
+_COLON = ":"
+
+
 def _json(text: str) -> str | None:
     """Indented, every token as it came: parsed and written again, numbers would lose digits. None if it is no JSON."""
     if not text.lstrip().startswith(("{", "[")):
@@ -88,12 +92,12 @@ def _indented(tokens: Sequence[str]) -> Iterator[str]:
     depth = 0
     for number, token in enumerate(tokens):
         before = tokens[number - 1] if number else ""
-        if token in "}]":
+        if token in {"}", "]"}:
             depth -= 1
             yield "" if before in ("{", "[") else _line(depth)
         elif before in ("{", "[", ","):
             yield _line(depth)
-        yield ": " if token == ":" else token
+        yield ": " if token == _COLON else token
         depth += token in ("{", "[")
 
 

@@ -44,13 +44,13 @@ def batches(request: Request, asking: AskingDep, name: str, start: Start = 0) ->
     """Its batches, the newest first."""
     found = asking.pipeline(name)
     page = asking.source.batches(name, start, PAGE_SIZE)
-    return render(request, "batches.html.j2", page=page, start=start, step=PAGE_SIZE, **shared(asking, found, "batches"))
+    return render(
+        request, "batches.html.j2", page=page, start=start, step=PAGE_SIZE, **shared(asking, found, "batches")
+    )
 
 
 @router.get("/pipelines/{name}/snapshots")
-def snapshots(
-    request: Request, asking: AskingDep, name: str, table: Table = None, start: Start = 0
-) -> HTMLResponse:
+def snapshots(request: Request, asking: AskingDep, name: str, table: Table = None, start: Start = 0) -> HTMLResponse:
     """Snapshots of one of its tables, the newest first."""
     found = asking.pipeline(name)
     tables = all_tables(found)
@@ -87,7 +87,13 @@ def all_tables(pipeline: Pipeline) -> tuple[str, ...]:
 def shared(asking: Asking, pipeline: Pipeline, tab: str) -> dict[str, Any]:
     """What every view of a pipeline shows: its head and tabs."""
     standing = asking.standing(pipeline.name)
-    return {"of": standing, "pipeline": pipeline, "tab": tab, "now": datetime.now(UTC), "starts": _starts(asking, pipeline)}
+    return {
+        "of": standing,
+        "pipeline": pipeline,
+        "tab": tab,
+        "now": datetime.now(UTC),
+        "starts": _starts(asking, pipeline),
+    }
 
 
 def _starts(asking: Asking, pipeline: Pipeline) -> list[dict[str, str]]:

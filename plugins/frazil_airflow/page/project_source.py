@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 SLICE = timedelta(minutes=30)
 SLICES = 48
 
+LOOK_SECONDS = 1.0
+"""From one look for changed files to the next: a page asks for the project once per pipeline."""
+
 MOST_SCHEMAS = 50
 """Schemas that are shown of a table: evolution is rare."""
 
@@ -49,16 +53,20 @@ class ProjectSource:
         self._env = env
         self._lock = Lock()
         self._loaded: tuple[_Stamp, Project] | None = None
+        self._looked_at = 0.0
         self._ledgers = Ledgers()
         self._readings = Readings(self.pipelines, self._read)
 
     @property
     def project(self) -> Project:
         """Settings and pipelines in force."""
-        stamp = _stamp(Places.resolve(self._env))
         with self._lock:
-            if self._loaded is None or self._loaded[0] != stamp:
-                self._loaded = stamp, Project.load(self._env)
+            now = time.monotonic()
+            if self._loaded is None or now - self._looked_at >= LOOK_SECONDS:
+                stamp = _stamp(Places.resolve(self._env))
+                if self._loaded is None or self._loaded[0] != stamp:
+                    self._loaded = stamp, Project.load(self._env)
+                self._looked_at = now
             return self._loaded[1]
 
     def pipelines(self) -> Mapping[str, Pipeline]:
@@ -111,7 +119,7 @@ class ProjectSource:
 
     def _read(self, name: str) -> _Reading:
         project = self.project
-        condition = read(project, project.pipeline(name))
+        condition = read(project, project.pipeline(name), ledgers=self._ledgers)
         # What can't be read the condition says: then there is no series either.
         is_sound = condition.unreadable is None and condition.n is not None
         return _Reading(condition, self._series(name) if is_sound else Series())

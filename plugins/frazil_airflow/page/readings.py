@@ -57,6 +57,9 @@ class Readings(Generic[T]):
         with ThreadPoolExecutor(AT_ONCE, "frazil-reading") as pool:
             while self.clock() - self._asked < self.forsaken:
                 due = self._due()
+                if due and not self._tried:
+                    self._read(due[0])  # alone: the first look into a SQL catalog makes its tables
+                    continue
                 for _ in pool.map(self._read, due):
                     pass
                 if not due:

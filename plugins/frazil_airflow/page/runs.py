@@ -20,10 +20,15 @@ def runs_of(session: Session, dag_ids: Sequence[str]) -> Mapping[str, Runs]:
 
     Reads one index entry per run and the rows of the newest run per state, however long the past is.
     """
-    paused = dict(session.execute(select(DagModel.dag_id, DagModel.is_paused).where(DagModel.dag_id.in_(dag_ids))).all())
+    paused = dict(
+        session.execute(select(DagModel.dag_id, DagModel.is_paused).where(DagModel.dag_id.in_(dag_ids))).all()
+    )
     newest = _newest(session, dag_ids)
     failures = _failures(session, dag_ids)
-    return {dag_id: _runs(is_paused, newest.get(dag_id, {}), failures.get(dag_id, 0)) for dag_id, is_paused in paused.items()}
+    return {
+        dag_id: _runs(is_paused, newest.get(dag_id, {}), failures.get(dag_id, 0))
+        for dag_id, is_paused in paused.items()
+    }
 
 
 def _newest(session: Session, dag_ids: Sequence[str]) -> dict[str, dict[str, Any]]:

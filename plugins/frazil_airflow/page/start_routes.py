@@ -1,5 +1,6 @@
 """The form that starts a run, filled in. Airflow's own can't be opened with values, so the fields are asked of its REST
-API, which also checks what is sent, and whether this person may."""
+API, which also checks what is sent, and whether this person may.
+"""
 
 # No `from __future__ import annotations`: FastAPI reads the signatures.
 

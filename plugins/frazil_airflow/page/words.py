@@ -1,12 +1,14 @@
 """How numbers, times and texts of records are written on the page."""
 
+# ruff: noqa: PLR2004 - where a unit begins, and where a decimal says nothing any more
+
 from __future__ import annotations
 
 from datetime import datetime
 
 from frazil.monitor.state import spoken
 
-NONE = "–"
+NONE = "–"  # noqa: RUF001 - a dash of the width of a figure
 """Stands where nothing is known."""
 
 _STEPS = ((1_000_000_000, "G"), (1_000_000, "M"), (10_000, "k"))
