@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from frazil.errors import FrazilError
 from frazil.monitor.batches import Ledgers
 from frazil.monitor.condition import Condition
 from frazil.monitor.promise import promise_of
 from frazil.monitor.reading import read
+from frazil.monitor.table_health import table_health
+from frazil.monitor.watch import HEALTH_SECONDS
 from frazil.project import Places, Project
 from frazil.report import dead_letters, table_past
 from frazil_airflow.page.readings import Readings
@@ -27,6 +31,8 @@ if TYPE_CHECKING:
     from frazil.pipeline.model import Pipeline
     from frazil.report.dead_letters import LetterMark, Listing, WholeLetter
     from frazil.report.table_past import SchemaVersion, Snapshots
+
+_LOG = logging.getLogger(__name__)
 
 SLICE = timedelta(minutes=30)
 SLICES = 48
@@ -54,6 +60,7 @@ class ProjectSource:
         self._lock = Lock()
         self._loaded: tuple[_Stamp, Project] | None = None
         self._looked_at = 0.0
+        self._health: dict[str, tuple[Mapping[str, int], float]] = {}
         self._ledgers = Ledgers()
         self._readings = Readings(self.pipelines, self._read)
 
@@ -121,8 +128,21 @@ class ProjectSource:
         project = self.project
         condition = read(project, project.pipeline(name), ledgers=self._ledgers)
         # What can't be read the condition says: then there is no series either.
-        is_sound = condition.unreadable is None and condition.n is not None
-        return _Reading(condition, self._series(name) if is_sound else Series())
+        if condition.unreadable is not None or condition.n is None:
+            return _Reading(condition, Series())
+        try:
+            return _Reading(replace(condition, health=self._scores(project, name)), self._series(name))
+        except FrazilError as problem:  # it went away since; what was read before is shown
+            _LOG.info("tables of pipeline %s: %s", name, problem)
+            return _Reading(condition, Series())
+
+    def _scores(self, project: Project, name: str) -> Mapping[str, int]:
+        """Health of the tables, looked at rarely: it reads all their manifests."""
+        known = self._health.get(name)
+        if known is None or time.monotonic() - known[1] > HEALTH_SECONDS:
+            known = table_health(project, project.pipeline(name)), time.monotonic()
+            self._health[name] = known
+        return known[0]
 
     def _series(self, name: str) -> Series:
         begin = (int(datetime.now(UTC).timestamp()) // int(SLICE.total_seconds()) + 1 - SLICES) * SLICE.total_seconds()
