@@ -1,13 +1,15 @@
-"""Registers Frazil with Airflow: what its operators show in the UI."""
+"""Registers Frazil with Airflow: what its operators show in the UI, the page, and the reports on dead letters."""
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from airflow.plugins_manager import AirflowPlugin
 
 from frazil_airflow.links import REPORTS, ReportLink, TableLink
+
+_PREFIX = "/frazil"
+"""As `frazil_airflow.page.app.PREFIX`, which loads more than every process of Airflow needs."""
 
 
 class FrazilPlugin(AirflowPlugin):
@@ -15,10 +17,24 @@ class FrazilPlugin(AirflowPlugin):
 
     name = "frazil"
     operator_extra_links = [TableLink(), ReportLink()]  # noqa: RUF012, the loader reads a plain list of the class
+    external_views = [  # noqa: RUF012
+        {"name": "Frazil", "href": f"{_PREFIX}/", "destination": "nav", "url_route": "frazil"},
+        {
+            "name": "Frazil",
+            "href": f"{_PREFIX}/dag?dag_id={{DAG_ID}}",
+            "destination": "dag",
+            "url_route": "frazil-pipeline",
+        },
+    ]
+    _apps: ClassVar[list[dict[str, Any]]] = []
 
-    @cached_property
-    def fastapi_apps(self) -> list[Any]:  # type: ignore[override]  # a list of the class; only the api-server asks
-        """The page of reports. Made when it is asked for: other components need no web framework."""
-        from frazil_airflow.report_page import create_app
+    @property
+    def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        """Page and reports. A property, because only the api-server asks: no other process shall load FastAPI."""
+        if not self._apps:
+            from frazil_airflow import report_page
+            from frazil_airflow.page.app import create_app
 
-        return [{"app": create_app(), "url_prefix": REPORTS, "name": "frazil reports"}]
+            self._apps.append({"app": report_page.create_app(), "url_prefix": REPORTS, "name": "frazil reports"})
+            self._apps.append({"app": create_app(), "url_prefix": _PREFIX, "name": "frazil"})
+        return self._apps

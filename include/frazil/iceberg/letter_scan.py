@@ -53,6 +53,7 @@ class LetterQuestion:
         untimed: Whether letters without a timestamp are recent enough for any `choice.since`.
         undone: Numbers of batches that were taken back: what they landed is open again.
         batches: Only those that batches behind the first number kept, up to the second. Older tables don't tell the batch.
+        newest: Only of batches up to this number, and of those that nobody numbered; None for all.
     """
 
     choice: LetterChoice = field(default_factory=LetterChoice)
@@ -60,6 +61,7 @@ class LetterQuestion:
     untimed: bool = False
     undone: frozenset[int] = frozenset()
     batches: tuple[int, int] | None = None
+    newest: int | None = None
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,8 @@ def _where(question: LetterQuestion, columns: frozenset[str]) -> BooleanExpressi
         parts.append(_within(*question.batches) if _BATCH_COLUMN in columns else AlwaysFalse())
     if choice.tables:
         parts.append(_in(_TABLE_COLUMN, choice.tables) if _TABLE_COLUMN in columns else AlwaysFalse())
+    if question.newest is not None and _BATCH_COLUMN in columns:
+        parts.append(_up_to(question.newest))
     if choice.places or choice.of_tables:
         nothing: BooleanExpression = AlwaysFalse()
         parts.append(reduce(Or, _named(choice, columns), nothing))
@@ -188,6 +192,10 @@ def _state(question: LetterQuestion, columns: frozenset[str]) -> BooleanExpressi
 
 def _in(column: str, values: frozenset[Any]) -> BooleanExpression:
     return In(column, values)  # type: ignore[call-arg, arg-type]
+
+
+def _up_to(number: int) -> BooleanExpression:
+    return Or(IsNull(_BATCH_COLUMN), LessThanOrEqual(_BATCH_COLUMN, number))  # type: ignore[call-arg, arg-type]
 
 
 def _since(instant: datetime, *, untimed: bool) -> BooleanExpression:

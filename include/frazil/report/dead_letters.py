@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -27,6 +27,7 @@ LISTED = (
 _WHOLE = (*LISTED, "stage", "key", "value", "headers")
 
 _PLACE = ("topic", "partition", "offset", "destination")
+_MARK = ["_frazil_batch", *_PLACE]
 _ORDER = [("_frazil_batch", "descending"), *((of, "ascending") for of in _PLACE)]
 
 
@@ -71,6 +72,27 @@ class DeadLetter:
         """The message without the path before it."""
         return self.message.removeprefix(f"{self.path}: ") if self.path else self.message
 
+    @property
+    def mark(self) -> LetterMark:
+        """Where it stands in a list."""
+        return LetterMark(self.batch, self.topic, self.partition, self.offset, self.destination)
+
+
+class LetterMark(NamedTuple):
+    """Where a letter stands in the order of lists: the newest batches first, then by its place, those of no table last."""
+
+    batch: int | None
+    topic: str
+    partition: int
+    offset: int
+    destination: str | None
+
+    @property
+    def order(self) -> tuple[bool, int, str, int, int, bool, str]:
+        """What lists are sorted by."""
+        batch, table = self.batch, self.destination
+        return (batch is None, -(batch or 0), *self[1:4], table is None, table or "")
+
 
 @dataclass(frozen=True, slots=True)
 class WholeLetter:
@@ -92,7 +114,12 @@ class Listing:
 
 
 def list_letters(
-    project: Project, pipeline: Pipeline, choice: LetterChoice, state: State, limit: int | None
+    project: Project,
+    pipeline: Pipeline,
+    choice: LetterChoice,
+    state: State,
+    limit: int | None,
+    after: LetterMark | None = None,
 ) -> Listing | None:
     """Letters without their records. Files that hold only older ones than the last that fits are not opened.
 
@@ -102,6 +129,7 @@ def list_letters(
         choice: Which letters.
         state: Whether they are open.
         limit: How many at most; None for all.
+        after: Only letters that stand behind this one: where the last list ended.
 
     Returns:
         The letters; None if the pipeline has no dead-letter table yet.
@@ -112,7 +140,9 @@ def list_letters(
     found = open_table(project, pipeline, choice, state)
     if found is None:
         return None
-    kept, has_more = _newest(letter_files(found.table, pipeline.dead_letters_table, found.question, LISTED), limit)
+    question = found.question if after is None else replace(found.question, newest=after.batch)
+    files = letter_files(found.table, pipeline.dead_letters_table, question, LISTED)
+    kept, has_more = _newest(files, limit, after)
     letters = [letter_of(row, found.question.undone) for row in kept.to_pylist()]
     row_of = _row_finder(project, pipeline, found) if letters else _nowhere
     return Listing(tuple(replace(of, row_batch=row_of(of)) for of in letters), has_more)
@@ -209,19 +239,32 @@ def _row_finder(project: Project, pipeline: Pipeline, of: OpenTable) -> Callable
     return row_of
 
 
-def _newest(files: Iterable[LetterFile], limit: int | None) -> tuple[pa.Table, bool]:
-    """The first letters in order, and whether there are more."""
+def _newest(files: Iterable[LetterFile], limit: int | None, after: LetterMark | None = None) -> tuple[pa.Table, bool]:
+    """The first letters in order behind a mark, and whether there are more."""
     kept: pa.Table | None = None
     has_more = False
     for file in files:
         if kept is not None and limit is not None and kept.num_rows == limit and _is_older(file, kept):
             return kept, True  # perhaps only to others' eyes: a file may hold none that fits
         for batch in file.batches:
-            part = pa.Table.from_batches([batch])
+            part = _behind(pa.Table.from_batches([batch]), after)
             whole = (part if kept is None else pa.concat_tables([kept, part])).sort_by(_ORDER)
             kept = whole if limit is None else whole.slice(0, limit)
             has_more = has_more or whole.num_rows > kept.num_rows
     return (pa.table({}) if kept is None else kept), has_more
+
+
+def _behind(letters: pa.Table, mark: LetterMark | None) -> pa.Table:
+    if mark is None:
+        return letters
+    is_behind = [
+        batch is not None and mark.batch is not None and batch < mark.batch
+        for batch in letters.column("_frazil_batch").to_pylist()
+    ]
+    near = [number for number, sure in enumerate(is_behind) if not sure]  # few: those of the mark's own batch
+    for number, place in zip(near, letters.select(_MARK).take(near).to_pylist() if near else (), strict=True):
+        is_behind[number] = LetterMark(*place.values()).order > mark.order
+    return letters.filter(pa.array(is_behind, pa.bool_()))
 
 
 def _is_older(file: LetterFile, kept: pa.Table) -> bool:

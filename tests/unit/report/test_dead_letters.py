@@ -210,3 +210,25 @@ def test_the_trend_is_wrong(project: Project, append: Append) -> None:
     assert (found.count, found.open, found.before, found.held) == (6, 5, 3, 10)
     assert [len(of.samples) for of in found.groups] == [3, 1, 0]
     assert found.groups[0].samples[0].path == "id"
+
+
+def test_pages_of_letters_join_without_a_gap_or_a_repeat(project: Project, append: Append):
+    """However batches and files lie: the mark is a place in the order, so letters that came meanwhile move nothing."""
+    append(
+        letter(5, _frazil_batch=2), letter(1, _frazil_batch=2, destination="shop.orders"), letter(1, _frazil_batch=2)
+    )
+    append(letter(0), letter(2), letter(3, _frazil_batch=None))
+    append(letter(4, partition=1, _frazil_batch=2), letter(9, _frazil_batch=3))
+    orders = project.pipeline("orders")
+    whole = list_letters(project, orders, ANY, "all", None)
+    assert whole is not None
+    seen, after = [], None
+    for _ in range(len(whole.letters)):
+        page = list_letters(project, orders, ANY, "all", 1, after)
+        assert page is not None
+        seen += page.letters
+        after = page.letters[-1].mark
+        append(letter(100 + len(seen), _frazil_batch=50))
+
+    assert seen == list(whole.letters)
+    assert list_letters(project, orders, ANY, "all", 5, after).letters == ()

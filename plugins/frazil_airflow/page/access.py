@@ -1,0 +1,64 @@
+"""Who may see and start what: Airflow's own answer, asked per DAG."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from frazil_airflow.page.naming import ingest_of
+
+if TYPE_CHECKING:
+    from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+
+
+class Access(Protocol):
+    """What a person may do."""
+
+    def readable(self) -> frozenset[str]:
+        """Ids of the DAGs that he may read."""
+
+    def startable(self, dag_ids: Iterable[str]) -> frozenset[str]:
+        """Those of these DAGs that he may start a run of."""
+
+
+@dataclass(frozen=True)
+class AirflowAccess:
+    """What Airflow's auth manager says of a user. Asked at each request: rights may be taken away at any time."""
+
+    user: BaseUser
+
+    def readable(self) -> frozenset[str]:
+        """Ids of the DAGs that he may read, of those that Airflow knows."""
+        from airflow.api_fastapi.app import get_auth_manager
+
+        return frozenset(get_auth_manager().get_authorized_dag_ids(user=self.user, method="GET"))
+
+    def startable(self, dag_ids: Iterable[str]) -> frozenset[str]:
+        """Those of these DAGs that he may start a run of."""
+        from airflow.api_fastapi.app import get_auth_manager
+        from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
+        from airflow.models.dag import DagModel
+
+        manager = get_auth_manager()
+        return frozenset(
+            dag_id
+            for dag_id in dag_ids
+            if manager.is_authorized_dag(
+                method="POST",
+                access_entity=DagAccessEntity.RUN,
+                details=DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id)),
+                user=self.user,
+            )
+        )
+
+
+def visible(access: Access, pipelines: Iterable[str]) -> tuple[str, ...]:
+    """Names of the pipelines whose ingest DAG he may read, sorted."""
+    readable = access.readable()
+    return tuple(sorted(name for name in pipelines if ingest_of(name) in readable))
+
+
+def may_see(access: Access, pipeline: str) -> bool:
+    """Whether he may read the ingest DAG of a pipeline."""
+    return ingest_of(pipeline) in access.readable()

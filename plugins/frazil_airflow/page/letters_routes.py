@@ -1,0 +1,99 @@
+"""Dead letters of a pipeline: a list with filters, and one letter with its record."""
+
+# No `from __future__ import annotations`: FastAPI reads the signatures.
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, HTTPException, Query, Request
+from fastapi.responses import HTMLResponse
+
+from frazil.batch.letters import LetterChoice, Place
+from frazil.records.dead import DeadCode
+from frazil.report.dead_letters import LetterMark
+from frazil_airflow.page.asking import AskingDep
+from frazil_airflow.page.payload import shown
+from frazil_airflow.page.pipeline_routes import shared
+from frazil_airflow.page.rendering import render
+
+PAGE_SIZE = 50
+
+PERIODS = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
+"""How far back the list may look, by the time of the record."""
+
+router = APIRouter()
+
+
+@router.get("/pipelines/{name}/dead-letters")
+def letters(  # noqa: PLR0913, PLR0917 - filters of a list
+    request: Request,
+    asking: AskingDep,
+    name: str,
+    code: Annotated[str, Query(max_length=60)] = "",
+    topic: Annotated[str, Query(max_length=300)] = "",
+    since: Literal["", "1h", "24h", "7d", "30d"] = "",
+    state: Literal["open", "landed", "all"] = "open",
+    after: Annotated[str, Query(max_length=2_000)] = "",
+) -> HTMLResponse:
+    """The newest first, a page at a time: `after` is where the page before ended."""
+    found = asking.pipeline(name)
+    choice = LetterChoice(
+        codes=frozenset({code} if code else ()),
+        topics=frozenset({topic} if topic else ()),
+        since=datetime.now(UTC) - PERIODS[since] if since else None,
+    )
+    listing = asking.source.letters(name, choice, state, _mark(after), PAGE_SIZE)
+    view = {"code": code, "topic": topic, "since": since, "state": state}
+    last = listing.letters[-1].mark if listing is not None and listing.letters and listing.has_more else None
+    return render(
+        request,
+        "letters.html.j2",
+        listing=listing,
+        view=view,
+        is_first=not after,
+        after=json.dumps(last) if last is not None else "",
+        codes=sorted(DeadCode),
+        periods=PERIODS,
+        **shared(asking, found, "letters"),
+    )
+
+
+@router.get("/pipelines/{name}/dead-letters/{topic}/{partition}/{offset}")
+def letter(request: Request, asking: AskingDep, name: str, topic: str, partition: int, offset: int) -> HTMLResponse:
+    """Every letter of one record: reason, what to do, and what the table keeps of the record."""
+    found = asking.pipeline(name)
+    whole = asking.source.letter(name, Place(topic, partition, offset))
+    if not whole:
+        raise HTTPException(404, f"Pipeline {name} has no dead letter of record {topic}/{partition}/{offset}")
+    pieces = [
+        {
+            "whole": of,
+            "key": shown(of.key),
+            "value": shown(of.value),
+            "headers": [(key, shown(value)) for key, value in of.headers],
+            **_advice(of.letter.code),
+        }
+        for of in whole
+    ]
+    payload = found.dead_letters.payload
+    return render(request, "letter.html.j2", letters=pieces, payload=payload, **shared(asking, found, "letters"))
+
+
+def _advice(code: str) -> dict[str, str]:
+    known = next((of for of in DeadCode if of == code), None)
+    return {"meaning": known.meaning if known else "", "remedy": known.remedy if known else ""}
+
+
+def _mark(text: str) -> LetterMark | None:
+    """Where the last page ended. Sent back by browsers, so it may be anything."""
+    if not text:
+        return None
+    try:
+        batch, topic, partition, offset, destination = json.loads(text)
+    except (ValueError, TypeError) as error:
+        raise HTTPException(422, "after is not where a page ended") from error
+    types = ((batch, int | None), (topic, str), (partition, int), (offset, int), (destination, str | None))
+    if not all(isinstance(value, of) for value, of in types):
+        raise HTTPException(422, "after is not where a page ended")
+    return LetterMark(batch, topic, partition, offset, destination)

@@ -1,0 +1,171 @@
+"""What the page reads, of the project that this Airflow runs: its files, tables and topics."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from frazil.errors import FrazilError
+from frazil.monitor.batches import Ledgers
+from frazil.monitor.condition import Condition
+from frazil.monitor.promise import promise_of
+from frazil.monitor.reading import read
+from frazil.monitor.table_health import table_health
+from frazil.monitor.watch import HEALTH_SECONDS
+from frazil.project import Places, Project
+from frazil.report import dead_letters, table_past
+from frazil_airflow.page.readings import Readings
+from frazil_airflow.page.source import Series
+
+if TYPE_CHECKING:
+    from frazil.batch.letters import LetterChoice, Place
+    from frazil.iceberg.letter_scan import State as LetterState
+    from frazil.monitor.batches import BatchPage, Ledger
+    from frazil.pipeline.model import Pipeline
+    from frazil.report.dead_letters import LetterMark, Listing, WholeLetter
+    from frazil.report.table_past import SchemaVersion, Snapshots
+
+_LOG = logging.getLogger(__name__)
+
+SLICE = timedelta(minutes=30)
+SLICES = 48
+
+LOOK_SECONDS = 1.0
+"""From one look for changed files to the next: a page asks for the project once per pipeline."""
+
+MOST_SCHEMAS = 50
+"""Schemas that are shown of a table: evolution is rare."""
+
+_Stamp = tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True)
+class _Reading:
+    condition: Condition
+    series: Series
+
+
+class ProjectSource:
+    """The project of this process. Files are read again when one of them changed."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._env = env
+        self._lock = Lock()
+        self._loaded: tuple[_Stamp, Project] | None = None
+        self._looked_at = 0.0
+        self._health: dict[str, tuple[Mapping[str, int], float]] = {}
+        self._ledgers = Ledgers()
+        self._readings = Readings(self.pipelines, self._read)
+
+    @property
+    def project(self) -> Project:
+        """Settings and pipelines in force."""
+        with self._lock:
+            now = time.monotonic()
+            if self._loaded is None or now - self._looked_at >= LOOK_SECONDS:
+                stamp = _stamp(Places.resolve(self._env))
+                if self._loaded is None or self._loaded[0] != stamp:
+                    self._loaded = stamp, Project.load(self._env)
+                self._looked_at = now
+            return self._loaded[1]
+
+    def pipelines(self) -> Mapping[str, Pipeline]:
+        """Pipelines by name, as their files say now."""
+        return self.project.pipelines.usable
+
+    def condition(self, name: str) -> Condition | None:
+        """The condition that was read last; None before the first."""
+        found = self._readings.of(name)
+        return found.condition if found is not None else None
+
+    def promised(self, name: str) -> float | None:
+        """How long a record may wait, in seconds."""
+        return promise_of(self.pipelines()[name]).seconds
+
+    def series(self, name: str) -> Series:
+        """Rows and dead letters over the last day, as read last."""
+        found = self._readings.of(name)
+        return found.series if found is not None else Series()
+
+    def batches(self, name: str, start: int, limit: int) -> BatchPage:
+        """Finished batches, the newest first, without the first `start`."""
+        return self._ledger(name).page(start, limit)
+
+    def letters(
+        self, name: str, choice: LetterChoice, state: LetterState, after: LetterMark | None, limit: int
+    ) -> Listing | None:
+        """Dead letters behind a mark; None if the pipeline has no table for them yet."""
+        project = self.project
+        return dead_letters.list_letters(project, project.pipeline(name), choice, state, limit, after)
+
+    def letter(self, name: str, place: Place) -> tuple[WholeLetter, ...]:
+        """Every letter of one record."""
+        project = self.project
+        return dead_letters.find_letters(project, project.pipeline(name), place)
+
+    def snapshots(self, name: str, table: str, start: int, limit: int) -> Snapshots | None:
+        """Snapshots of a table, the newest first; None if the table is not there."""
+        project = self.project
+        return table_past.snapshots(project, project.pipeline(name), table, start, limit)
+
+    def schema_changes(self, name: str, table: str) -> tuple[SchemaVersion, ...] | None:
+        """How the schema of a table changed, the newest first; None if the table is not there."""
+        project = self.project
+        return table_past.schema_versions(project, project.pipeline(name), table, MOST_SCHEMAS)
+
+    def _ledger(self, name: str) -> Ledger:
+        project = self.project
+        return self._ledgers.of(project, project.pipeline(name))
+
+    def _read(self, name: str) -> _Reading:
+        project = self.project
+        condition = read(project, project.pipeline(name), ledgers=self._ledgers)
+        # What can't be read the condition says: then there is no series either.
+        if condition.unreadable is not None or condition.n is None:
+            return _Reading(condition, Series())
+        try:
+            return _Reading(replace(condition, health=self._scores(project, name)), self._series(name))
+        except FrazilError as problem:  # it went away since; what was read before is shown
+            _LOG.info("tables of pipeline %s: %s", name, problem)
+            return _Reading(condition, Series())
+
+    def _scores(self, project: Project, name: str) -> Mapping[str, int]:
+        """Health of the tables, looked at rarely: it reads all their manifests."""
+        known = self._health.get(name)
+        if known is None or time.monotonic() - known[1] > HEALTH_SECONDS:
+            known = table_health(project, project.pipeline(name)), time.monotonic()
+            self._health[name] = known
+        return known[0]
+
+    def _series(self, name: str) -> Series:
+        begin = (int(datetime.now(UTC).timestamp()) // int(SLICE.total_seconds()) + 1 - SLICES) * SLICE.total_seconds()
+        starts = tuple(datetime.fromtimestamp(begin, UTC) + number * SLICE for number in range(SLICES))
+        points = {point.begin: point for point in self._ledger(name).series(starts[0], starts[-1] + SLICE, SLICE)}
+        rows = tuple(points[at].rows if at in points else 0 for at in starts)
+        return Series(starts, rows, tuple(points[at].dead if at in points else 0 for at in starts))
+
+
+@cache
+def shared_source() -> ProjectSource:
+    """The one of this process, made when somebody first looks at the page."""
+    return ProjectSource(dict(os.environ))
+
+
+def _stamp(places: Places) -> _Stamp:
+    """What changes when a file does that the project was read from."""
+    files = [places.settings_file, *sorted(places.pipelines_folder.glob("*.y*ml"))]
+    found = []
+    for file in files:
+        try:
+            status = file.stat()
+        except FileNotFoundError:  # removed since the folder was listed
+            continue
+        found.append((str(file), status.st_mtime_ns, status.st_size))
+    return tuple(found)

@@ -1,0 +1,65 @@
+"""Where the page gets what it shows: the project's files, its tables, and conditions that were read beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Protocol
+
+from frazil.monitor.condition import Condition
+
+if TYPE_CHECKING:
+    from frazil.batch.letters import LetterChoice, Place
+    from frazil.iceberg.letter_scan import State as LetterState
+    from frazil.monitor.batches import BatchPage
+    from frazil.pipeline.model import Pipeline
+    from frazil.report.dead_letters import LetterMark, Listing, WholeLetter
+    from frazil.report.table_past import SchemaVersion, Snapshots
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """What a pipeline landed over time, in slices of one length.
+
+    Attributes:
+        starts: Begin of each slice, UTC, ascending.
+        rows, dead: Records of the batches that were decided in it.
+    """
+
+    starts: tuple[datetime, ...] = ()
+    rows: tuple[int, ...] = ()
+    dead: tuple[int, ...] = ()
+
+
+class Source(Protocol):
+    """What the page asks. Every method may be called by several threads at once."""
+
+    def pipelines(self) -> Mapping[str, Pipeline]:
+        """Pipelines by name, as their files say now."""
+
+    def condition(self, name: str) -> Condition | None:
+        """The condition that was read last, without what Airflow knows; None before the first. Never waits."""
+
+    def promised(self, name: str) -> float | None:
+        """How long a record may wait, in seconds."""
+
+    def series(self, name: str) -> Series:
+        """Rows and dead letters over the last day, as read last. Never waits."""
+
+    def batches(self, name: str, start: int, limit: int) -> BatchPage:
+        """Finished batches, the newest first, without the first `start`."""
+
+    def letters(
+        self, name: str, choice: LetterChoice, state: LetterState, after: LetterMark | None, limit: int
+    ) -> Listing | None:
+        """Dead letters behind a mark; None if the pipeline has no table for them yet."""
+
+    def letter(self, name: str, place: Place) -> tuple[WholeLetter, ...]:
+        """Every letter of one record."""
+
+    def snapshots(self, name: str, table: str, start: int, limit: int) -> Snapshots | None:
+        """Snapshots of a table, the newest first; None if the table is not there."""
+
+    def schema_changes(self, name: str, table: str) -> Sequence[SchemaVersion] | None:
+        """How the schema of a table changed; None if the table is not there."""

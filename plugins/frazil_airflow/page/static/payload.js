@@ -1,0 +1,10 @@
+// One view of a payload at a time: opening hex closes the text, and the other way round.
+"use strict";
+for (const payload of document.querySelectorAll("[data-payload]")) {
+  const views = [...payload.querySelectorAll("details")];
+  for (const view of views) {
+    view.addEventListener("toggle", () => {
+      if (view.open) for (const other of views) if (other !== view) other.open = false;
+    });
+  }
+}

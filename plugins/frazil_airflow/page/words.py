@@ -1,0 +1,78 @@
+"""How numbers, times and texts of records are written on the page."""
+
+# ruff: noqa: PLR2004 - where a unit begins, and where a decimal says nothing any more
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from frazil.monitor.state import spoken
+
+NONE = "–"  # noqa: RUF001 - a dash of the width of a figure
+"""Stands where nothing is known."""
+
+_STEPS = ((1_000_000_000, "G"), (1_000_000, "M"), (10_000, "k"))
+_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
+_SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def number(value: float | None) -> str:
+    """A whole number with its thousands apart."""
+    return NONE if value is None else f"{value:,.0f}"
+
+
+def short(value: float | None) -> str:
+    """A number in at most five characters or so: `9,999`, `12.3k`, `4.56M`."""
+    if value is None:
+        return NONE
+    for size, letter in _STEPS:
+        if abs(value) >= size:
+            unit = 1_000 if letter == "k" else size
+            shown = value / unit
+            return f"{shown:.0f}{letter}" if shown >= 100 else f"{shown:.1f}{letter}"
+    return f"{value:,.0f}"
+
+
+def seconds(value: float | None) -> str:
+    """A duration in its largest units; tenths below ten seconds, where they matter."""
+    if value is None:
+        return NONE
+    if 0 < value < 0.1:
+        return "<0.1 s"
+    return f"{value:.1f} s" if 0 < value < 10 else spoken(value)
+
+
+def brief(value: float | None) -> str:
+    """A duration in its largest unit, for columns: `42 s`, `2.1 min`, `5 h`."""
+    if value is None:
+        return NONE
+    if value < 60:
+        return seconds(value)
+    unit, length = next((unit, length) for unit, length in _UNITS if value >= length)
+    shown = value / length
+    return f"{shown:.1f} {unit}" if shown < 9.95 else f"{shown:.0f} {unit}"
+
+
+def size(value: float | None) -> str:
+    """Bytes in binary units."""
+    if value is None:
+        return NONE
+    unit = 0
+    while value >= 1024 and unit < len(_SIZES) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.0f} {_SIZES[unit]}" if unit == 0 or value >= 100 else f"{value:.1f} {_SIZES[unit]}"
+
+
+def instant(at: datetime | None) -> str:
+    """An instant to the second. Always UTC: so are the tables, the logs and the commands."""
+    return NONE if at is None else f"{at:%Y-%m-%d %H:%M:%S}"
+
+
+def ago(at: datetime | None, now: datetime) -> str:
+    """How long ago something was, in its largest unit: the whole instant is in the title."""
+    return "never" if at is None else f"{brief((now - at).total_seconds())} ago"
+
+
+def plain(text: str) -> str:
+    """A text of a record without characters that turn the direction of reading, or that nobody can see."""
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)

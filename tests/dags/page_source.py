@@ -1,0 +1,180 @@
+"""What the page reads in tests: made-up conditions, batches and letters, hostile ones among them."""
+
+# ruff: noqa: ARG002, D102 - its methods are those of frazil_airflow.page.source.Source
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from frazil.batch.letters import LetterChoice, Place
+from frazil.iceberg.letter_scan import State
+from frazil.monitor.batches import BatchPage
+from frazil.monitor.condition import Condition, Freshness, Retention
+from frazil.pipeline.model import Pipeline
+from frazil.report.dead_letters import DeadLetter, LetterMark, Listing, WholeLetter
+from frazil.report.history import BatchHistory
+from frazil.report.table_past import FieldChange, SchemaVersion, SnapshotFacts, Snapshots
+from frazil_airflow.page.source import Series
+
+NOW = datetime.now(UTC)
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*7}}"
+"""What a producer may put into a topic, to be run in the browser of whoever looks at it."""
+
+
+def pipeline(name: str, **given: Any) -> Pipeline:
+    """A pipeline as its file says it."""
+    body = {
+        "name": name,
+        "owner": "checkout",
+        "engine": "inline",
+        "interval": "5m",
+        "source": {"topics": [f"{name}-topic"]},
+        "destinations": [{"table": f"shop.{name}", "columns": {"id": "long"}}],
+    }
+    return Pipeline.model_validate(body | given)
+
+
+def batch(n: int, **given: Any) -> BatchHistory:
+    """A batch that landed a thousand rows."""
+    body: dict[str, Any] = {
+        "n": n,
+        "kind": "ingest",
+        "batch": f"b{n}",
+        "run": f"scheduled__2026-05-01T10:{n % 60:02d}:00+00:00",
+        "committed_at": NOW - timedelta(minutes=5 * (200 - n % 200)),
+        "snapshot_id": 5_000 + n,
+        "read": 1_000 + n % 7,
+        "written": 998,
+        "dead": n % 3,
+        "filtered": 0,
+        "dead_codes": {"INVALID_JSON": n % 3} if n % 3 else {},
+        "seconds": 12.5 + n % 5,
+        "phases": {"stage": 10.1 + n % 5, "audit": 0.2, "decide": 0.04, "forward": 2.1},
+        "position": {},
+        "files": 2,
+        "bytes": 123_456 + n,
+        "ranges": (("shop-topic", 0, 100 * n, 100 * n + 100), ("shop-topic", 1, 90 * n, 90 * n + 90)),
+        "started_by": "airflow:scheduled",
+    }
+    return BatchHistory(**(body | given))
+
+
+def letter(offset: int, **given: Any) -> DeadLetter:
+    """A letter of a record that is no JSON."""
+    body: dict[str, Any] = {
+        "topic": "shop-topic",
+        "partition": offset % 2,
+        "offset": offset,
+        "timestamp": NOW - timedelta(minutes=offset),
+        "code": "WRONG_TYPE",
+        "path": "order.price",
+        "message": f"order.price: expected a number, found {HOSTILE}",
+        "batch": 10_000 - offset // 3,
+        "attempts": 1,
+        "landed_batch": None,
+    }
+    return DeadLetter(**(body | given))
+
+
+def condition(name: str, **given: Any) -> Condition:
+    """A pipeline that does well."""
+    body: dict[str, Any] = {
+        "n": 120,
+        "last_commit": NOW - timedelta(minutes=3),
+        "complete_through": NOW - timedelta(minutes=3),
+        "lag": 1_234,
+        "lag_seconds": 65.0,
+        "freshness": Freshness(42.0, 121.0, 301.0),
+        "rows": 1_234_567,
+        "dead": 42,
+        "dead_codes": {"INVALID_JSON": 40, "WRONG_TYPE": 2},
+        "health": {f"shop.{name}": 91},
+        "retention": (Retention(f"{name}-topic", 0, 51_000, 86_400.0 * 5, 7_200.0),),
+    }
+    return Condition(name, "checkout", NOW, **(body | given))
+
+
+def _snapshot(name: str, n: int) -> SnapshotFacts:
+    return SnapshotFacts(
+        id=8_123_456_789 + n,
+        at=NOW - timedelta(minutes=5 * n),
+        operation="append",
+        batch=120 - n,
+        pipeline=name,
+        rows=998,
+        files=2,
+        bytes=123_456,
+        removed_rows=0,
+        total_rows=99_000 - n,
+        refs=("main",) if n == 0 else (),
+    )
+
+
+@dataclass
+class MadeUp:
+    """A source with what a test put into it."""
+
+    known: Mapping[str, Pipeline]
+    conditions: Mapping[str, Condition] = field(default_factory=dict)
+    count: int = 120
+    found: Sequence[DeadLetter] = ()
+    whole: Sequence[WholeLetter] = ()
+
+    def pipelines(self) -> Mapping[str, Pipeline]:
+        return self.known
+
+    def condition(self, name: str) -> Condition | None:
+        return self.conditions.get(name)
+
+    def promised(self, name: str) -> float | None:
+        return 900.0
+
+    def series(self, name: str) -> Series:
+        if name not in self.conditions:
+            return Series()
+        starts = tuple(NOW - timedelta(minutes=30 * (48 - slot)) for slot in range(48))
+        rows = tuple((len(name) * 7 + slot * 37) % 23 * 1_000 for slot in range(48))
+        return Series(starts, rows, tuple(slot % 11 if slot % 5 == 0 else 0 for slot in range(48)))
+
+    def batches(self, name: str, start: int, limit: int) -> BatchPage:
+        newest = self.count - start
+        found = tuple(batch(n) for n in range(newest, max(0, newest - limit), -1))
+        return BatchPage(found, start, self.count)
+
+    def letters(
+        self, name: str, choice: LetterChoice, state: State, after: LetterMark | None, limit: int
+    ) -> Listing | None:
+        fits = [
+            of
+            for of in sorted(self.found, key=lambda of: of.mark.order)
+            if choice.fits(of.place, of.code, of.timestamp) and (after is None or of.mark.order > after.order)
+        ]
+        return Listing(tuple(fits[:limit]), len(fits) > limit)
+
+    def letter(self, name: str, place: Place) -> tuple[WholeLetter, ...]:
+        return tuple(of for of in self.whole if of.letter.place == place)
+
+    def snapshots(self, name: str, table: str, start: int, limit: int) -> Snapshots | None:
+        made = [_snapshot(name, n) for n in range(60)]
+        return Snapshots(tuple(made[start : start + limit]), 60, start + limit if start + limit < 60 else None)
+
+    def schema_changes(self, name: str, table: str) -> Sequence[SchemaVersion] | None:
+        added = FieldChange("added", HOSTILE, None, "string")
+        return (SchemaVersion(1, NOW, 12, (added,), is_current=True), SchemaVersion(0, None, 11, (), is_current=False))
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """A person who may do what a test says."""
+
+    read: frozenset[str]
+    start: frozenset[str] = frozenset()
+
+    def readable(self) -> frozenset[str]:
+        return self.read
+
+    def startable(self, dag_ids: Iterable[str]) -> frozenset[str]:
+        return self.start & frozenset(dag_ids)

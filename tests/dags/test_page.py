@@ -1,0 +1,274 @@
+"""The page's answers: who gets any, what they hold, and that records in them stay text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING
+
+import pytest
+
+from frazil.batch.letters import Place
+from frazil.errors import Retryable
+from frazil.report.dead_letters import WholeLetter
+from tests.dags.page_source import HOSTILE, Allowed, MadeUp, condition, letter, pipeline
+
+if TYPE_CHECKING:
+    from fastapi.testclient import TestClient
+
+Open = Callable[..., "TestClient"]
+
+ROUTES = (
+    "/",
+    "/pipelines/orders",
+    "/pipelines/orders/batches",
+    "/pipelines/orders/snapshots",
+    "/pipelines/orders/schema",
+    "/pipelines/orders/dead-letters",
+    "/pipelines/orders/dead-letters/orders-topic/0/4",
+    "/dag?dag_id=ingest__orders",
+    "/start/ingest__orders",
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _database() -> None:
+    from airflow.utils import db
+
+    db.initdb()
+
+
+@pytest.fixture
+def source() -> MadeUp:
+    """Two pipelines, one with hostile letters."""
+    names = ("orders", "payments")
+    hostile = letter(4, path=HOSTILE, topic="orders-topic")
+    whole = WholeLetter(hostile, "fit", HOSTILE.encode(), HOSTILE.encode(), ((HOSTILE, HOSTILE.encode()),))
+    refused = {"refusal": HOSTILE, "dead": 3}
+    return MadeUp(
+        {name: pipeline(name) for name in names},
+        {"orders": condition("orders", **refused), "payments": condition("payments")},
+        found=[letter(offset, topic="orders-topic") for offset in range(120)],
+        whole=[whole, replace(whole, value=b"\x00\xff" + HOSTILE.encode()), replace(whole, value=None, key=b"")],
+    )
+
+
+@pytest.fixture
+def open_page(source: MadeUp) -> Open:
+    """The page as somebody sees it who may read and start these DAGs; those of all pipelines without any."""
+    from airflow.api_fastapi.core_api.security import get_user
+    from fastapi.testclient import TestClient
+
+    from frazil_airflow.page import asking
+    from frazil_airflow.page.app import create_app
+
+    def opened(read: set[str] | None = None, start: set[str] | None = None, *, login: bool = True) -> TestClient:
+        app = create_app()
+        everything = {f"ingest__{name}" for name in source.known}
+        allowed = Allowed(frozenset(everything if read is None else read), frozenset(start or ()))
+        app.dependency_overrides |= {asking.source: lambda: source, asking.access: lambda: allowed}
+        if login:
+            app.dependency_overrides[get_user] = lambda: None
+        return TestClient(app, raise_server_exceptions=False)
+
+    return opened
+
+
+class Seen(HTMLParser):
+    """What a browser makes of a page: its elements and attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note an element."""
+        self.elements.append((tag, dict(attrs)))
+
+
+@pytest.mark.parametrize("path", [*ROUTES, "/static/page.css", "/docs", "/openapi.json", "/redoc", "/no/such/page"])
+def test_nothing_is_answered_to_somebody_who_did_not_log_in(open_page: Open, path: str):
+    """Every route asks Airflow, static files and unknown ones too."""
+    for method in ("GET", "HEAD", "POST", "OPTIONS"):
+        answer = open_page(login=False).request(method, path)
+        assert answer.status_code in {401, 405}, method
+        assert "payments" not in answer.text
+
+
+def test_every_route_depends_on_the_user(open_page: Open):
+    """A route that is added without the dependency would be open."""
+    from airflow.api_fastapi.core_api.security import get_user
+    from fastapi.routing import APIRoute
+
+    from frazil_airflow.page.app import create_app
+
+    def needs(route: object) -> bool:
+        assert isinstance(route, APIRoute)
+        return get_user in {of.call for of in route.dependant.dependencies}
+
+    routes = [route for of in create_app().routes for route in getattr(of, "routes", None) or [of]]
+    assert routes
+    answers = {route.path for route in routes if isinstance(route, APIRoute) and not needs(route)}
+    assert answers == set()
+
+
+def test_a_person_sees_only_pipelines_whose_dag_he_may_read(open_page: Open):
+    """The others are not on the overview, and their pages are as if they were not there."""
+    page = open_page(read={"ingest__payments"})
+
+    assert "orders" not in page.get("/").text
+    assert "payments" in page.get("/").text
+    hidden = [page.get(path).status_code for path in ROUTES[1:] if not path.startswith("/dag?")]
+    assert set(hidden) == {404}
+    assert page.get("/dag?dag_id=ingest__orders").status_code == 404
+    assert page.get("/pipelines/nothing").status_code == 404
+
+
+def test_buttons_are_only_for_what_a_person_may_start(open_page: Open):
+    """Who may read and not start gets no button, and not the form by its address."""
+    reader = open_page()
+    starter = open_page(start={"ingest__orders"})
+
+    assert "/start/" not in reader.get("/pipelines/orders").text
+    assert reader.get("/start/ingest__orders").status_code == 403
+    assert starter.get("/pipelines/orders").text.count("/start/ingest__orders") == 2
+    assert "maintain__" not in starter.get("/pipelines/orders").text.replace("/dags/maintain__", "")
+    assert starter.get('/start/ingest__orders?conf={"mode": "replay"}').status_code == 200
+    assert starter.get("/start/ingest__orders?conf=[1]").status_code == 422
+
+
+@pytest.mark.parametrize("path", ROUTES)
+def test_records_and_messages_stay_text(open_page: Open, path: str):
+    """Topics, keys, values, headers, field names and errors of others: none becomes an element or a handler."""
+    page = open_page(start={"ingest__orders"}).get(path)
+
+    assert page.status_code == 200
+    elements = Seen(page.text).elements
+    assert not [tag for tag, _ in elements if tag in {"img", "iframe", "object", "embed", "style"}]
+    assert all(attributes.get("src") for tag, attributes in elements if tag == "script"), "a script within the page"
+    assert not [name for _, attributes in elements for name in attributes if name.startswith("on") or name == "style"]
+    assert "alert(1)</script>" not in page.text
+    assert "49" not in re.findall(r"onerror=alert\(2\)&gt;(\S{2})", page.text)
+
+
+def test_what_a_filter_is_sent_comes_back_as_text(open_page: Open):
+    """A link may hold anything."""
+    page = open_page()
+    for path in ("/", "/pipelines/orders/dead-letters"):
+        for name in ("q", "state", "topic", "code", "sort"):
+            answer = page.get(path, params={name: HOSTILE[: 19 if name in {"state", "sort"} else 60]})
+            assert "<script>alert" not in answer.text
+
+
+@pytest.mark.parametrize("path", [*ROUTES, "/static/page.css", "/no/such/page"])
+def test_the_browser_is_told_to_run_nothing_but_our_files(open_page: Open, path: str):
+    """If something slipped through, the policy stops it; and only Airflow may show the page in a frame."""
+    headers = open_page(start={"ingest__orders"}).get(path).headers
+
+    policy = dict(part.split(" ", 1) for part in headers["content-security-policy"].split("; "))
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == policy["frame-ancestors"] == "'self'"
+    assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_pages_of_dead_letters_join_without_a_gap_or_a_repeat(open_page: Open):
+    """The mark in the link is where the page before ended, whatever the sizes of batches."""
+    page, path = open_page(), "/pipelines/orders/dead-letters"
+    seen: list[str] = []
+    for _ in range(10):
+        text = page.get(path).text
+        seen += re.findall(r"/dead-letters/orders-topic/(\d+/\d+)\"", text)
+        following = re.search(r'rel="next"[^>]*href="([^"]+)"', text)
+        if following is None:
+            break
+        path = following[1].replace("&amp;", "&")
+    assert len(seen) == 120
+    assert len(set(seen)) == 120
+
+
+@pytest.mark.parametrize("after", ["[]", "nonsense", '["x", "t", 0, 0, null]', "{}", "[1, 2, 3, 4, 5]", "7"])
+def test_a_mark_that_nobody_gave_is_refused(open_page: Open, after: str):
+    """Anything may be in a link."""
+    assert open_page().get("/pipelines/orders/dead-letters", params={"after": after}).status_code == 422
+
+
+def test_batches_are_paged_on_the_server(open_page: Open):
+    """Fifty at a time, down to the first."""
+    page = open_page()
+    for start, newest in ((0, 120), (50, 70), (100, 20)):
+        rows = re.findall(
+            r'<th scope="row" class="num">(\d+)</th>', page.get(f"/pipelines/orders/batches?start={start}").text
+        )
+        assert (rows[0], len(rows)) == (str(newest), min(50, newest))
+
+
+def test_200_pipelines_come_page_by_page_the_urgent_ones_first(open_page: Open, source: MadeUp):
+    """A refused one is on the first page, whatever its name."""
+    names = [f"pipeline_{number:03d}" for number in range(199)]
+    source.known = {name: pipeline(name) for name in [*names, "zebras"]}
+    source.conditions = {name: condition(name) for name in names} | {"zebras": condition("zebras", refusal="lost")}
+    page = open_page()
+
+    first = re.findall(r'/pipelines/(\w+)"', page.get("/").text)
+    assert first[0] == "zebras"
+    everything = [
+        name for number in range(1, 5) for name in re.findall(r'/pipelines/(\w+)"', page.get(f"/?page={number}").text)
+    ]
+    assert sorted(everything) == sorted(source.known)
+    assert re.findall(r'/pipelines/(\w+)"', page.get("/?q=ZEB").text) == ["zebras"]
+    assert re.findall(r'/pipelines/(\w+)"', page.get("/?state=Refused").text) == ["zebras"]
+    assert re.findall(r'/pipelines/(\w+)"', page.get("/?sort=name&order=down").text)[0] == "zebras"
+
+
+def test_what_can_not_be_read_is_said_and_not_a_blank_page(
+    open_page: Open, source: MadeUp, monkeypatch: pytest.MonkeyPatch
+):
+    """The catalog is away: the page says so, with the next step, as text."""
+
+    def fail(*_: object) -> None:
+        raise Retryable(f"the catalog does not answer {HOSTILE}", next_step="start it")
+
+    monkeypatch.setattr(source, "batches", fail)
+    answer = open_page().get("/pipelines/orders/batches")
+
+    assert answer.status_code == 502
+    assert "the catalog does not answer" in answer.text
+    assert "start it" in answer.text
+    assert "<script>alert" not in answer.text
+
+
+def test_a_pipeline_that_was_never_read_has_a_page(open_page: Open, source: MadeUp):
+    """Right after the start nothing is known yet; and of an empty project nothing ever."""
+    source.conditions = {}
+    page = open_page()
+    assert "not read yet" in page.get("/").text
+    assert page.get("/pipelines/orders").status_code == 200
+    source.known = {}
+    assert "No pipelines yet" in page.get("/").text
+
+
+def test_a_dag_of_others_has_no_pipeline(open_page: Open):
+    """The tab is on every DAG, also on those that are not ours."""
+    for dag_id in ("example_bash", "dead_letters__replay", "ingest__nothing", HOSTILE[:200]):
+        answer = open_page().get("/dag", params={"dag_id": dag_id})
+        assert answer.status_code == 200
+        assert "belongs to no single pipeline" in answer.text
+
+
+def test_static_files_are_only_those_that_there_are(open_page: Open):
+    """A name never becomes a path."""
+    page = open_page()
+    assert page.get("/static/vendor/uplot/uPlot.iife.min.js").headers["content-type"].startswith("text/javascript")
+    for name in ("../app.py", "..%2fapp.py", "%2e%2e/app.py", "/etc/passwd", "vendor/uplot/LICENSE", ""):
+        assert page.get(f"/static/{name}").status_code == 404
+    tag = page.get("/static/page.css").headers["etag"]
+    assert page.get("/static/page.css", headers={"If-None-Match": tag}).status_code == 304
+
+
+def test_a_record_that_is_not_there_is_not_found(open_page: Open, source: MadeUp):
+    """Not an empty page."""
+    assert source.letter("orders", Place("orders-topic", 9, 9)) == ()
+    assert open_page().get("/pipelines/orders/dead-letters/orders-topic/9/9").status_code == 404

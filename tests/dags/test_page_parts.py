@@ -1,0 +1,205 @@
+"""What the page shows of bytes, times and numbers, and how it reads beside the requests."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from frazil_airflow.page import marks, words
+from frazil_airflow.page.naming import pipeline_of
+from frazil_airflow.page.payload import MOST, shown
+from frazil_airflow.page.readings import Readings
+
+UPLOT = {
+    "uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+    "uPlot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+    "LICENSE": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
+}
+
+PATIENCE = 20.0
+"""Bounds a wait for another thread."""
+
+
+def test_numbers_of_json_keep_their_digits():
+    """Parsed and written again, an order number would be another one."""
+    found = shown(b'{"id":12345678901234567890.10,"n":[1e400,{}],"s":"a,{\\"}:b"}')
+    assert found.kind == "json"
+    assert found.text == (
+        '{\n  "id": 12345678901234567890.10,\n  "n": [\n    1e400,\n    {}\n  ],\n  "s": "a,{\\"}:b"\n}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (None, "null"),
+        (b"", "empty"),
+        (b"{not json", "text"),
+        (b"[" * 100_000, "text"),
+        (b"[" * 5_000, "text"),
+        (b"plain text\n", "text"),
+        ("größe".encode() * 10_000, "text"),
+        (b"\x00\x01\x02\xff", "hex"),
+        (b"\x00" * 40, "hex"),
+    ],
+)
+def test_any_bytes_have_a_view(content: bytes | None, kind: str):
+    """Whatever a producer sent, the page of its letter opens, and is of bounded size."""
+    found = shown(content)
+    assert found.kind == kind
+    assert len(found.text or "") <= MOST
+    assert len(found.hexadecimal) <= MOST * 6
+    assert found.is_cut == (content is not None and len(content) > MOST)
+
+
+def test_a_dump_has_offset_bytes_and_characters():
+    """As every tool writes it."""
+    assert shown(b"\x00\xffabc <script>").hexadecimal == (
+        "000000  00 ff 61 62 63 20 3c 73 63 72 69 70 74 3e        ··abc <script>"
+    )
+
+
+def test_characters_that_turn_the_direction_of_reading_are_spelled_out():
+    """Else a record could pretend to be another one."""
+    assert words.plain("a\u202eb\x1b\n") == "a\\u202eb\\x1b\n"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "–"),
+        (0, "0"),
+        (9_999, "9,999"),
+        (12_345, "12.3k"),
+        (999_999, "1000k"),
+        (4_560_000, "4.6M"),
+        (2e9, "2.0G"),
+    ],
+)
+def test_a_number_is_short_in_a_column(value: float | None, text: str):
+    """So that columns stay as wide as they are."""
+    assert words.short(value) == text
+
+
+def test_times_are_told_in_their_largest_unit():
+    """A minute is not told in seconds, and what was never is not told as long ago."""
+    now = datetime(2026, 5, 1, tzinfo=UTC)
+    assert words.ago(None, now) == "never"
+    assert words.ago(now - timedelta(minutes=3, seconds=6), now) == "3.1 min ago"
+    assert [words.brief(of) for of in (None, 0.05, 42, 7_200, 864_000)] == ["–", "<0.1 s", "42 s", "2.0 h", "10 d"]
+    assert [words.size(of) for of in (None, 12, 2_048, 5 * 2**40)] == ["–", "12 B", "2.0 KiB", "5.0 TiB"]
+
+
+def test_phases_fill_the_line_in_the_order_of_a_batch():
+    """Also with one that this page does not know, and with none that took time."""
+    found = marks.phases({"forward": 2.0, "stage": 6.0, "other": 2.0})
+    assert [(of.name, of.x, of.width) for of in found] == [
+        ("stage", 0.0, 60.0),
+        ("forward", 60.0, 20.0),
+        ("other", 80.0, 20.0),
+    ]
+    assert [of.width for of in marks.phases({"stage": 0.0})] == [0.0]
+    assert marks.phases({}) == ()
+
+
+def test_one_dead_letter_beside_a_million_is_seen():
+    """A bar above nothing is at least a line."""
+    assert marks.bars([0, 0]) == ""
+    assert marks.bars([]) == ""
+    assert "v-1.5" in marks.bars([1, 1_000_000])
+
+
+def test_a_dag_tells_its_pipeline():
+    """By its id; the DAG that replays letters of any pipeline tells none."""
+    ids = ("ingest__a", "maintain__a__b", "dead_letters__a", "dead_letters__replay", "monitor", "other")
+    assert [pipeline_of(of) for of in ids] == ["a", "a__b", "a", None, None, None]
+
+
+def test_a_page_never_waits_for_a_pipeline_that_does_not_answer():
+    """The question is answered at once, and the others are read meanwhile."""
+    stuck, others = Event(), Event()
+
+    def read(name: str) -> str:
+        if name == "b":
+            assert stuck.wait(PATIENCE)
+        if name == "c":
+            others.set()
+        return name
+
+    readings = Readings(lambda: ["a", "b", "c"], read, age=3_600.0, forsaken=0.5)
+    assert readings.of("b") is None
+    assert others.wait(PATIENCE)
+    assert readings.of("b") is None
+    stuck.set()
+
+
+def test_reading_ends_when_nobody_looks_and_begins_with_the_next_question():
+    """A page that is closed costs nothing, and leaves no thread."""
+    reads: list[str] = []
+    readings = Readings(lambda: ["a"], lambda name: reads.append(name) or name, age=0.01, forsaken=0.05)
+    for _ in range(2):
+        count = len(reads)
+        readings.of("a")
+        thread = readings._thread
+        assert thread is not None
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+        assert len(reads) > count
+    assert readings._found == {"a": "a"}
+
+
+def test_the_chart_library_is_the_one_that_was_looked_at():
+    """A file that nobody reviewed would run in the browsers of people who may start runs."""
+    import frazil_airflow.page
+
+    folder = Path(frazil_airflow.page.__file__).parent / "static" / "vendor" / "uplot"
+    found = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in UPLOT}
+    assert found == UPLOT
+    assert "1.6.32" in (folder / "VERSION").read_text()
+
+
+def test_runs_are_counted_from_the_metadata_of_airflow():
+    """Paused or not, at work since when, how the last one ended, and how many failed since one succeeded."""
+    from airflow.models.dag import DagModel
+    from airflow.models.dagbundle import DagBundleModel
+    from airflow.models.dagrun import DagRun
+    from airflow.utils import db
+    from airflow.utils.session import create_session
+    from airflow.utils.types import DagRunType
+
+    from frazil_airflow.page.runs import runs_of
+
+    db.initdb()
+    begun = datetime(2026, 5, 1, tzinfo=UTC)
+
+    def run(dag_id: str, number: int, state: str) -> DagRun:
+        made = DagRun(dag_id=dag_id, run_id=f"r{number}", run_type=DagRunType.MANUAL, run_after=begun, start_date=begun)
+        made.state, made.end_date = state, begun
+        return made
+
+    with create_session() as session:
+        session.add(DagBundleModel(name="b"))
+        session.flush()
+        for dag_id, is_paused in (("ingest__a", False), ("ingest__b", True)):
+            session.add(DagModel(dag_id=dag_id, bundle_name="b", is_paused=is_paused, fileloc="x"))
+        session.flush()
+        states = ("failed", "success", "failed", "failed", "running")
+        for number, state in enumerate(states):
+            session.add(run("ingest__a", number, state))
+            session.flush()
+        found = runs_of(session, ["ingest__a", "ingest__b", "ingest__unknown"])
+        session.rollback()
+
+    assert set(found) == {"ingest__a", "ingest__b"}
+    assert (found["ingest__a"].last_run, found["ingest__a"].last_state, found["ingest__a"].failures) == (
+        "r3",
+        "failed",
+        2,
+    )
+    assert found["ingest__a"].running_since == begun
+    assert found["ingest__b"].is_paused
+    assert found["ingest__b"].last_state is None
