@@ -20,7 +20,7 @@ from typing import Final
 
 from frazil.errors import Stopped
 
-GRACE_SECONDS: Final = 25.0
+GRACE_SECONDS: Final = 20.0
 """How long a run may take to end after it was asked. Who asks waits for 30 s."""
 
 _URGED_EVERY_SECONDS = 0.5
