@@ -27,7 +27,7 @@ def test_status_hides_what_the_next_run_would_refuse(place: Place, cluster: Clus
     assert (found["state"], found["lag"], found["n"], found["unreadable"]) == ("Idle", 7, 1, None)
     assert found["rows"] + found["dead"] == 50
     assert found["freshness"]["p95"] > 0
-    assert set(found["health"].values()) == {100}
+    assert min(found["health"].values()) > 90
     assert "Refused" in shown
     assert "was recreated" in shown
     assert "component" not in shown
