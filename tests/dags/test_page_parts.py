@@ -162,6 +162,19 @@ def test_the_chart_library_is_the_one_that_was_looked_at():
     assert "1.6.32" in (folder / "VERSION").read_text()
 
 
+def test_a_pipeline_that_was_never_read_says_so_before_what_airflow_knows():
+    """That its last run failed is known at once; the rest is not, and must not look as if it were."""
+    from frazil.monitor.condition import Runs
+    from frazil_airflow.page.asking import Asking
+    from tests.dags.page_source import Allowed, MadeUp, pipeline
+
+    asking = Asking(MadeUp({"a": pipeline("a")}), Allowed(frozenset()), session=None)
+
+    assert asking._judged(pipeline("a"), Runs()).why == "not read yet"
+    failed = asking._judged(pipeline("a"), Runs(last_state="failed", last_run="r1"))
+    assert (failed.state, failed.why) == ("Failed", "not read yet; the last run failed: r1")
+
+
 def test_runs_are_counted_from_the_metadata_of_airflow():
     """Paused or not, at work since when, how the last one ended, and how many failed since one succeeded."""
     from airflow.models.dag import DagModel

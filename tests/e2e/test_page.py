@@ -88,7 +88,7 @@ def test_the_overview_is_in_the_navigation_and_shows_what_landed(page: Page, lan
     inside(page).get_by_role("link", name="pizzas", exact=True).wait_for()
 
     frame = open_read(page, "/plugin/frazil")
-    row = frame.get_by_role("row").filter(has=frame.get_by_role("link", name="pizzas", exact=True))
+    row = frame.get_by_role("row").filter(has=page.get_by_role("link", name="pizzas", exact=True))
     row.get_by_text("ago").first.wait_for()
     picture(page, "overview")
 
@@ -110,7 +110,7 @@ def test_the_tab_of_a_dag_is_its_pipeline(page: Page, landed: DagRun):
     page.goto("/dags/ingest__pizzas/plugin/frazil-pipeline")
 
     inside(page).get_by_role("heading", name="pizzas").wait_for()
-    inside(page).get_by_role("link", name="Dead letters").wait_for()
+    inside(page).get_by_role("link", name="Dead letters", exact=True).wait_for()
     picture(page, "dag-tab")
 
 

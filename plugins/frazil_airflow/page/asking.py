@@ -98,7 +98,8 @@ class Asking:
         condition = read or Condition(pipeline.name, pipeline.owner, datetime.now(UTC))
         condition = replace(condition, runs=runs)
         state, why = state_of(condition, Promise(self.source.promised(pipeline.name)))
-        why = "not read yet" if read is None and state == "Idle" else why
+        if read is None:  # Airflow alone knows what is said: it is not the whole
+            why = "not read yet" if state == "Idle" else f"not read yet; {why}"
         return Standing(pipeline, condition, read is not None, state, why, self.source.series(pipeline.name))
 
 
