@@ -232,12 +232,14 @@ def test_what_can_not_be_read_is_said_and_not_a_blank_page(
         raise Retryable(f"the catalog does not answer {HOSTILE}", next_step="start it")
 
     monkeypatch.setattr(source, "batches", fail)
-    answer = open_page().get("/pipelines/orders/batches")
+    batches, overview = (open_page().get(f"/pipelines/orders{path}") for path in ("/batches", ""))
 
-    assert answer.status_code == 502
-    assert "the catalog does not answer" in answer.text
-    assert "start it" in answer.text
-    assert "<script>alert" not in answer.text
+    assert (batches.status_code, overview.status_code) == (502, 200)
+    for answer in (batches, overview):
+        assert "the catalog does not answer" in answer.text
+        assert "start it" in answer.text
+        assert "<script>alert" not in answer.text
+    assert "51,000" in overview.text  # the headroom: what else is known is there
 
 
 def test_a_pipeline_that_was_never_read_has_a_page(open_page: Open, source: MadeUp):

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
+from frazil.errors import FrazilError
+from frazil.monitor.batches import BatchPage
 from frazil.pipeline.model import Pipeline
 from frazil_airflow.page.asking import Asking, AskingDep
 from frazil_airflow.page.naming import REPLAY_LETTERS, ingest_of, letters_of, maintain_of, pipeline_of
@@ -112,6 +114,7 @@ def _starts(asking: Asking, pipeline: Pipeline) -> list[dict[str, str]]:
 
 def _pipeline(request: Request, asking: Asking, name: str) -> HTMLResponse:
     found = asking.pipeline(name)
+    page, problem = _recent(asking, name)
     values = shared(asking, found, "pipeline")
     series = values["of"].series
     chart = {
@@ -119,5 +122,13 @@ def _pipeline(request: Request, asking: Asking, name: str) -> HTMLResponse:
         "rows": list(series.rows),
         "dead": list(series.dead),
     }
-    page = asking.source.batches(name, 0, RECENT)
-    return render(request, "pipeline.html.j2", page=page, chart=chart, report_dag=letters_of(name), **values)
+    values |= {"page": page, "problem": problem, "chart": chart, "report_dag": letters_of(name)}
+    return render(request, "pipeline.html.j2", **values)
+
+
+def _recent(asking: Asking, name: str) -> tuple[BatchPage | None, str]:
+    """The last batches, or why they can't be read: the rest of the view is there all the same."""
+    try:
+        return asking.source.batches(name, 0, RECENT), ""
+    except FrazilError as problem:
+        return None, str(problem)

@@ -66,14 +66,28 @@ class ProjectSource:
 
     @property
     def project(self) -> Project:
-        """Settings and pipelines in force."""
+        """Settings and pipelines in force: while the files are broken, as they were before.
+
+        Raises:
+            ConfigError: They were broken from the start.
+        """
         with self._lock:
             now = time.monotonic()
             if self._loaded is None or now - self._looked_at >= LOOK_SECONDS:
                 stamp = _stamp(Places.resolve(self._env))
                 if self._loaded is None or self._loaded[0] != stamp:
-                    self._loaded = stamp, Project.load(self._env)
+                    self._loaded = stamp, self._load()
                 self._looked_at = now
+            return self._loaded[1]
+
+    def _load(self) -> Project:
+        try:
+            return Project.load(self._env)
+        except FrazilError as problem:
+            if self._loaded is None:
+                raise
+            # Of no concern to those who look; whoever edits the file is told by its own check.
+            _LOG.warning("the page goes on with the settings that it read before: %s", problem)
             return self._loaded[1]
 
     def pipelines(self) -> Mapping[str, Pipeline]:

@@ -1,0 +1,59 @@
+"""What the page reads of a project whose files are being edited, and whose tables can't be reached."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from frazil.pipeline.load import ConfigError
+from frazil_airflow.page import project_source
+from frazil_airflow.page.project_source import ProjectSource
+
+SETTINGS = Path(__file__).parents[2] / "include" / "settings.yaml"
+
+
+@pytest.fixture(autouse=True)
+def _look_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(project_source, "LOOK_SECONDS", 0.0)
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A settings file to be edited, in force for the test."""
+    copy = tmp_path / "settings.yaml"
+    copy.write_text(SETTINGS.read_text())
+    monkeypatch.setenv("FRAZIL_SETTINGS", str(copy))
+    return copy
+
+
+def test_half_written_settings_take_the_page_from_everybody(
+    write_pipeline: Callable[..., Path], settings: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The last good ones stay in force, what is wrong is in the log and not on the page, and the mended ones are taken up."""
+    write_pipeline("orders")
+    source = ProjectSource(dict(os.environ))
+    assert set(source.pipelines()) == {"orders"}
+    good = settings.read_text()
+
+    settings.write_text("clusters: [secret")
+    for _ in range(3):
+        assert set(source.pipelines()) == {"orders"}
+    assert caplog.text.count("settings that it read before") == 1
+    write_pipeline("payments")
+    settings.write_text(good)
+
+    assert set(source.pipelines()) == {"orders", "payments"}
+
+
+def test_settings_that_were_never_good_are_taken_for_an_empty_project(
+    write_pipeline: Callable[..., Path], settings: Path
+) -> None:
+    """There is nothing to go on with: the page says what is wrong."""
+    write_pipeline("orders")
+    settings.write_text("clusters: [")
+
+    with pytest.raises(ConfigError):
+        ProjectSource(dict(os.environ)).pipelines()
