@@ -76,6 +76,10 @@ class Asking:
         """
         return self._standings((self.pipeline(name).name,))[0]
 
+    def sees(self, name: str) -> bool:
+        """Whether there is such a pipeline, and the person may see it."""
+        return name in self.source.pipelines() and may_see(self.access, name)
+
     def pipeline(self, name: str) -> Pipeline:
         """The file of one pipeline that the person may see.
 

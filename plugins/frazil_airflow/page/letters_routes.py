@@ -91,7 +91,7 @@ def _mark(text: str) -> LetterMark | None:
         return None
     try:
         batch, topic, partition, offset, destination = json.loads(text)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise HTTPException(422, "after is not where a page ended") from error
     types = ((batch, int | None), (topic, str), (partition, int), (offset, int), (destination, str | None))
     if not all(isinstance(value, of) for value, of in types):

@@ -28,9 +28,12 @@ Table = Annotated[str | None, Query(max_length=500)]
 
 @router.get("/dag")
 def of_dag(request: Request, asking: AskingDep, dag_id: Annotated[str, Query(max_length=250)]) -> HTMLResponse:
-    """The pipeline that a DAG belongs to: the tab on Airflow's page of a DAG, which every DAG has."""
+    """The pipeline that a DAG belongs to: the tab on Airflow's page of a DAG, which every DAG has.
+
+    One that the person may not see is answered as one that is not there.
+    """
     name = pipeline_of(dag_id)
-    if name is None or name not in asking.source.pipelines():
+    if name is None or not asking.sees(name):
         return render(request, "no_pipeline.html.j2", dag_id=dag_id)
     return _pipeline(request, asking, name)
 

@@ -32,14 +32,14 @@ def start(
         raise HTTPException(403, f"You may not start runs of {dag_id}")
     values = _values(conf)
     name = pipeline_of(dag_id) or values.get("pipeline")
-    back = name if isinstance(name, str) and name in asking.source.pipelines() else None
+    back = name if isinstance(name, str) and asking.sees(name) else None
     return render(request, "start.html.j2", dag_id=dag_id, conf=values, back=back)
 
 
 def _values(conf: str) -> dict[str, object]:
     try:
         values = json.loads(conf)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise HTTPException(422, f"conf is not JSON: {error}") from error
     if not isinstance(values, dict):
         raise HTTPException(422, "conf is not a JSON object")
