@@ -196,7 +196,9 @@ def test_pages_of_dead_letters_join_without_a_gap_or_a_repeat(open_page: Open):
     assert len(set(seen)) == 120
 
 
-@pytest.mark.parametrize("after", ["[]", "nonsense", '["x", "t", 0, 0, null]', "{}", "[1, 2, 3, 4, 5]", "7", "[" * 2_000])
+@pytest.mark.parametrize(
+    "after", ["[]", "nonsense", '["x", "t", 0, 0, null]', "{}", "[1, 2, 3, 4, 5]", "7", "[" * 2_000]
+)
 def test_a_mark_that_nobody_gave_is_refused(open_page: Open, after: str):
     """Anything may be in a link."""
     assert open_page().get("/pipelines/orders/dead-letters", params={"after": after}).status_code == 422
@@ -247,6 +249,21 @@ def test_what_can_not_be_read_is_said_and_not_a_blank_page(
         assert "start it" in answer.text
         assert "<script>alert" not in answer.text
     assert "51,000" in overview.text  # the headroom: what else is known is there
+
+
+@pytest.mark.parametrize("path", [path for path in ROUTES if path.startswith(("/pipelines", "/dag?"))])
+def test_tables_are_read_while_a_connection_of_airflow_waits(
+    open_page: Open, source: MadeUp, monkeypatch: pytest.MonkeyPatch, path: str
+):
+    """A catalog may hang, and Airflow's heartbeats need the few connections that it has."""
+    order: list[str] = []
+    for name in ("batches", "letters", "letter", "snapshots", "schema_changes"):
+        asked = getattr(source, name)
+        monkeypatch.setattr(source, name, lambda *of, asked=asked: order.append("tables") or asked(*of))
+    monkeypatch.setattr("frazil_airflow.page.asking.runs_of", lambda *_: order.append("runs") or {})
+
+    assert open_page().get(path).status_code == 200
+    assert order == ["tables", "runs"]
 
 
 def test_a_pipeline_that_was_never_read_has_a_page(open_page: Open, source: MadeUp):

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event, Semaphore
 
 import pytest
 
+from frazil.batch.letters import LetterChoice
+from frazil.errors import Retryable
+from frazil.iceberg.catalog import Lake
 from frazil.pipeline.load import ConfigError
 from frazil_airflow.page import project_source
-from frazil_airflow.page.project_source import ProjectSource
+from frazil_airflow.page.project_source import SEATS, ProjectSource
 
 SETTINGS = Path(__file__).parents[2] / "include" / "settings.yaml"
+
+PATIENCE = 20.0
+"""Bounds a wait for another thread."""
 
 
 @pytest.fixture(autouse=True)
@@ -57,3 +65,28 @@ def test_settings_that_were_never_good_are_taken_for_an_empty_project(
 
     with pytest.raises(ConfigError):
         ProjectSource(dict(os.environ)).pipelines()
+
+
+def test_a_catalog_that_hangs_takes_all_threads_of_airflow(
+    write_pipeline: Callable[..., Path], settings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few requests wait for it, the next is answered; and when it answers again, so does the page."""
+    write_pipeline("orders")
+    source = ProjectSource(dict(os.environ))
+    answers, waiting = Event(), Semaphore(0)
+
+    def find_table(*_: object) -> None:
+        waiting.release()
+        assert answers.wait(PATIENCE)
+
+    monkeypatch.setattr(Lake, "find_table", find_table)
+    monkeypatch.setattr(project_source, "SEAT_SECONDS", 0.05)
+    with ThreadPoolExecutor(SEATS) as pool:
+        stuck = [pool.submit(source.batches, "orders", 0, 8) for _ in range(SEATS)]
+        assert all(waiting.acquire(timeout=PATIENCE) for _ in stuck)
+        with pytest.raises(Retryable, match="busy"):
+            source.letters("orders", LetterChoice(), "open", None, 50)
+        answers.set()
+
+        assert [of.result(PATIENCE).total for of in stuck] == [0] * SEATS
+    assert source.batches("orders", 0, 8).total == 0

@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from threading import Lock
+from threading import BoundedSemaphore, Lock
 from typing import TYPE_CHECKING
 
-from frazil.errors import FrazilError
+from frazil.errors import FrazilError, Retryable
 from frazil.monitor.batches import Ledgers
 from frazil.monitor.condition import Condition
 from frazil.monitor.promise import promise_of
@@ -40,6 +41,12 @@ SLICES = 48
 LOOK_SECONDS = 1.0
 """From one look for changed files to the next: a page asks for the project once per pipeline."""
 
+SEATS = 8
+"""Requests that read tables at a time. Airflow's own requests share the threads: a catalog that hangs must not take them all."""
+
+SEAT_SECONDS = 1.5
+"""How long a request waits for one of them before it says that the page is busy."""
+
 MOST_SCHEMAS = 50
 """Schemas that are shown of a table: evolution is rare."""
 
@@ -62,6 +69,7 @@ class ProjectSource:
         self._looked_at = 0.0
         self._health: dict[str, tuple[Mapping[str, int], float]] = {}
         self._ledgers = Ledgers()
+        self._seats = BoundedSemaphore(SEATS)
         self._readings = Readings(self.pipelines, self._read)
 
     @property
@@ -110,29 +118,46 @@ class ProjectSource:
 
     def batches(self, name: str, start: int, limit: int) -> BatchPage:
         """Finished batches, the newest first, without the first `start`."""
-        return self._ledger(name).page(start, limit)
+        with self._seated():
+            return self._ledger(name).page(start, limit)
 
     def letters(
         self, name: str, choice: LetterChoice, state: LetterState, after: LetterMark | None, limit: int
     ) -> Listing | None:
         """Dead letters behind a mark; None if the pipeline has no table for them yet."""
         project = self.project
-        return dead_letters.list_letters(project, project.pipeline(name), choice, state, limit, after)
+        with self._seated():
+            return dead_letters.list_letters(project, project.pipeline(name), choice, state, limit, after)
 
     def letter(self, name: str, place: Place) -> tuple[WholeLetter, ...]:
         """Every letter of one record."""
         project = self.project
-        return dead_letters.find_letters(project, project.pipeline(name), place)
+        with self._seated():
+            return dead_letters.find_letters(project, project.pipeline(name), place)
 
     def snapshots(self, name: str, table: str, start: int, limit: int) -> Snapshots | None:
         """Snapshots of a table, the newest first; None if the table is not there."""
         project = self.project
-        return table_past.snapshots(project, project.pipeline(name), table, start, limit)
+        with self._seated():
+            return table_past.snapshots(project, project.pipeline(name), table, start, limit)
 
     def schema_changes(self, name: str, table: str) -> tuple[SchemaVersion, ...] | None:
         """How the schema of a table changed, the newest first; None if the table is not there."""
         project = self.project
-        return table_past.schema_versions(project, project.pipeline(name), table, MOST_SCHEMAS)
+        with self._seated():
+            return table_past.schema_versions(project, project.pipeline(name), table, MOST_SCHEMAS)
+
+    @contextmanager
+    def _seated(self) -> Iterator[None]:
+        if not self._seats.acquire(timeout=SEAT_SECONDS):
+            raise Retryable(
+                f"the page is busy: {SEATS} requests wait for a catalog or a storage",
+                next_step="open it again in a moment; if it stays so, look whether the catalog answers",
+            )
+        try:
+            yield
+        finally:
+            self._seats.release()
 
     def _ledger(self, name: str) -> Ledger:
         project = self.project

@@ -33,7 +33,11 @@ class Series:
 
 
 class Source(Protocol):
-    """What the page asks. Every method may be called by several threads at once."""
+    """What the page asks. Every method may be called by several threads at once.
+
+    Those that read tables may take their time, and raise FrazilError: they are asked before the database of Airflow is, whose
+    connections would wait with them.
+    """
 
     def pipelines(self) -> Mapping[str, Pipeline]:
         """Pipelines by name, as their files say now."""
