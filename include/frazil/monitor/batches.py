@@ -74,6 +74,7 @@ class Ledger:
     def __init__(self, table: str, pipeline: str) -> None:
         self._name, self._pipeline = table, pipeline
         self._lock = RLock()
+        self._nbytes = 0
         self._manifests: dict[str, tuple[LedgerFile, ...]] = {}
         self._seen: tuple[str, int | None] | None = None
         self._table: Table | None = None
@@ -85,9 +86,11 @@ class Ledger:
 
     @property
     def nbytes(self) -> int:
-        """Memory that it takes."""
-        with self._lock:
-            return self._figures.nbytes + self._rows.nbytes
+        """Memory that it took when it was last read. Never waits for a storage that does not answer."""
+        return self._nbytes
+
+    def _weigh(self) -> None:
+        self._nbytes = self._figures.nbytes + self._rows.nbytes
 
     def refresh(self, table: Table) -> None:
         """Take the ledger as it is now.
@@ -107,6 +110,7 @@ class Ledger:
                 self._figures.keep(self._files)
                 self._rows.keep(self._files)
                 self._seen = seen
+            self._weigh()
 
     def _read(self, files: Sequence[LedgerFile], columns: Sequence[str] | None) -> pa.Table:
         if self._table is None:
@@ -126,6 +130,7 @@ class Ledger:
             newest, oldest = max(of.n[1] for of in self._files), min(of.n[0] for of in self._files)
             last, after = newest - offset, newest - offset - limit
             read = self._rows.of([of for of in self._files if of.n[0] <= last and of.n[1] > after])
+            self._weigh()
         if read is None:
             return BatchPage((), offset, newest - oldest + 1)
         wanted = read.filter(pc.and_(pc.less_equal(read["n"], last), pc.greater(read["n"], after)))
@@ -193,7 +198,9 @@ class Ledger:
     def _loaded(self, is_wanted: Callable[[LedgerFile], bool]) -> Figures:
         """Figures of at least those files of the ledger, and of none that it has no more."""
         with self._lock:
-            return self._figures.of([of for of in self._files if is_wanted(of)]) or _NOTHING
+            found = self._figures.of([of for of in self._files if is_wanted(of)]) or _NOTHING
+            self._weigh()
+            return found
 
 
 _NOTHING: Final = figures(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
-from threading import Thread
+from threading import Event, Thread
+from typing import Any
 
 import pytest
 from pyiceberg.types import LongType
@@ -14,6 +16,9 @@ from frazil.monitor.batches import Ledger, Ledgers
 from frazil.project import Project
 from frazil.report.history import history
 from tests.unit.monitor.conftest import BEGIN, LEDGER, Write, batch
+
+PATIENCE = 10.0
+"""Bounds a wait for another thread."""
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
@@ -174,6 +179,35 @@ def test_many_ledgers_fill_the_memory(project: Project, write: Write) -> None:
 
     assert look(ledgers, project) is not first
     assert counts(look(ledgers, project)) == (1, 100)
+
+
+def test_storage_of_one_ledger_that_hangs_stops_all_others(
+    ledgers: Ledgers, project: Project, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a file of one is read, others are found, weighed and shown."""
+    write([batch(0)])
+    slow = look(ledgers, project)
+    reading, answers = Event(), Event()
+    read_one = ledger_files._rows
+
+    def hang(*given: Any) -> Any:
+        reading.set()
+        assert answers.wait(PATIENCE)
+        return read_one(*given)
+
+    monkeypatch.setattr(ledger_files, "_rows", hang)
+    thread = Thread(target=counts, args=(slow,))
+    thread.start()
+    assert reading.wait(PATIENCE)
+    other = project.pipeline("orders").model_copy(update={"name": "other"})
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(ledgers.of, project, other)
+        done, _ = wait([asked], PATIENCE)
+        answers.set()
+    thread.join()
+
+    assert done == {asked}
+    assert slow.nbytes > 0
 
 
 def test_threads_see_half_a_ledger(ledgers: Ledgers, project: Project, write: Write) -> None:
