@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.expressions import And, BooleanExpression, EqualTo
+import pyarrow.compute as pc
+from pyiceberg.expressions import And, BooleanExpression, EqualTo, In
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -219,6 +220,38 @@ def read_ledger(lake: Lake, table: str, pipeline: str, run: str | None = None) -
     with translated(f"reading ledger {table}"):
         rows: list[dict[str, Any]] = found.scan(row_filter=where).to_arrow().to_pylist()
     return in_order(rows)
+
+
+def read_letter_rows(lake: Lake, table: str, pipeline: str) -> list[dict[str, Any]]:
+    """Rows of one pipeline that matter to its dead letters, in the order and the columns in which they do.
+
+    Batches that only ingested are left out, but for the last one and those before a reset; the position, most of a ledger, is in
+    the rows of these two and of resets only. Empty if there is no ledger yet.
+    """
+    found = lake.find_table(table)
+    if found is None:
+        return []
+    of_pipeline = _equals("pipeline", pipeline)
+    there = [name for name in _OF_LETTERS if name in found.schema().column_names]
+    with translated(f"reading ledger {table}"):
+        rows = found.scan(row_filter=of_pipeline, selected_fields=tuple(there)).to_arrow()
+        placed = _placed(rows)
+        other = rows.filter(pc.and_(pc.not_equal(rows["kind"], "ingest"), pc.invert(pc.is_in(rows["n"], placed))))
+        where = And(of_pipeline, In("n", placed.to_pylist()))  # type: ignore[call-arg, arg-type]  # as in _equals
+        whole = found.scan(row_filter=where, selected_fields=(*there, "position")).to_arrow()
+    return in_order(other.to_pylist() + whole.to_pylist())
+
+
+_OF_LETTERS = ("n", "kind", "role", "table", "records_written", "removed")
+
+
+def _placed(rows: pa.Table) -> pa.Array:
+    """Numbers of the batches whose position matters to letters: resets, those before them, and the last."""
+    numbers = rows["n"]
+    resets = pc.unique(rows.filter(pc.equal(rows["kind"], "reset"))["n"]).to_pylist()
+    before = [pc.max(numbers.filter(pc.less(numbers, n))).as_py() for n in resets]
+    wanted = {*resets, *before, pc.max(numbers).as_py()} - {None}
+    return pa.array(sorted(wanted), pa.int64())
 
 
 def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from frazil.batch.letters import LetterChoice, Place
 from frazil.batch.position import Position, TopicPosition
-from frazil.iceberg.ledger import read_ledger
+from frazil.iceberg.ledger import read_letter_rows
 from frazil.iceberg.letter_scan import LetterFile, LetterQuestion, State, can_be_landed, letter_files
 from frazil.iceberg.table import Table
 from frazil.pipeline.model import Pipeline
@@ -194,7 +194,7 @@ def open_table(
     table = lake.find_table(pipeline.dead_letters_table)
     if table is None:
         return None
-    rows = read_ledger(lake, pipeline.ledger_table, pipeline.name) if can_be_landed(table) else []
+    rows = read_letter_rows(lake, pipeline.ledger_table, pipeline.name) if can_be_landed(table) else []
     past, topics = letter_history(rows), Position.from_json(rows[-1]["position"]).topics if rows else {}
     return OpenTable(table, LetterQuestion(choice, state, untimed, past.taken_back), past, topics)
 

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 from frazil.batch.letters import LetterChoice, OpenLetter, Place, undone
@@ -43,7 +43,7 @@ class LetterHistory:
 
 
 def letter_history(rows: Sequence[Row]) -> LetterHistory:
-    """Read the ledger of a pipeline, whose rows are sorted by batch number."""
+    """Read the ledger of a pipeline, whose rows are sorted by batch number: all, or those of `read_letter_rows`."""
     by_batch = [list(of) for _, of in groupby(rows, key=lambda row: row["n"])]
     rewinds = [(of[0]["n"], _removed(of)) for of in by_batch if of[0]["kind"] == "rewind"]
     taken_back = undone(rewinds)
@@ -106,14 +106,12 @@ def _removed(rows: Sequence[Row]) -> list[RemovedRange]:
 
 def _doubled(by_batch: Sequence[Sequence[Row]]) -> Iterator[RemovedRange]:
     """What resets moved back over without taking anything out."""
-    before: Position | None = None
-    for rows in by_batch:
-        after = Position.from_json(rows[0]["position"])
-        if before is not None and rows[0]["kind"] == "reset" and not _removed(rows):
+    for last, rows in pairwise(by_batch):
+        if rows[0]["kind"] == "reset" and not _removed(rows):
+            before, after = (Position.from_json(of[0]["position"]) for of in (last, rows))
             for r in moved_back(before, after):
                 end = None if r.partition is None else before.next_offset(r.topic, r.partition)
                 yield RemovedRange(r.topic, r.partition, r.start, end, after.n)
-        before = after
 
 
 def find_open(
