@@ -29,6 +29,9 @@ _ANY: Final = (-(2**63), 2**63 - 1)
 _AT_ONCE: Final = 16
 """Files read at a time: an object store takes its time for each."""
 
+_PIECE: Final = 1_024
+"""Rows of a file that are in memory at a time where only some of them are wanted."""
+
 _FIELD_ID: Final = b"PARQUET:field_id"
 
 Known = MutableMapping[str, tuple["LedgerFile", ...]]
@@ -78,9 +81,23 @@ def ledger_files(table: Table, name: str, known: Known) -> tuple[LedgerFile, ...
 
 
 def read_ledger_files(
-    table: Table, name: str, files: Iterable[LedgerFile], columns: Iterable[str], pipeline: str
+    table: Table,
+    name: str,
+    files: Iterable[LedgerFile],
+    columns: Iterable[str],
+    pipeline: str,
+    numbers: range | None = None,
 ) -> pa.Table:
     """Rows of a pipeline in some files, in the columns that the ledger has of those asked for.
+
+    Args:
+        table: The ledger.
+        name: Its name.
+        files: Which files.
+        columns: Which columns.
+        pipeline: The pipeline.
+        numbers: Only batches of these numbers, and of a file no more than a piece in memory at a time; None for all. The
+            columns have to have `n`.
 
     Raises:
         Retryable: The storage can't be read now.
@@ -88,18 +105,20 @@ def read_ledger_files(
     schema = table.schema()
     wanted = schema.select(*(column for column in columns if column in schema.column_names))
     with translated(f"reading table {name}"), ThreadPoolExecutor(_AT_ONCE) as pool:
-        parts = list(pool.map(lambda file: _rows(table, file.task, wanted), files))
+        parts = list(pool.map(lambda file: _rows(table, file.task, wanted, numbers), files))
     rows = pa.concat_tables([schema_to_pyarrow(wanted, include_field_ids=False).empty_table(), *parts])
     return rows.filter(pc.equal(rows["pipeline"], pipeline)).combine_chunks()
 
 
-def _rows(table: Table, task: FileScanTask, wanted: Schema) -> pa.Table:
-    plain = None if task.delete_files or task.file.file_format != FileFormat.PARQUET else _plain(table, task, wanted)
-    read = plain or ArrowScan(table.metadata, table.io, wanted, AlwaysTrue()).to_table([task])
+def _rows(table: Table, task: FileScanTask, wanted: Schema, numbers: range | None) -> pa.Table:
+    is_plain = not task.delete_files and task.file.file_format == FileFormat.PARQUET
+    read = _plain(table, task, wanted, numbers) if is_plain else None
+    if read is None:
+        read = _of(numbers, ArrowScan(table.metadata, table.io, wanted, AlwaysTrue()).to_table([task]))
     return read.cast(schema_to_pyarrow(wanted, include_field_ids=False))
 
 
-def _plain(table: Table, task: FileScanTask, wanted: Schema) -> pa.Table | None:
+def _plain(table: Table, task: FileScanTask, wanted: Schema, numbers: range | None) -> pa.Table | None:
     """The rows, if the file has the table's fields under the names that they have now: ten times as fast as a scan."""
     target = schema_to_pyarrow(wanted, include_field_ids=False)
     with table.io.new_input(task.file.file_path).open() as stream:
@@ -108,9 +127,24 @@ def _plain(table: Table, task: FileScanTask, wanted: Schema) -> pa.Table | None:
         there = [field for field in wanted.fields if field.field_id in ids]
         if any(ids[field.field_id] != field.name for field in there) or -1 in ids:
             return None
-        read = file.read([field.name for field in there])
+        read = _pieces(file, [field.name for field in there], numbers)
     columns = [read[of.name] if of.name in read.column_names else pa.nulls(len(read), of.type) for of in target]
     return pa.table(columns, target.names)
+
+
+def _pieces(file: ParquetFile, columns: list[str], numbers: range | None) -> pa.Table:
+    if numbers is None:
+        return file.read(columns)
+    schema = pa.schema([field for field in file.schema_arrow if field.name in columns])
+    pieces = (pa.Table.from_batches([of]) for of in file.iter_batches(_PIECE, columns=columns))
+    return pa.concat_tables([schema.empty_table(), *(_of(numbers, piece) for piece in pieces)])
+
+
+def _of(numbers: range | None, rows: pa.Table) -> pa.Table:
+    if numbers is None:
+        return rows
+    n = rows["n"]
+    return rows.filter(pc.and_(pc.greater_equal(n, numbers.start), pc.less(n, numbers.stop)))
 
 
 def _listed(manifest: ManifestFile, table: Table) -> tuple[LedgerFile, ...]:

@@ -36,6 +36,10 @@ MEMORY: Final = 256 * 2**20
 PAGES_MEMORY: Final = 64 * 2**20
 """Bytes of one ledger that are kept for its pages, of these."""
 
+LARGE_FILE: Final = 2 * 2**20
+"""Bytes of a file, compressed, above which a page reads its own batches of it and keeps nothing: compaction makes a file of
+everything that ever was."""
+
 _FEW: Final = 50
 """Files that are read at a time where the newest batch with records is looked for."""
 
@@ -112,11 +116,13 @@ class Ledger:
                 self._seen = seen
             self._weigh()
 
-    def _read(self, files: Sequence[LedgerFile], columns: Sequence[str] | None) -> pa.Table:
+    def _read(
+        self, files: Sequence[LedgerFile], columns: Sequence[str] | None, numbers: range | None = None
+    ) -> pa.Table:
         if self._table is None:
             raise LookupError("a ledger without a table has no files")
         names = self._table.schema().column_names if columns is None else columns
-        return read_ledger_files(self._table, self._name, files, names, self._pipeline)
+        return read_ledger_files(self._table, self._name, files, names, self._pipeline, numbers)
 
     def page(self, offset: int = 0, limit: int = 50) -> BatchPage:
         """A page of batches, the newest first.
@@ -128,15 +134,24 @@ class Ledger:
             if not self._files:
                 return BatchPage((), offset, 0)
             newest, oldest = max(of.n[1] for of in self._files), min(of.n[0] for of in self._files)
-            last, after = newest - offset, newest - offset - limit
-            read = self._rows.of([of for of in self._files if of.n[0] <= last and of.n[1] > after])
+            numbers = range(newest - offset - limit + 1, newest - offset + 1)
+            wanted = self._of(numbers)
             self._weigh()
-        if read is None:
-            return BatchPage((), offset, newest - oldest + 1)
-        wanted = read.filter(pc.and_(pc.less_equal(read["n"], last), pc.greater(read["n"], after)))
         rows = in_order(wanted.to_pylist())
         found = [batch_of(list(of)) for _, of in groupby(rows, key=lambda row: (row["n"], row["batch"]))]
         return BatchPage(tuple(reversed(found)), offset, newest - oldest + 1)
+
+    def _of(self, numbers: range) -> pa.Table:
+        """Rows of batches of these numbers, in all columns."""
+        files = [of for of in self._files if of.n[0] < numbers.stop and of.n[1] >= numbers.start]
+        small, large = ([of for of in files if (_size(of) > LARGE_FILE) == is_large] for is_large in (False, True))
+        read = self._read(large, None, numbers)
+        kept = self._rows.of(small) if small else None
+        if kept is None:
+            return read
+        n = kept["n"]
+        fits = kept.filter(pc.and_(pc.greater_equal(n, numbers.start), pc.less(n, numbers.stop)))
+        return pa.concat_tables([read, fits])
 
     def series(self, since: datetime, until: datetime, step: timedelta) -> tuple[Point, ...]:
         """Sums of batches decided from `since` to `until`, step by step; steps without any are left out.
@@ -242,6 +257,10 @@ class Ledgers:
         if table is not None:
             ledger.refresh(table)
         return ledger
+
+
+def _size(file: LedgerFile) -> int:
+    return file.task.file.file_size_in_bytes
 
 
 def _reaches(n: int, file: LedgerFile) -> bool:

@@ -30,7 +30,7 @@ class FileReads(Generic[T]):
         read: Reads files.
         join: Shows what was read of several as one.
         pack: Makes one piece of that.
-        most: Bytes to keep; what was read longest ago is forgotten first, but never what was just asked for.
+        most: Bytes to keep; what was read longest ago is forgotten first. One read of more is not kept at all.
     """
 
     def __init__(
@@ -57,7 +57,10 @@ class FileReads(Generic[T]):
         """What is in these files, and perhaps in others of the ledger; None if there are none."""
         missing = [file for file in files if not any(file.key in keys for keys, _ in self._parts)]
         if missing:
-            self._parts.append((frozenset(of.key for of in missing), self._read(missing)))
+            read = self._read(missing)
+            if read.nbytes > self._most:
+                return self._join([*(part for _, part in self._parts), read])
+            self._parts.append((frozenset(of.key for of in missing), read))
         asked = {file.key for file in files}
         while (
             self.nbytes > self._most and (old := next((p for p in self._parts if not p[0] & asked), None)) is not None

@@ -12,6 +12,7 @@ import pytest
 from pyiceberg.types import LongType
 
 from frazil.iceberg import ledger_files
+from frazil.monitor import batches
 from frazil.monitor.batches import Ledger, Ledgers
 from frazil.project import Project
 from frazil.report.history import history
@@ -166,6 +167,41 @@ def test_changed_schema_is_lost_among_batches(ledgers: Ledgers, project: Project
     (found,) = look(ledgers, project).schema_changes(BEGIN, BEGIN + DAY)
 
     assert (found.n, found.table, found.changes) == (3, "shop.orders", tuple(change))
+
+
+def test_page_of_a_compacted_ledger_takes_all_of_it_into_memory(
+    ledgers: Ledgers, project: Project, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a large file only the batches of the page are kept for it, and after it none; small files beside it are as ever."""
+    monkeypatch.setattr(ledger_files, "_PIECE", 7)
+    pieces: list[int] = []
+    keep = ledger_files._of
+    monkeypatch.setattr(ledger_files, "_of", lambda numbers, rows: pieces.append(len(rows)) or keep(numbers, rows))
+    write(batch(n) for n in range(1, 100))
+    large = max(batches._size(of) for of in look(ledgers, project)._files)
+    monkeypatch.setattr(batches, "LARGE_FILE", large - 1)
+    write([batch(100), batch(101)])
+    ledger = look(ledgers, project)
+    pages = [ledger.page(offset, 10) for offset in range(0, 101, 10)]
+
+    assert list(reversed([of for page in pages for of in page.batches])) == history(project, project.pipeline("orders"))
+    assert max(pieces) == 7
+    assert {of.n for part in ledger._rows._parts for of in ledger._files if of.key in part[0]} == {(100, 101)}
+
+
+def test_read_that_is_larger_than_the_memory_stays_in_it(
+    project: Project, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is answered and forgotten, and does not push out the others."""
+    monkeypatch.setattr(batches, "PAGES_MEMORY", 20_000)
+    write(batch(n) for n in range(1, 100))
+    write([batch(100)])
+    ledger = look(Ledgers(), project)
+
+    assert [of.n for of in ledger.page(0, 1).batches] == [100]
+    kept = ledger._rows.nbytes
+    assert [of.n for of in ledger.page(50, 2).batches] == [50, 49]
+    assert ledger._rows.nbytes == kept > 0
 
 
 def test_many_ledgers_fill_the_memory(project: Project, write: Write) -> None:
