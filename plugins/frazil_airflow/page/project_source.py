@@ -41,6 +41,9 @@ SLICES = 48
 LOOK_SECONDS = 1.0
 """From one look for changed files to the next: a page asks for the project once per pipeline."""
 
+HEALTH_AGAIN_SECONDS = 60.0
+"""From a look at the health of tables that can't be read to the next."""
+
 SEATS = 8
 """Requests that read tables at a time. Airflow's own requests share the threads: a catalog that hangs must not take them all."""
 
@@ -68,6 +71,7 @@ class ProjectSource:
         self._loaded: tuple[_Stamp, Project] | None = None
         self._looked_at = 0.0
         self._health: dict[str, tuple[Mapping[str, int], float]] = {}
+        self._landed: dict[str, Series] = {}
         self._ledgers = Ledgers()
         self._seats = BoundedSemaphore(SEATS)
         self._readings = Readings(self.pipelines, self._read)
@@ -166,24 +170,34 @@ class ProjectSource:
     def _read(self, name: str) -> _Reading:
         project = self.project
         condition = read(project, project.pipeline(name), ledgers=self._ledgers)
-        # What can't be read the condition says: then there is no series either.
-        if condition.unreadable is not None or condition.n is None:
-            return _Reading(condition, Series())
-        try:
-            return _Reading(replace(condition, health=self._scores(project, name)), self._series(name))
-        except FrazilError as problem:  # it went away since; what was read before is shown
-            _LOG.info("tables of pipeline %s: %s", name, problem)
-            return _Reading(condition, Series())
+        scores = self._scores(project, name) if condition.n is not None else self._known_scores(name)
+        return _Reading(replace(condition, health=scores), self._series(name))
+
+    def _known_scores(self, name: str) -> Mapping[str, int]:
+        return self._health[name][0] if name in self._health else {}
 
     def _scores(self, project: Project, name: str) -> Mapping[str, int]:
-        """Health of the tables, looked at rarely: it reads all their manifests."""
-        known = self._health.get(name)
-        if known is None or time.monotonic() - known[1] > HEALTH_SECONDS:
-            known = table_health(project, project.pipeline(name)), time.monotonic()
-            self._health[name] = known
-        return known[0]
+        """Health of the tables, looked at rarely: it reads all their manifests. What was seen last, if they can't be read now."""
+        scores, due = self._health.get(name, ({}, float("-inf")))
+        if time.monotonic() < due:
+            return scores
+        try:
+            scores, wait = table_health(project, project.pipeline(name)), HEALTH_SECONDS
+        except FrazilError as problem:
+            _LOG.info("health of tables of pipeline %s: %s", name, problem)
+            wait = HEALTH_AGAIN_SECONDS
+        self._health[name] = scores, time.monotonic() + wait
+        return scores
 
     def _series(self, name: str) -> Series:
+        """What landed, of the ledger alone, whatever else can't be read; as it was read last, if the ledger can't."""
+        try:
+            self._landed[name] = self._read_series(name)
+        except FrazilError as problem:
+            _LOG.info("ledger of pipeline %s: %s", name, problem)
+        return self._landed.get(name, Series())
+
+    def _read_series(self, name: str) -> Series:
         begin = (int(datetime.now(UTC).timestamp()) // int(SLICE.total_seconds()) + 1 - SLICES) * SLICE.total_seconds()
         starts = tuple(datetime.fromtimestamp(begin, UTC) + number * SLICE for number in range(SLICES))
         points = {point.begin: point for point in self._ledger(name).series(starts[0], starts[-1] + SLICE, SLICE)}
