@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event
@@ -173,6 +174,25 @@ def test_a_pipeline_that_was_never_read_says_so_before_what_airflow_knows():
     assert asking._judged(pipeline("a"), Runs()).why == "not read yet"
     failed = asking._judged(pipeline("a"), Runs(last_state="failed", last_run="r1"))
     assert (failed.state, failed.why) == ("Failed", "not read yet; the last run failed: r1")
+
+
+def test_old_figures_are_told_with_their_age():
+    """Nobody looked for two days: what is shown first is of then. A run is at work up to now, and a batch is not called stuck."""
+    from frazil.monitor.condition import Runs
+    from frazil_airflow.page.asking import Asking
+    from tests.dags.page_source import Allowed, MadeUp, condition, pipeline
+
+    now = datetime.now(UTC)
+    then = now - timedelta(days=2)
+    old = replace(condition("a", unfinished=7, unfinished_since=then - timedelta(seconds=2)), at=then)
+    fresh = replace(condition("b"), at=now)
+    asking = Asking(MadeUp({}, {"a": old, "b": fresh}), Allowed(frozenset()), session=None)
+    runs = Runs(running_since=now - timedelta(minutes=3))
+
+    stale = asking._judged(pipeline("a"), runs)
+    assert stale.state == "Running"
+    assert stale.why.startswith("read 2.0 d ago; at work for 3 min")
+    assert asking._judged(pipeline("b"), runs).why.startswith("at work for 3 min")
 
 
 def test_runs_are_counted_from_the_metadata_of_airflow():

@@ -4,7 +4,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 from airflow.api_fastapi.common.db.common import SessionDep
@@ -17,8 +17,13 @@ from frazil.pipeline.model import Pipeline
 from frazil_airflow.page.access import Access, AirflowAccess, may_see, visible
 from frazil_airflow.page.naming import ingest_of
 from frazil_airflow.page.project_source import shared_source
+from frazil_airflow.page.readings import AGE_SECONDS
 from frazil_airflow.page.runs import runs_of
 from frazil_airflow.page.source import Series, Source
+from frazil_airflow.page.words import ago
+
+OLD = timedelta(seconds=4 * AGE_SECONDS)
+"""From what age on a reading is not taken for the present: nobody looked for a while, or reading takes long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +33,7 @@ class Standing:
     Attributes:
         pipeline: Its file.
         condition: What is known of it; only its name, owner and runs before the first reading.
-        is_read: Whether it was read at all.
+        read_at: When it was read; None before the first time.
         state: The word.
         why: The reason, in one line.
         series: What it landed.
@@ -36,10 +41,15 @@ class Standing:
 
     pipeline: Pipeline
     condition: Condition
-    is_read: bool
+    read_at: datetime | None
     state: State
     why: str
     series: Series
+
+    @property
+    def is_read(self) -> bool:
+        """Whether it was read at all."""
+        return self.read_at is not None
 
 
 def source() -> Source:
@@ -98,13 +108,26 @@ class Asking:
         return [self._judged(pipelines[name], runs.get(ingest_of(name), Runs())) for name in names]
 
     def _judged(self, pipeline: Pipeline, runs: Runs) -> Standing:
+        now = datetime.now(UTC)
         read = self.source.condition(pipeline.name)
-        condition = read or Condition(pipeline.name, pipeline.owner, datetime.now(UTC))
-        condition = replace(condition, runs=runs)
+        condition = _as_of(read or Condition(pipeline.name, pipeline.owner, now), runs, now)
         state, why = state_of(condition, Promise(self.source.promised(pipeline.name)))
-        if read is None:  # Airflow alone knows what is said: it is not the whole
-            why = "not read yet" if state == "Idle" else f"not read yet; {why}"
-        return Standing(pipeline, condition, read is not None, state, why, self.source.series(pipeline.name))
+        read_at = read.at if read is not None else None
+        series = self.source.series(pipeline.name)
+        return Standing(pipeline, condition, read_at, state, _dated(state, why, read_at, now), series)
+
+
+def _as_of(read: Condition, runs: Runs, now: datetime) -> Condition:
+    """A condition with the runs of now. What was read besides is as old as it was then: nobody knows whether it grew older."""
+    since = read.unfinished_since
+    return replace(read, at=now, runs=runs, unfinished_since=since + (now - read.at) if since is not None else None)
+
+
+def _dated(state: State, why: str, read_at: datetime | None, now: datetime) -> str:
+    """The reason, and when it was read if that was not just now. Until then Airflow alone knows what is said."""
+    if read_at is None:
+        return "not read yet" if state == "Idle" else f"not read yet; {why}"
+    return f"read {ago(read_at, now)}; {why}" if now - read_at > OLD else why
 
 
 def asking(source: SourceDep, access: AccessDep, session: SessionDep) -> Asking:
