@@ -7,11 +7,13 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 
 import pytest
+from airflow.utils.types import DagRunType
 
 from frazil_airflow.page import marks, words
-from frazil_airflow.page.naming import pipeline_of
+from frazil_airflow.page.naming import pipeline_of, run_of
 from frazil_airflow.page.payload import MOST, shown
 from frazil_airflow.page.readings import Readings
 
@@ -120,6 +122,31 @@ def test_a_dag_tells_its_pipeline():
     assert [pipeline_of(of) for of in ids] == ["a", "a__b", "a", None, None, None]
 
 
+@pytest.mark.parametrize(
+    ("kind", "run", "dag_id", "run_id"),
+    [
+        ("ingest", "scheduled__2026-05-01T10:00:00+00:00", "ingest__a", "scheduled__2026-05-01T10:00:00+00:00"),
+        ("replay", "manual__x#2", "ingest__a", "manual__x"),
+        ("replay", "manual__#1b", "ingest__a", "manual__#1b"),
+        ("dead_letters", "dead_letters__replay:manual__x", "dead_letters__replay", "manual__x"),
+    ],
+)
+def test_a_link_to_a_run_leads_nowhere(kind: str, run: str, dag_id: str, run_id: str):
+    """The ledger's name of a run is not always Airflow's, nor is its DAG always the one that ingests."""
+    assert run_of("a", kind, run) == (dag_id, run_id)
+
+
+def test_the_names_of_runs_are_those_that_are_written():
+    """What is taken off for a link is what replays put on."""
+    from frazil_airflow.letters_home import _request
+    from frazil_airflow.request import _run_id
+
+    run = SimpleNamespace(run_id="manual__x", clear_number=2, run_type=DagRunType.MANUAL, triggering_user_name=None)
+    letters = _request(run, {"reason": "r"}).run
+
+    assert run_of("a", "replay", _run_id(run, "replay"))[1] == run_of("a", "dead_letters", letters)[1] == "manual__x"
+
+
 def test_a_page_never_waits_for_a_pipeline_that_does_not_answer():
     """The question is answered at once, and the others are read meanwhile."""
     stuck, others = Event(), Event()
@@ -202,7 +229,6 @@ def test_runs_are_counted_from_the_metadata_of_airflow():
     from airflow.models.dagrun import DagRun
     from airflow.utils import db
     from airflow.utils.session import create_session
-    from airflow.utils.types import DagRunType
 
     from frazil_airflow.page.runs import runs_of
 

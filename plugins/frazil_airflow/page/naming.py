@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 _PREFIXES = ("ingest__", "maintain__", "dead_letters__")
 
 REPLAY_LETTERS = "dead_letters__replay"
 """The DAG that lands dead letters of any pipeline."""
+
+LETTERS_KIND = "dead_letters"
+"""Kind of the batches that it makes."""
+
+_CLEARED = re.compile(r"#\d+$")
 
 
 def ingest_of(pipeline: str) -> str:
@@ -21,6 +28,17 @@ def maintain_of(pipeline: str) -> str:
 def letters_of(pipeline: str) -> str:
     """Id of the DAG that reports its dead letters."""
     return f"dead_letters__{pipeline}"
+
+
+def run_of(pipeline: str, kind: str, run: str) -> tuple[str, str]:
+    """The DAG and the run in Airflow that made a batch, by its kind and the run that its ledger names.
+
+    The ledger's name of a run is unique in its pipeline: a replay of letters has its DAG before it, and a run that replays
+    again after it was cleared has `#` and how often.
+    """
+    if kind == LETTERS_KIND:
+        return REPLAY_LETTERS, run.removeprefix(f"{REPLAY_LETTERS}:")
+    return ingest_of(pipeline), _CLEARED.sub("", run)
 
 
 def pipeline_of(dag_id: str) -> str | None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.responses import HTMLResponse
 
 from frazil.errors import FrazilError
 from frazil.monitor.batches import BatchPage
@@ -73,15 +73,6 @@ def schema(request: Request, asking: AskingDep, name: str, table: Table = None) 
     changes = asking.source.schema_changes(name, chosen) if chosen else None
     values = {"changes": changes, "tables": found.tables, "table": chosen}
     return render(request, "schema.html.j2", **values, **shared(asking, found, "schema"))
-
-
-@router.get("/runs/{dag_id}/{run_id:path}")
-def run(request: Request, dag_id: str, run_id: str) -> RedirectResponse:
-    """Where Airflow shows a run: for browsers without scripts, and for links that are copied."""
-    from urllib.parse import quote
-
-    home = request.scope.get("root_path", "").rstrip("/").rpartition("/")[0]
-    return RedirectResponse(f"{home}/dags/{quote(dag_id, safe='')}/runs/{quote(run_id, safe='')}")
 
 
 def all_tables(pipeline: Pipeline) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from frazil.monitor.state import STATES
 from frazil_airflow.page import marks, words
+from frazil_airflow.page.naming import run_of
 from frazil_airflow.page.static_routes import digest
 
 
@@ -47,7 +48,7 @@ def _environment() -> Environment:
         "phases": marks.phases,
         "segment": lambda text: quote(str(text), safe=""),
     }
-    environment.globals |= {"ago": words.ago, "static": _static, "STATES": STATES}
+    environment.globals |= {"ago": words.ago, "run_of": run_of, "static": _static, "STATES": STATES}
     return environment
 
 
