@@ -119,6 +119,7 @@ class MadeUp:
 
     known: Mapping[str, Pipeline]
     conditions: Mapping[str, Condition] = field(default_factory=dict)
+    made: tuple[str, ...] = ()
     count: int = 120
     found: Sequence[DeadLetter] = ()
     whole: Sequence[WholeLetter] = ()
@@ -131,6 +132,9 @@ class MadeUp:
 
     def promised(self, name: str) -> float | None:
         return 900.0
+
+    def tables(self, name: str) -> tuple[str, ...]:
+        return (*self.known[name].tables, *self.made)
 
     def series(self, name: str) -> Series:
         if name not in self.conditions:

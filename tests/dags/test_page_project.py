@@ -19,6 +19,7 @@ from frazil.monitor.batches import Ledger
 from frazil.monitor.condition import Condition
 from frazil.monitor.points import Point
 from frazil.pipeline.load import ConfigError
+from frazil.project import Project
 from frazil_airflow.page import project_source
 from frazil_airflow.page.project_source import SEATS, ProjectSource
 
@@ -130,3 +131,25 @@ def test_kafka_that_is_away_looks_as_if_nothing_landed(
     assert sum(first.series.rows) == 7
     assert {(of.series, of.condition.health["shop.orders"]) for of in last} == {(first.series, 80)}
     assert len(asked) == 2
+
+
+def test_tables_that_records_named_are_missing(
+    write_pipeline: Callable[..., Path], settings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file does not list them; while the catalog is away those that were known stay."""
+    write_pipeline("orders")
+    source = ProjectSource(dict(os.environ))
+    made: list[tuple[str, ...]] = [("shop.orders_eu", "shop.orders")]
+
+    def made_tables(*_: object) -> tuple[str, ...]:
+        if not made:
+            raise Retryable("it does not answer")
+        return made.pop()
+
+    monkeypatch.setattr(Project, "made_tables", made_tables)
+    monkeypatch.setattr(project_source, "read", lambda *_, **__: Condition("orders", "testers", datetime.now(UTC)))
+
+    assert source.tables("orders") == ("shop.orders",)
+    for _ in range(2):
+        source._read("orders")
+        assert source.tables("orders") == ("shop.orders", "shop.orders_eu")

@@ -12,7 +12,7 @@ from frazil.errors import FrazilError
 from frazil.monitor.batches import BatchPage
 from frazil.pipeline.model import Pipeline
 from frazil_airflow.page.asking import Asking, AskingDep
-from frazil_airflow.page.naming import REPLAY_LETTERS, ingest_of, letters_of, maintain_of, pipeline_of
+from frazil_airflow.page.naming import REPLAY_LETTERS, ingest_of, maintain_of, pipeline_of
 from frazil_airflow.page.rendering import render
 
 RECENT = 8
@@ -58,7 +58,7 @@ def batches(request: Request, asking: AskingDep, name: str, start: Start = 0) ->
 def snapshots(request: Request, asking: AskingDep, name: str, table: Table = None, start: Start = 0) -> HTMLResponse:
     """Snapshots of one of its tables, the newest first."""
     found = asking.pipeline(name)
-    tables = all_tables(found)
+    tables = (*asking.source.tables(name), found.dead_letters_table, found.ledger_table)
     chosen = table if table in tables else tables[0]
     page = asking.source.snapshots(name, chosen, start, PAGE_SIZE)
     values = {"page": page, "start": start, "tables": tables, "table": chosen}
@@ -69,15 +69,11 @@ def snapshots(request: Request, asking: AskingDep, name: str, table: Table = Non
 def schema(request: Request, asking: AskingDep, name: str, table: Table = None) -> HTMLResponse:
     """How the schema of one of its destinations changed."""
     found = asking.pipeline(name)
-    chosen = table if table in found.tables else found.tables[0] if found.tables else None
+    tables = asking.source.tables(name)
+    chosen = table if table in tables else tables[0] if tables else None
     changes = asking.source.schema_changes(name, chosen) if chosen else None
-    values = {"changes": changes, "tables": found.tables, "table": chosen}
+    values = {"changes": changes, "tables": tables, "table": chosen}
     return render(request, "schema.html.j2", **values, **shared(asking, found, "schema"))
-
-
-def all_tables(pipeline: Pipeline) -> tuple[str, ...]:
-    """Its destinations, its dead letters and its ledger."""
-    return (*pipeline.tables, pipeline.dead_letters_table, pipeline.ledger_table)
 
 
 def shared(asking: Asking, pipeline: Pipeline, tab: str) -> dict[str, Any]:
@@ -116,7 +112,7 @@ def _pipeline(request: Request, asking: Asking, name: str) -> HTMLResponse:
         "rows": list(series.rows),
         "dead": list(series.dead),
     }
-    values |= {"page": page, "problem": problem, "chart": chart, "report_dag": letters_of(name)}
+    values |= {"page": page, "problem": problem, "chart": chart, "tables": asking.source.tables(name)}
     return render(request, "pipeline.html.j2", **values)
 
 

@@ -71,6 +71,7 @@ class ProjectSource:
         self._loaded: tuple[_Stamp, Project] | None = None
         self._looked_at = 0.0
         self._health: dict[str, tuple[Mapping[str, int], float]] = {}
+        self._made: dict[str, tuple[str, ...]] = {}
         self._landed: dict[str, Series] = {}
         self._ledgers = Ledgers()
         self._seats = BoundedSemaphore(SEATS)
@@ -115,6 +116,11 @@ class ProjectSource:
         """How long a record may wait, in seconds."""
         return promise_of(self.pipelines()[name]).seconds
 
+    def tables(self, name: str) -> tuple[str, ...]:
+        """Its destinations: of its file, and, as read last, those that it made because records name them."""
+        listed = self.pipelines()[name].tables
+        return (*listed, *(table for table in self._made.get(name, ()) if table not in listed))
+
     def series(self, name: str) -> Series:
         """Rows and dead letters over the last day, as read last."""
         found = self._readings.of(name)
@@ -143,13 +149,13 @@ class ProjectSource:
         """Snapshots of a table, the newest first; None if the table is not there."""
         project = self.project
         with self._seated():
-            return table_past.snapshots(project, project.pipeline(name), table, start, limit)
+            return table_past.snapshots(project, project.told(project.pipeline(name)), table, start, limit)
 
     def schema_changes(self, name: str, table: str) -> tuple[SchemaVersion, ...] | None:
         """How the schema of a table changed, the newest first; None if the table is not there."""
         project = self.project
         with self._seated():
-            return table_past.schema_versions(project, project.pipeline(name), table, MOST_SCHEMAS)
+            return table_past.schema_versions(project, project.told(project.pipeline(name)), table, MOST_SCHEMAS)
 
     @contextmanager
     def _seated(self) -> Iterator[None]:
@@ -169,9 +175,17 @@ class ProjectSource:
 
     def _read(self, name: str) -> _Reading:
         project = self.project
+        self._made[name] = self._tables_made(project, name)
         condition = read(project, project.pipeline(name), ledgers=self._ledgers)
         scores = self._scores(project, name) if condition.n is not None else self._known_scores(name)
         return _Reading(replace(condition, health=scores), self._series(name))
+
+    def _tables_made(self, project: Project, name: str) -> tuple[str, ...]:
+        try:
+            return project.made_tables(project.pipeline(name))
+        except FrazilError as problem:  # the condition says so, too
+            _LOG.info("tables that pipeline %s made: %s", name, problem)
+            return self._made.get(name, ())
 
     def _known_scores(self, name: str) -> Mapping[str, int]:
         return self._health[name][0] if name in self._health else {}

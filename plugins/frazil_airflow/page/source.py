@@ -48,6 +48,9 @@ class Source(Protocol):
     def promised(self, name: str) -> float | None:
         """How long a record may wait, in seconds."""
 
+    def tables(self, name: str) -> tuple[str, ...]:
+        """Its destinations: of its file, and, as read last, those that it made because records name them. Never waits."""
+
     def series(self, name: str) -> Series:
         """Rows and dead letters over the last day, as read last. Never waits."""
 
