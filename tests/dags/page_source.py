@@ -120,12 +120,16 @@ class MadeUp:
     known: Mapping[str, Pipeline]
     conditions: Mapping[str, Condition] = field(default_factory=dict)
     made: tuple[str, ...] = ()
+    complaints: Mapping[str, str] = field(default_factory=dict)
     count: int = 120
     found: Sequence[DeadLetter] = ()
     whole: Sequence[WholeLetter] = ()
 
     def pipelines(self) -> Mapping[str, Pipeline]:
         return self.known
+
+    def broken(self) -> Mapping[str, str]:
+        return self.complaints
 
     def condition(self, name: str) -> Condition | None:
         return self.conditions.get(name)

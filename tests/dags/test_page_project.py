@@ -25,6 +25,8 @@ from frazil_airflow.page.project_source import SEATS, ProjectSource
 
 SETTINGS = Path(__file__).parents[2] / "include" / "settings.yaml"
 
+AVRO = "value: {format: avro, schema_file: orders.avsc}"
+
 PATIENCE = 20.0
 """Bounds a wait for another thread."""
 
@@ -60,6 +62,24 @@ def test_half_written_settings_take_the_page_from_everybody(
     settings.write_text(good)
 
     assert set(source.pipelines()) == {"orders", "payments"}
+
+
+def test_a_pipeline_whose_file_is_broken_vanishes_in_silence(
+    write_pipeline: Callable[..., Path], settings: Path
+) -> None:
+    """Its file is told, and why; a schema file that comes mends it without a touch of the pipeline file."""
+    file = write_pipeline("orders")
+    file.write_text(f"{file.read_text()}{AVRO}\n")
+    source = ProjectSource(dict(os.environ))
+    assert set(source.pipelines()) == set()
+    assert "orders.avsc" in source.broken()["orders"]
+
+    schemas = file.parent.parent / "schemas"
+    schemas.mkdir()
+    (schemas / "orders.avsc").write_text('{"type": "record", "name": "o", "fields": [{"name": "id", "type": "long"}]}')
+
+    assert set(source.pipelines()) == {"orders"}
+    assert source.broken() == {}
 
 
 def test_settings_that_were_never_good_are_taken_for_an_empty_project(

@@ -78,6 +78,11 @@ class Asking:
         """All pipelines that the person may see, by name."""
         return self._standings(visible(self.access, self.source.pipelines()))
 
+    def broken(self) -> dict[str, str]:
+        """Files of pipelines that can't be used, and why, of those whose DAG the person may read."""
+        found = self.source.broken()
+        return {name: found[name] for name in visible(self.access, found)}
+
     def standing(self, name: str) -> Standing:
         """One pipeline. That it is hidden and that it is not there can't be told apart.
 

@@ -51,6 +51,7 @@ def overview(  # noqa: PLR0913, PLR0917 - filters of a list
     return render(
         request,
         "overview.html.j2",
+        broken=asking.broken(),
         standings=found[(page - 1) * PAGE_SIZE : page * PAGE_SIZE],
         counts=Counter(of.state for of in standings),
         total=len(standings),

@@ -20,6 +20,7 @@ from frazil.monitor.promise import promise_of
 from frazil.monitor.reading import read
 from frazil.monitor.table_health import table_health
 from frazil.monitor.watch import HEALTH_SECONDS
+from frazil.pipeline.load import SCHEMAS
 from frazil.project import Places, Project
 from frazil.report import dead_letters, table_past
 from frazil_airflow.page.readings import Readings
@@ -106,6 +107,10 @@ class ProjectSource:
     def pipelines(self) -> Mapping[str, Pipeline]:
         """Pipelines by name, as their files say now."""
         return self.project.pipelines.usable
+
+    def broken(self) -> Mapping[str, str]:
+        """Files that can't be used, by their names without the ending, and why."""
+        return {of.file.stem: str(of) for of in self.project.pipelines.broken}
 
     def condition(self, name: str) -> Condition | None:
         """The condition that was read last; None before the first."""
@@ -227,7 +232,8 @@ def shared_source() -> ProjectSource:
 
 def _stamp(places: Places) -> _Stamp:
     """What changes when a file does that the project was read from."""
-    files = [places.settings_file, *sorted(places.pipelines_folder.glob("*.y*ml"))]
+    schemas = places.pipelines_folder.parent / SCHEMAS
+    files = [places.settings_file, *sorted(places.pipelines_folder.glob("*.y*ml")), *sorted(schemas.rglob("*"))]
     found = []
     for file in files:
         try:

@@ -42,6 +42,9 @@ class Source(Protocol):
     def pipelines(self) -> Mapping[str, Pipeline]:
         """Pipelines by name, as their files say now."""
 
+    def broken(self) -> Mapping[str, str]:
+        """Files that can't be used, by their names without the ending, and why: their DAGs are not made any more."""
+
     def condition(self, name: str) -> Condition | None:
         """The condition that was read last, without what Airflow knows; None before the first. Never waits."""
 
