@@ -222,6 +222,28 @@ def test_old_figures_are_told_with_their_age():
     assert asking._judged(pipeline("b"), runs).why.startswith("at work for 3 min")
 
 
+def test_everybody_who_looks_has_the_past_of_all_runs_counted(monkeypatch: pytest.MonkeyPatch):
+    """For some seconds what one asked is told to all, DAG by DAG, also that Airflow knows none; then it is asked anew."""
+    from frazil.monitor.condition import Runs
+    from frazil_airflow.page import runs
+
+    asked: list[list[str]] = []
+
+    def runs_of(_: object, dag_ids: list[str]) -> dict[str, Runs]:
+        asked.append(dag_ids)
+        return {dag_id: Runs(failures=len(asked)) for dag_id in dag_ids if dag_id != "unknown"}
+
+    monkeypatch.setattr(runs, "runs_of", runs_of)
+    now = [100.0]
+    recent = runs.RecentRuns(clock=lambda: now[0])
+
+    assert recent.of(None, ["a", "unknown"]) == {"a": Runs(failures=1)}
+    assert recent.of(None, ["a", "b", "unknown"]) == {"a": Runs(failures=1), "b": Runs(failures=2)}
+    now[0] += runs.KEPT_SECONDS
+    assert recent.of(None, ["a"]) == {"a": Runs(failures=3)}
+    assert asked == [["a", "unknown"], ["b"], ["a"]]
+
+
 def test_runs_are_counted_from_the_metadata_of_airflow():
     """Paused or not, at work since when, how the last one ended, and how many failed since one succeeded."""
     from airflow.models.dag import DagModel

@@ -18,9 +18,12 @@ from frazil_airflow.page.access import Access, AirflowAccess, may_see, visible
 from frazil_airflow.page.naming import ingest_of
 from frazil_airflow.page.project_source import shared_source
 from frazil_airflow.page.readings import AGE_SECONDS
-from frazil_airflow.page.runs import runs_of
+from frazil_airflow.page.runs import RecentRuns
 from frazil_airflow.page.source import Series, Source
 from frazil_airflow.page.words import ago
+
+RUNS = RecentRuns()
+"""For the whole process."""
 
 OLD = timedelta(seconds=4 * AGE_SECONDS)
 """From what age on a reading is not taken for the present: nobody looked for a while, or reading takes long."""
@@ -108,7 +111,7 @@ class Asking:
 
     def _standings(self, names: Iterable[str]) -> list[Standing]:
         names = tuple(names)
-        runs = runs_of(self.session, [ingest_of(name) for name in names])
+        runs = RUNS.of(self.session, [ingest_of(name) for name in names])
         pipelines = self.source.pipelines()
         return [self._judged(pipelines[name], runs.get(ingest_of(name), Runs())) for name in names]
 

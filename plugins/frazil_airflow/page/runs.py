@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from airflow.models.dag import DagModel
@@ -12,7 +14,35 @@ from sqlalchemy.orm import Session
 
 from frazil.monitor.condition import Runs
 
+KEPT_SECONDS = 5.0
+"""How long what was asked is told again: the metadata's past may be long, and many may look at once."""
+
 _WORKING, _SUCCESS, _FAILED = "running", "success", "failed"
+
+
+@dataclass
+class RecentRuns:
+    """What was asked within the last seconds, by DAG, for all who look. What there is to see differs by person, runs don't.
+
+    Attributes:
+        kept: Seconds for which an answer is told again.
+        clock: Tells seconds.
+    """
+
+    kept: float = KEPT_SECONDS
+    clock: Callable[[], float] = time.monotonic
+    _found: dict[str, tuple[Runs | None, float]] = field(default_factory=dict)
+
+    def of(self, session: Session, dag_ids: Sequence[str]) -> Mapping[str, Runs]:
+        """As `runs_of`, at most some seconds old."""
+        now = self.clock()
+        answers = {dag_id: self._found[dag_id] for dag_id in dag_ids if dag_id in self._found}
+        answers = {dag_id: of for dag_id, of in answers.items() if now - of[1] < self.kept}
+        if missing := [dag_id for dag_id in dag_ids if dag_id not in answers]:
+            asked = runs_of(session, missing)
+            answers |= {dag_id: (asked.get(dag_id), now) for dag_id in missing}
+            self._found |= answers
+        return {dag_id: runs for dag_id, (runs, _) in answers.items() if runs is not None}
 
 
 def runs_of(session: Session, dag_ids: Sequence[str]) -> Mapping[str, Runs]:
