@@ -185,3 +185,16 @@ def test_a_report_that_a_dead_run_owed_is_forgotten(write_pipeline: Write, shelf
         "orders: 5 dead letters new in batch 8",
     ]
     assert not [of for of in shelf.kept if of.is_owed]
+
+
+def test_a_channel_that_is_away_keeps_every_later_report_from_the_others(write_pipeline: Write, shelf: SimpleNamespace):
+    """Of two that are owed both go to the channel that works; the try fails once, with all reasons."""
+    write_pipeline("orders")
+    shelf.kept = [replace(KEPT, name="20261122T120000000Z", after=7, through=8), KEPT]
+    shelf.answers = [{"chat": None, "mail": "refused"}, {"chat": None, "mail": "still refused"}]
+
+    with pytest.raises(Retryable, match=r"0000Z, mail: refused; .*0000Z, mail: still refused"):
+        report()
+
+    assert [of.told for of in shelf.kept] == [("chat",), ("chat",)]
+    assert all(of.is_owed for of in shelf.kept)
