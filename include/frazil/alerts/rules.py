@@ -75,9 +75,14 @@ def _unreadable(case: Case) -> Iterator[tuple[str, Notice | None]]:
     yield "unreadable", _notice(case, "unreadable", "warning", title, cause, step or f"frazil lag {of.pipeline}")
 
 
+def _is_half_read(of: Condition) -> bool:
+    """Whether it is not known since when the records wait: Kafka answered in part."""
+    return bool(of.lag) and of.lag_seconds is None and of.unreadable is not None
+
+
 def _stale(case: Case) -> Iterator[tuple[str, Notice | None]]:
     of = case.condition
-    if of.lag is None:
+    if of.lag is None or _is_half_read(of):
         return
     through = _complete_through(of)
     if of.runs.is_paused or of.n is None or through is None or of.at - through <= case.promise:
@@ -112,7 +117,7 @@ def _lag(case: Case) -> Iterator[tuple[str, Notice | None]]:
 
 def _growing(case: Case) -> Iterator[tuple[str, Notice | None]]:
     of = case.condition
-    if of.lag is None:
+    if of.lag is None or _is_half_read(of):
         return
     last = case.fewest[-case.alerts.growing_intervals - 1 :]
     grows = len(last) > case.alerts.growing_intervals and all(a < b for a, b in pairwise(last))
@@ -131,7 +136,7 @@ def _growing(case: Case) -> Iterator[tuple[str, Notice | None]]:
 
 def _retention(case: Case) -> Iterator[tuple[str, Notice | None]]:
     of = case.condition
-    if of.lag is None:
+    if of.lag is None or _is_half_read(of):
         return
     least = parse_age(case.alerts.retention_left).total_seconds()
     near = [each for each in of.retention if _is_near(each, least)]

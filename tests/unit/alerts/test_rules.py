@@ -90,6 +90,16 @@ def test_what_could_not_be_read_counts_as_well():
     assert found["unreadable"] is not None
 
 
+def test_kafka_that_answers_in_part_wakes_somebody_or_calls_it_over():
+    """How much waits is known, since when is not: a table is not stale for that, and no trouble is over."""
+    half = replace(WELL, lag=9, lag_seconds=None, complete_through=NOW - timedelta(hours=9), unreadable="timed out")
+    found = judge(case(half, fewest=(1, 2, 3, 4, 5), alerts=Alerts(lag=8)))
+
+    assert {"stale", "lag_growing", "retention"}.isdisjoint(found)
+    assert found["lag"] is not None
+    assert judge(case(replace(half, lag=0)))["stale"] is None  # nothing waits, whatever else can't be read
+
+
 def test_a_refusal_loses_its_remedy():
     """The error's own next step is the notice's."""
     notice = judge(case(replace(WELL, refusal="log start passed the position\n  next: frazil reset pizzas")))["refused"]
