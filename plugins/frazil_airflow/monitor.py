@@ -17,7 +17,7 @@ from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import DAG, Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from frazil.errors import FrazilError
+from frazil.errors import FrazilError, Terminal
 from frazil.pipeline.interval import parse_interval
 from frazil.pipeline.maintenance import parse_age
 from frazil.pipeline.model import Pipeline
@@ -202,7 +202,10 @@ def _runs(pipelines: Sequence[Pipeline]) -> Mapping[str, Runs]:
         login = Connection.get(CONNECTION)
         with AirflowApi(address(login), login.login or "", login.password or "") as api:
             for of in pipelines:
-                found[of.name] = _asked(api, dag_id(of.name))
+                try:
+                    found[of.name] = _asked(api, dag_id(of.name))
+                except Terminal as refusal:  # of this DAG, such as one that Airflow has not parsed yet
+                    _log.warning("Airflow does not say how runs of %s went, the tables do: %s", of.name, refusal)
     except AirflowNotFoundException:
         _log.info("there is no Airflow connection %r: the tables tell how runs went", CONNECTION)
     except FrazilError as error:
@@ -211,21 +214,9 @@ def _runs(pipelines: Sequence[Pipeline]) -> Mapping[str, Runs]:
 
 
 def _asked(api: AirflowApi, dag: str) -> Runs:
-    from frazil.monitor.condition import Runs
+    from frazil.monitor.airflow_runs import summed
 
-    newest = api.newest_runs(dag, _RUNS_LOOKED_AT)
-    finished = [run for run in newest if run.has_finished]
-    working = [run.start_date for run in newest if run.state == "running" and run.start_date is not None]
-    failures = next((at for at, run in enumerate(finished) if run.state != "failed"), len(finished))
-    last = finished[0] if finished else None
-    return Runs(
-        is_paused=api.is_paused(dag),
-        running_since=min(working, default=None),
-        last_state=last.state if last else None,
-        last_ended_at=last.end_date if last else None,
-        last_run=last.run_id if last else None,
-        failures=failures,
-    )
+    return summed(api.newest_runs(dag, _RUNS_LOOKED_AT), is_paused=api.is_paused(dag))
 
 
 def _link(pipeline: Pipeline, kind: str, runs: Runs) -> str | None:

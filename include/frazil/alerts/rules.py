@@ -179,7 +179,7 @@ def _failed(case: Case) -> Iterator[tuple[str, Notice | None]]:
     notice = None
     if holds is not None:
         of = case.condition
-        runs = max(1, of.runs.failures)
+        runs = max(1, of.runs.failures or 1)
         said = f"{of.pipeline}: {_TITLES[holds.kind]}"
         title = said if runs == 1 else f"{said}, {runs} times in a row"
         cause = f"Run {holds.run}\n{holds.cause}"
@@ -203,7 +203,7 @@ def _failure(case: Case) -> Failure | None:
     if left is not None and left.severity == "critical" and not _is_over(case):
         return left
     if runs.last_state == "failed" and runs.last_run is not None:
-        if runs.failures < case.alerts.failures:
+        if (runs.failures or 1) < case.alerts.failures:
             return None
         if left is not None and left.run == runs.last_run:
             return left
@@ -212,7 +212,8 @@ def _failure(case: Case) -> Failure | None:
         return Failure("", runs.last_run, at, "failed_run", "warning", said)
     if left is None or _is_over(case):
         return None
-    return left if case.alerts.failures == 1 else None
+    is_counted = runs.failures is not None  # else it may be the last of many
+    return None if is_counted and case.alerts.failures > 1 else left
 
 
 def _is_over(case: Case) -> bool:

@@ -189,6 +189,14 @@ def test_a_run_that_will_be_tried_again_wakes_somebody_who_wants_three():
     assert told(case(thrice, alerts=patient, failure=left(final=False))) == {"failed_run": "warning"}
 
 
+def test_a_failure_that_nobody_counts_is_never_told():
+    """Where Airflow can't be asked the first is told; where it counts, so many are waited for."""
+    patient, some = Alerts(failures=3), left(final=False)
+
+    assert told(case(alerts=patient, failure=some)) == {"failed_run": "warning"}
+    assert told(case(replace(WELL, runs=Runs(failures=0)), alerts=patient, failure=some)) == {}
+
+
 def test_a_failure_is_told_although_a_later_run_worked():
     """By Airflow's word, and without it by what the tables say."""
     later = replace(WELL, runs=Runs(last_state="success", last_ended_at=NOW))
