@@ -1,85 +1,31 @@
-"""The DAG `monitor`, and what other DAGs leave for it."""
+"""The DAG `monitor`: what it tells, and when."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException
 
 from frazil.alerts.book import Page, to_json
-from frazil.alerts.failure import Failure
 from frazil.errors import Terminal
 from frazil.monitor.condition import Condition, Runs
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil_airflow import callbacks, monitor
-from tests.receivers import Posts, posts
+from tests.dags.desk import Kept
+from tests.receivers import Posts
 
 pytestmark = pytest.mark.dags
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 REFUSED = Condition("orders", "testers", NOW, n=3, lag=0, refusal="records are lost\n  next: frazil reset orders")
 WELL = Condition("orders", "testers", NOW, n=3, lag=0)
-
-
-@pytest.fixture
-def hook() -> Iterator[Posts]:
-    with posts() as taken:
-        yield taken
-
-
-@pytest.fixture
-def project(
-    write_pipeline: Callable[..., Path], tmp_path: Path, hook: Posts, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Project]:
-    """A project with the pipeline `orders` and a webhook as its one channel."""
-
-    def made(of_pipeline: str = "") -> Project:
-        path = write_pipeline("orders")
-        path.write_text(path.read_text() + of_pipeline)
-        settings = {
-            "clusters": {"local": {"bootstrap_servers": "127.0.0.1:1"}},
-            "catalogs": {"lake": {"uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}/w"}},
-            "alerts": {"channels": {"web": {"type": "webhook", "connection": "web"}}},
-        }
-        (tmp_path / "settings.yaml").write_text(json.dumps(settings))
-        monkeypatch.setenv("FRAZIL_SETTINGS", str(tmp_path / "settings.yaml"))
-        connection = {"conn_type": "http", "host": f"http://127.0.0.1:{hook.port}"}
-        monkeypatch.setenv("AIRFLOW_CONN_WEB", json.dumps(connection))
-        return Project.load()
-
-    return made
-
-
-@dataclass
-class Kept:
-    """A store that remembers, and how much had been sent when it was written to."""
-
-    hook: Posts | None = None
-    texts: dict[str, str] = field(default_factory=dict)
-    sent_before: list[int] = field(default_factory=list)
-
-    def get(self, name: str) -> str | None:
-        """As Airflow's."""
-        return self.texts.get(name)
-
-    def set(self, name: str, text: str, _description: str) -> None:
-        """As Airflow's."""
-        self.texts[name] = text
-        self.sent_before.append(len(self.hook.got) if self.hook else 0)
-
-    def delete(self, name: str) -> None:
-        """As Airflow's."""
-        del self.texts[name]
 
 
 def tell(project: Project, condition: Condition, store: Kept, minutes: int = 0) -> list[str]:
@@ -174,58 +120,6 @@ def test_a_garbled_book_stops_the_monitor(project: Callable[..., Project], hook:
     assert len(hook.got) == 1
 
 
-@pytest.fixture
-def variables(monkeypatch: pytest.MonkeyPatch) -> Kept:
-    """Airflow's Variables, in memory: there is no Airflow to keep them."""
-    kept = Kept()
-    monkeypatch.setattr(callbacks, "Variables", lambda: kept)
-    return kept
-
-
-def context(error: BaseException | None = None, **more: Any) -> dict[str, Any]:
-    """What Airflow hands to a callback."""
-    found = {"dag": SimpleNamespace(dag_id="ingest__orders"), "ti": SimpleNamespace(task_id="ingest"), "run_id": "r1"}
-    return found | ({} if error is None else {"exception": error}) | more
-
-
-def left(variables: Kept) -> Failure:
-    return Failure.from_json(variables.texts["frazil_failure__ingest__orders"])
-
-
-def test_the_run_overwrites_what_its_task_knew(variables: Kept):
-    """The task's own words stay; of a run without any, Airflow's reason is noted."""
-    callbacks.note_failed_task(context(AirflowFailException("topic is gone\n  next: make it")))
-    callbacks.note_failed_run(context(reason="task_failure"))
-    assert (left(variables).cause, left(variables).severity) == ("topic is gone", "critical")
-
-    callbacks.note_failed_run(context(run_id="r2", reason="timed_out"))
-    assert (left(variables).run, left(variables).severity) == ("r2", "warning")
-    assert "dagrun_timeout" in left(variables).cause
-
-
-def test_a_killed_task_is_told_without_a_word(variables: Kept):
-    """Nobody has its error: the notice says that its process was lost."""
-    callbacks.note_failed_task(context())
-
-    assert left(variables).cause.startswith("task ingest: its process ended without a word")
-
-
-@pytest.mark.parametrize(
-    ("output", "cause"),
-    [
-        ("frazil: no broker answers", "no broker answers"),
-        ("", "task ingest: the Spark job ended with exit code 75; its log says why"),
-    ],
-)
-def test_a_command_line_is_told_for_a_cause(variables: Kept, output: str, cause: str):
-    """Of what the Spark provider says only the job's own last line is told: the rest is the command, with its settings."""
-    said = f"Cannot execute: spark-submit --conf spark.password=hunter2. Error code is: 75.\n{output}"
-
-    callbacks.note_failed_task(context(AirflowException(said)))
-
-    assert left(variables).cause == cause
-
-
 @pytest.mark.parametrize(("ago", "told"), [(None, 1), (timedelta(minutes=3), 0), (timedelta(hours=1), 1)])
 def test_a_late_run_is_told_twice_or_not_at_all(
     project: Callable[..., Project], variables: Kept, hook: Posts, ago: timedelta | None, told: int
@@ -287,7 +181,6 @@ def test_one_pipeline_that_can_not_be_read_silences_the_others(
         return REFUSED
 
     monkeypatch.setattr("frazil.monitor.reading.read", read)
-    monkeypatch.setattr(monitor, "Variables", lambda: variables)
 
     with pytest.raises(RuntimeError, match="broken could not be looked at: KeyError: 'a fault'"):
         monitor.look()
