@@ -125,7 +125,7 @@ def tell(project: Project, pipeline: Pipeline, condition: Condition, now: dateti
     settings = project.settings.alerts
     if settings is None or pipeline.alerts is False:
         return []
-    page, case = _case(pipeline, condition, store)
+    page, case = _case(pipeline, condition, store, parse_age(settings.every))
     page = turned(page, judge(case), now)
     page, messages = due(
         page,
@@ -145,7 +145,7 @@ def tell(project: Project, pipeline: Pipeline, condition: Condition, now: dateti
     return problems
 
 
-def _case(pipeline: Pipeline, condition: Condition, store: Store) -> tuple[Page, Any]:
+def _case(pipeline: Pipeline, condition: Condition, store: Store, every: timedelta) -> tuple[Page, Any]:
     from frazil.alerts.rules import Case
     from frazil.monitor.promise import longest_gap, promise_of
     from frazil_airflow.callbacks import noted
@@ -153,7 +153,7 @@ def _case(pipeline: Pipeline, condition: Condition, store: Store) -> tuple[Page,
     alerts = pipeline.alerts
     if alerts is False:
         raise AssertionError("nobody is told of it")
-    gap = longest_gap(pipeline.every)
+    gap = max(longest_gap(pipeline.every), 2 * every)  # a look at least in each, or nothing can be compared
     page = page_of(store, pipeline.name).with_unread(condition.lag, condition.at, gap, alerts.growing_intervals + 2)
     return page, Case(
         condition=condition,

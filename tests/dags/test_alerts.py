@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -162,6 +163,22 @@ def test_a_dag_that_airflow_does_not_know_blinds_the_monitor_for_all_behind_it(
     found = monitor._runs([known.pipeline(name) for name in ("new", "orders")])
 
     assert found == {"new": Runs(), "orders": Runs(is_paused=True, failures=2)}
+
+
+def test_lag_that_grows_is_missed_where_the_pipeline_runs_oftener_than_the_monitor_looks(
+    project: Callable[..., Project], hook: Posts
+):
+    """Then two looks count as an interval, so that there is one in each."""
+    known, store = project(), Kept()
+    path = known.pipelines_folder / "orders.yaml"
+    path.write_text(path.read_text().replace('"5m"', '"1m"'))
+    known = Project.load()
+    for look in range(14):
+        at = NOW + timedelta(minutes=2 * look)
+        behind = replace(WELL, at=at, lag=100 + look, lag_seconds=600.0, complete_through=at)
+        assert tell(known, behind, store, minutes=2 * look) == []
+
+    assert [body["key"] for body in hook.bodies] == ["lag_growing/orders"]
 
 
 def test_one_pipeline_that_can_not_be_read_silences_the_others(

@@ -97,7 +97,8 @@ class Page:
             return self
         number = int(at.timestamp() // interval.total_seconds())
         newest = self.fewest[-1][0] if self.fewest else number
-        known = dict(self.fewest) if number <= newest + 1 else {}  # nobody looked for a while: nothing to compare with
+        # Nobody looked for a while, or the interval is another one now: nothing to compare with.
+        known = dict(self.fewest) if newest <= number <= newest + 1 else {}
         known[number] = min(lag, known.get(number, lag))
         kept = sorted(known.items())[-min(keep, MAX_INTERVALS) :]
         return replace(self, fewest=tuple(kept))

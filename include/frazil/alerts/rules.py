@@ -32,7 +32,7 @@ class Case:
         condition: How the pipeline is doing.
         alerts: Its thresholds.
         promise: How old the instant may be that its tables are complete through.
-        interval: Between two runs, at most.
+        interval: Between two runs, at most; two looks if that is longer.
         fewest: Unread records, the fewest of each finished interval, the newest one last.
         failure: What the last failed ingest run left, if any did.
         maintenance: What the last maintenance left if it failed.

@@ -243,4 +243,5 @@ def test_unread_records_are_compared_over_a_gap():
     assert page.finished == (10, 20)
 
     assert page.with_unread(9, START + timedelta(minutes=25), every, keep=9).finished == ()
+    assert page.with_unread(9, START + timedelta(minutes=12), 2 * every, keep=9).finished == ()
     assert page.with_unread(None, START + timedelta(minutes=25), every, keep=9) == page
