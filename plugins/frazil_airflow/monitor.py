@@ -7,7 +7,7 @@ survives restarts; a task may not touch that database otherwise.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil_airflow.factory import START_DATE, dag_id
 from frazil_airflow.maintenance import maintain_dag_id
-from frazil_airflow.pipelines import sound_pipelines
+from frazil_airflow.pipelines import broken_pipelines, sound_pipelines
 from frazil_airflow.timetable import timetable
 from frazil_airflow.variables import Store, Variables
 
@@ -87,7 +87,7 @@ def look() -> None:
     project = Project.load()
     watched = [pipeline for pipeline in sound_pipelines(project) if pipeline.alerts is not False]
     runs = _runs(watched)
-    problems: list[str] = []
+    problems = tell_of_broken(project, datetime.now(UTC), Variables())
     with ThreadPoolExecutor(READERS) as readers:
         # Threads read, this one asks Airflow and tells: its API is for one thread.
         looks = [readers.submit(read, project, of, runs=runs[of.name]) for of in watched]
@@ -115,33 +115,73 @@ def tell(project: Project, pipeline: Pipeline, condition: Condition, now: dateti
     Returns:
         Why channels were not told, one line each.
     """
-    from dataclasses import replace
-
-    from frazil.alerts.book import due, settled, turned
+    from frazil.alerts.book import turned
     from frazil.alerts.rules import judge
-    from frazil.pipeline.alerts import channels_for
-    from frazil_airflow.alerts import send
 
     settings = project.settings.alerts
     if settings is None or pipeline.alerts is False:
         return []
     page, case = _case(pipeline, condition, store, parse_age(settings.every))
     page = turned(page, judge(case), now)
-    page, messages = due(
-        page,
-        lambda kind, severity: channels_for(pipeline.alerts, settings, kind, severity),
-        now,
-        parse_age(settings.remind_after),
-    )
-    _store(store, pipeline.name, page)  # before anything is sent
+    return _by_the_book(project, pipeline.name, page, now, store, lambda kind: _link(pipeline, kind, condition.runs))
+
+
+def tell_of_broken(project: Project, now: datetime, store: Store) -> list[str]:
+    """Tell people of pipelines whose file no DAG can be made of: they stop without a failed run.
+
+    Args:
+        project: Settings and pipelines.
+        now: The time.
+        store: Where the book is.
+
+    Returns:
+        Why channels were not told, and which files nobody could be told of, one line each.
+    """
+    from frazil.alerts.book import turned
+    from frazil.alerts.notice import Notice
+
+    found = []
+    sound = {of.name for of in sound_pipelines(project)}
+    for name, complaint in broken_pipelines(project).items():
+        if name in sound:  # of another file: one page can't say of both how they are
+            found.append(f"a broken file is named as another pipeline: {complaint}")
+            continue
+        cause, _, step = complaint.partition("\n  next: ")
+        known = project.pipelines.usable.get(name)
+        owner = known.owner if known is not None else "unknown"
+        title = f"{name}: its file is broken, it does not run"
+        notice = Notice(name, owner, "refused", "critical", title, cause, step or "frazil validate")
+        page = turned(page_of(store, name), {"refused": notice}, now)
+        found += _by_the_book(project, name, page, now, store, lambda _: None)
+    return found
+
+
+def _by_the_book(
+    project: Project, pipeline: str, page: Page, now: datetime, store: Store, link: Callable[[str], str | None]
+) -> list[str]:
+    """Send what is due on a page; says why channels were not told."""
+    from dataclasses import replace
+
+    from frazil.alerts.book import due, settled
+    from frazil.pipeline.alerts import Alerts, channels_for
+    from frazil_airflow.alerts import send
+
+    settings = project.settings.alerts
+    if settings is None:
+        return []
+    known = project.pipelines.usable.get(pipeline)
+    alerts = known.alerts if known is not None else Alerts()
+    remind_after = parse_age(settings.remind_after)
+    page, messages = due(page, lambda *of: channels_for(alerts, settings, *of), now, remind_after)
+    _store(store, pipeline, page)  # before anything is sent
     problems = []
     for message in messages:
-        notice = replace(message.notice, link=_link(pipeline, message.notice.kind, condition.runs))
+        notice = replace(message.notice, link=link(message.notice.kind))
         why = send(project, notice, only=[message.channel]).get(message.channel, "it is told no more")
         page = settled(page, message, now, sent=why is None)
         problems += [] if why is None else [f"channel {message.channel} was not told of {notice.key}: {why}"]
     if messages:
-        _store(store, pipeline.name, page)
+        _store(store, pipeline, page)
     return problems
 
 

@@ -181,6 +181,38 @@ def test_lag_that_grows_is_missed_where_the_pipeline_runs_oftener_than_the_monit
     assert [body["key"] for body in hook.bodies] == ["lag_growing/orders"]
 
 
+def test_a_pipeline_whose_file_breaks_stops_unseen(project: Callable[..., Project], hook: Posts):
+    """It has no DAG any more, so no run fails: people are told once, and when the file is mended."""
+    store, path = Kept(), project().pipelines_folder / "orders.yaml"
+    sound = path.read_text()
+    path.write_text(f"{sound}colour: red\n")
+
+    assert monitor.tell_of_broken(Project.load(), NOW, store) == []
+    assert monitor.tell_of_broken(Project.load(), NOW + timedelta(minutes=2), store) == []
+    path.write_text(sound)
+    assert monitor.tell_of_broken(Project.load(), NOW + timedelta(minutes=4), store) == []
+    assert tell(Project.load(), WELL, store, minutes=4) == []
+
+    assert [(body["key"], body["status"]) for body in hook.bodies] == [
+        ("refused/orders", "firing"),
+        ("refused/orders", "recovered"),
+    ]
+    assert "colour" in hook.bodies[0]["cause"]
+    assert hook.bodies[0]["next_step"].startswith("mend the file")
+
+
+def test_names_that_the_settings_do_not_know_stop_a_pipeline_unseen(project: Callable[..., Project], hook: Posts):
+    """A file that can be read, and that no DAG is made of, is told likewise."""
+    path = project().pipelines_folder / "orders.yaml"
+    path.write_text(path.read_text().replace("source: {", "source: {cluster: nowhere, "))
+
+    assert monitor.tell_of_broken(Project.load(), NOW, Kept()) == []
+
+    (body,) = hook.bodies
+    assert (body["owner"], body["severity"]) == ("testers", "critical")
+    assert "nowhere" in body["cause"]
+
+
 def test_one_pipeline_that_can_not_be_read_silences_the_others(
     project: Callable[..., Project],
     write_pipeline: Callable[..., Path],
