@@ -92,8 +92,10 @@ def note_failed_run(context: Mapping[str, Any]) -> None:
 
 
 def forget_failure(context: Mapping[str, Any]) -> None:
-    """Forget what a DAG's last failure left: it works again."""
-    dag = context["dag"].dag_id
+    """Forget what a DAG's last failure left: it works again, unless the run was asked to do a part only."""
+    dag, asked = context["dag"].dag_id, context["dag_run"].conf or {}
+    if any(asked.get(name) for name in ("dry_run", "table", "steps")):
+        return
     if Variables().get(variable_of(dag)) is not None:
         Variables().delete(variable_of(dag))
 

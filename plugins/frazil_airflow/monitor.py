@@ -202,7 +202,8 @@ def _case(pipeline: Pipeline, condition: Condition, store: Store, every: timedel
         interval=gap,
         fewest=page.finished,
         failure=noted(store, dag_id(pipeline.name)),
-        maintenance=noted(store, maintain_dag_id(pipeline.name)),
+        # Without a schedule no later run would end it.
+        maintenance=noted(store, maintain_dag_id(pipeline.name)) if pipeline.maintenance.schedule else None,
     )
 
 

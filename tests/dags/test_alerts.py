@@ -14,6 +14,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowException
 
 from frazil.alerts.book import Page, to_json
+from frazil.alerts.failure import failure, of_maintenance
 from frazil.errors import Terminal
 from frazil.monitor.condition import Condition, Runs
 from frazil.pipeline.model import Pipeline
@@ -211,6 +212,20 @@ def test_names_that_the_settings_do_not_know_stop_a_pipeline_unseen(project: Cal
     (body,) = hook.bodies
     assert (body["owner"], body["severity"]) == ("testers", "critical")
     assert "nowhere" in body["cause"]
+
+
+def test_failed_maintenance_is_never_over_once_its_schedule_is_taken_out(project: Callable[..., Project], hook: Posts):
+    """No later run could end it, so the file does."""
+    text = failure("maintain__orders", "r1", NOW, "no space", final=False)
+    store = Kept(texts={"frazil_failure__maintain__orders": of_maintenance(text).to_json()})
+
+    assert tell(project(), WELL, store) == []
+    assert tell(project("maintenance: {schedule: false}\n"), WELL, store, minutes=2) == []
+
+    assert [(body["key"], body["status"]) for body in hook.bodies] == [
+        ("failed_maintenance/orders", "firing"),
+        ("failed_maintenance/orders", "recovered"),
+    ]
 
 
 def test_one_pipeline_that_can_not_be_read_silences_the_others(

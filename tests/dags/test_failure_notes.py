@@ -67,3 +67,24 @@ def test_how_far_a_job_was_is_told_for_why_it_ended(variables: Kept, code: int):
     callbacks.note_failed_task(context(AirflowException(said)))
 
     assert left(variables).cause == f"task ingest: the Spark job ended with exit code {code}; its log says why"
+
+
+@pytest.mark.parametrize(
+    ("asked", "forgotten"),
+    [
+        (None, True),
+        ({"table": None, "steps": [], "dry_run": False}, True),
+        ({"dry_run": True}, False),
+        ({"table": "shop.orders"}, False),
+        ({"steps": ["expiry"]}, False),
+    ],
+)
+def test_maintenance_counts_as_mended_although_little_was_tried(
+    variables: Kept, asked: dict[str, Any] | None, forgotten: bool
+):
+    """A run that looked only, or did a part, says nothing of what failed."""
+    callbacks.note_failed_run(context(reason="task_failure"))
+
+    callbacks.forget_failure(context(dag_run=SimpleNamespace(conf=asked)))
+
+    assert (variables.texts == {}) is forgotten
