@@ -7,8 +7,8 @@ survives restarts; a task may not touch that database otherwise.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -37,6 +37,9 @@ MONITOR = "monitor"
 
 LOOK_TIMEOUT = timedelta(minutes=30)
 """Bounds a look at all pipelines: a second or two each, more where servers are away."""
+
+READ_TIMEOUT = timedelta(minutes=5)
+"""Bounds reading all of them. What takes longer is left to the next look, and told as a failure of this one."""
 
 READERS = 4
 """Pipelines that are read at once: most of it is waiting for brokers and catalogs."""
@@ -80,26 +83,45 @@ def look() -> None:
         RuntimeError: A channel was not told, or a pipeline could not be looked at. All others were; the next look tries
             again.
     """
-    from frazil.monitor.promise import promise_of
     from frazil.monitor.reading import read
-    from frazil_airflow.metrics import emit_condition
 
     project = Project.load()
     watched = [pipeline for pipeline in sound_pipelines(project) if pipeline.alerts is not False]
     runs = _runs(watched)
     problems = tell_of_broken(project, datetime.now(UTC), Variables())
-    with ThreadPoolExecutor(READERS) as readers:
-        # Threads read, this one asks Airflow and tells: its API is for one thread.
-        looks = [readers.submit(read, project, of, runs=runs[of.name]) for of in watched]
-        for pipeline, looked in zip(watched, looks, strict=True):
-            error = looked.exception()
-            if error is None:
-                emit_condition(looked.result(), promise_of(pipeline))  # first: a channel that is away keeps none back
-                problems += tell(project, pipeline, looked.result(), datetime.now(UTC), Variables())
-            else:
-                problems.append(f"{pipeline.name} could not be looked at: {type(error).__name__}: {error}")
+    readers = ThreadPoolExecutor(READERS)
+    # Threads read, this one asks Airflow and tells: its API is for one thread.
+    looks = {readers.submit(read, project, of, runs=runs[of.name]): of for of in watched}
+    try:
+        for looked in _answered(looks):
+            problems += _looked(project, looks.pop(looked), looked)
+    finally:
+        readers.shutdown(wait=False, cancel_futures=True)
+    problems += [f"{of.name} could not be looked at: no answer within {READ_TIMEOUT}" for of in looks.values()]
     if problems:
         raise RuntimeError("\n".join(problems))
+
+
+def _answered(looks: Iterable[Future[Condition]]) -> Iterator[Future[Condition]]:
+    """Each as it comes, until the time is up: a server that does not answer keeps back its own pipelines only."""
+    waiting = set(looks)
+    try:
+        for looked in as_completed(tuple(waiting), READ_TIMEOUT.total_seconds()):
+            waiting.remove(looked)
+            yield looked
+    except TimeoutError:
+        yield from [looked for looked in waiting if looked.done()]  # while others were told of
+
+
+def _looked(project: Project, pipeline: Pipeline, looked: Future[Condition]) -> list[str]:
+    from frazil.monitor.promise import promise_of
+    from frazil_airflow.metrics import emit_condition
+
+    error = looked.exception()
+    if error is not None:
+        return [f"{pipeline.name} could not be looked at: {type(error).__name__}: {error}"]
+    emit_condition(looked.result(), promise_of(pipeline))  # first: a channel that is away keeps none back
+    return tell(project, pipeline, looked.result(), datetime.now(UTC), Variables())
 
 
 def tell(project: Project, pipeline: Pipeline, condition: Condition, now: datetime, store: Store) -> list[str]:
@@ -128,11 +150,6 @@ def tell(project: Project, pipeline: Pipeline, condition: Condition, now: dateti
 
 def tell_of_broken(project: Project, now: datetime, store: Store) -> list[str]:
     """Tell people of pipelines whose file no DAG can be made of: they stop without a failed run.
-
-    Args:
-        project: Settings and pipelines.
-        now: The time.
-        store: Where the book is.
 
     Returns:
         Why channels were not told, and which files nobody could be told of, one line each.

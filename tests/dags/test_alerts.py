@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -250,3 +251,32 @@ def test_one_pipeline_that_can_not_be_read_silences_the_others(
         monitor.look()
 
     assert [body["key"] for body in hook.bodies] == ["refused/orders"]
+
+
+def test_a_catalog_that_never_answers_keeps_everybody_from_being_told(
+    project: Callable[..., Project],
+    write_pipeline: Callable[..., Path],
+    hook: Posts,
+    variables: Kept,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """The others are told at once, and the look ends by the name of the one, without waiting for it."""
+    project()
+    write_pipeline("abyss")
+    answers = threading.Event()
+
+    def read(_project: Project, of: Pipeline, **_: object) -> Condition:
+        if of.name == "abyss":
+            assert answers.wait(60)
+        return REFUSED
+
+    monkeypatch.setattr("frazil.monitor.reading.read", read)
+    monkeypatch.setattr(monitor, "READ_TIMEOUT", timedelta(seconds=1))
+    try:
+        with pytest.raises(RuntimeError, match=r"^abyss could not be looked at: no answer within 0:00:01$"):
+            monitor.look()
+    finally:
+        answers.set()
+
+    assert [body["key"] for body in hook.bodies] == ["refused/orders"]
+    assert "frazil_alerts__abyss" not in variables.texts
