@@ -18,6 +18,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from asgiref.sync import sync_to_async
 
 from frazil.alerts.failure import Failure, failure, of_maintenance
+from frazil.errors import OutcomeUnknown, Retryable, Stopped, Terminal
 from frazil.pipeline.alerts import AlertSettings
 from frazil.pipeline.maintenance import parse_age
 from frazil.pipeline.model import Pipeline
@@ -32,6 +33,9 @@ _KILLED = "its process ended without a word: it was killed, or its machine was l
 
 _COMMAND = "Cannot execute: "
 """Before the command line, in errors of the Spark provider; the line has settings that are nobody's business."""
+
+_SPOKEN = frozenset(of.exit_code for of in (Retryable, Terminal, OutcomeUnknown, Stopped))
+"""Exit codes of jobs whose last line is their error."""
 
 _REASONS = {
     "timed_out": "the run took too long: Airflow ended it (dagrun_timeout)",
@@ -88,8 +92,10 @@ def note_failed_run(context: Mapping[str, Any]) -> None:
 
 
 def forget_failure(context: Mapping[str, Any]) -> None:
-    """Forget what a DAG's last failure left: it works again."""
-    dag = context["dag"].dag_id
+    """Forget what a DAG's last failure left: it works again, unless the run was asked to do a part only."""
+    dag, asked = context["dag"].dag_id, context["dag_run"].conf or {}
+    if any(asked.get(name) for name in ("dry_run", "table", "steps")):
+        return
     if Variables().get(variable_of(dag)) is not None:
         Variables().delete(variable_of(dag))
 
@@ -162,14 +168,16 @@ def _note(context: Mapping[str, Any], said: str, *, final: bool) -> None:
 
 
 def _said(error: BaseException, task: str) -> str:
-    """An error in words. The Spark provider's begins with the whole command: then the job's own last line stands for it."""
+    """An error in words. The Spark provider's begins with the whole command: then the job's own last line stands for it, if
+    the job ended by an error of its own. One that was killed, or crashed, said last how far it was.
+    """
     from frazil.spark.watch import REPORT_PREFIX
     from frazil_airflow.failures import exit_code, job_lines
 
     text = str(error) or type(error).__name__
     if _COMMAND not in text:
         return text
-    lines = job_lines(text, REPORT_PREFIX)
-    return (
-        lines[-1] if lines else f"task {task}: the Spark job ended with exit code {exit_code(text)}; its log says why"
-    )
+    code, lines = exit_code(text), job_lines(text, REPORT_PREFIX)
+    if lines and code in _SPOKEN:
+        return lines[-1]
+    return f"task {task}: the Spark job ended with exit code {code}; its log says why"

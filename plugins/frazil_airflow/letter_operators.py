@@ -66,8 +66,14 @@ class LetterReportOperator(BaseOperator):
             shown = made or owed[-1]
             self.report_name, said = shown.name, _sentence(shown)
             _say(run, said)
-            told = [_told(project, known, report) for report in owed]
-        return _facts(made or told[-1])
+            answers = [
+                _told(project, known, report) for report in owed
+            ]  # all: one channel that is away keeps back none
+        if failed := [why for _, whys in answers for why in whys]:
+            raise Retryable(
+                f"pipeline {self.pipeline}: what is new is kept, and not all were told of it: " + "; ".join(failed)
+            )
+        return _facts(next((told for told, _ in answers if told.name == shown.name), shown))
 
 
 def _say(run: Any, said: str) -> None:
@@ -78,12 +84,8 @@ def _say(run: Any, said: str) -> None:
     write_note(run.dag_id, run.run_id, said)
 
 
-def _told(project: Project, pipeline: Pipeline, kept: KeptReport) -> KeptReport:
-    """Tell those who were not told yet.
-
-    Raises:
-        Retryable: A channel took no message; the others are told, and noted.
-    """
+def _told(project: Project, pipeline: Pipeline, kept: KeptReport) -> tuple[KeptReport, list[str]]:
+    """Tell those who were not told yet: the report with who was noted, and why channels took no message, one line each."""
     from frazil.alerts.letter_notice import letters_notice
     from frazil.report.letter_reports import note_told, open_report
     from frazil_airflow.alerts import send, told_channels
@@ -94,13 +96,9 @@ def _told(project: Project, pipeline: Pipeline, kept: KeptReport) -> KeptReport:
     failed = {channel: why for channel, why in answers.items() if why is not None}
     done = [channel for channel in answers if channel not in failed]
     noted = note_told(project, pipeline, kept, done, None if failed else datetime.now(UTC))
-    if failed:
-        raise Retryable(
-            f"pipeline {pipeline.name}: report {kept.name} is kept, and not all were told of it: "
-            + "; ".join(f"{channel}: {why}" for channel, why in sorted(failed.items()))
-        )
-    _log.info("report %s: told %s", kept.name, ", ".join(noted.told) or "nobody, no channel is to be")
-    return noted
+    if not failed:
+        _log.info("report %s: told %s", kept.name, ", ".join(noted.told) or "nobody, no channel is to be")
+    return noted, [f"report {kept.name}, {channel}: {why}" for channel, why in sorted(failed.items())]
 
 
 def _sentence(kept: KeptReport) -> str:

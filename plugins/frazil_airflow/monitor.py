@@ -7,8 +7,8 @@ survives restarts; a task may not touch that database otherwise.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -17,14 +17,14 @@ from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import DAG, Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from frazil.errors import FrazilError
+from frazil.errors import FrazilError, Terminal
 from frazil.pipeline.interval import parse_interval
 from frazil.pipeline.maintenance import parse_age
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil_airflow.factory import START_DATE, dag_id
 from frazil_airflow.maintenance import maintain_dag_id
-from frazil_airflow.pipelines import sound_pipelines
+from frazil_airflow.pipelines import broken_pipelines, sound_pipelines
 from frazil_airflow.timetable import timetable
 from frazil_airflow.variables import Store, Variables
 
@@ -37,6 +37,9 @@ MONITOR = "monitor"
 
 LOOK_TIMEOUT = timedelta(minutes=30)
 """Bounds a look at all pipelines: a second or two each, more where servers are away."""
+
+READ_TIMEOUT = timedelta(minutes=5)
+"""Bounds reading all of them. What takes longer is left to the next look, and told as a failure of this one."""
 
 READERS = 4
 """Pipelines that are read at once: most of it is waiting for brokers and catalogs."""
@@ -80,26 +83,45 @@ def look() -> None:
         RuntimeError: A channel was not told, or a pipeline could not be looked at. All others were; the next look tries
             again.
     """
-    from frazil.monitor.promise import promise_of
     from frazil.monitor.reading import read
-    from frazil_airflow.metrics import emit_condition
 
     project = Project.load()
     watched = [pipeline for pipeline in sound_pipelines(project) if pipeline.alerts is not False]
     runs = _runs(watched)
-    problems: list[str] = []
-    with ThreadPoolExecutor(READERS) as readers:
-        # Threads read, this one asks Airflow and tells: its API is for one thread.
-        looks = [readers.submit(read, project, of, runs=runs[of.name]) for of in watched]
-        for pipeline, looked in zip(watched, looks, strict=True):
-            error = looked.exception()
-            if error is None:
-                emit_condition(looked.result(), promise_of(pipeline))  # first: a channel that is away keeps none back
-                problems += tell(project, pipeline, looked.result(), datetime.now(UTC), Variables())
-            else:
-                problems.append(f"{pipeline.name} could not be looked at: {type(error).__name__}: {error}")
+    problems = tell_of_broken(project, datetime.now(UTC), Variables())
+    readers = ThreadPoolExecutor(READERS)
+    # Threads read, this one asks Airflow and tells: its API is for one thread.
+    looks = {readers.submit(read, project, of, runs=runs[of.name]): of for of in watched}
+    try:
+        for looked in _answered(looks):
+            problems += _looked(project, looks.pop(looked), looked)
+    finally:
+        readers.shutdown(wait=False, cancel_futures=True)
+    problems += [f"{of.name} could not be looked at: no answer within {READ_TIMEOUT}" for of in looks.values()]
     if problems:
         raise RuntimeError("\n".join(problems))
+
+
+def _answered(looks: Iterable[Future[Condition]]) -> Iterator[Future[Condition]]:
+    """Each as it comes, until the time is up: a server that does not answer keeps back its own pipelines only."""
+    waiting = set(looks)
+    try:
+        for looked in as_completed(tuple(waiting), READ_TIMEOUT.total_seconds()):
+            waiting.remove(looked)
+            yield looked
+    except TimeoutError:
+        yield from [looked for looked in waiting if looked.done()]  # while others were told of
+
+
+def _looked(project: Project, pipeline: Pipeline, looked: Future[Condition]) -> list[str]:
+    from frazil.monitor.promise import promise_of
+    from frazil_airflow.metrics import emit_condition
+
+    error = looked.exception()
+    if error is not None:
+        return [f"{pipeline.name} could not be looked at: {type(error).__name__}: {error}"]
+    emit_condition(looked.result(), promise_of(pipeline))  # first: a channel that is away keeps none back
+    return tell(project, pipeline, looked.result(), datetime.now(UTC), Variables())
 
 
 def tell(project: Project, pipeline: Pipeline, condition: Condition, now: datetime, store: Store) -> list[str]:
@@ -115,37 +137,72 @@ def tell(project: Project, pipeline: Pipeline, condition: Condition, now: dateti
     Returns:
         Why channels were not told, one line each.
     """
-    from dataclasses import replace
-
-    from frazil.alerts.book import due, settled, turned
+    from frazil.alerts.book import turned
     from frazil.alerts.rules import judge
-    from frazil.pipeline.alerts import channels_for
-    from frazil_airflow.alerts import send
 
     settings = project.settings.alerts
     if settings is None or pipeline.alerts is False:
         return []
-    page, case = _case(pipeline, condition, store)
+    page, case = _case(pipeline, condition, store, parse_age(settings.every))
     page = turned(page, judge(case), now)
-    page, messages = due(
-        page,
-        lambda kind, severity: channels_for(pipeline.alerts, settings, kind, severity),
-        now,
-        parse_age(settings.remind_after),
-    )
-    _store(store, pipeline.name, page)  # before anything is sent
+    return _by_the_book(project, pipeline.name, page, now, store, lambda kind: _link(pipeline, kind, condition.runs))
+
+
+def tell_of_broken(project: Project, now: datetime, store: Store) -> list[str]:
+    """Tell people of pipelines whose file no DAG can be made of: they stop without a failed run.
+
+    Returns:
+        Why channels were not told, and which files nobody could be told of, one line each.
+    """
+    from frazil.alerts.book import turned
+    from frazil.alerts.notice import Notice
+
+    found = []
+    sound = {of.name for of in sound_pipelines(project)}
+    for name, complaint in broken_pipelines(project).items():
+        if name in sound:  # of another file: one page can't say of both how they are
+            found.append(f"a broken file is named as another pipeline: {complaint}")
+            continue
+        cause, _, step = complaint.partition("\n  next: ")
+        known = project.pipelines.usable.get(name)
+        owner = known.owner if known is not None else "unknown"
+        title = f"{name}: its file is broken, it does not run"
+        notice = Notice(name, owner, "refused", "critical", title, cause, step or "frazil validate")
+        page = turned(page_of(store, name), {"refused": notice}, now)
+        found += _by_the_book(project, name, page, now, store, lambda _: None)
+    return found
+
+
+def _by_the_book(
+    project: Project, pipeline: str, page: Page, now: datetime, store: Store, link: Callable[[str], str | None]
+) -> list[str]:
+    """Send what is due on a page; says why channels were not told."""
+    from dataclasses import replace
+
+    from frazil.alerts.book import due, settled
+    from frazil.pipeline.alerts import Alerts, channels_for
+    from frazil_airflow.alerts import send
+
+    settings = project.settings.alerts
+    if settings is None:
+        return []
+    known = project.pipelines.usable.get(pipeline)
+    alerts = known.alerts if known is not None else Alerts()
+    remind_after = parse_age(settings.remind_after)
+    page, messages = due(page, lambda *of: channels_for(alerts, settings, *of), now, remind_after)
+    _store(store, pipeline, page)  # before anything is sent
     problems = []
     for message in messages:
-        notice = replace(message.notice, link=_link(pipeline, message.notice.kind, condition.runs))
+        notice = replace(message.notice, link=link(message.notice.kind))
         why = send(project, notice, only=[message.channel]).get(message.channel, "it is told no more")
         page = settled(page, message, now, sent=why is None)
         problems += [] if why is None else [f"channel {message.channel} was not told of {notice.key}: {why}"]
     if messages:
-        _store(store, pipeline.name, page)
+        _store(store, pipeline, page)
     return problems
 
 
-def _case(pipeline: Pipeline, condition: Condition, store: Store) -> tuple[Page, Any]:
+def _case(pipeline: Pipeline, condition: Condition, store: Store, every: timedelta) -> tuple[Page, Any]:
     from frazil.alerts.rules import Case
     from frazil.monitor.promise import longest_gap, promise_of
     from frazil_airflow.callbacks import noted
@@ -153,7 +210,7 @@ def _case(pipeline: Pipeline, condition: Condition, store: Store) -> tuple[Page,
     alerts = pipeline.alerts
     if alerts is False:
         raise AssertionError("nobody is told of it")
-    gap = longest_gap(pipeline.every)
+    gap = max(longest_gap(pipeline.every), 2 * every)  # a look at least in each, or nothing can be compared
     page = page_of(store, pipeline.name).with_unread(condition.lag, condition.at, gap, alerts.growing_intervals + 2)
     return page, Case(
         condition=condition,
@@ -162,7 +219,8 @@ def _case(pipeline: Pipeline, condition: Condition, store: Store) -> tuple[Page,
         interval=gap,
         fewest=page.finished,
         failure=noted(store, dag_id(pipeline.name)),
-        maintenance=noted(store, maintain_dag_id(pipeline.name)),
+        # Without a schedule no later run would end it.
+        maintenance=noted(store, maintain_dag_id(pipeline.name)) if pipeline.maintenance.schedule else None,
     )
 
 
@@ -202,7 +260,10 @@ def _runs(pipelines: Sequence[Pipeline]) -> Mapping[str, Runs]:
         login = Connection.get(CONNECTION)
         with AirflowApi(address(login), login.login or "", login.password or "") as api:
             for of in pipelines:
-                found[of.name] = _asked(api, dag_id(of.name))
+                try:
+                    found[of.name] = _asked(api, dag_id(of.name))
+                except Terminal as refusal:  # of this DAG, such as one that Airflow has not parsed yet
+                    _log.warning("Airflow does not say how runs of %s went, the tables do: %s", of.name, refusal)
     except AirflowNotFoundException:
         _log.info("there is no Airflow connection %r: the tables tell how runs went", CONNECTION)
     except FrazilError as error:
@@ -211,21 +272,9 @@ def _runs(pipelines: Sequence[Pipeline]) -> Mapping[str, Runs]:
 
 
 def _asked(api: AirflowApi, dag: str) -> Runs:
-    from frazil.monitor.condition import Runs
+    from frazil.monitor.airflow_runs import summed
 
-    newest = api.newest_runs(dag, _RUNS_LOOKED_AT)
-    finished = [run for run in newest if run.has_finished]
-    working = [run.start_date for run in newest if run.state == "running" and run.start_date is not None]
-    failures = next((at for at, run in enumerate(finished) if run.state != "failed"), len(finished))
-    last = finished[0] if finished else None
-    return Runs(
-        is_paused=api.is_paused(dag),
-        running_since=min(working, default=None),
-        last_state=last.state if last else None,
-        last_ended_at=last.end_date if last else None,
-        last_run=last.run_id if last else None,
-        failures=failures,
-    )
+    return summed(api.newest_runs(dag, _RUNS_LOOKED_AT), is_paused=api.is_paused(dag))
 
 
 def _link(pipeline: Pipeline, kind: str, runs: Runs) -> str | None:

@@ -39,6 +39,19 @@ def refuse_broken(project: Project) -> None:
         raise Terminal("no DAG is made of these pipelines\n" + "\n".join(complaints))
 
 
+def broken_pipelines(project: Project) -> dict[str, str]:
+    """Return the pipelines that no DAG is made of, by name, with what is wrong. One whose file can't be read goes by the file's
+    name, which is its own by custom.
+    """
+    found: dict[str, list[str]] = {}
+    for error in project.pipelines.broken:
+        found.setdefault(error.file.stem, []).append(str(error))
+    for name, pipeline in project.pipelines.usable.items():
+        if wrong := problems(project, pipeline):
+            found.setdefault(name, []).append("\n".join(wrong))
+    return {name: "\n".join(complaints) for name, complaints in sorted(found.items())}
+
+
 def problems(project: Project, pipeline: Pipeline) -> list[str]:
     """Return what keeps a readable pipeline from becoming a DAG, one line per key."""
     return [*unknown_names(pipeline, project.settings), *_bad_interval(pipeline), *_taken_name(pipeline)]

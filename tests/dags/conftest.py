@@ -8,14 +8,19 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.dags.desk import Kept
+from tests.receivers import Posts, posts
+
 if TYPE_CHECKING:
     from airflow.dag_processing.dagbag import DagBag
+
+    from frazil.project import Project
 
 Parse = Callable[[], "DagBag"]
 WritePipeline = Callable[..., Path]
@@ -109,3 +114,43 @@ def notes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     monkeypatch.setattr("frazil_airflow.notes.write_note", lambda *of: found.append(of[-1]))
     return found
+
+
+@pytest.fixture
+def hook() -> Iterator[Posts]:
+    with posts() as taken:
+        yield taken
+
+
+@pytest.fixture
+def project(
+    write_pipeline: Callable[..., Path], tmp_path: Path, hook: Posts, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Project]:
+    """A project with the pipeline `orders` and a webhook as its one channel."""
+
+    def made(of_pipeline: str = "") -> Project:
+        from frazil.project import Project
+
+        path = write_pipeline("orders")
+        path.write_text(path.read_text() + of_pipeline)
+        settings = {
+            "clusters": {"local": {"bootstrap_servers": "127.0.0.1:1"}},
+            "catalogs": {"lake": {"uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}/w"}},
+            "alerts": {"channels": {"web": {"type": "webhook", "connection": "web"}}},
+        }
+        (tmp_path / "settings.yaml").write_text(json.dumps(settings))
+        monkeypatch.setenv("FRAZIL_SETTINGS", str(tmp_path / "settings.yaml"))
+        connection = {"conn_type": "http", "host": f"http://127.0.0.1:{hook.port}"}
+        monkeypatch.setenv("AIRFLOW_CONN_WEB", json.dumps(connection))
+        return Project.load()
+
+    return made
+
+
+@pytest.fixture
+def variables(monkeypatch: pytest.MonkeyPatch) -> Kept:
+    """Airflow's Variables, in memory: there is no Airflow to keep them."""
+    kept = Kept()
+    monkeypatch.setattr("frazil_airflow.callbacks.Variables", lambda: kept)
+    monkeypatch.setattr("frazil_airflow.monitor.Variables", lambda: kept)
+    return kept

@@ -1,84 +1,34 @@
-"""The DAG `monitor`, and what other DAGs leave for it."""
+"""The DAG `monitor`: what it tells, and when."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+import threading
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException
 
 from frazil.alerts.book import Page, to_json
-from frazil.alerts.failure import Failure
-from frazil.monitor.condition import Condition
+from frazil.alerts.failure import failure, of_maintenance
+from frazil.errors import Terminal
+from frazil.monitor.condition import Condition, Runs
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil_airflow import callbacks, monitor
-from tests.receivers import Posts, posts
+from tests.dags.desk import Kept
+from tests.receivers import Posts
 
 pytestmark = pytest.mark.dags
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 REFUSED = Condition("orders", "testers", NOW, n=3, lag=0, refusal="records are lost\n  next: frazil reset orders")
 WELL = Condition("orders", "testers", NOW, n=3, lag=0)
-
-
-@pytest.fixture
-def hook() -> Iterator[Posts]:
-    with posts() as taken:
-        yield taken
-
-
-@pytest.fixture
-def project(
-    write_pipeline: Callable[..., Path], tmp_path: Path, hook: Posts, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Project]:
-    """A project with the pipeline `orders` and a webhook as its one channel."""
-
-    def made(of_pipeline: str = "") -> Project:
-        path = write_pipeline("orders")
-        path.write_text(path.read_text() + of_pipeline)
-        settings = {
-            "clusters": {"local": {"bootstrap_servers": "127.0.0.1:1"}},
-            "catalogs": {"lake": {"uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}/w"}},
-            "alerts": {"channels": {"web": {"type": "webhook", "connection": "web"}}},
-        }
-        (tmp_path / "settings.yaml").write_text(json.dumps(settings))
-        monkeypatch.setenv("FRAZIL_SETTINGS", str(tmp_path / "settings.yaml"))
-        connection = {"conn_type": "http", "host": f"http://127.0.0.1:{hook.port}"}
-        monkeypatch.setenv("AIRFLOW_CONN_WEB", json.dumps(connection))
-        return Project.load()
-
-    return made
-
-
-@dataclass
-class Kept:
-    """A store that remembers, and how much had been sent when it was written to."""
-
-    hook: Posts | None = None
-    texts: dict[str, str] = field(default_factory=dict)
-    sent_before: list[int] = field(default_factory=list)
-
-    def get(self, name: str) -> str | None:
-        """As Airflow's."""
-        return self.texts.get(name)
-
-    def set(self, name: str, text: str, _description: str) -> None:
-        """As Airflow's."""
-        self.texts[name] = text
-        self.sent_before.append(len(self.hook.got) if self.hook else 0)
-
-    def delete(self, name: str) -> None:
-        """As Airflow's."""
-        del self.texts[name]
 
 
 def tell(project: Project, condition: Condition, store: Kept, minutes: int = 0) -> list[str]:
@@ -173,58 +123,6 @@ def test_a_garbled_book_stops_the_monitor(project: Callable[..., Project], hook:
     assert len(hook.got) == 1
 
 
-@pytest.fixture
-def variables(monkeypatch: pytest.MonkeyPatch) -> Kept:
-    """Airflow's Variables, in memory: there is no Airflow to keep them."""
-    kept = Kept()
-    monkeypatch.setattr(callbacks, "Variables", lambda: kept)
-    return kept
-
-
-def context(error: BaseException | None = None, **more: Any) -> dict[str, Any]:
-    """What Airflow hands to a callback."""
-    found = {"dag": SimpleNamespace(dag_id="ingest__orders"), "ti": SimpleNamespace(task_id="ingest"), "run_id": "r1"}
-    return found | ({} if error is None else {"exception": error}) | more
-
-
-def left(variables: Kept) -> Failure:
-    return Failure.from_json(variables.texts["frazil_failure__ingest__orders"])
-
-
-def test_the_run_overwrites_what_its_task_knew(variables: Kept):
-    """The task's own words stay; of a run without any, Airflow's reason is noted."""
-    callbacks.note_failed_task(context(AirflowFailException("topic is gone\n  next: make it")))
-    callbacks.note_failed_run(context(reason="task_failure"))
-    assert (left(variables).cause, left(variables).severity) == ("topic is gone", "critical")
-
-    callbacks.note_failed_run(context(run_id="r2", reason="timed_out"))
-    assert (left(variables).run, left(variables).severity) == ("r2", "warning")
-    assert "dagrun_timeout" in left(variables).cause
-
-
-def test_a_killed_task_is_told_without_a_word(variables: Kept):
-    """Nobody has its error: the notice says that its process was lost."""
-    callbacks.note_failed_task(context())
-
-    assert left(variables).cause.startswith("task ingest: its process ended without a word")
-
-
-@pytest.mark.parametrize(
-    ("output", "cause"),
-    [
-        ("frazil: no broker answers", "no broker answers"),
-        ("", "task ingest: the Spark job ended with exit code 75; its log says why"),
-    ],
-)
-def test_a_command_line_is_told_for_a_cause(variables: Kept, output: str, cause: str):
-    """Of what the Spark provider says only the job's own last line is told: the rest is the command, with its settings."""
-    said = f"Cannot execute: spark-submit --conf spark.password=hunter2. Error code is: 75.\n{output}"
-
-    callbacks.note_failed_task(context(AirflowException(said)))
-
-    assert left(variables).cause == cause
-
-
 @pytest.mark.parametrize(("ago", "told"), [(None, 1), (timedelta(minutes=3), 0), (timedelta(hours=1), 1)])
 def test_a_late_run_is_told_twice_or_not_at_all(
     project: Callable[..., Project], variables: Kept, hook: Posts, ago: timedelta | None, told: int
@@ -249,6 +147,88 @@ def test_a_late_run_whose_notice_got_lost_looks_told(project: Callable[..., Proj
         callbacks.tell_of_late_run("orders")
 
 
+def test_a_dag_that_airflow_does_not_know_blinds_the_monitor_for_all_behind_it(
+    project: Callable[..., Project], write_pipeline: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+):
+    """Of that one nothing is known; the others are asked for."""
+    write_pipeline("new")
+
+    def asked(_: object, dag: str) -> Runs:
+        if dag == "ingest__new":
+            raise Terminal("404 not found")
+        return Runs(is_paused=True, failures=2)
+
+    monkeypatch.setenv("AIRFLOW_CONN_FRAZIL_API", json.dumps({"conn_type": "http", "host": "http://127.0.0.1:1"}))
+    monkeypatch.setattr(monitor, "_asked", asked)
+    known = project()
+
+    found = monitor._runs([known.pipeline(name) for name in ("new", "orders")])
+
+    assert found == {"new": Runs(), "orders": Runs(is_paused=True, failures=2)}
+
+
+def test_lag_that_grows_is_missed_where_the_pipeline_runs_oftener_than_the_monitor_looks(
+    project: Callable[..., Project], hook: Posts
+):
+    """Then two looks count as an interval, so that there is one in each."""
+    known, store = project(), Kept()
+    path = known.pipelines_folder / "orders.yaml"
+    path.write_text(path.read_text().replace('"5m"', '"1m"'))
+    known = Project.load()
+    for look in range(14):
+        at = NOW + timedelta(minutes=2 * look)
+        behind = replace(WELL, at=at, lag=100 + look, lag_seconds=600.0, complete_through=at)
+        assert tell(known, behind, store, minutes=2 * look) == []
+
+    assert [body["key"] for body in hook.bodies] == ["lag_growing/orders"]
+
+
+def test_a_pipeline_whose_file_breaks_stops_unseen(project: Callable[..., Project], hook: Posts):
+    """It has no DAG any more, so no run fails: people are told once, and when the file is mended."""
+    store, path = Kept(), project().pipelines_folder / "orders.yaml"
+    sound = path.read_text()
+    path.write_text(f"{sound}colour: red\n")
+
+    assert monitor.tell_of_broken(Project.load(), NOW, store) == []
+    assert monitor.tell_of_broken(Project.load(), NOW + timedelta(minutes=2), store) == []
+    path.write_text(sound)
+    assert monitor.tell_of_broken(Project.load(), NOW + timedelta(minutes=4), store) == []
+    assert tell(Project.load(), WELL, store, minutes=4) == []
+
+    assert [(body["key"], body["status"]) for body in hook.bodies] == [
+        ("refused/orders", "firing"),
+        ("refused/orders", "recovered"),
+    ]
+    assert "colour" in hook.bodies[0]["cause"]
+    assert hook.bodies[0]["next_step"].startswith("mend the file")
+
+
+def test_names_that_the_settings_do_not_know_stop_a_pipeline_unseen(project: Callable[..., Project], hook: Posts):
+    """A file that can be read, and that no DAG is made of, is told likewise."""
+    path = project().pipelines_folder / "orders.yaml"
+    path.write_text(path.read_text().replace("source: {", "source: {cluster: nowhere, "))
+
+    assert monitor.tell_of_broken(Project.load(), NOW, Kept()) == []
+
+    (body,) = hook.bodies
+    assert (body["owner"], body["severity"]) == ("testers", "critical")
+    assert "nowhere" in body["cause"]
+
+
+def test_failed_maintenance_is_never_over_once_its_schedule_is_taken_out(project: Callable[..., Project], hook: Posts):
+    """No later run could end it, so the file does."""
+    text = failure("maintain__orders", "r1", NOW, "no space", final=False)
+    store = Kept(texts={"frazil_failure__maintain__orders": of_maintenance(text).to_json()})
+
+    assert tell(project(), WELL, store) == []
+    assert tell(project("maintenance: {schedule: false}\n"), WELL, store, minutes=2) == []
+
+    assert [(body["key"], body["status"]) for body in hook.bodies] == [
+        ("failed_maintenance/orders", "firing"),
+        ("failed_maintenance/orders", "recovered"),
+    ]
+
+
 def test_one_pipeline_that_can_not_be_read_silences_the_others(
     project: Callable[..., Project],
     write_pipeline: Callable[..., Path],
@@ -266,9 +246,37 @@ def test_one_pipeline_that_can_not_be_read_silences_the_others(
         return REFUSED
 
     monkeypatch.setattr("frazil.monitor.reading.read", read)
-    monkeypatch.setattr(monitor, "Variables", lambda: variables)
 
     with pytest.raises(RuntimeError, match="broken could not be looked at: KeyError: 'a fault'"):
         monitor.look()
 
     assert [body["key"] for body in hook.bodies] == ["refused/orders"]
+
+
+def test_a_catalog_that_never_answers_keeps_everybody_from_being_told(
+    project: Callable[..., Project],
+    write_pipeline: Callable[..., Path],
+    hook: Posts,
+    variables: Kept,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """The others are told at once, and the look ends by the name of the one, without waiting for it."""
+    project()
+    write_pipeline("abyss")
+    answers = threading.Event()
+
+    def read(_project: Project, of: Pipeline, **_: object) -> Condition:
+        if of.name == "abyss":
+            assert answers.wait(60)
+        return REFUSED
+
+    monkeypatch.setattr("frazil.monitor.reading.read", read)
+    monkeypatch.setattr(monitor, "READ_TIMEOUT", timedelta(seconds=1))
+    try:
+        with pytest.raises(RuntimeError, match=r"^abyss could not be looked at: no answer within 0:00:01$"):
+            monitor.look()
+    finally:
+        answers.set()
+
+    assert [body["key"] for body in hook.bodies] == ["refused/orders"]
+    assert "frazil_alerts__abyss" not in variables.texts

@@ -108,7 +108,7 @@ KEPT = KeptReport(
 @pytest.fixture
 def shelf(monkeypatch: pytest.MonkeyPatch, notes: list[str]) -> SimpleNamespace:
     """Kept reports without files, the newest first, and a door to people: `made` is what a look finds new."""
-    shelf = SimpleNamespace(kept=[], made=None, answers=[], sent=[], notes=notes)
+    shelf = SimpleNamespace(kept=[], made=None, answers=[], sent=[], keys=[], notes=notes)
 
     def new(*_: Any) -> KeptReport | None:
         if shelf.made is not None:
@@ -123,6 +123,7 @@ def shelf(monkeypatch: pytest.MonkeyPatch, notes: list[str]) -> SimpleNamespace:
 
     def send(_: Any, notice: Any, only: set[str]) -> Mapping[str, str | None]:
         shelf.sent.append((notice.title, only))
+        shelf.keys.append(notice.key)
         return {name: of for name, of in shelf.answers.pop(0).items() if name in only}
 
     monkeypatch.setattr("frazil.report.new_letters.report_new_letters", new)
@@ -185,3 +186,17 @@ def test_a_report_that_a_dead_run_owed_is_forgotten(write_pipeline: Write, shelf
         "orders: 5 dead letters new in batch 8",
     ]
     assert not [of for of in shelf.kept if of.is_owed]
+    assert shelf.keys == ["dead_letters/orders/20261121T120000000Z", "dead_letters/orders/20261122T120000000Z"]
+
+
+def test_a_channel_that_is_away_keeps_every_later_report_from_the_others(write_pipeline: Write, shelf: SimpleNamespace):
+    """Of two that are owed both go to the channel that works; the try fails once, with all reasons."""
+    write_pipeline("orders")
+    shelf.kept = [replace(KEPT, name="20261122T120000000Z", after=7, through=8), KEPT]
+    shelf.answers = [{"chat": None, "mail": "refused"}, {"chat": None, "mail": "still refused"}]
+
+    with pytest.raises(Retryable, match=r"0000Z, mail: refused; .*0000Z, mail: still refused"):
+        report()
+
+    assert [of.told for of in shelf.kept] == [("chat",), ("chat",)]
+    assert all(of.is_owed for of in shelf.kept)

@@ -97,7 +97,8 @@ class Page:
             return self
         number = int(at.timestamp() // interval.total_seconds())
         newest = self.fewest[-1][0] if self.fewest else number
-        known = dict(self.fewest) if number <= newest + 1 else {}  # nobody looked for a while: nothing to compare with
+        # Nobody looked for a while, or the interval is another one now: nothing to compare with.
+        known = dict(self.fewest) if newest <= number <= newest + 1 else {}
         known[number] = min(lag, known.get(number, lag))
         kept = sorted(known.items())[-min(keep, MAX_INTERVALS) :]
         return replace(self, fewest=tuple(kept))
@@ -147,18 +148,29 @@ def due(page: Page, channels: Channels, now: datetime, remind_after: timedelta) 
     """What is to be sent now, and the page on which that is noted: store it first."""
     entries, messages = dict(page.entries), []
     for kind, entry in page.entries.items():
-        names = channels(kind, entry.notice.severity)
         told = dict(entry.channels)
         if entry.over_at is not None:
-            told = {name: told[name] for name in names if name in told and now < entry.over_at + GIVE_UP}
+            told = dict(_hearers(entry, channels)) if now < entry.over_at + GIVE_UP else {}
             sent = [name for name, of in told.items() if not of.waits(now)]
         else:
+            names = channels(kind, entry.notice.severity)
             sent = [name for name in names if _is_due(entry, told.get(name, Told()), now, remind_after)]
         messages += [Message(name, _said(entry, told.get(name, Told()), now)) for name in sent]
         told |= {name: told.get(name, Told()).tried(now) for name in sent}
         entries[kind] = replace(entry, channels=told)
     left = {kind: of for kind, of in entries.items() if not _is_done(of)}
     return replace(page, entries=left), tuple(messages)
+
+
+def _hearers(entry: Entry, channels: Channels) -> Iterator[tuple[str, Told]]:
+    """Who is told that a trouble is over: by what each was told, since a trouble that got milder first is over for all."""
+    for name in channels(entry.notice.kind, "critical"):  # lets through whoever is told of anything
+        if (told := entry.channels.get(name)) is None:
+            continue
+        # Of a try that nobody knows the end of, it is not known what was told either.
+        said: Sequence[Severity] = [told.severity] if told.severity else [entry.notice.severity, "critical"]
+        if heard := next((each for each in said if name in channels(entry.notice.kind, each)), None):
+            yield name, replace(told, severity=heard)
 
 
 def _is_due(entry: Entry, told: Told, now: datetime, remind_after: timedelta) -> bool:
@@ -175,7 +187,8 @@ def _said(entry: Entry, told: Told, now: datetime) -> Notice:
     if entry.over_at is not None:
         lasted = spoken((entry.over_at - entry.since).total_seconds())
         cause = f"Over since {entry.over_at:%Y-%m-%d %H:%M} UTC, after {lasted}. It was:\n{notice.cause}"
-        return replace(notice, recovered=True, cause=cause, next_step=None)
+        severity = told.severity or notice.severity
+        return replace(notice, severity=severity, recovered=True, cause=cause, next_step=None)
     if told.at is None:
         return notice
     return replace(notice, cause=f"Lasts for {spoken((now - entry.since).total_seconds())}.\n{notice.cause}")

@@ -22,6 +22,8 @@ MAX_CAUSE = 8_000
 _NEXT = "\n  next: "
 """How Frazil's errors bring what to do; see `frazil.errors.FrazilError`."""
 
+_FOLDED_NEXT = " next: "
+
 _MARKS: tuple[tuple[str, FailureKind], ...] = (
     (TOO_MANY_DEAD, "tolerance"),
     (BATCHES_REFUSED, "conflict"),
@@ -79,10 +81,18 @@ def failure(dag: str, run: str, at: datetime, said: str, *, final: bool) -> Fail
         said: Text of its error.
         final: Whether no other try can help: a person must act.
     """
-    cause, _, next_step = said.partition(_NEXT)
+    cause, next_step = _parted(said)
     kind: FailureKind = next((kind for mark, kind in _MARKS if mark in cause), "failed_run")
     severity: Severity = "critical" if final else "warning"
     return Failure(dag, run, at, kind, severity, cause.strip()[:MAX_CAUSE], next_step.strip()[:MAX_CAUSE] or None)
+
+
+def _parted(said: str) -> tuple[str, str]:
+    """An error's cause, and what to do. A Spark job brings both on one line: see `frazil.spark.job`."""
+    cause, mark, next_step = said.partition(_NEXT)
+    if not mark and "\n" not in said:
+        cause, mark, next_step = said.rpartition(_FOLDED_NEXT)
+    return (cause, next_step) if mark else (said, "")
 
 
 def of_maintenance(found: Failure) -> Failure:

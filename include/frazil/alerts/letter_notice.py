@@ -34,6 +34,7 @@ def letters_notice(pipeline: Pipeline, kept: KeptReport, page: str, link: str | 
         next_step=f"frazil dead-letters list {pipeline.name}",
         link=link,
         html=page,
+        report=kept.name,
     )
 
 

@@ -22,6 +22,7 @@ class Notice:
         link: Where to look, or None.
         recovered: Whether this says that what was told before is over.
         html: The whole message as a page of its own, for mail; None: made from the rest.
+        report: Name of the report that it brings; None: it brings none. Each is news, not the same trouble again.
     """
 
     pipeline: str
@@ -34,8 +35,10 @@ class Notice:
     link: str | None = None
     recovered: bool = False
     html: str | None = None
+    report: str | None = None
 
     @property
     def key(self) -> str:
         """The same for all notices of one trouble, its end included."""
-        return f"{self.kind}/{self.pipeline}"
+        which = f"{self.kind}/{self.pipeline}"
+        return which if self.report is None else f"{which}/{self.report}"

@@ -32,7 +32,7 @@ class Case:
         condition: How the pipeline is doing.
         alerts: Its thresholds.
         promise: How old the instant may be that its tables are complete through.
-        interval: Between two runs, at most.
+        interval: Between two runs, at most; two looks if that is longer.
         fewest: Unread records, the fewest of each finished interval, the newest one last.
         failure: What the last failed ingest run left, if any did.
         maintenance: What the last maintenance left if it failed.
@@ -75,9 +75,14 @@ def _unreadable(case: Case) -> Iterator[tuple[str, Notice | None]]:
     yield "unreadable", _notice(case, "unreadable", "warning", title, cause, step or f"frazil lag {of.pipeline}")
 
 
+def _is_half_read(of: Condition) -> bool:
+    """Whether it is not known since when the records wait: Kafka answered in part."""
+    return bool(of.lag) and of.lag_seconds is None and of.unreadable is not None
+
+
 def _stale(case: Case) -> Iterator[tuple[str, Notice | None]]:
     of = case.condition
-    if of.lag is None:
+    if of.lag is None or _is_half_read(of):
         return
     through = _complete_through(of)
     if of.runs.is_paused or of.n is None or through is None or of.at - through <= case.promise:
@@ -112,7 +117,7 @@ def _lag(case: Case) -> Iterator[tuple[str, Notice | None]]:
 
 def _growing(case: Case) -> Iterator[tuple[str, Notice | None]]:
     of = case.condition
-    if of.lag is None:
+    if of.lag is None or _is_half_read(of):
         return
     last = case.fewest[-case.alerts.growing_intervals - 1 :]
     grows = len(last) > case.alerts.growing_intervals and all(a < b for a, b in pairwise(last))
@@ -131,7 +136,7 @@ def _growing(case: Case) -> Iterator[tuple[str, Notice | None]]:
 
 def _retention(case: Case) -> Iterator[tuple[str, Notice | None]]:
     of = case.condition
-    if of.lag is None:
+    if of.lag is None or _is_half_read(of):
         return
     least = parse_age(case.alerts.retention_left).total_seconds()
     near = [each for each in of.retention if _is_near(each, least)]
@@ -174,7 +179,7 @@ def _failed(case: Case) -> Iterator[tuple[str, Notice | None]]:
     notice = None
     if holds is not None:
         of = case.condition
-        runs = max(1, of.runs.failures)
+        runs = max(1, of.runs.failures or 1)
         said = f"{of.pipeline}: {_TITLES[holds.kind]}"
         title = said if runs == 1 else f"{said}, {runs} times in a row"
         cause = f"Run {holds.run}\n{holds.cause}"
@@ -198,7 +203,7 @@ def _failure(case: Case) -> Failure | None:
     if left is not None and left.severity == "critical" and not _is_over(case):
         return left
     if runs.last_state == "failed" and runs.last_run is not None:
-        if runs.failures < case.alerts.failures:
+        if (runs.failures or 1) < case.alerts.failures:
             return None
         if left is not None and left.run == runs.last_run:
             return left
@@ -207,7 +212,8 @@ def _failure(case: Case) -> Failure | None:
         return Failure("", runs.last_run, at, "failed_run", "warning", said)
     if left is None or _is_over(case):
         return None
-    return left if case.alerts.failures == 1 else None
+    is_counted = runs.failures is not None  # else it may be the last of many
+    return None if is_counted and case.alerts.failures > 1 else left
 
 
 def _is_over(case: Case) -> bool:

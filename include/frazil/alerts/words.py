@@ -67,7 +67,7 @@ def slack_blocks(notice: Notice) -> list[dict[str, Any]]:
 def webhook_body(notice: Notice) -> dict[str, Any]:
     """The notice as JSON for a server of one's own: its fields, `key`, and `status` `firing` or `recovered`."""
     fields = asdict(notice)
-    del fields["html"], fields["recovered"]
+    del fields["html"], fields["recovered"], fields["report"]  # the key names it
     status = "recovered" if notice.recovered else "firing"
     return {"source": SOURCE, "key": notice.key, "status": status, **fields, "cause": cause(notice)}
 

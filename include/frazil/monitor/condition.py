@@ -67,7 +67,7 @@ class Runs:
         last_state: State of the last finished run: `success` or `failed`.
         last_ended_at: When that was.
         last_run: Its id.
-        failures: How many of the last runs failed one after the other.
+        failures: How many of the last runs failed one after the other; None if unknown.
     """
 
     is_paused: bool | None = None
@@ -75,7 +75,7 @@ class Runs:
     last_state: str | None = None
     last_ended_at: datetime | None = None
     last_run: str | None = None
-    failures: int = 0
+    failures: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,10 +61,12 @@ def read(
 
 def _read(blank: Condition, scope: Scope, said: _Said, ledgers: Ledgers) -> Condition:
     # Tables before topics: offsets only grow, so what lands meanwhile can't look like a position beyond the log.
-    tables = said.tried(lambda: told(scope), Told())
-    said.add(tables.refusal)
-    known = _with_tables(blank, tables)
+    tables = said.tried(lambda: told(scope), None)
+    known = blank if tables is None else _with_tables(blank, tables)
     counted = said.tried(lambda: with_batches(known, ledgers.of(scope.project, scope.pipeline)), known)
+    if tables is None:  # where it stands is not known, so neither is what waits: not the whole topic
+        return counted
+    said.add(tables.refusal)
     return said.tried(lambda: _with_topics(counted, scope, said, tables), counted)
 
 

@@ -73,7 +73,8 @@ def _refused(of: Condition, _: Promise) -> str | None:
 def _failed(of: Condition, _: Promise) -> str | None:
     if of.runs.last_state != "failed":
         return None
-    how = f"the last {of.runs.failures} runs failed" if of.runs.failures > 1 else "the last run failed"
+    failures = of.runs.failures or 1
+    how = f"the last {failures} runs failed" if failures > 1 else "the last run failed"
     return how + (f": {of.runs.last_run}" if of.runs.last_run else "")
 
 

@@ -29,6 +29,11 @@ class Desk:
     stored: str = field(default_factory=lambda: to_json(Page()))
     away: set[str] = field(default_factory=set)
     sent: list[tuple[str, str]] = field(default_factory=list)
+    critical_only: set[str] = field(default_factory=set)
+
+    def told_of(self, _kind: str, severity: str) -> list[str]:
+        """The channels that such a severity goes to."""
+        return [name for name in self.channels if severity == "critical" or name not in self.critical_only]
 
     def look(self, *holds: Notice, after: timedelta = LOOK, dies: bool = False) -> list[tuple[str, str]]:
         """A look some time later; returns what it sent: (channel, what). `dies`: after sending, before noting it."""
@@ -36,7 +41,7 @@ class Desk:
         before = len(self.sent)
         found = {"stale": None, "unreadable": None} | {of.kind: of for of in holds}
         page = turned(from_json(self.stored), found, self.now)
-        page, messages = due(page, lambda _kind, _severity: self.channels, self.now, REMIND)
+        page, messages = due(page, self.told_of, self.now, REMIND)
         self.stored = to_json(page)
         for message in messages:
             page = settled(page, message, self.now, sent=self._send(message))
@@ -45,7 +50,8 @@ class Desk:
         return self.sent[before:]
 
     def _send(self, message: Message) -> bool:
-        if message.channel in self.away:
+        notice = message.notice
+        if message.channel in self.away or message.channel not in self.told_of(notice.kind, notice.severity):
             return False
         self.sent.append((message.channel, "over" if message.notice.recovered else message.notice.severity))
         return True
@@ -71,6 +77,17 @@ def test_a_trouble_that_lasts_is_forgotten():
     assert desk.look(STALE, after=timedelta(seconds=1)) == [("mail", "warning")]
     assert desk.look(WORSE) == [("mail", "critical")]
     assert desk.look(STALE) == []
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_critical_trouble_that_got_milder_stays_open_on_the_pager(dies: bool):
+    """Whoever was told, or may have been, is told that it is over, as urgently: else its channel would not take it."""
+    desk = Desk(("mail", "pager"), critical_only={"pager"})
+    desk.look(WORSE, dies=dies)
+    desk.look(STALE, after=LONGEST_WAIT)
+
+    assert desk.look() == [("mail", "over"), ("pager", "over")]
+    assert from_json(desk.stored).entries == {}
 
 
 def test_a_send_that_failed_is_lost():
@@ -156,6 +173,17 @@ def test_what_is_unknown_counts_as_over():
     assert turned(page, {}, START + LOOK).entries["stale"].over_at is None
 
 
+@given(st.lists(st.tuples(st.sampled_from([None, STALE, WORSE]), st.integers(1, 300)), max_size=60))
+def test_a_pager_has_an_incident_that_nothing_resolves(story: list[tuple[Notice | None, int]]):
+    """However a trouble rises and falls: once it is over the last word to everybody who was told is that it is."""
+    desk = Desk(("mail", "pager"), critical_only={"pager"})
+    for holds, minutes in story:
+        desk.look(*([holds] if holds else []), after=timedelta(minutes=minutes))
+    desk.look()
+
+    assert set(dict(desk.sent).values()) <= {"over"}
+
+
 @given(st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans(), st.integers(1, 300)), max_size=60))
 def test_somebody_is_told_twice_or_not_at_all(story: list[tuple[bool, bool, bool, int]]):
     """Whatever fails, dies and comes back: once all works again everybody knows how it stands, and the last word is true."""
@@ -215,4 +243,5 @@ def test_unread_records_are_compared_over_a_gap():
     assert page.finished == (10, 20)
 
     assert page.with_unread(9, START + timedelta(minutes=25), every, keep=9).finished == ()
+    assert page.with_unread(9, START + timedelta(minutes=12), 2 * every, keep=9).finished == ()
     assert page.with_unread(None, START + timedelta(minutes=25), every, keep=9) == page

@@ -34,6 +34,19 @@ def test_too_many_dead_letters_are_told_as_any_failure():
     assert "dead_letters.tolerance" in found.next_step
 
 
+def test_a_spark_job_brings_its_remedy_within_its_cause():
+    """A job reports its error on one line: what to do is told apart all the same; of several lines only one is the mark."""
+    folded = failure("ingest__orders", "r1", NOW, " ".join(str(too_many_dead()).split()), final=True)
+    whole = failure("ingest__orders", "r1", NOW, str(too_many_dead()), final=True)
+    lines = failure("ingest__orders", "r1", NOW, "expected next: 5\nfound next: 4", final=True)
+
+    assert folded.next_step is not None
+    assert whole.next_step is not None
+    assert (folded.kind, folded.next_step) == ("tolerance", " ".join(whole.next_step.split()))
+    assert "next:" not in folded.cause
+    assert (lines.cause, lines.next_step) == ("expected next: 5\nfound next: 4", None)
+
+
 def test_a_run_that_rivals_keep_from_landing_is_told_as_any_failure():
     """A repeated conflict has a kind of its own; another try may help."""
     said = str(Retryable(f"pipeline orders: 4 {BATCHES_REFUSED}: position moved"))

@@ -90,6 +90,16 @@ def test_what_could_not_be_read_counts_as_well():
     assert found["unreadable"] is not None
 
 
+def test_kafka_that_answers_in_part_wakes_somebody_or_calls_it_over():
+    """How much waits is known, since when is not: a table is not stale for that, and no trouble is over."""
+    half = replace(WELL, lag=9, lag_seconds=None, complete_through=NOW - timedelta(hours=9), unreadable="timed out")
+    found = judge(case(half, fewest=(1, 2, 3, 4, 5), alerts=Alerts(lag=8)))
+
+    assert {"stale", "lag_growing", "retention"}.isdisjoint(found)
+    assert found["lag"] is not None
+    assert judge(case(replace(half, lag=0)))["stale"] is None  # nothing waits, whatever else can't be read
+
+
 def test_a_refusal_loses_its_remedy():
     """The error's own next step is the notice's."""
     notice = judge(case(replace(WELL, refusal="log start passed the position\n  next: frazil reset pizzas")))["refused"]
@@ -177,6 +187,14 @@ def test_a_run_that_will_be_tried_again_wakes_somebody_who_wants_three():
     assert told(case(FAILED, alerts=patient, failure=left())) == {"failed_run": "critical"}
     thrice = replace(FAILED, runs=replace(FAILED.runs, failures=3))
     assert told(case(thrice, alerts=patient, failure=left(final=False))) == {"failed_run": "warning"}
+
+
+def test_a_failure_that_nobody_counts_is_never_told():
+    """Where Airflow can't be asked the first is told; where it counts, so many are waited for."""
+    patient, some = Alerts(failures=3), left(final=False)
+
+    assert told(case(alerts=patient, failure=some)) == {"failed_run": "warning"}
+    assert told(case(replace(WELL, runs=Runs(failures=0)), alerts=patient, failure=some)) == {}
 
 
 def test_a_failure_is_told_although_a_later_run_worked():

@@ -37,6 +37,14 @@ def test_a_page_of_its_own_is_lost():
     assert "frazil lag pizzas" in mail.text
 
 
+def test_all_reports_but_the_first_vanish_in_its_incident():
+    """Each report opens one of its own: an incident that nobody closed would swallow the next."""
+    first, second = (replace(NOTICE, kind="dead_letters", report=name) for name in ("20261121", "20261122"))
+
+    assert words.pagerduty_event(first)["dedup_key"] == "frazil/dead_letters/pizzas/20261121"
+    assert words.pagerduty_event(second)["dedup_key"] != words.pagerduty_event(first)["dedup_key"]
+
+
 def test_a_recovery_reads_as_a_trouble():
     """The first word says that it is over, and an incident is resolved by the key that opened it."""
     over = replace(NOTICE, recovered=True)

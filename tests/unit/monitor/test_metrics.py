@@ -113,7 +113,6 @@ def test_what_is_unknown_is_sent_as_zero():
         "frazil.refused": 0,
         "frazil.unreadable": 1,
         "frazil.unfinished": 0,
-        "frazil.failures": 0,
     }
 
 

@@ -1,0 +1,90 @@
+"""What failed tasks and runs leave for the monitor."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from frazil.alerts.failure import Failure
+from frazil_airflow import callbacks
+from tests.dags.desk import Kept
+
+pytestmark = pytest.mark.dags
+
+
+def context(error: BaseException | None = None, **more: Any) -> dict[str, Any]:
+    """What Airflow hands to a callback."""
+    found = {"dag": SimpleNamespace(dag_id="ingest__orders"), "ti": SimpleNamespace(task_id="ingest"), "run_id": "r1"}
+    return found | ({} if error is None else {"exception": error}) | more
+
+
+def left(variables: Kept) -> Failure:
+    return Failure.from_json(variables.texts["frazil_failure__ingest__orders"])
+
+
+def test_the_run_overwrites_what_its_task_knew(variables: Kept):
+    """The task's own words stay; of a run without any, Airflow's reason is noted."""
+    callbacks.note_failed_task(context(AirflowFailException("topic is gone\n  next: make it")))
+    callbacks.note_failed_run(context(reason="task_failure"))
+    assert (left(variables).cause, left(variables).severity) == ("topic is gone", "critical")
+
+    callbacks.note_failed_run(context(run_id="r2", reason="timed_out"))
+    assert (left(variables).run, left(variables).severity) == ("r2", "warning")
+    assert "dagrun_timeout" in left(variables).cause
+
+
+def test_a_killed_task_is_told_without_a_word(variables: Kept):
+    """Nobody has its error: the notice says that its process was lost."""
+    callbacks.note_failed_task(context())
+
+    assert left(variables).cause.startswith("task ingest: its process ended without a word")
+
+
+@pytest.mark.parametrize(
+    ("output", "cause"),
+    [
+        ("frazil: no broker answers", "no broker answers"),
+        ("", "task ingest: the Spark job ended with exit code 75; its log says why"),
+    ],
+)
+def test_a_command_line_is_told_for_a_cause(variables: Kept, output: str, cause: str):
+    """Of what the Spark provider says only the job's own last line is told: the rest is the command, with its settings."""
+    said = f"Cannot execute: spark-submit --conf spark.password=hunter2. Error code is: 75.\n{output}"
+
+    callbacks.note_failed_task(context(AirflowException(said)))
+
+    assert left(variables).cause == cause
+
+
+@pytest.mark.parametrize("code", [137, 143, 70, 1])
+def test_how_far_a_job_was_is_told_for_why_it_ended(variables: Kept, code: int):
+    """A job that was killed, or crashed, said no error: its last line is about its work."""
+    said = f"Cannot execute: spark-submit. Error code is: {code}.\nfrazil: batch 7: 900 records staged"
+
+    callbacks.note_failed_task(context(AirflowException(said)))
+
+    assert left(variables).cause == f"task ingest: the Spark job ended with exit code {code}; its log says why"
+
+
+@pytest.mark.parametrize(
+    ("asked", "forgotten"),
+    [
+        (None, True),
+        ({"table": None, "steps": [], "dry_run": False}, True),
+        ({"dry_run": True}, False),
+        ({"table": "shop.orders"}, False),
+        ({"steps": ["expiry"]}, False),
+    ],
+)
+def test_maintenance_counts_as_mended_although_little_was_tried(
+    variables: Kept, asked: dict[str, Any] | None, forgotten: bool
+):
+    """A run that looked only, or did a part, says nothing of what failed."""
+    callbacks.note_failed_run(context(reason="task_failure"))
+
+    callbacks.forget_failure(context(dag_run=SimpleNamespace(conf=asked)))
+
+    assert (variables.texts == {}) is forgotten

@@ -1,0 +1,25 @@
+"""What is said of a pipeline that can be read in part."""
+
+from __future__ import annotations
+
+import pytest
+
+from frazil.batch.facts import ClusterFacts, PartitionFacts, TopicFacts
+from frazil.errors import Retryable
+from frazil.monitor import reading
+from frazil.project import Project
+
+
+def test_a_catalog_that_is_away_makes_a_whole_topic_wait(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the position is not known nothing is said of lag, though Kafka would answer."""
+
+    def away(_: object) -> None:
+        raise Retryable("no answer")
+
+    facts = ClusterFacts("c", {"orders": TopicFacts("t", (PartitionFacts(0, 500, 500),))})
+    monkeypatch.setattr(reading, "told", away)
+    monkeypatch.setattr(reading, "observe", lambda *_, **__: facts)
+
+    found = reading.read(project, project.pipeline("orders"))
+
+    assert (found.n, found.lag, found.retention, found.unreadable) == (None, None, (), "no answer")
