@@ -9,13 +9,13 @@ from typing import Any, Final
 
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, MonthTransform, YearTransform
-from pyiceberg.types import DateType, TimestampType, TimestamptzType
+from pyiceberg.types import DateType, TimestampType, TimestamptzType, TimeType
 
 from frazil.iceberg.faults import translated
 
@@ -271,5 +271,5 @@ def _time_field(spec: PartitionSpec, schema: Schema) -> tuple[int, TimeField] | 
 def _without_spark_type(schema: Schema) -> Iterator[str]:
     """Columns of type time, which Iceberg's Spark can't read."""
     for of in schema.fields:
-        if "time" in str(of.field_type).replace("timestamp", ""):
+        if any(isinstance(part.field_type, TimeType) for part in index_by_id(Schema(of)).values()):
             yield of.name

@@ -104,9 +104,15 @@ def test_history_and_branches_are_left_out(lake: Lake) -> None:
 
 
 def test_time_is_taken_for_a_timestamp(lake: Lake) -> None:
-    """A column of type time keeps Spark from the table, wherever it is; timestamps don't."""
-    made(lake, columns={"at": "timestamptz", "parts": "struct<opens: time>"})
+    """A column of type time keeps Spark from the table, wherever it is; timestamps, and fields that are called so, don't."""
+    made(lake, columns={"at": "timestamptz", "log": "struct<event_time: string>", "parts": "list<struct<opens: time>>"})
     assert found(lake).unreadable == "parts"
+
+
+def test_table_with_fields_named_after_time_is_never_maintained(lake: Lake) -> None:
+    """What a nested field is called says nothing about its type."""
+    made(lake, columns={"at": "timestamptz", "log": "struct<event_time: string>"})
+    assert found(lake).unreadable is None
 
 
 def test_sort_order_is_not_seen(lake: Lake) -> None:
