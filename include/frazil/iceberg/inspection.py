@@ -258,12 +258,14 @@ def _needed(manifests: list[ManifestFile], properties: Mapping[str, str]) -> int
 def _time_field(spec: PartitionSpec, schema: Schema) -> tuple[int, TimeField] | None:
     """The first partition field by time, and its place among the partition's values."""
     for place, of in enumerate(spec.fields):
+        column = schema.find_column_name(of.source_id)
+        if column is None:  # it was dropped; what is left of its partition field is void
+            continue
         kind = type(schema.find_field(of.source_id).field_type)
         unit = _UNITS.get(type(of.transform))
         if unit is None and isinstance(of.transform, IdentityTransform) and kind is DateType:
             unit = "day"
-        column = schema.find_column_name(of.source_id)
-        if unit is not None and kind in _LITERALS and column is not None:
+        if unit is not None and kind in _LITERALS:
             return place, TimeField(tuple(column.split(".")), _LITERALS[kind], unit)
     return None
 
