@@ -82,7 +82,9 @@ def heeded(report: Callable[[str], None], grace_seconds: float = GRACE_SECONDS) 
 
     urging = threading.Thread(target=_urge, args=(ends, report, grace_seconds), daemon=True, name="stopping")
     urging.start()
-    before = {number: signal.signal(number, ask) for number in _ASKING}
+    # Who ignores a signal, as nohup does with SIGHUP, wants to go on in spite of it.
+    meant = [number for number in _ASKING if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, ask) for number in meant}
     _stop.is_heeded = True
     try:
         yield
