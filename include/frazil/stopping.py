@@ -1,8 +1,9 @@
 """Ending in order: a run that is asked to stop finishes the batch that is decided, and begins no other.
 
-SIGTERM, a closed terminal and the first Ctrl-C only ask; a run looks whether it was asked between its phases, where nothing
-is half done. So what is on disk when it ends is known: batches that are finished, and nothing of the next one. A second
-Ctrl-C ends at once, as does time that runs out; then it is as if the process had been killed, and the next run carries on.
+SIGTERM, a closed terminal and the first Ctrl-C only ask; a run looks whether it was asked between its phases, where
+nothing is half done. So what is to be seen when it ends is known: batches that are finished, and nothing of the next
+one; files that tasks of a cancelled Spark job had finished are left to orphan removal. A second Ctrl-C ends at once, as
+does time that runs out; then it is as if the process had been killed, and the next run carries on.
 """
 
 from __future__ import annotations
@@ -82,7 +83,9 @@ def heeded(report: Callable[[str], None], grace_seconds: float = GRACE_SECONDS) 
 
     urging = threading.Thread(target=_urge, args=(ends, report, grace_seconds), daemon=True, name="stopping")
     urging.start()
-    before = {number: signal.signal(number, ask) for number in _ASKING}
+    # Who ignores a signal, as nohup does with SIGHUP, wants to go on in spite of it.
+    meant = [number for number in _ASKING if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, ask) for number in meant}
     _stop.is_heeded = True
     try:
         yield

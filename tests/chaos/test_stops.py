@@ -87,8 +87,12 @@ def test_stop_leaves_half_a_batch(lab: MakeLab, scene: Scene, point: CrashPoint,
 
 
 @pytest.mark.timeout(900)
-def test_stopped_spark_run_leaves_its_job_behind(lab: MakeLab) -> None:
-    """Asked to stop while Spark stages, `frazil run` ends in time, its job with it, and the next run carries on."""
+@pytest.mark.parametrize("asked", ["run", pytest.param("driver", marks=pytest.mark.full)])
+def test_stopped_spark_run_leaves_its_job_behind(lab: MakeLab, asked: str) -> None:
+    """Asked to stop while Spark stages, `frazil run` ends in time, its job with it, and the next run carries on.
+
+    So it does if its driver alone is asked.
+    """
     fetch(Home.resolve(), "spark")
     orders = lab(partitions=2, max_records=BATCH)
     orders.run()
@@ -98,7 +102,11 @@ def test_stopped_spark_run_leaves_its_job_behind(lab: MakeLab) -> None:
     home = orders.project.home
     with subprocess.Popen(command, env=os.environ | orders.env, stderr=subprocess.PIPE, text=True) as run:
         staging = next((line for line in run.stderr or () if "staging" in line), None)
-        run.send_signal(signal.SIGTERM)
+        if asked == "run":
+            run.send_signal(signal.SIGTERM)
+        else:
+            (driver,) = drivers(home, "orders")
+            driver.ask_to_stop()
         began = time.monotonic()
         said = run.communicate(timeout=SECONDS)[1]
         took = time.monotonic() - began

@@ -51,6 +51,18 @@ def test_stop_interrupts_what_is_half_done() -> None:
     assert stopping.asked() is None
 
 
+def test_nohup_is_in_vain() -> None:
+    """A signal that is ignored asks nobody to stop."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stopping.heeded(lambda _: None):
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert stopping.asked() is None
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_stop_stays_after_its_run() -> None:
     """What one run was asked is not asked of the next one of the same process, and the handlers before come back."""
     before = signal.getsignal(signal.SIGTERM)

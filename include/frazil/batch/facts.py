@@ -129,7 +129,8 @@ class Staged:
             the one that the record does not fit.
         extra_rows: Rows of the destination beyond one per written record: of lists that were exploded.
         unknown_fields: Fields of written records that no column takes.
-        stopped: Whether some of the records were not read, since the batch is refused whatever they are.
+        stopped: Whether some of the records were not read: the batch is refused whatever they are, by its dead letters, or
+            the run was asked to stop, which goes first.
         tables: Where there are several destinations, what became of the records that were meant for each.
         whole_dead: Where there are several destinations, dead letters of records as a whole.
         demands: What records need that their tables do not have, as each task found it: of one path there may be several.

@@ -1,5 +1,6 @@
 """The files of a project as a revision of its git repository has them."""
 
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -29,7 +30,7 @@ def files_of(places: Places, revision: str) -> Iterator[Files]:
         Terminal: There is no such revision, or the files are in no git repository.
     """
     folder = places.pipelines_folder.resolve()
-    top = Path(_git(folder, "rev-parse", "--show-toplevel").strip())
+    top = Path(os.fsdecode(_git(folder, "rev-parse", "--show-toplevel")).strip())
     _git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}", of=revision)
     with TemporaryDirectory(prefix="frazil-") as made:
         root = Path(made)
@@ -41,25 +42,33 @@ def files_of(places: Places, revision: str) -> Iterator[Files]:
         if settings.is_relative_to(top):
             at = settings.relative_to(top).as_posix()
             if _git(top, "ls-tree", "--name-only", revision, "--", at):
-                files.settings.write_text(_git(top, "show", f"{revision}:{at}"), encoding="utf-8")
+                files.settings.write_bytes(_git(top, "show", f"{revision}:{at}"))
         yield files
 
 
 def _copy(top: Path, revision: str, folder: Path, to: Path) -> None:
+    """Copy a folder as it is, whatever else lies in it; one beside the repository is in no revision of it."""
+    if not folder.is_relative_to(top):
+        return
     at = folder.relative_to(top).as_posix()
-    for name in filter(None, _git(top, "ls-tree", "-r", "-z", "--name-only", revision, "--", f"{at}/").split("\0")):
+    listed = _git(top, "ls-tree", "-r", "-z", "--name-only", revision, "--", f"{at}/")
+    for name in filter(None, os.fsdecode(listed).split("\0")):
         copy = to / Path(name).relative_to(at)
         copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_text(_git(top, "show", f"{revision}:{name}"), encoding="utf-8")
+        copy.write_bytes(_git(top, "show", f"{revision}:{name}"))
 
 
-def _git(folder: Path, *arguments: str, of: str | None = None) -> str:
+def _git(folder: Path, *arguments: str, of: str | None = None) -> bytes:
     program = shutil.which("git")
     if program is None:
         raise Terminal("git is not installed", next_step="install it: --diff reads the files of a revision with it")
-    done = subprocess.run([program, "-C", str(folder), *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run([program, "-C", str(folder), *arguments], capture_output=True, check=False)
     if done.returncode:
-        what = f"{folder}: no revision is named {of!r}" if of else f"git in {folder}: {done.stderr.strip()}"
+        what = (
+            f"{folder}: no revision is named {of!r}"
+            if of
+            else f"git in {folder}: {done.stderr.decode(errors='replace').strip()}"
+        )
         raise Terminal(
             what, next_step="name a branch, a tag or a commit of the repository that holds the pipeline files"
         )

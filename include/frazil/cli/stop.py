@@ -7,6 +7,7 @@ from frazil.cli import console
 from frazil.cli.options import Json, PipelineName
 
 if TYPE_CHECKING:
+    from frazil.errors import FrazilError
     from frazil.local.home import Home
 
 _WAIT_SECONDS: Final = 35.0
@@ -42,7 +43,7 @@ def stop(pipeline: PipelineName, *, as_json: Json = False) -> None:
     project = Project.load()
     name, home = project.pipeline(pipeline).name, project.home
     began = time.monotonic()
-    failed = _fail_runs(home, name)
+    failed, unasked = _fail_runs(home, name)
     asked = drivers(home, name)
     for driver in asked:
         driver.ask_to_stop()
@@ -51,7 +52,7 @@ def stop(pipeline: PipelineName, *, as_json: Json = False) -> None:
         raise Retryable(
             f"pipeline {name}: process {', '.join(map(str, left))} did not end within {_WAIT_SECONDS:.0f} s",
             next_step=f"end it by force, which loses nothing: kill -9 {' '.join(map(str, left))}",
-        )
+        ) from unasked
     seconds = time.monotonic() - began
     if as_json:
         facts = {
@@ -61,13 +62,15 @@ def stop(pipeline: PipelineName, *, as_json: Json = False) -> None:
             "seconds": round(seconds, 1),
         }
         console.print_json(facts)
-        return
-    for run in failed:
-        console.say(f"{name}: Airflow's run {run} is marked failed")
-    for driver in asked:
-        console.say(f"{name}: run {driver.run} (process {driver.pid}) ended in {seconds:.1f} s")
-    if not failed and not asked:
-        console.say(f"{name}: no run is at work")
+    else:
+        for run in failed:
+            console.say(f"{name}: Airflow's run {run} is marked failed")
+        for driver in asked:
+            console.say(f"{name}: run {driver.run} (process {driver.pid}) ended in {seconds:.1f} s")
+        if not failed and not asked:
+            console.say(f"{name}: no run is at work{' on this machine' if unasked else ''}")
+    if unasked is not None:
+        raise unasked
 
 
 def _set_paused(pipeline: str, *, paused: bool) -> None:
@@ -84,17 +87,25 @@ def _set_paused(pipeline: str, *, paused: bool) -> None:
     console.say(f"{pipeline}: DAG {dag} {'is paused' if paused else 'runs on its schedule'}")
 
 
-def _fail_runs(home: "Home", pipeline: str) -> list[str]:
-    """Mark the runs of Airflow failed that have not ended; none where no Airflow is named and the embedded one is down."""
+def _fail_runs(home: "Home", pipeline: str) -> tuple[list[str], "FrazilError | None"]:
+    """Mark the runs of Airflow failed that have not ended; none where no Airflow is named and the embedded one is down.
+
+    Returns those that it marked, and why it could not ask: what runs on this machine is stopped all the same.
+    """
+    from frazil.errors import FrazilError
     from frazil.local import airflow, stack
 
-    if airflow.remote_url() is None and not stack.status(home).is_running("airflow"):
-        return []
-    with airflow.any_api(home) as api:
-        runs = api.runs(_dag(pipeline), states=("running", "queued"))
-        for run in runs:
-            api.fail(run.dag_id, run.run_id)
-    return [run.run_id for run in runs]
+    failed: list[str] = []
+    try:
+        if airflow.remote_url() is None and not stack.status(home).is_running("airflow"):
+            return failed, None
+        with airflow.any_api(home) as api:
+            for run in api.runs(_dag(pipeline), states=("running", "queued")):
+                api.fail(run.dag_id, run.run_id)
+                failed.append(run.run_id)
+    except FrazilError as error:
+        return failed, error
+    return failed, None
 
 
 def _wait_for_end(home: "Home", pipeline: str) -> list[int]:

@@ -9,13 +9,13 @@ from typing import Any, Final
 
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, MonthTransform, YearTransform
-from pyiceberg.types import DateType, TimestampType, TimestamptzType
+from pyiceberg.types import DateType, TimestampType, TimestamptzType, TimeType
 
 from frazil.iceberg.faults import translated
 
@@ -258,12 +258,14 @@ def _needed(manifests: list[ManifestFile], properties: Mapping[str, str]) -> int
 def _time_field(spec: PartitionSpec, schema: Schema) -> tuple[int, TimeField] | None:
     """The first partition field by time, and its place among the partition's values."""
     for place, of in enumerate(spec.fields):
+        column = schema.find_column_name(of.source_id)
+        if column is None:  # it was dropped; what is left of its partition field is void
+            continue
         kind = type(schema.find_field(of.source_id).field_type)
         unit = _UNITS.get(type(of.transform))
         if unit is None and isinstance(of.transform, IdentityTransform) and kind is DateType:
             unit = "day"
-        column = schema.find_column_name(of.source_id)
-        if unit is not None and kind in _LITERALS and column is not None:
+        if unit is not None and kind in _LITERALS:
             return place, TimeField(tuple(column.split(".")), _LITERALS[kind], unit)
     return None
 
@@ -271,5 +273,5 @@ def _time_field(spec: PartitionSpec, schema: Schema) -> tuple[int, TimeField] | 
 def _without_spark_type(schema: Schema) -> Iterator[str]:
     """Columns of type time, which Iceberg's Spark can't read."""
     for of in schema.fields:
-        if "time" in str(of.field_type).replace("timestamp", ""):
+        if any(isinstance(part.field_type, TimeType) for part in index_by_id(Schema(of)).values()):
             yield of.name

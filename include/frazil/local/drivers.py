@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -48,16 +48,23 @@ class Driver:
 
 
 @contextmanager
-def registered(home: Home, pipeline: str, run: str) -> Iterator[None]:
-    """While the block runs, `drivers` finds this process."""
+def registered(home: Home, pipeline: str, run: str, report: Callable[[str], None]) -> Iterator[None]:
+    """While the block runs, `drivers` finds this process; if the home can't be written, nobody does, and `report` is told."""
     stat = stat_of(os.getpid())
     driver = Driver(os.getpid(), stat.start_ticks if stat else 0, pipeline, run)
-    file = private_folder(_folder(home)) / f"{pipeline}-{driver.pid}.json"
-    write_atomically(file, json.dumps(asdict(driver)))
+    file = _folder(home) / f"{pipeline}-{driver.pid}.json"
+    try:
+        private_folder(_folder(home))
+        write_atomically(file, json.dumps(asdict(driver)))
+    except OSError as error:  # a batch must not fail for it
+        report(f"`frazil stop` can't find this run: {error}")
+        yield
+        return
     try:
         yield
     finally:
-        file.unlink(missing_ok=True)
+        with suppress(OSError):  # what is left names a dead process, and goes with the next look
+            file.unlink(missing_ok=True)
 
 
 def drivers(home: Home, pipeline: str, run: str | None = None) -> list[Driver]:

@@ -12,9 +12,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
-
 from frazil import crash_points
 from frazil.batch.manifest import Operation
 from frazil.batch.merge import Merge
@@ -31,6 +28,7 @@ from frazil.iceberg.schema import identity_columns
 from frazil.iceberg.table import TableMetadata
 from frazil.iceberg.variant import FORMAT_VERSION
 from frazil.spark.change_order import MOVED
+from frazil.spark.faults import SPARK_FAILED
 from frazil.spark.merge import merge_rows, moved_key
 from frazil.spark.merge_session import MergeSession
 from frazil.spark.quoting import quoted, text
@@ -38,9 +36,6 @@ from frazil.spark.target import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-SPARK_FAILED: Final = (PySparkException, Py4JJavaError)
-"""What a statement of Spark raises; none of it proves that a commit did not land."""
 
 _log = logging.getLogger(__name__)
 

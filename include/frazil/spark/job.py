@@ -9,7 +9,6 @@ import threading
 import time
 from pathlib import Path
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from frazil import stopping
@@ -22,6 +21,7 @@ from frazil.run.dry_run import DryRun, dry_run
 from frazil.run.ingest import ingest
 from frazil.spark.apply import SparkApply
 from frazil.spark.catalog import open_catalog
+from frazil.spark.faults import SPARK_FAILED
 from frazil.spark.stage import SparkStage
 from frazil.spark.submit import SUBMITTER_VARIABLE, needs_writer
 from frazil.spark.watch import REPORT_PREFIX
@@ -77,7 +77,7 @@ def main(argv: list[str]) -> int:
     except FrazilError as error:
         say(f"{error.label}: {' '.join(str(error).split())}")
         return error.exit_code
-    except PySparkException as error:
+    except SPARK_FAILED as error:
         say(f"{Retryable.label}: Spark failed: {' '.join(str(error).split())[:2000]}")
         return Retryable.exit_code
     return 0

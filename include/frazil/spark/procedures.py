@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from frazil.errors import Retryable
 from frazil.maintain.procedures import Argument, GaveWay
-from frazil.spark.apply import SPARK_FAILED
+from frazil.spark.faults import SPARK_FAILED
 from frazil.spark.quoting import quoted, text
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 
 from frazil import stopping
 from frazil.batch.cut import split
@@ -18,6 +17,7 @@ from frazil.errors import Retryable, Terminal
 from frazil.kafka.cluster import Cluster
 from frazil.records.fan_out import FanOut
 from frazil.run.stage import StageOrder, stage_records
+from frazil.spark.faults import SPARK_FAILED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,7 +62,7 @@ class SparkStage:
         Raises:
             Retryable, Terminal: What the first failing task met, or what the record shape refuses.
             Stopped: The run was asked to stop.
-            pyspark.errors.PySparkException: Spark itself failed.
+            SPARK_FAILED: Spark itself failed.
         """
         FanOut(order.specs, order.route, order.n)  # a shape that can't be met is refused here, not in every task
 
@@ -77,7 +77,7 @@ class SparkStage:
         with stopping.cancelling(self._spark.interruptAll):
             try:
                 parts = tasks.collect()
-            except PySparkException as error:
+            except SPARK_FAILED as error:
                 if stopping.asked():
                     raise stopping.stopped(f"batch {order.n} was not staged to its end, and is discarded") from error
                 raise

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from frazil.errors import FrazilError, Retryable
@@ -16,6 +15,7 @@ from frazil.maintain.upkeep import maintain
 from frazil.project import Project
 from frazil.run.scope import Scope
 from frazil.spark.catalog import open_catalog
+from frazil.spark.faults import SPARK_FAILED
 from frazil.spark.job import end_with_parent, say
 from frazil.spark.procedures import SparkProcedures
 
@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
     except FrazilError as error:
         say(f"{error.label}: {' '.join(str(error).split())}")
         return error.exit_code
-    except PySparkException as error:
+    except SPARK_FAILED as error:
         say(f"{Retryable.label}: Spark failed: {' '.join(str(error).split())[:2000]}")
         return Retryable.exit_code
     return 0

@@ -51,7 +51,7 @@ class _Job:
     asked: set[int] = field(default_factory=set)
 
     def cancel(self) -> None:
-        """Ask its driver to stop; before there is one, nothing has begun, and spark-submit is ended."""
+        """Ask its driver to stop; where there is none, nothing of a batch is at work, and spark-submit is ended."""
         for driver in self.at_work():
             if driver.pid not in self.asked:
                 self.asked.add(driver.pid)
@@ -83,7 +83,7 @@ def watch_job(
     with stopping.heeded(report, _STOP_SECONDS):
         ended = _watched(command, env, log, report, at_work)
         if ended.code and stopping.asked() and ended.code not in _ERROR_CLASSES:
-            raise stopping.stopped("the job was ended before it decided anything")
+            raise stopping.stopped("the job was ended; what it decided is finished, or the next run finishes it")
     if ended.code:
         raise _failure(ended, log)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from frazil.errors import Stopped
+from frazil.errors import Retryable, Stopped
 
 Place = Any
 """A project of its own: `place.frazil(...)` runs the command in it. See conftest."""
@@ -52,6 +52,19 @@ def test_stop_command_leaves_the_run_or_loses_records(place: Place) -> None:
     assert told["stopped"][0].startswith("cli__")
     assert place.succeed("stop", "orders").stdout == "orders: no run is at work\n"
     assert_carried_on(place)
+
+
+def test_unreachable_airflow_keeps_local_runs_alive(place: Place) -> None:
+    """Where the named Airflow does not answer, what runs on this machine ends all the same, and the command says what it missed."""
+    nobody = "http://127.0.0.1:9"
+    with begin(place) as run:
+        told = place.frazil("stop", "orders", FRAZIL_AIRFLOW_URL=nobody, FRAZIL_AIRFLOW_PASSWORD="unused")
+        said = run.communicate(timeout=60)[1]
+
+    assert run.returncode == Stopped.exit_code, said
+    assert told.returncode == Retryable.exit_code, told.stderr
+    assert f"(process {run.pid}) ended" in told.stdout
+    assert nobody in told.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGHUP, marks=pytest.mark.full)])

@@ -122,6 +122,26 @@ def test_broken_file_is_compared(frazil: Frazil, committed: Path) -> None:
     assert "ownr: unknown key, did you mean 'owner'?" in ended.out
 
 
+def test_file_that_is_no_text_ends_the_comparison(frazil: Frazil, committed: Path) -> None:
+    """A folder of a revision is taken as it is, whatever else lies in it."""
+    (committed / "picture.bin").write_bytes(b"\xff\xfe\x00")
+    git(committed.parent, "add", "pipelines")
+    git(committed.parent, "commit", "--message", "a picture")
+
+    assert offline(frazil)["pipelines"] == []
+
+
+def test_repository_of_pipeline_files_alone_is_refused(frazil: Frazil, place: Path) -> None:
+    """The folder of pipelines may be the repository itself; schemas and settings beside it are in no revision of it."""
+    folder = place / "pipelines"
+    git(folder, "init", "--initial-branch", "main")
+    git(folder, "add", ".")
+    git(folder, "commit", "--message", "as it was")
+    (folder / "payments.yaml").unlink()
+
+    assert [(of["name"], of["kind"]) for of in offline(frazil)["pipelines"]] == [("payments", "removed")]
+
+
 def test_revision_that_is_not_there(frazil: Frazil, committed: Path) -> None:
     """A mistyped branch is named, not taken for one without files, which would make all pipelines new."""
     ended = frazil("validate", "--diff", "mian", "--offline")

@@ -6,6 +6,9 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import VoidTransform
 
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.inspection import Inspection, TimeField, inspect
@@ -104,9 +107,36 @@ def test_history_and_branches_are_left_out(lake: Lake) -> None:
 
 
 def test_time_is_taken_for_a_timestamp(lake: Lake) -> None:
-    """A column of type time keeps Spark from the table, wherever it is; timestamps don't."""
-    made(lake, columns={"at": "timestamptz", "parts": "struct<opens: time>"})
+    """A column of type time keeps Spark from the table, wherever it is; timestamps, and fields that are called so, don't."""
+    made(lake, columns={"at": "timestamptz", "log": "struct<event_time: string>", "parts": "list<struct<opens: time>>"})
     assert found(lake).unreadable == "parts"
+
+
+def test_table_with_fields_named_after_time_is_never_maintained(lake: Lake) -> None:
+    """What a nested field is called says nothing about its type."""
+    made(lake, columns={"at": "timestamptz", "log": "struct<event_time: string>"})
+    assert found(lake).unreadable is None
+
+
+def test_dropped_partition_column_ends_maintenance(lake: Lake) -> None:
+    """Tables of format version 1 keep a void field of a column that is gone; the age is told by the next field."""
+    made(lake, partition_by=["id", "day"])
+    visit(lake, 1)
+    table = lake.load_table(TABLE)
+    fields = [
+        of if of.name != "id" else of.model_copy(update={"transform": VoidTransform()}) for of in table.spec().fields
+    ]
+    schema = Schema(*(of for of in table.schema().fields if of.name != "id"))
+    gone = table.metadata.model_copy(
+        update={
+            "schemas": [schema],
+            "current_schema_id": schema.schema_id,
+            "partition_specs": [PartitionSpec(*fields, spec_id=table.spec().spec_id)],
+        }
+    )
+    of = inspect(TABLE, table, gone, 10)
+    assert of.time_field == TimeField(("day",), "date", "day")
+    assert [p.period for p in of.partitions] == [20574]
 
 
 def test_sort_order_is_not_seen(lake: Lake) -> None:

@@ -1,0 +1,11 @@
+"""What Spark raises."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+
+SPARK_FAILED: Final = (PySparkException, Py4JJavaError)
+"""What a statement of Spark raises, also one that was cancelled; none of it proves that a commit did not land."""
