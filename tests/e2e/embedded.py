@@ -119,9 +119,9 @@ class Embedded:
         return {task.task_id: task.state for task in self.api.task_instances(dag_id, run_id)}
 
     def event(self, run_id: str) -> dict[str, Any]:
-        """The one asset event of a run."""
-        events = self.api._request("GET", "/assets/events", params={"limit": 100})["asset_events"]
-        (event,) = (each for each in events if each["source_run_id"] == run_id)
+        """The one asset event of a run's data; that of how far the pipeline is complete has no rows."""
+        events = self.api._request("GET", "/assets/events", params={"limit": 500})["asset_events"]
+        (event,) = (each for each in events if each["source_run_id"] == run_id and "rows" in each["extra"])
         return event
 
     def rows(self, table: str) -> list[dict[str, Any]]:

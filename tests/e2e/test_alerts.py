@@ -13,11 +13,12 @@ from tests.receivers import Mails, Posts
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 MONITOR = "monitor"
+KEY = "failed_run/payments"
 
 
 def told(hook: Posts) -> list[tuple[str, str]]:
-    """What the webhook was told of payments: (key, status)."""
-    return [(body["key"], body["status"]) for body in hook.bodies if body["pipeline"] == "payments"]
+    """What the webhook was told of failed runs of payments: (key, status)."""
+    return [(body["key"], body["status"]) for body in hook.bodies if body["key"] == KEY]
 
 
 def test_a_failed_run_is_told_twice_or_without_its_cause(
@@ -38,8 +39,8 @@ def _drill(embedded: Embedded, mailbox: Mails, hook: Posts) -> None:
     assert embedded.api.wait(PAYMENTS, "e2e-told", 120).state == "failed"
 
     embedded.run(MONITOR, "look-1")
-    assert told(hook) == [("failed_run/payments", "firing")]
-    (body,) = (body for body in hook.bodies if body["pipeline"] == "payments")
+    assert told(hook) == [(KEY, "firing")]
+    (body,) = (body for body in hook.bodies if body["key"] == KEY)
     assert "Run e2e-told\na replay needs to know where to begin" in body["cause"]
     assert body["next_step"].startswith("fill in 'from'")
     assert (body["severity"], body["link"]) == (
@@ -48,12 +49,12 @@ def _drill(embedded: Embedded, mailbox: Mails, hook: Posts) -> None:
     )
 
     embedded.run(MONITOR, "look-2")
-    assert told(hook) == [("failed_run/payments", "firing")]
+    assert told(hook) == [(KEY, "firing")]
 
     embedded.run(PAYMENTS, "e2e-works-again")
     embedded.run(MONITOR, "look-3")
-    assert told(hook) == [("failed_run/payments", "firing"), ("failed_run/payments", "recovered")]
-    assert [subject for subject in mailbox.subjects if "payments" in subject] == [
+    assert told(hook) == [(KEY, "firing"), (KEY, "recovered")]
+    assert [subject for subject in mailbox.subjects if "payments: a run failed" in subject] == [
         "[Frazil] critical: payments: a run failed",
         "[Frazil] recovered: payments: a run failed",
     ]
