@@ -24,7 +24,6 @@ pytestmark = pytest.mark.dags
 Write = Callable[..., Path]
 Parse = Callable[[], DagBag]
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-EMPTY: dict[str, Any] = {"codes": [], "topics": [], "since": None, "until": None, "reason": "mended", "dry_run": False}
 
 
 class Run:
