@@ -27,8 +27,8 @@ def running_broker(root: Path) -> Iterator[Home]:
         broker.stop(processes)
 
 
-def project(root: Path, home: Home, name: str, pipeline: str, settings: str | None = None) -> Project:
-    """A project in a folder of its own with one pipeline file, and a settings file if it needs another one."""
+def environment(root: Path, home: Home, name: str, pipeline: str, settings: str | None = None) -> dict[str, str]:
+    """Write a project in a folder of its own, one pipeline file, and a settings file if it needs another one: what names it."""
     folder = root / f"pipelines-{name}"
     folder.mkdir()
     (folder / f"{name}.yaml").write_text(pipeline)
@@ -36,8 +36,14 @@ def project(root: Path, home: Home, name: str, pipeline: str, settings: str | No
         "FRAZIL_HOME": str(root / f"home-{name}"),
         "FRAZIL_PIPELINES": str(folder),
         "FRAZIL_KAFKA_PORT": str(home.ports.kafka),
+        "FRAZIL_JARS": str(home.jars),
     }
     if settings is not None:
         (root / f"settings-{name}.yaml").write_text(settings)
         env["FRAZIL_SETTINGS"] = str(root / f"settings-{name}.yaml")
-    return Project.load(env)
+    return env
+
+
+def project(root: Path, home: Home, name: str, pipeline: str, settings: str | None = None) -> Project:
+    """A project in a folder of its own with one pipeline file, and a settings file if it needs another one."""
+    return Project.load(environment(root, home, name, pipeline, settings))

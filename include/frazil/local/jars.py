@@ -38,10 +38,12 @@ class ArtifactSet:
         coordinates: What is asked for, `organisation:module:revision` each, with a classifier behind if it has one. Of
             an archive the name ends with its extension, `@tar.gz`; it is unpacked beside itself.
         transitive: Whether their runtime dependencies belong to the set too.
+        on_demand: Whether it is fetched only where it is named: few need it, and it is large.
     """
 
     coordinates: tuple[str, ...]
     transitive: bool
+    on_demand: bool = False
 
 
 ARCHIVE = "@tar.gz"
@@ -84,6 +86,19 @@ SETS = {
     ),
     # A Schema Registry with Confluent's API, for tests.
     "registry": ArtifactSet((f"io.apicurio:apicurio-registry-app:3.3.3:all{ARCHIVE}",), transitive=False),
+    # Kafka Connect with the Iceberg sink, which Frazil is measured against.
+    "kafka-connect": ArtifactSet(
+        (
+            "org.apache.kafka:connect-runtime:4.1.1",
+            "org.apache.kafka:connect-json:4.1.1",
+            "org.apache.iceberg:iceberg-kafka-connect:1.12.0",
+            "org.apache.iceberg:iceberg-parquet:1.12.0",
+            "org.apache.hadoop:hadoop-client-runtime:3.4.2",
+            "org.xerial:sqlite-jdbc:3.50.3.0",
+        ),
+        transitive=True,
+        on_demand=True,
+    ),
 }
 
 _JAR, _TAR = ".jar", ".tar.gz"

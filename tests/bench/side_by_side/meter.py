@@ -1,0 +1,102 @@
+"""What a piece of work took: seconds, CPU seconds of the machine, and the memory of processes, read from /proc.
+
+CPU time is the machine's, of all processes: it holds also what a broker does for a reader, and processes that began and ended
+in between, and it moves less than rates do. So nothing else may run.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+_SAMPLE_SECONDS: Final = 0.5
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_BUSY: Final = (0, 1, 2, 5, 6, 7)
+"""Columns of /proc/stat that are work: user, nice, system, irq, softirq, steal; not idle, not waiting for a disk."""
+
+
+@dataclass
+class Reading:
+    """What was measured; complete when the block of `measured` has ended.
+
+    Attributes:
+        seconds: Wall-clock time.
+        cpu_seconds: CPU time of the whole machine.
+        peak_bytes: Most memory that the watched processes had together, shared pages counted once.
+    """
+
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    peak_bytes: int = 0
+    _ended: threading.Event = field(default_factory=threading.Event, repr=False)
+
+
+@contextmanager
+def measured(watched: Callable[[], Iterator[int]] = lambda: iter(())) -> Iterator[Reading]:
+    """Measure a block.
+
+    Args:
+        watched: Tells the ids of the processes whose memory counts; asked twice a second.
+    """
+    reading = Reading()
+    sampler = threading.Thread(target=_sample, args=(reading, watched), daemon=True)
+    sampler.start()
+    cpu, began = machine_cpu_seconds(), time.monotonic()
+    try:
+        yield reading
+    finally:
+        reading.seconds, reading.cpu_seconds = time.monotonic() - began, machine_cpu_seconds() - cpu
+        reading._ended.set()
+        sampler.join()
+
+
+def machine_cpu_seconds() -> float:
+    """CPU time that all processes of the machine have taken since it started."""
+    columns = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0].split()[1:]
+    return sum(int(columns[at]) for at in _BUSY) / _TICKS
+
+
+def processes_with(variable: str, value: str) -> Iterator[int]:
+    """Ids of live processes that inherited an environment variable, however they detached."""
+    wanted = f"{variable}={value}".encode()
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal() and int(folder.name) != os.getpid():
+            try:
+                if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                    yield int(folder.name)
+            except OSError:  # it ended meanwhile
+                continue
+
+
+def cpu_seconds_of(pids: Iterator[int]) -> Mapping[int, float]:
+    """CPU time of live processes, without their children."""
+    found = {}
+    for pid in pids:
+        try:
+            stat = Path("/proc", str(pid), "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        except OSError:
+            continue
+        found[pid] = (int(stat[11]) + int(stat[12])) / _TICKS
+    return found
+
+
+def _sample(reading: Reading, watched: Callable[[], Iterator[int]]) -> None:
+    while not reading._ended.wait(_SAMPLE_SECONDS):
+        reading.peak_bytes = max(reading.peak_bytes, sum(map(_memory, watched())))
+
+
+def _memory(pid: int) -> int:
+    """Bytes of a process, pages that are shared divided among those that share them."""
+    try:
+        for line in Path("/proc", str(pid), "smaps_rollup").read_text(encoding="ascii").splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        return 0
+    return 0

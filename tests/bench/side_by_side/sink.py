@@ -1,0 +1,166 @@
+"""Kafka Connect 4.1 with the Iceberg sink 1.12, in a JVM of its own: what Frazil is measured against, tuned as its users tune it.
+
+The worker is warm when it is measured, its plugins read: that start is not counted. Its heap is fixed and its collector the
+one for throughput; consumers may fetch as much as those of Frazil's engines; files are Parquet with zstd, as Frazil's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.topics import create_topic
+from frazil.local.home import LOOPBACK, Home, bootstrap_servers, inherited_environment
+from frazil.local.jars import fetch, jar_paths
+from frazil.local.java import ensure_java
+from frazil.local.process import Processes, Spec
+from frazil.local.waiting import until
+
+NAME: Final = "kafka-connect"
+CATALOG: Final = "lake"
+CONTROL_TOPIC: Final = "control-iceberg"
+_START_SECONDS: Final = 120.0
+_ANSWER_SECONDS: Final = 60.0
+
+_JVM: Final = ("-Xms2g", "-Xmx2g", "-XX:+UseParallelGC", "-Djava.awt.headless=true")
+
+_WORKER: Final = {
+    "group.id": "bench-connect",
+    "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "value.converter.schemas.enable": "false",
+    "offset.storage.topic": "connect-offsets",
+    "config.storage.topic": "connect-configs",
+    "status.storage.topic": "connect-status",
+    "offset.storage.replication.factor": "1",
+    "config.storage.replication.factor": "1",
+    "status.storage.replication.factor": "1",
+    "offset.flush.interval.ms": "10000",
+    "scheduled.rebalance.max.delay.ms": "0",
+    "plugin.discovery": "hybrid_fail",
+}
+
+_TUNED: Final = {
+    "consumer.override.auto.offset.reset": "earliest",
+    "consumer.override.max.poll.records": "50000",
+    "consumer.override.max.partition.fetch.bytes": str(16 * 2**20),
+    "consumer.override.fetch.max.bytes": str(64 * 2**20),
+    "consumer.override.receive.buffer.bytes": "-1",
+    "iceberg.tables.write-props.write.format.default": "parquet",
+    "iceberg.tables.write-props.write.parquet.compression-codec": "zstd",
+}
+
+
+@dataclass(frozen=True)
+class SinkWorker:
+    """A worker that answers.
+
+    Attributes:
+        url: Root of its REST API.
+        processes: Where its log is.
+        catalog: Address of the SQLite catalog's file.
+        warehouse: Folder of the tables.
+    """
+
+    url: str
+    processes: Processes
+    catalog: Path
+    warehouse: Path
+
+    def begin(self, name: str, topic: str, table: str, *, tasks: int, commit_seconds: float, more: Mapping[str, str]) -> None:
+        """Have a connector land a topic into a table that is there.
+
+        Args:
+            name: Of the connector.
+            topic: What it reads.
+            table: What it lands into.
+            tasks: How many tasks it may have.
+            commit_seconds: Commit interval.
+            more: Further properties.
+        """
+        config = {
+            "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+            "tasks.max": str(tasks),
+            "topics": topic,
+            "iceberg.tables": table,
+            "iceberg.catalog": CATALOG,
+            "iceberg.catalog.type": "jdbc",
+            "iceberg.catalog.uri": f"jdbc:sqlite:{self.catalog}",
+            "iceberg.catalog.jdbc.schema-version": "V1",
+            "iceberg.catalog.warehouse": f"file://{self.warehouse}",
+            "iceberg.control.topic": f"{CONTROL_TOPIC}-{name}",
+            "iceberg.control.commit.interval-ms": str(round(commit_seconds * 1000)),
+            **_TUNED,
+            **more,
+        }
+        answer = httpx.put(f"{self.url}/connectors/{name}/config", json=config, timeout=_ANSWER_SECONDS)
+        assert answer.is_success, answer.text
+
+    def failure(self, name: str) -> str | None:
+        """Why a connector or a task of it failed; None while it works."""
+        found = httpx.get(f"{self.url}/connectors/{name}/status", timeout=_ANSWER_SECONDS)
+        if found.status_code == httpx.codes.NOT_FOUND:
+            return None
+        said = found.json()
+        failed = [of for of in (said["connector"], *said["tasks"]) if of["state"] == "FAILED"]
+        return json.dumps(failed[0])[:2_000] if failed else None
+
+    def end(self, name: str) -> None:
+        """Delete a connector, and wait until its tasks are gone."""
+        httpx.delete(f"{self.url}/connectors/{name}", timeout=_ANSWER_SECONDS)
+        gone = until(lambda: name not in httpx.get(f"{self.url}/connectors", timeout=_ANSWER_SECONDS).json(), 60)
+        assert gone, f"connector {name} is not gone"
+
+
+def control_topic(cluster: Cluster, name: str) -> None:
+    """Make the topic through which a connector's tasks agree on commits: one partition, as its documentation asks."""
+    create_topic(cluster, f"{CONTROL_TOPIC}-{name}", 1)
+
+
+@contextmanager
+def sink_worker(root: Path, broker: Home, port: int, marks: Mapping[str, str]) -> Iterator[SinkWorker]:
+    """Start a worker in a folder of its own, wait until it answers, stop it in the end.
+
+    Args:
+        root: Its folder.
+        broker: The stack whose broker it uses.
+        port: Of its REST API.
+        marks: Environment variables by which its process is known.
+    """
+    home = replace(Home.resolve(), root=root)
+    fetch(home, NAME, report=print)
+    url = f"http://{LOOPBACK}:{port}"
+    properties = _WORKER | {"bootstrap.servers": bootstrap_servers(broker), "listeners": url}
+    root.mkdir(parents=True, exist_ok=True)
+    file = root / "worker.properties"
+    file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    processes = Processes(home.run, home.logs, home.root)
+    try:
+        processes.start(Spec(NAME, _command(home, file), inherited_environment() | os.environ | marks, url))
+        until(lambda: _answers(url) or processes.running(NAME) is None, _START_SECONDS)
+        assert _answers(url), f"Kafka Connect did not start:\n{processes.last_lines(NAME)}"
+        (root / "warehouse").mkdir()
+        yield SinkWorker(url, processes, root / "catalog.db", root / "warehouse")
+    finally:
+        processes.stop((NAME, 20.0))
+
+
+def _command(home: Home, properties: Path) -> list[str]:
+    classpath = ":".join(map(str, jar_paths(home, NAME)))
+    main = "org.apache.kafka.connect.cli.ConnectDistributed"
+    return [str(ensure_java().command), *_JVM, "-cp", classpath, main, str(properties)]
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/connectors", timeout=5).is_success
+    except httpx.HTTPError:
+        return False
