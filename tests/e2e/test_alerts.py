@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from frazil.local.airflow_rows import DagRun
+from frazil.local.waiting import until
 from tests.e2e.embedded import PAYMENTS, WEB_TOKEN, Embedded
 from tests.receivers import Mails, Posts
 
@@ -30,6 +36,54 @@ def test_a_failed_run_is_told_twice_or_without_its_cause(
         _drill(embedded, mailbox, hook)
     finally:
         embedded.api.pause(MONITOR)
+
+
+@pytest.mark.full
+def test_a_killed_run_is_told_to_nobody(embedded: Embedded, inline: str, hook: Posts):
+    """SIGKILL leaves a task no time to say why: Airflow's DAG processor notes the run, and the next look tells it."""
+    embedded.unpause(MONITOR)
+    try:
+        embedded.api.trigger(inline, run_id="e2e-killed")
+        killed: set[str] = set()
+
+        def is_over() -> bool:
+            _kill(embedded, inline, "e2e-killed", killed)
+            return embedded.api.run(inline, "e2e-killed").has_finished
+
+        assert until(is_over, 300, 0.1)
+        assert embedded.api.run(inline, "e2e-killed").state == "failed"
+        assert len(killed) == 3  # each try
+        assert until(lambda: _noted(embedded, inline).get("run") == "e2e-killed", 60, 0.5)
+        assert _noted(embedded, inline)["cause"] == "a task failed; its log says why"
+
+        hook.got.clear()
+        embedded.run(MONITOR, "look-killed")
+        assert told(hook) == [(KEY, "firing")]
+        embedded.run(inline, "e2e-lives")
+        embedded.run(MONITOR, "look-lives")
+        assert told(hook) == [(KEY, "firing"), (KEY, "recovered")]
+    finally:
+        embedded.api.pause(MONITOR)
+
+
+def _kill(embedded: Embedded, dag: str, run: str, killed: set[str]) -> None:
+    """Kill the processes of a run's tasks that are at work: each try has a name of its own."""
+    tasks = embedded.api._request("GET", f"/dags/{dag}/dagRuns/{quote(run)}/taskInstances")["task_instances"]
+    titles = {f"airflow worker -- {of['id']}" for of in tasks} - killed
+    for entry in Path("/proc").iterdir():
+        try:
+            title = (entry / "cmdline").read_bytes().rstrip(b"\0").decode(errors="replace")
+        except OSError:  # no process, or one that ended meanwhile
+            continue
+        if title in titles:
+            os.kill(int(entry.name), signal.SIGKILL)
+            killed.add(title)
+
+
+def _noted(embedded: Embedded, dag: str) -> dict[str, Any]:
+    """What the last failed run left, as Airflow keeps it."""
+    variables = embedded.api._request("GET", "/variables")["variables"]
+    return next((json.loads(of["value"]) for of in variables if of["key"] == f"frazil_failure__{dag}"), {})
 
 
 def _drill(embedded: Embedded, mailbox: Mails, hook: Posts) -> None:
