@@ -15,12 +15,12 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowException
 
 from frazil.alerts.book import Page, to_json
-from frazil.alerts.failure import failure, of_maintenance
+from frazil.alerts.failure import failure, of_chore
 from frazil.errors import Terminal
 from frazil.monitor.condition import Condition, Runs
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
-from frazil_airflow import callbacks, monitor
+from frazil_airflow import callbacks, monitor, runs
 from tests.dags.desk import Kept
 from tests.receivers import Posts
 
@@ -143,7 +143,7 @@ def test_a_late_run_whose_notice_got_lost_looks_told(project: Callable[..., Proj
     project()
     hook.status = 500
 
-    with pytest.raises(RuntimeError, match="not all channels were told: web: "):
+    with pytest.raises(RuntimeError, match="channel web was not told of stale/orders: "):
         callbacks.tell_of_late_run("orders")
 
 
@@ -159,10 +159,10 @@ def test_a_dag_that_airflow_does_not_know_blinds_the_monitor_for_all_behind_it(
         return Runs(is_paused=True, failures=2)
 
     monkeypatch.setenv("AIRFLOW_CONN_FRAZIL_API", json.dumps({"conn_type": "http", "host": "http://127.0.0.1:1"}))
-    monkeypatch.setattr(monitor, "_asked", asked)
+    monkeypatch.setattr(runs, "_asked", asked)
     known = project()
 
-    found = monitor._runs([known.pipeline(name) for name in ("new", "orders")])
+    found = runs.runs_of([known.pipeline(name) for name in ("new", "orders")])
 
     assert found == {"new": Runs(), "orders": Runs(is_paused=True, failures=2)}
 
@@ -218,7 +218,7 @@ def test_names_that_the_settings_do_not_know_stop_a_pipeline_unseen(project: Cal
 def test_failed_maintenance_is_never_over_once_its_schedule_is_taken_out(project: Callable[..., Project], hook: Posts):
     """No later run could end it, so the file does."""
     text = failure("maintain__orders", "r1", NOW, "no space", final=False)
-    store = Kept(texts={"frazil_failure__maintain__orders": of_maintenance(text).to_json()})
+    store = Kept(texts={"frazil_failure__maintain__orders": of_chore(text, "failed_maintenance").to_json()})
 
     assert tell(project(), WELL, store) == []
     assert tell(project("maintenance: {schedule: false}\n"), WELL, store, minutes=2) == []

@@ -17,7 +17,12 @@ pytestmark = pytest.mark.dags
 
 def context(error: BaseException | None = None, **more: Any) -> dict[str, Any]:
     """What Airflow hands to a callback."""
-    found = {"dag": SimpleNamespace(dag_id="ingest__orders"), "ti": SimpleNamespace(task_id="ingest"), "run_id": "r1"}
+    found = {
+        "dag": SimpleNamespace(dag_id="ingest__orders"),
+        "dag_run": SimpleNamespace(conf=None),
+        "ti": SimpleNamespace(task_id="ingest"),
+        "run_id": "r1",
+    }
     return found | ({} if error is None else {"exception": error}) | more
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from frazil.alerts.notice import Notice
 from frazil.monitor.state import spoken
+from frazil.monitor.ticks import Span
 from frazil.pipeline.alerts import SEVERITIES, Severity
 
 PATIENCE: Mapping[str, int] = {"unreadable": 3}
@@ -93,7 +94,7 @@ class Page:
     Attributes:
         looked_at: The last look.
         entries: Kind -> trouble.
-        fewest: The fewest unread records of each interval, the newest last: (number of the interval, records).
+        fewest: The fewest unread records of each span between runs, the newest last: (begin in seconds since 1970, records).
     """
 
     looked_at: datetime | None = None
@@ -102,18 +103,18 @@ class Page:
 
     @property
     def finished(self) -> tuple[int, ...]:
-        """The fewest unread records of each interval that is over."""
+        """The fewest unread records of each span that is over."""
         return tuple(lag for _, lag in self.fewest[:-1])
 
-    def with_unread(self, lag: int | None, at: datetime, interval: timedelta, keep: int) -> Page:
-        """The page with a look at the lag."""
+    def with_unread(self, lag: int | None, span: Span, keep: int) -> Page:
+        """The page with a look at the lag, in the span between runs that it is in."""
         if lag is None:
             return self
-        number = int(at.timestamp() // interval.total_seconds())
-        newest = self.fewest[-1][0] if self.fewest else number
+        begin, before = (int(at.timestamp()) for at in (span.begin, span.before))
+        newest = self.fewest[-1][0] if self.fewest else begin
         # Nobody looked for a while, or the interval is another one now: nothing to compare with.
-        known = dict(self.fewest) if newest <= number <= newest + 1 else {}
-        known[number] = min(lag, known.get(number, lag))
+        known = dict(self.fewest) if newest in (begin, before) else {}
+        known[begin] = min(lag, known.get(begin, lag))
         kept = sorted(known.items())[-min(keep, MAX_INTERVALS) :]
         return replace(self, fewest=tuple(kept))
 
