@@ -106,12 +106,14 @@ def replay_place(pipeline: str) -> str:
 
 def _place(context: Mapping[str, Any]) -> str:
     dag: str = context["dag"].dag_id
-    return replay_place(_asked(context).get("pipeline", "")) if dag == REPLAY_DAG else dag
+    pipeline = _asked(context).get("pipeline") if dag == REPLAY_DAG else None
+    return dag if pipeline is None else replay_place(pipeline)
 
 
 def _asked(context: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The form of the run, as it was filled in."""
-    return context["dag_run"].conf or {}
+    """The form of the run, as it was filled in. Of a run that ended before any task was made Airflow hands no run over."""
+    run = context.get("dag_run")
+    return (run.conf if run is not None else None) or {}
 
 
 async def missed_deadline(pipeline: str) -> None:

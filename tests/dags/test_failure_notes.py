@@ -19,7 +19,6 @@ def context(error: BaseException | None = None, **more: Any) -> dict[str, Any]:
     """What Airflow hands to a callback."""
     found = {
         "dag": SimpleNamespace(dag_id="ingest__orders"),
-        "dag_run": SimpleNamespace(conf=None),
         "ti": SimpleNamespace(task_id="ingest"),
         "run_id": "r1",
     }

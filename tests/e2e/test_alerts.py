@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from pathlib import Path
@@ -11,6 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
+from frazil.kafka.topics import create_topic
 from frazil.local.airflow_rows import DagRun
 from frazil.local.waiting import until
 from tests.e2e.embedded import PAYMENTS, WEB_TOKEN, Embedded
@@ -53,8 +53,8 @@ def test_a_killed_run_is_told_to_nobody(embedded: Embedded, inline: str, hook: P
         assert until(is_over, 300, 0.1)
         assert embedded.api.run(inline, "e2e-killed").state == "failed"
         assert len(killed) == 3  # each try
-        assert until(lambda: _noted(embedded, inline).get("run") == "e2e-killed", 60, 0.5)
-        assert _noted(embedded, inline)["cause"] == "a task failed; its log says why"
+        assert until(lambda: embedded.noted(inline).get("run") == "e2e-killed", 60, 0.5)
+        assert embedded.noted(inline)["cause"] == "a task failed; its log says why"
 
         hook.got.clear()
         embedded.run(MONITOR, "look-killed")
@@ -64,6 +64,38 @@ def test_a_killed_run_is_told_to_nobody(embedded: Embedded, inline: str, hook: P
         assert told(hook) == [(KEY, "firing"), (KEY, "recovered")]
     finally:
         embedded.api.pause(MONITOR)
+
+
+LATE = """
+name: late
+interval: '@yearly'
+engine: inline
+source: {topics: [late]}
+destinations: [{table: own.late, columns: {id: long}}]
+alerts: {fresh_within: 1s}
+"""
+
+
+@pytest.mark.full
+def test_a_deadline_that_was_missed_is_told_for_ever(embedded: Embedded, hook: Posts):
+    """Airflow's triggerer tells it while no monitor looks; the monitor's first look ends it, under the same key."""
+    create_topic(embedded.cluster, "late", 1)
+    file = embedded.project.pipelines_folder / "late.yaml"
+    file.write_text(LATE)
+
+    def said() -> list[str]:
+        return [body["status"] for body in hook.bodies if body["key"] == "stale/late"]
+
+    try:
+        embedded.unpause("ingest__late")
+        assert until(lambda: said() == ["firing"], 120, 0.5)
+        embedded.run("ingest__late", "e2e-late-too")
+        embedded.unpause(MONITOR)
+        embedded.run(MONITOR, "look-late")
+        assert said() == ["firing", "recovered"]
+    finally:
+        embedded.api.pause(MONITOR)
+        file.unlink()
 
 
 def _kill(embedded: Embedded, dag: str, run: str, killed: set[str]) -> None:
@@ -78,12 +110,6 @@ def _kill(embedded: Embedded, dag: str, run: str, killed: set[str]) -> None:
         if title in titles:
             os.kill(int(entry.name), signal.SIGKILL)
             killed.add(title)
-
-
-def _noted(embedded: Embedded, dag: str) -> dict[str, Any]:
-    """What the last failed run left, as Airflow keeps it."""
-    variables = embedded.api._request("GET", "/variables")["variables"]
-    return next((json.loads(of["value"]) for of in variables if of["key"] == f"frazil_failure__{dag}"), {})
 
 
 def _drill(embedded: Embedded, mailbox: Mails, hook: Posts) -> None:

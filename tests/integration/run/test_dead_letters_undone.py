@@ -90,7 +90,9 @@ def test_letters_are_counted_that_are_not_open(good_now: Any, monkeypatch: pytes
 
 
 def still_listed(orders: Any) -> Any:
-    return list_letters(orders.project, orders.pipeline, LetterChoice(), "open", None)
+    listed = list_letters(orders.project, orders.pipeline, LetterChoice(), "open", None)
+    assert listed is not None
+    return listed.letters
 
 
 @pytest.mark.parametrize("again", ["replay", "reset"])
@@ -211,8 +213,7 @@ def test_rollback_that_is_taken_back_itself(good_now: Any) -> None:
     listed = still_listed(good_now)
     bring(good_now)
 
-    assert listed is not None
-    told = {of.offset: of.row_batch for of in listed.letters}
+    told = {of.offset: of.row_batch for of in listed}
     assert told[1] is not None
     assert {told[offset] for offset in (5, 7, 9, 11)} == {None}
 
