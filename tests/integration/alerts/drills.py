@@ -1,0 +1,307 @@
+"""Each trouble for real: how a pipeline gets into it, what people must be told, and what a runbook has them do by hand."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowSkipException
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, ResourceType
+
+from frazil.batch.request import RunRequest
+from frazil.cli.app import invoke
+from frazil.kafka.topics import create_topic, delete_topic
+from frazil.pipeline.alerts import Kind
+from frazil.run import inline
+from frazil.run.ingest import ingest
+from frazil.run.plan import plan_run
+from frazil.run.stage import StageOrder
+from frazil_airflow import callbacks, upkeep
+from frazil_airflow.letter_operators import LetterReportOperator
+from frazil_airflow.manual import limited
+from tests.integration.alerts.desk import LETTERS, ORDERS, Desk
+
+Deed = Callable[[Desk], None]
+
+INTERVAL = timedelta(minutes=5)
+"""As the pipeline's file says."""
+
+
+def nothing(_: Desk) -> None:
+    """The runbook's commands do all."""
+
+
+@dataclass(frozen=True)
+class Drill:
+    """A trouble.
+
+    Attributes:
+        kind: Of the alert.
+        name: What happened.
+        happen: Brings the pipeline into it, from its beginning.
+        cause: Part of what people are told.
+        next_step: Begin of what they are told to do.
+        mend: What the runbook has them do besides typing commands.
+        works: The later run that the runbook waits for.
+        look: The look that tells them.
+        looks: How many looks it takes.
+        besides: Other kinds of alerts that it leads to.
+        ends: Whether people are told that it is over.
+        fixtures: What it needs besides.
+    """
+
+    kind: Kind
+    name: str
+    happen: Deed
+    cause: str
+    next_step: str
+    mend: Deed = nothing
+    works: Deed = nothing
+    look: Callable[[Desk], list[dict[str, Any]]] = Desk.look
+    looks: int = 1
+    besides: frozenset[Kind] = field(default=frozenset())
+    ends: bool = True
+    fixtures: tuple[str, ...] = ()
+
+
+def landed(desk: Desk, count: int = 10) -> None:
+    """Some orders in the table, by a run."""
+    desk.produce(range(count))
+    assert invoke(["run", "orders"]) == 0
+
+
+# --- refused ----------------------------------------------------------------------------------------------------------
+def topic_made_anew(desk: Desk) -> None:
+    landed(desk)
+    delete_topic(desk.cluster, desk.topic)
+    create_topic(desk.cluster, desk.topic, 1)
+    desk.produce(range(10, 13))
+
+
+def records_lost(desk: Desk) -> None:
+    landed(desk)
+    desk.produce(range(10, 20))
+    admin = AdminClient(dict(desk.cluster.properties))
+    for deleted in admin.delete_records([TopicPartition(desk.topic, 0, 15)]).values():
+        deleted.result()
+
+
+def letters_dropped(desk: Desk) -> None:
+    desk.send([b"broken"])
+    landed(desk)
+    desk.project.lake_of(desk.pipeline).catalog_of(LETTERS).drop_table(LETTERS)
+
+
+def file_broken(desk: Desk) -> None:
+    landed(desk)
+    desk.configure("colour: red")
+
+
+# --- failed runs ------------------------------------------------------------------------------------------------------
+def column_renamed(desk: Desk) -> None:
+    landed(desk)
+    desk.produce(range(10, 20))
+    rename(desk, "name", "label")
+    desk.ingest()
+
+
+def rename(desk: Desk, column: str, to: str) -> None:
+    """Somebody else alters the table."""
+    with desk.load().update_schema() as change:
+        change.rename_column(column, to)
+
+
+def producer_broken(desk: Desk) -> None:
+    """Three in ten records of a batch that is large enough to be judged by its rate."""
+    landed(desk)
+    desk.produce(range(10, 710))
+    desk.send(b"broken %d" % number for number in range(300))
+    desk.ingest()
+
+
+def rival_at_work(desk: Desk) -> None:
+    """Another project lands the same pipeline: one record, whenever the run is about to."""
+    landed(desk)
+    desk.produce(range(10, 20))
+    stage = inline.stage_inline
+
+    def overtaken(order: StageOrder) -> Any:
+        planned = plan_run(desk.project, desk.pipeline, RunRequest("rival"))
+        assert planned.plan is not None
+        ingest(desk.project, desk.pipeline, limited(planned.plan, 1), stage)
+        return stage(order)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inline, "stage_inline", overtaken)
+        desk.ingest()
+
+
+# --- late and behind --------------------------------------------------------------------------------------------------
+def no_run_begins(desk: Desk) -> None:
+    desk.configure("alerts: {fresh_within: 20m}")
+    landed(desk)
+    desk.produce(range(10, 20))
+    assert desk.look() == []
+    desk.ahead = timedelta(minutes=30)
+
+
+def much_arrives(desk: Desk) -> None:
+    desk.configure("alerts: {lag: 100}")
+    landed(desk)
+    desk.produce(range(10, 200))
+
+
+def more_arrives_than_is_read(desk: Desk) -> None:
+    desk.configure("alerts: {growing_intervals: 2, fresh_within: 2h}")
+    landed(desk)
+    for interval in range(3):
+        desk.produce(range(10 * interval, 10 * interval + 10))
+        desk.ahead = interval * INTERVAL
+        assert desk.look() == []
+    desk.ahead += INTERVAL
+
+
+def retention_is_near(desk: Desk) -> None:
+    """Records of 50 minutes ago that wait, in a topic that keeps them for an hour."""
+    landed(desk)
+    keep(desk, "3600000")
+    desk.produce(range(10, 20), at=datetime.now(UTC) - timedelta(minutes=50))
+
+
+def keep(desk: Desk, ms: str) -> None:
+    """Set how long the topic keeps records."""
+    admin = AdminClient(dict(desk.cluster.properties))
+    topic = ConfigResource(ResourceType.TOPIC, desk.topic)
+    topic.add_incremental_config(ConfigEntry("retention.ms", ms))
+    for done in admin.incremental_alter_configs([topic]).values():
+        done.result()
+
+
+# --- what is beside ingestion -----------------------------------------------------------------------------------------
+def manifests_gone(desk: Desk) -> None:
+    """The storage does not give a table's manifests: a run needs none of them, a look of maintenance all."""
+    landed(desk)
+    away(desk).mkdir()
+    for manifest in (away(desk).parent / "warehouse" / "shop" / "orders" / "metadata").glob("*.avro"):
+        manifest.rename(away(desk) / manifest.name)
+    desk.failing("maintain__orders", partial(maintenance, desk))
+
+
+def away(desk: Desk) -> Any:
+    """Where things are that nobody can reach."""
+    return desk.root / "away"
+
+
+def storage_back(desk: Desk) -> None:
+    for manifest in away(desk).iterdir():
+        manifest.rename(desk.root / "warehouse" / "shop" / "orders" / "metadata" / manifest.name)
+
+
+def maintenance(_: Desk) -> None:
+    """A run of the maintenance DAG; nothing is due, so its job is skipped."""
+    asked = {"table": None, "steps": [], "force": False, "dry_run": False}
+    run = SimpleNamespace(dag_id="maintain__orders", run_id="scheduled__2", conf=asked)
+    assert upkeep.look("orders", dag_run=run, params=asked) is None
+    callbacks.forget_failure({"dag": SimpleNamespace(dag_id=run.dag_id), "run_id": run.run_id, "dag_run": run})
+
+
+def catalog_away(desk: Desk) -> None:
+    landed(desk)
+    (desk.root / "catalog").rename(away(desk))
+
+
+def catalog_back(desk: Desk) -> None:
+    away(desk).rename(desk.root / "catalog")
+
+
+def broker_stopped(desk: Desk) -> None:
+    landed(desk)
+    assert invoke(["down"]) == 0
+
+
+def records_refused(desk: Desk) -> None:
+    """A new kind of order, whose number is text."""
+    landed(desk)
+    desk.send(b'{"id": "A-%d", "name": "order"}' % number for number in range(3))
+    assert invoke(["run", "orders"]) == 0
+
+
+def letters_reported(desk: Desk) -> list[dict[str, Any]]:
+    """A run of the report's DAG: what people are told."""
+    before, run = len(desk.hook.got), SimpleNamespace(dag_id="dead_letters__orders", run_id=f"r{len(desk.hook.got)}")
+    try:
+        LetterReportOperator(task_id="report", pipeline="orders").execute({"dag_run": run})  # type: ignore[typeddict-item]
+    except AirflowSkipException:  # nothing is new
+        assert desk.hook.bodies[before:] == []
+    return desk.hook.bodies[before:]
+
+
+DRILLS = (
+    Drill("refused", "topic made anew", topic_made_anew, "was recreated", "its offsets start anew"),
+    Drill(
+        "refused",
+        "records lost",
+        records_lost,
+        r"records 10 to 14 were deleted by retention before they were read",
+        "lengthen the topic's retention",
+        besides=frozenset({"retention"}),
+    ),
+    Drill("refused", "letters dropped", letters_dropped, LETTERS, "frazil settle orders|restore"),
+    Drill("refused", "file broken", file_broken, "colour", "mend the file", mend=Desk.configure),
+    Drill(
+        "failed_run",
+        "column renamed",
+        column_renamed,
+        "Run scheduled__1\n.*name",
+        "",
+        mend=lambda desk: rename(desk, "label", "name"),
+    ),
+    Drill(
+        "tolerance",
+        "producer broken",
+        producer_broken,
+        r"300 of 1000 records \(30.0%\)",
+        "mend the producer",
+        mend=lambda desk: desk.configure("dead_letters: {tolerance: {max_rate: 0.5}}"),
+    ),
+    Drill("conflict", "rival at work", rival_at_work, "4 batches were refused", "frazil history orders"),
+    Drill("stale", "no run begins", no_run_begins, "30 min before .* promised are 20 min", "frazil history orders"),
+    Drill("lag", "much arrives", much_arrives, "190 records are not read yet, 100 are tolerated", "frazil lag orders"),
+    Drill("lag_growing", "more arrives than is read", more_arrives_than_is_read, "10, 20, 30", "frazil lag orders"),
+    Drill("retention", "retention is near", retention_is_near, "(9|10) min .*left until records go", "kafka-configs.sh"),
+    Drill(
+        "failed_maintenance",
+        "manifests gone",
+        manifests_gone,
+        "Run scheduled__1\n.*",
+        "",
+        mend=storage_back,
+        works=maintenance,
+    ),
+    Drill("unreadable", "catalog away", catalog_away, "unable to open database file", "", mend=catalog_back, looks=3),
+    Drill(
+        "unreadable",
+        "broker stopped",
+        broker_stopped,
+        "no broker of Kafka cluster 'local'",
+        "start the embedded broker with `frazil up --only kafka`",
+        looks=3,
+        fixtures=("own_broker",),
+    ),
+    Drill(
+        "dead_letters",
+        "records refused",
+        records_refused,
+        "3 of 3 are open",
+        "frazil dead-letters list orders",
+        look=letters_reported,
+        ends=False,
+    ),
+)
