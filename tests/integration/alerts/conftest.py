@@ -38,12 +38,11 @@ def desk(
     monkeypatch.setenv(PORT_VARIABLES["kafka"], broker.rpartition(":")[2])
     settings = {
         "clusters": {"local": {"bootstrap_servers": "${local:kafka}"}},
-        "catalogs": {"lake": {"uri": f"sqlite:///{tmp_path}/catalog/c.db", "warehouse": f"file://{tmp_path}/warehouse"}},
+        "catalogs": {"lake": {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/warehouse"}},
         "alerts": {"channels": {"web": {"type": "webhook", "connection": "web"}}},
     }
     (tmp_path / "settings.yaml").write_text(json.dumps(settings))
-    for folder in ("pipelines", "catalog"):
-        (tmp_path / folder).mkdir()
+    (tmp_path / "pipelines").mkdir()
     create_topic(cluster, topic, 1)
     with posts() as hook:
         monkeypatch.setenv("AIRFLOW_CONN_WEB", json.dumps({"conn_type": "http", "host": f"http://127.0.0.1:{hook.port}"}))
@@ -54,10 +53,14 @@ def desk(
 
 @pytest.fixture
 def own_broker(desk: Desk, free_ports: FreePorts, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The embedded broker of the drill's own project in place of the one that all share: it can be stopped."""
+    """The embedded broker of the drill's own project in place of the one that all share: it can be stopped.
+
+    That nobody answers is known after a second, in place of eight.
+    """
     kafka, controller = free_ports(2)
     monkeypatch.setenv(PORT_VARIABLES["kafka"], str(kafka))
     monkeypatch.setenv(PORT_VARIABLES["controller"], str(controller))
+    monkeypatch.setattr("frazil.kafka.observe.REQUEST_SECONDS", 1.0)
     try:
         assert invoke(["up", "--only", "kafka"]) == 0
         desk.cluster = Cluster("local", {"bootstrap.servers": f"127.0.0.1:{kafka}"})

@@ -31,6 +31,7 @@ from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.run.plan import plan_run
 from frazil_airflow import callbacks, monitor, tasks
+from frazil_airflow.failures import terminal_is_final
 from tests.dags.desk import Kept
 from tests.receivers import Posts
 from tests.runbooks import Command
@@ -104,11 +105,14 @@ class Desk:
 
     # --- Airflow ------------------------------------------------------------------------------------------------------
     def ingest(self) -> None:
-        """A run of the pipeline's DAG: its task, and what is noted if that fails."""
-        planned = plan_run(self.project, self.pipeline, RunRequest("scheduled__1"))
+        """A run of the pipeline's DAG: its tasks, and what is noted when one of them fails."""
+        self.failing("ingest__orders", self._ingest)
+
+    def _ingest(self) -> None:
+        with terminal_is_final():
+            planned = plan_run(self.project, self.pipeline, RunRequest("scheduled__1"))
         assert planned.plan is not None
-        plan_json = planned.plan.to_json()
-        self.failing("ingest__orders", lambda: tasks.ingest_inline("orders", plan_json))
+        tasks.ingest_inline("orders", planned.plan.to_json())
 
     def failing(self, dag: str, work: Callable[[], object]) -> None:
         """A task that fails in the end, as Airflow tells its callback."""
