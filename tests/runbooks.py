@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from frazil.local.home import project_root
 
@@ -27,16 +28,18 @@ class Command:
 
 @dataclass(frozen=True)
 class Runbook:
-    """What to do about one kind of alert; `see` and `do` are the commands of these parts."""
+    """What to do about one kind of alert: its parts, by name."""
 
     parts: Mapping[str, str]
 
     @property
     def see(self) -> tuple[Command, ...]:
+        """Commands that show the trouble."""
         return tuple(_commands(self.parts["See"]))
 
     @property
     def do(self) -> tuple[Command, ...]:
+        """Commands that end it."""
         return tuple(_commands(self.parts["Do"]))
 
 
@@ -61,7 +64,7 @@ def _commands(text: str) -> Iterator[Command]:
             yield Command(line.strip(), frozenset(map(int, codes)))
 
 
-def commands_in(next_step: str, file: str) -> Iterator[str]:
+def commands_in(next_step: str, file: Path) -> Iterator[str]:
     """The commands that a message names as the next step; what belongs into a file is written to it."""
     for line in next_step.splitlines():
         found = re.search(r"(?:^|[:`] ?)((?:frazil|kafka-configs\.sh) [^`(]+)", line)
@@ -69,6 +72,5 @@ def commands_in(next_step: str, file: str) -> Iterator[str]:
             continue
         command, _, body = found[1].strip().partition(" with {")
         if body:
-            with open(file, "w", encoding="utf-8") as offsets:
-                offsets.write("{" + body.removesuffix(" in FILE.json"))
-        yield command.replace("FILE.json", file)
+            file.write_text("{" + body.removesuffix(" in FILE.json"), encoding="utf-8")
+        yield command.replace("FILE.json", str(file))

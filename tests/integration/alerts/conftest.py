@@ -45,7 +45,9 @@ def desk(
     (tmp_path / "pipelines").mkdir()
     create_topic(cluster, topic, 1)
     with posts() as hook:
-        monkeypatch.setenv("AIRFLOW_CONN_WEB", json.dumps({"conn_type": "http", "host": f"http://127.0.0.1:{hook.port}"}))
+        monkeypatch.setenv(
+            "AIRFLOW_CONN_WEB", json.dumps({"conn_type": "http", "host": f"http://127.0.0.1:{hook.port}"})
+        )
         made = Desk(tmp_path, cluster, topic, hook, kept, capsys)
         made.configure()
         yield made

@@ -38,11 +38,12 @@ def test_a_runbook_leaves_its_trouble_as_it_is(drill: Drill, desk: Desk, request
     told = _only(firing, drill, "firing")
     assert re.search(drill.cause, told["cause"]), told
     assert re.match(drill.next_step, told["next_step"]), told
+    assert told["runbook"] == f"docs/operations.md#{drill.kind}"
 
     desk.type(runbook.see)
     drill.mend(desk)
-    desk.type(Command(line) for line in commands_in(told["next_step"], str(desk.root / "FILE.json")))
-    desk.type(runbook.do)
+    named = [Command(line) for line in commands_in(told["next_step"], desk.root / "FILE.json")]
+    desk.type((*named, *runbook.do))
     drill.works(desk)
 
     over = drill.look(desk)
