@@ -28,7 +28,7 @@ class Drill:
         cause: Part of what people are told.
         next_step: Begin of what they are told to do.
         mend: What the runbook has them do besides typing commands.
-        works: The later run that the runbook waits for.
+        works: The later run that the runbook waits for, or what it must have led to.
         look: The look that tells them.
         looks: How many looks it takes.
         besides: Other kinds of alerts that it leads to.
@@ -149,6 +149,8 @@ DRILLS = (
         troubles.records_refused,
         "3 of 3 are open",
         "frazil dead-letters list orders",
+        mend=troubles.field_renamed,
+        works=troubles.all_landed,
         look=troubles.letters_reported,
         ends=False,
     ),

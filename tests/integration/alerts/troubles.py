@@ -204,10 +204,18 @@ def broker_stopped(desk: Desk) -> None:
 
 
 def records_refused(desk: Desk) -> None:
-    """A new kind of order, whose number is text."""
+    """A producer that has another name for a required field."""
     landed(desk)
-    desk.send(b'{"id": "A-%d", "name": "order"}' % number for number in range(3))
+    desk.send(b'{"number": %d, "name": "order"}' % number for number in range(10, 13))
     assert invoke(["run", "orders"]) == 0
+
+
+def field_renamed(desk: Desk) -> None:
+    desk.configure("transforms: [{type: ReplaceField, renames: {number: id}}]")
+
+
+def all_landed(desk: Desk) -> None:
+    assert sorted(desk.load().scan().to_arrow()["id"].to_pylist()) == list(range(13))
 
 
 def letters_reported(desk: Desk) -> list[dict[str, Any]]:
