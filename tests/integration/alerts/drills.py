@@ -149,7 +149,7 @@ DRILLS = (
         troubles.records_refused,
         "3 of 3 are open",
         "frazil dead-letters list orders",
-        mend=troubles.field_renamed,
+        mend=Desk.configure,
         works=troubles.all_landed,
         look=troubles.letters_reported,
         ends=False,
