@@ -29,7 +29,7 @@ Kind = Literal[
     "unreadable",
     "dead_letters",
 ]
-"""What a notice may be about; docs/alerts.md says of each what it means and what to do."""
+"""What a notice may be about; docs/alerts.md says of each what it means, docs/operations.md what to do."""
 
 
 class ChannelSettings(Model):
