@@ -63,10 +63,9 @@ fmt: setup ## Mend what a program can mend: format, imports, simple findings
 docs: setup ## Write the generated pages under docs/ anew
 	$(BIN)/python docs/generate.py
 
-lock: setup ## Resolve all pins anew: packages, image, tools, jars
+lock: setup ## Resolve all pins anew: packages, tools, jars
 	$(COMPILE) pyproject.toml --all-extras --output-file requirements.txt
 	$(COMPILE) .ci/bootstrap.in --output-file .ci/bootstrap.txt
-	$(COMPILE) docker/requirements.in --constraint requirements.txt --output-file docker/requirements.txt
 	$(BIN)/python -m frazil.local.jars lock
 
 wheel: setup ## Build the wheel into dist/
