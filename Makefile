@@ -25,7 +25,7 @@ help: ## Show these verbs
 setup: ## Make .venv from the lock file and fetch the jars; skips what is done
 	@.ci/setup
 
-system: ## Install system packages (Java, Chromium, Python) as root on Debian or Ubuntu
+system: ## Install system packages (Java, Python, Chromium, PostgreSQL) as root on Debian or Ubuntu
 	@.ci/system
 
 demo: setup ## Run everything once: Kafka, Airflow, Spark, an Iceberg table (DEMO_EXIT=1 stops by itself)

@@ -22,7 +22,7 @@ from frazil.local.home import LOOPBACK
 from frazil.local.waiting import until
 
 USER = "airflow"
-PASSWORD = "s3cret $HOME@/%of:airflow"  # noqa: S105 - what a careless reader of an address trips over
+PASSWORD = "s3cret $HOME@/%of:airflow"
 _NOBODY = "nobody"
 """PostgreSQL refuses to run as root; root's tests run it as this user."""
 

@@ -34,6 +34,11 @@ OWN = {
 }
 """Small pipelines, each of one test: what starts their runs."""
 
+VISITS = """interval: '@monthly'
+maintenance: {compaction: false, manifests: false, expiry: false, orphans: false}
+"""
+"""The pipeline of the stack on PostgreSQL: intervals enough for a backfill, and a look at tables that calls for no JVM."""
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -67,7 +72,7 @@ def on_postgres(
 ) -> Iterator[Embedded]:
     """Another stack, whose Airflow keeps its metadata in PostgreSQL, with one pipeline; down again after the tests of a file."""
     root = tmp_path_factory.mktemp("postgres")
-    _pipelines(root, {"visits": PIPELINE.format(name="visits") + "interval: '@monthly'\n"})
+    _pipelines(root, {"visits": PIPELINE.format(name="visits") + VISITS})
     database = {"FRAZIL_AIRFLOW_DATABASE": postgres.make("airflow")}
     yield from _stack(root, _channels(root, mailbox.port, hook.port) | database, [])
 

@@ -43,7 +43,7 @@ def frazil(on_postgres: Embedded, *arguments: str) -> str:
     """What the command says to somebody elsewhere, who reaches Airflow by its address."""
     named = {URL_VARIABLE: on_postgres.project.home.airflow_url, PASSWORD_VARIABLE: on_postgres.api._password}
     command = [sys.executable, "-m", "frazil.cli", *arguments]
-    env = os.environ | on_postgres.project.environment | named
+    env = os.environ | on_postgres.project.environment() | named
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -98,21 +98,22 @@ def refused(log: Path) -> list[str]:
 
 
 def test_failed_run_is_told_to_nobody(on_postgres: Embedded, scheduled: DagRun, hook: Posts) -> None:
-    """The monitor tells a web server, once."""
+    """The monitor tells a web server."""
     on_postgres.api.trigger(VISITS, run_id="fails", conf={"mode": "replay"})  # from where, nobody says
     assert on_postgres.api.wait(VISITS, "fails", 120).state == "failed"
 
-    on_postgres.unpause(MONITOR)
+    on_postgres.run(MONITOR, "look")
 
     told = [(body["key"], body["status"]) for body in hook.bodies if body["pipeline"] == "visits"]
     assert told == [("failed_run/visits", "firing")]
 
 
 def test_maintenance_does_not_look(on_postgres: Embedded, scheduled: DagRun) -> None:
-    """Its schedule's own run reads the tables, and finds nothing due."""
+    """Its schedule's own run reads the tables and leaves word of them."""
     run = on_postgres.unpause(MAINTAIN)
 
     assert on_postgres.states(MAINTAIN, run.run_id)["look"] == "success"
+    assert "0 steps due, nothing done; health: own.visits" in str(run.note)
 
 
 def test_page_asks_a_database_that_is_not_there(on_postgres: Embedded, scheduled: DagRun) -> None:
@@ -151,15 +152,14 @@ def test_password_of_the_database_is_shown(on_postgres: Embedded, scheduled: Dag
     forms = (PASSWORD, quote(PASSWORD), quote(PASSWORD, safe=" +"))
     texts = {str(path): path.read_text(errors="replace") for path in home.root.rglob("*.log")}
     texts["status"] = frazil(on_postgres, "status", "--json")
-    for pid in filter(str.isdecimal, os.listdir("/proc")):
-        texts[pid] = arguments_of(pid)
+    texts |= {entry.name: arguments_of(entry) for entry in Path("/proc").iterdir() if entry.name.isdecimal()}
 
     assert any("airflow" in text for text in texts.values())
     assert [name for name, text in texts.items() if any(form in text for form in forms)] == []
 
 
-def arguments_of(pid: str) -> str:
+def arguments_of(process: Path) -> str:
     try:
-        return Path("/proc", pid, "cmdline").read_bytes().decode(errors="replace")
+        return (process / "cmdline").read_bytes().decode(errors="replace")
     except OSError:  # it ended meanwhile
         return ""
