@@ -127,10 +127,17 @@ def test_page_asks_a_database_that_is_not_there(on_postgres: Embedded, scheduled
     assert quote(scheduled.run_id) in pipeline.text
 
 
-def test_pause_and_resume_reach_another_airflow(on_postgres: Embedded, scheduled: DagRun) -> None:
-    """They do what they say in the Airflow that the variables name."""
+def test_pause_stop_and_resume_reach_no_other_airflow(on_postgres: Embedded, scheduled: DagRun) -> None:
+    """They do what they say in the Airflow that the variables name; `stop` says that it sees no process there."""
     frazil(on_postgres, "pause", "visits")
     assert on_postgres.api.is_paused(VISITS)
+
+    on_postgres.api.trigger(VISITS, run_id="waits")
+    assert frazil(on_postgres, "stop", "visits").splitlines() == [
+        "visits: Airflow's run waits is marked failed",
+        "visits: none of its processes is seen from here; those of Airflow's machines end within 30 s",
+    ]
+    assert on_postgres.api.run(VISITS, "waits").state == "failed"
 
     frazil(on_postgres, "resume", "visits")
     assert not on_postgres.api.is_paused(VISITS)
