@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-
-from sqlalchemy import URL, create_engine, make_url
-from sqlalchemy.exc import ArgumentError, OperationalError
+from typing import TYPE_CHECKING
 
 from frazil.errors import Retryable, Terminal
 from frazil.local.home import DATABASE_VARIABLE, Home
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL
 
 SQLITE = "SQLite"
 """Name of the database in the home."""
@@ -77,6 +78,9 @@ def require_answer(database: AirflowDatabase, report: Callable[[str], None]) -> 
     Raises:
         Retryable: It does not answer, does not know the login, or has no such database; its own words are quoted.
     """
+    from sqlalchemy import create_engine
+    from sqlalchemy.exc import OperationalError
+
     if database.is_file:
         return
     report(f"airflow: metadata in {database.name}")
@@ -93,6 +97,9 @@ def require_answer(database: AirflowDatabase, report: Callable[[str], None]) -> 
 
 
 def _postgresql(text: str) -> URL:
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError
+
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):  # the second: a port that is no number
