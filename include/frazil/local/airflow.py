@@ -76,7 +76,7 @@ def start(home: Home, processes: Processes, report: Callable[[str], None], *, da
         raise Terminal("Airflow is not installed", next_step="pip install 'frazil[airflow]'")
     made, database = ensure_secrets(home), airflow_database(home)
     _refuse_moved_database(home, processes, database)
-    hidden = (*made.values(), *database.secrets())
+    hidden = (*made.values(), *database.hidden)
     if any(processes.running(name) is None for name in NAMES):
         env = environment(home, ensure_java(report), made, database, dags_paused=dags_paused)
         _start_missing(home, processes, database, env, hidden, report)

@@ -34,18 +34,14 @@ class AirflowDatabase:
     Attributes:
         url: Its SQLAlchemy address, password included.
         name: What may be shown of it.
-        password: The password in the address; None if there is none.
+        hidden: Texts to blot out of quoted logs: the password as it is, and as an address has it.
         is_file: Whether it is the home's SQLite file.
     """
 
     url: str = field(repr=False)
     name: str
-    password: str | None = field(default=None, repr=False)
+    hidden: tuple[str, ...] = field(default=(), repr=False)
     is_file: bool = False
-
-    def secrets(self) -> tuple[str, ...]:
-        """Return the texts to blot out of quoted logs: the password as it is, and the address as it is written."""
-        return (self.url, self.password) if self.password else ()
 
 
 def airflow_database(home: Home) -> AirflowDatabase:
@@ -64,7 +60,9 @@ def airflow_database(home: Home) -> AirflowDatabase:
             next_step="pip install 'frazil[airflow,postgres]'",
         )
     name = f"PostgreSQL {url.host}:{url.port or 5432}/{url.database}"
-    return AirflowDatabase(url.render_as_string(hide_password=False), name, url.password)
+    address = url.render_as_string(hide_password=False)
+    encoded = address.rpartition("@")[0].rpartition(":")[2]
+    return AirflowDatabase(address, name, (url.password, encoded) if url.password else ())
 
 
 def sqlite_url(home: Home, name: str = "airflow.db") -> str:
