@@ -17,6 +17,7 @@ from frazil.local.home import Home
 from frazil.local.jars import fetch
 from frazil.project import Project
 from tests.e2e.embedded import PAYMENTS, PIZZAS, TOPICS, WEB_TOKEN, Embedded
+from tests.postgres_server import PostgresServer
 from tests.receivers import Mails, Posts, mails, posts
 from tests.statsd import statsd_receiver
 
@@ -32,6 +33,11 @@ OWN = {
     "deliveries": "interval: '@yearly'\ncatch_up: 10\n",
 }
 """Small pipelines, each of one test: what starts their runs."""
+
+VISITS = """interval: '@monthly'
+maintenance: {compaction: false, manifests: false, expiry: false, orphans: false}
+"""
+"""The pipeline of the stack on PostgreSQL: intervals enough for a backfill, and a look at tables that calls for no JVM."""
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -55,7 +61,25 @@ def embedded(tmp_path_factory: pytest.TempPathFactory, mailbox: Mails, hook: Pos
     """The stack, up; afterwards down, with no process of it left."""
     with statsd_receiver() as (port, metrics):
         root = tmp_path_factory.mktemp("e2e")
-        yield from _stack(root, _channels(root, mailbox.port, hook.port) | _metrics(root, port), metrics)
+        _delivered(root)
+        servers = _channels(root, mailbox.port, hook.port) | _metrics(root, port)
+        yield from _stack(root, servers, metrics)
+
+
+@pytest.fixture(scope="module")
+def on_postgres(
+    tmp_path_factory: pytest.TempPathFactory, mailbox: Mails, hook: Posts, postgres: PostgresServer
+) -> Iterator[Embedded]:
+    """Another stack, whose Airflow keeps its metadata in PostgreSQL, with one pipeline; down again after the tests of a file."""
+    root = tmp_path_factory.mktemp("postgres")
+    _pipelines(root, {"visits": PIPELINE.format(name="visits") + VISITS})
+    database = {"FRAZIL_AIRFLOW_DATABASE": postgres.make("airflow")}
+    yield from _stack(root, _channels(root, mailbox.port, hook.port) | database, [])
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The stack on PostgreSQL comes first: two stacks at once are too much for two cores."""
+    items.sort(key=lambda item: "on_postgres" not in getattr(item, "fixturenames", ()))
 
 
 def _stack(root: Path, servers: Mapping[str, str], metrics: list[str]) -> Iterator[Embedded]:
@@ -119,21 +143,29 @@ def processes_of(folder: Path) -> list[str]:
     return found
 
 
-def _environment(root: Path) -> dict[str, str]:
-    """A project of its own: home, ports, and the delivered pipelines on a schedule that stays out of the way."""
-    pipelines = root / "pipelines"
-    pipelines.mkdir()
+def _delivered(root: Path) -> None:
+    """The delivered pipelines on a schedule that stays out of the way, and the small ones."""
+    files = {name: PIPELINE.format(name=name) + more for name, more in OWN.items()}
     for name, engine in (("pizzas", "spark"), ("payments", "inline")):
         delivered = (ROOT / "include" / "pipelines" / f"{name}.yaml").read_text().splitlines()
         kept = [line for line in delivered if not line.startswith(("interval:", "engine:"))]
-        (pipelines / f"{name}.yaml").write_text("\n".join([*kept, "interval: '@yearly'", f"engine: {engine}", ""]))
-    for name, more in OWN.items():
-        (pipelines / f"{name}.yaml").write_text(PIPELINE.format(name=name) + more)
+        files[name] = "\n".join([*kept, "interval: '@yearly'", f"engine: {engine}", ""])
+    _pipelines(root, files)
+
+
+def _pipelines(root: Path, files: Mapping[str, str]) -> None:
+    (root / "pipelines").mkdir()
+    for name, text in files.items():
+        (root / "pipelines" / f"{name}.yaml").write_text(text)
+
+
+def _environment(root: Path) -> dict[str, str]:
+    """A project of its own: home, ports and the folder of its pipelines."""
     kafka, controller, web = (str(port) for port in _free_ports(3))
     return {
         "FRAZIL_HOME": str(root / "home"),
         "FRAZIL_JARS": str(Home.resolve().jars),
-        "FRAZIL_PIPELINES": str(pipelines),
+        "FRAZIL_PIPELINES": str(root / "pipelines"),
         "FRAZIL_KAFKA_PORT": kafka,
         "FRAZIL_KAFKA_CONTROLLER_PORT": controller,
         "FRAZIL_AIRFLOW_PORT": web,

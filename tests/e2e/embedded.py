@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from frazil.errors import FrazilError
@@ -56,9 +57,10 @@ class Embedded:
         records = generate(count, seed=seed, broken_per_thousand=broken_per_thousand)
         assert produce(self.cluster, TOPICS[dag_id], records).count == count
 
-    def send(self, topic: str, ids: Iterable[int]) -> None:
-        """Send `{"id": …}` to a topic."""
-        records = [OutgoingRecord(None, json.dumps({"id": of}).encode()) for of in ids]
+    def send(self, topic: str, ids: Iterable[int], at: datetime | None = None) -> None:
+        """Send `{"id": …}` to a topic, as of now or of another time."""
+        stamp = None if at is None else int(at.timestamp() * 1000)
+        records = [OutgoingRecord(None, json.dumps({"id": of}).encode(), timestamp_ms=stamp) for of in ids]
         assert produce(self.cluster, topic, records).count == len(records)
 
     def ids(self, pipeline: str) -> list[int]:

@@ -1,13 +1,16 @@
 """`frazil pause`, `resume` and `stop`: whether a pipeline's DAG runs, and the run that is at work now."""
 
+import platform
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from frazil.cli import console
 from frazil.cli.options import Json, PipelineName
 
 if TYPE_CHECKING:
-    from frazil.errors import FrazilError
+    from frazil.errors import FrazilError, Retryable
+    from frazil.local.drivers import Driver
     from frazil.local.home import Home
 
 _WAIT_SECONDS: Final = 35.0
@@ -33,10 +36,13 @@ def resume(pipeline: PipelineName) -> None:
 def stop(pipeline: PipelineName, *, as_json: Json = False) -> None:
     """End the runs of a pipeline that are at work: a batch that is decided is finished, one that is not is discarded.
 
-    Runs of Airflow are marked failed, without another try; processes on this machine get SIGTERM and end within 30 s. The
-    next run comes on schedule and goes on from there, unless the pipeline is paused first.
+    Runs of Airflow are marked failed, without another try; processes on this machine get SIGTERM. All end within 30 s, which
+    is waited for as far as they share the home: on this machine, and in other containers. The next run comes on schedule and
+    goes on from there, unless the pipeline is paused first.
+
+    FRAZIL_AIRFLOW_URL, FRAZIL_AIRFLOW_USER and FRAZIL_AIRFLOW_PASSWORD name another Airflow than the embedded one.
     """
-    from frazil.errors import Retryable
+    from frazil.local.airflow import remote_url
     from frazil.local.drivers import drivers
     from frazil.project import Project
 
@@ -49,10 +55,7 @@ def stop(pipeline: PipelineName, *, as_json: Json = False) -> None:
         driver.ask_to_stop()
     left = _wait_for_end(home, name)
     if left:
-        raise Retryable(
-            f"pipeline {name}: process {', '.join(map(str, left))} did not end within {_WAIT_SECONDS:.0f} s",
-            next_step=f"end it by force, which loses nothing: kill -9 {' '.join(map(str, left))}",
-        ) from unasked
+        raise _still_at_work(name, left) from unasked
     seconds = time.monotonic() - began
     if as_json:
         facts = {
@@ -66,7 +69,9 @@ def stop(pipeline: PipelineName, *, as_json: Json = False) -> None:
         for run in failed:
             console.say(f"{name}: Airflow's run {run} is marked failed")
         for driver in asked:
-            console.say(f"{name}: run {driver.run} (process {driver.pid}) ended in {seconds:.1f} s")
+            console.say(f"{name}: run {driver.run} ({_place(driver)}) ended in {seconds:.1f} s")
+        if failed and not asked and remote_url():
+            console.say(f"{name}: none of its processes is seen from here; those of Airflow's machines end within 30 s")
         if not failed and not asked:
             console.say(f"{name}: no run is at work{' on this machine' if unasked else ''}")
     if unasked is not None:
@@ -108,13 +113,28 @@ def _fail_runs(home: "Home", pipeline: str) -> tuple[list[str], "FrazilError | N
     return failed, None
 
 
-def _wait_for_end(home: "Home", pipeline: str) -> list[int]:
-    """Wait until no process of this machine runs batches of a pipeline. Returns the ids of those that still do."""
+def _wait_for_end(home: "Home", pipeline: str) -> "list[Driver]":
+    """Wait until no process that shares the home runs batches of a pipeline. Returns those that still do."""
     from frazil.local.drivers import drivers
     from frazil.local.waiting import until
 
     until(lambda: not drivers(home, pipeline), _WAIT_SECONDS)
-    return [driver.pid for driver in drivers(home, pipeline)]
+    return drivers(home, pipeline)
+
+
+def _still_at_work(pipeline: str, left: "Sequence[Driver]") -> "Retryable":
+    from frazil.errors import Retryable
+
+    pids = " ".join(str(driver.pid) for driver in left)
+    there = "" if all(driver.is_here for driver in left) else " there, if `frazil stop` there does not help"
+    return Retryable(
+        f"pipeline {pipeline}: {', '.join(map(_place, left))} did not end within {_WAIT_SECONDS:.0f} s",
+        next_step=f"end it by force, which loses nothing: kill -9 {pids}{there}",
+    )
+
+
+def _place(driver: "Driver") -> str:
+    return f"process {driver.pid}" + ("" if driver.host == platform.node() else f" on {driver.host}")
 
 
 def _dag(pipeline: str) -> str:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import traceback
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
+from sqlalchemy import make_url
 
 from frazil.errors import Retryable, Terminal
 from frazil.local import airflow, port, stack
@@ -16,6 +19,7 @@ from frazil.local.airflow_settings import ensure_secrets
 from frazil.local.home import Home, with_ports
 from frazil.local.process import Processes
 from frazil.local.waiting import until
+from tests.postgres_server import PostgresServer
 
 Survivors = Callable[[], list[str]]
 
@@ -130,6 +134,25 @@ def test_a_busy_port_is_named_before_anything_starts(home: Home, survivors: Surv
 
     assert survivors() == []
     assert not (home.airflow / "airflow.db").exists()
+
+
+@pytest.mark.parametrize("wrong", ["port", "password", "database"])
+def test_unusable_database_ends_as_a_stack_trace(
+    home: Home, survivors: Survivors, postgres: PostgresServer, wrong: str
+) -> None:
+    """PostgreSQL's own words, before anything starts, without the password."""
+    address = make_url(postgres.url("nowhere" if wrong == "database" else "postgres"))
+    if wrong == "port":
+        address = address.set(port=home.ports.kafka)
+    if wrong == "password":
+        address = address.set(password="gue$$ed")
+    told = {"port": "Connection refused", "password": "password authentication failed", "database": "does not exist"}
+
+    with pytest.raises(Retryable, match=f"Airflow's database, PostgreSQL .*{told[wrong]}") as refusal:
+        stack.up(replace(home, airflow_database=address.render_as_string(hide_password=False)), {"airflow"})
+
+    assert "gue" not in "".join(traceback.format_exception(refusal.value))
+    assert survivors() == []
 
 
 def test_nobody_there_is_worth_another_try(home: Home) -> None:
