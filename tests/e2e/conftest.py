@@ -22,16 +22,17 @@ from tests.statsd import statsd_receiver
 
 PIPELINE = """
 name: {name}
-engine: inline
 source: {{topics: [{name}]}}
 destinations: [{{table: own.{name}, columns: {{id: long}}}}]
 """
 
 OWN = {
-    "clicks": "interval: '@yearly'\ntrigger: {records: 50, every: 1s}\n",
-    "deliveries": "interval: '@yearly'\ncatch_up: 10\n",
+    "clicks": "engine: inline\ninterval: '@yearly'\ntrigger: {records: 50, every: 1s}\n",
+    "deliveries": "engine: inline\ninterval: '@yearly'\ncatch_up: 10\n",
+    "drills": "engine: spark\ninterval: '@yearly'\nlimits: {max_records: 50}\n",
+    "inline_drills": "engine: inline\ninterval: '@yearly'\nlimits: {max_records: 2}\n",
 }
-"""Small pipelines, each of one test: what starts their runs."""
+"""Small pipelines, each of one file of tests: the engine, and what starts their runs."""
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -55,7 +56,7 @@ def embedded(tmp_path_factory: pytest.TempPathFactory, mailbox: Mails, hook: Pos
     """The stack, up; afterwards down, with no process of it left."""
     with statsd_receiver() as (port, metrics):
         root = tmp_path_factory.mktemp("e2e")
-        yield from _stack(root, _channels(root, mailbox.port, hook.port) | _metrics(root, port), metrics)
+        yield from _stack(root, _channels(root, mailbox.port, hook.port) | _airflow(root, port), metrics)
 
 
 def _stack(root: Path, servers: Mapping[str, str], metrics: list[str]) -> Iterator[Embedded]:
@@ -168,11 +169,20 @@ def _channels(root: Path, mail: int, web: int) -> dict[str, str]:
     }
 
 
-def _metrics(root: Path, statsd: int) -> dict[str, str]:
-    """Where Airflow sends metrics to, in a configuration file: settings of another Airflow in the environment don't count."""
+def _airflow(root: Path, statsd: int) -> dict[str, str]:
+    """Where Airflow sends metrics to, and where else it finds DAGs: those that the drills need, which no user has.
+
+    In a configuration file: settings of another Airflow in the environment don't count.
+    """
+    local = "airflow.dag_processing.bundles.local.LocalDagBundle"
+    bundles = [
+        {"name": "dags-folder", "classpath": local, "kwargs": {}},
+        {"name": "hurried", "classpath": local, "kwargs": {"path": str(Path(__file__).with_name("hurried"))}},
+    ]
     file = root / "airflow.cfg"
     file.write_text(
         f"[metrics]\nstatsd_on = True\nstatsd_host = 127.0.0.1\nstatsd_port = {statsd}\nstatsd_influxdb_enabled = True\n"
+        f"[dag_processor]\ndag_bundle_config_list = {json.dumps(bundles)}\n"
     )
     return {"AIRFLOW_CONFIG": str(file)}
 
