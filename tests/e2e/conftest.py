@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -16,7 +15,8 @@ from frazil.local.airflow_rows import DagRun
 from frazil.local.home import Home
 from frazil.local.jars import fetch
 from frazil.project import Project
-from tests.e2e.embedded import PAYMENTS, PIZZAS, TOPICS, WEB_TOKEN, Embedded
+from tests.conftest import FreePorts
+from tests.e2e.embedded import PAYMENTS, PIZZAS, TOPICS, WEB_TOKEN, Embedded, up
 from tests.receivers import Mails, Posts, mails, posts
 from tests.statsd import statsd_receiver
 
@@ -38,9 +38,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="session")
-def mailbox() -> Iterator[Mails]:
+def mailbox(free_ports: FreePorts) -> Iterator[Mails]:
     """The mail server that the stack's alerts go to."""
-    with mails(*map(int, _free_ports(1))) as taken:
+    with mails(*free_ports(1)) as taken:
         yield taken
 
 
@@ -52,25 +52,24 @@ def hook() -> Iterator[Posts]:
 
 
 @pytest.fixture(scope="session")
-def embedded(tmp_path_factory: pytest.TempPathFactory, mailbox: Mails, hook: Posts) -> Iterator[Embedded]:
+def embedded(
+    tmp_path_factory: pytest.TempPathFactory, mailbox: Mails, hook: Posts, free_ports: FreePorts
+) -> Iterator[Embedded]:
     """The stack, up; afterwards down, with no process of it left."""
     with statsd_receiver() as (port, metrics):
         root = tmp_path_factory.mktemp("e2e")
-        yield from _stack(root, _channels(root, mailbox.port, hook.port) | _airflow(root, port), metrics)
+        channels = _channels(root, mailbox.port, hook.port)
+        yield from _stack(root, _environment(root, *free_ports(3)) | channels | _airflow(root, port), metrics)
 
 
-def _stack(root: Path, servers: Mapping[str, str], metrics: list[str]) -> Iterator[Embedded]:
-    env = _environment(root) | servers
+def _stack(root: Path, env: Mapping[str, str], metrics: list[str]) -> Iterator[Embedded]:
     home = Home.resolve(env)
     for purpose in ("broker", "spark"):
         fetch(home, purpose)
     try:
-        with pytest.MonkeyPatch.context() as patch:  # what Airflow inherits; other tests don't
-            for name, value in env.items():
-                patch.setenv(name, value)
-            stack.up(home, report=print)
+        up(home, env)
         with airflow.api(home) as api:
-            yield Embedded(Project.load(env), api, metrics)
+            yield Embedded(Project.load(env), api, env, metrics)
     finally:
         stack.down(home)
     assert processes_of(root) == []
@@ -120,7 +119,7 @@ def processes_of(folder: Path) -> list[str]:
     return found
 
 
-def _environment(root: Path) -> dict[str, str]:
+def _environment(root: Path, kafka: int, controller: int, web: int) -> dict[str, str]:
     """A project of its own: home, ports, and the delivered pipelines on a schedule that stays out of the way."""
     pipelines = root / "pipelines"
     pipelines.mkdir()
@@ -130,14 +129,13 @@ def _environment(root: Path) -> dict[str, str]:
         (pipelines / f"{name}.yaml").write_text("\n".join([*kept, "interval: '@yearly'", f"engine: {engine}", ""]))
     for name, more in OWN.items():
         (pipelines / f"{name}.yaml").write_text(PIPELINE.format(name=name) + more)
-    kafka, controller, web = (str(port) for port in _free_ports(3))
     return {
         "FRAZIL_HOME": str(root / "home"),
         "FRAZIL_JARS": str(Home.resolve().jars),
         "FRAZIL_PIPELINES": str(pipelines),
-        "FRAZIL_KAFKA_PORT": kafka,
-        "FRAZIL_KAFKA_CONTROLLER_PORT": controller,
-        "FRAZIL_AIRFLOW_PORT": web,
+        "FRAZIL_KAFKA_PORT": str(kafka),
+        "FRAZIL_KAFKA_CONTROLLER_PORT": str(controller),
+        "FRAZIL_AIRFLOW_PORT": str(web),
     }
 
 
@@ -185,11 +183,3 @@ def _airflow(root: Path, statsd: int) -> dict[str, str]:
         f"[dag_processor]\ndag_bundle_config_list = {json.dumps(bundles)}\n"
     )
     return {"AIRFLOW_CONFIG": str(file)}
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports

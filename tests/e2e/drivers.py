@@ -11,8 +11,8 @@ from frazil.local.home import Home
 from frazil.local.proc import Stat, stat_of
 from frazil.local.waiting import until
 
-STAGING_SECONDS = 240
-"""Bounds the wait until a run stages; about 15 s with two idle cores, most of it the start of Spark."""
+STAGING_SECONDS = 600
+"""Bounds the wait until a run stages; about 15 s with two idle cores, most of it the start of Spark, and minutes with busy ones."""
 
 _OFTEN_SECONDS = 0.02
 """Between two looks: a batch takes less than a second."""

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import product
 from uuid import uuid4
 
 import pytest
@@ -24,7 +25,7 @@ from frazil.local.proc import Stat
 from frazil.local.waiting import until
 from frazil.verify.check import verify
 from tests.e2e.drivers import AtWork, mid_batch, spark_of
-from tests.e2e.embedded import Embedded
+from tests.e2e.embedded import UNPAUSED_SECONDS, Embedded
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
@@ -129,6 +130,7 @@ def drill(embedded: Embedded) -> MakeDrill:
         if create_topic(embedded.cluster, pipeline, 2):
             embedded.unpause(f"ingest__{pipeline}")
         if dag_id is not None:
+            assert until(lambda: dag_id in embedded.api.dag_ids(), UNPAUSED_SECONDS, 0.5), embedded.api.import_errors()
             embedded.api.unpause(dag_id)
         return Drill(embedded, pipeline, dag_id or f"ingest__{pipeline}", f"drill-{uuid4().hex[:8]}")
 
@@ -163,14 +165,14 @@ def component(drill: Drill, name: str) -> Stat:
 
 
 @full
-@pytest.mark.parametrize("pipeline", [SPARK, INLINE])
-@pytest.mark.parametrize("who", ["driver", "jvm", "task", "worker"])
-def test_killed_process_leaves_the_others_or_a_hole(drill: MakeDrill, who: str, pipeline: str) -> None:
+@pytest.mark.parametrize(
+    ("pipeline", "who"),
+    [*product([SPARK], ["driver", "jvm", "task", "worker"]), *product([INLINE], ["task", "worker"])],
+)
+def test_killed_process_leaves_the_others_or_a_hole(drill: MakeDrill, pipeline: str, who: str) -> None:
     """Each process of a run is killed in the middle of it: the others end, also one whose worker is gone, and Airflow's next
     try lands the rest.
     """
-    if pipeline == INLINE and who in ("driver", "jvm"):
-        pytest.skip("the task's process is the driver, and there is no JVM")
     hit = drill(pipeline)
     at = hit.mid_batch()
 
@@ -180,17 +182,19 @@ def test_killed_process_leaves_the_others_or_a_hole(drill: MakeDrill, who: str, 
 
 
 @full
-@pytest.mark.parametrize("name", [airflow.API_SERVER, *airflow.WORKERS])
-def test_killed_component_ends_the_run(drill: MakeDrill, name: str) -> None:
+@pytest.mark.parametrize(
+    ("pipeline", "name"), [*product([INLINE], [airflow.API_SERVER, *airflow.WORKERS]), (SPARK, "airflow-scheduler")]
+)
+def test_killed_component_ends_the_run(drill: MakeDrill, pipeline: str, name: str) -> None:
     """A component of Airflow is killed in the middle of a run, and `frazil up` starts it again: the run lands everything,
     whether its task lived on or was tried again.
     """
-    hit = drill(SPARK)
+    hit = drill(pipeline)
     at = hit.mid_batch()
 
     kill(component(hit, name))
     assert until(lambda: stack.processes_of(hit.home).running(name) is None, ORPHAN_SECONDS)
-    stack.up(hit.home, report=print)
+    hit.embedded.up()
 
     hit.assert_ends("success")
     assert_gone(at)
@@ -198,16 +202,17 @@ def test_killed_component_ends_the_run(drill: MakeDrill, name: str) -> None:
 
 
 @full
-def test_broker_that_was_away_ends_the_run(drill: MakeDrill) -> None:
-    """The broker stops in the middle of a run: the job fails and leaves nobody, and when it is back the next try lands the rest."""
-    hit = drill(SPARK)
+@pytest.mark.parametrize("pipeline", [SPARK, INLINE])
+def test_broker_that_was_away_ends_the_run(drill: MakeDrill, pipeline: str) -> None:
+    """The broker stops in the middle of a run: the try fails and leaves nobody, and when it is back the next one lands the rest."""
+    hit = drill(pipeline)
     at = hit.mid_batch()
 
     broker.stop(stack.processes_of(hit.home))
     try:
         assert until(lambda: not at.left(), BROKER_SECONDS), f"left: {at.left()} of {at}"
     finally:
-        stack.up(hit.home, report=print)
+        hit.embedded.up()
 
     hit.assert_carried_on(at)
 
@@ -239,11 +244,12 @@ def test_cleared_task_works_beside_its_next_try(drill: MakeDrill, pipeline: str,
 
 @full
 @pytest.mark.parametrize("limit", ["task", "run"])
-def test_job_that_hangs_outlives_its_time(drill: MakeDrill, limit: str) -> None:
-    """The broker answers nobody any more, so the job hangs until the time of its task, or of its run, is over: then it is
-    gone, with its driver, and the next run lands the rest.
+@pytest.mark.parametrize("pipeline", [SPARK, INLINE])
+def test_hanging_driver_outlives_its_time(drill: MakeDrill, pipeline: str, limit: str) -> None:
+    """The broker answers nobody any more, so the driver hangs until the time of its task, or of its run, is over: then it is
+    gone, and the next run lands the rest.
     """
-    hit = drill(SPARK, f"hurried_{limit}")
+    hit = drill(pipeline, f"hurried_{limit}__{pipeline}")
     at = hit.mid_batch()
 
     with paused(component(hit, broker.NAME)):
@@ -263,7 +269,9 @@ def test_driver_whose_task_airflow_has_forgotten_is_not_stopped(drill: MakeDrill
         hit.embedded.api.fail(hit.dag_id, hit.run_id)
         assert [of.pid for of in drivers(hit.home, pipeline, hit.run_id)] == [at.driver.pid]
         command = [sys.executable, "-m", "frazil.cli", "stop", pipeline]
-        said = subprocess.run(command, env=os.environ | hit.embedded.env, capture_output=True, text=True, check=True).stderr
+        said = subprocess.run(
+            command, env=os.environ | hit.embedded.project.environment(), capture_output=True, text=True, check=True
+        ).stdout
         assert f"run {hit.run_id} (process {at.driver.pid}) ended in" in said
         assert drivers(hit.home, pipeline) == []
 

@@ -1,4 +1,4 @@
-"""Two Airflow DAGs over the pipeline of the drills: one whose task soon takes too long, one whose runs do."""
+"""Airflow DAGs over the pipelines of the drills: of each one whose task soon takes too long, and one whose runs do."""
 
 from __future__ import annotations
 
@@ -10,20 +10,23 @@ from frazil.project import Project
 from frazil_airflow import factory
 from frazil_airflow.manual import params
 
-LIMIT = timedelta(seconds=90)
-"""Spark starts in 15 s, and in a minute where all is busy; then nobody answers it."""
+LIMITS = {"drills": timedelta(seconds=90), "inline_drills": timedelta(seconds=45)}
+"""Enough to be in the middle of it, Spark's start of 15 s included; then nobody answers."""
 
 PROJECT = Project.load()
-PIPELINE = PROJECT.pipeline("drills")
 
 
-def hurried(dag_id: str, *, task: timedelta = factory.INGEST_TIMEOUT, run: timedelta = factory.RUN_TIMEOUT) -> None:
+def hurried(
+    what: str, pipeline: str, *, task: timedelta = factory.INGEST_TIMEOUT, run: timedelta = factory.RUN_TIMEOUT
+) -> None:
     """The tasks of the pipeline's own DAG under another name and other limits, started by hand, without another try."""
-    with DAG(dag_id, schedule=None, dagrun_timeout=run, params=params()):
-        ingest = factory._ingest_task(PROJECT, PIPELINE)
+    known = PROJECT.pipeline(pipeline)
+    with DAG(f"hurried_{what}__{pipeline}", schedule=None, dagrun_timeout=run, params=params()):
+        ingest = factory._ingest_task(PROJECT, known)
         ingest.execution_timeout = task
-        factory._plan_task(PIPELINE) >> ingest
+        factory._plan_task(known) >> ingest
 
 
-hurried("hurried_task", task=LIMIT)
-hurried("hurried_run", run=LIMIT)
+for name, limit in LIMITS.items():
+    hurried("task", name, task=limit)
+    hurried("run", name, run=limit)
