@@ -19,13 +19,19 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Final
 
-from frazil.errors import Stopped
+from frazil.errors import EXIT_PARENT_LOST, Stopped
 
 GRACE_SECONDS: Final = 20.0
 """How long a run may take to end after it was asked. Who asks waits for 30 s."""
 
 _URGED_EVERY_SECONDS = 0.5
 """Between two attempts to end what the engine works at: a job may begin just behind the first."""
+
+_PARENT_CHECK_SECONDS = 0.5
+"""How soon a process without a parent ends: it must not go on committing for nobody."""
+
+_FINISHING_SECONDS = 20.0
+"""How long it may go on with a batch that is decided. What needs Spark fails by itself."""
 
 _ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -109,7 +115,7 @@ def cancelling(cancel: Callable[[], object]) -> Iterator[None]:
 
 @contextmanager
 def finishing() -> Iterator[None]:
-    """The block decides a batch and rolls it forward: whoever would end this process waits for it, see `wait_finished`."""
+    """The block decides a batch and rolls it forward: a process that lost its parent ends behind it, see `end_with_parent`."""
     _stop.is_finishing = True
     try:
         yield
@@ -117,15 +123,28 @@ def finishing() -> Iterator[None]:
         _stop.is_finishing = False
 
 
-def wait_finished(seconds: float) -> None:
-    """Wait, in another thread than the run's, until it decides nothing and finishes nothing any more.
+def end_with_parent(is_alone: Callable[[], bool] = lambda: False) -> None:
+    """End this process once whoever started it is gone. A batch that it decides at this moment is finished first.
 
     Args:
-        seconds: Bounds the wait.
+        is_alone: Whether somebody else is gone without whom it is not to go on.
     """
-    end = time.monotonic() + seconds
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent and not is_alone():
+            time.sleep(_PARENT_CHECK_SECONDS)
+        _wait_finished()
+        os._exit(EXIT_PARENT_LOST)  # no print: stdout is a pipe to the dead parent
+
+    threading.Thread(target=watch, daemon=True, name="parent-watch").start()
+
+
+def _wait_finished() -> None:
+    """Wait until the run, in another thread, decides nothing and finishes nothing any more."""
+    end = time.monotonic() + _FINISHING_SECONDS
     while _stop.is_finishing and time.monotonic() < end:
-        time.sleep(_URGED_EVERY_SECONDS / 10)
+        time.sleep(_PARENT_CHECK_SECONDS / 10)
 
 
 def _urge(asks: int, report: Callable[[str], None], grace_seconds: float) -> None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+
+import pytest
 
 from frazil.errors import FrazilError
 from frazil.generators import GENERATORS
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.produce import produce
 from frazil.kafka.record import OutgoingRecord
+from frazil.local import stack
 from frazil.local.airflow_api import AirflowApi
 from frazil.local.airflow_rows import DagRun
+from frazil.local.home import Home
 from frazil.local.waiting import until
 from frazil.project import Project
 
@@ -39,17 +43,23 @@ class Embedded:
     Attributes:
         project: Its project.
         api: Its Airflow.
+        env: Variables that its processes inherit.
         statsd: Metrics that its Airflow sent, which grow.
     """
 
     project: Project
     api: AirflowApi
+    env: Mapping[str, str]
     statsd: list[str] = field(default_factory=list)
 
     @property
     def cluster(self) -> Cluster:
         """The stack's Kafka."""
         return self.project.cluster("local")
+
+    def up(self) -> None:
+        """Start again what does not run of it."""
+        up(self.project.home, self.env)
 
     def produce(self, dag_id: str, count: int, seed: int, broken_per_thousand: int = 0) -> None:
         """Send generated records to the topic of a DAG."""
@@ -138,3 +148,11 @@ class Embedded:
     def snapshot_ids(self, table: str) -> list[int]:
         """Every snapshot of a table."""
         return [each.snapshot_id for each in self.project.lake("lake").load_table(table).metadata.snapshots]
+
+
+def up(home: Home, env: Mapping[str, str]) -> None:
+    """Start what does not run of a stack, with these variables, which no other test has."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in env.items():
+            patch.setenv(name, value)
+        stack.up(home, report=print)

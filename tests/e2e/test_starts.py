@@ -47,7 +47,7 @@ def test_enough_waits_and_nobody_comes_or_two_do(embedded: Embedded) -> None:
     landed = embedded.ids("clicks")
     embedded.send("clicks", range(60, 100))
     stack.broker.stop(stack.processes_of(embedded.project.home))
-    stack.up(embedded.project.home, report=print)
+    embedded.up()
     embedded.send("clicks", range(100, 120))
     runs = started(embedded, CLICKS, "asset_triggered", 2)
 

@@ -6,12 +6,15 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Final
 
 import pytest
 
 from frazil import stopping
 from frazil.errors import Stopped
+from frazil.local.proc import stat_of
+from frazil.local.waiting import until
 
 _SECONDS: Final = 30
 _HANGS: Final = """
@@ -72,3 +75,29 @@ def test_stop_stays_after_its_run() -> None:
         assert stopping.asked() is None
 
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+_DRIVER: Final = """
+import os, sys, threading
+from pathlib import Path
+from frazil import stopping
+stopping.end_with_parent()
+Path(sys.argv[1]).symlink_to(str(os.getpid()))
+threading.Event().wait()
+"""
+_PARENT: Final = "import subprocess, sys; subprocess.run([sys.executable, '-c', *sys.argv[1:]])"
+
+
+def test_task_without_its_worker_works_on(tmp_path: Path) -> None:
+    """A process whose parent was killed ends by itself, whatever it is busy with."""
+    pid = tmp_path / "pid"
+    with subprocess.Popen([sys.executable, "-c", _PARENT, _DRIVER, str(pid)]) as parent:
+        assert until(pid.is_symlink, _SECONDS)
+        parent.kill()
+    driver = int(pid.readlink().name)
+
+    def has_ended() -> bool:
+        found = stat_of(driver)
+        return found is None or found.has_ended
+
+    assert until(has_ended, _SECONDS)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import threading
-import time
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from frazil import stopping
 from frazil.batch.plan import RunPlan
-from frazil.errors import EXIT_PARENT_LOST, FrazilError, Retryable
+from frazil.errors import FrazilError, Retryable
 from frazil.local.files import write_atomically
+from frazil.local.proc import stat_of
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.run.dry_run import DryRun, dry_run
@@ -26,32 +25,23 @@ from frazil.spark.stage import SparkStage
 from frazil.spark.submit import SUBMITTER_VARIABLE, needs_writer
 from frazil.spark.watch import REPORT_PREFIX
 
-_PARENT_CHECK_SECONDS = 0.5
-"""How soon a driver without a parent ends. A killed task leaves the Python driver behind; it must not go on committing."""
-
-
-_FINISHING_SECONDS = 20.0
-"""How long a driver without a parent may go on with a batch that is decided. What needs Spark fails by itself."""
-
 
 def end_with_parent() -> None:
-    """End this process once the JVM that started it is gone, or whoever started the JVM.
+    """End this process once the JVM that started it is gone, or whoever started the JVM: a killed task leaves both behind.
 
     A batch that it decides at this moment is finished first: it needs the catalog, not the JVM.
     """
     # Who kills the JVM together with its group, as Airflow does, means the run; the driver sees it and ends by itself.
     if os.getsid(0) != os.getpid():
         os.setpgid(0, 0)
-    parent = os.getppid()
     submitter = os.environ.get(SUBMITTER_VARIABLE)
+    stopping.end_with_parent(lambda: submitter is not None and _has_ended(int(submitter)))
 
-    def watch() -> None:
-        while os.getppid() == parent and (submitter is None or Path("/proc", submitter).exists()):
-            time.sleep(_PARENT_CHECK_SECONDS)
-        stopping.wait_finished(_FINISHING_SECONDS)
-        os._exit(EXIT_PARENT_LOST)  # no print: stdout is a pipe to the dead parent
 
-    threading.Thread(target=watch, daemon=True, name="parent-watch").start()
+def _has_ended(pid: int) -> bool:
+    # In a container whose first process reaps nobody, a killed task stays in /proc.
+    found = stat_of(pid)
+    return found is None or found.has_ended
 
 
 def main(argv: list[str]) -> int:
