@@ -17,7 +17,7 @@ from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import DAG, Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from frazil.errors import FrazilError, Terminal
+from frazil.errors import FrazilError
 from frazil.pipeline.interval import parse_interval
 from frazil.pipeline.maintenance import parse_age
 from frazil.pipeline.model import Pipeline
@@ -30,7 +30,6 @@ from frazil_airflow.variables import Store, Variables
 
 if TYPE_CHECKING:
     from frazil.alerts.book import Page
-    from frazil.local.airflow_api import AirflowApi
     from frazil.monitor.condition import Condition, Runs
 
 MONITOR = "monitor"
@@ -43,8 +42,6 @@ READ_TIMEOUT = timedelta(minutes=5)
 
 READERS = 4
 """Pipelines that are read at once: most of it is waiting for brokers and catalogs."""
-
-_RUNS_LOOKED_AT = 25
 
 _log = logging.getLogger(__name__)
 
@@ -83,6 +80,7 @@ def look() -> None:
         RuntimeError: A channel was not told, or a pipeline could not be looked at. All others were; the next look tries
             again.
     """
+    from frazil.monitor.condition import Runs
     from frazil.monitor.reading import read
 
     project = Project.load()
@@ -91,7 +89,7 @@ def look() -> None:
     problems = tell_of_broken(project, datetime.now(UTC), Variables())
     readers = ThreadPoolExecutor(READERS)
     # Threads read, this one asks Airflow and tells: its API is for one thread.
-    looks = {readers.submit(read, project, of, runs=runs[of.name]): of for of in watched}
+    looks = {readers.submit(read, project, of, runs=runs.get(of.name, Runs())): of for of in watched}
     try:
         for looked in _answered(looks):
             problems += _looked(project, looks.pop(looked), looked)
@@ -252,29 +250,18 @@ def _store(store: Store, pipeline: str, page: Page) -> None:
 def _runs(pipelines: Sequence[Pipeline]) -> Mapping[str, Runs]:
     """What Airflow knows of the runs of pipelines; nothing without its API, then the tables tell."""
     from frazil.local.airflow_api import AirflowApi
-    from frazil.monitor.condition import Runs
+    from frazil.monitor.airflow_runs import told_by
     from frazil_airflow.notes import CONNECTION, address
 
-    found = {of.name: Runs() for of in pipelines}
     try:
         login = Connection.get(CONNECTION)
         with AirflowApi(address(login), login.login or "", login.password or "") as api:
-            for of in pipelines:
-                try:
-                    found[of.name] = _asked(api, dag_id(of.name))
-                except Terminal as refusal:  # of this DAG, such as one that Airflow has not parsed yet
-                    _log.warning("Airflow does not say how runs of %s went, the tables do: %s", of.name, refusal)
+            return told_by(api, [of.name for of in pipelines])
     except AirflowNotFoundException:
         _log.info("there is no Airflow connection %r: the tables tell how runs went", CONNECTION)
     except FrazilError as error:
         _log.warning("Airflow does not say how runs went, the tables do: %s", error)
-    return found
-
-
-def _asked(api: AirflowApi, dag: str) -> Runs:
-    from frazil.monitor.airflow_runs import summed
-
-    return summed(api.newest_runs(dag, _RUNS_LOOKED_AT), is_paused=api.is_paused(dag))
+    return {}
 
 
 def _link(pipeline: Pipeline, kind: str, runs: Runs) -> str | None:

@@ -58,6 +58,13 @@ class Lake:
                 self._opened = self._open()
             return self._opened
 
+    def close(self) -> None:
+        """Close the connections that nobody uses now. The next question opens the catalog again."""
+        with self._opening:
+            if self._opened is not None:
+                self._opened.close()
+                self._opened = None
+
     def _open(self) -> Catalog:
         place = {} if self.warehouse is None else {"warehouse": self.warehouse}
         given = {**self.properties, "uri": self.uri, **place}

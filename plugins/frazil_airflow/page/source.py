@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 from frazil.monitor.condition import Condition
+from frazil.monitor.series import Series
 
 if TYPE_CHECKING:
     from frazil.batch.letters import LetterChoice, Place
@@ -16,20 +15,6 @@ if TYPE_CHECKING:
     from frazil.pipeline.model import Pipeline
     from frazil.report.dead_letters import LetterMark, Listing, WholeLetter
     from frazil.report.table_past import SchemaVersion, Snapshots
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """What a pipeline landed over time, in slices of one length.
-
-    Attributes:
-        starts: Begin of each slice, UTC, ascending.
-        rows, dead: Records of the batches that were decided in it.
-    """
-
-    starts: tuple[datetime, ...] = ()
-    rows: tuple[int, ...] = ()
-    dead: tuple[int, ...] = ()
 
 
 class Source(Protocol):

@@ -13,11 +13,11 @@ from frazil.batch.letters import LetterChoice, Place
 from frazil.iceberg.letter_scan import State
 from frazil.monitor.batches import BatchPage
 from frazil.monitor.condition import Condition, Freshness, Retention
+from frazil.monitor.series import Series
 from frazil.pipeline.model import Pipeline
 from frazil.report.dead_letters import DeadLetter, LetterMark, Listing, WholeLetter
 from frazil.report.history import BatchHistory
 from frazil.report.table_past import FieldChange, SchemaVersion, SnapshotFacts, Snapshots
-from frazil_airflow.page.source import Series
 
 NOW = datetime.now(UTC)
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*7}}"
