@@ -15,7 +15,7 @@ from frazil.monitor.project_files import ProjectFiles
 from frazil.monitor.promise import promise_of
 from frazil.monitor.series import Series
 from frazil.monitor.watch import Watch
-from frazil.report import dead_letters, table_past
+from frazil.report import dead_letters, letter_reports, table_past
 
 if TYPE_CHECKING:
     from frazil.batch.letters import LetterChoice, Place
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from frazil.monitor.batches import BatchPage
     from frazil.pipeline.model import Pipeline
     from frazil.report.dead_letters import LetterMark, Listing, WholeLetter
+    from frazil.report.letter_reports import KeptReport
     from frazil.report.table_past import SchemaVersion, Snapshots
 
 FORSAKEN_SECONDS = 300.0
@@ -93,6 +94,12 @@ class ProjectSource:
         project = self._files.project()
         with self._seated():
             return dead_letters.find_letters(project, project.pipeline(name), place)
+
+    def reports(self, name: str, most: int) -> list[KeptReport]:
+        """The newest kept reports on its dead letters."""
+        project = self._files.project()
+        with self._seated():
+            return letter_reports.list_reports(project, project.pipeline(name), most)
 
     def snapshots(self, name: str, table: str, start: int, limit: int) -> Snapshots | None:
         """Snapshots of a table, the newest first; None if the table is not there."""

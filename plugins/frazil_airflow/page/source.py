@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from frazil.monitor.batches import BatchPage
     from frazil.pipeline.model import Pipeline
     from frazil.report.dead_letters import LetterMark, Listing, WholeLetter
+    from frazil.report.letter_reports import KeptReport
     from frazil.report.table_past import SchemaVersion, Snapshots
 
 
@@ -52,6 +53,9 @@ class Source(Protocol):
 
     def letter(self, name: str, place: Place) -> tuple[WholeLetter, ...]:
         """Every letter of one record."""
+
+    def reports(self, name: str, most: int) -> Sequence[KeptReport]:
+        """The newest kept reports on its dead letters."""
 
     def snapshots(self, name: str, table: str, start: int, limit: int) -> Snapshots | None:
         """Snapshots of a table, the newest first; None if the table is not there."""

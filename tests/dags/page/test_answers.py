@@ -148,7 +148,7 @@ def test_tables_are_read_while_a_connection_of_airflow_waits(
 ):
     """A catalog may hang, and Airflow's heartbeats need the few connections that it has."""
     order: list[str] = []
-    for name in ("batches", "letters", "letter", "snapshots", "schema_changes"):
+    for name in ("batches", "letters", "letter", "reports", "snapshots", "schema_changes"):
         asked = getattr(source, name)
         monkeypatch.setattr(source, name, lambda *of, asked=asked: order.append("tables") or asked(*of))
     monkeypatch.setattr("frazil_airflow.page.asking.RUNS.of", lambda *_: order.append("runs") or {})

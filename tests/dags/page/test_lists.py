@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 
 import pytest
 
+from frazil.errors import Retryable
 from tests.dags.page.conftest import Open
-from tests.dags.page.source import HOSTILE, MadeUp, condition, pipeline
+from tests.dags.page.source import HOSTILE, NOW, MadeUp, condition, pipeline, report
 
 
 def test_what_a_filter_is_sent_comes_back_as_text(open_page: Open):
@@ -66,3 +68,40 @@ def test_200_pipelines_come_page_by_page_the_urgent_ones_first(open_page: Open, 
     assert re.findall(r'/pipelines/(\w+)"', page.get("/?q=ZEB").text) == ["zebras"]
     assert re.findall(r'/pipelines/(\w+)"', page.get("/?state=Refused").text) == ["zebras"]
     assert re.findall(r'/pipelines/(\w+)"', page.get("/?sort=name&order=down").text)[0] == "zebras"
+
+
+def test_letters_of_an_incident_are_found_between_two_instants(open_page: Open):
+    """By record time, each end an instant or how long ago, as the command takes them; what is none of these is refused."""
+    page, path = open_page(), "/pipelines/orders/dead-letters"
+
+    def offsets(**given: str) -> set[int]:
+        text = page.get(path, params=given).text
+        return {int(of) for of in re.findall(r"/dead-letters/orders-topic/\d/(\d+)\"", text)}
+
+    instants = {"since": f"{NOW - timedelta(minutes=8):%Y-%m-%dT%H:%M:%S.%f}", "until": f"{NOW - timedelta(minutes=5)}"}
+    assert offsets(**instants) == {8, 7, 6}  # a letter a minute
+    assert min(offsets(until="30m")) in {29, 30}  # it grows older while the test runs
+    for given in ({"since": "yesterday"}, {"until": "latest"}, {"since": "1h", "until": "2h"}, {"since": "9" * 61}):
+        assert page.get(path, params=given).status_code == 422
+
+
+def test_reports_are_listed_to_those_who_may_not_see_them(
+    open_page: Open, source: MadeUp, monkeypatch: pytest.MonkeyPatch
+):
+    """Links to the newest ones for who may read their DAG; that they can't be read now is said, and the letters are there."""
+    source.kept = [report("orders", day) for day in range(28, 20, -1)]
+    path, ingest, reports = "/pipelines/orders/dead-letters", "ingest__orders", "dead_letters__orders"
+    links = r'href="(/frazil_reports/[^"]+)"'
+
+    assert re.findall(links, open_page(read={ingest}).get(path).text) == []
+    shown = re.findall(links, open_page(read={ingest, reports}).get(path).text)
+    assert shown == [f"/frazil_reports/{reports}/202605{day}T120000000Z" for day in range(28, 23, -1)]
+
+    def fail(*_: object) -> None:
+        raise Retryable("the storage does not answer")
+
+    monkeypatch.setattr(source, "reports", fail)
+    answer = open_page(read={ingest, reports}).get(path)
+    assert answer.status_code == 200
+    assert "the storage does not answer" in answer.text
+    assert "orders-topic/0/4" in answer.text
