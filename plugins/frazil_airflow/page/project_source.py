@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from frazil.iceberg.letter_scan import State as LetterState
     from frazil.monitor.batches import BatchPage
     from frazil.pipeline.model import Pipeline
-    from frazil.report.dead_letters import LetterMark, Listing, WholeLetter
+    from frazil.project import Project
+    from frazil.report.dead_letters import LetterMark, LetterRows, Listing, WholeLetter
     from frazil.report.letter_reports import KeptReport
     from frazil.report.table_past import SchemaVersion, Snapshots
 
@@ -86,14 +87,17 @@ class ProjectSource:
     ) -> Listing | None:
         """Dead letters behind a mark; None if the pipeline has no table for them yet."""
         project = self._files.project()
+        pipeline = project.pipeline(name)
         with self._seated():
-            return dead_letters.list_letters(project, project.pipeline(name), choice, state, limit, after)
+            rows = self._letter_rows(project, pipeline)
+            return dead_letters.list_letters(project, pipeline, choice, state, limit, after, rows)
 
     def letter(self, name: str, place: Place) -> tuple[WholeLetter, ...]:
         """Every letter of one record."""
         project = self._files.project()
+        pipeline = project.pipeline(name)
         with self._seated():
-            return dead_letters.find_letters(project, project.pipeline(name), place)
+            return dead_letters.find_letters(project, pipeline, place, rows=self._letter_rows(project, pipeline))
 
     def reports(self, name: str, most: int) -> list[KeptReport]:
         """The newest kept reports on its dead letters."""
@@ -112,6 +116,10 @@ class ProjectSource:
         project = self._files.project()
         with self._seated():
             return table_past.schema_versions(project, project.told(project.pipeline(name)), table, MOST_SCHEMAS)
+
+    def _letter_rows(self, project: Project, pipeline: Pipeline) -> LetterRows:
+        """Of a long ledger, what is new only; opened when it is asked, behind the table of letters."""
+        return lambda: self.watch.ledgers.of(project, pipeline).letter_rows()
 
     @contextmanager
     def _seated(self) -> Iterator[None]:
