@@ -129,8 +129,9 @@ def opened(source: ProjectSource) -> Iterator[TestClient]:
 
     from frazil_airflow.page import asking
     from frazil_airflow.page.app import create_app
+    from frazil_airflow.page.runs import RecentRuns
 
-    asking.RUNS = asking.RecentRuns()
+    asking.RUNS = RecentRuns()
     app = create_app()
     admin = SimpleAuthManagerUser(username="admin", role="admin")
     app.dependency_overrides |= {asking.source: lambda: source, get_user: lambda: admin}

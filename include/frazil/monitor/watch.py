@@ -208,11 +208,12 @@ class Watch:
 
     def _scores(self, project: Project, pipeline: Pipeline, known: Mapping[str, int]) -> Mapping[str, int]:
         """Health of the tables, looked at rarely; what was seen last, if they can't be read now."""
+        scores = known
         try:
             scores, again = table_health(project, pipeline), HEALTH_SECONDS
         except FrazilError as problem:  # the condition says what can't be read
             _LOG.info("health of the tables of pipeline %s: %s", pipeline.name, problem)
-            scores, again = known, HEALTH_AGAIN_SECONDS
+            again = HEALTH_AGAIN_SECONDS
         self._health[pipeline.name] = scores, time.monotonic() + again
         return scores
 

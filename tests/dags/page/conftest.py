@@ -50,7 +50,7 @@ def open_page(source: MadeUp) -> Open:
 
     def opened(read: set[str] | None = None, start: set[str] | None = None, *, login: bool = True) -> TestClient:
         app = create_app()
-        everything = {f"ingest__{name}" for name in source.known}
+        everything = {f"ingest__{name}" for name in source.pipelines()}
         allowed = Allowed(frozenset(everything if read is None else read), frozenset(start or ()))
         app.dependency_overrides |= {asking.source: lambda: source, asking.access: lambda: allowed}
         if login:
