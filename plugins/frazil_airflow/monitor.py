@@ -78,6 +78,8 @@ def look() -> None:
         RuntimeError: A channel was not told, or a pipeline could not be looked at. All others were; the next look tries
             again.
     """
+    from frazil.monitor.condition import Runs
+
     project, store = Project.load(), Variables()
     watched = [pipeline for pipeline in sound_pipelines(project) if pipeline.alerts is not False]
     runs = runs_of(watched)
@@ -85,7 +87,7 @@ def look() -> None:
     problems += _done("what nobody watches", lambda: close_unwatched(project, datetime.now(UTC), store))
     readers = ThreadPoolExecutor(READERS)
     # Threads read, this one asks Airflow and tells: its API is for one thread.
-    looks = {readers.submit(_read, project, of, runs[of.name]): of for of in watched}
+    looks = {readers.submit(_read, project, of, runs.get(of.name, Runs())): of for of in watched}
     try:
         for looked in _answered(looks):
             of = looks.pop(looked)

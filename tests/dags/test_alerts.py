@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,11 +15,10 @@ from airflow.sdk.exceptions import AirflowException
 
 from frazil.alerts.book import Page, to_json
 from frazil.alerts.failure import failure, of_chore
-from frazil.errors import Terminal
-from frazil.monitor.condition import Condition, Runs
+from frazil.monitor.condition import Condition
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
-from frazil_airflow import callbacks, monitor, runs
+from frazil_airflow import callbacks, monitor
 from tests.dags.desk import Kept
 from tests.receivers import Posts
 
@@ -147,26 +145,6 @@ def test_a_late_run_whose_notice_got_lost_looks_told(project: Callable[..., Proj
 
     with pytest.raises(RuntimeError, match="channel web was not told of stale/orders: "):
         callbacks.tell_of_late_run("orders")
-
-
-def test_a_dag_that_airflow_does_not_know_blinds_the_monitor_for_all_behind_it(
-    project: Callable[..., Project], write_pipeline: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-):
-    """Of that one nothing is known; the others are asked for."""
-    write_pipeline("new")
-
-    def asked(_: object, dag: str) -> Runs:
-        if dag == "ingest__new":
-            raise Terminal("404 not found")
-        return Runs(is_paused=True, failures=2)
-
-    monkeypatch.setenv("AIRFLOW_CONN_FRAZIL_API", json.dumps({"conn_type": "http", "host": "http://127.0.0.1:1"}))
-    monkeypatch.setattr(runs, "_asked", asked)
-    known = project()
-
-    found = runs.runs_of([known.pipeline(name) for name in ("new", "orders")])
-
-    assert found == {"new": Runs(), "orders": Runs(is_paused=True, failures=2)}
 
 
 def test_lag_that_grows_is_missed_where_the_pipeline_runs_oftener_than_the_monitor_looks(

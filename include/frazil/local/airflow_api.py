@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
@@ -85,9 +85,10 @@ class AirflowApi:
         """Return the ids of the DAGs that Airflow knows and that still have a file, sorted."""
         return sorted(dag["dag_id"] for dag in self._pages("/dags", "dags"))
 
-    def is_paused(self, dag_id: str) -> bool:
-        """Return whether the DAG's schedule is paused."""
-        return bool(self._request("GET", f"/dags/{_part(dag_id)}")["is_paused"])
+    def paused(self, prefix: str) -> Mapping[str, bool]:
+        """Return whether its schedule is paused, by id, of every DAG whose id begins like this and that still has a file."""
+        rows = self._pages("/dags", "dags", dag_id_prefix_pattern=prefix)
+        return {row["dag_id"]: bool(row["is_paused"]) for row in rows}
 
     def unpause(self, dag_id: str) -> None:
         """Let the DAG's schedule run."""
@@ -136,10 +137,10 @@ class AirflowApi:
         """Mark a run failed, and with it its tasks: what works for them is ended, and they are not tried again."""
         self._request("PATCH", _run_path(dag_id, run_id), json={"state": "failed"})
 
-    def newest_runs(self, dag_id: str, count: int) -> list[DagRun]:
-        """Return the runs of a DAG that were due last, newest first."""
-        params = {"order_by": "-run_after", "limit": count}
-        answer = self._request("GET", f"/dags/{_part(dag_id)}/dagRuns", params=params)
+    def newest_runs(self, dag_ids: Iterable[str], count: int) -> list[DagRun]:
+        """Return the runs of these DAGs that were due last, newest first. DAGs that Airflow does not know have none."""
+        body = {"dag_ids": sorted(dag_ids), "order_by": "-run_after", "page_limit": count}
+        answer = self._request("POST", "/dags/~/dagRuns/list", json=body)
         return [dag_run(row) for row in answer["dag_runs"]]
 
     def wait(self, dag_id: str, run_id: str, timeout_seconds: float) -> DagRun:

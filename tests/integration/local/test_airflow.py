@@ -58,15 +58,17 @@ def check_api(api: AirflowApi) -> None:
 
 def follow_a_run(api: AirflowApi) -> None:
     """Trigger a short run and read what became of it."""
-    assert api.is_paused("endless")
+    assert api.paused("end") == {"endless": True}
     api.unpause("endless")
-    assert not api.is_paused("endless")
+    assert api.paused("end") == {"endless": False}
+    assert api.paused("other") == {}
     started = api.trigger("endless", run_id="a+b:c", conf={"seconds": 0}, note="first")
     assert (started.run_id, started.note, started.has_finished) == ("a+b:c", "first", False)
 
     ended = api.wait("endless", "a+b:c", 90)
 
     assert (ended.state, ended.run_type) == ("success", "manual")
+    assert [run.run_id for run in api.newest_runs(["endless", "unknown"], 1)] == ["a+b:c"]
     assert [(t.task_id, t.state) for t in api.task_instances("endless", "a+b:c")] == [("wait", "success")]
     assert api.log("endless", "a+b:c", "wait") != ""
     api.note("endless", "a+b:c", "x" * 2000)
