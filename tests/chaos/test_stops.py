@@ -102,7 +102,9 @@ def test_stopped_spark_run_leaves_its_job_behind(lab: MakeLab, asked: str) -> No
     home = orders.project.home
     env = os.environ | orders.env | {VARIABLE: stop_at(P.STAGING)}
     with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as run:
-        assert until(lambda: "T" in states_of(home).values() or run.poll() is not None, SECONDS), "no worker got so far"
+        assert until(lambda: "T" in states_of(home).values() or run.poll() is not None, 3 * SECONDS), (
+            "no worker got so far"
+        )
         if asked == "run":
             run.send_signal(signal.SIGTERM)
         else:
