@@ -22,7 +22,7 @@ from tests.spark.changes import KEY, TABLE, Customers, delete, upsert
 from tests.spark.documents import sqlite
 from tests.spark.kills import Killed, at, kill
 
-SECONDS = 300
+SECONDS = 240
 """Bounds a driver with a JVM of its own; it takes ten on an idle machine."""
 
 
@@ -134,6 +134,7 @@ def test_a_rest_catalog_has_other_branches(
     assert set(customers.metadata.refs) == {"main"}
 
 
+@pytest.mark.timeout(2 * SECONDS)
 def test_a_dead_jvm_is_a_surprise(tmp_path: Path, spark: SparkSession) -> None:
     """The JVM is killed under its driver: that says that it may be tried again, and whoever comes next lands it once."""
     taken = ("spark.jars", "spark.sql.extensions", "spark.ui.enabled", "spark.driver.host", "spark.driver.bindAddress")
