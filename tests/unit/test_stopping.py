@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +32,26 @@ with stopping.heeded(report, grace_seconds=0.5), stopping.cancelling(cancel):
     threading.Event().wait()
 """
 
+_WAITS_IN_C: Final = """
+import sqlite3, sys
+from frazil import stopping
+def say(line):
+    sys.stdout.write(line + "\\n")
+    sys.stdout.flush()
+def cancel():
+    say("cancelled, " + stopping.asked())
+catalog = sqlite3.connect(sys.argv[1], timeout=60)
+with stopping.heeded(say, grace_seconds=0.5), stopping.cancelling(cancel):
+    say("ready")
+    catalog.execute("BEGIN IMMEDIATE")
+"""
+
+
+def state_of(pid: int) -> str | None:
+    """One letter of /proc: S of a process whose first thread waits."""
+    stat = stat_of(pid)
+    return stat.state if stat is not None else None
+
 
 def test_hanging_run_never_ends() -> None:
     """Whoever works hangs, its engine does too, and nobody listens any more: the process ends when its time is over."""
@@ -39,6 +61,29 @@ def test_hanging_run_never_ends() -> None:
         run.send_signal(signal.SIGTERM)
 
         assert run.wait(_SECONDS) == Stopped.exit_code
+
+
+def test_signal_waits_until_a_c_library_is_done(tmp_path: Path) -> None:
+    """No handler runs while the main thread waits in C for a database: the engine is told to end at once, and time runs."""
+    file = tmp_path / "catalog.db"
+    with closing(sqlite3.connect(file)) as rival:
+        rival.execute("BEGIN EXCLUSIVE")
+        returncode, told = asked_to_stop([sys.executable, "-c", _WAITS_IN_C, str(file)])
+
+    assert returncode == Stopped.exit_code
+    assert "cancelled, SIGTERM" in told
+    assert "not ended within" in told
+
+
+def asked_to_stop(command: list[str]) -> tuple[int, str]:
+    """Ask a process to stop once it waits; returns its exit code and what it said."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == "ready\n"
+        assert until(lambda: state_of(run.pid) == "S", _SECONDS)
+        run.send_signal(signal.SIGTERM)
+        told = run.communicate(timeout=_SECONDS)[0]
+    return run.returncode, told
 
 
 def test_stop_interrupts_what_is_half_done() -> None:
