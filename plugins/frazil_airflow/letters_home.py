@@ -14,8 +14,8 @@ from airflow.sdk.exceptions import AirflowSkipException
 from frazil.batch.request import RunRequest
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
-from frazil_airflow.factory import RETRIES, RETRY_DELAY, START_DATE
 from frazil_airflow.failures import terminal_is_final
+from frazil_airflow.head import head
 from frazil_airflow.letter_form import DRY_RUN, PIPELINE, REASON, choice_of, params
 from frazil_airflow.pipelines import REPLAY_DAG, sound_pipelines
 from frazil_airflow.request import AirflowRun, started_by
@@ -38,20 +38,18 @@ def replay_dags(project: Project, only: str | None = None) -> list[DAG]:
         only: Id of the one DAG to make; None for all.
     """
     pipelines = sound_pipelines(project)
-    return [replay_dag(pipelines)] if pipelines and only in (None, REPLAY_DAG) else []
+    return [replay_dag(project, pipelines)] if pipelines and only in (None, REPLAY_DAG) else []
 
 
-def replay_dag(pipelines: list[Pipeline]) -> DAG:
+def replay_dag(project: Project, pipelines: list[Pipeline]) -> DAG:
     """Make the DAG."""
     with DAG(
         REPLAY_DAG,
         description="Lands dead letters that are good under the present pipeline file",
         doc_md=_DOC,
         schedule=None,
-        start_date=START_DATE,
         params=params(pipelines),
-        default_args={"owner": "frazil", "retries": RETRIES, "retry_delay": RETRY_DELAY},
-        tags=["frazil", "dead_letters"],
+        **head("dead_letters", told=project, forgets=True),
     ) as dag:
         PythonOperator(
             task_id="replay",

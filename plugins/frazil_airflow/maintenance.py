@@ -12,8 +12,7 @@ from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil_airflow import upkeep
 from frazil_airflow.assets import announced
-from frazil_airflow.callbacks import on_failure, on_maintenance
-from frazil_airflow.factory import RETRIES, RETRY_DELAY, START_DATE
+from frazil_airflow.head import head
 from frazil_airflow.operators import SparkMaintainOperator
 from frazil_airflow.pipelines import sound_pipelines
 from frazil_airflow.timetable import timetable
@@ -60,18 +59,8 @@ def maintain_dag(project: Project, pipeline: Pipeline, schedule: str) -> DAG:
         description=f"Keeps the tables of {pipeline.name} in shape",
         doc_md=_doc(pipeline, schedule),
         schedule=timetable(parse_interval(schedule)),
-        start_date=START_DATE,
-        catchup=False,
-        max_active_runs=1,
         params=_params(pipeline),
-        default_args={
-            "owner": pipeline.owner,
-            "retries": RETRIES,
-            "retry_delay": RETRY_DELAY,
-            **on_failure(project),
-        },
-        **on_maintenance(project),
-        tags=["frazil", "maintain", pipeline.namespace],
+        **head("maintain", pipeline, told=project, forgets=True),
     ) as dag:
         look = ShortCircuitOperator(
             task_id="look",

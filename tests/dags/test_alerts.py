@@ -15,12 +15,12 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowException
 
 from frazil.alerts.book import Page, to_json
-from frazil.alerts.failure import failure, of_maintenance
+from frazil.alerts.failure import failure, of_chore
 from frazil.errors import Terminal
 from frazil.monitor.condition import Condition, Runs
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
-from frazil_airflow import callbacks, monitor
+from frazil_airflow import callbacks, monitor, runs
 from tests.dags.desk import Kept
 from tests.receivers import Posts
 
@@ -46,9 +46,11 @@ def test_nobody_is_watched_over_although_a_channel_is_named(
     assert bag.import_errors == {}
     assert bag.dags["monitor"].is_paused_upon_creation is False
     assert bag.dags["monitor"].max_active_runs == 1
-    for name in ("ingest__orders", "maintain__orders"):
+    for name in ("ingest__orders", "maintain__orders", "dead_letters__orders", "dead_letters__replay"):
         assert bag.dags[name].has_on_failure_callback
         assert all(task.has_on_failure_callback for task in bag.dags[name].tasks), name
+    for name in ("maintain__orders", "dead_letters__orders", "dead_letters__replay"):
+        assert bag.dags[name].has_on_success_callback, name
     assert bag.dags["ingest__orders"].deadline is None
 
 
@@ -143,7 +145,7 @@ def test_a_late_run_whose_notice_got_lost_looks_told(project: Callable[..., Proj
     project()
     hook.status = 500
 
-    with pytest.raises(RuntimeError, match="not all channels were told: web: "):
+    with pytest.raises(RuntimeError, match="channel web was not told of stale/orders: "):
         callbacks.tell_of_late_run("orders")
 
 
@@ -159,10 +161,10 @@ def test_a_dag_that_airflow_does_not_know_blinds_the_monitor_for_all_behind_it(
         return Runs(is_paused=True, failures=2)
 
     monkeypatch.setenv("AIRFLOW_CONN_FRAZIL_API", json.dumps({"conn_type": "http", "host": "http://127.0.0.1:1"}))
-    monkeypatch.setattr(monitor, "_asked", asked)
+    monkeypatch.setattr(runs, "_asked", asked)
     known = project()
 
-    found = monitor._runs([known.pipeline(name) for name in ("new", "orders")])
+    found = runs.runs_of([known.pipeline(name) for name in ("new", "orders")])
 
     assert found == {"new": Runs(), "orders": Runs(is_paused=True, failures=2)}
 
@@ -218,7 +220,7 @@ def test_names_that_the_settings_do_not_know_stop_a_pipeline_unseen(project: Cal
 def test_failed_maintenance_is_never_over_once_its_schedule_is_taken_out(project: Callable[..., Project], hook: Posts):
     """No later run could end it, so the file does."""
     text = failure("maintain__orders", "r1", NOW, "no space", final=False)
-    store = Kept(texts={"frazil_failure__maintain__orders": of_maintenance(text).to_json()})
+    store = Kept(texts={"frazil_failure__maintain__orders": of_chore(text, "failed_maintenance").to_json()})
 
     assert tell(project(), WELL, store) == []
     assert tell(project("maintenance: {schedule: false}\n"), WELL, store, minutes=2) == []

@@ -124,6 +124,11 @@ class Embedded:
         (event,) = (each for each in events if each["source_run_id"] == run_id and "rows" in each["extra"])
         return event
 
+    def noted(self, place: str) -> dict[str, Any]:
+        """What the last failed run of a DAG left for the monitor, as Airflow keeps it; nothing if it is forgotten."""
+        variables = self.api._request("GET", "/variables", params={"limit": 500})["variables"]
+        return next((json.loads(of["value"]) for of in variables if of["key"] == f"frazil_failure__{place}"), {})
+
     def rows(self, table: str) -> list[dict[str, Any]]:
         """All rows of a table."""
         return self.project.lake("lake").load_table(table).scan().to_arrow().to_pylist()

@@ -242,6 +242,18 @@ def read_letter_rows(lake: Lake, table: str, pipeline: str) -> list[dict[str, An
     return in_order(other.to_pylist() + whole.to_pylist())
 
 
+def read_rewinds(lake: Lake, table: str, pipeline: str) -> list[dict[str, Any]]:
+    """Of the rows of one pipeline those of rewinds: number, kind and what was taken out. Few files of a ledger have any."""
+    found = lake.find_table(table)
+    if found is None:
+        return []
+    where = And(_equals("pipeline", pipeline), _equals("kind", "rewind"))
+    there = [name for name in ("n", "kind", "removed") if name in found.schema().column_names]
+    with translated(f"reading ledger {table}"):
+        rows: list[dict[str, Any]] = found.scan(row_filter=where, selected_fields=tuple(there)).to_arrow().to_pylist()
+    return sorted(rows, key=lambda row: row["n"])
+
+
 _OF_LETTERS = ("n", "kind", "role", "table", "records_written", "removed")
 
 

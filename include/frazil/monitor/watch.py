@@ -20,6 +20,7 @@ from frazil.monitor.state import Promise
 from frazil.monitor.table_health import table_health
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
+from frazil.run.scope import utc_now
 
 _LOG: Final = logging.getLogger(__name__)
 # Where nobody asked for logs, nothing is drawn over a screen; each condition says what is wrong.
@@ -143,7 +144,7 @@ class Watch:
         self._open({name for of in wanted.values() for name in of.catalogs}, project)
         with self._lock:
             self._seen = {name: self._seen.get(name) for name in wanted}
-            self._promises = {name: promise_of(of) for name, of in wanted.items()}
+            self._promises = {name: promise_of(of, utc_now()) for name, of in wanted.items()}
             if self._closed.is_set():
                 return
             looks = {name: self._pool.submit(self._look, project, of) for name, of in wanted.items()}

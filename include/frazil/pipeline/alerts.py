@@ -24,6 +24,8 @@ Kind = Literal[
     "lag_growing",
     "retention",
     "failed_maintenance",
+    "failed_report",
+    "failed_replay",
     "unreadable",
     "dead_letters",
 ]

@@ -119,7 +119,7 @@ class ProjectSource:
 
     def promised(self, name: str) -> float | None:
         """How long a record may wait, in seconds."""
-        return promise_of(self.pipelines()[name]).seconds
+        return promise_of(self.pipelines()[name], datetime.now(UTC)).seconds
 
     def tables(self, name: str) -> tuple[str, ...]:
         """Its destinations: of its file, and, as read last, those that it made because records name them."""
