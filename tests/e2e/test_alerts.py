@@ -53,6 +53,8 @@ def test_a_killed_run_that_is_late_is_told_to_nobody_or_for_ever(embedded: Embed
     """SIGKILL leaves no time to say why: Airflow's DAG processor notes the run, the next look tells it. Meanwhile its triggerer
     tells that the deadline was missed, and that look ends it, under the same key.
     """
+    embedded.unpause(MONITOR)
+    embedded.api.pause(MONITOR)  # before it knows of the pipeline: where it looked lately, no deadline speaks
     create_topic(embedded.cluster, "late", 1)
     file = embedded.project.pipelines_folder / "late.yaml"
     file.write_text(LATE)
@@ -73,7 +75,7 @@ def test_a_killed_run_that_is_late_is_told_to_nobody_or_for_ever(embedded: Embed
         assert until(lambda: embedded.noted(dag).get("run") == "e2e-killed", 60, 0.5)
         assert embedded.noted(dag)["cause"] == "a task failed; its log says why"
         assert until(lambda: said() == [("stale/late", "firing")], 60, 0.5)
-        embedded.unpause(MONITOR)
+        embedded.api.unpause(MONITOR)
         embedded.run(MONITOR, "look-killed")
         assert set(said()[1:]) == {("failed_run/late", "firing"), ("stale/late", "recovered")}
         embedded.run(dag, "e2e-lives")

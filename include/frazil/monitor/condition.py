@@ -101,7 +101,7 @@ class Condition:
         freshness: Of the window.
         rows, dead, filtered: Records of the window by outcome.
         dead_codes: Dead letters of the window by code.
-        open_letters: Dead letters that nobody replayed or discarded; None if it was not counted.
+        open_letters: Dead letters that no batch landed; None if it was not counted.
         window_seconds: Length of the window: what the last ones count.
         health: Table -> health score, 0 to 100, of tables that were looked at.
         runs: What Airflow says.

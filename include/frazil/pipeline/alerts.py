@@ -88,8 +88,9 @@ class Alerts(Model):
     fresh_within: Age | None = Field(
         None,
         description="The promise on freshness: the tables are complete through an instant that is no older than this; where"
-        " nothing is unread, they are. Without: three intervals, at least 10m. Where it is written, Airflow watches it as"
-        " well, as a deadline of each run: for times when the monitor is not at work.",
+        " nothing is unread, they are. Without: three intervals, at least 10m; of a cron expression, what came before the third"
+        " last time at which a run was due is in. Where it is written, Airflow watches it as well, as a deadline of each run:"
+        " for times when the monitor is not at work.",
     )
     lag: int | None = Field(None, gt=0, description="Records not read yet that are too many. Without: no number is.")
     growing_intervals: int = Field(

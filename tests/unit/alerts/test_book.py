@@ -25,8 +25,6 @@ from frazil.alerts.book import (
     turned,
 )
 from frazil.alerts.notice import Notice
-from frazil.monitor.ticks import Span, span_at
-from frazil.pipeline.interval import Interval
 
 START = datetime(2026, 5, 1, tzinfo=UTC)
 LOOK = timedelta(minutes=2)
@@ -293,18 +291,3 @@ def test_a_page_of_a_newer_frazil_breaks_an_older_one():
     assert newer != desk.stored
 
     assert to_json(from_json(newer)) == desk.stored
-
-
-def test_unread_records_are_compared_over_a_gap():
-    """The fewest of each interval; where nobody looked for an interval it begins anew."""
-    page, every = Page(), timedelta(minutes=5)
-    for minute, lag in ((0, 50), (2, 10), (4, 30), (5, 20), (9, 25), (10, 40)):
-        page = page.with_unread(lag, span(minute, every), keep=9)
-    assert page.finished == (10, 20)
-
-    assert page.with_unread(9, span(25, every), keep=9).finished == ()
-    assert page.with_unread(None, span(25, every), keep=9) == page
-
-
-def span(minute: int, every: timedelta) -> Span:
-    return span_at(Interval(every), START + timedelta(minutes=minute), every)
