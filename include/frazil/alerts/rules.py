@@ -232,7 +232,7 @@ def _is_over(case: Case) -> bool:
 _CHORES: Mapping[ChoreKind, tuple[str, str]] = {
     "failed_maintenance": ("maintenance failed", "frazil maintain {} --dry-run"),
     "failed_report": ("the report on dead letters failed", "frazil dead-letters report {}"),
-    "failed_replay": ("dead letters could not be brought home", "frazil dead-letters replay {} --dry-run"),
+    "failed_replay": ("dead letters could not be brought home", 'frazil dead-letters replay {} --reason "…" --dry-run'),
 }
 """How they are told, and what shows more of them."""
 

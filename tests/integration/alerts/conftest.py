@@ -28,6 +28,7 @@ def desk(
     """A pipeline whose topic has one partition and no records yet; it never ran."""
     kept, topic, cluster = Kept(), f"orders-{uuid4().hex[:8]}", Cluster("local", {"bootstrap.servers": broker})
     monkeypatch.setattr(Variables, "get", lambda _, name: kept.get(name))
+    monkeypatch.setattr(Variables, "names", lambda _, prefix: kept.names(prefix))
     monkeypatch.setattr(Variables, "set", lambda _, *of: kept.set(*of))
     monkeypatch.setattr(Variables, "delete", lambda _, name: kept.delete(name))
     monkeypatch.setattr("frazil_airflow.notes.write_note", lambda *_: None)  # there is no Airflow to keep it

@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -116,11 +116,12 @@ class Desk:
         assert planned.plan is not None
         tasks.ingest_inline("orders", planned.plan.to_json())
 
-    def failing(self, dag: str, work: Callable[[], object]) -> None:
-        """A task that fails in the end, as Airflow tells its callback."""
+    def failing(self, dag: str, work: Callable[[], object], asked: Mapping[str, Any] | None = None) -> None:
+        """A task that fails in the end, as Airflow tells its callback; its run may have been asked for by a form."""
         with pytest.raises((AirflowFailException, FrazilError)) as raised:
             work()
         about = {"dag": SimpleNamespace(dag_id=dag), "ti": SimpleNamespace(task_id="ingest"), "run_id": "scheduled__1"}
+        about["dag_run"] = SimpleNamespace(conf=asked)
         callbacks.note_failed_task({**about, "exception": raised.value})
 
     def look(self) -> list[dict[str, Any]]:

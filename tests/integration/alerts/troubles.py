@@ -20,13 +20,23 @@ from frazil.run import inline
 from frazil.run.ingest import ingest
 from frazil.run.plan import plan_run
 from frazil.run.stage import StageOrder
-from frazil_airflow import callbacks, upkeep
+from frazil_airflow import callbacks, letters_home, upkeep
 from frazil_airflow.letter_operators import LetterReportOperator
 from frazil_airflow.manual import limited
 from tests.integration.alerts.desk import LETTERS, Desk
 
 INTERVAL = timedelta(minutes=5)
 """As the pipeline's file says."""
+
+FORM = {
+    "pipeline": "orders",
+    "codes": [],
+    "topics": [],
+    "since": None,
+    "until": None,
+    "reason": "the columns fit now",
+    "dry_run": False,
+}
 
 
 def landed(desk: Desk, count: int = 10) -> None:
@@ -158,15 +168,29 @@ def retention_is_near(desk: Desk) -> None:
 def manifests_gone(desk: Desk) -> None:
     """The storage does not give a table's manifests: a run needs none of them, a look of maintenance all."""
     landed(desk)
-    away(desk).mkdir()
-    for manifest in (desk.root / "warehouse" / "shop" / "orders" / "metadata").glob("*.avro"):
-        manifest.rename(away(desk) / manifest.name)
+    hide_manifests(desk, "orders")
     desk.failing("maintain__orders", partial(maintenance, desk))
 
 
-def storage_back(desk: Desk) -> None:
+def hide_manifests(desk: Desk, table: str) -> None:
+    """Have the storage not give a table's manifests."""
+    away(desk).mkdir()
+    for manifest in metadata(desk, table).glob("*.avro"):
+        manifest.rename(away(desk) / manifest.name)
+
+
+def storage_back(desk: Desk, table: str = "orders") -> None:
     for manifest in away(desk).iterdir():
-        manifest.rename(desk.root / "warehouse" / "shop" / "orders" / "metadata" / manifest.name)
+        manifest.rename(metadata(desk, table) / manifest.name)
+
+
+def letters_back(desk: Desk) -> None:
+    storage_back(desk, "orders__dead_letters")
+
+
+def metadata(desk: Desk, table: str) -> Path:
+    """Where a table's manifests are."""
+    return desk.root / "warehouse" / "shop" / table / "metadata"
 
 
 def away(desk: Desk) -> Path:
@@ -179,7 +203,45 @@ def maintenance(_: Desk) -> None:
     asked = {"table": None, "steps": [], "force": False, "dry_run": False}
     run = SimpleNamespace(dag_id="maintain__orders", run_id="scheduled__2", conf=asked)
     assert upkeep.look("orders", dag_run=run, params=asked) is None
+    works_again(run)
+
+
+def works_again(run: Any) -> None:
+    """A run that succeeded, as Airflow tells its callback."""
     callbacks.forget_failure({"dag": SimpleNamespace(dag_id=run.dag_id), "run_id": run.run_id, "dag_run": run})
+
+
+def report_fails(desk: Desk) -> None:
+    records_refused(desk)
+    hide_manifests(desk, "orders__dead_letters")
+    desk.failing("dead_letters__orders", partial(letters_reported, desk))
+
+
+def report_works(desk: Desk) -> None:
+    assert [body["kind"] for body in letters_reported(desk)] == ["dead_letters"]
+    works_again(SimpleNamespace(dag_id="dead_letters__orders", run_id="scheduled__2", conf={}))
+
+
+def replay_fails(desk: Desk) -> None:
+    """The columns fit now, and somebody fills in the form."""
+    records_refused(desk)
+    desk.configure()
+    hide_manifests(desk, "orders__dead_letters")
+    desk.failing("dead_letters__replay", filled_in, asked=FORM)
+
+
+def replay_works(desk: Desk) -> None:
+    """By the command all came home: the form finds nothing to do, and is content."""
+    all_landed(desk)
+    with pytest.raises(AirflowSkipException):
+        filled_in()
+    works_again(SimpleNamespace(dag_id="dead_letters__replay", run_id="manual__2", conf=FORM))
+
+
+def filled_in() -> None:
+    """A run of the form's DAG."""
+    run = SimpleNamespace(run_id="manual__1", run_type=SimpleNamespace(value="manual"), triggering_user_name="ana")
+    letters_home.replay(dag_run=run, params=FORM)  # type: ignore[arg-type]
 
 
 def catalog_away(desk: Desk) -> None:
