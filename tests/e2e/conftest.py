@@ -30,6 +30,9 @@ destinations: [{{table: own.{name}, columns: {{id: long}}}}]
 OWN = {
     "clicks": "interval: '@yearly'\ntrigger: {records: 50, every: 1s}\n",
     "deliveries": "interval: '@yearly'\ncatch_up: 10\n",
+    "parcels": "interval: '@monthly'\nowner: depot\nvalue: {unknown_fields: fail}\n",
+    "rides": "interval: 1m\n",
+    "meters": "interval: '@yearly'\nlimits: {max_records: 50}\n",
 }
 """Small pipelines, each of one test: what starts their runs."""
 
