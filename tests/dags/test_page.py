@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil.batch.letters import Place
-from frazil.cli.demo_page import is_read, seen_in
 from frazil.errors import Retryable
-from frazil.monitor.state import STATES
 from frazil.report.dead_letters import WholeLetter
 from tests.dags.page_source import HOSTILE, Allowed, MadeUp, condition, letter, pipeline
 
@@ -115,17 +113,6 @@ def test_every_route_depends_on_the_user(open_page: Open):
     assert routes
     answers = {route.path for route in routes if isinstance(route, APIRoute) and not needs(route)}
     assert answers == set()
-
-
-def test_the_demo_reads_the_page_amiss(open_page: Open):
-    """State, rows, dead letters and health, as the page has them."""
-    html = open_page().get("/pipelines/payments").text
-
-    seen = seen_in(html)
-
-    assert is_read(html)
-    assert seen.state in STATES
-    assert (seen.rows, seen.dead, seen.health) == ("1.2M", "42", {"shop.payments": 91})
 
 
 def test_a_person_sees_only_pipelines_whose_dag_he_may_read(open_page: Open, source: MadeUp):
