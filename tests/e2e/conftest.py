@@ -32,6 +32,9 @@ OWN = {
     "deliveries": "engine: inline\ninterval: '@yearly'\ncatch_up: 10\n",
     "drills": "engine: spark\ninterval: '@yearly'\nlimits: {max_records: 50}\n",
     "inline_drills": "engine: inline\ninterval: '@yearly'\nlimits: {max_records: 2}\n",
+    "parcels": "engine: inline\ninterval: '@monthly'\nowner: depot\nvalue: {unknown_fields: fail}\n",
+    "rides": "engine: inline\ninterval: 1m\n",
+    "meters": "engine: inline\ninterval: '@yearly'\nlimits: {max_records: 50}\n",
 }
 """Small pipelines, each of one file of tests: the engine, and what starts their runs."""
 

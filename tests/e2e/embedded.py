@@ -98,10 +98,14 @@ class Embedded:
             "dag_run_conf": conf,
             "reprocess_behavior": "completed",
         }
-        return self._backfilled(dag_id, lambda: self.api._request("POST", "/backfills", json=body))
+        return self.backfilled(dag_id, lambda: self.api._request("POST", "/backfills", json=body))
 
-    def _backfilled(self, dag_id: str, create: Callable[[], Any]) -> list[DagRun]:
-        """The runs of a backfill, finished. One that SQLite stopped half-way is cancelled, and made anew."""
+    def backfilled(self, dag_id: str, create: Callable[[], Any]) -> list[DagRun]:
+        """The runs of a backfill, finished. One that SQLite stopped half-way is cancelled, and made anew.
+
+        The DAG is paused until it is made: Airflow takes the runs of one that it could not finish back, and a scheduler that
+        has begun one of them ends.
+        """
         problems: list[str] = []
 
         def created() -> bool:
@@ -115,7 +119,9 @@ class Embedded:
                 return False
             return True
 
+        self.api.pause(dag_id)
         assert until(created, RUN_SECONDS, 1), problems[-1]
+        self.api.unpause(dag_id)
         runs = [run.run_id for run in self.api.runs(dag_id) if run.run_type == "backfill"]
         return [self.finished(dag_id, run_id) for run_id in runs]
 

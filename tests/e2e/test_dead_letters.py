@@ -108,6 +108,12 @@ def test_a_form_lands_letters_twice_or_never(embedded: Embedded, project: Projec
     assert "refunds: of 3 dead letters 3 are rows now, batch 2; reason: a new field may come" in note
     assert before == 5
     assert until(lambda: not embedded.noted(f"{FORM}.refunds"), 60, 0.5)
+    event = embedded.event(done.run_id)
+    facts = event["extra"]
+    assert (event["name"], facts["mode"], facts["table_rows"]) == ("lake.shop.refunds", "dead_letters", 3)
+    assert facts["reason"] == "a new field may come"
+    with pytest.raises(ValueError, match="not enough values"):
+        embedded.event(look.run_id)
     assert sorted(row["id"] for row in embedded.rows("shop.refunds")) == list(range(8))
     mended = Project.load(embedded.project.environment())
     assert [str(of) for of in verify(mended, mended.pipeline("refunds")).differences] == []

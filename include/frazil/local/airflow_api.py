@@ -34,6 +34,7 @@ _BUSY_SECONDS = 30.0
 
 _POLL_SECONDS = 0.5
 _PAGE = 1000
+_COOKIE = "_token"
 _NOTE_LIMIT = 1000
 """Airflow refuses longer run notes."""
 
@@ -171,6 +172,15 @@ class AirflowApi:
         answer = self._request("GET", path, params={"map_index": map_index, "full_content": True})
         return "\n".join(str(line.get("event", "")) for line in answer["content"])
 
+    def page(self, path: str) -> str:
+        """Return a page as a browser gets it that is logged in: by the cookie which Airflow's login sets."""
+        if self._token is None:
+            self._log_in()
+        answer = self._try("GET", path, {"headers": {"Cookie": f"{_COOKIE}={self._token}"}})
+        if not answer.is_success:
+            self._checked(answer)
+        return answer.text
+
     def note(self, dag_id: str, run_id: str, text: str) -> None:
         """Replace the note of a run; at most 1,000 characters are kept."""
         self._request("PATCH", _run_path(dag_id, run_id), json={"note": text[:_NOTE_LIMIT]})
@@ -247,7 +257,7 @@ class AirflowApi:
     def _once(self, method: str, path: str, content: Mapping[str, Any]) -> httpx.Response:
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         try:
-            return self._client.request(method, path, headers=headers, **content)
+            return self._client.request(method, path, **{"headers": headers, **content})
         except httpx.TransportError as e:
             raise Retryable(
                 f"Airflow at {self._url} does not answer {method} {path}: {type(e).__name__} {e}",
