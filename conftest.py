@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 from pathlib import Path
 
@@ -39,6 +40,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
+    # Each JVM of a test lives for seconds: its second compiler takes longer than it saves. The broker is started so anyway.
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
     # Ended from outside (a CI's time limit), the tests still stop the brokers and the Airflow they started.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # Py4J says good-bye while the interpreter ends, to streams that pytest has closed by then.

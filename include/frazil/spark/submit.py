@@ -19,8 +19,12 @@ from frazil.local.java import ensure_java
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.spark.catalog import EXTENSIONS
+from frazil.spark.class_archive import archive_options
 from frazil.spark.job_logs import log_of
 from frazil.spark.watch import watch_job
+
+_JVM_OPTIONS = "spark.driver.extraJavaOptions"
+"""Those of an engine come behind ours, where they win."""
 
 SUBMITTER_VARIABLE = "FRAZIL_SUBMITTER"
 """Process id of whoever waits for the job: killed, it can't stop the job any more, so the job looks."""
@@ -86,6 +90,8 @@ def _submission(project: Project, engine_name: str, application: str, name: str,
     fetch(project.home, "spark")
     sources = os.pathsep.join([str(project.root / "include"), *filter(None, [os.environ.get("PYTHONPATH")])])
     python = str(interpreter_bin() / "python")
+    java = ensure_java()
+    jvm = ("-XX:+UseParallelGC", archive_options(project.home, java), engine.conf.get(_JVM_OPTIONS))
     conf = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -94,10 +100,10 @@ def _submission(project: Project, engine_name: str, application: str, name: str,
         "spark.log.level": "WARN",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-        "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
         "spark.pyspark.python": python,
         "spark.executorEnv.PYTHONPATH": sources,
         **engine.conf,
+        _JVM_OPTIONS: " ".join(filter(None, jvm)),
     }
     if writes:
         conf["spark.sql.extensions"] = ",".join(filter(None, [engine.conf.get("spark.sql.extensions"), EXTENSIONS]))
@@ -105,7 +111,7 @@ def _submission(project: Project, engine_name: str, application: str, name: str,
         "PYTHONPATH": sources,
         "PYSPARK_PYTHON": python,
         "PYSPARK_DRIVER_PYTHON": python,
-        "JAVA_HOME": str(ensure_java().home),
+        "JAVA_HOME": str(java.home),
         SUBMITTER_VARIABLE: str(os.getpid()),
     }
     return Submission(
