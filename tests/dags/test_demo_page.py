@@ -6,7 +6,7 @@ import pytest
 
 from frazil.cli.demo_page import is_read, seen_in
 from frazil.monitor.state import STATES
-from tests.dags.page_source import Allowed, MadeUp, condition, pipeline
+from tests.dags.page.source import Allowed, MadeUp, condition, pipeline
 
 
 @pytest.fixture(scope="module", autouse=True)
