@@ -84,6 +84,10 @@ class Embedded:
         assert until(lambda: bool(self.api.runs(dag_id)), UNPAUSED_SECONDS, 0.5)
         return self.finished(dag_id, self.api.runs(dag_id)[0].run_id)
 
+    def is_paused(self, dag_id: str) -> bool:
+        """Whether the schedule of a DAG is off."""
+        return self.api.paused(dag_id)[dag_id]
+
     def run(self, dag_id: str, run_id: str, note: str | None = None, **conf: Any) -> DagRun:
         """Start a run over REST with fields of the form filled in, and wait until it succeeds."""
         self.api.trigger(dag_id, run_id=run_id, conf=conf, note=note)

@@ -69,7 +69,7 @@ def test_stopped_pipeline_runs_on_or_never_again(embedded: Embedded, tmp_path: P
     paused = frazil(embedded, "pause", "meters")
     embedded.api.trigger(METERS, run_id="e2e-asked")
     assert paused.stdout == f"meters: DAG {METERS} is paused\n", paused.stderr
-    assert embedded.api.is_paused(METERS)
+    assert embedded.is_paused(METERS)
     looked_at(embedded)
     assert embedded.api.run(METERS, "e2e-asked").state == "queued"
     assert embedded.ids("meters") == []
@@ -109,9 +109,9 @@ def _stop_from_elsewhere(embedded: Embedded, tmp_path: Path) -> None:
     assert "FRAZIL_AIRFLOW_PASSWORD is not set" in refused.stderr
     elsewhere["FRAZIL_AIRFLOW_PASSWORD"] = embedded.api._password
     assert frazil(embedded, "pause", "meters", **elsewhere).returncode == 0
-    assert embedded.api.is_paused(METERS)
+    assert embedded.is_paused(METERS)
     assert frazil(embedded, "resume", "meters", **elsewhere).returncode == 0
-    assert not embedded.api.is_paused(METERS)
+    assert not embedded.is_paused(METERS)
 
     embedded.api.trigger(METERS, run_id="e2e-elsewhere")
     at_work(embedded, "e2e-elsewhere")

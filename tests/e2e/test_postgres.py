@@ -130,7 +130,7 @@ def test_page_asks_a_database_that_is_not_there(on_postgres: Embedded, scheduled
 def test_pause_stop_and_resume_reach_no_other_airflow(on_postgres: Embedded, scheduled: DagRun) -> None:
     """They do what they say in the Airflow that the variables name; `stop` says that it sees no process there."""
     frazil(on_postgres, "pause", "visits")
-    assert on_postgres.api.is_paused(VISITS)
+    assert on_postgres.is_paused(VISITS)
 
     on_postgres.api.trigger(VISITS, run_id="waits")
     assert frazil(on_postgres, "stop", "visits").splitlines() == [
@@ -140,7 +140,7 @@ def test_pause_stop_and_resume_reach_no_other_airflow(on_postgres: Embedded, sch
     assert on_postgres.api.run(VISITS, "waits").state == "failed"
 
     frazil(on_postgres, "resume", "visits")
-    assert not on_postgres.api.is_paused(VISITS)
+    assert not on_postgres.is_paused(VISITS)
 
 
 def test_up_without_the_variable_mixes_two_databases(on_postgres: Embedded) -> None:

@@ -241,7 +241,7 @@ def replay_works(desk: Desk) -> None:
 def filled_in() -> None:
     """A run of the form's DAG."""
     run = SimpleNamespace(run_id="manual__1", run_type=SimpleNamespace(value="manual"), triggering_user_name="ana")
-    letters_home.replay(dag_run=run, params=FORM)  # type: ignore[arg-type]
+    letters_home.replay(dag_run=run, params=FORM, outlet_events={})  # type: ignore[arg-type]
 
 
 def catalog_away(desk: Desk) -> None:
