@@ -10,7 +10,7 @@ from airflow.sdk import DAG, Param
 from frazil.pipeline.interval import parse_interval
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
-from frazil_airflow import upkeep
+from frazil_airflow import maintenance_tasks
 from frazil_airflow.assets import announced
 from frazil_airflow.head import head
 from frazil_airflow.operators import SparkMaintainOperator
@@ -47,13 +47,13 @@ def maintain_dags(project: Project, only: str | None = None) -> list[DAG]:
         for pipeline in sound_pipelines(project)
         if only in (None, maintain_dag_id(pipeline.name))
         and pipeline.maintenance.schedule
-        and pipeline.upkeep_engine in project.settings.engines
+        and pipeline.maintenance_engine in project.settings.engines
     ]
 
 
 def maintain_dag(project: Project, pipeline: Pipeline, schedule: str) -> DAG:
     """Make the maintenance DAG of a pipeline."""
-    engine = project.engine(pipeline.upkeep_engine)
+    engine = project.engine(pipeline.maintenance_engine)
     with DAG(
         maintain_dag_id(pipeline.name),
         description=f"Keeps the tables of {pipeline.name} in shape",
@@ -65,7 +65,7 @@ def maintain_dag(project: Project, pipeline: Pipeline, schedule: str) -> DAG:
         look = ShortCircuitOperator(
             task_id="look",
             doc_md="Counts files, delete files, manifests and snapshots, without a JVM. Nothing due: the rest is skipped.",
-            python_callable=upkeep.look,
+            python_callable=maintenance_tasks.look,
             op_args=[pipeline.name],
             execution_timeout=LOOK_TIMEOUT,
         )
@@ -84,7 +84,7 @@ def maintain_dag(project: Project, pipeline: Pipeline, schedule: str) -> DAG:
         report = PythonOperator(
             task_id="report",
             doc_md="Says what was done, in the log and the run's note; fails if a step failed.",
-            python_callable=upkeep.report,
+            python_callable=maintenance_tasks.report,
             op_args=[pipeline.name, _DONE],
             execution_timeout=LOOK_TIMEOUT,
         )

@@ -150,9 +150,9 @@ class SparkMaintainOperator(SparkJobOperator):
 
     def run_of(self, context: Context) -> str:
         """Return the id under which the job is known: an ingest run may have been scheduled for the same instant."""
-        from frazil.spark.submit import upkeep_run
+        from frazil.spark.submit import maintenance_run
 
-        return upkeep_run(context["run_id"])
+        return maintenance_run(context["run_id"])
 
     def submission(self) -> Submission:
         """Return how the job is started.
@@ -160,10 +160,10 @@ class SparkMaintainOperator(SparkJobOperator):
         Raises:
             Terminal: There is no such pipeline, or jars or a Java are missing.
         """
-        from frazil.spark.submit import upkeep_submission
+        from frazil.spark.submit import maintenance_submission
 
         project = Project.load()
-        return upkeep_submission(project, project.pipeline(self.pipeline), "maintenance")
+        return maintenance_submission(project, project.pipeline(self.pipeline), "maintenance")
 
 
 def _said(message: str) -> str:

@@ -26,7 +26,7 @@ class Maintenance:
 
     spark: SparkSession
 
-    def of(self, project: Project) -> Upkeep:
+    def of(self, project: Project) -> Maintained:
         """Maintenance of one lab's tables."""
         settings = project.settings.catalogs["lake"]
         session = self.spark.newSession()
@@ -40,11 +40,11 @@ class Maintenance:
         }
         for key, value in catalog.items():
             session.conf.set(f"spark.sql.catalog.lake{key}", value)
-        return Upkeep(session)
+        return Maintained(session)
 
 
 @dataclass
-class Upkeep:
+class Maintained:
     """Maintenance of the tables of one catalog."""
 
     session: SparkSession

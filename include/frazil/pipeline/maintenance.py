@@ -1,4 +1,4 @@
-"""What a pipeline file says of the upkeep of its tables: when to look, which steps, and from which figures on."""
+"""What a pipeline file says of the maintenance of its tables: when to look, which steps, and from which figures on."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class TableMaintenance(Model):
 
 
 class Maintenance(TableMaintenance):
-    """The upkeep of a pipeline's tables: destinations, dead letters and ledger."""
+    """The maintenance of a pipeline's tables: destinations, dead letters and ledger."""
 
     schedule: Schedule | Literal[False] = Field(
         "6h",

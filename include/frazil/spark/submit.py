@@ -71,7 +71,7 @@ def submission(project: Project, pipeline: Pipeline, plan: RunPlan) -> Submissio
     return _submission(project, pipeline.engine, "ingest.py", name, writes=needs_writer(pipeline, plan))
 
 
-def upkeep_submission(project: Project, pipeline: Pipeline, run: str) -> Submission:
+def maintenance_submission(project: Project, pipeline: Pipeline, run: str) -> Submission:
     """How to start the maintenance job of a pipeline.
 
     Args:
@@ -82,7 +82,9 @@ def upkeep_submission(project: Project, pipeline: Pipeline, run: str) -> Submiss
     Raises:
         Terminal: The settings have no such engine, the jars or a Java are missing.
     """
-    return _submission(project, pipeline.upkeep_engine, "maintain.py", f"frazil {pipeline.name} {run}", writes=True)
+    return _submission(
+        project, pipeline.maintenance_engine, "maintain.py", f"frazil {pipeline.name} {run}", writes=True
+    )
 
 
 def _submission(project: Project, engine_name: str, application: str, name: str, *, writes: bool) -> Submission:
@@ -152,13 +154,15 @@ def run_spark(project: Project, pipeline: Pipeline, plan: RunPlan, report: Calla
         return _waited_for(job, master, handover, log, report, at_work)
 
 
-def run_upkeep(project: Project, pipeline: Pipeline, run: str, order: str, report: Callable[[str], None]) -> str | None:
+def run_maintenance(
+    project: Project, pipeline: Pipeline, run: str, order: str, report: Callable[[str], None]
+) -> str | None:
     """Maintain the tables of a pipeline in a Spark job started by this process, and wait for it.
 
     Args:
         project: Settings and doors.
         pipeline: The pipeline.
-        run: Id of the run, by `upkeep_run`.
+        run: Id of the run, by `maintenance_run`.
         order: What is asked for, as JSON.
         report: Takes the job's own lines; everything else goes to its log.
 
@@ -168,13 +172,13 @@ def run_upkeep(project: Project, pipeline: Pipeline, run: str, order: str, repor
     Raises:
         Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
     """
-    job, master = upkeep_submission(project, pipeline, run), project.engine(pipeline.upkeep_engine).master
+    job, master = maintenance_submission(project, pipeline, run), project.engine(pipeline.maintenance_engine).master
     log = log_of(project.home, pipeline.name, run)
     with handed_over(project.home, pipeline.name, run, order) as handover:
         return _waited_for(job, master, handover, log, report)
 
 
-def upkeep_run(run: str) -> str:
+def maintenance_run(run: str) -> str:
     """Id of a maintenance run. An ingest run may be scheduled for the same instant."""
     return f"maintain__{run}"
 

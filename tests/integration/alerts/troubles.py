@@ -20,7 +20,7 @@ from frazil.run import inline
 from frazil.run.ingest import ingest
 from frazil.run.plan import plan_run
 from frazil.run.stage import StageOrder
-from frazil_airflow import callbacks, letters_home, upkeep
+from frazil_airflow import callbacks, letters_home, maintenance_tasks
 from frazil_airflow.letter_operators import LetterReportOperator
 from frazil_airflow.manual import limited
 from tests.integration.alerts.desk import LETTERS, Desk
@@ -202,7 +202,7 @@ def maintenance(_: Desk) -> None:
     """A run of the maintenance DAG; nothing is due, so its job is skipped."""
     asked = {"table": None, "steps": [], "force": False, "dry_run": False}
     run = SimpleNamespace(dag_id="maintain__orders", run_id="scheduled__2", conf=asked)
-    assert upkeep.look("orders", dag_run=run, params=asked) is None
+    assert maintenance_tasks.look("orders", dag_run=run, params=asked) is None
     works_again(run)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from frazil.local.files import write_atomically
 from frazil.maintain.need import Order
 from frazil.maintain.result import MaintenanceResult
-from frazil.maintain.upkeep import maintain
+from frazil.maintain.run import maintain
 from frazil.project import Project
 from frazil.run.scope import Scope
 from frazil.spark.catalog import open_catalog
