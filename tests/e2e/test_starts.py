@@ -100,9 +100,8 @@ def test_a_run_ends_behind_and_the_next_one_waits_a_year(embedded: Embedded) -> 
 def airflow(embedded: Embedded, *arguments: str) -> str:
     """Airflow's own command beside the stack; what it printed."""
     home = embedded.project.home
-    env = airflow_settings.environment(
-        home, ensure_java(print), airflow_settings.ensure_secrets(home), dags_paused=True
-    )
+    secrets, database = airflow_settings.ensure_secrets(home), airflow_database(home)
+    env = airflow_settings.environment(home, ensure_java(print), secrets, database, dags_paused=True)
     command = [str(interpreter_bin() / "airflow"), *arguments]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=RUN_SECONDS)
     if done.returncode:
@@ -116,6 +115,7 @@ def sound(embedded: Embedded) -> bool:
     return verify(project, project.pipeline("rides")).is_clean
 
 
+@pytest.mark.full  # twelve runs; by REST, and in the browser, six each are made in any case
 def test_backfills_and_the_schedule_land_records_twice(embedded: Embedded) -> None:
     """Six minutes of yesterday by Airflow's command, again by REST as a replay, both beside runs of each minute."""
     create_topic(embedded.cluster, "rides", 2)
