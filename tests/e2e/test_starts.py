@@ -14,6 +14,7 @@ from frazil.kafka.produce import produce
 from frazil.kafka.record import OutgoingRecord
 from frazil.kafka.topics import create_topic
 from frazil.local import airflow_settings, stack
+from frazil.local.airflow_database import airflow_database
 from frazil.local.airflow_rows import DagRun
 from frazil.local.completeness import complete_through
 from frazil.local.home import interpreter_bin
