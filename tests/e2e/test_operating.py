@@ -119,9 +119,10 @@ def _stop_from_elsewhere(embedded: Embedded, tmp_path: Path) -> None:
 
     assert stopped.stdout.splitlines() == [
         "meters: Airflow's run e2e-elsewhere is marked failed",
-        "meters: none of its processes is seen from here; those of Airflow's machines end within 30 s",
+        "meters: no process of e2e-elsewhere is seen from here; those of Airflow's machines end within 30 s",
     ], stopped.stderr
     assert embedded.api._password not in stopped.stdout + stopped.stderr
     assert until(lambda: not drivers(home, "meters"), STOP_SECONDS, 0.1)
-    assert embedded.api.run(METERS, "e2e-elsewhere").state == "failed"
+    # Its task failed; the run itself Airflow may call a success, see docs/reliability.md.
+    assert embedded.states(METERS, "e2e-elsewhere")["ingest"] == "failed"
     assert_sound(embedded)

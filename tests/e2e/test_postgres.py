@@ -135,7 +135,7 @@ def test_pause_stop_and_resume_reach_no_other_airflow(on_postgres: Embedded, sch
     on_postgres.api.trigger(VISITS, run_id="waits")
     assert frazil(on_postgres, "stop", "visits").splitlines() == [
         "visits: Airflow's run waits is marked failed",
-        "visits: none of its processes is seen from here; those of Airflow's machines end within 30 s",
+        "visits: no process of waits is seen from here; those of Airflow's machines end within 30 s",
     ]
     assert on_postgres.api.run(VISITS, "waits").state == "failed"
 

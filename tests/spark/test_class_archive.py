@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +11,10 @@ import pytest
 
 from frazil.local.home import Home
 from frazil.local.java import ensure_java
+from frazil.project import Project
 from frazil.spark import class_archive
 from frazil.spark.class_archive import archive_file, archive_options, make_archive
+from frazil.spark.submit import maintenance_submission
 
 
 @pytest.fixture
@@ -60,3 +63,35 @@ def test_an_archive_is_made_anew_each_time(home: Home):
 
     assert make_archive(home, said.append) == file
     assert said == []
+
+
+PIPELINE = {
+    "name": "orders",
+    "source": {"topics": ["orders"]},
+    "destinations": [{"table": "shop.orders", "columns": {"id": "long"}}],
+}
+
+
+@pytest.mark.parametrize(
+    ("own", "chosen"), [(None, "-XX:+UseParallelGC"), ("-XX:+UseG1GC -Xss4m", "-XX:+UseG1GC -Xss4m")]
+)
+def test_an_engine_that_names_a_collector_never_starts(tmp_path: Path, own: str | None, chosen: str):
+    """A JVM that is told two of them refuses: options of the settings take the place of ours, the archive's aside."""
+    (tmp_path / "orders.yaml").write_text(json.dumps(PIPELINE))
+    settings = {
+        "clusters": {"local": {"bootstrap_servers": "127.0.0.1:1"}},
+        "catalogs": {"lake": {"uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}/w"}},
+        "engines": {"spark": {"conf": {} if own is None else {"spark.driver.extraJavaOptions": own}}},
+    }
+    (tmp_path / "settings").write_text(json.dumps(settings))
+    places = {
+        "FRAZIL_PIPELINES": str(tmp_path),
+        "FRAZIL_SETTINGS": str(tmp_path / "settings"),
+        "FRAZIL_HOME": str(tmp_path),
+    }
+    project = Project.load(places | {"FRAZIL_JARS": str(Home.resolve().jars)})
+
+    job = maintenance_submission(project, project.pipeline("orders"), "r1")
+
+    options = job.conf["spark.driver.extraJavaOptions"]
+    assert options.removeprefix(archive_options(project.home, ensure_java())).strip() == chosen

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from frazil.batch.audit import Tolerance, audit
 from frazil.batch.facts import Range, Staged
 from frazil.batch.schema_change import SchemaChange
-from frazil.errors import Terminal
+from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.ledger import DEAD_LETTER_SCHEMA, UNPARTITIONED
 from frazil.iceberg.schema import arrow_columns, declared_schema, declared_spec
@@ -113,7 +113,7 @@ def test_answer_that_is_cut_off_is_a_batch_without_records(
         return io.BytesIO()
 
     monkeypatch.setattr(pyspark.util, "_create_local_socket", cut_off)
-    with pytest.raises(pa.ArrowInvalid):
+    with pytest.raises(Retryable, match="was cut off"):
         SparkStage(spark)(order)
 
 

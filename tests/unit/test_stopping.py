@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sqlite3
 import subprocess
@@ -90,11 +89,11 @@ def test_stop_interrupts_what_is_half_done() -> None:
     """A first signal only asks, the same one again changes nothing; a further Ctrl-C ends at once."""
     with stopping.heeded(lambda _: None):
         assert stopping.asked() is None
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
         assert stopping.asked() == "SIGTERM"
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
 
     assert stopping.asked() is None
 
@@ -104,7 +103,7 @@ def test_nohup_is_in_vain() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with stopping.heeded(lambda _: None):
-            os.kill(os.getpid(), signal.SIGHUP)
+            signal.raise_signal(signal.SIGHUP)
             assert stopping.asked() is None
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
@@ -115,7 +114,7 @@ def test_stop_stays_after_its_run() -> None:
     """What one run was asked is not asked of the next one of the same process, and the handlers before come back."""
     before = signal.getsignal(signal.SIGTERM)
     with stopping.heeded(lambda _: None):
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
     with stopping.heeded(lambda _: None):
         assert stopping.asked() is None
 

@@ -18,6 +18,9 @@ from frazil.local.files import private_folder
 from frazil.local.home import Home
 from frazil.local.proc import stat_of
 
+_UNFINISHED = ".unfinished"
+"""Ends the name of a file that is being written: nobody reads it, and who is killed over it leaves an empty one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Driver:
@@ -98,14 +101,14 @@ def _written(home: Home, driver: Driver) -> tuple[Path, IO[str]]:
     A pid says nothing beyond the container it is of. The file gets its name when it is whole and locked.
     """
     folder = private_folder(_folder(home))
-    handle, name = tempfile.mkstemp(dir=folder, prefix=f".{driver.pipeline}-", suffix=".json")
+    handle, name = tempfile.mkstemp(dir=folder, prefix=f"{driver.pipeline}-", suffix=_UNFINISHED)
     held = os.fdopen(handle, "w", encoding="utf-8")
     try:
         fcntl.flock(held, fcntl.LOCK_EX)
         json.dump(asdict(driver), held)
         held.flush()
-        hidden = Path(name)
-        return hidden.replace(hidden.with_name(hidden.name.removeprefix("."))), held
+        unfinished = Path(name)
+        return unfinished.replace(unfinished.with_suffix(".json")), held
     except OSError:
         held.close()
         raise

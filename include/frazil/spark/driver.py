@@ -58,7 +58,7 @@ def exit_code(work: Callable[[], object]) -> int:
         say(f"{error.label}: {' '.join(str(error).split())}")
         return error.exit_code
     except SPARK_FAILED as error:
-        say(f"{Retryable.label}: Spark failed: {' '.join(str(error).split())[:2000]}")
+        say(f"{Retryable.label}: Spark failed: {type(error).__name__}: {' '.join(str(error).split())[:2000]}")
         return Retryable.exit_code
     return 0
 

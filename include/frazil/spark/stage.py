@@ -78,10 +78,12 @@ class SparkStage:
             try:
                 # Not collect: what a JVM leaves out of its answer that dies over it, collect takes for nothing more to come.
                 parts = tasks.toArrow().to_pylist()
-            except SPARK_FAILED as error:
+            except (*SPARK_FAILED, pa.ArrowInvalid, EOFError) as error:  # the last two: its answer was cut off
                 if stopping.asked():
                     raise stopping.stopped(f"batch {order.n} was not staged to its end, and is discarded") from error
-                raise
+                if isinstance(error, SPARK_FAILED):
+                    raise
+                raise Retryable(f"Spark's answer on batch {order.n} was cut off: {error}") from error
         for part in parts:
             if part["failure"] is not None:
                 raise _failure(part["failure"])

@@ -24,7 +24,7 @@ from frazil.spark.job_logs import log_of
 from frazil.spark.watch import watch_job
 
 _JVM_OPTIONS = "spark.driver.extraJavaOptions"
-"""Those of an engine come behind ours, where they win."""
+"""An engine's own take the place of ours, but for the archive of classes: a JVM that is told two collectors does not start."""
 
 SUBMITTER_VARIABLE = "FRAZIL_SUBMITTER"
 """Process id of whoever waits for the job: killed, it can't stop the job any more, so the job looks."""
@@ -93,7 +93,7 @@ def _submission(project: Project, engine_name: str, application: str, name: str,
     sources = os.pathsep.join([str(project.root / "include"), *filter(None, [os.environ.get("PYTHONPATH")])])
     python = str(interpreter_bin() / "python")
     java = ensure_java()
-    jvm = ("-XX:+UseParallelGC", archive_options(project.home, java), engine.conf.get(_JVM_OPTIONS))
+    jvm = (archive_options(project.home, java), engine.conf.get(_JVM_OPTIONS, "-XX:+UseParallelGC"))
     conf = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

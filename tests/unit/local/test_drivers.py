@@ -76,3 +76,16 @@ def test_run_of_another_container_counts_as_dead(tmp_path: Path) -> None:
             found.ask_to_stop()  # with our own pid: the signal would end the test
 
     assert drivers(home, "orders") == []
+
+
+def test_file_that_is_being_written_is_taken_for_a_dead_run(tmp_path: Path) -> None:
+    """Until it is whole and locked nobody reads it, and nobody takes it away."""
+    home = Home.resolve({"FRAZIL_HOME": str(tmp_path)})
+    unfinished = tmp_path / "drivers" / "orders-x.unfinished"
+    unfinished.parent.mkdir()
+    unfinished.touch()
+
+    assert drivers(home, "orders") == []
+    assert unfinished.exists()
+    with registered(home, "orders", "r1", lambda _: None):
+        assert {file.suffix for file in unfinished.parent.iterdir()} == {".unfinished", ".json"}
