@@ -125,7 +125,9 @@ def _once(
         if not letters:
             return letters, BroughtHome()
         if stopping.asked():
-            raise stopping.stopped(f"pipeline {scope.pipeline.name}: {len(tried):,} dead letters were tried, others wait")
+            raise stopping.stopped(
+                f"pipeline {scope.pipeline.name}: {len(tried):,} dead letters were tried, others wait"
+            )
         work = LetterWork(scope, tables, now, now.position, letters, before)
         try:
             return letters, _looked_at(work) if dry_run else _landed(work, request)
