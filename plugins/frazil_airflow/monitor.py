@@ -291,7 +291,8 @@ def _link(pipeline: Pipeline, kind: str, runs: Runs) -> str | None:
 _DOC = """### Monitor
 
 Looks at every pipeline: is it refused, stale, behind, failing; will Kafka's retention take what was not read. Tells the channels
-of the settings file (`alerts`) once, again after `remind_after`, and when it is over. Paused, it tells nobody.
+of the settings file (`alerts`) once, again after `remind_after`, and when it is over. Paused, it tells nobody, and
+sends no levels of metrics.
 
 Its book is in the Airflow Variables `frazil_alerts__PIPELINE`. To have everything told anew, delete one.
 """
