@@ -73,7 +73,7 @@ DRILLS = (
     Drill(
         "failed_run",
         "Airflow says how runs went",
-        troubles.storage_refuses_airflow,
+        troubles.storage_refuses_and_airflow_says_so,
         "Run scheduled__1\n.*data",
         "",
         mend=troubles.storage_writes,

@@ -26,8 +26,7 @@ from frazil_airflow.letter_operators import LetterReportOperator
 from frazil_airflow.manual import limited
 from tests.integration.alerts.desk import LETTERS, Desk
 
-INTERVAL = timedelta(minutes=5)
-"""As the pipeline's file says."""
+INTERVAL = timedelta(minutes=5)  # as the pipeline's file says
 
 FORM = {
     "pipeline": "orders",
@@ -83,8 +82,7 @@ def storage_refuses(desk: Desk) -> None:
     desk.ingest()
 
 
-def storage_refuses_airflow(desk: Desk) -> None:
-    """The same where Airflow says how runs went."""
+def storage_refuses_and_airflow_says_so(desk: Desk) -> None:
     storage_refuses(desk)
     desk.runs = Runs(last_state="failed", last_run="scheduled__1", last_ended_at=datetime.now(UTC), failures=1)
 
