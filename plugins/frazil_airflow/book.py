@@ -48,10 +48,13 @@ def page_of(store: Store, pipeline: str, variable: str | None = None) -> Page:
         pipeline: The pipeline.
         variable: Its Variable, if it is another one than the monitor's.
     """
+    name = variable or variable_of(pipeline)
+    return _page(name, store.get(name))
+
+
+def _page(name: str, text: str | None) -> Page:
     from frazil.alerts.book import Page, from_json
 
-    name = variable or variable_of(pipeline)
-    text = store.get(name)
     if text is None:
         return Page()
     try:
@@ -61,11 +64,24 @@ def page_of(store: Store, pipeline: str, variable: str | None = None) -> Page:
         return Page()
 
 
-def whole_page(store: Store, pipeline: str) -> Page:
-    """Return the page with what late runs told."""
+def whole_page(store: Store, pipeline: str, late: str | None) -> Page:
+    """Return the page with what late runs told, as the text of their page says."""
     from frazil.alerts.book import joined
 
-    return joined(page_of(store, pipeline), page_of(store, pipeline, late_variable(pipeline)))
+    return joined(page_of(store, pipeline), _page(late_variable(pipeline), late))
+
+
+def forget_late(store: Store, pipeline: str, late: str | None) -> None:
+    """Delete the page of late runs, unless another one wrote to it since its text was read: the next look takes that over."""
+    if late is not None and store.get(late_variable(pipeline)) == late:
+        store.delete(late_variable(pipeline))
+
+
+def keep(store: Store, pipeline: str, page: Page) -> None:
+    """Keep a page, and tell nobody."""
+    from frazil.alerts.book import to_json
+
+    store.set(variable_of(pipeline), to_json(page), _SAID)
 
 
 def by_the_book(

@@ -11,6 +11,7 @@ from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowSkipException
 
+from frazil import stopping
 from frazil.batch.request import RunRequest
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
@@ -77,7 +78,7 @@ def replay(*, dag_run: AirflowRun, params: Mapping[str, Any], outlet_events: Any
     Raises:
         AirflowSkipException: There is no open letter among the chosen ones.
         AirflowFailException: A value of the form can't be what was meant, or a person must act; the message says what to do.
-        Retryable, OutcomeUnknown: Another try reads the tables and carries on.
+        Retryable, OutcomeUnknown, Stopped: Another try reads the tables and carries on.
     """
     from dataclasses import asdict
 
@@ -86,6 +87,7 @@ def replay(*, dag_run: AirflowRun, params: Mapping[str, Any], outlet_events: Any
     from frazil.run.scope import Scope
     from frazil_airflow.notes import write_note
 
+    stopping.end_with_parent()  # without its worker Airflow starts another try, beside this one
     with terminal_is_final():
         project = Project.load()
         pipeline = project.pipeline(params[PIPELINE])

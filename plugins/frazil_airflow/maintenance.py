@@ -43,12 +43,17 @@ def maintain_dags(project: Project, only: str | None = None) -> list[DAG]:
         only: Id of the one DAG to make; None for all.
     """
     return [
-        maintain_dag(project, pipeline, pipeline.maintenance.schedule)
+        maintain_dag(project, pipeline, schedule)
         for pipeline in sound_pipelines(project)
-        if only in (None, maintain_dag_id(pipeline.name))
-        and pipeline.maintenance.schedule
-        and pipeline.maintenance_engine in project.settings.engines
+        if only in (None, maintain_dag_id(pipeline.name)) and (schedule := maintenance_schedule(project, pipeline))
     ]
+
+
+def maintenance_schedule(project: Project, pipeline: Pipeline) -> str | None:
+    """Return how often Airflow looks whether maintenance is due; None if there is no DAG that does: no schedule, or no engine."""
+    if pipeline.maintenance_engine not in project.settings.engines:
+        return None
+    return pipeline.maintenance.schedule or None
 
 
 def maintain_dag(project: Project, pipeline: Pipeline, schedule: str) -> DAG:

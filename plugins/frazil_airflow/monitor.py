@@ -18,12 +18,22 @@ from frazil.pipeline.interval import parse_interval
 from frazil.pipeline.maintenance import parse_age
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
-from frazil_airflow.book import by_the_book, forget, late_variable, page_of, pages, variable_of, whole_page
+from frazil_airflow.book import (
+    by_the_book,
+    forget,
+    forget_late,
+    keep,
+    late_variable,
+    page_of,
+    pages,
+    variable_of,
+    whole_page,
+)
 from frazil_airflow.callbacks import note_of, noted, replay_place
 from frazil_airflow.factory import dag_id
 from frazil_airflow.head import head
 from frazil_airflow.letter_reports import letters_dag_id
-from frazil_airflow.maintenance import maintain_dag_id
+from frazil_airflow.maintenance import maintain_dag_id, maintenance_schedule
 from frazil_airflow.pipelines import REPLAY_DAG, broken_pipelines, sound_pipelines
 from frazil_airflow.runs import runs_of
 from frazil_airflow.timetable import timetable
@@ -43,6 +53,10 @@ READ_TIMEOUT = timedelta(minutes=5)
 
 READERS = 4
 """Pipelines that are read at once: most of it is waiting for brokers and catalogs."""
+
+MISSED = 3
+"""Looks, one after another, that must find no such pipeline: a deployment that is under way, or a folder that is away for a
+moment, removes none."""
 
 _log = logging.getLogger(__name__)
 
@@ -159,12 +173,13 @@ def tell(project: Project, pipeline: Pipeline, condition: Condition, now: dateti
     settings = project.settings.alerts
     if settings is None or pipeline.alerts is False:
         return []
-    page, case = _case(pipeline, condition, store, parse_age(settings.every))
+    late = store.get(late_variable(pipeline.name))
+    page, case = _case(project, pipeline, condition, store, whole_page(store, pipeline.name, late))
     runs, judged = condition.runs, judge(case)
     linked = {kind: of and replace(of, link=_link(pipeline, kind, runs)) for kind, of in judged.items()}
     page = turned(page, linked, now)
     problems = by_the_book(project, pipeline.name, page, now, store)
-    forget(store, late_variable(pipeline.name))  # it is in the book now
+    forget_late(store, pipeline.name, late)  # it is in the book now
     return problems
 
 
@@ -199,33 +214,47 @@ def close_unwatched(project: Project, now: datetime, store: Store) -> list[str]:
     Returns:
         Why channels were not told, one line each.
     """
-    from frazil.alerts.book import closed
-
     usable = project.pipelines.usable
     unwatched = pages(store) - {name for name, of in usable.items() if of.alerts is not False}
     if project.pipelines.broken:  # a file that can't be read may be that of any
         unwatched &= usable.keys()
     problems = []
     for name in sorted(unwatched):
-        why = "Its file says alerts: false." if name in usable else "There is no such pipeline any more."
-        page = closed(whole_page(store, name), now, f"{why} Nobody watches it.")
-        problems += by_the_book(project, name, page, now, store)
-        if not page_of(store, name).entries:
-            notes = (dag_id(name), maintain_dag_id(name), letters_dag_id(name), replay_place(name))
-            forget(store, *map(note_of, notes), late_variable(name), variable_of(name))
+        if name in usable:
+            problems += _close(project, name, "Its file says alerts: false.", now, store)
+            continue
+        page = page_of(store, name)
+        page = replace(page, missed=page.missed + 1)
+        keep(store, name, page)
+        if page.missed >= MISSED:  # a file that could not be read was told of under its own name
+            problems += _close(project, name, "No pipeline has this name, and no broken file.", now, store)
     return problems
 
 
-def _case(pipeline: Pipeline, condition: Condition, store: Store, every: timedelta) -> tuple[Page, Any]:
+def _close(project: Project, name: str, why: str, now: datetime, store: Store) -> list[str]:
+    from frazil.alerts.book import closed
+
+    late = store.get(late_variable(name))
+    page = closed(whole_page(store, name, late), now, f"{why} Nobody watches it.")
+    problems = by_the_book(project, name, page, now, store)
+    forget_late(store, name, late)  # or it would be over at each look anew
+    if not page_of(store, name).entries:
+        notes = (dag_id(name), maintain_dag_id(name), letters_dag_id(name), replay_place(name))
+        forget(store, *map(note_of, notes), variable_of(name))
+    return problems
+
+
+def _case(project: Project, pipeline: Pipeline, condition: Condition, store: Store, page: Page) -> tuple[Page, Any]:
     from frazil.alerts.rules import Case
     from frazil.monitor.promise import promise_of
     from frazil.monitor.ticks import span_at
 
-    name, alerts = pipeline.name, pipeline.alerts
-    if alerts is False:
+    name, alerts, settings = pipeline.name, pipeline.alerts, project.settings.alerts
+    if alerts is False or settings is None:
         raise AssertionError("nobody is told of it")
-    span = span_at(pipeline.every, condition.at, 2 * every)  # a look at least in each, or nothing can be compared
-    page = whole_page(store, name).with_unread(condition.lag, span, alerts.growing_intervals + 2)
+    # A look at least in each, or nothing can be compared.
+    span = span_at(pipeline.every, condition.at, 2 * parse_age(settings.every))
+    page = page.with_unread(condition.lag, span, alerts.growing_intervals + 2)
     promised = promise_of(pipeline, condition.at).seconds
     return page, Case(
         condition=condition,
@@ -235,8 +264,10 @@ def _case(pipeline: Pipeline, condition: Condition, store: Store, every: timedel
         fewest=page.finished,
         failure=noted(store, dag_id(name)),
         chores={
-            # Without a schedule no later run would end them.
-            "failed_maintenance": noted(store, maintain_dag_id(name)) if pipeline.maintenance.schedule else None,
+            # Without such a DAG no later run would end them.
+            "failed_maintenance": noted(store, maintain_dag_id(name))
+            if maintenance_schedule(project, pipeline)
+            else None,
             "failed_report": noted(store, letters_dag_id(name)) if pipeline.dead_letters.report else None,
             "failed_replay": noted(store, replay_place(name)),
         },
@@ -260,7 +291,8 @@ def _link(pipeline: Pipeline, kind: str, runs: Runs) -> str | None:
 _DOC = """### Monitor
 
 Looks at every pipeline: is it refused, stale, behind, failing; will Kafka's retention take what was not read. Tells the channels
-of the settings file (`alerts`) once, again after `remind_after`, and when it is over. Paused, it tells nobody.
+of the settings file (`alerts`) once, again after `remind_after`, and when it is over. Paused, it tells nobody, and
+sends no levels of metrics.
 
 Its book is in the Airflow Variables `frazil_alerts__PIPELINE`. To have everything told anew, delete one.
 """

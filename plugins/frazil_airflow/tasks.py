@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk.exceptions import AirflowSkipException
 
+from frazil import stopping
 from frazil.batch.plan import RunPlan
 from frazil.batch.request import RunRequest
 from frazil.local.completeness import THROUGH
@@ -52,6 +53,7 @@ def plan(pipeline: str, *, dag_run: AirflowRun, params: Mapping[str, Any], outle
         AirflowFailException: A person must act; the message says what to do.
         Retryable: Kafka or the catalog is not available now.
     """
+    stopping.end_with_parent()  # it finishes batches; without its worker Airflow starts another try, beside this one
     with terminal_is_final():
         project = Project.load()
         found = _planned(project, project.pipeline(pipeline), request_of(dag_run, params))

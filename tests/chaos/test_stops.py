@@ -22,7 +22,7 @@ from frazil.local.proc import stat_of
 from frazil.local.waiting import until
 from tests.chaos.lab import LEDGER, TABLES, Lab
 from tests.chaos.processes import SECONDS, stop_at, term_at
-from tests.chaos.scenes import BATCH, EVOLVE, INGEST, LETTER_TOPIC, READY, REPLAY, SEND, Scene
+from tests.chaos.scenes import BATCH, EVOLVE, FEW_LETTERS, INGEST, LETTER_TOPIC, READY, REPLAY, SEND, Scene
 
 MakeLab = Callable[..., Lab]
 P = CrashPoint
@@ -38,6 +38,7 @@ SHORT = [
     *map(REPLAY.kill, (P.STAGED, P.BRANCH_STAGED)),
     EVOLVE.kill(P.EVOLVED),
     LETTER_TOPIC.kill(P.SEND_COMMITTING),
+    *map(FEW_LETTERS.kill, (P.STAGED, P.DECIDE_COMMITTING)),
 ]
 """A stop in each phase, before the decision and after it."""
 
@@ -46,6 +47,7 @@ EVERY = [
     *map(REPLAY.kill, REPLAY.points[1:]),
     *map(EVOLVE.kill, (P.STAGED, P.EVOLVING)),
     *map(LETTER_TOPIC.kill, (*READY, *SEND)),
+    *map(FEW_LETTERS.kill, FEW_LETTERS.points),
 ]
 
 

@@ -195,13 +195,16 @@ def test_names_that_the_settings_do_not_know_stop_a_pipeline_unseen(project: Cal
     assert "nowhere" in body["cause"]
 
 
-def test_failed_maintenance_is_never_over_once_its_schedule_is_taken_out(project: Callable[..., Project], hook: Posts):
-    """No later run could end it, so the file does."""
+@pytest.mark.parametrize("becomes", ["schedule: false", "engine: nowhere"])
+def test_failed_maintenance_is_never_over_once_its_dag_is_gone(
+    project: Callable[..., Project], hook: Posts, becomes: str
+):
+    """No later run could end it, so the files do: no schedule, or no engine of that name in the settings."""
     text = failure("maintain__orders", "r1", NOW, "no space", final=False)
     store = Kept(texts={"frazil_failure__maintain__orders": of_chore(text, "failed_maintenance").to_json()})
 
     assert tell(project(), WELL, store) == []
-    assert tell(project("maintenance: {schedule: false}\n"), WELL, store, minutes=2) == []
+    assert tell(project(f"maintenance: {{{becomes}}}\n"), WELL, store, minutes=2) == []
 
     assert [(body["key"], body["status"]) for body in hook.bodies] == [
         ("failed_maintenance/orders", "firing"),

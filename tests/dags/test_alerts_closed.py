@@ -73,7 +73,7 @@ def test_a_channel_that_a_late_run_did_not_reach_is_told_that_it_is_over(
 
 @pytest.mark.parametrize(
     ("becomes", "why"),
-    [(None, "There is no such pipeline any more."), ("alerts: false\n", "Its file says alerts: false.")],
+    [(None, "No pipeline has this name, and no broken file."), ("alerts: false\n", "Its file says alerts: false.")],
 )
 def test_a_pipeline_that_nobody_watches_any_more_leaves_an_incident_open(
     project: Callable[..., Project], variables: Kept, hook: Posts, becomes: str | None, why: str
@@ -89,11 +89,17 @@ def test_a_pipeline_that_nobody_watches_any_more_leaves_an_incident_open(
     else:
         path.write_text(path.read_text() + becomes)
 
-    monitor.look()
+    for _ in range(monitor.MISSED if becomes is None else 1):
+        assert said(hook) == [("refused/orders", "firing")]
+        monitor.look()
 
     assert said(hook) == [("refused/orders", "firing"), ("refused/orders", "recovered")]
     assert hook.bodies[-1]["cause"] == f"{why} Nobody watches it. It was:\nrecords are lost"
     assert store.texts == {}
+
+
+def closing(store: Kept, minutes: int = 0) -> list[str]:
+    return monitor.close_unwatched(Project.load(), NOW + timedelta(minutes=minutes), store)
 
 
 def test_a_channel_that_is_away_when_a_pipeline_is_removed_is_never_told(project: Callable[..., Project], hook: Posts):
@@ -103,13 +109,72 @@ def test_a_channel_that_is_away_when_a_pipeline_is_removed_is_never_told(project
     (known.pipelines_folder / "orders.yaml").unlink()
     hook.status = 503
 
-    (problem,) = monitor.close_unwatched(Project.load(), NOW, store)
+    assert [closing(store) for _ in range(monitor.MISSED - 1)] == [[], []]
+    (problem,) = closing(store)
     hook.status = 200
 
     assert problem.startswith("channel web was not told of refused/orders: ")
-    assert monitor.close_unwatched(Project.load(), NOW + timedelta(minutes=2), store) == []
+    assert closing(store, minutes=2) == []
     assert said(hook)[-1] == ("refused/orders", "recovered")
     assert store.texts == {}
+
+
+def test_while_a_channel_is_away_the_others_are_told_at_each_look_that_a_late_run_is_over(
+    project: Callable[..., Project], variables: Kept, hook: Posts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """What late runs told is taken over once, also of a pipeline that is gone."""
+    known, settings = project(PROMISE), tmp_path / "settings.yaml"
+    channels = {name: {"type": "webhook", "connection": name} for name in ("web", "away")}
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"alerts": {"channels": channels}}))
+    monkeypatch.setenv("AIRFLOW_CONN_AWAY", json.dumps({"conn_type": "http", "host": "http://127.0.0.1:1"}))
+    with pytest.raises(RuntimeError, match="channel away was not told of stale/orders"):
+        callbacks.tell_of_late_run("orders")
+    (known.pipelines_folder / "orders.yaml").unlink()
+
+    found = [closing(variables, minutes) for minutes in range(0, 10, 2)]
+
+    assert said(hook) == [("stale/orders", "firing"), ("stale/orders", "recovered")]
+    assert found[monitor.MISSED - 1][0].startswith("channel away was not told of stale/orders")
+    assert list(variables.texts) == ["frazil_alerts__orders"]
+
+
+def test_a_folder_that_is_away_for_a_moment_ends_what_was_told(project: Callable[..., Project], hook: Posts):
+    """Looks that find no such pipeline are counted from the last one that did; nothing is deleted before."""
+    known, store = project(), Kept(texts={"frazil_failure__ingest__orders": "{}"})
+    away = known.pipelines_folder.with_name("away")
+
+    for minutes in range(0, 12, 2 * monitor.MISSED):
+        assert tell(known, REFUSED, store, minutes) == []
+        known.pipelines_folder.rename(away)
+        known.pipelines_folder.mkdir()
+        assert [closing(store, minutes + 2 * of) for of in range(1, monitor.MISSED)] == [[], []]
+        known.pipelines_folder.rmdir()
+        away.rename(known.pipelines_folder)
+
+    assert said(hook) == [("refused/orders", "firing")]
+    assert store.texts.keys() == {"frazil_alerts__orders", "frazil_failure__ingest__orders"}
+
+
+def test_a_run_that_is_late_while_the_monitor_looks_is_lost(
+    project: Callable[..., Project], variables: Kept, hook: Posts, monkeypatch: pytest.MonkeyPatch
+):
+    """What it wrote since the monitor read its page is taken over by the next look."""
+    known = project(PROMISE)
+
+    def judge(case: Case) -> Judged:
+        callbacks.tell_of_late_run("orders")
+        return judged(case)
+
+    from frazil.alerts.rules import judge as judged
+
+    with monkeypatch.context() as patch:
+        patch.setattr("frazil.alerts.rules.judge", judge)
+        assert tell(known, WELL, variables) == []
+    assert said(hook) == [("stale/orders", "firing")]
+
+    assert tell(known, WELL, variables, minutes=2) == []
+    assert said(hook) == [("stale/orders", "firing"), ("stale/orders", "recovered")]
+    assert list(variables.texts) == ["frazil_alerts__orders"]
 
 
 def test_a_file_that_is_being_edited_ends_what_was_told_of_its_pipeline(project: Callable[..., Project], hook: Posts):

@@ -95,11 +95,13 @@ class Page:
         looked_at: The last look.
         entries: Kind -> trouble.
         fewest: The fewest unread records of each span between runs, the newest last: (begin in seconds since 1970, records).
+        missed: Looks, one after another, at which there was no such pipeline.
     """
 
     looked_at: datetime | None = None
     entries: Mapping[str, Entry] = field(default_factory=dict)
     fewest: tuple[tuple[int, int], ...] = ()
+    missed: int = 0
 
     @property
     def finished(self) -> tuple[int, ...]:
@@ -136,14 +138,15 @@ def turned(page: Page, judged: Mapping[str, Notice | None], now: datetime) -> Pa
             entries[kind] = _holding(before, notice, now)
         elif before is not None and before.over_at is None:
             entries[kind] = _ended(before, now)
-    return replace(page, looked_at=now, entries={kind: of for kind, of in entries.items() if not _is_done(of)})
+    left = {kind: of for kind, of in entries.items() if not _is_done(of)}
+    return replace(page, looked_at=now, entries=left, missed=0)
 
 
 def closed(page: Page, now: datetime, why: str) -> Page:
     """The page of what nobody watches any more: all that held is over, and that is why."""
     found = turned(page, dict.fromkeys(page.entries), now)
     entries = {kind: replace(of, why_over=of.why_over or why) for kind, of in found.entries.items()}
-    return replace(found, entries=entries, fewest=())
+    return replace(found, entries=entries, fewest=(), missed=page.missed)
 
 
 def joined(page: Page, other: Page) -> Page:
@@ -259,7 +262,8 @@ def from_json(text: str) -> Page:
     try:
         raw = json.loads(text)
         entries = {kind: _entry(of) for kind, of in raw["entries"].items()}
-        return Page(_instant(raw["looked_at"]), entries, tuple((int(n), int(lag)) for n, lag in raw["fewest"]))
+        fewest = tuple((int(n), int(lag)) for n, lag in raw["fewest"])
+        return Page(_instant(raw["looked_at"]), entries, fewest, int(raw.get("missed", 0)))
     except (TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"not a page of the book: {error!r}") from error
 

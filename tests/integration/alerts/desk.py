@@ -8,7 +8,7 @@ import shlex
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +26,7 @@ from frazil.kafka.record import OutgoingRecord
 from frazil.local.home import Home
 from frazil.local.jars import jar_paths
 from frazil.local.java import ensure_java
+from frazil.monitor.condition import Runs
 from frazil.monitor.reading import read
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
@@ -66,7 +67,8 @@ class Desk:
     hook: The web server that is told.
     variables: What the monitor and callbacks keep.
     capsys: Takes what commands write.
-    ahead: How far the next look is ahead of the clock.
+    looks_at: When the next look is; None: now.
+    runs: What Airflow says of the pipeline's runs; None: nothing, the tables tell.
     """
 
     root: Path
@@ -75,7 +77,8 @@ class Desk:
     hook: Posts
     variables: Kept
     capsys: pytest.CaptureFixture[str]
-    ahead: timedelta = timedelta()
+    looks_at: datetime | None = None
+    runs: Runs | None = None
 
     # --- the pipeline -------------------------------------------------------------------------------------------------
     @property
@@ -127,10 +130,10 @@ class Desk:
     def look(self) -> list[dict[str, Any]]:
         """The next look of the monitor: what people are told."""
         before = len(self.hook.got)
-        if not self.ahead:
+        now = self.looks_at
+        if now is None:
             monitor.look()
         else:
-            now = datetime.now(UTC) + self.ahead
             seen = read(self.project, self.pipeline, clock=lambda: now)
             assert monitor.tell(self.project, self.pipeline, seen, now, self.variables) == []
         return self.hook.bodies[before:]

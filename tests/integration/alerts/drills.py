@@ -72,6 +72,15 @@ DRILLS = (
     ),
     Drill(
         "failed_run",
+        "Airflow says how runs went",
+        troubles.storage_refuses_and_airflow_says_so,
+        "Run scheduled__1\n.*data",
+        "",
+        mend=troubles.storage_writes,
+        works=troubles.run_cleared,
+    ),
+    Drill(
+        "failed_run",
         "column renamed",
         troubles.column_renamed,
         r"Run scheduled__1\n.*does not fit its pipeline:\n  column name: declared string",

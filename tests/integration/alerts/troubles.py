@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from frazil.batch.request import RunRequest
 from frazil.cli.app import invoke
 from frazil.kafka.topics import create_topic, delete_topic
+from frazil.monitor.condition import Runs
 from frazil.run import inline
 from frazil.run.ingest import ingest
 from frazil.run.plan import plan_run
@@ -25,8 +26,7 @@ from frazil_airflow.letter_operators import LetterReportOperator
 from frazil_airflow.manual import limited
 from tests.integration.alerts.desk import LETTERS, Desk
 
-INTERVAL = timedelta(minutes=5)
-"""As the pipeline's file says."""
+INTERVAL = timedelta(minutes=5)  # as the pipeline's file says
 
 FORM = {
     "pipeline": "orders",
@@ -80,6 +80,17 @@ def storage_refuses(desk: Desk) -> None:
     data(desk).rename(away(desk))
     data(desk).touch()
     desk.ingest()
+
+
+def storage_refuses_and_airflow_says_so(desk: Desk) -> None:
+    storage_refuses(desk)
+    desk.runs = Runs(last_state="failed", last_run="scheduled__1", last_ended_at=datetime.now(UTC), failures=1)
+
+
+def run_cleared(desk: Desk) -> None:
+    """What landed by hand ends nothing for Airflow; the failed run is cleared, and succeeds."""
+    assert desk.look() == []
+    desk.runs = Runs(last_state="success", last_run="scheduled__1", last_ended_at=datetime.now(UTC), failures=0)
 
 
 def storage_writes(desk: Desk) -> None:
@@ -136,7 +147,7 @@ def no_run_begins(desk: Desk) -> None:
     landed(desk)
     desk.produce(range(10, 20))
     assert desk.look() == []
-    desk.ahead = timedelta(minutes=30)
+    desk.looks_at = datetime.now(UTC) + timedelta(minutes=30)
 
 
 def much_arrives(desk: Desk) -> None:
@@ -148,11 +159,12 @@ def much_arrives(desk: Desk) -> None:
 def more_arrives_than_is_read(desk: Desk) -> None:
     desk.configure("alerts: {growing_intervals: 2, fresh_within: 2h}")
     landed(desk)
+    first = datetime.now(UTC) + timedelta(minutes=1)  # one instant for all looks: each is in an interval of its own
     for interval in range(3):
         desk.produce(range(10 * interval, 10 * interval + 10))
-        desk.ahead = interval * INTERVAL
+        desk.looks_at = first + interval * INTERVAL
         assert desk.look() == []
-    desk.ahead += INTERVAL
+    desk.looks_at = first + 3 * INTERVAL
 
 
 def retention_is_near(desk: Desk) -> None:
