@@ -172,7 +172,8 @@ def measured(env: dict[str, str], sizes: Sizes, rounds: int) -> tuple[list[Times
                 raise TimeoutError("the conditions are not read within half an hour")
             first = time.perf_counter() - began
             warm = {of: [timed(ask, path, time.perf_counter) for _ in range(rounds)] for of, path in found.items()}
-        watch._thread.join()
+        if watch._thread is not None:
+            watch._thread.join()
         cpu = {of: [timed(ask, path, time.process_time) for _ in range(rounds)] for of, path in found.items()}
         sizes_of = {of: ask(path) for of, path in found.items()}
     return [

@@ -186,7 +186,9 @@ def _failed(case: Case) -> Iterator[tuple[str, Notice | None]]:
         notice = _notice(
             case, holds.kind, holds.severity, title, cause, holds.next_step or f"frazil history {of.pipeline}"
         )
-    if holds is not None or case.condition.runs.last_state is not None or case.failure is None or _is_over(case):
+    # Without Airflow's word the tables tell that what a run left is over; where it left nothing, nobody can.
+    is_over = _is_over(case) if case.failure is not None else case.condition.runs.failures is not None
+    if holds is not None or case.condition.runs.last_state is not None or is_over:
         yield from ((kind, notice if notice is not None and notice.kind == kind else None) for kind in RUN_KINDS)
 
 

@@ -183,7 +183,8 @@ def _sql(name: str, properties: Mapping[str, str]) -> Catalog:
         Path(properties["uri"].removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
     if urlparse(properties.get("warehouse")).scheme == "file":
         Path(urlparse(properties["warehouse"]).path).mkdir(parents=True, exist_ok=True)
-    return SqlCatalog(name, **properties)
+    # Connections are kept for weeks: one that the server closed is opened anew.
+    return SqlCatalog(name, **{"pool_pre_ping": "true", **properties})
 
 
 def _rest(name: str, properties: Mapping[str, str]) -> Catalog:

@@ -37,7 +37,8 @@ def runs_of(pipelines: Iterable[str], home: Home) -> Mapping[str, Runs]:
 
 
 def told_by(airflow: AirflowApi, pipelines: Iterable[str]) -> Mapping[str, Runs]:
-    """What Airflow knows of pipelines, by name, in a handful of requests; those that it does not know are left out.
+    """What Airflow knows of pipelines, by name, in a handful of requests. Those that it does not know are left
+    out, and those whose runs the requests do not reach.
 
     Raises:
         Retryable: Airflow does not answer.
@@ -45,30 +46,41 @@ def told_by(airflow: AirflowApi, pipelines: Iterable[str]) -> Mapping[str, Runs]
     """
     paused = airflow.paused(_PREFIX)
     known = {f"{_PREFIX}{name}": name for name in pipelines if f"{_PREFIX}{name}" in paused}
-    runs = _newest(airflow, known)
-    return {name: summed(runs[dag_id], is_paused=paused[dag_id]) for dag_id, name in known.items()}
+    runs = _newest(airflow, known) if known else {}
+    return {name: summed(runs[dag_id], is_paused=paused[dag_id]) for dag_id, name in known.items() if dag_id in runs}
 
 
 def _newest(airflow: AirflowApi, dag_ids: Iterable[str]) -> Mapping[str, Sequence[DagRun]]:
-    """The last runs of each DAG, the newest first: enough to tell how it does, as far as the requests go."""
+    """The last runs of each DAG, the newest first: enough to tell how it does. DAGs that the requests do not reach are left out."""
     found: dict[str, list[DagRun]] = {dag_id: [] for dag_id in dag_ids}
-    wanted = set(found)
+    wanted, start = set(found), 0
     for _ in range(_PAGES):
-        if not wanted:
-            break
         count = min(_PAGE, _LAST * len(wanted))
-        page = airflow.newest_runs(wanted, count)
-        found |= {dag_id: [] for dag_id in wanted}  # of fewer DAGs, the same page goes back farther
+        page = airflow.newest_runs(wanted, count, start)
+        if start == 0:  # of fewer DAGs, the same page goes back farther
+            found |= {dag_id: [] for dag_id in wanted}
         for run in page:
-            found[run.dag_id].append(run)
+            if all(
+                run.run_id != known.run_id for known in found[run.dag_id]
+            ):  # a run that began meanwhile moves the others on
+                found[run.dag_id].append(run)
         if len(page) < count:
-            break
-        wanted = {dag_id for dag_id in wanted if not _is_enough(found[dag_id])}
-    return found
+            return found
+        fewer = {of for of in wanted if not _is_enough(found[of])}
+        if fewer == wanted:  # first those of which nothing can be told yet
+            fewer = {of for of in wanted if not _is_told(found[of])} or wanted
+        if not fewer:
+            return found
+        wanted, start = fewer, start + count if fewer == wanted else 0
+    return {dag_id: runs for dag_id, runs in found.items() if dag_id not in wanted or _is_told(runs)}
+
+
+def _is_told(runs: Sequence[DagRun]) -> bool:
+    return any(run.has_finished for run in runs)
 
 
 def _is_enough(runs: Sequence[DagRun]) -> bool:
-    return len(runs) >= _LAST or any(run.state == "success" for run in runs)
+    return (len(runs) >= _LAST and _is_told(runs)) or any(run.state == "success" for run in runs)
 
 
 def summed(runs: Sequence[DagRun], *, is_paused: bool | None = None) -> Runs:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from threading import Lock
 from typing import Final
 
-from frazil.errors import FrazilError
+from frazil.errors import FrazilError, Retryable
 from frazil.pipeline.load import SCHEMAS
 from frazil.project import Places, Project
 
@@ -39,15 +39,28 @@ class ProjectFiles:
 
         Raises:
             ConfigError: They were broken from the start.
+            Retryable: They could not be looked at from the start.
         """
         with self._lock:
             now = time.monotonic()
             if self._loaded is None or now - self._looked_at >= LOOK_SECONDS:
-                stamp = _stamp(Places.resolve(self._env))
+                stamp = self._stamp()
                 if self._loaded is None or self._loaded[0] != stamp:
                     self._loaded = stamp, self._load()
                 self._looked_at = now
             return self._loaded[1]
+
+    def _stamp(self) -> _Stamp:
+        try:
+            return _stamp(Places.resolve(self._env))
+        except OSError as problem:  # a folder that vanishes, a share that is away
+            if self._loaded is None:
+                raise Retryable(
+                    f"the files of the project can't be read: {problem}",
+                    next_step="look whether its folders are there, and may be read",
+                ) from problem
+            _LOG.warning("the files that were read before stay in force: %s", problem)
+            return self._loaded[0]
 
     def _load(self) -> Project:
         if self._loaded is None:

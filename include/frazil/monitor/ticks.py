@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from croniter import croniter
-from croniter.croniter import CroniterBadDateError
+from croniter.croniter import CroniterError
 
 from frazil.pipeline.interval import Interval
 
@@ -33,10 +33,10 @@ def last_ticks(interval: Interval, at: datetime, count: int) -> list[datetime]:
     if interval.every is not None:
         newest = _floor(at, interval.every)
         return [newest - of * interval.every for of in range(count)]
-    ticks = croniter(interval.cron, at.replace(microsecond=0) + _SECOND)  # which counts what is due now
     try:
+        ticks = croniter(interval.cron, at.replace(microsecond=0) + _SECOND)  # which counts what is due now
         return [ticks.get_prev(datetime) for _ in range(count)]
-    except CroniterBadDateError:  # such as every 31st of February
+    except CroniterError:  # such as every 31st of February, which no file may say
         return []
 
 

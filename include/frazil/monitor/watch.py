@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from threading import Event, Lock, Thread
 from typing import Final, Self
@@ -100,10 +100,11 @@ class Watch:
         self._lock, self._closed, self._round_done = Lock(), Event(), Event()
         self._asked, self._asked_at = Event(), time.monotonic()
         self._pool = ThreadPoolExecutor(threads, "frazil-watch")
-        self._thread = Thread(target=self._run, name="frazil-watch", daemon=True)
+        self._thread: Thread | None = None
 
     def start(self) -> Self:
         """Begin to look."""
+        self._thread = Thread(target=self._run, name="frazil-watch", daemon=True)
         self._thread.start()
         return self
 
@@ -150,23 +151,30 @@ class Watch:
     def _note_asked(self) -> None:
         self._asked_at = time.monotonic()
         self._asked.set()
+        with self._lock:  # a fault of ours ended it: whoever asks has it look again
+            if self._thread is not None and not self._thread.is_alive() and not self._closed.is_set():
+                self.start()
 
     def _run(self) -> None:
+        project: Project | None = None
         while not self._closed.is_set():
             began = time.monotonic()
             try:
-                self._round(self._load())
+                project = self._load()
+                self._round(project)
             except FrazilError as problem:  # a settings file that somebody edits now: what is known stays, and ages
                 _LOG.warning("the project can't be read: %s", problem)
             self._round_done.set()
             left = self._refresh_seconds - (time.monotonic() - began)
             self._closed.wait(max(0.0, left) if math.isfinite(left) else None)
-            self._rest()
+            self._rest(project)
 
-    def _rest(self) -> None:
-        """Wait for somebody who asks, if nobody did for long."""
+    def _rest(self, project: Project | None) -> None:
+        """Wait for somebody who asks, if nobody did for long; no catalog stays open meanwhile."""
         self._asked.clear()  # before the look at the clock: a question between them ends the wait
         if not self._closed.is_set() and time.monotonic() - self._asked_at >= self._forsaken_seconds:
+            if project is not None:
+                project.close()
             self._asked.wait()
 
     def _round(self, project: Project) -> None:
@@ -179,9 +187,11 @@ class Watch:
                 return
             runs = self._pool.submit(self._runs_of, tuple(wanted))
             looks = {name: self._pool.submit(self._look, project, of, runs) for name, of in wanted.items()}
-        wait(looks.values())
         for name, look in looks.items():
-            failure = None if look.cancelled() else look.exception()
+            try:
+                failure = look.exception()
+            except CancelledError:  # closed meanwhile; to wait for all of them would never end
+                continue
             if failure is not None:  # a fault of ours: told, and the others go on
                 _LOG.error("looking at pipeline %s failed", name, exc_info=failure)
 

@@ -37,6 +37,10 @@ def _is_schedule(text: str) -> str:
     return text
 
 
+def _is_schedule_or_off(given: str | Literal[False]) -> str | Literal[False]:
+    return given if given is False else _is_schedule(given)
+
+
 Age = Annotated[str, AfterValidator(_is_age)]
 Schedule = Annotated[str, AfterValidator(_is_schedule)]
 
@@ -149,7 +153,8 @@ class TableMaintenance(Model):
 class Maintenance(TableMaintenance):
     """The maintenance of a pipeline's tables: destinations, dead letters and ledger."""
 
-    schedule: Schedule | Literal[False] = Field(
+    # One check behind the union: a check of one of its sides would stand in the path of what is wrong.
+    schedule: Annotated[str | Literal[False], AfterValidator(_is_schedule_or_off)] = Field(
         "6h",
         description="How often Airflow looks whether a step is due: a duration or a cron expression, in UTC. `false`: only"
         " `frazil maintain` does.",

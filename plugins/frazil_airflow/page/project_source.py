@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
-from threading import BoundedSemaphore
+from threading import BoundedSemaphore, Lock
 from typing import TYPE_CHECKING
 
 from frazil.errors import Retryable
@@ -135,9 +135,17 @@ class ProjectSource:
             self._seats.release()
 
 
-@cache
 def shared_source() -> ProjectSource:
     """The one of this process, made when somebody first looks at the page."""
+    with _MAKING:  # two first requests would each make one, and each a watch
+        return _made()
+
+
+_MAKING = Lock()
+
+
+@cache
+def _made() -> ProjectSource:
     source = ProjectSource(dict(os.environ))
     source.watch.start()
     return source

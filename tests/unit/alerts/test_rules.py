@@ -215,6 +215,12 @@ def test_an_earlier_success_hides_a_failure():
     assert told(case(earlier, failure=left())) == {"failed_run": "critical"}
 
 
+def test_a_killed_run_is_over_because_airflow_was_not_asked():
+    """No task could note it, so only Airflow can tell: without its word nothing is said, with it that it is over."""
+    assert "failed_run" not in judge(case(replace(WELL, runs=Runs())))
+    assert judge(case(replace(WELL, runs=Runs(failures=0))))["failed_run"] is None
+
+
 def test_a_failure_without_airflows_word_is_forgotten():
     """Nothing has landed since: it holds."""
     assert told(case(failure=left())) == {"failed_run": "critical"}

@@ -58,11 +58,11 @@ class Told(AirflowApi):
         """None is paused."""
         return {dag_id: False for dag_id in self.known if dag_id.startswith(prefix)}
 
-    def newest_runs(self, dag_ids: Iterable[str], count: int) -> list[DagRun]:
+    def newest_runs(self, dag_ids: Iterable[str], count: int, start: int = 0) -> list[DagRun]:
         """As Airflow's."""
         self.asked += 1
         found = [run for dag_id in dag_ids for run in self.known[dag_id]]
-        return sorted(found, key=lambda run: run.start_date or BEGIN, reverse=True)[:count]
+        return sorted(found, key=lambda run: run.start_date or BEGIN, reverse=True)[start : start + count]
 
 
 def test_many_pipelines_keep_airflow_busy() -> None:
@@ -80,10 +80,35 @@ def test_many_pipelines_keep_airflow_busy() -> None:
 
 
 def test_pipelines_that_only_fail_keep_airflow_busy() -> None:
-    """None of their pages ends the search; it ends all the same, and of most of them something is known."""
+    """None of their pages ends the search; it ends all the same, and of each of them something is known."""
     known = {f"ingest__p{n:03}": [run(hour, "failed") for hour in range(100)] for n in range(200)}
     with Told({of: [replace(one, dag_id=of) for one in runs] for of, runs in known.items()}) as airflow:
         found = told_by(airflow, [dag_id.removeprefix("ingest__") for dag_id in known])
 
-    assert airflow.asked <= 10
+    assert airflow.asked <= 8
+    assert {(of.last_state, of.failures) for of in found.values()} == {("failed", 20)}
+
+
+def test_pipelines_that_fail_often_hide_one_that_failed_earlier() -> None:
+    """Nothing told of a run would say that the failure of the daily one is over."""
+    often = {f"ingest__p{n:02}": [run(100 + hour, "failed") for hour in range(100)] for n in range(30)}
+    known = often | {"ingest__daily": [run(0, "success"), run(24, "failed")]}
+    with Told({of: [replace(one, dag_id=of) for one in runs] for of, runs in known.items()}) as airflow:
+        found = told_by(airflow, [dag_id.removeprefix("ingest__") for dag_id in known])
+
+    assert (found["daily"].last_state, found["daily"].failures) == ("failed", 1)
     assert {of.last_state for of in found.values()} == {"failed"}
+    assert airflow.asked <= 3
+
+
+def test_a_pipeline_that_was_not_reached_never_failed() -> None:
+    """Runs that wait fill all that is asked for: it is left out, which is other than to have no failure."""
+    known = {
+        "ingest__orders": [run(0, "failed"), *(run(1 + hour, "queued") for hour in range(1_000))],
+        "ingest__new": [],
+    }
+    with Told({of: [replace(one, dag_id=of) for one in runs] for of, runs in known.items()}) as airflow:
+        found = told_by(airflow, ["orders", "new"])
+
+    assert found == {}
+    assert airflow.asked <= 8

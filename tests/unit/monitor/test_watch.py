@@ -162,6 +162,28 @@ def test_a_page_that_nobody_looks_at_is_read_for_ever(project: Project, monkeypa
             assert looks.acquire(timeout=60)
             while looks.acquire(timeout=1):  # ends when no look comes for five times as long
                 pass
-        assert watch._thread.is_alive()
-    watch._thread.join(60)
-    assert not watch._thread.is_alive()
+        thread = watch._thread
+        assert thread is not None
+        assert thread.is_alive()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_a_watch_closed_during_a_round_never_ends(many: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks that did not begin are cancelled: nobody waits for them."""
+    began, free = Event(), Event()
+
+    def read(_: Project, pipeline: object, **_given: object) -> Condition:
+        began.set()
+        assert free.wait(60)
+        return Condition(pipeline.name, "shop", BEGIN)  # type: ignore[attr-defined]
+
+    reads(monkeypatch, read)
+    with Watch(lambda: Project.load(many)) as watch:
+        assert began.wait(60)
+        thread = watch._thread
+    free.set()
+
+    assert thread is not None
+    thread.join(60)
+    assert not thread.is_alive()
