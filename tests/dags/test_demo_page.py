@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.cli.demo_page import is_read, seen_in
+from frazil.cli.demo_page import read_at, seen_in
 from frazil.monitor.state import STATES
-from tests.dags.page.source import Allowed, MadeUp, condition, pipeline
+from tests.dags.page.source import NOW, Allowed, MadeUp, condition, pipeline
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -31,6 +31,6 @@ def test_the_demo_reads_the_page_amiss():
 
     seen = seen_in(html)
 
-    assert is_read(html)
+    assert read_at(html) == NOW
     assert seen.state in STATES
     assert (seen.rows, seen.dead, seen.health) == ("1.2M", "42", {"shop.payments": 91})

@@ -28,6 +28,6 @@ def test_tables_are_maintained_only_by_hand(embedded: Embedded, landed: DagRun):
     assert [(of.step, of.status) for of in noted.steps] == [("manifests", "done")]
     assert verify(embedded.project, pizzas).is_clean
     # What the demo ends with, told by the page itself.
-    seen = look(embedded.api, "pizzas")
+    seen = look(embedded.api, "pizzas", "rpc.pizzas")
     assert (seen.state, seen.rows, seen.dead) == ("Idle", "2,982", "18")
     assert seen.health["rpc.pizzas"] > 0

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import quote
 
@@ -18,7 +19,7 @@ _READ_SECONDS: Final = 120.0
 """Bounds the wait until the page has read the pipeline: it begins with the first look, and takes 1-2 s on two idle cores."""
 
 _STATE: Final = re.compile(r'class="state state-\w+">.*?</svg>\s*(\w+)</span>', re.DOTALL)
-_READ: Final = re.compile(r'class="sub">Read <time')
+_READ: Final = re.compile(r'class="sub">Read <time datetime="([^"]+)"')
 _FIGURE: Final = re.compile(r"<dt>([^<]+)</dt><dd>([^<]+)")
 _HEALTH: Final = re.compile(
     r'title="([^"]+)">[^<]+</a></td><td>[^<]+</td><td class="num">\s*<span class="health.*?</meter>(\d+)'
@@ -50,13 +51,13 @@ def print_page(home: Home, pipeline: Pipeline, progress: Progress) -> None:
     """
     with progress, airflow.api(home) as api:
         progress.doing("opening the page")
-        seen = look(api, pipeline.name)
-    table = pipeline.destinations[0].table
+        table = pipeline.destinations[0].table
+        seen = look(api, pipeline.name, table)
     console.headline("The page in Airflow")
     console.say(page_address(home, pipeline.name))
     console.say(
         f"{pipeline.name}: {seen.state}, {seen.rows} rows and {seen.dead} dead letters landed,"
-        f" health of {table} {seen.health.get(table, 'not known')}"
+        f" health of {table} {seen.health[table]}"
     )
 
 
@@ -65,18 +66,19 @@ def page_address(home: Home, pipeline: str) -> str:
     return f"{home.airflow_url}/plugin/frazil{_path(pipeline)}"
 
 
-def look(api: AirflowApi, pipeline: str) -> Seen:
-    """Return what the page says of a pipeline, once it has read it.
+def look(api: AirflowApi, pipeline: str, table: str) -> Seen:
+    """Return what the page says of a pipeline now: of a reading that was begun after this call, the health of a table in it.
 
     Raises:
-        Retryable: It has not in time.
+        Retryable: It has not said so in time.
     """
-    found: list[Seen] = []
+    called, found = datetime.now(UTC), list[Seen]()
 
     def read() -> bool:
         html = api.page(_path(pipeline))
-        if is_read(html):
-            found.append(seen_in(html))
+        at, seen = read_at(html), seen_in(html)
+        if at is not None and at >= called and table in seen.health:
+            found.append(seen)
         return bool(found)
 
     if not until(read, _READ_SECONDS, 1):
@@ -84,9 +86,10 @@ def look(api: AirflowApi, pipeline: str) -> Seen:
     return found[-1]
 
 
-def is_read(html: str) -> bool:
-    """Return whether the page had read the pipeline when it answered; until then its figures are dashes."""
-    return _READ.search(html) is not None
+def read_at(html: str) -> datetime | None:
+    """Return when the pipeline was read that a page shows; None if it was not yet: its figures are dashes then."""
+    at = _READ.search(html)
+    return None if at is None else datetime.fromisoformat(at[1])
 
 
 def seen_in(html: str) -> Seen:

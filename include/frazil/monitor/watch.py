@@ -205,8 +205,10 @@ class Watch:
         known, due = self._health.get(name, ({}, -math.inf))
         found = replace(found, runs=runs.result().get(name, Runs()), health=known, made=made)
         series = self._series(project, pipeline, found, before)
-        self._note(found, series)
-        if found.n is not None and time.monotonic() >= due:
+        is_due = found.n is not None and time.monotonic() >= due
+        if before is None or not is_due:  # whoever waits for the first look need not wait for the health, too
+            self._note(found, series)
+        if is_due:
             self._note(replace(found, health=self._scores(project, pipeline, known)), series)
 
     def _series(self, project: Project, pipeline: Pipeline, found: Condition, before: Seen | None) -> Series:
