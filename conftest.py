@@ -6,12 +6,15 @@ import logging
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
-TIERS = ("unit", "dags", "spark", "integration", "chaos", "e2e")
-"""Folders under tests/, from the quickest to start to the slowest. Each is a marker too."""
+TIERS = ("unit", "dags", "spark", "e2e", "integration", "chaos")
+"""Folders under tests/, in the order in which they run: what needs no server first, then the tiers that one process each runs
+alone, side by side, and what all processes can share to the end. Each is a marker too."""
 
 ONE_PROCESS = ("spark", "e2e")
 """Tiers whose tests share something big, a Spark session or the whole stack: one worker process runs all of a tier."""
@@ -48,6 +51,20 @@ def pytest_configure() -> None:
     logging.getLogger("py4j").setLevel(logging.WARNING)
 
 
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    # Not the marks of --dist=loadgroup: xdist 3.8 notes them in a test's id, where pytest 9.2 does not look.
+    config.option.loadscopereorder = False  # the order of the tiers stays
+    return TierScheduling(config, log)
+
+
+class TierScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    """Each test goes to whoever is free, and a whole tier to one process where it shares something big."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        tier = nodeid.split("/")[1]
+        return tier if tier in ONE_PROCESS else nodeid
+
+
 @pytest.hookimpl(trylast=True)  # after the plugin that shuffles: the sort is stable, so each tier stays shuffled
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--full"):
@@ -59,6 +76,4 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(tier)
         if tier == "unit":
             item.add_marker("disable_socket")
-        if tier in ONE_PROCESS:
-            item.add_marker(pytest.mark.xdist_group(tier))
     items.sort(key=lambda item: TIERS.index(tier_of(item.path)))
