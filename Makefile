@@ -25,7 +25,7 @@ help: ## Show these verbs
 setup: ## Make .venv from the lock file and fetch the jars; skips what is done
 	@.ci/setup
 
-system: ## Install system packages (Java, Chromium, Python) as root on Debian or Ubuntu
+system: ## Install system packages (Java, Python, Chromium, PostgreSQL) as root on Debian or Ubuntu
 	@.ci/system
 
 demo: setup ## Run everything once: Kafka, Airflow, Spark, an Iceberg table (DEMO_EXIT=1 stops by itself)
@@ -63,10 +63,9 @@ fmt: setup ## Mend what a program can mend: format, imports, simple findings
 docs: setup ## Write the generated pages under docs/ anew
 	$(BIN)/python docs/generate.py
 
-lock: setup ## Resolve all pins anew: packages, image, tools, jars
+lock: setup ## Resolve all pins anew: packages, tools, jars
 	$(COMPILE) pyproject.toml --all-extras --output-file requirements.txt
 	$(COMPILE) .ci/bootstrap.in --output-file .ci/bootstrap.txt
-	$(COMPILE) docker/requirements.in --constraint requirements.txt --output-file docker/requirements.txt
 	$(BIN)/python -m frazil.local.jars lock
 
 wheel: setup ## Build the wheel into dist/

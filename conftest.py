@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
-TIERS = ("unit", "dags", "spark", "integration", "chaos", "e2e")
-"""Folders under tests/, from the quickest to start to the slowest. Each is a marker too."""
+TIERS = ("unit", "dags", "spark", "e2e", "integration", "chaos")
+"""Folders under tests/, in the order in which they run: what needs no server first, then the tiers that one process each runs
+alone, side by side, and what all processes can share to the end. Each is a marker too."""
 
 ONE_PROCESS = ("spark", "e2e")
 """Tiers whose tests share something big, a Spark session or the whole stack: one worker process runs all of a tier."""
@@ -39,10 +43,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
+    # Each JVM of a test lives for seconds: its second compiler takes longer than it saves. The broker is started so anyway.
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
     # Ended from outside (a CI's time limit), the tests still stop the brokers and the Airflow they started.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # Py4J says good-bye while the interpreter ends, to streams that pytest has closed by then.
     logging.getLogger("py4j").setLevel(logging.WARNING)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    # Not the marks of --dist=loadgroup: xdist 3.8 notes them in a test's id, where pytest 9.2 does not look.
+    config.option.loadscopereorder = False  # the order of the tiers stays
+    return TierScheduling(config, log)
+
+
+class TierScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    """Each test goes to whoever is free, and a whole tier to one process where it shares something big."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        tier = nodeid.split("/")[1]
+        return tier if tier in ONE_PROCESS else nodeid
 
 
 @pytest.hookimpl(trylast=True)  # after the plugin that shuffles: the sort is stable, so each tier stays shuffled
@@ -56,6 +76,4 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(tier)
         if tier == "unit":
             item.add_marker("disable_socket")
-        if tier in ONE_PROCESS:
-            item.add_marker(pytest.mark.xdist_group(tier))
     items.sort(key=lambda item: TIERS.index(tier_of(item.path)))

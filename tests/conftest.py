@@ -1,4 +1,4 @@
-"""What more than one tier needs: one real broker, REST catalog and Schema Registry each, started only if a test asks, and fresh topics."""
+"""What more than one tier needs: one real broker, REST catalog, PostgreSQL and Schema Registry each, started only if a test asks, and fresh topics."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from frazil.local import broker as local_broker
 from frazil.local.home import Home, bootstrap_servers, with_ports
 from frazil.local.port import is_free
 from frazil.local.process import Processes
+from tests.postgres_server import PostgresServer, postgres_server, programs
 from tests.registry_server import RegistryServer, registry_server
 from tests.rest_catalog import RestServer, rest_catalog_server
 
@@ -94,6 +95,15 @@ def rest_settings(rest_server: RestServer, tmp_path: Path) -> Callable[..., Path
         return path
 
     return write
+
+
+@pytest.fixture(scope="session")
+def postgres(free_ports: FreePorts) -> Iterator[PostgresServer]:
+    """A PostgreSQL server on the loopback interface; without its programs on the machine the test is skipped."""
+    if programs() is None:
+        pytest.skip("no PostgreSQL: neither on PATH nor below /usr/lib/postgresql (apt-get install postgresql)")
+    with postgres_server(*free_ports(1)) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

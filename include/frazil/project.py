@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -67,6 +67,7 @@ class Project:
     settings_file: Path
     pipelines_folder: Path
     pipelines: Pipelines
+    _lakes: dict[str, Lake] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def load(cls, env: Mapping[str, str] | None = None) -> Project:
@@ -102,15 +103,23 @@ class Project:
         return Cluster(name, {"bootstrap.servers": found.bootstrap_servers, **found.properties})
 
     def lake(self, name: str) -> Lake:
-        """The Iceberg catalog of that name in the settings file.
+        """The Iceberg catalog of that name in the settings file. One per name: it opens its connections once.
 
         Raises:
             Terminal: There is none.
         """
         from frazil.iceberg.catalog import Lake
 
+        if name in self._lakes:
+            return self._lakes[name]
         found = _named(self.settings.catalogs, name, "catalogs", self.settings_file)
-        return Lake(name, found.uri, found.warehouse, found.properties, kind=found.type)
+        lake = Lake(name, found.uri, found.warehouse, found.properties, kind=found.type)
+        return self._lakes.setdefault(name, lake)  # another thread may have made it meanwhile
+
+    def close(self) -> None:
+        """Close what its catalogs keep open. Who is using one goes on: it opens again."""
+        for lake in tuple(self._lakes.values()):
+            lake.close()
 
     def lake_of(self, pipeline: Pipeline) -> PipelineLake:
         """The tables of a pipeline: each in its catalog, on its branch.

@@ -13,19 +13,26 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import FileIO
 from types import FrameType
 from typing import Final
 
-from frazil.errors import Stopped
+from frazil.errors import EXIT_PARENT_LOST, Stopped
 
 GRACE_SECONDS: Final = 20.0
 """How long a run may take to end after it was asked. Who asks waits for 30 s."""
 
 _URGED_EVERY_SECONDS = 0.5
 """Between two attempts to end what the engine works at: a job may begin just behind the first."""
+
+_PARENT_CHECK_SECONDS = 0.5
+"""How soon a process without a parent ends: it must not go on committing for nobody."""
+
+_FINISHING_SECONDS = 20.0
+"""How long it may go on with a batch that is decided. What needs Spark fails by itself."""
 
 _ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -71,20 +78,24 @@ def heeded(report: Callable[[str], None], grace_seconds: float = GRACE_SECONDS) 
     if _stop.is_heeded or threading.current_thread() is not threading.main_thread():
         yield
         return
-    # A signal may come anywhere, so its handler takes no lock: it writes a byte, and a thread does the rest.
-    ends, begins = os.pipe()
+    # A handler runs when the main thread is back from C, which may wait there for long: for records, for Spark's answer.
+    # The signal's number is in the pipe at once, and a thread does what can't wait.
+    arrived, told = os.pipe()
+    os.set_blocking(told, False)
+    was_handled = False
 
     def ask(number: int, _: FrameType | None) -> None:
-        if number == signal.SIGINT and _stop.asked is not None:
+        nonlocal was_handled
+        if number == signal.SIGINT and was_handled:
             raise KeyboardInterrupt
-        if _stop.asked is None:
-            _stop.asked = signal.Signals(number).name
-            os.write(begins, b"!")
+        was_handled = True
+        _ask(number)
 
-    urging = threading.Thread(target=_urge, args=(ends, report, grace_seconds), daemon=True, name="stopping")
-    urging.start()
     # Who ignores a signal, as nohup does with SIGHUP, wants to go on in spite of it.
     meant = [number for number in _ASKING if signal.getsignal(number) is not signal.SIG_IGN]
+    urging = threading.Thread(target=_urge, args=(arrived, meant, report, grace_seconds), daemon=True, name="stopping")
+    urging.start()
+    woken = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
     before = {number: signal.signal(number, ask) for number in meant}
     _stop.is_heeded = True
     try:
@@ -92,7 +103,8 @@ def heeded(report: Callable[[str], None], grace_seconds: float = GRACE_SECONDS) 
     finally:
         for number, handler in before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        os.close(begins)  # which ends the thread
+        signal.set_wakeup_fd(woken)
+        os.close(told)  # which ends the thread
         urging.join(_URGED_EVERY_SECONDS)
         _stop.asked, _stop.is_heeded = None, False
 
@@ -109,7 +121,7 @@ def cancelling(cancel: Callable[[], object]) -> Iterator[None]:
 
 @contextmanager
 def finishing() -> Iterator[None]:
-    """The block decides a batch and rolls it forward: whoever would end this process waits for it, see `wait_finished`."""
+    """The block decides a batch and rolls it forward: a process that lost its parent ends behind it, see `end_with_parent`."""
     _stop.is_finishing = True
     try:
         yield
@@ -117,35 +129,63 @@ def finishing() -> Iterator[None]:
         _stop.is_finishing = False
 
 
-def wait_finished(seconds: float) -> None:
-    """Wait, in another thread than the run's, until it decides nothing and finishes nothing any more.
+def end_with_parent(is_alone: Callable[[], bool] = lambda: False) -> None:
+    """End this process once whoever started it is gone. A batch that it decides at this moment is finished first.
 
     Args:
-        seconds: Bounds the wait.
+        is_alone: Whether somebody else is gone without whom it is not to go on.
     """
-    end = time.monotonic() + seconds
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent and not is_alone():
+            time.sleep(_PARENT_CHECK_SECONDS)
+        _wait_finished()
+        os._exit(EXIT_PARENT_LOST)  # no print: stdout is a pipe to the dead parent
+
+    threading.Thread(target=watch, daemon=True, name="parent-watch").start()
+
+
+def _wait_finished() -> None:
+    """Wait until the run, in another thread, decides nothing and finishes nothing any more."""
+    end = time.monotonic() + _FINISHING_SECONDS
     while _stop.is_finishing and time.monotonic() < end:
-        time.sleep(_URGED_EVERY_SECONDS / 10)
+        time.sleep(_PARENT_CHECK_SECONDS / 10)
 
 
-def _urge(asks: int, report: Callable[[str], None], grace_seconds: float) -> None:
-    """Wait for a stop; then have the engine end its work, and end the process if it takes too long."""
-    with os.fdopen(asks, "rb", buffering=0) as pipe:
-        if pipe.read(1):
-            _end_soon(asks, report, grace_seconds)
+def _ask(number: int) -> None:
+    _stop.asked = _stop.asked or signal.Signals(number).name
 
 
-def _end_soon(asks: int, report: Callable[[str], None], grace_seconds: float) -> None:
+def _urge(arrived: int, meant: Container[int], report: Callable[[str], None], grace_seconds: float) -> None:
+    """Wait for a signal that asks to stop; then have the engine end its work, and end the process if it takes too long."""
+    with os.fdopen(arrived, "rb", buffering=0) as numbers:
+        while number := numbers.read(1):
+            if number[0] in meant:
+                _ask(number[0])
+                _end_soon(numbers, report, grace_seconds)
+                return
+
+
+def _end_soon(numbers: FileIO, report: Callable[[str], None], grace_seconds: float) -> None:
     _aside(report, f"{_stop.asked}: stopping; a batch that is decided is finished first")
     end = time.monotonic() + grace_seconds
     canceller: threading.Thread | None = None
-    while not select.select([asks], [], [], _URGED_EVERY_SECONDS)[0]:
+    while True:
         if _stop.cancel is not None and (canceller is None or not canceller.is_alive()):
             canceller = _aside(_stop.cancel)
+        if _has_ended(numbers):
+            return
         if time.monotonic() >= end:
             said = f"not ended within {grace_seconds:.0f} s, so it ends here; the next run finishes what is decided"
             _aside(report, said).join(_URGED_EVERY_SECONDS)
             os._exit(Stopped.exit_code)
+
+
+def _has_ended(numbers: FileIO) -> bool:
+    """Whether the run has ended, after a while; further signals are its handler's."""
+    is_readable, _, _ = select.select([numbers], [], [], _URGED_EVERY_SECONDS)
+    return bool(is_readable) and not numbers.read(1)
 
 
 def _aside(work: Callable[..., object], *arguments: object) -> threading.Thread:

@@ -12,7 +12,7 @@ from frazil.project import Project
 _log = logging.getLogger(__name__)
 
 
-def send(project: Project, notice: Notice, only: Collection[str] | None = None) -> dict[str, str | None]:
+def send(project: Project, notice: Notice, channels: Collection[str] | None = None) -> dict[str, str | None]:
     """Send a notice through the channels that are told of it. A channel that fails keeps no other from being told.
 
     Nothing is remembered here: whoever calls twice tells twice.
@@ -20,10 +20,10 @@ def send(project: Project, notice: Notice, only: Collection[str] | None = None) 
     Args:
         project: Settings and pipelines.
         notice: What to tell. A pipeline that there is no file of is told of to all channels.
-        only: Names of channels that were not told yet; None: all.
+        channels: Names of those to tell; None: all that are told of it.
 
     Returns:
-        Channel -> None, or why it was not sent, without secrets. Empty if nobody is to be told.
+        Channel -> None, or why it was not sent, without secrets. Those that the settings don't have are left out.
     """
     from frazil_airflow.channels import deliver
 
@@ -31,8 +31,8 @@ def send(project: Project, notice: Notice, only: Collection[str] | None = None) 
     if alerts is None:
         return {}
     told: dict[str, str | None] = {}
-    for name in told_channels(project, notice):
-        if only is None or name in only:
+    for name in told_channels(project, notice) if channels is None else channels:
+        if name in alerts.channels:
             told[name] = deliver(alerts.channels[name], notice)
             if told[name] is None:
                 _log.info("told %s: %s", name, notice.title)

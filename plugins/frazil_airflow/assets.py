@@ -46,6 +46,11 @@ def completeness(pipeline: str) -> AssetAlias:
     return AssetAlias(name=f"{pipeline}/completeness", group=PER_PIPELINE)
 
 
+def landings(of: str) -> AssetAlias:
+    """Return the outlet of a task that may land rows of any pipeline: which tables got some is known when it has run."""
+    return AssetAlias(name=f"{of}/landed", group=PER_PIPELINE)
+
+
 def tell_complete(events: OutletEventAccessors, told: Mapping[str, Any]) -> None:
     """Add the event to those of a task with that outlet.
 

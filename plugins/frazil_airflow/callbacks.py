@@ -17,12 +17,13 @@ from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 from airflow.sdk.exceptions import AirflowFailException
 from asgiref.sync import sync_to_async
 
-from frazil.alerts.failure import Failure, failure, of_maintenance
+from frazil.alerts.failure import ChoreKind, Failure, failure, of_chore
 from frazil.errors import OutcomeUnknown, Retryable, Stopped, Terminal
 from frazil.pipeline.alerts import AlertSettings
 from frazil.pipeline.maintenance import parse_age
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
+from frazil_airflow.pipelines import REPLAY_DAG, REPORT_PREFIX
 from frazil_airflow.variables import Store, Variables
 
 Callback = Callable[[Mapping[str, Any]], None]
@@ -43,22 +44,6 @@ _REASONS = {
     "all_tasks_deadlocked": "no task of it could go on",
 }
 """How Airflow says why a run failed."""
-
-
-def on_failure(project: Project) -> dict[str, Any]:
-    """Return the callback arguments of a DAG's tasks; none where nobody is to be told."""
-    return {"on_failure_callback": note_failed_task} if project.settings.alerts is not None else {}
-
-
-def on_failed_run(project: Project) -> dict[str, Any]:
-    """Return the callback arguments of a DAG; none where nobody is to be told."""
-    return {"on_failure_callback": note_failed_run} if project.settings.alerts is not None else {}
-
-
-def on_maintenance(project: Project) -> dict[str, Any]:
-    """Return the callback arguments of a maintenance DAG: the tables don't tell whether it works again."""
-    found = on_failed_run(project)
-    return found and {**found, "on_success_callback": forget_failure}
 
 
 def deadline(project: Project, pipeline: Pipeline) -> DeadlineAlert | None:
@@ -84,37 +69,51 @@ def note_failed_task(context: Mapping[str, Any]) -> None:
 
 def note_failed_run(context: Mapping[str, Any]) -> None:
     """Note that a run failed, unless a task of it said why."""
-    dag, run = context["dag"].dag_id, str(context["run_id"])
-    known = noted(Variables(), dag)
-    if known is None or known.run != run:
+    known = noted(Variables(), _place(context))
+    if known is None or known.run != str(context["run_id"]):
         reason = str(context.get("reason"))
         _note(context, _REASONS.get(reason, reason), final=False)
 
 
 def forget_failure(context: Mapping[str, Any]) -> None:
     """Forget what a DAG's last failure left: it works again, unless the run was asked to do a part only."""
-    dag, asked = context["dag"].dag_id, context["dag_run"].conf or {}
-    if any(asked.get(name) for name in ("dry_run", "table", "steps")):
-        return
-    if Variables().get(variable_of(dag)) is not None:
-        Variables().delete(variable_of(dag))
+    asked, variable = _asked(context), note_of(_place(context))
+    if not any(asked.get(name) for name in ("dry_run", "table", "steps")) and Variables().get(variable) is not None:
+        Variables().delete(variable)
 
 
-def noted(store: Store, dag: str) -> Failure | None:
+def noted(store: Store, place: str) -> Failure | None:
     """Return what the last failed run of a DAG left; None if there is nothing, or nothing that can be read."""
-    text = store.get(variable_of(dag))
+    text = store.get(note_of(place))
     if text is None:
         return None
     try:
         return Failure.from_json(text)
     except ValueError as error:
-        _log.warning("Airflow variable %s is left alone: %s", variable_of(dag), error)
+        _log.warning("Airflow variable %s is left alone: %s", note_of(place), error)
         return None
 
 
-def variable_of(dag: str) -> str:
+def note_of(place: str) -> str:
     """Return the name of the Airflow Variable that holds what a DAG's last failure left."""
-    return f"frazil_failure__{dag}"
+    return f"frazil_failure__{place}"
+
+
+def replay_place(pipeline: str) -> str:
+    """Return where failures of replays of a pipeline's dead letters are noted: one DAG does those of all pipelines."""
+    return f"{REPLAY_DAG}.{pipeline}"
+
+
+def _place(context: Mapping[str, Any]) -> str:
+    dag: str = context["dag"].dag_id
+    pipeline = _asked(context).get("pipeline") if dag == REPLAY_DAG else None
+    return dag if pipeline is None else replay_place(pipeline)
+
+
+def _asked(context: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The form of the run, as it was filled in. Of a run that ended before any task was made Airflow hands no run over."""
+    run = context.get("dag_run")
+    return (run.conf if run is not None else None) or {}
 
 
 async def missed_deadline(pipeline: str) -> None:
@@ -126,21 +125,22 @@ async def missed_deadline(pipeline: str) -> None:
 
 
 def tell_of_late_run(pipeline: str) -> None:
-    """Tell people that a run of a pipeline is late, unless the monitor looked lately.
+    """Tell people that a run of a pipeline is late, unless the monitor looked lately. What it told is noted on a page of its
+    own, which the monitor takes over at its next look: so it is told once for many runs, and when it is over.
 
     Raises:
         RuntimeError: A channel was not told.
     """
+    from frazil.alerts.book import turned
     from frazil.alerts.notice import Notice
-    from frazil_airflow.alerts import send
-    from frazil_airflow.monitor import page_of
+    from frazil_airflow.book import by_the_book, late_variable, page_of
 
-    project, now = Project.load(), datetime.now(UTC)
+    project, now, store = Project.load(), datetime.now(UTC), Variables()
     settings = project.settings.alerts
     known = project.pipelines.usable.get(pipeline)
     if settings is None or known is None:
         return
-    looked_at = page_of(Variables(), pipeline).looked_at
+    looked_at = page_of(store, pipeline).looked_at
     if looked_at is not None and now - looked_at < _patience(settings):
         _log.info("the monitor looked at %s, it tells whether the table is stale", looked_at)
         return
@@ -151,8 +151,10 @@ def tell_of_late_run(pipeline: str) -> None:
     title = f"{pipeline}: a run is late"
     step = "airflow dags unpause monitor"
     notice = Notice(pipeline, known.owner, "stale", "critical", title, cause, step)
-    if failed := [f"{name}: {why}" for name, why in send(project, notice).items() if why is not None]:
-        raise RuntimeError("not all channels were told: " + "; ".join(failed))
+    variable = late_variable(pipeline)
+    page = turned(page_of(store, pipeline, variable), {"stale": notice}, now)
+    if problems := by_the_book(project, pipeline, page, now, store, variable=variable):
+        raise RuntimeError("\n".join(problems))
 
 
 def _patience(settings: AlertSettings) -> timedelta:
@@ -161,10 +163,20 @@ def _patience(settings: AlertSettings) -> timedelta:
 
 def _note(context: Mapping[str, Any], said: str, *, final: bool) -> None:
     dag, run = context["dag"].dag_id, str(context["run_id"])
-    found = failure(dag, run, datetime.now(UTC), said, final=final)
-    if dag.startswith("maintain__"):
-        found = of_maintenance(found)
-    Variables().set(variable_of(dag), found.to_json(), "Frazil: what the last failed run left; for the monitor")
+    found, chore = failure(dag, run, datetime.now(UTC), said, final=final), _chore(dag)
+    if chore == "failed_replay" and _asked(context).get("dry_run"):  # who asked for a look is looking
+        return
+    place = note_of(_place(context))
+    found = found if chore is None else of_chore(found, chore)
+    Variables().set(place, found.to_json(), "Frazil: what the last failed run left; for the monitor")
+
+
+def _chore(dag: str) -> ChoreKind | None:
+    """What a DAG beside ingestion fails at; None of ingestion itself."""
+    if dag == REPLAY_DAG:
+        return "failed_replay"
+    chores: dict[str, ChoreKind] = {"maintain__": "failed_maintenance", REPORT_PREFIX: "failed_report"}
+    return next((kind for prefix, kind in chores.items() if dag.startswith(prefix)), None)
 
 
 def _said(error: BaseException, task: str) -> str:

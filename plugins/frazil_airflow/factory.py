@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.python import PythonOperator, ShortCircuitOperator
@@ -13,8 +13,9 @@ from frazil.pipeline.settings import INLINE_ENGINE
 from frazil.project import Project
 from frazil_airflow import tasks
 from frazil_airflow.assets import announced, complete, completeness, waiting
-from frazil_airflow.callbacks import deadline, on_failed_run, on_failure
+from frazil_airflow.callbacks import deadline
 from frazil_airflow.docs import doc_md
+from frazil_airflow.head import head
 from frazil_airflow.manual import params
 from frazil_airflow.operators import InlineIngestOperator, SparkIngestOperator
 from frazil_airflow.pipelines import sound_pipelines
@@ -22,14 +23,6 @@ from frazil_airflow.timetable import timetable
 
 if TYPE_CHECKING:
     from airflow.sdk.bases.timetable import BaseTimetable
-
-START_DATE = datetime(2024, 1, 1, tzinfo=UTC)
-"""No run is older. Fixed, because a moving one would be a new DAG version at every parse; what is read is decided by
-the position, never by dates."""
-
-RETRIES = 2
-RETRY_DELAY = timedelta(seconds=30)
-"""Bridges a broker that restarts. A longer outage is left to the next scheduled run, which carries on by itself."""
 
 PLAN_TIMEOUT = timedelta(minutes=5)
 """Bounds planning: 1-2 s, and some seconds more when it finishes a batch that a crash left."""
@@ -69,20 +62,10 @@ def ingest_dag(project: Project, pipeline: Pipeline) -> DAG:
         description=pipeline.description or f"Lands {pipeline.source.described}",
         doc_md=doc_md(pipeline),
         schedule=_schedule(pipeline),
-        start_date=START_DATE,
-        catchup=False,
-        max_active_runs=1,
         dagrun_timeout=RUN_TIMEOUT,
         params=params(),
         deadline=deadline(project, pipeline),
-        default_args={
-            "owner": pipeline.owner,
-            "retries": RETRIES,
-            "retry_delay": RETRY_DELAY,
-            **on_failure(project),
-        },
-        **on_failed_run(project),
-        tags=["frazil", "ingest", pipeline.namespace],
+        **head("ingest", pipeline, told=project),
     ) as dag:
         record = _record_task(pipeline)
         _plan_task(pipeline) >> _ingest_task(project, pipeline) >> record

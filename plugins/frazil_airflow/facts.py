@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.batch.plan import RunPlan
 from frazil.batch.unknown import UnknownFields
+from frazil.pipeline.model import Pipeline
 from frazil.run.result import RunResult
+from frazil_airflow.assets import announced
 
 if TYPE_CHECKING:
+    from airflow.sdk import Asset
+
     from frazil.run.dry_run import DryRun
 
 _NOTE_MARK = "Frazil: "
@@ -18,15 +22,28 @@ _NOTE_MARK = "Frazil: "
 
 
 def facts_of(result: RunResult, plan: RunPlan) -> dict[str, Any]:
-    """Return the extra of the table's asset event.
+    """Return what the events of the tables say of a run that was planned."""
+    return event_facts(result, plan.mode, plan.reason, plan.planned_at if plan.complete else None)
+
+
+def event_facts(
+    result: RunResult, mode: str, reason: str | None, complete_through: str | None = None
+) -> dict[str, Any]:
+    """Return what the events of the tables say of a run.
 
     Snapshot ids are text: they have 64 bits, and JSON numbers are only safe up to 53.
+
+    Args:
+        result: What the run did.
+        mode: ingest, replay, or dead_letters.
+        reason: Why somebody asked for it.
+        complete_through: Through which instant the pipeline is complete, if the run has reached the end of its topics.
     """
     return {
         "pipeline": result.pipeline,
         "run": result.run,
-        "mode": plan.mode,
-        "reason": plan.reason,
+        "mode": mode,
+        "reason": reason,
         "batches": result.batches,
         "read": result.read,
         "rows": result.written,
@@ -38,9 +55,17 @@ def facts_of(result: RunResult, plan: RunPlan) -> dict[str, Any]:
         "changes": {table: asdict(counts) for table, counts in result.changes.items()},
         "position": {topic: list(offsets) for topic, offsets in result.position.items()},
         "snapshot_ids": [str(snapshot) for snapshot in result.snapshots],
-        "complete_through": plan.planned_at if plan.complete else None,
+        "complete_through": complete_through,
         "seconds": result.seconds,
     }
+
+
+def told_of_tables(
+    pipeline: Pipeline, result: RunResult, facts: Mapping[str, Any]
+) -> list[tuple[Asset, dict[str, Any]]]:
+    """Return the tables that a pipeline announces, and the extra of the event of each."""
+    rows = {**result.rows, pipeline.ledger_table: sum(result.rows.values())}  # which stands for all of its tables
+    return [(asset, {**facts, "table_rows": rows.get(table, 0)}) for table, asset in announced(pipeline).items()]
 
 
 def sentence(facts: Mapping[str, Any]) -> str:

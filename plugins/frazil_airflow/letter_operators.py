@@ -92,7 +92,7 @@ def _told(project: Project, pipeline: Pipeline, kept: KeptReport) -> tuple[KeptR
 
     link = f"{conf.get('api', 'base_url', fallback='').rstrip('/')}{report_address(pipeline.name, kept.name)}"
     notice = letters_notice(pipeline, kept, open_report(project, pipeline, kept.name), link)
-    answers = send(project, notice, only=set(told_channels(project, notice)) - set(kept.told))
+    answers = send(project, notice, [of for of in told_channels(project, notice) if of not in kept.told])
     failed = {channel: why for channel, why in answers.items() if why is not None}
     done = [channel for channel in answers if channel not in failed]
     noted = note_told(project, pipeline, kept, done, None if failed else datetime.now(UTC))

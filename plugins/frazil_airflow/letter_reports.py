@@ -9,7 +9,7 @@ from airflow.sdk import DAG
 from frazil.pipeline.interval import parse_interval
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
-from frazil_airflow.factory import RETRIES, RETRY_DELAY, START_DATE
+from frazil_airflow.head import head
 from frazil_airflow.letter_operators import LetterReportOperator
 from frazil_airflow.pipelines import REPORT_PREFIX, sound_pipelines
 from frazil_airflow.timetable import timetable
@@ -34,25 +34,21 @@ def letter_dags(project: Project, only: str | None = None) -> list[DAG]:
         only: Id of the one DAG to make; None for all.
     """
     return [
-        letter_dag(pipeline, reporting.schedule)
+        letter_dag(project, pipeline, reporting.schedule)
         for pipeline in sound_pipelines(project)
         if (reporting := pipeline.dead_letters.report) is not False and only in (None, letters_dag_id(pipeline.name))
     ]
 
 
-def letter_dag(pipeline: Pipeline, schedule: str) -> DAG:
+def letter_dag(project: Project, pipeline: Pipeline, schedule: str) -> DAG:
     """Make the report DAG of a pipeline."""
     with DAG(
         letters_dag_id(pipeline.name),
         description=f"Reports new dead letters of {pipeline.name}",
         doc_md=_doc(pipeline, schedule),
         schedule=timetable(parse_interval(schedule)),
-        start_date=START_DATE,
-        catchup=False,
-        max_active_runs=1,
         dagrun_timeout=RUN_TIMEOUT,
-        default_args={"owner": pipeline.owner, "retries": RETRIES, "retry_delay": RETRY_DELAY},
-        tags=["frazil", "dead_letters", pipeline.namespace],
+        **head("dead_letters", pipeline, told=project, forgets=True),
     ) as dag:
         LetterReportOperator(
             task_id="report",

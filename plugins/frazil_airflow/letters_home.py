@@ -11,18 +11,23 @@ from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowSkipException
 
+from frazil import stopping
 from frazil.batch.request import RunRequest
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
-from frazil_airflow.factory import RETRIES, RETRY_DELAY, START_DATE
+from frazil_airflow.assets import landings
 from frazil_airflow.failures import terminal_is_final
+from frazil_airflow.head import head
 from frazil_airflow.letter_form import DRY_RUN, PIPELINE, REASON, choice_of, params
 from frazil_airflow.pipelines import REPLAY_DAG, sound_pipelines
 from frazil_airflow.request import AirflowRun, started_by
 
 if TYPE_CHECKING:
+    from airflow.sdk.execution_time.context import OutletEventAccessors
+
     from frazil.batch.letters import LetterChoice
     from frazil.run.dead_letters import BroughtHome
+    from frazil.run.result import RunResult
 
 REPLAY_TIMEOUT = timedelta(hours=2)
 """Bounds a replay that hangs. What landed stays, the next one goes on with what is open."""
@@ -38,25 +43,24 @@ def replay_dags(project: Project, only: str | None = None) -> list[DAG]:
         only: Id of the one DAG to make; None for all.
     """
     pipelines = sound_pipelines(project)
-    return [replay_dag(pipelines)] if pipelines and only in (None, REPLAY_DAG) else []
+    return [replay_dag(project, pipelines)] if pipelines and only in (None, REPLAY_DAG) else []
 
 
-def replay_dag(pipelines: list[Pipeline]) -> DAG:
+def replay_dag(project: Project, pipelines: list[Pipeline]) -> DAG:
     """Make the DAG."""
     with DAG(
         REPLAY_DAG,
         description="Lands dead letters that are good under the present pipeline file",
         doc_md=_DOC,
         schedule=None,
-        start_date=START_DATE,
         params=params(pipelines),
-        default_args={"owner": "frazil", "retries": RETRIES, "retry_delay": RETRY_DELAY},
-        tags=["frazil", "dead_letters"],
+        **head("dead_letters", told=project, forgets=True),
     ) as dag:
         PythonOperator(
             task_id="replay",
             doc_md="Decodes open letters again, from what the table keeps of them, and lands what is good now, once.",
             python_callable=replay,
+            outlets=[landings(REPLAY_DAG)],
             # Replays of one pipeline would only refuse each other. Ingestion needs no such bound: whichever of both is
             # decided second is refused, and staged again.
             max_active_tis_per_dag=1,
@@ -65,8 +69,8 @@ def replay_dag(pipelines: list[Pipeline]) -> DAG:
     return dag
 
 
-def replay(*, dag_run: AirflowRun, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Land what is good now, or only look.
+def replay(*, dag_run: AirflowRun, params: Mapping[str, Any], outlet_events: Any) -> dict[str, Any]:
+    """Land what is good now, and tell the events of the tables that got rows; or only look.
 
     Returns:
         What became of the letters.
@@ -74,14 +78,16 @@ def replay(*, dag_run: AirflowRun, params: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         AirflowSkipException: There is no open letter among the chosen ones.
         AirflowFailException: A value of the form can't be what was meant, or a person must act; the message says what to do.
-        Retryable, OutcomeUnknown: Another try reads the tables and carries on.
+        Retryable, OutcomeUnknown, Stopped: Another try reads the tables and carries on.
     """
     from dataclasses import asdict
 
     from frazil.run.dead_letters import bring_home
+    from frazil.run.result import run_result
     from frazil.run.scope import Scope
     from frazil_airflow.notes import write_note
 
+    stopping.end_with_parent()  # without its worker Airflow starts another try, beside this one
     with terminal_is_final():
         project = Project.load()
         pipeline = project.pipeline(params[PIPELINE])
@@ -89,11 +95,25 @@ def replay(*, dag_run: AirflowRun, params: Mapping[str, Any]) -> dict[str, Any]:
         scope = Scope.of(project, pipeline, _log.info)
         found = bring_home(scope, choice, request, dry_run=params[DRY_RUN])
         said = _sentence(pipeline.name, found, _landed_before(project, pipeline, request.run, found), params)
+        result = run_result(
+            project, pipeline, request.run
+        )  # with what an earlier try landed: events come of successes only
     _log.info("%s", said)
     write_note(REPLAY_DAG, dag_run.run_id, said)
-    if not found.tried:
+    if not found.tried and not result.batches:
         raise AirflowSkipException(said)
+    _tell_landed(outlet_events, pipeline, result, request.reason)
     return {"pipeline": pipeline.name, "done": not params[DRY_RUN]} | asdict(found)
+
+
+def _tell_landed(events: OutletEventAccessors, pipeline: Pipeline, result: RunResult, reason: str | None) -> None:
+    """An event of each table that got rows: those of tables mean data."""
+    from frazil_airflow.facts import event_facts, told_of_tables
+
+    facts = event_facts(result, "dead_letters", reason)
+    for asset, extra in told_of_tables(pipeline, result, facts):
+        if extra["table_rows"]:
+            events[landings(REPLAY_DAG)].add(asset, extra=extra)
 
 
 def _chosen(project: Project, pipeline: Pipeline, params: Mapping[str, Any]) -> LetterChoice:

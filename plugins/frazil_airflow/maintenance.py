@@ -10,10 +10,9 @@ from airflow.sdk import DAG, Param
 from frazil.pipeline.interval import parse_interval
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
-from frazil_airflow import upkeep
+from frazil_airflow import maintenance_tasks
 from frazil_airflow.assets import announced
-from frazil_airflow.callbacks import on_failure, on_maintenance
-from frazil_airflow.factory import RETRIES, RETRY_DELAY, START_DATE
+from frazil_airflow.head import head
 from frazil_airflow.operators import SparkMaintainOperator
 from frazil_airflow.pipelines import sound_pipelines
 from frazil_airflow.timetable import timetable
@@ -44,39 +43,34 @@ def maintain_dags(project: Project, only: str | None = None) -> list[DAG]:
         only: Id of the one DAG to make; None for all.
     """
     return [
-        maintain_dag(project, pipeline, pipeline.maintenance.schedule)
+        maintain_dag(project, pipeline, schedule)
         for pipeline in sound_pipelines(project)
-        if only in (None, maintain_dag_id(pipeline.name))
-        and pipeline.maintenance.schedule
-        and pipeline.upkeep_engine in project.settings.engines
+        if only in (None, maintain_dag_id(pipeline.name)) and (schedule := maintenance_schedule(project, pipeline))
     ]
+
+
+def maintenance_schedule(project: Project, pipeline: Pipeline) -> str | None:
+    """Return how often Airflow looks whether maintenance is due; None if there is no DAG that does: no schedule, or no engine."""
+    if pipeline.maintenance_engine not in project.settings.engines:
+        return None
+    return pipeline.maintenance.schedule or None
 
 
 def maintain_dag(project: Project, pipeline: Pipeline, schedule: str) -> DAG:
     """Make the maintenance DAG of a pipeline."""
-    engine = project.engine(pipeline.upkeep_engine)
+    engine = project.engine(pipeline.maintenance_engine)
     with DAG(
         maintain_dag_id(pipeline.name),
         description=f"Keeps the tables of {pipeline.name} in shape",
         doc_md=_doc(pipeline, schedule),
         schedule=timetable(parse_interval(schedule)),
-        start_date=START_DATE,
-        catchup=False,
-        max_active_runs=1,
         params=_params(pipeline),
-        default_args={
-            "owner": pipeline.owner,
-            "retries": RETRIES,
-            "retry_delay": RETRY_DELAY,
-            **on_failure(project),
-        },
-        **on_maintenance(project),
-        tags=["frazil", "maintain", pipeline.namespace],
+        **head("maintain", pipeline, told=project, forgets=True),
     ) as dag:
         look = ShortCircuitOperator(
             task_id="look",
             doc_md="Counts files, delete files, manifests and snapshots, without a JVM. Nothing due: the rest is skipped.",
-            python_callable=upkeep.look,
+            python_callable=maintenance_tasks.look,
             op_args=[pipeline.name],
             execution_timeout=LOOK_TIMEOUT,
         )
@@ -95,7 +89,7 @@ def maintain_dag(project: Project, pipeline: Pipeline, schedule: str) -> DAG:
         report = PythonOperator(
             task_id="report",
             doc_md="Says what was done, in the log and the run's note; fails if a step failed.",
-            python_callable=upkeep.report,
+            python_callable=maintenance_tasks.report,
             op_args=[pipeline.name, _DONE],
             execution_timeout=LOOK_TIMEOUT,
         )

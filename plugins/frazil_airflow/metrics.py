@@ -52,6 +52,12 @@ def _emit(samples: Iterable[Sample]) -> None:
                 Stats.timing(name, timedelta(seconds=sample.value), tags=tags)
 
 
+def are_sent() -> bool:
+    """Return whether Airflow sends metrics anywhere: what only they tell is not worth reading otherwise."""
+    switches = ("statsd_on", "statsd_datadog_enabled", "otel_on")
+    return any(conf.getboolean("metrics", switch, fallback=False) for switch in switches)
+
+
 def carries_tags() -> bool:
     """Return whether tags reach the receiver: anywhere but in plain StatsD.
 

@@ -1,36 +1,46 @@
-"""The DAG `monitor`: looks at every pipeline, tells people what is wrong and what is over. Paused, it tells nobody.
-
-Its book is one Airflow Variable per pipeline, which it alone writes, one task at a time. It lives in Airflow's database and so
-survives restarts; a task may not touch that database otherwise.
-"""
+"""The DAG `monitor`: looks at every pipeline, tells people what is wrong and what is over. Paused, it tells nobody."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow.providers.standard.operators.python import PythonOperator
-from airflow.sdk import DAG, Connection
-from airflow.sdk.exceptions import AirflowNotFoundException
+from airflow.sdk import DAG
 
-from frazil.errors import FrazilError, Terminal
 from frazil.pipeline.interval import parse_interval
 from frazil.pipeline.maintenance import parse_age
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
-from frazil_airflow.factory import START_DATE, dag_id
-from frazil_airflow.maintenance import maintain_dag_id
-from frazil_airflow.pipelines import broken_pipelines, sound_pipelines
+from frazil_airflow.book import (
+    by_the_book,
+    forget,
+    forget_late,
+    keep,
+    late_variable,
+    page_of,
+    pages,
+    variable_of,
+    whole_page,
+)
+from frazil_airflow.callbacks import note_of, noted, replay_place
+from frazil_airflow.factory import dag_id
+from frazil_airflow.head import head
+from frazil_airflow.letter_reports import letters_dag_id
+from frazil_airflow.maintenance import maintain_dag_id, maintenance_schedule
+from frazil_airflow.pipelines import REPLAY_DAG, broken_pipelines, sound_pipelines
+from frazil_airflow.runs import runs_of
 from frazil_airflow.timetable import timetable
 from frazil_airflow.variables import Store, Variables
 
 if TYPE_CHECKING:
     from frazil.alerts.book import Page
-    from frazil.local.airflow_api import AirflowApi
     from frazil.monitor.condition import Condition, Runs
 
 MONITOR = "monitor"
@@ -44,7 +54,9 @@ READ_TIMEOUT = timedelta(minutes=5)
 READERS = 4
 """Pipelines that are read at once: most of it is waiting for brokers and catalogs."""
 
-_RUNS_LOOKED_AT = 25
+MISSED = 3
+"""Looks, one after another, that must find no such pipeline: a deployment that is under way, or a folder that is away for a
+moment, removes none."""
 
 _log = logging.getLogger(__name__)
 
@@ -59,11 +71,8 @@ def monitor_dags(project: Project) -> list[DAG]:
         description="Looks at every pipeline and tells people what is wrong",
         doc_md=_DOC,
         schedule=timetable(parse_interval(alerts.every)),
-        start_date=START_DATE,
-        catchup=False,
-        max_active_runs=1,
         is_paused_upon_creation=False,  # who names a channel wants to be told
-        tags=["frazil", "monitor"],
+        **head("monitor"),  # nobody is told of its own failures: by whom?
     ) as dag:
         PythonOperator(
             task_id="look",
@@ -83,23 +92,43 @@ def look() -> None:
         RuntimeError: A channel was not told, or a pipeline could not be looked at. All others were; the next look tries
             again.
     """
-    from frazil.monitor.reading import read
+    from frazil.monitor.condition import Runs
 
-    project = Project.load()
+    project, store = Project.load(), Variables()
     watched = [pipeline for pipeline in sound_pipelines(project) if pipeline.alerts is not False]
-    runs = _runs(watched)
-    problems = tell_of_broken(project, datetime.now(UTC), Variables())
+    runs = runs_of(watched)
+    problems = _done("broken files", lambda: tell_of_broken(project, datetime.now(UTC), store))
+    problems += _done("what nobody watches", lambda: close_unwatched(project, datetime.now(UTC), store))
     readers = ThreadPoolExecutor(READERS)
     # Threads read, this one asks Airflow and tells: its API is for one thread.
-    looks = {readers.submit(read, project, of, runs=runs[of.name]): of for of in watched}
+    looks = {readers.submit(_read, project, of, runs.get(of.name, Runs())): of for of in watched}
     try:
         for looked in _answered(looks):
-            problems += _looked(project, looks.pop(looked), looked)
+            of = looks.pop(looked)
+            problems += _done(of.name, partial(_looked, project, of, looked, store))
     finally:
         readers.shutdown(wait=False, cancel_futures=True)
     problems += [f"{of.name} could not be looked at: no answer within {READ_TIMEOUT}" for of in looks.values()]
     if problems:
         raise RuntimeError("\n".join(problems))
+
+
+def _done(what: str, act: Callable[[], list[str]]) -> list[str]:
+    """What an act has to say, or why it failed: whatever happens to one pipeline, people are told of the others."""
+    try:
+        return act()
+    except Exception as error:  # noqa: BLE001 - the task fails by it when the others were told
+        _log.exception("%s: nobody could be told", what)
+        return [f"{what}: nobody could be told: {type(error).__name__}: {error}"]
+
+
+def _read(project: Project, pipeline: Pipeline, runs: Runs) -> Condition:
+    from frazil.monitor.letters import with_open_letters
+    from frazil.monitor.reading import read
+    from frazil_airflow.metrics import are_sent
+
+    found = read(project, pipeline, runs=runs)
+    return with_open_letters(found, project, pipeline) if are_sent() else found
 
 
 def _answered(looks: Iterable[Future[Condition]]) -> Iterator[Future[Condition]]:
@@ -113,15 +142,16 @@ def _answered(looks: Iterable[Future[Condition]]) -> Iterator[Future[Condition]]
         yield from [looked for looked in waiting if looked.done()]  # while others were told of
 
 
-def _looked(project: Project, pipeline: Pipeline, looked: Future[Condition]) -> list[str]:
+def _looked(project: Project, pipeline: Pipeline, looked: Future[Condition], store: Store) -> list[str]:
     from frazil.monitor.promise import promise_of
     from frazil_airflow.metrics import emit_condition
 
     error = looked.exception()
     if error is not None:
         return [f"{pipeline.name} could not be looked at: {type(error).__name__}: {error}"]
-    emit_condition(looked.result(), promise_of(pipeline))  # first: a channel that is away keeps none back
-    return tell(project, pipeline, looked.result(), datetime.now(UTC), Variables())
+    found = looked.result()
+    emit_condition(found, promise_of(pipeline, found.at))  # first: a channel that is away keeps none back
+    return tell(project, pipeline, found, datetime.now(UTC), store)
 
 
 def tell(project: Project, pipeline: Pipeline, condition: Condition, now: datetime, store: Store) -> list[str]:
@@ -143,9 +173,14 @@ def tell(project: Project, pipeline: Pipeline, condition: Condition, now: dateti
     settings = project.settings.alerts
     if settings is None or pipeline.alerts is False:
         return []
-    page, case = _case(pipeline, condition, store, parse_age(settings.every))
-    page = turned(page, judge(case), now)
-    return _by_the_book(project, pipeline.name, page, now, store, lambda kind: _link(pipeline, kind, condition.runs))
+    late = store.get(late_variable(pipeline.name))
+    page, case = _case(project, pipeline, condition, store, whole_page(store, pipeline.name, late))
+    runs, judged = condition.runs, judge(case)
+    linked = {kind: of and replace(of, link=_link(pipeline, kind, runs)) for kind, of in judged.items()}
+    page = turned(page, linked, now)
+    problems = by_the_book(project, pipeline.name, page, now, store)
+    forget_late(store, pipeline.name, late)  # it is in the book now
+    return problems
 
 
 def tell_of_broken(project: Project, now: datetime, store: Store) -> list[str]:
@@ -169,112 +204,74 @@ def tell_of_broken(project: Project, now: datetime, store: Store) -> list[str]:
         title = f"{name}: its file is broken, it does not run"
         notice = Notice(name, owner, "refused", "critical", title, cause, step or "frazil validate")
         page = turned(page_of(store, name), {"refused": notice}, now)
-        found += _by_the_book(project, name, page, now, store, lambda _: None)
+        found += by_the_book(project, name, page, now, store)
     return found
 
 
-def _by_the_book(
-    project: Project, pipeline: str, page: Page, now: datetime, store: Store, link: Callable[[str], str | None]
-) -> list[str]:
-    """Send what is due on a page; says why channels were not told."""
-    from dataclasses import replace
+def close_unwatched(project: Project, now: datetime, store: Store) -> list[str]:
+    """Tell people that troubles of pipelines that nobody watches any more are over, and forget these pipelines.
 
-    from frazil.alerts.book import due, settled
-    from frazil.pipeline.alerts import Alerts, channels_for
-    from frazil_airflow.alerts import send
-
-    settings = project.settings.alerts
-    if settings is None:
-        return []
-    known = project.pipelines.usable.get(pipeline)
-    alerts = known.alerts if known is not None else Alerts()
-    remind_after = parse_age(settings.remind_after)
-    page, messages = due(page, lambda *of: channels_for(alerts, settings, *of), now, remind_after)
-    _store(store, pipeline, page)  # before anything is sent
+    Returns:
+        Why channels were not told, one line each.
+    """
+    usable = project.pipelines.usable
+    unwatched = pages(store) - {name for name, of in usable.items() if of.alerts is not False}
+    if project.pipelines.broken:  # a file that can't be read may be that of any
+        unwatched &= usable.keys()
     problems = []
-    for message in messages:
-        notice = replace(message.notice, link=link(message.notice.kind))
-        why = send(project, notice, only=[message.channel]).get(message.channel, "it is told no more")
-        page = settled(page, message, now, sent=why is None)
-        problems += [] if why is None else [f"channel {message.channel} was not told of {notice.key}: {why}"]
-    if messages:
-        _store(store, pipeline, page)
+    for name in sorted(unwatched):
+        if name in usable:
+            problems += _close(project, name, "Its file says alerts: false.", now, store)
+            continue
+        page = page_of(store, name)
+        page = replace(page, missed=page.missed + 1)
+        keep(store, name, page)
+        if page.missed >= MISSED:  # a file that could not be read was told of under its own name
+            problems += _close(project, name, "No pipeline has this name, and no broken file.", now, store)
     return problems
 
 
-def _case(pipeline: Pipeline, condition: Condition, store: Store, every: timedelta) -> tuple[Page, Any]:
-    from frazil.alerts.rules import Case
-    from frazil.monitor.promise import longest_gap, promise_of
-    from frazil_airflow.callbacks import noted
+def _close(project: Project, name: str, why: str, now: datetime, store: Store) -> list[str]:
+    from frazil.alerts.book import closed
 
-    alerts = pipeline.alerts
-    if alerts is False:
+    late = store.get(late_variable(name))
+    page = closed(whole_page(store, name, late), now, f"{why} Nobody watches it.")
+    problems = by_the_book(project, name, page, now, store)
+    forget_late(store, name, late)  # or it would be over at each look anew
+    if not page_of(store, name).entries:
+        notes = (dag_id(name), maintain_dag_id(name), letters_dag_id(name), replay_place(name))
+        forget(store, *map(note_of, notes), variable_of(name))
+    return problems
+
+
+def _case(project: Project, pipeline: Pipeline, condition: Condition, store: Store, page: Page) -> tuple[Page, Any]:
+    from frazil.alerts.rules import Case
+    from frazil.monitor.promise import promise_of
+    from frazil.monitor.ticks import span_at
+
+    name, alerts, settings = pipeline.name, pipeline.alerts, project.settings.alerts
+    if alerts is False or settings is None:
         raise AssertionError("nobody is told of it")
-    gap = max(longest_gap(pipeline.every), 2 * every)  # a look at least in each, or nothing can be compared
-    page = page_of(store, pipeline.name).with_unread(condition.lag, condition.at, gap, alerts.growing_intervals + 2)
+    # A look at least in each, or nothing can be compared.
+    span = span_at(pipeline.every, condition.at, 2 * parse_age(settings.every))
+    page = page.with_unread(condition.lag, span, alerts.growing_intervals + 2)
+    promised = promise_of(pipeline, condition.at).seconds
     return page, Case(
         condition=condition,
         alerts=alerts,
-        promise=timedelta(seconds=promise_of(pipeline).seconds or 0.0),
-        interval=gap,
+        promise=timedelta.max if promised is None else timedelta(seconds=promised),
+        interval=span.length,
         fewest=page.finished,
-        failure=noted(store, dag_id(pipeline.name)),
-        # Without a schedule no later run would end it.
-        maintenance=noted(store, maintain_dag_id(pipeline.name)) if pipeline.maintenance.schedule else None,
+        failure=noted(store, dag_id(name)),
+        chores={
+            # Without such a DAG no later run would end them.
+            "failed_maintenance": noted(store, maintain_dag_id(name))
+            if maintenance_schedule(project, pipeline)
+            else None,
+            "failed_report": noted(store, letters_dag_id(name)) if pipeline.dead_letters.report else None,
+            "failed_replay": noted(store, replay_place(name)),
+        },
     )
-
-
-def variable_of(pipeline: str) -> str:
-    """Return the name of the Airflow Variable that is a pipeline's page of the book."""
-    return f"frazil_alerts__{pipeline}"
-
-
-def page_of(store: Store, pipeline: str) -> Page:
-    """Return a pipeline's page of the book: empty if there is none, or it can't be read."""
-    from frazil.alerts.book import Page, from_json
-
-    text = store.get(variable_of(pipeline))
-    if text is None:
-        return Page()
-    try:
-        return from_json(text)
-    except ValueError as error:
-        _log.warning("Airflow variable %s is written anew: %s", variable_of(pipeline), error)
-        return Page()
-
-
-def _store(store: Store, pipeline: str, page: Page) -> None:
-    from frazil.alerts.book import to_json
-
-    store.set(variable_of(pipeline), to_json(page), "Frazil: what people were told; written by monitor")
-
-
-def _runs(pipelines: Sequence[Pipeline]) -> Mapping[str, Runs]:
-    """What Airflow knows of the runs of pipelines; nothing without its API, then the tables tell."""
-    from frazil.local.airflow_api import AirflowApi
-    from frazil.monitor.condition import Runs
-    from frazil_airflow.notes import CONNECTION, address
-
-    found = {of.name: Runs() for of in pipelines}
-    try:
-        login = Connection.get(CONNECTION)
-        with AirflowApi(address(login), login.login or "", login.password or "") as api:
-            for of in pipelines:
-                try:
-                    found[of.name] = _asked(api, dag_id(of.name))
-                except Terminal as refusal:  # of this DAG, such as one that Airflow has not parsed yet
-                    _log.warning("Airflow does not say how runs of %s went, the tables do: %s", of.name, refusal)
-    except AirflowNotFoundException:
-        _log.info("there is no Airflow connection %r: the tables tell how runs went", CONNECTION)
-    except FrazilError as error:
-        _log.warning("Airflow does not say how runs went, the tables do: %s", error)
-    return found
-
-
-def _asked(api: AirflowApi, dag: str) -> Runs:
-    from frazil.monitor.airflow_runs import summed
-
-    return summed(api.newest_runs(dag, _RUNS_LOOKED_AT), is_paused=api.is_paused(dag))
 
 
 def _link(pipeline: Pipeline, kind: str, runs: Runs) -> str | None:
@@ -284,7 +281,8 @@ def _link(pipeline: Pipeline, kind: str, runs: Runs) -> str | None:
     base = conf.get("api", "base_url", fallback=None)
     if not base:
         return None
-    dag = maintain_dag_id(pipeline.name) if kind == "failed_maintenance" else dag_id(pipeline.name)
+    chores = {"failed_maintenance": maintain_dag_id(pipeline.name), "failed_report": letters_dag_id(pipeline.name)}
+    dag = (chores | {"failed_replay": REPLAY_DAG}).get(kind, dag_id(pipeline.name))
     failed: Sequence[str] = ("failed_run", "tolerance", "conflict")
     tail = f"/runs/{quote(runs.last_run)}" if kind in failed and runs.last_run else ""
     return f"{base.rstrip('/')}/dags/{dag}{tail}"
@@ -293,7 +291,8 @@ def _link(pipeline: Pipeline, kind: str, runs: Runs) -> str | None:
 _DOC = """### Monitor
 
 Looks at every pipeline: is it refused, stale, behind, failing; will Kafka's retention take what was not read. Tells the channels
-of the settings file (`alerts`) once, again after `remind_after`, and when it is over. Paused, it tells nobody.
+of the settings file (`alerts`) once, again after `remind_after`, and when it is over. Paused, it tells nobody, and
+sends no levels of metrics.
 
 Its book is in the Airflow Variables `frazil_alerts__PIPELINE`. To have everything told anew, delete one.
 """

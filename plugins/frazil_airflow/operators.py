@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator, Connection, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
+from frazil import stopping
 from frazil.errors import Terminal
 from frazil.local.home import Home
 from frazil.project import Project
@@ -57,6 +58,7 @@ class SparkJobOperator(SparkSubmitOperator):
         """
         from frazil.spark.submit import handed_over
 
+        stopping.end_with_parent()  # without its worker Airflow starts another try, beside this one
         self._require_connection()
         with terminal_is_final():
             self.take(self.submission())
@@ -136,6 +138,7 @@ class InlineIngestOperator(IngestLineage, BaseOperator):
             AirflowFailException: A person must act; the message says what to do.
             Retryable, OutcomeUnknown: Another try reads the tables and carries on.
         """
+        stopping.end_with_parent()  # as above
         return tasks.ingest_inline(self.pipeline, self.plan_json)
 
 
@@ -147,9 +150,9 @@ class SparkMaintainOperator(SparkJobOperator):
 
     def run_of(self, context: Context) -> str:
         """Return the id under which the job is known: an ingest run may have been scheduled for the same instant."""
-        from frazil.spark.submit import upkeep_run
+        from frazil.spark.submit import maintenance_run
 
-        return upkeep_run(context["run_id"])
+        return maintenance_run(context["run_id"])
 
     def submission(self) -> Submission:
         """Return how the job is started.
@@ -157,10 +160,10 @@ class SparkMaintainOperator(SparkJobOperator):
         Raises:
             Terminal: There is no such pipeline, or jars or a Java are missing.
         """
-        from frazil.spark.submit import upkeep_submission
+        from frazil.spark.submit import maintenance_submission
 
         project = Project.load()
-        return upkeep_submission(project, project.pipeline(self.pipeline), "maintenance")
+        return maintenance_submission(project, project.pipeline(self.pipeline), "maintenance")
 
 
 def _said(message: str) -> str:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from croniter import croniter
-
 from frazil.errors import Terminal
-from frazil.pipeline.interval import parse_interval
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.settings import unknown_names
 from frazil.project import Project
@@ -54,21 +51,7 @@ def broken_pipelines(project: Project) -> dict[str, str]:
 
 def problems(project: Project, pipeline: Pipeline) -> list[str]:
     """Return what keeps a readable pipeline from becoming a DAG, one line per key."""
-    return [*unknown_names(pipeline, project.settings), *_bad_interval(pipeline), *_taken_name(pipeline)]
-
-
-def _bad_interval(pipeline: Pipeline) -> Iterator[str]:
-    """Airflow would find it only when it schedules the DAG."""
-    report = pipeline.dead_letters.report
-    given = {
-        "interval": pipeline.interval,
-        "maintenance.schedule": pipeline.maintenance.schedule,
-        "dead_letters.report.schedule": report and report.schedule,
-    }
-    for key, schedule in given.items():
-        cron = parse_interval(schedule).cron if schedule else None
-        if cron is not None and not cron.startswith("@") and not croniter.is_valid(cron, strict=True):
-            yield f"{key}: {cron!r} is not a cron expression that can be scheduled"
+    return [*unknown_names(pipeline, project.settings), *_taken_name(pipeline)]
 
 
 def _taken_name(pipeline: Pipeline) -> Iterator[str]:

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk.exceptions import AirflowSkipException
 
+from frazil import stopping
 from frazil.batch.plan import RunPlan
 from frazil.batch.request import RunRequest
 from frazil.local.completeness import THROUGH
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
-from frazil_airflow.assets import announced, tell_complete
+from frazil_airflow.assets import tell_complete
 from frazil_airflow.failures import terminal_is_final
 from frazil_airflow.manual import MAX_RECORDS, limited
 from frazil_airflow.request import AirflowRun, request_of
@@ -52,6 +53,7 @@ def plan(pipeline: str, *, dag_run: AirflowRun, params: Mapping[str, Any], outle
         AirflowFailException: A person must act; the message says what to do.
         Retryable: Kafka or the catalog is not available now.
     """
+    stopping.end_with_parent()  # it finishes batches; without its worker Airflow starts another try, beside this one
     with terminal_is_final():
         project = Project.load()
         found = _planned(project, project.pipeline(pipeline), request_of(dag_run, params))
@@ -133,7 +135,7 @@ def record(pipeline: str, plan_json: str, found: str, *, dag_run: Any, outlet_ev
         AirflowFailException: A person must act; the message says what to do.
     """
     from frazil.run.result import run_result
-    from frazil_airflow.facts import facts_of, sentence
+    from frazil_airflow.facts import facts_of, sentence, told_of_tables
     from frazil_airflow.metrics import emit_run
     from frazil_airflow.notes import write_note
 
@@ -147,9 +149,8 @@ def record(pipeline: str, plan_json: str, found: str, *, dag_run: Any, outlet_ev
     if result.batches == 0:
         raise AirflowSkipException("another run landed the planned records")
     facts = facts_of(result, planned)
-    rows = {**result.rows, known.ledger_table: sum(result.rows.values())}  # which stands for all of its tables
-    for table, asset in announced(known).items():
-        outlet_events[asset].extra = facts | {"table_rows": rows.get(table, 0)}
+    for asset, extra in told_of_tables(known, result, facts):
+        outlet_events[asset].extra = extra
     if facts[THROUGH] is not None:
         _tell_complete(outlet_events, pipeline, planned.run, facts[THROUGH])
     _log.info("%s", sentence(facts))

@@ -17,6 +17,9 @@ class Store(Protocol):
     def get(self, name: str) -> str | None:
         """Return the text; None if there is none."""
 
+    def names(self, prefix: str) -> list[str]:
+        """Return the names that begin so."""
+
     def set(self, name: str, text: str, description: str) -> None:
         """Keep a text; people see it with its description in Airflow's UI."""
 
@@ -31,6 +34,10 @@ class Variables:
         """Return the value; None if there is no such variable."""
         found: str | None = Variable.get(name, default=None)
         return found
+
+    def names(self, prefix: str) -> list[str]:
+        """Return the names of variables that begin so, of those in Airflow's database."""
+        return [name for name in Variable.keys(prefix) if name.startswith(prefix)]
 
     def set(self, name: str, text: str, description: str) -> None:
         """Make the variable, or give it another value."""

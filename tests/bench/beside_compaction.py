@@ -33,7 +33,7 @@ from frazil.report.history import history
 from frazil.run.ingest import ingest
 from frazil.run.inline import stage_inline
 from frazil.run.plan import plan_run
-from frazil.spark.submit import run_upkeep, upkeep_run
+from frazil.spark.submit import maintenance_run, run_maintenance
 from tests.bench.stack import project, running_broker
 
 NAME, TABLE, ALONE = "orders", "shop.orders", 40
@@ -80,7 +80,12 @@ def measured(of: Project, cluster: Cluster, files: int, rows: int) -> None:
     order = Order(TABLE, ("compaction",), force=True).to_json()
     with ThreadPoolExecutor(1) as pool:
         job: Future[str | None] = pool.submit(
-            run_upkeep, of, of.pipeline(NAME), upkeep_run("bench"), order, lambda line: said.append((line, time.time()))
+            run_maintenance,
+            of,
+            of.pipeline(NAME),
+            maintenance_run("bench"),
+            order,
+            lambda line: said.append((line, time.time())),
         )
         until(lambda: bool(said) or job.done(), SECONDS)
         number = ALONE

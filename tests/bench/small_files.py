@@ -30,7 +30,7 @@ from frazil.project import Project
 from frazil.run.ingest import ingest
 from frazil.run.inline import stage_inline
 from frazil.run.plan import plan_run
-from frazil.spark.submit import run_upkeep, upkeep_run
+from frazil.spark.submit import maintenance_run, run_maintenance
 from frazil.verify.check import verify
 from tests.bench.stack import project, running_broker
 
@@ -98,7 +98,7 @@ def measured(of: Project, cluster: Cluster, batches: int, partitions: int) -> No
     before = {table: scanned(of, table) for table in tables}
     private_folder(of.home.logs)
     began = time.monotonic()
-    text = run_upkeep(of, pipeline, upkeep_run("bench"), Order().to_json(), print)
+    text = run_maintenance(of, pipeline, maintenance_run("bench"), Order().to_json(), print)
     seconds = time.monotonic() - began
     assert text is not None
     result = MaintenanceResult.from_json(text)

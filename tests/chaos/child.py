@@ -75,6 +75,12 @@ def bring_home(project: Project, report: Report) -> None:
     letters.bring_home(scope, LetterChoice(), RunRequest(str(uuid4()), reason="a test"))
 
 
+def bring_few_home(project: Project, report: Report) -> None:
+    """The same in batches of few letters, so that there are several."""
+    letters.LETTERS_PER_BATCH = 3
+    bring_home(project, report)
+
+
 def replay(
     project: Project,
     report: Report,

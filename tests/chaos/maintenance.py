@@ -15,6 +15,7 @@ from frazil.local.home import Home
 from frazil.local.jars import jar_paths
 from frazil.local.java import ensure_java
 from frazil.project import Project
+from frazil.spark.class_archive import archive_options
 
 _EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
@@ -25,7 +26,7 @@ class Maintenance:
 
     spark: SparkSession
 
-    def of(self, project: Project) -> Upkeep:
+    def of(self, project: Project) -> Maintained:
         """Maintenance of one lab's tables."""
         settings = project.settings.catalogs["lake"]
         session = self.spark.newSession()
@@ -39,11 +40,11 @@ class Maintenance:
         }
         for key, value in catalog.items():
             session.conf.set(f"spark.sql.catalog.lake{key}", value)
-        return Upkeep(session)
+        return Maintained(session)
 
 
 @dataclass
-class Upkeep:
+class Maintained:
     """Maintenance of the tables of one catalog."""
 
     session: SparkSession
@@ -74,7 +75,8 @@ class Upkeep:
 def maintenance() -> Iterator[Maintenance]:
     """Start Spark on two cores with a small heap."""
     home = Home.resolve()
-    os.environ["JAVA_HOME"] = str(ensure_java().home)
+    java = ensure_java()
+    os.environ["JAVA_HOME"] = str(java.home)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     session = (
         SparkSession.builder.master("local[2]")
@@ -83,7 +85,9 @@ def maintenance() -> Iterator[Maintenance]:
         .config("spark.sql.extensions", _EXTENSIONS)
         .config("spark.driver.memory", "768m")
         # Statements of a few rows, each compiled anew: the second compiler takes as long as all the rest.
-        .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+        .config(
+            "spark.driver.extraJavaOptions", f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 {archive_options(home, java)}"
+        )
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.ui.enabled", "false")

@@ -60,9 +60,9 @@ def _storm(stack: ExitStack, folder: Path, seed: int) -> Storm:
     cluster = Cluster("local", {"bootstrap.servers": stack.enter_context(_broker(folder))})
     children = stack.enter_context(nursery(folder / "children"))
     orders = new_lab(folder, cluster, children, PARTITIONS, max_records=BATCH)
-    upkeep = stack.enter_context(maintenance()).of(orders.project)
+    maintained = stack.enter_context(maintenance()).of(orders.project)
     writer = stack.enter_context(transactions(cluster, orders.topic))
-    return Storm(orders, upkeep, writer, Random(seed))
+    return Storm(orders, maintained, writer, Random(seed))
 
 
 def _blow(storm: Storm, minutes: float) -> None:

@@ -107,6 +107,11 @@ def _dead_letters(orders: Lab) -> Deed:
     return child.bring_home
 
 
+def _few_letters(orders: Lab) -> Deed:
+    _dead_letters(orders)
+    return child.bring_few_home
+
+
 def _evolve(orders: Lab) -> Deed:
     orders.configure(evolve="widen")
     orders.fill(0)
@@ -137,6 +142,7 @@ REPLAY = Scene("replay", (*READ, P.MANIFEST_WRITTEN, *BRANCH, *DECIDE[1:], *FOLL
 RESET = Scene("reset", (*DECIDE, *FOLLOW, *RECORD), _reset)
 REWIND = Scene("rewind", (*DECIDE, *FOLLOW, *RECORD), _rewind)
 DEAD_LETTERS = Scene("dead_letters", (*READ[1:3], *DECIDE, *FOLLOW, *RECORD), _dead_letters)
+FEW_LETTERS = Scene("few_letters", DEAD_LETTERS.points, _few_letters)
 
 EVOLVE = Scene("evolve", (*READ, P.EVOLVING, P.EVOLVED, *DECIDE, *FOLLOW, *RECORD), _evolve)
 NEW_TABLE = Scene("new_table", (*READ, P.CREATING, P.CREATED, *DECIDE, *FOLLOW, *RECORD), _made)

@@ -20,7 +20,7 @@ from frazil.kafka.observe import observe
 from tests.chaos import child
 from tests.chaos.child import Deed
 from tests.chaos.lab import LENIENT, ORDERS, STRICT, TABLES, Lab, bad, doubtful, good
-from tests.chaos.maintenance import Upkeep
+from tests.chaos.maintenance import Maintained
 from tests.chaos.processes import SECONDS, Child, kill_at, stop_at
 from tests.chaos.scenes import INGEST, REPLAY
 from tests.transactions import Transactions
@@ -42,7 +42,7 @@ class Storm:
     """What happens to a lab, decided by a seeded random number generator."""
 
     orders: Lab
-    upkeep: Upkeep
+    maintained: Maintained
     writer: Transactions
     random: Random
     figures: Counter[str] = field(default_factory=Counter)
@@ -201,19 +201,19 @@ class Storm:
 
     def compact(self) -> None:
         """All files of a table are rewritten."""
-        self.upkeep.compact(self.random.choice(TABLES[:2]))
+        self.maintained.compact(self.random.choice(TABLES[:2]))
         self.figures["maintenance"] += 1
 
     def expire(self) -> None:
         """Only the head of a table is kept. After a rollback not before a run followed it: see the documented limit."""
         if self._rolled_back:
             self.drain()
-        self.upkeep.expire(self.random.choice(TABLES))
+        self.maintained.expire(self.random.choice(TABLES))
         self.figures["maintenance"] += 1
 
     def remove_orphans(self) -> None:
         """Old files that nobody names go."""
-        self.upkeep.remove_orphans(self.random.choice(TABLES))
+        self.maintained.remove_orphans(self.random.choice(TABLES))
         self.figures["maintenance"] += 1
 
     def append_foreign_rows(self) -> None:

@@ -10,7 +10,7 @@ from frazil.batch.request import RunRequest
 from frazil.crash_points import CrashPoint
 from frazil.run.plan import plan_run
 from tests.chaos.lab import LEDGER, ORDERS, TABLES, Lab
-from tests.chaos.maintenance import Maintenance, Upkeep, maintenance
+from tests.chaos.maintenance import Maintained, Maintenance, maintenance
 from tests.chaos.scenes import BATCH, INGEST, REPLAY, Scene
 
 MakeLab = Callable[..., Lab]
@@ -26,12 +26,12 @@ def spark() -> Iterator[Maintenance]:
         yield started
 
 
-def everything(upkeep: Upkeep) -> None:
+def everything(maintained: Maintained) -> None:
     """All that a maintenance job may do, in the order in which it does the most harm, on every table."""
     for table in TABLES:
-        upkeep.compact(table)
-        upkeep.expire(table)
-        upkeep.remove_orphans(table)
+        maintained.compact(table)
+        maintained.expire(table)
+        maintained.remove_orphans(table)
 
 
 def test_position_is_lost_by_compaction_and_expiry(lab: MakeLab, spark: Maintenance) -> None:
@@ -65,8 +65,8 @@ def test_maintenance_between_any_two_steps(
     """Everything is compacted, expired and cleaned under a run; files that are staged are too young to be taken."""
     orders = lab(max_records=BATCH)
     running = orders.pause(point, time, scene.prepare(orders))
-    upkeep = spark.of(orders.project)
-    everything(upkeep)
+    maintained = spark.of(orders.project)
+    everything(maintained)
 
     running.resume()
     said = running.succeed()
@@ -74,8 +74,8 @@ def test_maintenance_between_any_two_steps(
     if scene is INGEST:
         assert "refused" not in said
     orders.assert_clean()
-    assert upkeep.rows(ORDERS) == len(orders.rows())
-    assert upkeep.rows(LEDGER) == len(orders.rows(LEDGER))
+    assert maintained.rows(ORDERS) == len(orders.rows())
+    assert maintained.rows(LEDGER) == len(orders.rows(LEDGER))
 
 
 def test_rival_run_and_maintenance_meet_in_a_killed_batch(lab: MakeLab, spark: Maintenance) -> None:

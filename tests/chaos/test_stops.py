@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from frazil.crash_points import CrashPoint
+from frazil.crash_points import VARIABLE, CrashPoint
 from frazil.errors import Stopped
 from frazil.local.drivers import drivers
 from frazil.local.home import Home
@@ -21,8 +21,8 @@ from frazil.local.jars import fetch
 from frazil.local.proc import stat_of
 from frazil.local.waiting import until
 from tests.chaos.lab import LEDGER, TABLES, Lab
-from tests.chaos.processes import SECONDS, term_at
-from tests.chaos.scenes import BATCH, EVOLVE, INGEST, LETTER_TOPIC, READY, REPLAY, SEND, Scene
+from tests.chaos.processes import SECONDS, stop_at, term_at
+from tests.chaos.scenes import BATCH, EVOLVE, FEW_LETTERS, INGEST, LETTER_TOPIC, READY, REPLAY, SEND, Scene
 
 MakeLab = Callable[..., Lab]
 P = CrashPoint
@@ -38,6 +38,7 @@ SHORT = [
     *map(REPLAY.kill, (P.STAGED, P.BRANCH_STAGED)),
     EVOLVE.kill(P.EVOLVED),
     LETTER_TOPIC.kill(P.SEND_COMMITTING),
+    *map(FEW_LETTERS.kill, (P.STAGED, P.DECIDE_COMMITTING)),
 ]
 """A stop in each phase, before the decision and after it."""
 
@@ -46,6 +47,7 @@ EVERY = [
     *map(REPLAY.kill, REPLAY.points[1:]),
     *map(EVOLVE.kill, (P.STAGED, P.EVOLVING)),
     *map(LETTER_TOPIC.kill, (*READY, *SEND)),
+    *map(FEW_LETTERS.kill, FEW_LETTERS.points),
 ]
 
 
@@ -89,9 +91,9 @@ def test_stop_leaves_half_a_batch(lab: MakeLab, scene: Scene, point: CrashPoint,
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("asked", ["run", pytest.param("driver", marks=pytest.mark.full)])
 def test_stopped_spark_run_leaves_its_job_behind(lab: MakeLab, asked: str) -> None:
-    """Asked to stop while Spark stages, `frazil run` ends in time, its job with it, and the next run carries on.
+    """Asked to stop while Spark stages, `frazil run` discards the batch and ends in time, its job with it.
 
-    So it does if its driver alone is asked.
+    So it does if its driver alone is asked. A worker that would never come to its end is not waited for.
     """
     fetch(Home.resolve(), "spark")
     orders = lab(partitions=2, max_records=BATCH)
@@ -100,8 +102,11 @@ def test_stopped_spark_run_leaves_its_job_behind(lab: MakeLab, asked: str) -> No
     orders.fill(100, 40)  # several batches, so that the first one is not the end of the run
     command = [sys.executable, "-m", "frazil.cli", "run", "orders", "--engine", "spark"]
     home = orders.project.home
-    with subprocess.Popen(command, env=os.environ | orders.env, stderr=subprocess.PIPE, text=True) as run:
-        staging = next((line for line in run.stderr or () if "staging" in line), None)
+    env = os.environ | orders.env | {VARIABLE: stop_at(P.STAGING)}
+    with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as run:
+        assert until(lambda: "T" in states_of(home).values() or run.poll() is not None, 3 * SECONDS), (
+            "no worker got so far"
+        )
         if asked == "run":
             run.send_signal(signal.SIGTERM)
         else:
@@ -111,19 +116,20 @@ def test_stopped_spark_run_leaves_its_job_behind(lab: MakeLab, asked: str) -> No
         said = run.communicate(timeout=SECONDS)[1]
         took = time.monotonic() - began
 
-    assert staging is not None, said
     assert run.returncode == Stopped.exit_code, said
+    assert "is discarded" in said
+    assert "not ended within" not in said
     assert took < ENDS_WITHIN_SECONDS
     assert drivers(home, "orders") == []
-    assert until(lambda: of_home(home) == [], ENDS_WITHIN_SECONDS), "processes of the job are left"
+    assert until(lambda: states_of(home) == {}, ENDS_WITHIN_SECONDS), "processes of the job are left"
     orders.run()
     orders.assert_clean()
     orders.assert_at_rest()
 
 
-def of_home(home: Home) -> list[int]:
-    """Live processes that have this home in their environment."""
-    found = []
+def states_of(home: Home) -> dict[int, str]:
+    """State of each live process that has this home in its environment, a letter of /proc."""
+    found = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal() or int(entry.name) == os.getpid():
             continue
@@ -132,5 +138,5 @@ def of_home(home: Home) -> list[int]:
         except OSError:  # it ended meanwhile, or is another user's
             continue
         if is_of_home and stat is not None and not stat.has_ended:
-            found.append(stat.pid)
+            found[stat.pid] = stat.state
     return found

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.airflow_home import DAGS  # first: Airflow reads its home when it is imported
 from tests.dags.desk import Kept
 from tests.receivers import Posts, posts
 
@@ -26,20 +25,6 @@ Parse = Callable[[], "DagBag"]
 WritePipeline = Callable[..., Path]
 
 ROOT = Path(__file__).resolve().parents[2]
-DAGS = ROOT / "dags"
-
-_HOME = tempfile.TemporaryDirectory(prefix="frazil-airflow-")
-atexit.register(_HOME.cleanup)
-
-# Airflow reads these when it is first imported, which is when the test modules beside this file are.
-os.environ |= {
-    "AIRFLOW_HOME": _HOME.name,
-    "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
-    "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
-    "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-    "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{_HOME.name}/airflow.db",
-    "AIRFLOW__LOGGING__COLORED_CONSOLE_LOG": "False",
-}
 
 PIPELINE = """
 name: {name}

@@ -19,6 +19,10 @@ class Kept:
         """As Airflow's."""
         return self.texts.get(name)
 
+    def names(self, prefix: str) -> list[str]:
+        """As Airflow's."""
+        return [name for name in self.texts if name.startswith(prefix)]
+
     def set(self, name: str, text: str, _description: str) -> None:
         """As Airflow's."""
         self.texts[name] = text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,9 +14,8 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowException
 
 from frazil.alerts.book import Page, to_json
-from frazil.alerts.failure import failure, of_maintenance
-from frazil.errors import Terminal
-from frazil.monitor.condition import Condition, Runs
+from frazil.alerts.failure import failure, of_chore
+from frazil.monitor.condition import Condition
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil_airflow import callbacks, monitor
@@ -46,9 +44,11 @@ def test_nobody_is_watched_over_although_a_channel_is_named(
     assert bag.import_errors == {}
     assert bag.dags["monitor"].is_paused_upon_creation is False
     assert bag.dags["monitor"].max_active_runs == 1
-    for name in ("ingest__orders", "maintain__orders"):
+    for name in ("ingest__orders", "maintain__orders", "dead_letters__orders", "dead_letters__replay"):
         assert bag.dags[name].has_on_failure_callback
         assert all(task.has_on_failure_callback for task in bag.dags[name].tasks), name
+    for name in ("maintain__orders", "dead_letters__orders", "dead_letters__replay"):
+        assert bag.dags[name].has_on_success_callback, name
     assert bag.dags["ingest__orders"].deadline is None
 
 
@@ -143,28 +143,8 @@ def test_a_late_run_whose_notice_got_lost_looks_told(project: Callable[..., Proj
     project()
     hook.status = 500
 
-    with pytest.raises(RuntimeError, match="not all channels were told: web: "):
+    with pytest.raises(RuntimeError, match="channel web was not told of stale/orders: "):
         callbacks.tell_of_late_run("orders")
-
-
-def test_a_dag_that_airflow_does_not_know_blinds_the_monitor_for_all_behind_it(
-    project: Callable[..., Project], write_pipeline: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-):
-    """Of that one nothing is known; the others are asked for."""
-    write_pipeline("new")
-
-    def asked(_: object, dag: str) -> Runs:
-        if dag == "ingest__new":
-            raise Terminal("404 not found")
-        return Runs(is_paused=True, failures=2)
-
-    monkeypatch.setenv("AIRFLOW_CONN_FRAZIL_API", json.dumps({"conn_type": "http", "host": "http://127.0.0.1:1"}))
-    monkeypatch.setattr(monitor, "_asked", asked)
-    known = project()
-
-    found = monitor._runs([known.pipeline(name) for name in ("new", "orders")])
-
-    assert found == {"new": Runs(), "orders": Runs(is_paused=True, failures=2)}
 
 
 def test_lag_that_grows_is_missed_where_the_pipeline_runs_oftener_than_the_monitor_looks(
@@ -215,13 +195,16 @@ def test_names_that_the_settings_do_not_know_stop_a_pipeline_unseen(project: Cal
     assert "nowhere" in body["cause"]
 
 
-def test_failed_maintenance_is_never_over_once_its_schedule_is_taken_out(project: Callable[..., Project], hook: Posts):
-    """No later run could end it, so the file does."""
+@pytest.mark.parametrize("becomes", ["schedule: false", "engine: nowhere"])
+def test_failed_maintenance_is_never_over_once_its_dag_is_gone(
+    project: Callable[..., Project], hook: Posts, becomes: str
+):
+    """No later run could end it, so the files do: no schedule, or no engine of that name in the settings."""
     text = failure("maintain__orders", "r1", NOW, "no space", final=False)
-    store = Kept(texts={"frazil_failure__maintain__orders": of_maintenance(text).to_json()})
+    store = Kept(texts={"frazil_failure__maintain__orders": of_chore(text, "failed_maintenance").to_json()})
 
     assert tell(project(), WELL, store) == []
-    assert tell(project("maintenance: {schedule: false}\n"), WELL, store, minutes=2) == []
+    assert tell(project(f"maintenance: {{{becomes}}}\n"), WELL, store, minutes=2) == []
 
     assert [(body["key"], body["status"]) for body in hook.bodies] == [
         ("failed_maintenance/orders", "firing"),

@@ -17,7 +17,11 @@ pytestmark = pytest.mark.dags
 
 def context(error: BaseException | None = None, **more: Any) -> dict[str, Any]:
     """What Airflow hands to a callback."""
-    found = {"dag": SimpleNamespace(dag_id="ingest__orders"), "ti": SimpleNamespace(task_id="ingest"), "run_id": "r1"}
+    found = {
+        "dag": SimpleNamespace(dag_id="ingest__orders"),
+        "ti": SimpleNamespace(task_id="ingest"),
+        "run_id": "r1",
+    }
     return found | ({} if error is None else {"exception": error}) | more
 
 
@@ -67,6 +71,41 @@ def test_how_far_a_job_was_is_told_for_why_it_ended(variables: Kept, code: int):
     callbacks.note_failed_task(context(AirflowException(said)))
 
     assert left(variables).cause == f"task ingest: the Spark job ended with exit code {code}; its log says why"
+
+
+@pytest.mark.parametrize(
+    ("dag", "conf", "place", "kind"),
+    [
+        ("maintain__orders", None, "maintain__orders", "failed_maintenance"),
+        ("dead_letters__orders", None, "dead_letters__orders", "failed_report"),
+        ("dead_letters__replay", {"pipeline": "orders"}, "dead_letters__replay.orders", "failed_replay"),
+    ],
+)
+def test_what_fails_beside_ingestion_is_told_to_nobody(
+    variables: Kept, dag: str, conf: dict[str, Any] | None, place: str, kind: str
+):
+    """It is noted under its pipeline, and forgotten when a later run succeeds."""
+    run = {"dag": SimpleNamespace(dag_id=dag), "dag_run": SimpleNamespace(conf=conf)}
+
+    callbacks.note_failed_task(context(AirflowFailException("no space"), **run))
+    callbacks.note_failed_run(context(reason="task_failure", **run))
+
+    (found,) = variables.texts
+    assert found == f"frazil_failure__{place}"
+    left = Failure.from_json(variables.texts[found])
+    assert (left.kind, left.severity, left.cause) == (kind, "warning", "no space")
+    callbacks.forget_failure(context(**run))
+    assert variables.texts == {}
+
+
+def test_a_look_at_letters_that_failed_wakes_somebody(variables: Kept):
+    """Whoever asked for a dry run sees how it ended."""
+    conf = {"pipeline": "orders", "dry_run": True}
+    run = {"dag": SimpleNamespace(dag_id="dead_letters__replay"), "dag_run": SimpleNamespace(conf=conf)}
+
+    callbacks.note_failed_task(context(AirflowFailException("no space"), **run))
+
+    assert variables.texts == {}
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def asked(
         return found
 
     monkeypatch.setattr("frazil.run.dead_letters.bring_home", bring_home)
-    returned = letters_home.replay(dag_run=Run, params=EMPTY | {"pipeline": "orders"} | filled_in)  # type: ignore[arg-type]
+    returned = letters_home.replay(dag_run=Run, params=EMPTY | {"pipeline": "orders"} | filled_in, outlet_events={})  # type: ignore[arg-type]
     return seen, returned
 
 
@@ -199,6 +199,6 @@ def test_a_wrong_value_is_tried_again(write_pipeline: Write, monkeypatch: pytest
     monkeypatch.setattr("frazil.run.dead_letters.bring_home", None)
 
     with pytest.raises(AirflowFailException, match="never read topic"):
-        letters_home.replay(dag_run=Run, params=EMPTY | {"pipeline": "orders", "topics": ["x"]})  # type: ignore[arg-type]
+        letters_home.replay(dag_run=Run, params=EMPTY | {"pipeline": "orders", "topics": ["x"]}, outlet_events={})  # type: ignore[arg-type]
     with pytest.raises(AirflowFailException, match="orders2"):
-        letters_home.replay(dag_run=Run, params=EMPTY | {"pipeline": "orders2"})  # type: ignore[arg-type]
+        letters_home.replay(dag_run=Run, params=EMPTY | {"pipeline": "orders2"}, outlet_events={})  # type: ignore[arg-type]

@@ -6,7 +6,9 @@ import gzip
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -14,7 +16,12 @@ from typing import Any
 
 import pytest
 
+from frazil.monitor.condition import Condition
 from frazil.monitor.metrics import CATALOGUE
+from frazil.project import Project
+from frazil_airflow import monitor
+from tests.dags.desk import Kept
+from tests.receivers import Posts
 from tests.statsd import statsd_receiver
 
 pytestmark = pytest.mark.dags
@@ -128,3 +135,21 @@ def test_metrics_of_a_task_that_ends_at_once_are_lost_with_opentelemetry(collect
     (commits,) = (metric for metric in found if metric.name == "airflow.frazil.batch.commit")
     (commit,) = commits.exponential_histogram.data_points
     assert (commit.count, commit.sum, commits.unit) == (2, 270.0, "ms")
+
+
+@pytest.mark.parametrize("sent", [False, True])
+def test_letters_are_counted_where_nobody_hears_of_them(
+    project: Callable[..., Project], variables: Kept, hook: Posts, monkeypatch: pytest.MonkeyPatch, sent: bool
+):
+    """Only metrics tell how many are open, so where Airflow sends none their table is not looked at."""
+    project()
+    told: list[int | None] = []
+    well = Condition("orders", "testers", datetime.now(UTC), n=3, lag=0)
+    monkeypatch.setenv("AIRFLOW__METRICS__STATSD_ON", str(sent))
+    monkeypatch.setattr("frazil.monitor.reading.read", lambda *_, **__: well)
+    monkeypatch.setattr("frazil.monitor.letters.with_open_letters", lambda found, *_: replace(found, open_letters=7))
+    monkeypatch.setattr("frazil_airflow.metrics.emit_condition", lambda found, _: told.append(found.open_letters))
+
+    monitor.look()
+
+    assert told == [7 if sent else None]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -16,30 +15,42 @@ from frazil.local.airflow_rows import DagRun
 from frazil.local.home import Home
 from frazil.local.jars import fetch
 from frazil.project import Project
-from tests.e2e.embedded import PAYMENTS, PIZZAS, TOPICS, WEB_TOKEN, Embedded
+from tests.conftest import FreePorts
+from tests.e2e.embedded import PAYMENTS, PIZZAS, TOPICS, WEB_TOKEN, Embedded, up
+from tests.postgres_server import PostgresServer
 from tests.receivers import Mails, Posts, mails, posts
 from tests.statsd import statsd_receiver
 
 PIPELINE = """
 name: {name}
-engine: inline
 source: {{topics: [{name}]}}
 destinations: [{{table: own.{name}, columns: {{id: long}}}}]
 """
 
 OWN = {
-    "clicks": "interval: '@yearly'\ntrigger: {records: 50, every: 1s}\n",
-    "deliveries": "interval: '@yearly'\ncatch_up: 10\n",
+    "clicks": "engine: inline\ninterval: '@yearly'\ntrigger: {records: 50, every: 1s}\n",
+    "deliveries": "engine: inline\ninterval: '@yearly'\ncatch_up: 10\n",
+    "drills": "engine: spark\ninterval: '@yearly'\nlimits: {max_records: 50}\n",
+    "inline_drills": "engine: inline\ninterval: '@yearly'\nlimits: {max_records: 2}\n",
+    "parcels": "engine: inline\ninterval: '@monthly'\nowner: depot\nvalue: {unknown_fields: fail}\n",
+    "rides": "engine: inline\ninterval: 1m\n",
+    "meters": "engine: inline\ninterval: '@yearly'\nlimits: {max_records: 50}\n",
 }
-"""Small pipelines, each of one test: what starts their runs."""
+"""Small pipelines, each of one file of tests: the engine, and what starts their runs."""
+
+VISITS = """engine: inline
+interval: '@monthly'
+maintenance: {compaction: false, manifests: false, expiry: false, orphans: false}
+"""
+"""The pipeline of the stack on PostgreSQL: intervals enough for a backfill, and a look at tables that calls for no JVM."""
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="session")
-def mailbox() -> Iterator[Mails]:
+def mailbox(free_ports: FreePorts) -> Iterator[Mails]:
     """The mail server that the stack's alerts go to."""
-    with mails(*map(int, _free_ports(1))) as taken:
+    with mails(*free_ports(1)) as taken:
         yield taken
 
 
@@ -51,25 +62,45 @@ def hook() -> Iterator[Posts]:
 
 
 @pytest.fixture(scope="session")
-def embedded(tmp_path_factory: pytest.TempPathFactory, mailbox: Mails, hook: Posts) -> Iterator[Embedded]:
+def embedded(
+    tmp_path_factory: pytest.TempPathFactory, mailbox: Mails, hook: Posts, free_ports: FreePorts
+) -> Iterator[Embedded]:
     """The stack, up; afterwards down, with no process of it left."""
     with statsd_receiver() as (port, metrics):
         root = tmp_path_factory.mktemp("e2e")
-        yield from _stack(root, _channels(root, mailbox.port, hook.port) | _metrics(root, port), metrics)
+        _delivered(root)
+        servers = _channels(root, mailbox.port, hook.port) | _airflow(root, port)
+        yield from _stack(root, _environment(root, *free_ports(3)) | servers, metrics)
 
 
-def _stack(root: Path, servers: Mapping[str, str], metrics: list[str]) -> Iterator[Embedded]:
-    env = _environment(root) | servers
+@pytest.fixture(scope="module")
+def on_postgres(
+    tmp_path_factory: pytest.TempPathFactory,
+    mailbox: Mails,
+    hook: Posts,
+    postgres: PostgresServer,
+    free_ports: FreePorts,
+) -> Iterator[Embedded]:
+    """Another stack, whose Airflow keeps its metadata in PostgreSQL, with one pipeline; down again after the tests of a file."""
+    root = tmp_path_factory.mktemp("postgres")
+    _pipelines(root, {"visits": PIPELINE.format(name="visits") + VISITS})
+    servers = _channels(root, mailbox.port, hook.port) | {"FRAZIL_AIRFLOW_DATABASE": postgres.make("airflow")}
+    yield from _stack(root, _environment(root, *free_ports(3)) | servers, [])
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The stack on PostgreSQL comes first: two stacks at once are too much for two cores."""
+    items.sort(key=lambda item: "on_postgres" not in getattr(item, "fixturenames", ()))
+
+
+def _stack(root: Path, env: Mapping[str, str], metrics: list[str]) -> Iterator[Embedded]:
     home = Home.resolve(env)
     for purpose in ("broker", "spark"):
         fetch(home, purpose)
     try:
-        with pytest.MonkeyPatch.context() as patch:  # what Airflow inherits; other tests don't
-            for name, value in env.items():
-                patch.setenv(name, value)
-            stack.up(home, report=print)
+        up(home, env)
         with airflow.api(home) as api:
-            yield Embedded(Project.load(env), api, metrics)
+            yield Embedded(Project.load(env), api, env, metrics)
     finally:
         stack.down(home)
     assert processes_of(root) == []
@@ -119,24 +150,31 @@ def processes_of(folder: Path) -> list[str]:
     return found
 
 
-def _environment(root: Path) -> dict[str, str]:
-    """A project of its own: home, ports, and the delivered pipelines on a schedule that stays out of the way."""
-    pipelines = root / "pipelines"
-    pipelines.mkdir()
+def _delivered(root: Path) -> None:
+    """The delivered pipelines on a schedule that stays out of the way, and the small ones."""
+    files = {name: PIPELINE.format(name=name) + more for name, more in OWN.items()}
     for name, engine in (("pizzas", "spark"), ("payments", "inline")):
         delivered = (ROOT / "include" / "pipelines" / f"{name}.yaml").read_text().splitlines()
         kept = [line for line in delivered if not line.startswith(("interval:", "engine:"))]
-        (pipelines / f"{name}.yaml").write_text("\n".join([*kept, "interval: '@yearly'", f"engine: {engine}", ""]))
-    for name, more in OWN.items():
-        (pipelines / f"{name}.yaml").write_text(PIPELINE.format(name=name) + more)
-    kafka, controller, web = (str(port) for port in _free_ports(3))
+        files[name] = "\n".join([*kept, "interval: '@yearly'", f"engine: {engine}", ""])
+    _pipelines(root, files)
+
+
+def _pipelines(root: Path, files: Mapping[str, str]) -> None:
+    (root / "pipelines").mkdir()
+    for name, text in files.items():
+        (root / "pipelines" / f"{name}.yaml").write_text(text)
+
+
+def _environment(root: Path, kafka: int, controller: int, web: int) -> dict[str, str]:
+    """A project of its own: home, ports and the folder of its pipelines."""
     return {
         "FRAZIL_HOME": str(root / "home"),
         "FRAZIL_JARS": str(Home.resolve().jars),
-        "FRAZIL_PIPELINES": str(pipelines),
-        "FRAZIL_KAFKA_PORT": kafka,
-        "FRAZIL_KAFKA_CONTROLLER_PORT": controller,
-        "FRAZIL_AIRFLOW_PORT": web,
+        "FRAZIL_PIPELINES": str(root / "pipelines"),
+        "FRAZIL_KAFKA_PORT": str(kafka),
+        "FRAZIL_KAFKA_CONTROLLER_PORT": str(controller),
+        "FRAZIL_AIRFLOW_PORT": str(web),
     }
 
 
@@ -168,18 +206,19 @@ def _channels(root: Path, mail: int, web: int) -> dict[str, str]:
     }
 
 
-def _metrics(root: Path, statsd: int) -> dict[str, str]:
-    """Where Airflow sends metrics to, in a configuration file: settings of another Airflow in the environment don't count."""
+def _airflow(root: Path, statsd: int) -> dict[str, str]:
+    """Where Airflow sends metrics to, and where else it finds DAGs: those that the drills need, which no user has.
+
+    In a configuration file: settings of another Airflow in the environment don't count.
+    """
+    local = "airflow.dag_processing.bundles.local.LocalDagBundle"
+    bundles = [
+        {"name": "dags-folder", "classpath": local, "kwargs": {}},
+        {"name": "hurried", "classpath": local, "kwargs": {"path": str(Path(__file__).with_name("hurried"))}},
+    ]
     file = root / "airflow.cfg"
     file.write_text(
         f"[metrics]\nstatsd_on = True\nstatsd_host = 127.0.0.1\nstatsd_port = {statsd}\nstatsd_influxdb_enabled = True\n"
+        f"[dag_processor]\ndag_bundle_config_list = {json.dumps(bundles)}\n"
     )
     return {"AIRFLOW_CONFIG": str(file)}
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports

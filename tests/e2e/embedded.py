@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
+
+import pytest
 
 from frazil.errors import FrazilError
 from frazil.generators import GENERATORS
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.produce import produce
 from frazil.kafka.record import OutgoingRecord
+from frazil.local import stack
 from frazil.local.airflow_api import AirflowApi
 from frazil.local.airflow_rows import DagRun
+from frazil.local.home import Home
 from frazil.local.waiting import until
 from frazil.project import Project
 
@@ -38,11 +43,13 @@ class Embedded:
     Attributes:
         project: Its project.
         api: Its Airflow.
+        env: Variables that its processes inherit.
         statsd: Metrics that its Airflow sent, which grow.
     """
 
     project: Project
     api: AirflowApi
+    env: Mapping[str, str]
     statsd: list[str] = field(default_factory=list)
 
     @property
@@ -50,15 +57,20 @@ class Embedded:
         """The stack's Kafka."""
         return self.project.cluster("local")
 
+    def up(self) -> None:
+        """Start again what does not run of it."""
+        up(self.project.home, self.env)
+
     def produce(self, dag_id: str, count: int, seed: int, broken_per_thousand: int = 0) -> None:
         """Send generated records to the topic of a DAG."""
         generate = GENERATORS[dag_id.removeprefix("ingest__")]
         records = generate(count, seed=seed, broken_per_thousand=broken_per_thousand)
         assert produce(self.cluster, TOPICS[dag_id], records).count == count
 
-    def send(self, topic: str, ids: Iterable[int]) -> None:
-        """Send `{"id": …}` to a topic."""
-        records = [OutgoingRecord(None, json.dumps({"id": of}).encode()) for of in ids]
+    def send(self, topic: str, ids: Iterable[int], at: datetime | None = None) -> None:
+        """Send `{"id": …}` to a topic, as of now or of another time."""
+        stamp = None if at is None else int(at.timestamp() * 1000)
+        records = [OutgoingRecord(None, json.dumps({"id": of}).encode(), timestamp_ms=stamp) for of in ids]
         assert produce(self.cluster, topic, records).count == len(records)
 
     def ids(self, pipeline: str) -> list[int]:
@@ -71,6 +83,10 @@ class Embedded:
         self.api.unpause(dag_id)
         assert until(lambda: bool(self.api.runs(dag_id)), UNPAUSED_SECONDS, 0.5)
         return self.finished(dag_id, self.api.runs(dag_id)[0].run_id)
+
+    def is_paused(self, dag_id: str) -> bool:
+        """Whether the schedule of a DAG is off."""
+        return self.api.paused(dag_id)[dag_id]
 
     def run(self, dag_id: str, run_id: str, note: str | None = None, **conf: Any) -> DagRun:
         """Start a run over REST with fields of the form filled in, and wait until it succeeds."""
@@ -86,10 +102,14 @@ class Embedded:
             "dag_run_conf": conf,
             "reprocess_behavior": "completed",
         }
-        return self._backfilled(dag_id, lambda: self.api._request("POST", "/backfills", json=body))
+        return self.backfilled(dag_id, lambda: self.api._request("POST", "/backfills", json=body))
 
-    def _backfilled(self, dag_id: str, create: Callable[[], Any]) -> list[DagRun]:
-        """The runs of a backfill, finished. One that SQLite stopped half-way is cancelled, and made anew."""
+    def backfilled(self, dag_id: str, create: Callable[[], Any]) -> list[DagRun]:
+        """The runs of a backfill, finished. One that SQLite stopped half-way is cancelled, and made anew.
+
+        The DAG is paused until it is made: Airflow takes the runs of one that it could not finish back, and a scheduler that
+        has begun one of them ends.
+        """
         problems: list[str] = []
 
         def created() -> bool:
@@ -103,7 +123,9 @@ class Embedded:
                 return False
             return True
 
+        self.api.pause(dag_id)
         assert until(created, RUN_SECONDS, 1), problems[-1]
+        self.api.unpause(dag_id)
         runs = [run.run_id for run in self.api.runs(dag_id) if run.run_type == "backfill"]
         return [self.finished(dag_id, run_id) for run_id in runs]
 
@@ -124,6 +146,11 @@ class Embedded:
         (event,) = (each for each in events if each["source_run_id"] == run_id and "rows" in each["extra"])
         return event
 
+    def noted(self, place: str) -> dict[str, Any]:
+        """What the last failed run of a DAG left for the monitor, as Airflow keeps it; nothing if it is forgotten."""
+        variables = self.api._request("GET", "/variables", params={"limit": 500})["variables"]
+        return next((json.loads(of["value"]) for of in variables if of["key"] == f"frazil_failure__{place}"), {})
+
     def rows(self, table: str) -> list[dict[str, Any]]:
         """All rows of a table."""
         return self.project.lake("lake").load_table(table).scan().to_arrow().to_pylist()
@@ -131,3 +158,11 @@ class Embedded:
     def snapshot_ids(self, table: str) -> list[int]:
         """Every snapshot of a table."""
         return [each.snapshot_id for each in self.project.lake("lake").load_table(table).metadata.snapshots]
+
+
+def up(home: Home, env: Mapping[str, str]) -> None:
+    """Start what does not run of a stack, with these variables, which no other test has."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in env.items():
+            patch.setenv(name, value)
+        stack.up(home, report=print)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
+from frazil.kafka.topics import create_topic
 from frazil.local.airflow_rows import DagRun
+from frazil.local.waiting import until
 from tests.e2e.embedded import PAYMENTS, WEB_TOKEN, Embedded
 from tests.receivers import Mails, Posts
 
@@ -30,6 +36,68 @@ def test_a_failed_run_is_told_twice_or_without_its_cause(
         _drill(embedded, mailbox, hook)
     finally:
         embedded.api.pause(MONITOR)
+
+
+LATE = """
+name: late
+interval: '@yearly'
+engine: inline
+source: {topics: [late]}
+destinations: [{table: own.late, columns: {id: long}}]
+alerts: {fresh_within: 1m}
+"""
+
+
+@pytest.mark.full
+def test_a_killed_run_that_is_late_is_told_to_nobody_or_for_ever(embedded: Embedded, hook: Posts):
+    """SIGKILL leaves no time to say why: Airflow's DAG processor notes the run, the next look tells it. Meanwhile its triggerer
+    tells that the deadline was missed, and that look ends it, under the same key.
+    """
+    embedded.unpause(MONITOR)
+    embedded.api.pause(MONITOR)  # before it knows of the pipeline: where it looked lately, no deadline speaks
+    create_topic(embedded.cluster, "late", 1)
+    file = embedded.project.pipelines_folder / "late.yaml"
+    file.write_text(LATE)
+    dag, killed = "ingest__late", set[str]()
+
+    def said() -> list[tuple[str, str]]:
+        return [(body["key"], body["status"]) for body in hook.bodies if body["pipeline"] == "late"]
+
+    def is_over() -> bool:
+        _kill(embedded, dag, "e2e-killed", killed)
+        return embedded.api.run(dag, "e2e-killed").has_finished
+
+    try:
+        embedded.unpause(dag)
+        embedded.api.trigger(dag, run_id="e2e-killed")
+        assert until(is_over, 300, 0.1)
+        assert len(killed) == 3  # each try
+        assert until(lambda: embedded.noted(dag).get("run") == "e2e-killed", 60, 0.5)
+        assert embedded.noted(dag)["cause"] == "a task failed; its log says why"
+        assert until(lambda: said() == [("stale/late", "firing")], 60, 0.5)
+        embedded.api.unpause(MONITOR)
+        embedded.run(MONITOR, "look-killed")
+        assert set(said()[1:]) == {("failed_run/late", "firing"), ("stale/late", "recovered")}
+        embedded.run(dag, "e2e-lives")
+        embedded.run(MONITOR, "look-lives")
+        assert said()[3:] == [("failed_run/late", "recovered")]
+    finally:
+        embedded.api.pause(MONITOR)
+        file.unlink()
+
+
+def _kill(embedded: Embedded, dag: str, run: str, killed: set[str]) -> None:
+    """Kill the processes of a run's tasks that are at work: each try has a name of its own."""
+    tasks = embedded.api._request("GET", f"/dags/{dag}/dagRuns/{quote(run)}/taskInstances")["task_instances"]
+    titles = {f"airflow worker -- {of['id']}" for of in tasks} - killed
+    for entry in Path("/proc").iterdir():
+        try:
+            title = (entry / "cmdline").read_bytes().rstrip(b"\0").decode(errors="replace")
+        except OSError:  # no process, or one that ended meanwhile
+            continue
+        if title in titles:
+            os.kill(int(entry.name), signal.SIGKILL)
+            killed.add(title)
 
 
 def _drill(embedded: Embedded, mailbox: Mails, hook: Posts) -> None:

@@ -14,6 +14,7 @@ from frazil.kafka.produce import produce
 from frazil.kafka.record import OutgoingRecord
 from frazil.kafka.topics import create_topic
 from frazil.local.airflow_rows import DagRun
+from frazil.local.waiting import until
 from frazil.project import Project
 from frazil.report.letter_reports import KeptReport, list_reports, open_report
 from frazil.verify.check import verify
@@ -86,10 +87,15 @@ def test_dead_letters_are_told_to_nobody_or_twice(
 
 
 def test_a_form_lands_letters_twice_or_never(embedded: Embedded, project: Project, reported: DagRun):
-    """A pipeline that there is not is refused; a look lands nothing; then the mended file lands all, and verify is clean."""
+    """A pipeline that there is not is refused; a look lands nothing; then the mended file lands all, and verify is clean. A form
+    that failed is noted for its pipeline, until one lands what it asks for.
+    """
     embedded.api.unpause(FORM)
     with pytest.raises(Terminal, match="pipeline"):
         embedded.api.trigger(FORM, run_id="e2e-wrong", conf=ASKED | {"pipeline": "refund"})
+    embedded.api.trigger(FORM, run_id="e2e-lost", conf=ASKED | {"topics": ["nowhere"]})
+    assert embedded.api.wait(FORM, "e2e-lost", 120).state == "failed"
+    assert "never read topic 'nowhere'" in embedded.noted(f"{FORM}.refunds")["cause"]
     file = project.pipelines_folder / "refunds.yaml"
     file.write_text(REFUNDS.replace("unknown_fields: fail", "unknown_fields: ignore"))
 
@@ -101,6 +107,13 @@ def test_a_form_lands_letters_twice_or_never(embedded: Embedded, project: Projec
     note = str(embedded.api.run(FORM, done.run_id).note)
     assert "refunds: of 3 dead letters 3 are rows now, batch 2; reason: a new field may come" in note
     assert before == 5
+    assert until(lambda: not embedded.noted(f"{FORM}.refunds"), 60, 0.5)
+    event = embedded.event(done.run_id)
+    facts = event["extra"]
+    assert (event["name"], facts["mode"], facts["table_rows"]) == ("lake.shop.refunds", "dead_letters", 3)
+    assert facts["reason"] == "a new field may come"
+    with pytest.raises(ValueError, match="not enough values"):
+        embedded.event(look.run_id)
     assert sorted(row["id"] for row in embedded.rows("shop.refunds")) == list(range(8))
     mended = Project.load(embedded.project.environment())
     assert [str(of) for of in verify(mended, mended.pipeline("refunds")).differences] == []

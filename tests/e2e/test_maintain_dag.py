@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from frazil.cli.demo_page import look
 from frazil.local.airflow_rows import DagRun
 from frazil.maintain.last import last
 from frazil.verify.check import verify
@@ -26,3 +27,7 @@ def test_tables_are_maintained_only_by_hand(embedded: Embedded, landed: DagRun):
     noted = last(embedded.project, pizzas)["rpc.pizzas"]
     assert [(of.step, of.status) for of in noted.steps] == [("manifests", "done")]
     assert verify(embedded.project, pizzas).is_clean
+    # What the demo ends with, told by the page itself.
+    seen = look(embedded.api, "pizzas", "rpc.pizzas")
+    assert (seen.state, seen.rows, seen.dead) == ("Idle", "2,982", "18")
+    assert seen.health["rpc.pizzas"] > 0

@@ -9,67 +9,27 @@ import httpx
 import pytest
 
 from frazil.local.airflow_rows import DagRun
+from tests.e2e.browser import inside, open_read, opened_browser, picture, window_of
 from tests.e2e.embedded import Embedded
-from tests.e2e.test_ui import CHROMIUM, FLAGS, PAGE_MS, PICTURES, log_in
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, FrameLocator, Page
+    from playwright.sync_api import Browser, Page
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
-
-READ_MS = 60_000
-"""Bounds the wait until the conditions of all pipelines were read."""
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """One browser for all tests of this file."""
-    if CHROMIUM is None:
-        pytest.skip("no browser: neither chromium nor chromium-browser is on PATH (apt-get install chromium)")
-    from playwright.sync_api import sync_playwright
-
-    PICTURES.mkdir(parents=True, exist_ok=True)
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+    with opened_browser() as opened:
         yield opened
-        opened.close()
 
 
 @pytest.fixture
 def page(browser: Browser, embedded: Embedded) -> Iterator[Page]:
-    """A window of somebody who logged in. A script that a page must not run fails the test."""
-    home = embedded.project.home
-    window = browser.new_page(base_url=home.airflow_url, viewport={"width": 1440, "height": 900})
-    window.set_default_timeout(PAGE_MS)
-    said: list[str] = []
-    window.on("pageerror", lambda error: said.append(str(error)))
-    window.on("console", lambda line: said.append(line.text) if "Content Security Policy" in line.text else None)
-    log_in(window, home.airflow_user, embedded.api._password)
-    yield window
-    window.close()
-    assert said == []
-
-
-def inside(page: Page) -> FrameLocator:
-    return page.frame_locator("iframe")
-
-
-def picture(page: Page, name: str) -> None:
-    page.screenshot(path=PICTURES / f"page-{name}.png", animations="disabled")
-
-
-def open_read(page: Page, address: str) -> FrameLocator:
-    """The page of the pipeline, once its condition was read: until then it has dashes where figures come."""
-    frame = inside(page)
-    page.goto(address)
-    frame.locator("#content").wait_for()
-    deadline = PAGE_MS // 1_000
-    while deadline and frame.get_by_text("not read yet").count():
-        with page.expect_response(lambda response: "/frazil/" in response.url):
-            page.reload()
-        frame.locator("#content").wait_for()
-        deadline -= 1
-    return frame
+    """A window of somebody who logged in."""
+    with window_of(browser, embedded) as window:
+        yield window
 
 
 @pytest.mark.parametrize("path", ["/", "/pipelines/pizzas", "/static/page.css", "/docs", "/openapi.json", "/nothing"])
@@ -90,7 +50,7 @@ def test_the_overview_is_in_the_navigation_and_shows_what_landed(page: Page, lan
     frame = open_read(page, "/plugin/frazil")
     row = frame.get_by_role("row").filter(has=page.get_by_role("link", name="pizzas", exact=True))
     row.get_by_text("ago").first.wait_for()
-    picture(page, "overview")
+    picture(page, "page-overview")
 
 
 def test_a_pipeline_shows_its_batches_and_leads_to_their_runs(page: Page, landed: DagRun):
@@ -98,7 +58,7 @@ def test_a_pipeline_shows_its_batches_and_leads_to_their_runs(page: Page, landed
     frame = open_read(page, "/plugin/frazil/frazil/pipelines/pizzas")
     frame.locator(".chart canvas").first.wait_for()
     frame.get_by_text("2,982").first.wait_for()
-    picture(page, "pipeline")
+    picture(page, "page-pipeline")
     frame.get_by_role("link", name=landed.run_id).first.click()
 
     page.wait_for_url(f"**/dags/ingest__pizzas/runs/{landed.run_id}")
@@ -111,7 +71,7 @@ def test_the_tab_of_a_dag_is_its_pipeline(page: Page, landed: DagRun):
 
     inside(page).get_by_role("heading", name="pizzas").wait_for()
     inside(page).get_by_role("link", name="Dead letters", exact=True).wait_for()
-    picture(page, "dag-tab")
+    picture(page, "page-dag-tab")
 
 
 def test_a_dead_letter_is_found_and_its_payload_read(page: Page, landed: DagRun):
@@ -124,10 +84,10 @@ def test_a_dead_letter_is_found_and_its_payload_read(page: Page, landed: DagRun)
     frame.get_by_text("Clear").wait_for()
     assert f"code={code}" in page.frames[-1].url
     frame.get_by_role("link", name="Clear").click()
-    picture(page, "letters")
+    picture(page, "page-letters")
     frame.get_by_role("rowheader").get_by_role("link").first.click()
     frame.get_by_role("heading", name="Value").wait_for()
-    picture(page, "letter")
+    picture(page, "page-letter")
     hexadecimal = frame.locator("[data-view=hex]").first
     hexadecimal.locator("summary").focus()
     if hexadecimal.get_attribute("open") is None:
@@ -145,7 +105,7 @@ def test_the_page_is_dark_when_airflow_is(page: Page, landed: DagRun):
     page.reload()
 
     frame.locator("html[data-theme=dark]").wait_for()
-    picture(page, "overview-dark")
+    picture(page, "page-overview-dark")
 
 
 def test_a_run_is_started_from_the_form(page: Page, landed: DagRun, embedded: Embedded):
@@ -155,7 +115,7 @@ def test_a_run_is_started_from_the_form(page: Page, landed: DagRun, embedded: Em
     frame.get_by_role("link", name="Replay", exact=True).click()
     frame.get_by_label("Mode").wait_for()
     assert frame.get_by_label("Mode").input_value() == '"replay"'
-    picture(page, "start")
+    picture(page, "page-start")
     frame.get_by_label("Mode").select_option('"dry_run"')
     frame.get_by_label("Reason").fill("a look from the page")
     frame.get_by_role("button", name="Start the run").click()

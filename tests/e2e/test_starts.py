@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+import json
+import subprocess
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from frazil.errors import Retryable
+from frazil.kafka.produce import produce
+from frazil.kafka.record import OutgoingRecord
 from frazil.kafka.topics import create_topic
-from frazil.local import stack
+from frazil.local import airflow_settings, stack
+from frazil.local.airflow_database import airflow_database
 from frazil.local.airflow_rows import DagRun
 from frazil.local.completeness import complete_through
+from frazil.local.home import interpreter_bin
+from frazil.local.java import ensure_java
 from frazil.local.waiting import until
+from frazil.project import Project
 from frazil.report.history import history
+from frazil.verify.check import verify
 from tests.e2e.embedded import RUN_SECONDS, Embedded
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
-CLICKS, DELIVERIES = "ingest__clicks", "ingest__deliveries"
+CLICKS, DELIVERIES, RIDES = "ingest__clicks", "ingest__deliveries", "ingest__rides"
+MINUTES = 6
 
 
 def of_type(embedded: Embedded, dag_id: str, kind: str) -> list[DagRun]:
@@ -47,7 +58,7 @@ def test_enough_waits_and_nobody_comes_or_two_do(embedded: Embedded) -> None:
     landed = embedded.ids("clicks")
     embedded.send("clicks", range(60, 100))
     stack.broker.stop(stack.processes_of(embedded.project.home))
-    stack.up(embedded.project.home, report=print)
+    embedded.up()
     embedded.send("clicks", range(100, 120))
     runs = started(embedded, CLICKS, "asset_triggered", 2)
 
@@ -85,3 +96,63 @@ def test_a_run_ends_behind_and_the_next_one_waits_a_year(embedded: Embedded) -> 
     assert datetime.fromisoformat(instants[0]) == told
     assert instants == sorted(instants)
     assert len(instants) == 3
+
+
+def airflow(embedded: Embedded, *arguments: str) -> str:
+    """Airflow's own command beside the stack; what it printed."""
+    home = embedded.project.home
+    secrets, database = airflow_settings.ensure_secrets(home), airflow_database(home)
+    env = airflow_settings.environment(home, ensure_java(print), secrets, database, dags_paused=True)
+    command = [str(interpreter_bin() / "airflow"), *arguments]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=RUN_SECONDS)
+    if done.returncode:
+        raise Retryable(done.stdout + done.stderr)
+    return done.stdout
+
+
+def sound(embedded: Embedded) -> bool:
+    """Whether each ride is there once and as Kafka has it."""
+    project = Project.load(embedded.project.environment())
+    return verify(project, project.pipeline("rides")).is_clean
+
+
+@pytest.mark.full  # twelve runs; by REST, and in the browser, six each are made in any case
+def test_backfills_and_the_schedule_land_records_twice(embedded: Embedded) -> None:
+    """Six minutes of yesterday by Airflow's command, again by REST as a replay, both beside runs of each minute."""
+    create_topic(embedded.cluster, "rides", 2)
+    embedded.unpause(RIDES)
+    try:
+        _fill_in_rides(embedded)
+    finally:
+        embedded.api.pause(RIDES)
+
+
+def _fill_in_rides(embedded: Embedded) -> None:
+    begin = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(hours=12)
+    first, last = begin.isoformat(), (begin + timedelta(minutes=MINUTES - 1)).isoformat()
+    rides = [
+        OutgoingRecord(
+            key=None,
+            value=json.dumps({"id": n}).encode(),
+            timestamp_ms=int((begin + n * timedelta(seconds=6)).timestamp() * 1_000),
+        )
+        for n in range(MINUTES * 10)
+    ]
+    embedded.api.pause(RIDES)  # or the schedule takes all of them before the backfill is made
+    assert produce(embedded.cluster, "rides", rides).count == len(rides)
+
+    dates = ("--from-date", first, "--to-date", last)
+    create = ("backfill", "create", "--dag-id", RIDES, *dates, "--reprocess-behavior", "completed")
+    by_command = embedded.backfilled(RIDES, lambda: airflow(embedded, *create))
+    landed = embedded.ids("rides")
+    embedded.send("rides", range(60, 80))
+    by_rest = embedded.backfill(RIDES, first, last, mode="replay", reason="wrong fares")
+
+    assert landed == list(range(60))
+    assert [run.run_type for run in (*by_command, *by_rest)] == ["backfill"] * 2 * MINUTES
+    assert until(lambda: embedded.ids("rides") == list(range(80)), RUN_SECONDS, 1), embedded.ids("rides")
+    batches = history(embedded.project, embedded.project.pipeline("rides"))
+    replays = [batch for batch in batches if batch.kind == "replay"]
+    assert [(batch.reason, batch.read) for batch in replays] == [("wrong fares", 10)] * MINUTES
+    assert {batch.started_by for batch in batches} >= {"airflow:scheduled", "airflow:backfill:admin"}
+    assert sound(embedded)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from frazil.local.airflow_rows import DagRun
+from tests.e2e.browser import opened_browser, picture, window_of
 from tests.e2e.embedded import Embedded
 
 if TYPE_CHECKING:
@@ -18,47 +17,13 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-PICTURES = Path(__file__).resolve().parents[2] / ".frazil" / "test-output" / "e2e"
-PAGE_MS = 30_000
-"""Bounds one page; the single-page application takes 3-5 s on a busy machine."""
-
 
 @pytest.fixture
 def page(embedded: Embedded, request: pytest.FixtureRequest) -> Iterator[Page]:
     """A browser page of somebody who logged in. What it shows at the end of the test is kept as a picture."""
-    if CHROMIUM is None:
-        pytest.skip("no browser: neither chromium nor chromium-browser is on PATH (apt-get install chromium)")
-    from playwright.sync_api import sync_playwright
-
-    home = embedded.project.home
-    PICTURES.mkdir(parents=True, exist_ok=True)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        opened = browser.new_page(base_url=home.airflow_url, viewport={"width": 1440, "height": 1000})
-        opened.set_default_timeout(PAGE_MS)
-        log_in(opened, home.airflow_user, embedded.api._password)
-        yield opened
-        opened.screenshot(path=PICTURES / f"{request.node.name}.png", animations="disabled")
-        browser.close()
-
-
-def log_in(page: Page, user: str, password: str) -> None:
-    page.goto("/auth/login")
-    page.fill("input[name=username]", user)
-    page.fill("input[name=password]", password)
-    page.press("input[name=password]", "Enter")
-    page.wait_for_url(lambda url: "/auth/" not in url)
-    page.get_by_role("link", name="Assets").first.wait_for()
+    with opened_browser() as browser, window_of(browser, embedded) as window:
+        yield window
+        picture(window, request.node.name)
 
 
 def test_the_list_shows_the_pipeline_and_no_import_error(page: Page, embedded: Embedded, landed: DagRun):

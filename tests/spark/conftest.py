@@ -12,13 +12,15 @@ from pyspark.sql import SparkSession
 from frazil.local.home import Home
 from frazil.local.jars import jar_paths
 from frazil.local.java import ensure_java
+from frazil.spark.class_archive import archive_options
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Two local cores, a fixed small heap, and the Kafka reader's jars."""
     home = Home.resolve()
-    os.environ["JAVA_HOME"] = str(ensure_java().home)
+    java = ensure_java()
+    os.environ["JAVA_HOME"] = str(java.home)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join([str(home.project / "include"), os.environ.get("PYTHONPATH", "")])
     session = (
@@ -27,7 +29,9 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.jars", ",".join(str(path) for path in jar_paths(home, "spark")))
         .config("spark.driver.memory", "768m")
         # Statements of a few rows, each compiled anew: the second compiler takes as long as all the rest.
-        .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+        .config(
+            "spark.driver.extraJavaOptions", f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 {archive_options(home, java)}"
+        )
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.ui.enabled", "false")

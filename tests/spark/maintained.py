@@ -23,7 +23,7 @@ from frazil.kafka.record import OutgoingRecord
 from frazil.maintain.need import Order, Step
 from frazil.maintain.procedures import Argument
 from frazil.maintain.result import MaintenanceResult, StepOutcome
-from frazil.maintain.upkeep import look, maintain
+from frazil.maintain.run import look, maintain
 from frazil.project import Project
 from frazil.run.ingest import ingest
 from frazil.run.inline import stage_inline

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,13 +13,17 @@ from pyspark.sql import SparkSession
 
 from frazil.batch.position import BatchMark
 from frazil.crash_points import CrashPoint
-from frazil.errors import Terminal
+from frazil.errors import Retryable, Terminal
 from frazil.iceberg.commit import Refused
 from frazil.iceberg.holdings import RolledBack, lookup, mark_of
 from tests.rest_catalog import RestServer
+from tests.spark import orphan
 from tests.spark.changes import KEY, TABLE, Customers, delete, upsert
 from tests.spark.documents import sqlite
 from tests.spark.kills import Killed, at, kill
+
+SECONDS = 240
+"""Bounds a driver with a JVM of its own; it takes ten on an idle machine."""
 
 
 @pytest.fixture(params=["2", "3"])
@@ -124,4 +131,22 @@ def test_a_rest_catalog_has_other_branches(
             customers.land(change)
     customers.land(change)
     assert customers.rows() == [(1, "b"), (2, "c")]
+    assert set(customers.metadata.refs) == {"main"}
+
+
+@pytest.mark.timeout(2 * SECONDS)
+def test_a_dead_jvm_is_a_surprise(tmp_path: Path, spark: SparkSession) -> None:
+    """The JVM is killed under its driver: that says that it may be tried again, and whoever comes next lands it once."""
+    taken = ("spark.jars", "spark.sql.extensions", "spark.ui.enabled", "spark.driver.host", "spark.driver.bindAddress")
+    conf = " ".join(f"--conf {key}={spark.conf.get(key)}" for key in taken)
+    env = os.environ | {"PYSPARK_SUBMIT_ARGS": f"--master local[1] --driver-memory 512m {conf} pyspark-shell"}
+    command = [sys.executable, "-m", "tests.spark.orphan", str(tmp_path)]
+    ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=SECONDS, check=False)
+
+    assert ended.returncode == Retryable.exit_code, ended.stdout + ended.stderr
+    assert "Spark could not land its part in 5 attempts" in ended.stdout
+    customers = Customers(spark, orphan.lake(tmp_path))
+    assert customers.rows() == []
+    customers.land(customers.change(1, [upsert(0, 1, "a")]))
+    assert customers.rows() == [(1, "a")]
     assert set(customers.metadata.refs) == {"main"}

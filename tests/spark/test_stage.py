@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import uuid
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyspark.util
 import pytest
 from pyspark.sql import SparkSession
 
 from frazil.batch.audit import Tolerance, audit
 from frazil.batch.facts import Range, Staged
 from frazil.batch.schema_change import SchemaChange
-from frazil.errors import Terminal
+from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.ledger import DEAD_LETTER_SCHEMA, UNPARTITIONED
 from frazil.iceberg.schema import arrow_columns, declared_schema, declared_spec
@@ -98,6 +100,21 @@ def test_spark_and_inline_differ(spark: SparkSession, order: StageOrder) -> None
     assert by_spark.dead_codes == inline.dead_codes == {"INVALID_JSON": 1, "EMPTY_VALUE": 1, "LOSSY_CAST": 1}
     for table in ("shop.orders", "shop.letters"):
         assert contents(by_spark, table) == contents(inline, table)
+
+
+def test_answer_that_is_cut_off_is_a_batch_without_records(
+    spark: SparkSession, order: StageOrder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A JVM that dies over its answer ends it early: that is a failure, not records that Kafka does not have."""
+    connected = pyspark.util._create_local_socket
+
+    def cut_off(to: object) -> io.BytesIO:
+        connected(to).read()
+        return io.BytesIO()
+
+    monkeypatch.setattr(pyspark.util, "_create_local_socket", cut_off)
+    with pytest.raises(Retryable, match="was cut off"):
+        SparkStage(spark)(order)
 
 
 def test_transforms_stay_on_the_driver(spark: SparkSession, order: StageOrder) -> None:

@@ -121,6 +121,23 @@ def test_all_who_touch_the_lake_share_code_and_volumes() -> None:
     assert all(service["environment"]["PYTHONPATH"] == ours[0]["environment"]["PYTHONPATH"] for service in ours)
 
 
+def test_command_in_a_container_knows_no_airflow() -> None:
+    """`frazil stop` would find no run to mark failed; and, in a home of its own, no driver of the others to wait for."""
+    dockerfile = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8")
+    (home,) = re.findall(r"FRAZIL_HOME=(\S+)", dockerfile)
+    api = "http://airflow-api-server:8080"
+    for name, service in SERVICES.items():
+        if not name.startswith("airflow-"):
+            continue
+        environment = service["environment"]
+        login = environment["FRAZIL_AIRFLOW_USER"], environment["FRAZIL_AIRFLOW_PASSWORD"]
+        assert environment["FRAZIL_AIRFLOW_URL"] == api
+        assert environment["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == f"{api}/execution/"
+        assert f"{login[0]}:admin" == environment["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"]
+        assert f'"password": "{login[1]}"' in environment["AIRFLOW_CONN_FRAZIL_API"]
+        assert f"lake:{home}" in service["volumes"]
+
+
 def test_settings_of_the_stack_fit_the_pipelines() -> None:
     """A pipeline that names a cluster, catalog or engine unknown here would fail on its first run only."""
     references = References({}, {"home": "/nowhere", "kafka": "nowhere:1"})

@@ -16,6 +16,7 @@ from typing import Any
 
 from frazil.alerts.notice import Notice
 from frazil.monitor.state import spoken
+from frazil.monitor.ticks import Span
 from frazil.pipeline.alerts import SEVERITIES, Severity
 
 PATIENCE: Mapping[str, int] = {"unreadable": 3}
@@ -27,6 +28,8 @@ LONGEST_WAIT = timedelta(hours=1)
 
 GIVE_UP = timedelta(days=1)
 """How long a channel is tried that can't be told that a trouble is over."""
+
+_LEFT = "This channel is told of it no more: the pipeline's file, or the settings file, says so."
 
 MAX_INTERVALS = 1_000
 
@@ -43,12 +46,14 @@ class Told:
         severity: What it was told.
         tries: To tell it what it should know now.
         tried_at: The last one.
+        left_at: Since when it is told of this kind no more; None while it is.
     """
 
     at: datetime | None = None
     severity: Severity | None = None
     tries: int = 0
     tried_at: datetime | None = None
+    left_at: datetime | None = None
 
     def waits(self, now: datetime) -> bool:
         """Whether the next try is still to wait."""
@@ -63,12 +68,22 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One trouble, from its first look until every channel that was told knows that it is over."""
+    """One trouble, from its first look until every channel that was told knows that it is over.
+
+    Attributes:
+        notice: What there is to say of it.
+        since: The first look.
+        looks: How many it has held.
+        over_at: Since when it is over; None while it holds.
+        why_over: Why, if not because all is well.
+        channels: Who was told, or may have been.
+    """
 
     notice: Notice
     since: datetime
     looks: int = 1
     over_at: datetime | None = None
+    why_over: str | None = None
     channels: Mapping[str, Told] = field(default_factory=dict)
 
 
@@ -79,27 +94,29 @@ class Page:
     Attributes:
         looked_at: The last look.
         entries: Kind -> trouble.
-        fewest: The fewest unread records of each interval, the newest last: (number of the interval, records).
+        fewest: The fewest unread records of each span between runs, the newest last: (begin in seconds since 1970, records).
+        missed: Looks, one after another, at which there was no such pipeline.
     """
 
     looked_at: datetime | None = None
     entries: Mapping[str, Entry] = field(default_factory=dict)
     fewest: tuple[tuple[int, int], ...] = ()
+    missed: int = 0
 
     @property
     def finished(self) -> tuple[int, ...]:
-        """The fewest unread records of each interval that is over."""
+        """The fewest unread records of each span that is over."""
         return tuple(lag for _, lag in self.fewest[:-1])
 
-    def with_unread(self, lag: int | None, at: datetime, interval: timedelta, keep: int) -> Page:
-        """The page with a look at the lag."""
+    def with_unread(self, lag: int | None, span: Span, keep: int) -> Page:
+        """The page with a look at the lag, in the span between runs that it is in."""
         if lag is None:
             return self
-        number = int(at.timestamp() // interval.total_seconds())
-        newest = self.fewest[-1][0] if self.fewest else number
+        begin, before = (int(at.timestamp()) for at in (span.begin, span.before))
+        newest = self.fewest[-1][0] if self.fewest else begin
         # Nobody looked for a while, or the interval is another one now: nothing to compare with.
-        known = dict(self.fewest) if newest <= number <= newest + 1 else {}
-        known[number] = min(lag, known.get(number, lag))
+        known = dict(self.fewest) if newest in (begin, before) else {}
+        known[begin] = min(lag, known.get(begin, lag))
         kept = sorted(known.items())[-min(keep, MAX_INTERVALS) :]
         return replace(self, fewest=tuple(kept))
 
@@ -121,7 +138,25 @@ def turned(page: Page, judged: Mapping[str, Notice | None], now: datetime) -> Pa
             entries[kind] = _holding(before, notice, now)
         elif before is not None and before.over_at is None:
             entries[kind] = _ended(before, now)
-    return replace(page, looked_at=now, entries={kind: of for kind, of in entries.items() if not _is_done(of)})
+    left = {kind: of for kind, of in entries.items() if not _is_done(of)}
+    return replace(page, looked_at=now, entries=left, missed=0)
+
+
+def closed(page: Page, now: datetime, why: str) -> Page:
+    """The page of what nobody watches any more: all that held is over, and that is why."""
+    found = turned(page, dict.fromkeys(page.entries), now)
+    entries = {kind: replace(of, why_over=of.why_over or why) for kind, of in found.entries.items()}
+    return replace(found, entries=entries, fewest=(), missed=page.missed)
+
+
+def joined(page: Page, other: Page) -> Page:
+    """The page with the troubles of another one: what was told while this one's monitor was not at work."""
+    entries = dict(page.entries)
+    for kind, theirs in other.entries.items():
+        mine = entries.get(kind, theirs)
+        channels = {**mine.channels, **theirs.channels}
+        entries[kind] = replace(theirs, since=min(mine.since, theirs.since), channels=channels)
+    return replace(page, entries=entries)
 
 
 def _holding(before: Entry | None, notice: Notice, now: datetime) -> Entry:
@@ -131,7 +166,7 @@ def _holding(before: Entry | None, notice: Notice, now: datetime) -> Entry:
         return replace(before, notice=notice, looks=before.looks + 1)
     # It is back before all knew that it was over. Who may have been told that must hear of it anew.
     known = {name: told for name, told in before.channels.items() if not told.tries}
-    return replace(before, notice=notice, over_at=None, looks=before.looks + 1, channels=known)
+    return Entry(notice, before.since, before.looks + 1, channels=known)
 
 
 def _ended(before: Entry, now: datetime) -> Entry:
@@ -145,16 +180,17 @@ def _is_done(entry: Entry) -> bool:
 
 
 def due(page: Page, channels: Channels, now: datetime, remind_after: timedelta) -> tuple[Page, tuple[Message, ...]]:
-    """What is to be sent now, and the page on which that is noted: store it first."""
+    """What is to be sent now, and the page on which that is noted: store it first.
+
+    Who was told that a trouble is there is told that it is over, whatever is to be told by then. So is a channel that is
+    told of the kind no more: nobody else would close what it opened.
+    """
     entries, messages = dict(page.entries), []
     for kind, entry in page.entries.items():
-        told = dict(entry.channels)
-        if entry.over_at is not None:
-            told = dict(_hearers(entry, channels)) if now < entry.over_at + GIVE_UP else {}
-            sent = [name for name, of in told.items() if not of.waits(now)]
-        else:
-            names = channels(kind, entry.notice.severity)
-            sent = [name for name in names if _is_due(entry, told.get(name, Told()), now, remind_after)]
+        told = dict(_informed(entry, channels(kind, "critical"), now))  # lets through whoever is told of anything
+        ended = [name for name, of in told.items() if (entry.over_at or of.left_at) and not of.waits(now)]
+        names = channels(kind, entry.notice.severity) if entry.over_at is None else ()
+        sent = ended + [name for name in names if _is_due(entry, told.get(name, Told()), now, remind_after)]
         messages += [Message(name, _said(entry, told.get(name, Told()), now)) for name in sent]
         told |= {name: told.get(name, Told()).tried(now) for name in sent}
         entries[kind] = replace(entry, channels=told)
@@ -162,15 +198,17 @@ def due(page: Page, channels: Channels, now: datetime, remind_after: timedelta) 
     return replace(page, entries=left), tuple(messages)
 
 
-def _hearers(entry: Entry, channels: Channels) -> Iterator[tuple[str, Told]]:
-    """Who is told that a trouble is over: by what each was told, since a trouble that got milder first is over for all."""
-    for name in channels(entry.notice.kind, "critical"):  # lets through whoever is told of anything
-        if (told := entry.channels.get(name)) is None:
-            continue
-        # Of a try that nobody knows the end of, it is not known what was told either.
-        said: Sequence[Severity] = [told.severity] if told.severity else [entry.notice.severity, "critical"]
-        if heard := next((each for each in said if name in channels(entry.notice.kind, each)), None):
-            yield name, replace(told, severity=heard)
+def _informed(entry: Entry, hearers: Sequence[str], now: datetime) -> Iterator[tuple[str, Told]]:
+    """Who knows of a trouble, but for those whom it takes too long to tell that it is over."""
+    for name, told in entry.channels.items():
+        of = told
+        if entry.over_at is None and name not in hearers and told.left_at is None:
+            of = replace(told, left_at=now, tries=0)
+        elif entry.over_at is None and name in hearers and told.left_at is not None:
+            continue  # it is told again, and may have been told that it is over: so anew
+        end = entry.over_at or of.left_at
+        if end is None or now < end + GIVE_UP:
+            yield name, of
 
 
 def _is_due(entry: Entry, told: Told, now: datetime, remind_after: timedelta) -> bool:
@@ -184,9 +222,10 @@ def _is_due(entry: Entry, told: Told, now: datetime, remind_after: timedelta) ->
 
 def _said(entry: Entry, told: Told, now: datetime) -> Notice:
     notice = entry.notice
-    if entry.over_at is not None:
-        lasted = spoken((entry.over_at - entry.since).total_seconds())
-        cause = f"Over since {entry.over_at:%Y-%m-%d %H:%M} UTC, after {lasted}. It was:\n{notice.cause}"
+    if end := entry.over_at or told.left_at:
+        lasted = f"Over since {end:%Y-%m-%d %H:%M} UTC, after {spoken((end - entry.since).total_seconds())}."
+        why = _LEFT if entry.over_at is None else entry.why_over
+        cause = f"{lasted if why is None else why} It was:\n{notice.cause}"
         severity = told.severity or notice.severity
         return replace(notice, severity=severity, recovered=True, cause=cause, next_step=None)
     if told.at is None:
@@ -223,7 +262,8 @@ def from_json(text: str) -> Page:
     try:
         raw = json.loads(text)
         entries = {kind: _entry(of) for kind, of in raw["entries"].items()}
-        return Page(_instant(raw["looked_at"]), entries, tuple((int(n), int(lag)) for n, lag in raw["fewest"]))
+        fewest = tuple((int(n), int(lag)) for n, lag in raw["fewest"])
+        return Page(_instant(raw["looked_at"]), entries, fewest, int(raw.get("missed", 0)))
     except (TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"not a page of the book: {error!r}") from error
 
@@ -241,7 +281,7 @@ def _known(kind: type[Any], raw: Mapping[str, Any]) -> dict[str, Any]:
 
 def _timed(raw: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in raw.items():
-        yield name, _instant(value) if name in ("at", "tried_at", "since", "over_at") else value
+        yield name, _instant(value) if name in ("at", "tried_at", "left_at", "since", "over_at") else value
 
 
 def _instant(text: str | None) -> datetime | None:

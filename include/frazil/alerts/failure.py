@@ -11,7 +11,10 @@ from frazil.batch.audit import TOO_MANY_DEAD
 from frazil.batch.refusal import BATCHES_REFUSED
 from frazil.pipeline.alerts import Severity
 
-FailureKind = Literal["failed_run", "tolerance", "conflict", "failed_maintenance"]
+ChoreKind = Literal["failed_maintenance", "failed_report", "failed_replay"]
+"""What a failed run beside ingestion may be about."""
+
+FailureKind = Literal["failed_run", "tolerance", "conflict", ChoreKind]
 
 RUN_KINDS: tuple[FailureKind, ...] = ("failed_run", "tolerance", "conflict")
 """What a failed ingest run may be about."""
@@ -88,13 +91,13 @@ def failure(dag: str, run: str, at: datetime, said: str, *, final: bool) -> Fail
 
 
 def _parted(said: str) -> tuple[str, str]:
-    """An error's cause, and what to do. A Spark job brings both on one line: see `frazil.spark.job`."""
+    """An error's cause, and what to do. A Spark job brings both on one line: see `frazil.spark.driver`."""
     cause, mark, next_step = said.partition(_NEXT)
     if not mark and "\n" not in said:
         cause, mark, next_step = said.rpartition(_FOLDED_NEXT)
     return (cause, next_step) if mark else (said, "")
 
 
-def of_maintenance(found: Failure) -> Failure:
-    """The failure as one of maintenance: nothing is lost by it, so it can wait for the morning."""
-    return replace(found, kind="failed_maintenance", severity="warning")
+def of_chore(found: Failure, kind: ChoreKind) -> Failure:
+    """The failure as one beside ingestion: nothing is lost by it, so it can wait for the morning."""
+    return replace(found, kind=kind, severity="warning")

@@ -42,3 +42,8 @@ class Notice:
         """The same for all notices of one trouble, its end included."""
         which = f"{self.kind}/{self.pipeline}"
         return which if self.report is None else f"{which}/{self.report}"
+
+    @property
+    def runbook(self) -> str:
+        """Where it stands what to do about such a trouble, in the project."""
+        return f"docs/operations.md#{self.kind}"

@@ -6,11 +6,11 @@ A kind that is not in the answer is unknown now: what was said of it stands. `No
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from frazil.alerts.failure import RUN_KINDS, Failure
+from frazil.alerts.failure import RUN_KINDS, ChoreKind, Failure
 from frazil.alerts.notice import Notice
 from frazil.monitor.condition import Condition, Retention
 from frazil.monitor.state import spoken
@@ -32,10 +32,10 @@ class Case:
         condition: How the pipeline is doing.
         alerts: Its thresholds.
         promise: How old the instant may be that its tables are complete through.
-        interval: Between two runs, at most; two looks if that is longer.
+        interval: Between the last run that was due and the next; two looks if that is longer.
         fewest: Unread records, the fewest of each finished interval, the newest one last.
         failure: What the last failed ingest run left, if any did.
-        maintenance: What the last maintenance left if it failed.
+        chores: What maintenance, the report on dead letters and their replay left, each if it failed.
     """
 
     condition: Condition
@@ -44,7 +44,7 @@ class Case:
     interval: timedelta
     fewest: Sequence[int] = ()
     failure: Failure | None = None
-    maintenance: Failure | None = None
+    chores: Mapping[ChoreKind, Failure | None] = field(default_factory=dict)
 
 
 def judge(case: Case) -> Judged:
@@ -186,7 +186,9 @@ def _failed(case: Case) -> Iterator[tuple[str, Notice | None]]:
         notice = _notice(
             case, holds.kind, holds.severity, title, cause, holds.next_step or f"frazil history {of.pipeline}"
         )
-    if holds is not None or case.condition.runs.last_state is not None or case.failure is None or _is_over(case):
+    # Without Airflow's word the tables tell that what a run left is over; where it left nothing, nobody can.
+    is_over = _is_over(case) if case.failure is not None else case.condition.runs.failures is not None
+    if holds is not None or case.condition.runs.last_state is not None or is_over:
         yield from ((kind, notice if notice is not None and notice.kind == kind else None) for kind in RUN_KINDS)
 
 
@@ -229,15 +231,23 @@ def _is_over(case: Case) -> bool:
     return any(at > left.at for at in moved)
 
 
-def _maintenance(case: Case) -> Iterator[tuple[str, Notice | None]]:
-    left, of = case.maintenance, case.condition
-    if left is None:
-        yield "failed_maintenance", None
-        return
-    title = f"{of.pipeline}: maintenance failed"
-    step = left.next_step or f"frazil maintain {of.pipeline} --dry-run"
-    cause = f"Run {left.run}\n{left.cause}"
-    yield "failed_maintenance", _notice(case, "failed_maintenance", left.severity, title, cause, step)
+_CHORES: Mapping[ChoreKind, tuple[str, str]] = {
+    "failed_maintenance": ("maintenance failed", "frazil maintain {} --dry-run"),
+    "failed_report": ("the report on dead letters failed", "frazil dead-letters report {}"),
+    "failed_replay": ("dead letters could not be brought home", 'frazil dead-letters replay {} --reason "…" --dry-run'),
+}
+"""How they are told, and what shows more of them."""
+
+
+def _chores(case: Case) -> Iterator[tuple[str, Notice | None]]:
+    name = case.condition.pipeline
+    for kind, (said, shown_by) in _CHORES.items():
+        left = case.chores.get(kind)
+        if left is None:
+            yield kind, None
+        else:
+            step, cause = left.next_step or shown_by.format(name), f"Run {left.run}\n{left.cause}"
+            yield kind, _notice(case, kind, left.severity, f"{name}: {said}", cause, step)
 
 
 _RULES: Sequence[Callable[[Case], Iterator[tuple[str, Notice | None]]]] = (
@@ -248,7 +258,7 @@ _RULES: Sequence[Callable[[Case], Iterator[tuple[str, Notice | None]]]] = (
     _growing,
     _retention,
     _failed,
-    _maintenance,
+    _chores,
 )
 
 

@@ -56,7 +56,7 @@ def slack_blocks(notice: Notice) -> list[dict[str, Any]]:
     ]
     if notice.next_step is not None:
         blocks.append(_preformatted(_short(notice.next_step, MAX_CAUSE)))
-    about = f"pipeline {notice.pipeline}, owner {visible(notice.owner)}, {notice.kind}"
+    about = f"pipeline {notice.pipeline}, owner {visible(notice.owner)}, {notice.kind}; runbook {notice.runbook}"
     blocks.append({"type": "context", "elements": [{"type": "plain_text", "text": _short(about, MAX_CAUSE)}]})
     if notice.link is not None:
         button = {"type": "button", "text": {"type": "plain_text", "text": "Look"}, "url": notice.link}
@@ -65,11 +65,12 @@ def slack_blocks(notice: Notice) -> list[dict[str, Any]]:
 
 
 def webhook_body(notice: Notice) -> dict[str, Any]:
-    """The notice as JSON for a server of one's own: its fields, `key`, and `status` `firing` or `recovered`."""
+    """The notice as JSON for a server of one's own: its fields, `key`, `runbook`, and `status` `firing` or `recovered`."""
     fields = asdict(notice)
     del fields["html"], fields["recovered"], fields["report"]  # the key names it
     status = "recovered" if notice.recovered else "firing"
-    return {"source": SOURCE, "key": notice.key, "status": status, **fields, "cause": cause(notice)}
+    told = {"cause": cause(notice), "runbook": notice.runbook}
+    return {"source": SOURCE, "key": notice.key, "status": status, **fields, **told}
 
 
 def pagerduty_event(notice: Notice) -> dict[str, Any]:
@@ -83,7 +84,12 @@ def pagerduty_event(notice: Notice) -> dict[str, Any]:
         "component": SOURCE,
         "group": visible(notice.owner),
         "class_type": notice.kind,
-        "custom_details": {"cause": cause(notice), "next step": notice.next_step, "owner": visible(notice.owner)},
+        "custom_details": {
+            "cause": cause(notice),
+            "next step": notice.next_step,
+            "runbook": notice.runbook,
+            "owner": visible(notice.owner),
+        },
         "links": [] if notice.link is None else [{"href": notice.link, "text": "Look"}],
     }
 

@@ -8,8 +8,7 @@ counts of any parts add up to those of the whole, in whatever order and number t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping
 from typing import Final
 
 FLOOR_SECONDS: Final = 0.1
@@ -20,9 +19,6 @@ LAST: Final = 255
 
 RecordAges = Mapping[int, int]
 """Class -> records. Class 0 ends at `FLOOR_SECONDS`, each further one `GROWTH` times later."""
-
-Committed = tuple[datetime, datetime, RecordAges]
-"""When the ends of a batch were fixed, when it was decided, and how old its records were at the first of both."""
 
 
 def added(left: RecordAges, right: RecordAges) -> dict[int, int]:
@@ -43,29 +39,3 @@ def ages_from(text: str | None) -> dict[int, int]:
 def seconds(age: int) -> float:
     """The age that stands for a class: no age of it is farther away than 5 %."""
     return FLOOR_SECONDS / 2 if age == 0 else 2 * FLOOR_SECONDS * GROWTH**age / (GROWTH + 1)
-
-
-def freshness(batches: Iterable[Committed], quantiles: Sequence[float]) -> list[float] | None:
-    """Quantiles of the time from a record's timestamp to the commit that landed it, in seconds; None without records.
-
-    The time from the fixing of the ends to the commit is added exactly.
-
-    Args:
-        batches: Those of a window.
-        quantiles: In growing order, each from 0 to 1.
-    """
-    waits = sorted(
-        ((decided - fixed).total_seconds() + seconds(age), count)
-        for fixed, decided, ages in batches
-        for age, count in ages.items()
-    )
-    total = sum(count for _, count in waits)
-    if not total:
-        return None
-    found: list[float] = []
-    reached = 0
-    for wait, count in waits:
-        reached += count
-        while len(found) < len(quantiles) and reached >= quantiles[len(found)] * total:
-            found.append(wait)
-    return found

@@ -21,11 +21,12 @@ def demo(
     *,
     records: Annotated[int, typer.Option(min=1, envvar="DEMO_RECORDS", help="Pizzas to produce.")] = 20_000,
 ) -> None:
-    """Start Kafka and Airflow, produce pizza orders, land them in a table, maintain it, and count that none was lost.
+    """Start Kafka and Airflow, produce pizza orders, land them in a table, maintain it, and open the page: none was lost.
 
     In a terminal the stack stays up until Ctrl-C; otherwise, or with DEMO_EXIT=1, it stops by itself. Ends with 1 if
     something failed or the counts differ. Only what the demo started is stopped; topics and tables stay.
     """
+    from frazil.cli.demo_page import print_page
     from frazil.cli.demo_report import print_report
     from frazil.cli.demo_run import land_pizzas
     from frazil.cli.demo_stack import demo_stack
@@ -40,6 +41,7 @@ def demo(
             with progress:
                 land_pizzas(project, pipeline, records, progress)
             agrees = print_report(project, pipeline)
+            print_page(project.home, pipeline, progress)
             if agrees and _is_attended():
                 _stay(project.home)
     except FrazilError as error:
@@ -55,11 +57,13 @@ def _is_attended() -> bool:
 
 
 def _stay(home: "Home") -> None:
+    from frazil.cli.demo_page import page_address
     from frazil.local.airflow_settings import credentials
 
     login = credentials(home)
     console.headline("The stack stays up, and the schedule lands what is produced every minute.")
     console.say(f"  Airflow   {home.airflow_url}  login {login.user} / {login.password}")
+    console.say(f"  page      {page_address(home, PIPELINE)}")
     console.say("  more      frazil produce completed-pizzas --generate pizzas --count 1000")
     console.say(f'  look      frazil history {PIPELINE};  frazil sql "FROM rpc.pizzas LIMIT 5"')
     console.say("  stop      Ctrl-C")

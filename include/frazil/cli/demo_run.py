@@ -52,21 +52,21 @@ def land_pizzas(project: Project, pipeline: Pipeline, records: int, progress: Pr
         Terminal: A run failed, its DAG is not there, or records that were acknowledged are not in the topic.
         Retryable: Something did not happen in time.
     """
-    dag, upkeep = f"ingest__{pipeline.name}", f"maintain__{pipeline.name}"
+    dag, maintenance = f"ingest__{pipeline.name}", f"maintain__{pipeline.name}"
     cluster, topic = project.cluster(pipeline.source.cluster), pipeline.source.topics[0]
     with airflow.api(project.home) as api:
         if ensure_topic(cluster, topic, PARTITIONS):
             progress.done(f"topic {topic}: created with {PARTITIONS} partitions")
         _start_schedule(api, dag, progress)
-        _wait_for_dag(api, upkeep, progress)
-        _patiently(lambda: api.unpause(upkeep))  # its own first run finds nothing due
+        _wait_for_dag(api, maintenance, progress)
+        _patiently(lambda: api.unpause(maintenance))  # its own first run finds nothing due
         _send(project, pipeline, records, progress)
         _run_once(project, pipeline, api, dag, progress)
-        tended = _triggered(api, upkeep, {"table": pipeline.tables[0], "force": True}, progress)
+        maintained = _triggered(api, maintenance, {"table": pipeline.tables[0], "force": True}, progress)
         _send(project, pipeline, max(1, records // _SECOND_SHARE), progress)
         if not _landed_by_schedule(project, pipeline, progress):
             _run_once(project, pipeline, api, dag, progress)
-        _follow(project.home, api, tended, lambda: "beside the schedule", progress)
+        _follow(project.home, api, maintained, lambda: "beside the schedule", progress)
 
 
 def _start_schedule(api: AirflowApi, dag: str, progress: Progress) -> None:

@@ -1,4 +1,4 @@
-"""`frazil maintain`: the upkeep of a pipeline's tables, without Airflow."""
+"""`frazil maintain`: the maintenance of a pipeline's tables, without Airflow."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,7 +43,7 @@ def maintain(
     once, without starting an engine. The position stays where it is, whatever goes.
     """
     from frazil.maintain.need import Order
-    from frazil.maintain.upkeep import look
+    from frazil.maintain.run import look
     from frazil.project import Project
     from frazil.run.scope import Scope
 
@@ -71,11 +71,11 @@ def _steps(names: "tuple[str, ...] | list[str]") -> "tuple[Step, ...]":
 def _carried_out(project: "Project", pipeline: "Pipeline", order: "Order") -> "MaintenanceResult":
     from frazil.errors import Retryable
     from frazil.maintain.result import MaintenanceResult
-    from frazil.spark.submit import run_upkeep, upkeep_run
+    from frazil.spark.submit import maintenance_run, run_maintenance
 
     with Progress() as progress:
-        progress.doing(f"{pipeline.name}: starting {pipeline.upkeep_engine}")
-        text = run_upkeep(project, pipeline, upkeep_run(new_run_id()), order.to_json(), progress.done)
+        progress.doing(f"{pipeline.name}: starting {pipeline.maintenance_engine}")
+        text = run_maintenance(project, pipeline, maintenance_run(new_run_id()), order.to_json(), progress.done)
     if text is None:
         raise Retryable(f"pipeline {pipeline.name}: the maintenance job handed nothing back")
     return MaintenanceResult.from_json(text)

@@ -1,5 +1,6 @@
 """`frazil status`: how the pipelines are doing, below the processes of the embedded stack if there is one."""
 
+import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -37,17 +38,18 @@ def status(
     longest time from the record to its commit. With --json and --watch, one line of JSON per look.
     """
     from frazil.monitor.airflow_runs import runs_of
+    from frazil.monitor.project_files import ProjectFiles
     from frazil.monitor.watch import Watch
-    from frazil.project import Project
 
     home = Home.resolve()
     if not pipelines and not as_json and not watch:
         show_stack(home)
-    project = Project.load()
+    files = ProjectFiles(os.environ)
+    project = files.project()
     for name in pipelines or ():
         project.pipeline(name)
     seconds = _REFRESH_SECONDS if watch else float("inf")
-    watching = Watch(Project.load, pipelines or (), lambda of: runs_of(of, home), seconds, threads=_AT_ONCE)
+    watching = Watch(files.project, pipelines or (), lambda of: runs_of(of, home), seconds, threads=_AT_ONCE)
     with watching:
         if watch:
             _watch(watching, home, as_json=as_json)

@@ -1,17 +1,25 @@
 """`frazil pause`, `resume` and `stop`: whether a pipeline's DAG runs, and the run that is at work now."""
 
+import platform
 import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from frazil.cli import console
 from frazil.cli.options import Json, PipelineName
 
 if TYPE_CHECKING:
-    from frazil.errors import FrazilError
+    from frazil.errors import FrazilError, Retryable
+    from frazil.local.airflow_rows import DagRun
+    from frazil.local.drivers import Driver
     from frazil.local.home import Home
 
 _WAIT_SECONDS: Final = 35.0
 """How long `stop` waits: the 30 s that a run may take to end, and what a machine under load takes longer."""
+
+_HEARTBEAT_SECONDS: Final = 8.0
+"""How long a process may come that belongs to a run that is marked failed: Airflow's heartbeat of 5 s, and what it takes to end."""
 
 
 def pause(pipeline: PipelineName) -> None:
@@ -33,44 +41,107 @@ def resume(pipeline: PipelineName) -> None:
 def stop(pipeline: PipelineName, *, as_json: Json = False) -> None:
     """End the runs of a pipeline that are at work: a batch that is decided is finished, one that is not is discarded.
 
-    Runs of Airflow are marked failed, without another try; processes on this machine get SIGTERM and end within 30 s. The
-    next run comes on schedule and goes on from there, unless the pipeline is paused first.
+    Runs of Airflow are marked failed, without another try; processes on this machine get SIGTERM. All end within 30 s, which
+    is waited for as far as they share the home: on this machine, and in other containers. The next run comes on schedule and
+    goes on from there, unless the pipeline is paused first.
+
+    FRAZIL_AIRFLOW_URL, FRAZIL_AIRFLOW_USER and FRAZIL_AIRFLOW_PASSWORD name another Airflow than the embedded one.
     """
-    from frazil.errors import Retryable
     from frazil.local.drivers import drivers
     from frazil.project import Project
 
     project = Project.load()
     name, home = project.pipeline(pipeline).name, project.home
     began = time.monotonic()
-    failed, unasked = _fail_runs(home, name)
-    asked = drivers(home, name)
-    for driver in asked:
-        driver.ask_to_stop()
+    at_work = drivers(home, name)  # before Airflow is told, which ends the quick ones by itself
+    marked, unasked = _fail_runs(home, name)
+    asked = _ask(home, name, at_work, {run.run_id for run in marked if run.state == "running"})
     left = _wait_for_end(home, name)
     if left:
-        raise Retryable(
-            f"pipeline {name}: process {', '.join(map(str, left))} did not end within {_WAIT_SECONDS:.0f} s",
-            next_step=f"end it by force, which loses nothing: kill -9 {' '.join(map(str, left))}",
-        ) from unasked
-    seconds = time.monotonic() - began
+        raise _still_at_work(name, left) from unasked
+    ended = _Ended([run.run_id for run in marked], asked, time.monotonic() - began, was_told=unasked is None)
     if as_json:
-        facts = {
-            "pipeline": name,
-            "failed_runs": failed,
-            "stopped": [of.run for of in asked],
-            "seconds": round(seconds, 1),
-        }
-        console.print_json(facts)
+        console.print_json({"pipeline": name} | ended.facts)
     else:
-        for run in failed:
-            console.say(f"{name}: Airflow's run {run} is marked failed")
-        for driver in asked:
-            console.say(f"{name}: run {driver.run} (process {driver.pid}) ended in {seconds:.1f} s")
-        if not failed and not asked:
-            console.say(f"{name}: no run is at work{' on this machine' if unasked else ''}")
+        for line in ended.lines:
+            console.say(f"{name}: {line}")
     if unasked is not None:
         raise unasked
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """What was stopped.
+
+    Attributes:
+        failed: Runs of Airflow that were marked failed.
+        asked: Processes that were asked, and have ended.
+        seconds: How long all of it took.
+        was_told: Whether Airflow could be asked, if there is one.
+    """
+
+    failed: list[str]
+    asked: "Sequence[Driver]"
+    seconds: float
+    was_told: bool
+
+    @property
+    def unseen(self) -> list[str]:
+        """Runs that were marked, of which no process was seen."""
+        return [run for run in self.failed if run not in {driver.run for driver in self.asked}]
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """All of it, for programs."""
+        return {
+            "failed_runs": self.failed,
+            "stopped": [driver.run for driver in self.asked],
+            "unseen": self.unseen,
+            "seconds": round(self.seconds, 1),
+        }
+
+    @property
+    def lines(self) -> "Iterator[str]":
+        """All of it, for people."""
+        from frazil.local.airflow import remote_url
+
+        for run in self.failed:
+            yield f"Airflow's run {run} is marked failed"
+        for driver in self.asked:
+            yield f"run {driver.run} ({_place(driver)}) ended in {self.seconds:.1f} s"
+        if self.unseen and remote_url():
+            yield f"no process of {', '.join(self.unseen)} is seen from here; those of Airflow's machines end within 30 s"
+        if not self.failed and not self.asked:
+            yield "no run is at work" + ("" if self.was_told and not remote_url() else ", as far as is seen from here")
+
+
+def _ask(home: "Home", pipeline: str, at_work: "Sequence[Driver]", begun: set[str]) -> "list[Driver]":
+    """Ask every process that runs batches to stop.
+
+    Args:
+        home: Whose processes.
+        pipeline: Of which pipeline.
+        at_work: Those that are known already.
+        begun: Runs of Airflow that were at work. Spark takes seconds to start, and a task hears at its next heartbeat that its
+            run is over: until then a process may come and decide something.
+
+    Returns:
+        Those that were asked.
+    """
+    from frazil.local.drivers import drivers
+    from frazil.local.waiting import until
+
+    asked: list[Driver] = []
+
+    def all_seen() -> bool:
+        for driver in (*at_work, *drivers(home, pipeline)):
+            if driver not in asked:
+                driver.ask_to_stop()
+                asked.append(driver)
+        return begun <= {driver.run for driver in asked}
+
+    until(all_seen, _HEARTBEAT_SECONDS)
+    return asked
 
 
 def _set_paused(pipeline: str, *, paused: bool) -> None:
@@ -87,7 +158,7 @@ def _set_paused(pipeline: str, *, paused: bool) -> None:
     console.say(f"{pipeline}: DAG {dag} {'is paused' if paused else 'runs on its schedule'}")
 
 
-def _fail_runs(home: "Home", pipeline: str) -> tuple[list[str], "FrazilError | None"]:
+def _fail_runs(home: "Home", pipeline: str) -> "tuple[list[DagRun], FrazilError | None]":
     """Mark the runs of Airflow failed that have not ended; none where no Airflow is named and the embedded one is down.
 
     Returns those that it marked, and why it could not ask: what runs on this machine is stopped all the same.
@@ -95,26 +166,41 @@ def _fail_runs(home: "Home", pipeline: str) -> tuple[list[str], "FrazilError | N
     from frazil.errors import FrazilError
     from frazil.local import airflow, stack
 
-    failed: list[str] = []
+    failed: list[DagRun] = []
     try:
         if airflow.remote_url() is None and not stack.status(home).is_running("airflow"):
             return failed, None
         with airflow.any_api(home) as api:
             for run in api.runs(_dag(pipeline), states=("running", "queued")):
                 api.fail(run.dag_id, run.run_id)
-                failed.append(run.run_id)
+                failed.append(run)
     except FrazilError as error:
         return failed, error
     return failed, None
 
 
-def _wait_for_end(home: "Home", pipeline: str) -> list[int]:
-    """Wait until no process of this machine runs batches of a pipeline. Returns the ids of those that still do."""
+def _wait_for_end(home: "Home", pipeline: str) -> "list[Driver]":
+    """Wait until no process that shares the home runs batches of a pipeline. Returns those that still do."""
     from frazil.local.drivers import drivers
     from frazil.local.waiting import until
 
     until(lambda: not drivers(home, pipeline), _WAIT_SECONDS)
-    return [driver.pid for driver in drivers(home, pipeline)]
+    return drivers(home, pipeline)
+
+
+def _still_at_work(pipeline: str, left: "Sequence[Driver]") -> "Retryable":
+    from frazil.errors import Retryable
+
+    pids = " ".join(str(driver.pid) for driver in left)
+    there = "" if all(driver.is_here for driver in left) else " there, if `frazil stop` there does not help"
+    return Retryable(
+        f"pipeline {pipeline}: {', '.join(map(_place, left))} did not end within {_WAIT_SECONDS:.0f} s",
+        next_step=f"end it by force, which loses nothing: kill -9 {pids}{there}",
+    )
+
+
+def _place(driver: "Driver") -> str:
+    return f"process {driver.pid}" + ("" if driver.host == platform.node() else f" on {driver.host}")
 
 
 def _dag(pipeline: str) -> str:

@@ -18,7 +18,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 
-from frazil.errors import Terminal
+from frazil.errors import FrazilError, Terminal
 from frazil.iceberg.faults import translated
 from frazil.iceberg.variant import FORMAT_VERSION, metadata_text
 
@@ -46,17 +46,35 @@ class Lake:
         self.kind = kind
         self._opened: Catalog | None = None
         self._opening = Lock()
+        self._failure: FrazilError | None = None
 
     def __repr__(self) -> str:
         return f"Lake({self.name!r})"
 
     @property
     def _catalog(self) -> Catalog:
-        """The catalog, opened once: threads that open one at a time would each make the SQL catalog's tables."""
+        """The catalog, opened once: threads that open one at a time would each make the SQL catalog's tables.
+
+        Who waited while another thread tried in vain has its failure: ten that wait for a dead server wait as long as one.
+        """
+        failure = self._failure
         with self._opening:
+            if self._opened is None and self._failure is not None and self._failure is not failure:
+                raise self._failure
             if self._opened is None:
-                self._opened = self._open()
+                try:
+                    self._opened = self._open()
+                except FrazilError as problem:
+                    self._failure = problem
+                    raise
             return self._opened
+
+    def close(self) -> None:
+        """Close the connections that nobody uses now. The next question opens the catalog again."""
+        with self._opening:
+            if self._opened is not None:
+                self._opened.close()
+                self._opened = None
 
     def _open(self) -> Catalog:
         place = {} if self.warehouse is None else {"warehouse": self.warehouse}
@@ -165,7 +183,8 @@ def _sql(name: str, properties: Mapping[str, str]) -> Catalog:
         Path(properties["uri"].removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
     if urlparse(properties.get("warehouse")).scheme == "file":
         Path(urlparse(properties["warehouse"]).path).mkdir(parents=True, exist_ok=True)
-    return SqlCatalog(name, **properties)
+    # Connections are kept for weeks: one that the server closed is opened anew.
+    return SqlCatalog(name, **{"pool_pre_ping": "true", **properties})
 
 
 def _rest(name: str, properties: Mapping[str, str]) -> Catalog:

@@ -78,7 +78,7 @@ class BranchRules:
 
 @dataclass(frozen=True)
 class Inspection:
-    """A table as its upkeep sees it.
+    """A table as its maintenance sees it.
 
     Attributes:
         table: Its name.

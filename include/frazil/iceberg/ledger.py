@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import And, BooleanExpression, EqualTo, In
+from pyiceberg.expressions import And, BooleanExpression, EqualTo
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -26,6 +26,7 @@ from pyiceberg.types import (
 
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.faults import translated
+from frazil.iceberg.ledger_files import holding, ledger_files, read_ledger_files
 
 UNPARTITIONED = PartitionSpec()
 
@@ -227,22 +228,51 @@ def read_letter_rows(lake: Lake, table: str, pipeline: str) -> list[dict[str, An
 
     Batches that only ingested are left out, but for the last one and those before a reset; the position, most of a ledger, is in
     the rows of these two and of resets only. Empty if there is no ledger yet.
+
+    Raises:
+        Retryable: The catalog or the storage can't be read now.
     """
     found = lake.find_table(table)
     if found is None:
         return []
-    of_pipeline = _equals("pipeline", pipeline)
-    there = [name for name in _OF_LETTERS if name in found.schema().column_names]
+    files = ledger_files(found, table, {})
+    return letter_rows(
+        read_ledger_files(found, table, files, OF_LETTERS, pipeline),
+        lambda numbers: read_ledger_files(found, table, holding(files, numbers), PLACED, pipeline, numbers),
+    )
+
+
+def read_rewinds(lake: Lake, table: str, pipeline: str) -> list[dict[str, Any]]:
+    """Of the rows of one pipeline those of rewinds: number, kind and what was taken out. Few files of a ledger have any."""
+    found = lake.find_table(table)
+    if found is None:
+        return []
+    where = And(_equals("pipeline", pipeline), _equals("kind", "rewind"))
+    there = [name for name in ("n", "kind", "removed") if name in found.schema().column_names]
     with translated(f"reading ledger {table}"):
-        rows = found.scan(row_filter=of_pipeline, selected_fields=tuple(there)).to_arrow()
-        placed = _placed(rows)
-        other = rows.filter(pc.and_(pc.not_equal(rows["kind"], "ingest"), pc.invert(pc.is_in(rows["n"], placed))))
-        where = And(of_pipeline, In("n", placed.to_pylist()))  # type: ignore[call-arg, arg-type]  # as in _equals
-        whole = found.scan(row_filter=where, selected_fields=(*there, "position")).to_arrow()
-    return in_order(other.to_pylist() + whole.to_pylist())
+        rows: list[dict[str, Any]] = found.scan(row_filter=where, selected_fields=tuple(there)).to_arrow().to_pylist()
+    return sorted(rows, key=lambda row: row["n"])
 
 
-_OF_LETTERS = ("n", "kind", "role", "table", "records_written", "removed")
+OF_LETTERS = ("pipeline", "n", "kind", "role", "table", "records_written", "removed")
+"""Columns of a ledger that matter to letters."""
+
+PLACED = (*OF_LETTERS, "position")
+"""Those of the batches whose position matters, too."""
+
+
+def letter_rows(rows: pa.Table, placed_rows: Callable[[frozenset[int]], pa.Table]) -> list[dict[str, Any]]:
+    """Rows that matter to dead letters: see `read_letter_rows`.
+
+    Args:
+        rows: The rows of a pipeline, in the columns `OF_LETTERS`.
+        placed_rows: Reads the rows of batches of some numbers, in the columns `PLACED`.
+    """
+    if not len(rows):
+        return []
+    placed = _placed(rows)
+    other = rows.filter(pc.and_(pc.not_equal(rows["kind"], "ingest"), pc.invert(pc.is_in(rows["n"], placed))))
+    return in_order(other.to_pylist() + placed_rows(frozenset(placed.to_pylist())).to_pylist())
 
 
 def _placed(rows: pa.Table) -> pa.Array:

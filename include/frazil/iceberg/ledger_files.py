@@ -6,7 +6,7 @@ compaction, an expiry or a rollback what is there then.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Collection, Iterable, Mapping, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, cast
@@ -80,13 +80,18 @@ def ledger_files(table: Table, name: str, known: Known) -> tuple[LedgerFile, ...
     return tuple(file for files in found.values() for file in files)
 
 
+def holding(files: Iterable[LedgerFile], numbers: Collection[int]) -> list[LedgerFile]:
+    """Those files that may hold a batch of one of these numbers."""
+    return [of for of in files if any(of.n[0] <= n <= of.n[1] for n in numbers)]
+
+
 def read_ledger_files(
     table: Table,
     name: str,
     files: Iterable[LedgerFile],
     columns: Iterable[str],
     pipeline: str,
-    numbers: range | None = None,
+    numbers: Collection[int] | None = None,
 ) -> pa.Table:
     """Rows of a pipeline in some files, in the columns that the ledger has of those asked for.
 
@@ -110,7 +115,7 @@ def read_ledger_files(
     return rows.filter(pc.equal(rows["pipeline"], pipeline)).combine_chunks()
 
 
-def _rows(table: Table, task: FileScanTask, wanted: Schema, numbers: range | None) -> pa.Table:
+def _rows(table: Table, task: FileScanTask, wanted: Schema, numbers: Collection[int] | None) -> pa.Table:
     is_plain = not task.delete_files and task.file.file_format == FileFormat.PARQUET
     read = _plain(table, task, wanted, numbers) if is_plain else None
     if read is None:
@@ -118,7 +123,7 @@ def _rows(table: Table, task: FileScanTask, wanted: Schema, numbers: range | Non
     return read.cast(schema_to_pyarrow(wanted, include_field_ids=False))
 
 
-def _plain(table: Table, task: FileScanTask, wanted: Schema, numbers: range | None) -> pa.Table | None:
+def _plain(table: Table, task: FileScanTask, wanted: Schema, numbers: Collection[int] | None) -> pa.Table | None:
     """The rows, if the file has the table's fields under the names that they have now: ten times as fast as a scan."""
     target = schema_to_pyarrow(wanted, include_field_ids=False)
     with table.io.new_input(task.file.file_path).open() as stream:
@@ -132,7 +137,7 @@ def _plain(table: Table, task: FileScanTask, wanted: Schema, numbers: range | No
     return pa.table(columns, target.names)
 
 
-def _pieces(file: ParquetFile, columns: list[str], numbers: range | None) -> pa.Table:
+def _pieces(file: ParquetFile, columns: list[str], numbers: Collection[int] | None) -> pa.Table:
     if numbers is None:
         return file.read(columns)
     schema = pa.schema([field for field in file.schema_arrow if field.name in columns])
@@ -140,11 +145,10 @@ def _pieces(file: ParquetFile, columns: list[str], numbers: range | None) -> pa.
     return pa.concat_tables([schema.empty_table(), *(_of(numbers, piece) for piece in pieces)])
 
 
-def _of(numbers: range | None, rows: pa.Table) -> pa.Table:
+def _of(numbers: Collection[int] | None, rows: pa.Table) -> pa.Table:
     if numbers is None:
         return rows
-    n = rows["n"]
-    return rows.filter(pc.and_(pc.greater_equal(n, numbers.start), pc.less(n, numbers.stop)))
+    return rows.filter(pc.is_in(rows["n"], pa.array(numbers, pa.int64())))
 
 
 def _listed(manifest: ManifestFile, table: Table) -> tuple[LedgerFile, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import reduce
@@ -112,6 +112,50 @@ def letters_held(table: Table, name: str) -> int:
         return 0
     with translated(f"reading manifests of table {name}"):
         return sum(int(task.file.record_count) for task in table.scan().plan_files())
+
+
+def letters_open(table: Table, name: str, undone: Callable[[], Collection[int]]) -> int:
+    """How many letters no batch landed that still stands, as the manifests tell: of the files, at most those are read in which
+    letters were landed by a batch that was taken back.
+
+    Args:
+        table: The dead-letter table.
+        name: Its name.
+        undone: Tells the numbers of batches that were taken back; asked if any letter was landed.
+
+    Raises:
+        Retryable: The storage can't be read now.
+    """
+    if table.metadata.current_snapshot_id is None:
+        return 0
+    if not can_be_landed(table):
+        return letters_held(table, name)
+    with translated(f"reading manifests of table {name}"):
+        tasks = list(table.scan().plan_files())
+    field = table.schema().find_field(LANDED_COLUMN).field_id
+    taken_back = frozenset(undone()) if any(_landed_by(of.file, field) for of in tasks) else frozenset()
+    return sum(_open_in(table, name, of, field, taken_back) for of in tasks)
+
+
+def _open_in(table: Table, name: str, task: FileScanTask, field: int, undone: frozenset[int]) -> int:
+    file = task.file
+    if not task.delete_files and file.value_counts and undone.isdisjoint(_landed_by(file, field)):
+        counts: Mapping[int, int] = file.null_value_counts or {}
+        return int(
+            counts.get(field, 0) if field in file.value_counts else file.record_count
+        )  # it is older than the column
+    question = LetterQuestion(state="open", undone=undone)
+    where, column = _state(question, _columns(table)), table.schema().select(LANDED_COLUMN)
+    with translated(f"reading table {name}"):
+        return sum(batch.num_rows for batch in file_rows(table, task, column, where))
+
+
+def _landed_by(file: DataFile, field: int) -> range:
+    """Numbers of the batches that may have landed letters of a file."""
+    low, high = ((of or {}).get(field) for of in (file.lower_bounds, file.upper_bounds))
+    if low is None or high is None:
+        return range(0)
+    return range(int(from_bytes(LongType(), low)), int(from_bytes(LongType(), high)) + 1)
 
 
 def can_be_landed(table: Table) -> bool:

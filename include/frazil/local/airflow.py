@@ -7,18 +7,15 @@ import shutil
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from frazil.errors import Retryable, Terminal
 from frazil.local import port
-from frazil.local.airflow_settings import (
-    Secrets,
-    credentials,
-    database_url,
-    ensure_secrets,
-    environment,
-)
-from frazil.local.home import PORT_VARIABLES, Home, interpreter_bin
+from frazil.local.airflow_database import SQLITE, AirflowDatabase, airflow_database, require_answer, sqlite_url
+from frazil.local.airflow_settings import credentials, ensure_secrets, environment
+from frazil.local.files import write_atomically
+from frazil.local.home import DATABASE_VARIABLE, PORT_VARIABLES, Home, interpreter_bin
 from frazil.local.java import ensure_java
 from frazil.local.process import Processes, Spec
 from frazil.local.waiting import until
@@ -70,17 +67,21 @@ def start(home: Home, processes: Processes, report: Callable[[str], None], *, da
             that start now.
 
     Raises:
-        Terminal: Airflow is not installed, its port is taken, or there is no fitting Java.
+        Terminal: Airflow is not installed, its port is taken, its database is another one than that of the components
+            that run or can't be used, or there is no fitting Java.
         Retryable: A component ended or did not become healthy; the end of its log is quoted,
-            without secrets.
+            without secrets. Or the database does not answer.
     """
     if find_spec("airflow") is None:
         raise Terminal("Airflow is not installed", next_step="pip install 'frazil[airflow]'")
-    made = ensure_secrets(home)
+    made, database = ensure_secrets(home), airflow_database(home)
+    _refuse_moved_database(home, processes, database)
+    hidden = (*made.values(), *database.hidden)
     if any(processes.running(name) is None for name in NAMES):
-        _start_missing(home, processes, made, report, dags_paused=dags_paused)
+        env = environment(home, ensure_java(report), made, database, dags_paused=dags_paused)
+        _start_missing(home, processes, database, env, hidden, report)
     with api(home) as client:
-        _wait(lambda: _are_healthy(client, processes), processes, NAMES, made)
+        _wait(lambda: _are_healthy(client, processes), processes, NAMES, hidden)
         for name, slots in POOLS.items():
             client.ensure_pool(name, slots)
 
@@ -125,24 +126,40 @@ def api(home: Home) -> AirflowApi:
     return AirflowApi(home.airflow_url, login.user, login.password)
 
 
+def _refuse_moved_database(home: Home, processes: Processes, database: AirflowDatabase) -> None:
+    """Refuse to start half an Airflow on one database beside the other half on another."""
+    noted = _database_note(home)
+    before = noted.read_text(encoding="utf-8") if noted.is_file() else SQLITE
+    if before != database.name and any(processes.running(name) is not None for name in NAMES):
+        raise Terminal(
+            f"Airflow runs with its metadata in {before}, but {DATABASE_VARIABLE} asks for {database.name}",
+            next_step=f"`frazil down` first, or set {DATABASE_VARIABLE} as it was; unset means SQLite",
+        )
+
+
+def _database_note(home: Home) -> Path:
+    return home.airflow / "database"
+
+
 def _start_missing(
     home: Home,
     processes: Processes,
-    made: Secrets,
+    database: AirflowDatabase,
+    env: Mapping[str, str],
+    hidden: tuple[str, ...],
     report: Callable[[str], None],
-    *,
-    dags_paused: bool,
 ) -> None:
-    env = environment(home, ensure_java(report), made, dags_paused=dags_paused)
     if processes.running(API_SERVER) is None:
         processes.stop((API_SERVER, GRACE_SECONDS))  # what a crash may have left of its session
         port.require_free(home.ports.airflow, PORT_VARIABLES["airflow"], "Airflow")
-        _migrate(home, processes, env, made, report)
+        require_answer(database, report)
+        _migrate(home, processes, database, env, hidden, report)
+        write_atomically(_database_note(home), database.name)
         report("airflow: starting the API server")
         processes.start(_spec(API_SERVER, ("api-server",), env, home.airflow_url))
     with api(home) as client:
         # A scheduler that is up before the API server answers fails the tasks it starts.
-        _wait(client.answers, processes, (API_SERVER,), made)
+        _wait(client.answers, processes, (API_SERVER,), hidden)
     for name, arguments in WORKERS.items():
         if processes.running(name) is None:
             processes.stop((name, GRACE_SECONDS))
@@ -157,30 +174,39 @@ def _spec(name: str, arguments: tuple[str, ...], env: Mapping[str, str], url: st
 def _migrate(
     home: Home,
     processes: Processes,
+    database: AirflowDatabase,
     env: Mapping[str, str],
-    made: Secrets,
+    hidden: tuple[str, ...],
     report: Callable[[str], None],
 ) -> None:
     """Bring the metadata database to this Airflow's version.
 
-    A new database is made under another name: a kill half-way would leave one that can't be
-    migrated.
+    A new SQLite file is made under another name: a kill half-way would leave one that can't be
+    migrated. PostgreSQL takes back what was not finished, and only it knows what it holds.
     """
-    database, marker = home.airflow / "airflow.db", home.airflow / "migrated"
-    installed = version("apache-airflow-core")
-    if marker.is_file() and database.is_file() and marker.read_text(encoding="utf-8") == installed:
+    preparing = "airflow: preparing the metadata database"
+    if not database.is_file:
+        report(preparing)
+        _run_migration(processes, env, hidden)
         return
-    report("airflow: preparing the metadata database")
-    target = database if marker.is_file() else database.with_name("airflow.db.new")
-    if target != database:
+    file, marker = home.airflow / "airflow.db", home.airflow / "migrated"
+    installed = version("apache-airflow-core")
+    if marker.is_file() and file.is_file() and marker.read_text(encoding="utf-8") == installed:
+        return
+    report(preparing)
+    target = file if marker.is_file() else file.with_name("airflow.db.new")
+    if target != file:
         target.unlink(missing_ok=True)
-    own = {**env, "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database_url(target)}
-    status = processes.finish(_spec(MIGRATE, ("db", "migrate"), own), _MIGRATE_SECONDS)
-    if status != 0:
-        quoted = _quoted(processes, MIGRATE, made)
-        raise Retryable(f"airflow: `airflow db migrate` ended with {status}:\n{quoted}")
-    shutil.move(target, database)
+    _run_migration(processes, {**env, "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": sqlite_url(home, target.name)}, hidden)
+    shutil.move(target, file)
     marker.write_text(installed, encoding="utf-8")
+
+
+def _run_migration(processes: Processes, env: Mapping[str, str], hidden: tuple[str, ...]) -> None:
+    status = processes.finish(_spec(MIGRATE, ("db", "migrate"), env), _MIGRATE_SECONDS)
+    if status != 0:
+        quoted = processes.last_lines(MIGRATE, hidden)
+        raise Retryable(f"airflow: `airflow db migrate` ended with {status}:\n{quoted}")
 
 
 def _are_healthy(client: AirflowApi, processes: Processes) -> bool:
@@ -201,7 +227,7 @@ def _are_healthy(client: AirflowApi, processes: Processes) -> bool:
     return True
 
 
-def _wait(condition: Callable[[], bool], processes: Processes, names: tuple[str, ...], made: Secrets) -> None:
+def _wait(condition: Callable[[], bool], processes: Processes, names: tuple[str, ...], hidden: tuple[str, ...]) -> None:
     def ended() -> list[str]:
         return [name for name in names if processes.running(name) is None]
 
@@ -209,12 +235,8 @@ def _wait(condition: Callable[[], bool], processes: Processes, names: tuple[str,
         return
     for name in ended():
         raise Retryable(
-            f"{name} ended while starting; its log ends with\n{_quoted(processes, name, made)}",
+            f"{name} ended while starting; its log ends with\n{processes.last_lines(name, hidden)}",
             next_step=f"read {processes.log(name)}, then `frazil up`",
         )
     logs = ", ".join(str(processes.log(name)) for name in names)
     raise Retryable(f"Airflow is not healthy after {_START_SECONDS:.0f} s", next_step=f"read {logs}")
-
-
-def _quoted(processes: Processes, name: str, made: Secrets) -> str:
-    return processes.last_lines(name, made.values())

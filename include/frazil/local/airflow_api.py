@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
@@ -34,6 +34,7 @@ _BUSY_SECONDS = 30.0
 
 _POLL_SECONDS = 0.5
 _PAGE = 1000
+_COOKIE = "_token"
 _NOTE_LIMIT = 1000
 """Airflow refuses longer run notes."""
 
@@ -85,9 +86,10 @@ class AirflowApi:
         """Return the ids of the DAGs that Airflow knows and that still have a file, sorted."""
         return sorted(dag["dag_id"] for dag in self._pages("/dags", "dags"))
 
-    def is_paused(self, dag_id: str) -> bool:
-        """Return whether the DAG's schedule is paused."""
-        return bool(self._request("GET", f"/dags/{_part(dag_id)}")["is_paused"])
+    def paused(self, prefix: str) -> Mapping[str, bool]:
+        """Return whether its schedule is paused, by id, of every DAG whose id begins like this and that still has a file."""
+        rows = self._pages("/dags", "dags", dag_id_prefix_pattern=prefix)
+        return {row["dag_id"]: bool(row["is_paused"]) for row in rows}
 
     def unpause(self, dag_id: str) -> None:
         """Let the DAG's schedule run."""
@@ -136,10 +138,12 @@ class AirflowApi:
         """Mark a run failed, and with it its tasks: what works for them is ended, and they are not tried again."""
         self._request("PATCH", _run_path(dag_id, run_id), json={"state": "failed"})
 
-    def newest_runs(self, dag_id: str, count: int) -> list[DagRun]:
-        """Return the runs of a DAG that were due last, newest first."""
-        params = {"order_by": "-run_after", "limit": count}
-        answer = self._request("GET", f"/dags/{_part(dag_id)}/dagRuns", params=params)
+    def newest_runs(self, dag_ids: Iterable[str], count: int, start: int = 0) -> list[DagRun]:
+        """Return the runs of these DAGs that were due last, newest first, without the first `start`. DAGs that Airflow does not
+        know have none.
+        """
+        body = {"dag_ids": sorted(dag_ids), "order_by": "-run_after", "page_limit": count, "page_offset": start}
+        answer = self._request("POST", "/dags/~/dagRuns/list", json=body)
         return [dag_run(row) for row in answer["dag_runs"]]
 
     def wait(self, dag_id: str, run_id: str, timeout_seconds: float) -> DagRun:
@@ -169,6 +173,15 @@ class AirflowApi:
         path = f"{_run_path(dag_id, run_id)}/taskInstances/{_part(task_id)}/logs/{try_number}"
         answer = self._request("GET", path, params={"map_index": map_index, "full_content": True})
         return "\n".join(str(line.get("event", "")) for line in answer["content"])
+
+    def page(self, path: str) -> str:
+        """Return a page as a browser gets it that is logged in: by the cookie which Airflow's login sets."""
+        if self._token is None:
+            self._log_in()
+        answer = self._try("GET", path, {"headers": {"Cookie": f"{_COOKIE}={self._token}"}})
+        if not answer.is_success:
+            self._checked(answer)
+        return answer.text
 
     def note(self, dag_id: str, run_id: str, text: str) -> None:
         """Replace the note of a run; at most 1,000 characters are kept."""
@@ -246,7 +259,7 @@ class AirflowApi:
     def _once(self, method: str, path: str, content: Mapping[str, Any]) -> httpx.Response:
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         try:
-            return self._client.request(method, path, headers=headers, **content)
+            return self._client.request(method, path, **{"headers": headers, **content})
         except httpx.TransportError as e:
             raise Retryable(
                 f"Airflow at {self._url} does not answer {method} {path}: {type(e).__name__} {e}",

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from frazil.errors import Terminal
+from frazil.local.airflow_database import AirflowDatabase
 from frazil.local.files import PRIVATE_FILE, private_folder, write_atomically
 from frazil.local.home import (
     HOME_VARIABLE,
@@ -32,9 +33,6 @@ SPARK_CONNECTION = {
 REFRESH_SECONDS = 5
 """How often the DAG files are looked at. Airflow's defaults (300 and 30) suit a cluster, not a
 person who waits."""
-
-BUSY_SECONDS = 30
-"""How long a writer of Airflow's SQLite file waits for the others: on two busy cores, longer than SQLite's 5."""
 
 HEARTBEAT_TIMEOUT_SECONDS = 60
 """When a task without heartbeat counts as lost. Airflow's default of 300 is several commit
@@ -82,13 +80,16 @@ def ensure_secrets(home: Home) -> Secrets:
     return made
 
 
-def environment(home: Home, java: Java, made: Secrets, *, dags_paused: bool) -> dict[str, str]:
+def environment(
+    home: Home, java: Java, made: Secrets, database: AirflowDatabase, *, dags_paused: bool
+) -> dict[str, str]:
     """Return the whole environment of every Airflow process.
 
     Args:
         home: The stack.
         java: Java for Spark jobs.
         made: The home's secrets.
+        database: Where Airflow keeps its metadata.
         dags_paused: Whether a DAG seen for the first time waits to be unpaused.
     """
     inherited = inherited_environment()
@@ -109,17 +110,13 @@ def environment(home: Home, java: Java, made: Secrets, *, dags_paused: bool) -> 
         **own,
         **_configuration(home, dags_paused=dags_paused),
         **_secret_configuration(made),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database.url,
     }
 
 
 def _api_connection(home: Home, made: Secrets) -> Mapping[str, str]:
     """The Airflow connection with which tasks write the notes of their runs: only the REST API can."""
     return {"conn_type": "http", "host": home.airflow_url, "login": home.airflow_user, "password": made.password}
-
-
-def database_url(path: Path) -> str:
-    """Return the SQLAlchemy address of an SQLite file, whose writers wait for each other instead of failing after 5 s."""
-    return f"sqlite:///{path}?timeout={BUSY_SECONDS}"
 
 
 def _configuration(home: Home, *, dags_paused: bool) -> Mapping[str, str]:
@@ -133,7 +130,6 @@ def _configuration(home: Home, *, dags_paused: bool) -> Mapping[str, str]:
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{home.airflow_user}:admin",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(_passwords_file(home)),
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{home.airflow_url}/execution/",
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database_url(home.airflow / "airflow.db"),
         "AIRFLOW__API__HOST": LOOPBACK,
         "AIRFLOW__API__PORT": str(home.ports.airflow),
         "AIRFLOW__API__BASE_URL": home.airflow_url,

@@ -24,11 +24,12 @@ def asset_name(pipeline: str) -> str:
 def complete_through(api: AirflowApi, pipeline: str) -> datetime | None:
     """Return the instant that the last event told; None if there is none: never complete, or Airflow forgot it.
 
-    Everything that Kafka had accepted by then, in the topics of the pipeline, is in its tables.
+    Everything that Kafka had accepted by then, in the topics of the pipeline, is in its tables. An event that somebody
+    made by hand tells no instant.
 
     Raises:
         Retryable: Airflow does not answer.
         Terminal: Airflow refused the request.
     """
-    last = api.last_event(asset_name(pipeline))
-    return datetime.fromisoformat(last[THROUGH]) if last is not None else None
+    told = (api.last_event(asset_name(pipeline)) or {}).get(THROUGH)
+    return datetime.fromisoformat(str(told)) if told else None

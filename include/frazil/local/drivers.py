@@ -1,45 +1,54 @@
-"""Who ingests on this machine: every process that runs batches says so while it does, so that it can be asked to stop."""
+"""Who ingests for a home: every process that runs batches says so while it does, so that it can be asked to stop."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import platform
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import IO
 
-from frazil.local.files import private_folder, write_atomically
+from frazil.local.files import private_folder
 from frazil.local.home import Home
 from frazil.local.proc import stat_of
+
+_UNFINISHED = ".unfinished"
+"""Ends the name of a file that is being written: nobody reads it, and who is killed over it leaves an empty one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """A process that runs the batches of a pipeline.
+    """A process that runs the batches of a pipeline. It may be in another container that has the same home.
 
     Attributes:
-        pid: Process id.
+        pid: Process id, where it runs.
         start_ticks: When it started, in the kernel's clock: with the pid it names one process. 0 where there is no /proc.
+        host: Name of the machine or container that it runs in.
         pipeline: Name of the pipeline.
         run: Id of the run.
     """
 
     pid: int
     start_ticks: int
+    host: str
     pipeline: str
     run: str
 
     @property
-    def is_alive(self) -> bool:
-        """Whether it has not ended."""
+    def is_here(self) -> bool:
+        """Whether it is a process of this machine or container, and has not ended."""
         found = stat_of(self.pid)
         return found is not None and not found.has_ended and found.start_ticks == self.start_ticks
 
     def ask_to_stop(self) -> None:
-        """Send SIGTERM: it finishes what it decided, and ends. One that has ended is left alone."""
-        if not self.is_alive:
+        """Send SIGTERM: it finishes what it decided, and ends. One that has ended, or runs elsewhere, is left alone."""
+        if not self.is_here:
             return
         try:
             os.kill(self.pid, signal.SIGTERM)
@@ -51,38 +60,66 @@ class Driver:
 def registered(home: Home, pipeline: str, run: str, report: Callable[[str], None]) -> Iterator[None]:
     """While the block runs, `drivers` finds this process; if the home can't be written, nobody does, and `report` is told."""
     stat = stat_of(os.getpid())
-    driver = Driver(os.getpid(), stat.start_ticks if stat else 0, pipeline, run)
-    file = _folder(home) / f"{pipeline}-{driver.pid}.json"
+    driver = Driver(os.getpid(), stat.start_ticks if stat else 0, platform.node(), pipeline, run)
     try:
-        private_folder(_folder(home))
-        write_atomically(file, json.dumps(asdict(driver)))
+        file, held = _written(home, driver)
     except OSError as error:  # a batch must not fail for it
         report(f"`frazil stop` can't find this run: {error}")
         yield
         return
-    try:
-        yield
-    finally:
-        with suppress(OSError):  # what is left names a dead process, and goes with the next look
-            file.unlink(missing_ok=True)
+    with held:
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # what is left is held by nobody, and goes with the next look
+                file.unlink(missing_ok=True)
 
 
 def drivers(home: Home, pipeline: str, run: str | None = None) -> list[Driver]:
-    """Return the processes of this machine that run batches of a pipeline, of one run or of any, for this home.
+    """Return the processes that run batches of a pipeline for this home, of one run or of any, also in other containers.
 
     Files of dead ones are removed.
     """
     alive: list[Driver] = []
     for file in sorted(_folder(home).glob("*.json")):
         try:
-            driver = Driver(**json.loads(file.read_text(encoding="utf-8")))
+            with file.open(encoding="utf-8") as content:
+                if not _is_held(content):
+                    file.unlink(missing_ok=True)
+                    continue
+                driver = Driver(**json.load(content))
         except FileNotFoundError:
             continue  # it ended meanwhile
-        if not driver.is_alive:
-            file.unlink(missing_ok=True)
-        elif driver.pipeline == pipeline and run in (None, driver.run):
+        if driver.pipeline == pipeline and run in (None, driver.run):
             alive.append(driver)
     return alive
+
+
+def _written(home: Home, driver: Driver) -> tuple[Path, IO[str]]:
+    """Write a driver's file, and lock it: the lock ends with the process, however that ends, and is seen by every container.
+
+    A pid says nothing beyond the container it is of. The file gets its name when it is whole and locked.
+    """
+    folder = private_folder(_folder(home))
+    handle, name = tempfile.mkstemp(dir=folder, prefix=f"{driver.pipeline}-", suffix=_UNFINISHED)
+    held = os.fdopen(handle, "w", encoding="utf-8")
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        json.dump(asdict(driver), held)
+        held.flush()
+        unfinished = Path(name)
+        return unfinished.replace(unfinished.with_suffix(".json")), held
+    except OSError:
+        held.close()
+        raise
+
+
+def _is_held(content: IO[str]) -> bool:
+    try:
+        fcntl.flock(content, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
 
 
 def _folder(home: Home) -> Path:

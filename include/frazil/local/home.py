@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ LOOPBACK = "127.0.0.1"
 HOME_VARIABLE = "FRAZIL_HOME"
 JARS_VARIABLE = "FRAZIL_JARS"
 USER_VARIABLE = "FRAZIL_AIRFLOW_USER"
+DATABASE_VARIABLE = "FRAZIL_AIRFLOW_DATABASE"
 DEFAULT_USER = "admin"
 LAST_PORT = 65535
 PORT_VARIABLES: Mapping[str, str] = {
@@ -48,6 +49,7 @@ class Home:
         jars: Folder of the artifact sets. Several homes may share it.
         ports: Ports in force.
         airflow_user: Name of the one Airflow login.
+        airflow_database: Address of the PostgreSQL database for Airflow's metadata, a secret; None means SQLite. Not recorded.
     """
 
     root: Path
@@ -55,6 +57,7 @@ class Home:
     jars: Path
     ports: Ports = Ports()
     airflow_user: str = DEFAULT_USER
+    airflow_database: str | None = field(default=None, repr=False)
 
     @classmethod
     def resolve(cls, environ: Mapping[str, str] | None = None) -> Home:
@@ -72,7 +75,8 @@ class Home:
         jars = Path(env.get(JARS_VARIABLE) or project / ".frazil" / "jars").expanduser().absolute()
         recorded = _recorded(root / "stack.json")
         user = env.get(USER_VARIABLE) or recorded.get("airflow_user") or DEFAULT_USER
-        return cls(root, project, jars, _ports(env, recorded.get("ports", {}), root / "stack.json"), user)
+        ports = _ports(env, recorded.get("ports", {}), root / "stack.json")
+        return cls(root, project, jars, ports, user, env.get(DATABASE_VARIABLE) or None)
 
     @property
     def logs(self) -> Path:
@@ -136,9 +140,11 @@ def inherited_environment() -> dict[str, str]:
 
     A variable such as the metadata database of somebody's production Airflow must not reach the
     embedded one. Connections and Airflow variables (`AIRFLOW_CONN_*`, `AIRFLOW_VAR_*`) stay: they
-    are the user's way to pass them.
+    are the user's way to pass them. The address of the embedded one's own database is for its
+    components, which get it under Airflow's name; tasks would inherit this one.
     """
-    return {key: value for key, value in os.environ.items() if not key.startswith("AIRFLOW__")}
+    inherited = os.environ.items()
+    return {key: of for key, of in inherited if not key.startswith("AIRFLOW__") and key != DATABASE_VARIABLE}
 
 
 def with_ports(home: Home, **ports: int) -> Home:

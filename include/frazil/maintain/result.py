@@ -70,7 +70,7 @@ class TableOutcome:
         return cls(body["table"], body["health"], Figures(**body["before"]), Figures(**body["after"]), steps)
 
     @property
-    def was_tended(self) -> bool:
+    def did_something(self) -> bool:
         """Whether a step was carried out, or tried."""
         return any(of.status in ("done", "gave_way", "failed") for of in self.steps)
 

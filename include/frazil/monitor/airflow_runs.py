@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
@@ -12,20 +12,75 @@ from frazil.local.home import Home
 from frazil.monitor.condition import Runs
 
 if TYPE_CHECKING:
+    from frazil.local.airflow_api import AirflowApi
     from frazil.local.airflow_rows import DagRun
 
+_PREFIX: Final = "ingest__"
+
 _LAST: Final = 20
-"""Runs that are looked at: more failures than that in a row are told as so many."""
+"""Runs of a DAG that are looked at: more failures than that in a row are told as so many."""
+
+_PAGE: Final = 500
+"""Runs that are asked for at a time, over many DAGs: about a megabyte."""
+
+_PAGES: Final = 8
+"""Bounds the requests. DAGs that run often fill the first page; those that run rarely are found on the next, without them."""
 
 
-def runs_of(pipeline: str, home: Home) -> Runs:
-    """What the embedded Airflow knows of a pipeline; nothing if it does not answer, or does not know it."""
-    dag = f"ingest__{pipeline}"
+def runs_of(pipelines: Iterable[str], home: Home) -> Mapping[str, Runs]:
+    """What the embedded Airflow knows of pipelines; nothing if it does not answer."""
     try:
         with api(home) as airflow:
-            return summed(airflow.newest_runs(dag, _LAST), is_paused=airflow.is_paused(dag))
-    except FrazilError:  # there is no Airflow here, or not of this pipeline: that is no trouble of the pipeline
-        return Runs()
+            return told_by(airflow, pipelines)
+    except FrazilError:  # there is no Airflow here: that is no trouble of the pipelines
+        return {}
+
+
+def told_by(airflow: AirflowApi, pipelines: Iterable[str]) -> Mapping[str, Runs]:
+    """What Airflow knows of pipelines, by name, in a handful of requests. Those that it does not know are left
+    out, and those whose runs the requests do not reach.
+
+    Raises:
+        Retryable: Airflow does not answer.
+        Terminal: Airflow refused the requests.
+    """
+    paused = airflow.paused(_PREFIX)
+    known = {f"{_PREFIX}{name}": name for name in pipelines if f"{_PREFIX}{name}" in paused}
+    runs = _newest(airflow, known) if known else {}
+    return {name: summed(runs[dag_id], is_paused=paused[dag_id]) for dag_id, name in known.items() if dag_id in runs}
+
+
+def _newest(airflow: AirflowApi, dag_ids: Iterable[str]) -> Mapping[str, Sequence[DagRun]]:
+    """The last runs of each DAG, the newest first: enough to tell how it does. DAGs that the requests do not reach are left out."""
+    found: dict[str, list[DagRun]] = {dag_id: [] for dag_id in dag_ids}
+    wanted, start = set(found), 0
+    for _ in range(_PAGES):
+        count = min(_PAGE, _LAST * len(wanted))
+        page = airflow.newest_runs(wanted, count, start)
+        if start == 0:  # of fewer DAGs, the same page goes back farther
+            found |= {dag_id: [] for dag_id in wanted}
+        for run in page:
+            if all(
+                run.run_id != known.run_id for known in found[run.dag_id]
+            ):  # a run that began meanwhile moves the others on
+                found[run.dag_id].append(run)
+        if len(page) < count:
+            return found
+        fewer = {of for of in wanted if not _is_enough(found[of])}
+        if fewer == wanted:  # first those of which nothing can be told yet
+            fewer = {of for of in wanted if not _is_told(found[of])} or wanted
+        if not fewer:
+            return found
+        wanted, start = fewer, start + count if fewer == wanted else 0
+    return {dag_id: runs for dag_id, runs in found.items() if dag_id not in wanted or _is_told(runs)}
+
+
+def _is_told(runs: Sequence[DagRun]) -> bool:
+    return any(run.has_finished for run in runs)
+
+
+def _is_enough(runs: Sequence[DagRun]) -> bool:
+    return (len(runs) >= _LAST and _is_told(runs)) or any(run.state == "success" for run in runs)
 
 
 def summed(runs: Sequence[DagRun], *, is_paused: bool | None = None) -> Runs:

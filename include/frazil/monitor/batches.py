@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import groupby
 from threading import Lock, RLock
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.iceberg.ledger import in_order
-from frazil.iceberg.ledger_files import LedgerFile, ledger_files, read_ledger_files
+from frazil.iceberg.ledger import OF_LETTERS, PLACED, in_order, letter_rows
+from frazil.iceberg.ledger_files import LedgerFile, holding, ledger_files, read_ledger_files
 from frazil.iceberg.table import Table
 from frazil.monitor.figures import COLUMNS, Figures, figures
 from frazil.monitor.file_reads import FileReads
@@ -88,13 +88,17 @@ class Ledger:
             lambda files: self._read(files, None), pa.concat_tables, pa.Table.combine_chunks, PAGES_MEMORY
         )
 
+        self._letters = FileReads(
+            lambda files: self._read(files, OF_LETTERS), pa.concat_tables, pa.Table.combine_chunks
+        )
+
     @property
     def nbytes(self) -> int:
         """Memory that it took when it was last read. Never waits for a storage that does not answer."""
         return self._nbytes
 
     def _weigh(self) -> None:
-        self._nbytes = self._figures.nbytes + self._rows.nbytes
+        self._nbytes = self._figures.nbytes + self._rows.nbytes + self._letters.nbytes
 
     def refresh(self, table: Table) -> None:
         """Take the ledger as it is now.
@@ -107,17 +111,17 @@ class Ledger:
             seen = shape, table.metadata.current_snapshot_id
             self._table = table
             if self._seen is not None and self._seen[0] != shape:  # a newer Frazil added columns
-                self._figures.keep(())
-                self._rows.keep(())
+                for reads in (self._figures, self._rows, self._letters):
+                    reads.keep(())
             if seen != self._seen:
                 self._files = ledger_files(table, self._name, self._manifests)
-                self._figures.keep(self._files)
-                self._rows.keep(self._files)
+                for reads in (self._figures, self._rows, self._letters):
+                    reads.keep(self._files)
                 self._seen = seen
             self._weigh()
 
     def _read(
-        self, files: Sequence[LedgerFile], columns: Sequence[str] | None, numbers: range | None = None
+        self, files: Sequence[LedgerFile], columns: Sequence[str] | None, numbers: Collection[int] | None = None
     ) -> pa.Table:
         if self._table is None:
             raise LookupError("a ledger without a table has no files")
@@ -152,6 +156,19 @@ class Ledger:
         n = kept["n"]
         fits = kept.filter(pc.and_(pc.greater_equal(n, numbers.start), pc.less(n, numbers.stop)))
         return pa.concat_tables([read, fits])
+
+    def letter_rows(self) -> list[dict[str, Any]]:
+        """The rows that matter to dead letters, as `frazil.iceberg.ledger.read_letter_rows` reads them.
+
+        Raises:
+            Retryable: The storage can't be read now.
+        """
+        with self._lock:
+            rows = self._letters.of(self._files)
+            self._weigh()
+            if rows is None:
+                return []
+            return letter_rows(rows, lambda of: self._read(holding(self._files, of), PLACED, of))
 
     def series(self, since: datetime, until: datetime, step: timedelta) -> tuple[Point, ...]:
         """Sums of batches decided from `since` to `until`, step by step; steps without any are left out.

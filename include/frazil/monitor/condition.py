@@ -101,9 +101,10 @@ class Condition:
         freshness: Of the window.
         rows, dead, filtered: Records of the window by outcome.
         dead_codes: Dead letters of the window by code.
-        open_letters: Dead letters that nobody replayed or discarded; None if it was not counted.
+        open_letters: Dead letters that no batch landed; None if it was not counted.
         window_seconds: Length of the window: what the last ones count.
         health: Table -> health score, 0 to 100, of tables that were looked at.
+        made: Tables that it made because records name them, which its file does not list.
         runs: What Airflow says.
     """
 
@@ -130,4 +131,5 @@ class Condition:
     open_letters: int | None = None
     window_seconds: float = 86_400.0
     health: Mapping[str, int] = field(default_factory=dict)
+    made: tuple[str, ...] = ()
     runs: Runs = Runs()

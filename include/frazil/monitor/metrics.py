@@ -199,7 +199,7 @@ OPEN_LETTERS = Metric(
     "records",
     _PIPELINE,
     "condition",
-    "Dead letters that nobody replayed or discarded.",
+    "Dead letters that no batch landed.",
 )
 REFUSED = Metric("frazil.refused", "gauge", "0 or 1", _PIPELINE, "condition", "Whether a plan would refuse.")
 UNREADABLE = Metric(

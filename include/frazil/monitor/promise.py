@@ -1,12 +1,12 @@
-"""How long records of a pipeline may wait: as its file promises, else by its interval."""
+"""How long records of a pipeline may wait: as its file promises, else by the times at which its runs are due."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from frazil.monitor.state import Promise
-from frazil.pipeline.interval import Interval
+from frazil.monitor.ticks import last_ticks
 from frazil.pipeline.maintenance import parse_age
 from frazil.pipeline.model import Pipeline
 
@@ -15,44 +15,20 @@ INTERVALS: Final = 3
 
 LEAST: Final = timedelta(minutes=10)
 
-_HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
-_MACROS: Final = {
-    "@hourly": _HOUR,
-    "@daily": _DAY,
-    "@weekly": 7 * _DAY,
-    "@monthly": 31 * _DAY,
-    "@yearly": 366 * _DAY,
-}
 
+def promise_of(pipeline: Pipeline, at: datetime) -> Promise:
+    """What its file promises (`alerts.fresh_within`). Without, three intervals, at least ten minutes; of a cron expression, what
+    came before the third last time at which a run was due is in, so a night without runs is no delay, and its length none by day.
 
-def promise_of(pipeline: Pipeline) -> Promise:
-    """What its file promises (`alerts.fresh_within`); without, three intervals, at least ten minutes. Of a cron expression the
-    longest time between two runs counts as interval.
+    Args:
+        pipeline: As its file says.
+        at: The time.
     """
     alerts = pipeline.alerts
     if alerts is not False and alerts.fresh_within is not None:
         return Promise(parse_age(alerts.fresh_within).total_seconds())
-    return Promise(max(LEAST, INTERVALS * longest_gap(pipeline.every)).total_seconds())
-
-
-def longest_gap(interval: Interval) -> timedelta:
-    """No two runs are farther apart than this."""
+    interval = pipeline.every
     if interval.every is not None:
-        return interval.every
-    cron = interval.cron or "@daily"
-    if cron in _MACROS:
-        return _MACROS[cron]
-    minute, hour, day, month, weekday = cron.split()
-    if month != "*" or "#" in weekday:
-        return 366 * _DAY if month != "*" else 35 * _DAY
-    if weekday != "*" or day != "*":
-        return 7 * _DAY if weekday != "*" else 62 * _DAY  # a day 31 may be two months away
-    return _step(minute, timedelta(minutes=1)) or _HOUR if hour == "*" else _step(hour, _HOUR) or _DAY
-
-
-def _step(text: str, unit: timedelta) -> timedelta | None:
-    """Of `*` and `*/k`: the time between two."""
-    if text == "*":
-        return unit
-    step = text.removeprefix("*/")
-    return int(step) * unit if text.startswith("*/") and step.isdecimal() else None
+        return Promise(max(LEAST, INTERVALS * interval.every).total_seconds())
+    ticks = last_ticks(interval, at, INTERVALS)
+    return Promise(max(LEAST, at - ticks[-1]).total_seconds()) if ticks else Promise()

@@ -60,6 +60,7 @@ def read(
 
 
 def _read(blank: Condition, scope: Scope, said: _Said, ledgers: Ledgers) -> Condition:
+    blank = replace(blank, made=scope.pipeline.made)
     # Tables before topics: offsets only grow, so what lands meanwhile can't look like a position beyond the log.
     tables = said.tried(lambda: told(scope), None)
     known = blank if tables is None else _with_tables(blank, tables)

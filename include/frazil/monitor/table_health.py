@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from frazil.maintain.need import Order
-from frazil.maintain.upkeep import look
+from frazil.maintain.run import look
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.run.scope import Scope

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from threading import Event, Lock, Thread
 from typing import Final, Self
@@ -16,10 +16,12 @@ from frazil.monitor.batches import Ledgers
 from frazil.monitor.condition import Condition, Runs
 from frazil.monitor.promise import promise_of
 from frazil.monitor.reading import read
+from frazil.monitor.series import Series, last_day
 from frazil.monitor.state import Promise
 from frazil.monitor.table_health import table_health
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
+from frazil.run.scope import utc_now
 
 _LOG: Final = logging.getLogger(__name__)
 # Where nobody asked for logs, nothing is drawn over a screen; each condition says what is wrong.
@@ -34,15 +36,25 @@ REFRESH_SECONDS: Final = 15.0
 HEALTH_SECONDS: Final = 600.0
 """From one look at the health of a pipeline's tables to the next: it reads all their manifests."""
 
-RunsOf = Callable[[str], Runs]
-"""What Airflow knows of a pipeline, by its name."""
+HEALTH_AGAIN_SECONDS: Final = 60.0
+"""From a look at the health of tables that can't be read to the next."""
+
+RunsOf = Callable[[Iterable[str]], Mapping[str, Runs]]
+"""What Airflow knows of pipelines, by their names; those that it does not know are left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A condition and when it was read, by the monotonic clock."""
+    """What was seen of a pipeline, and when, by the monotonic clock.
+
+    Attributes:
+        condition: How it stands.
+        series: What it landed; as it was seen before, if the ledger can't be read now.
+        read_at: When that was.
+    """
 
     condition: Condition
+    series: Series
     read_at: float
 
     @property
@@ -51,8 +63,8 @@ class Seen:
         return time.monotonic() - self.read_at
 
 
-def _no_runs(_: str) -> Runs:
-    return Runs()
+def _no_runs(_: Iterable[str]) -> Mapping[str, Runs]:
+    return {}
 
 
 class Watch:
@@ -61,12 +73,12 @@ class Watch:
     A pipeline that can't be read is one of many: its condition says why, and the others go on.
 
     Args:
-        load: Reads the project anew, so that files that come and go are followed.
+        load: The project as it is now, so that files that come and go are followed.
         names: Pipelines to watch; all if left out.
-        runs_of: What Airflow knows of a pipeline.
+        runs_of: What Airflow knows of pipelines.
         refresh_seconds: From one look at a pipeline to the next.
-        ledgers: Shared with whoever shows their batches.
         threads: How many pipelines are looked at together.
+        forsaken_seconds: When nobody asked for so long, nothing is read until somebody asks again.
     """
 
     def __init__(
@@ -75,22 +87,24 @@ class Watch:
         names: Iterable[str] = (),
         runs_of: RunsOf = _no_runs,
         refresh_seconds: float = REFRESH_SECONDS,
-        ledgers: Ledgers | None = None,
+        *,
         threads: int = THREADS,
+        forsaken_seconds: float = math.inf,
     ) -> None:
-        self.ledgers = ledgers or Ledgers()
+        self.ledgers = Ledgers()
         self._load, self._names, self._runs_of = load, frozenset(names), runs_of
-        self._refresh_seconds = refresh_seconds
+        self._refresh_seconds, self._forsaken_seconds = refresh_seconds, forsaken_seconds
         self._seen: dict[str, Seen | None] = {}
         self._promises: dict[str, Promise] = {}
-        self._opened: set[str] = set()
         self._health: dict[str, tuple[Mapping[str, int], float]] = {}
         self._lock, self._closed, self._round_done = Lock(), Event(), Event()
+        self._asked, self._asked_at = Event(), time.monotonic()
         self._pool = ThreadPoolExecutor(threads, "frazil-watch")
-        self._thread = Thread(target=self._run, name="frazil-watch", daemon=True)
+        self._thread: Thread | None = None
 
     def start(self) -> Self:
         """Begin to look."""
+        self._thread = Thread(target=self._run, name="frazil-watch", daemon=True)
         self._thread.start()
         return self
 
@@ -104,6 +118,7 @@ class Watch:
         """Look no more. A look that is under way is not waited for."""
         with self._lock:  # nothing is begun after it
             self._closed.set()
+        self._asked.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def snapshot(self) -> Mapping[str, Condition | None]:
@@ -111,9 +126,16 @@ class Watch:
         return {name: None if seen is None else seen.condition for name, seen in self.seen().items()}
 
     def seen(self) -> Mapping[str, Seen | None]:
-        """The same, with ages."""
+        """The same, with what landed and ages."""
+        self._note_asked()
         with self._lock:
             return dict(sorted(self._seen.items()))
+
+    def of(self, name: str) -> Seen | None:
+        """What was seen of one pipeline; None before the first look at it. Never waits for one."""
+        self._note_asked()
+        with self._lock:
+            return self._seen.get(name)
 
     def promises(self) -> Mapping[str, Promise]:
         """What is promised of every pipeline, by name."""
@@ -126,57 +148,89 @@ class Watch:
         self._round_done.clear()
         return is_done
 
+    def _note_asked(self) -> None:
+        self._asked_at = time.monotonic()
+        self._asked.set()
+        with self._lock:  # a fault of ours ended it: whoever asks has it look again
+            if self._thread is not None and not self._thread.is_alive() and not self._closed.is_set():
+                self.start()
+
     def _run(self) -> None:
+        project: Project | None = None
         while not self._closed.is_set():
             began = time.monotonic()
             try:
-                self._round(self._load())
+                project = self._load()
+                self._round(project)
             except FrazilError as problem:  # a settings file that somebody edits now: what is known stays, and ages
                 _LOG.warning("the project can't be read: %s", problem)
             self._round_done.set()
             left = self._refresh_seconds - (time.monotonic() - began)
             self._closed.wait(max(0.0, left) if math.isfinite(left) else None)
+            self._rest(project)
+
+    def _rest(self, project: Project | None) -> None:
+        """Wait for somebody who asks, if nobody did for long; no catalog stays open meanwhile."""
+        self._asked.clear()  # before the look at the clock: a question between them ends the wait
+        if not self._closed.is_set() and time.monotonic() - self._asked_at >= self._forsaken_seconds:
+            if project is not None:
+                project.close()
+            self._asked.wait()
 
     def _round(self, project: Project) -> None:
         """Look at every pipeline once."""
         wanted = {name: of for name, of in project.pipelines.usable.items() if not self._names or name in self._names}
-        self._open({name for of in wanted.values() for name in of.catalogs}, project)
         with self._lock:
             self._seen = {name: self._seen.get(name) for name in wanted}
-            self._promises = {name: promise_of(of) for name, of in wanted.items()}
+            self._promises = {name: promise_of(of, utc_now()) for name, of in wanted.items()}
             if self._closed.is_set():
                 return
-            looks = {name: self._pool.submit(self._look, project, of) for name, of in wanted.items()}
-        wait(looks.values())
+            runs = self._pool.submit(self._runs_of, tuple(wanted))
+            looks = {name: self._pool.submit(self._look, project, of, runs) for name, of in wanted.items()}
         for name, look in looks.items():
-            failure = None if look.cancelled() else look.exception()
+            try:
+                failure = look.exception()
+            except CancelledError:  # closed meanwhile; to wait for all of them would never end
+                continue
             if failure is not None:  # a fault of ours: told, and the others go on
                 _LOG.error("looking at pipeline %s failed", name, exc_info=failure)
 
-    def _open(self, catalogs: set[str], project: Project) -> None:
-        """Open each catalog once before many threads do: a SQL catalog makes its tables where they are not there."""
-        for name in sorted(catalogs - self._opened):
-            try:
-                project.lake(name).find_table("frazil.nothing")
-                self._opened.add(name)
-            except FrazilError as problem:  # each pipeline's condition says so, too
-                _LOG.info("catalog %s: %s", name, problem)
-
-    def _look(self, project: Project, pipeline: Pipeline) -> None:
+    def _look(self, project: Project, pipeline: Pipeline, runs: Future[Mapping[str, Runs]]) -> None:
         name = pipeline.name
-        known = self._health.get(name)
-        found = read(project, pipeline, runs=self._runs_of(name), ledgers=self.ledgers)
-        self._note(found if known is None else replace(found, health=known[0]))
-        if known is None or time.monotonic() - known[1] > HEALTH_SECONDS:
-            try:
-                scores = table_health(project, pipeline)
-            except FrazilError as problem:  # the condition says what can't be read
-                _LOG.info("health of the tables of pipeline %s: %s", name, problem)
-            else:
-                self._health[name] = scores, time.monotonic()
-                self._note(replace(found, health=scores))
+        with self._lock:
+            before = self._seen.get(name)
+        found = read(project, pipeline, ledgers=self.ledgers)
+        # None is ever unmade: those that were known stay while nobody can tell.
+        made = found.made or (before.condition.made if before is not None else ())
+        known, due = self._health.get(name, ({}, -math.inf))
+        found = replace(found, runs=runs.result().get(name, Runs()), health=known, made=made)
+        series = self._series(project, pipeline, found, before)
+        is_due = found.n is not None and time.monotonic() >= due
+        if before is None or not is_due:  # whoever waits for the first look need not wait for the health, too
+            self._note(found, series)
+        if is_due:
+            self._note(replace(found, health=self._scores(project, pipeline, known)), series)
 
-    def _note(self, condition: Condition) -> None:
+    def _series(self, project: Project, pipeline: Pipeline, found: Condition, before: Seen | None) -> Series:
+        """What landed, of the ledger alone, whatever else can't be read; as it was seen before, if the ledger can't."""
+        try:
+            return last_day(self.ledgers.of(project, pipeline), found.at)
+        except FrazilError as problem:  # the condition says so, too
+            _LOG.info("ledger of pipeline %s: %s", pipeline.name, problem)
+        return before.series if before is not None else Series()
+
+    def _scores(self, project: Project, pipeline: Pipeline, known: Mapping[str, int]) -> Mapping[str, int]:
+        """Health of the tables, looked at rarely; what was seen last, if they can't be read now."""
+        scores = known
+        try:
+            scores, again = table_health(project, pipeline), HEALTH_SECONDS
+        except FrazilError as problem:  # the condition says what can't be read
+            _LOG.info("health of the tables of pipeline %s: %s", pipeline.name, problem)
+            again = HEALTH_AGAIN_SECONDS
+        self._health[pipeline.name] = scores, time.monotonic() + again
+        return scores
+
+    def _note(self, condition: Condition, series: Series) -> None:
         with self._lock:
             if condition.pipeline in self._seen:
-                self._seen[condition.pipeline] = Seen(condition, time.monotonic())
+                self._seen[condition.pipeline] = Seen(condition, series, time.monotonic())

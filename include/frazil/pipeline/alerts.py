@@ -24,10 +24,12 @@ Kind = Literal[
     "lag_growing",
     "retention",
     "failed_maintenance",
+    "failed_report",
+    "failed_replay",
     "unreadable",
     "dead_letters",
 ]
-"""What a notice may be about; docs/alerts.md says of each what it means and what to do."""
+"""What a notice may be about; docs/alerts.md says of each what it means, docs/operations.md what to do."""
 
 
 class ChannelSettings(Model):
@@ -86,8 +88,9 @@ class Alerts(Model):
     fresh_within: Age | None = Field(
         None,
         description="The promise on freshness: the tables are complete through an instant that is no older than this; where"
-        " nothing is unread, they are. Without: three intervals, at least 10m. Where it is written, Airflow watches it as"
-        " well, as a deadline of each run: for times when the monitor is not at work.",
+        " nothing is unread, they are. Without: three intervals, at least 10m; of a cron expression, what came before the third"
+        " last time at which a run was due is in. Where it is written, Airflow watches it as well, as a deadline of each run:"
+        " for times when the monitor is not at work.",
     )
     lag: int | None = Field(None, gt=0, description="Records not read yet that are too many. Without: no number is.")
     growing_intervals: int = Field(

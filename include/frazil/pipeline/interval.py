@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from datetime import timedelta
 
+from croniter import croniter
+
 SHORTEST = timedelta(minutes=1)
 """Airflow schedules on whole minutes; a shorter interval would only be queued."""
 
@@ -31,7 +33,7 @@ def parse_interval(text: str) -> Interval:
     """Parse ``90s``, ``5m``, ``1h``, ``1d`` or a cron expression of five fields.
 
     Raises:
-        ValueError: Neither of both, or shorter than a minute.
+        ValueError: Neither of both, shorter than a minute, or never due.
     """
     text = text.strip()
     if _DURATION.fullmatch(text):
@@ -41,6 +43,9 @@ def parse_interval(text: str) -> Interval:
         return Interval(every=every)
     fields = text.split()
     if text in _CRON_MACROS or (len(fields) == len(_CRON_FIELDS) and all(map(_is_cron, fields, _CRON_FIELDS))):
+        # Airflow would find it only when it schedules the DAG: `1-5#2` is no weekday, the 31st of February never comes.
+        if not croniter.is_valid(text, strict=True):
+            raise ValueError(f"{text!r} is not a cron expression that can be scheduled")
         return Interval(cron=text)
     raise ValueError(f"{text!r} is neither a duration such as '5m' nor a cron expression such as '*/5 * * * *'")
 

@@ -1,4 +1,4 @@
-"""What a pipeline file says of the upkeep of its tables: when to look, which steps, and from which figures on."""
+"""What a pipeline file says of the maintenance of its tables: when to look, which steps, and from which figures on."""
 
 from __future__ import annotations
 
@@ -35,6 +35,10 @@ def _is_age(text: str) -> str:
 def _is_schedule(text: str) -> str:
     parse_interval(text)
     return text
+
+
+def _is_schedule_or_off(given: str | Literal[False]) -> str | Literal[False]:
+    return given if given is False else _is_schedule(given)
 
 
 Age = Annotated[str, AfterValidator(_is_age)]
@@ -147,9 +151,10 @@ class TableMaintenance(Model):
 
 
 class Maintenance(TableMaintenance):
-    """The upkeep of a pipeline's tables: destinations, dead letters and ledger."""
+    """The maintenance of a pipeline's tables: destinations, dead letters and ledger."""
 
-    schedule: Schedule | Literal[False] = Field(
+    # One check behind the union: a check of one of its sides would stand in the path of what is wrong.
+    schedule: Annotated[str | Literal[False], AfterValidator(_is_schedule_or_off)] = Field(
         "6h",
         description="How often Airflow looks whether a step is due: a duration or a cron expression, in UTC. `false`: only"
         " `frazil maintain` does.",

@@ -177,7 +177,7 @@ class Pipeline(Model):
         return self
 
     @property
-    def upkeep_engine(self) -> str:
+    def maintenance_engine(self) -> str:
         """Name of the engine that carries out maintenance."""
         return self.maintenance.engine or ("spark" if self.engine == "inline" else self.engine)
 

@@ -105,6 +105,10 @@ class WholeLetter:
     headers: tuple[tuple[str, bytes | None], ...]
 
 
+LetterRows = Callable[[], list[dict[str, Any]]]
+"""Reads the rows of a ledger that matter to letters, as `read_letter_rows` does."""
+
+
 @dataclass(frozen=True, slots=True)
 class Listing:
     """Letters of the newest batches first, then by their place, and whether there are more than were asked for."""
@@ -113,13 +117,14 @@ class Listing:
     has_more: bool
 
 
-def list_letters(
+def list_letters(  # noqa: PLR0913, PLR0917 - filters of a list
     project: Project,
     pipeline: Pipeline,
     choice: LetterChoice,
     state: State,
     limit: int | None,
     after: LetterMark | None = None,
+    rows: LetterRows | None = None,
 ) -> Listing | None:
     """Letters without their records. Files that hold only older ones than the last that fits are not opened.
 
@@ -130,6 +135,7 @@ def list_letters(
         state: Whether they are open.
         limit: How many at most; None for all.
         after: Only letters that stand behind this one: where the last list ended.
+        rows: Reads what the ledger says of letters, for who keeps it; else it is read here.
 
     Returns:
         The letters; None if the pipeline has no dead-letter table yet.
@@ -137,7 +143,7 @@ def list_letters(
     Raises:
         Retryable: The catalog or the storage can't be read now.
     """
-    found = open_table(project, pipeline, choice, state)
+    found = open_table(project, pipeline, choice, state, rows=rows)
     if found is None:
         return None
     question = found.question if after is None else replace(found.question, newest=after.batch)
@@ -149,7 +155,7 @@ def list_letters(
 
 
 def find_letters(
-    project: Project, pipeline: Pipeline, place: Place, table: str | None = None
+    project: Project, pipeline: Pipeline, place: Place, table: str | None = None, rows: LetterRows | None = None
 ) -> tuple[WholeLetter, ...]:
     """Every letter of one record, the newest first: there are several if its topic was recreated, or of several tables.
 
@@ -158,12 +164,13 @@ def find_letters(
         pipeline: The pipeline.
         place: The record.
         table: Only the letter of this destination.
+        rows: Reads what the ledger says of letters, for who keeps it; else it is read here.
 
     Raises:
         Retryable: The catalog or the storage can't be read now.
     """
     tables = frozenset[str]() if table is None else frozenset({table})
-    found = open_table(project, pipeline, LetterChoice(places=frozenset({place}), tables=tables), "all")
+    found = open_table(project, pipeline, LetterChoice(places=frozenset({place}), tables=tables), "all", rows=rows)
     if found is None:
         return ()
     kept, _ = _newest(letter_files(found.table, pipeline.dead_letters_table, found.question, _WHOLE), None)
@@ -183,9 +190,15 @@ class OpenTable:
 
 
 def open_table(
-    project: Project, pipeline: Pipeline, choice: LetterChoice, state: State, *, untimed: bool = False
+    project: Project,
+    pipeline: Pipeline,
+    choice: LetterChoice,
+    state: State,
+    *,
+    untimed: bool = False,
+    rows: LetterRows | None = None,
 ) -> OpenTable | None:
-    """The dead-letter table, to be asked something; None if there is no table yet.
+    """The dead-letter table, to be asked something; None if there is no table yet. The ledger is read behind it.
 
     Raises:
         Retryable: The catalog can't be read now.
@@ -194,8 +207,10 @@ def open_table(
     table = lake.find_table(pipeline.dead_letters_table)
     if table is None:
         return None
-    rows = read_letter_rows(lake, pipeline.ledger_table, pipeline.name) if can_be_landed(table) else []
-    past, topics = letter_history(rows), Position.from_json(rows[-1]["position"]).topics if rows else {}
+    told: list[dict[str, Any]] = []
+    if can_be_landed(table):
+        told = rows() if rows is not None else read_letter_rows(lake, pipeline.ledger_table, pipeline.name)
+    past, topics = letter_history(told), Position.from_json(told[-1]["position"]).topics if told else {}
     return OpenTable(table, LetterQuestion(choice, state, untimed, past.taken_back), past, topics)
 
 

@@ -92,15 +92,15 @@ def reports_folder(project: Project, pipeline: Pipeline) -> Folder:
     return Folder(f"{root.rstrip('/')}/{pipeline.name}", properties)
 
 
-def list_reports(project: Project, pipeline: Pipeline) -> list[KeptReport]:
-    """The kept reports of a pipeline, the newest first.
+def list_reports(project: Project, pipeline: Pipeline, most: int | None = None) -> list[KeptReport]:
+    """The kept reports of a pipeline, the newest first; only the first few, if it says how many.
 
     Raises:
         Retryable: The storage can't be read now.
         Terminal: A file among them is none.
     """
     folder = reports_folder(project, pipeline)
-    return [_read(folder, name) for name in _names(folder)]
+    return [_read(folder, name) for name in _names(folder)[:most]]
 
 
 def last_report(project: Project, pipeline: Pipeline) -> KeptReport | None:

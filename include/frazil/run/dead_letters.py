@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from frazil import stopping
 from frazil.batch.facts import Counts, Range, Staged, TopicPartition
 from frazil.batch.letters import LetterChoice, OpenLetter, Place, first_of, ranges_of
 from frazil.batch.request import RunRequest
@@ -22,6 +23,7 @@ from frazil.iceberg.commit import Refused
 from frazil.iceberg.data_files import DataFileWriter
 from frazil.iceberg.table import staging_table
 from frazil.iceberg.table_writers import TableWriters
+from frazil.local.drivers import registered
 from frazil.run.evolution import columns_for, columns_of, evolved_for
 from frazil.run.letter_verdicts import Verdicts, judged
 from frazil.run.letter_work import LetterWork, decoder_of, look_at, supposed, with_new_tables
@@ -31,7 +33,7 @@ from frazil.run.publish import publish
 from frazil.run.replay import refuse_forgotten_deletes, refuse_without_coordinates
 from frazil.run.scope import Scope
 from frazil.run.settled import settled
-from frazil.run.staging import discard, row_targets
+from frazil.run.staging import discard, refuse_if_asked, row_targets
 
 LETTERS_PER_BATCH = 100_000
 RANGES_PER_BATCH = 1_000
@@ -88,13 +90,21 @@ def bring_home(scope: Scope, choice: LetterChoice, request: RunRequest, *, dry_r
     Raises:
         Terminal: The pipeline never ran, or its rows don't say which record they are.
         Retryable: Other batches were decided each time, or a part is not available now.
+        Stopped: A signal asked it to stop. Batches that were decided are finished.
     """
-    before = scope.pipeline.made
     refuse_without_coordinates(scope)
     refuse_forgotten_deletes(scope, "the dead letters of pipeline {} can't come home")
+    if dry_run:
+        return _all(scope, choice, request, dry_run=True)
+    with stopping.heeded(scope.report), registered(scope.project.home, scope.pipeline.name, request.run, scope.report):
+        return _all(scope, choice, request, dry_run=False)
+
+
+def _all(scope: Scope, choice: LetterChoice, request: RunRequest, *, dry_run: bool) -> BroughtHome:
+    """Batch after batch, until no letter is left that was not tried."""
     whole, tried = BroughtHome(dead_codes={}), frozenset[OpenLetter]()
     while True:
-        letters, found = _once(scope, choice, request, (tried, before), dry_run=dry_run)
+        letters, found = _once(scope, choice, request, (tried, scope.pipeline.made), dry_run=dry_run)
         if not letters:
             return whole
         whole, tried = whole + found, tried | letters
@@ -114,6 +124,10 @@ def _once(
         letters = frozenset(first_of(found, LETTERS_PER_BATCH, RANGES_PER_BATCH))
         if not letters:
             return letters, BroughtHome()
+        if stopping.asked():
+            raise stopping.stopped(
+                f"pipeline {scope.pipeline.name}: {len(tried):,} dead letters were tried, others wait"
+            )
         work = LetterWork(scope, tables, now, now.position, letters, before)
         try:
             return letters, _looked_at(work) if dry_run else _landed(work, request)
@@ -147,6 +161,7 @@ def _landed(work: LetterWork, request: RunRequest) -> BroughtHome:
     if not told.tried:
         discard(scope, work.tables, staged)
         return replace(told, batches=())
+    refuse_if_asked(scope, work.tables, n, staged)
     try:
         _check(scope, work, staged, told, seen)
         batch = Batch(

@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
-import threading
-import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pyspark.sql import SparkSession
-
-from frazil import stopping
 from frazil.batch.plan import RunPlan
-from frazil.errors import EXIT_PARENT_LOST, FrazilError, Retryable
 from frazil.local.files import write_atomically
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
@@ -21,44 +14,19 @@ from frazil.run.dry_run import DryRun, dry_run
 from frazil.run.ingest import ingest
 from frazil.spark.apply import SparkApply
 from frazil.spark.catalog import open_catalog
-from frazil.spark.faults import SPARK_FAILED
+from frazil.spark.driver import end_with_parent, exit_code, say, session
 from frazil.spark.stage import SparkStage
-from frazil.spark.submit import SUBMITTER_VARIABLE, needs_writer
-from frazil.spark.watch import REPORT_PREFIX
+from frazil.spark.submit import needs_writer
 
-_PARENT_CHECK_SECONDS = 0.5
-"""How soon a driver without a parent ends. A killed task leaves the Python driver behind; it must not go on committing."""
-
-
-_FINISHING_SECONDS = 20.0
-"""How long a driver without a parent may go on with a batch that is decided. What needs Spark fails by itself."""
-
-
-def end_with_parent() -> None:
-    """End this process once the JVM that started it is gone, or whoever started the JVM.
-
-    A batch that it decides at this moment is finished first: it needs the catalog, not the JVM.
-    """
-    # Who kills the JVM together with its group, as Airflow does, means the run; the driver sees it and ends by itself.
-    if os.getsid(0) != os.getpid():
-        os.setpgid(0, 0)
-    parent = os.getppid()
-    submitter = os.environ.get(SUBMITTER_VARIABLE)
-
-    def watch() -> None:
-        while os.getppid() == parent and (submitter is None or Path("/proc", submitter).exists()):
-            time.sleep(_PARENT_CHECK_SECONDS)
-        stopping.wait_finished(_FINISHING_SECONDS)
-        os._exit(EXIT_PARENT_LOST)  # no print: stdout is a pipe to the dead parent
-
-    threading.Thread(target=watch, daemon=True, name="parent-watch").start()
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def main(argv: list[str]) -> int:
     """Run the batches of a plan, or look at what they would be.
 
     Returns:
-        0, or the exit code of the error's class; its message is the last reported line.
+        See `frazil.spark.driver.exit_code`.
     """
     end_with_parent()
     parser = argparse.ArgumentParser(prog="ingest")
@@ -70,17 +38,13 @@ def main(argv: list[str]) -> int:
         "--result", type=Path, help="file for what a dry run found; without it that is a line of output"
     )
     arguments = parser.parse_args(argv)
-    try:
+
+    def work() -> None:
         found = _run(arguments.pipeline, RunPlan.from_json(_plan(arguments.plan)))
         if found is not None:
             _hand_back(found, arguments.result)
-    except FrazilError as error:
-        say(f"{error.label}: {' '.join(str(error).split())}")
-        return error.exit_code
-    except SPARK_FAILED as error:
-        say(f"{Retryable.label}: Spark failed: {' '.join(str(error).split())[:2000]}")
-        return Retryable.exit_code
-    return 0
+
+    return exit_code(work)
 
 
 def _plan(argument: str) -> str:
@@ -90,14 +54,11 @@ def _plan(argument: str) -> str:
 def _run(pipeline: str, plan: RunPlan) -> DryRun | None:
     project = Project.load()
     known = project.pipeline(pipeline)
-    spark = SparkSession.builder.getOrCreate()
-    try:
+    with session() as spark:
         if plan.mode == "dry_run":
             return dry_run(project, known, plan, SparkStage(spark), say)
         ingest(project, known, plan, SparkStage(spark), say, apply=_apply(spark, project, known, plan))
         return None
-    finally:
-        spark.stop()
 
 
 def _apply(spark: SparkSession, project: Project, pipeline: Pipeline, plan: RunPlan) -> SparkApply | None:
@@ -115,13 +76,3 @@ def _hand_back(found: DryRun, file: Path | None) -> None:
         say(found.to_json())
     else:
         write_atomically(file, found.to_json())
-
-
-def say(line: str) -> None:
-    """Report one line to whoever watches the job, if anybody still does."""
-    try:
-        sys.stdout.write(f"{REPORT_PREFIX}{line}\n")
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # A batch that is decided must not stay half done because nobody listens any more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

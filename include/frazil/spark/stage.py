@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
@@ -74,17 +74,29 @@ class SparkStage:
             yield pa.RecordBatch.from_pydict(told, schema=_TOLD)
 
         tasks = read_ranges(self._spark, order).mapInArrow(stage_task, "staged string, failure string")
-        with stopping.cancelling(self._spark.interruptAll):
+        with stopping.cancelling(_cancel_of(self._spark)):
             try:
-                parts = tasks.collect()
-            except SPARK_FAILED as error:
+                # Not collect: what a JVM leaves out of its answer that dies over it, collect takes for nothing more to come.
+                parts = tasks.toArrow().to_pylist()
+            except (*SPARK_FAILED, pa.ArrowInvalid, EOFError) as error:  # the last two: its answer was cut off
                 if stopping.asked():
                     raise stopping.stopped(f"batch {order.n} was not staged to its end, and is discarded") from error
-                raise
+                if isinstance(error, SPARK_FAILED):
+                    raise
+                raise Retryable(f"Spark's answer on batch {order.n} was cut off: {error}") from error
         for part in parts:
-            if part.failure is not None:
-                raise _failure(part.failure)
-        return Staged.merged(Staged.from_json(part.staged) for part in parts)
+            if part["failure"] is not None:
+                raise _failure(part["failure"])
+        return Staged.merged(Staged.from_json(part["staged"]) for part in parts)
+
+
+def _cancel_of(spark: SparkSession) -> Callable[[], object]:
+    """What ends the jobs of a session that are at work now."""
+    if hasattr(spark, "cloneSession"):  # Spark Connect
+        return spark.interruptAll
+    # Not interruptAll: it finds jobs by the tag of their session, which Spark 4.1 takes off them while it plans to read
+    # Kafka. The context is this process's own, so all of its jobs are.
+    return spark.sparkContext.cancelAllJobs
 
 
 _TOLD = pa.schema([pa.field("staged", pa.string()), pa.field("failure", pa.string())])

@@ -19,8 +19,12 @@ from frazil.local.java import ensure_java
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.spark.catalog import EXTENSIONS
+from frazil.spark.class_archive import archive_options
 from frazil.spark.job_logs import log_of
 from frazil.spark.watch import watch_job
+
+_JVM_OPTIONS = "spark.driver.extraJavaOptions"
+"""An engine's own take the place of ours, but for the archive of classes: a JVM that is told two collectors does not start."""
 
 SUBMITTER_VARIABLE = "FRAZIL_SUBMITTER"
 """Process id of whoever waits for the job: killed, it can't stop the job any more, so the job looks."""
@@ -67,7 +71,7 @@ def submission(project: Project, pipeline: Pipeline, plan: RunPlan) -> Submissio
     return _submission(project, pipeline.engine, "ingest.py", name, writes=needs_writer(pipeline, plan))
 
 
-def upkeep_submission(project: Project, pipeline: Pipeline, run: str) -> Submission:
+def maintenance_submission(project: Project, pipeline: Pipeline, run: str) -> Submission:
     """How to start the maintenance job of a pipeline.
 
     Args:
@@ -78,7 +82,9 @@ def upkeep_submission(project: Project, pipeline: Pipeline, run: str) -> Submiss
     Raises:
         Terminal: The settings have no such engine, the jars or a Java are missing.
     """
-    return _submission(project, pipeline.upkeep_engine, "maintain.py", f"frazil {pipeline.name} {run}", writes=True)
+    return _submission(
+        project, pipeline.maintenance_engine, "maintain.py", f"frazil {pipeline.name} {run}", writes=True
+    )
 
 
 def _submission(project: Project, engine_name: str, application: str, name: str, *, writes: bool) -> Submission:
@@ -86,6 +92,8 @@ def _submission(project: Project, engine_name: str, application: str, name: str,
     fetch(project.home, "spark")
     sources = os.pathsep.join([str(project.root / "include"), *filter(None, [os.environ.get("PYTHONPATH")])])
     python = str(interpreter_bin() / "python")
+    java = ensure_java()
+    jvm = (archive_options(project.home, java), engine.conf.get(_JVM_OPTIONS, "-XX:+UseParallelGC"))
     conf = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -94,10 +102,10 @@ def _submission(project: Project, engine_name: str, application: str, name: str,
         "spark.log.level": "WARN",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-        "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
         "spark.pyspark.python": python,
         "spark.executorEnv.PYTHONPATH": sources,
         **engine.conf,
+        _JVM_OPTIONS: " ".join(filter(None, jvm)),
     }
     if writes:
         conf["spark.sql.extensions"] = ",".join(filter(None, [engine.conf.get("spark.sql.extensions"), EXTENSIONS]))
@@ -105,7 +113,7 @@ def _submission(project: Project, engine_name: str, application: str, name: str,
         "PYTHONPATH": sources,
         "PYSPARK_PYTHON": python,
         "PYSPARK_DRIVER_PYTHON": python,
-        "JAVA_HOME": str(ensure_java().home),
+        "JAVA_HOME": str(java.home),
         SUBMITTER_VARIABLE: str(os.getpid()),
     }
     return Submission(
@@ -146,13 +154,15 @@ def run_spark(project: Project, pipeline: Pipeline, plan: RunPlan, report: Calla
         return _waited_for(job, master, handover, log, report, at_work)
 
 
-def run_upkeep(project: Project, pipeline: Pipeline, run: str, order: str, report: Callable[[str], None]) -> str | None:
+def run_maintenance(
+    project: Project, pipeline: Pipeline, run: str, order: str, report: Callable[[str], None]
+) -> str | None:
     """Maintain the tables of a pipeline in a Spark job started by this process, and wait for it.
 
     Args:
         project: Settings and doors.
         pipeline: The pipeline.
-        run: Id of the run, by `upkeep_run`.
+        run: Id of the run, by `maintenance_run`.
         order: What is asked for, as JSON.
         report: Takes the job's own lines; everything else goes to its log.
 
@@ -162,13 +172,13 @@ def run_upkeep(project: Project, pipeline: Pipeline, run: str, order: str, repor
     Raises:
         Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
     """
-    job, master = upkeep_submission(project, pipeline, run), project.engine(pipeline.upkeep_engine).master
+    job, master = maintenance_submission(project, pipeline, run), project.engine(pipeline.maintenance_engine).master
     log = log_of(project.home, pipeline.name, run)
     with handed_over(project.home, pipeline.name, run, order) as handover:
         return _waited_for(job, master, handover, log, report)
 
 
-def upkeep_run(run: str) -> str:
+def maintenance_run(run: str) -> str:
     """Id of a maintenance run. An ingest run may be scheduled for the same instant."""
     return f"maintain__{run}"
 

@@ -53,7 +53,7 @@ class _Job:
     def cancel(self) -> None:
         """Ask its driver to stop; where there is none, nothing of a batch is at work, and spark-submit is ended."""
         for driver in self.at_work():
-            if driver.pid not in self.asked:
+            if driver.is_here and driver.pid not in self.asked:
                 self.asked.add(driver.pid)
                 driver.ask_to_stop()
         if not self.asked:

@@ -12,20 +12,21 @@ from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import Depends, HTTPException
 
 from frazil.monitor.condition import Condition, Runs, State
+from frazil.monitor.series import Series
 from frazil.monitor.state import Promise, state_of
+from frazil.monitor.watch import REFRESH_SECONDS
 from frazil.pipeline.model import Pipeline
 from frazil_airflow.page.access import Access, AirflowAccess, may_see, visible
 from frazil_airflow.page.naming import ingest_of
 from frazil_airflow.page.project_source import shared_source
-from frazil_airflow.page.readings import AGE_SECONDS
 from frazil_airflow.page.runs import RecentRuns
-from frazil_airflow.page.source import Series, Source
+from frazil_airflow.page.source import Source
 from frazil_airflow.page.words import ago
 
 RUNS = RecentRuns()
 """For the whole process."""
 
-OLD = timedelta(seconds=4 * AGE_SECONDS)
+OLD = timedelta(seconds=4 * REFRESH_SECONDS)
 """From what age on a reading is not taken for the present: nobody looked for a while, or reading takes long."""
 
 

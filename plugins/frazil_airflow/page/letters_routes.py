@@ -3,24 +3,33 @@
 # No `from __future__ import annotations`: FastAPI reads the signatures.
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse
 
+from frazil.batch.instant import parse_instant
 from frazil.batch.letters import LetterChoice, Place
+from frazil.errors import FrazilError, Terminal
 from frazil.records.dead import DeadCode
 from frazil.report.dead_letters import LetterMark
-from frazil_airflow.page.asking import AskingDep
+from frazil.report.letter_reports import KeptReport
+from frazil_airflow.links import report_address
+from frazil_airflow.page.asking import Asking, AskingDep
+from frazil_airflow.page.naming import letters_of
 from frazil_airflow.page.payload import shown
 from frazil_airflow.page.pipeline_routes import shared
 from frazil_airflow.page.rendering import render
 
 PAGE_SIZE = 50
 
-PERIODS = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
-"""How far back the list may look, by the time of the record."""
+REPORTS = 5
+"""The newest kept reports, as links."""
+
+When = Annotated[str, Query(max_length=60)]
+"""An instant, or how long ago it was, by the time of records; empty for any."""
 
 router = APIRouter()
 
@@ -32,19 +41,20 @@ def letters(  # noqa: PLR0913, PLR0917 - filters of a list
     name: str,
     code: Annotated[str, Query(max_length=60)] = "",
     topic: Annotated[str, Query(max_length=300)] = "",
-    since: Literal["", "1h", "24h", "7d", "30d"] = "",
+    since: When = "",
+    until: When = "",
     state: Literal["open", "landed", "all"] = "open",
     after: Annotated[str, Query(max_length=2_000)] = "",
 ) -> HTMLResponse:
     """The newest first, a page at a time: `after` is where the page before ended."""
     found = asking.pipeline(name)
+    begin, end = _period(since, until)
     choice = LetterChoice(
-        codes=frozenset({code} if code else ()),
-        topics=frozenset({topic} if topic else ()),
-        since=datetime.now(UTC) - PERIODS[since] if since else None,
+        codes=frozenset({code} if code else ()), topics=frozenset({topic} if topic else ()), since=begin, until=end
     )
     listing = asking.source.letters(name, choice, state, _mark(after), PAGE_SIZE)
-    view = {"code": code, "topic": topic, "since": since, "state": state}
+    reports, problem = _reports(asking, name)
+    view = {"code": code, "topic": topic, "since": since, "until": until, "state": state}
     last = listing.letters[-1].mark if listing is not None and listing.letters and listing.has_more else None
     return render(
         request,
@@ -54,7 +64,8 @@ def letters(  # noqa: PLR0913, PLR0917 - filters of a list
         is_first=not after,
         after=json.dumps(last) if last is not None else "",
         codes=sorted(DeadCode),
-        periods=PERIODS,
+        reports=reports,
+        reports_problem=problem,
         **shared(asking, found, "letters"),
     )
 
@@ -78,6 +89,27 @@ def letter(request: Request, asking: AskingDep, name: str, topic: str, partition
     ]
     payload = found.dead_letters.payload
     return render(request, "letter.html.j2", letters=pieces, payload=payload, **shared(asking, found, "letters"))
+
+
+def _period(since: str, until: str) -> tuple[datetime | None, datetime | None]:
+    now = datetime.now(UTC)
+    try:
+        begin, end = (parse_instant(text, now) if text.strip() else None for text in (since, until))
+    except (ValueError, Terminal) as error:
+        raise HTTPException(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from error
+    if begin is not None and end is not None and begin >= end:
+        raise HTTPException(HTTPStatus.UNPROCESSABLE_ENTITY, f"since {since} is not before until {until}")
+    return begin, end
+
+
+def _reports(asking: Asking, name: str) -> tuple[list[tuple[KeptReport, str]], str]:
+    """The newest reports with their addresses, for who may see their DAG; or why they can't be listed."""
+    if letters_of(name) not in asking.access.readable():
+        return [], ""
+    try:
+        return [(of, report_address(name, of.name)) for of in asking.source.reports(name, REPORTS)], ""
+    except FrazilError as problem:
+        return [], str(problem)
 
 
 def _advice(code: str) -> dict[str, str]:

@@ -46,6 +46,7 @@ def _environment() -> Environment:
         "plain": words.plain,
         "bars": marks.bars,
         "phases": marks.phases,
+        "code": words.code,
         "segment": lambda text: quote(str(text), safe=""),
     }
     environment.globals |= {"ago": words.ago, "run_of": run_of, "static": _static, "STATES": STATES}

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 from frazil.monitor.condition import Condition
+from frazil.monitor.series import Series
 
 if TYPE_CHECKING:
     from frazil.batch.letters import LetterChoice, Place
@@ -15,21 +14,8 @@ if TYPE_CHECKING:
     from frazil.monitor.batches import BatchPage
     from frazil.pipeline.model import Pipeline
     from frazil.report.dead_letters import LetterMark, Listing, WholeLetter
+    from frazil.report.letter_reports import KeptReport
     from frazil.report.table_past import SchemaVersion, Snapshots
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """What a pipeline landed over time, in slices of one length.
-
-    Attributes:
-        starts: Begin of each slice, UTC, ascending.
-        rows, dead: Records of the batches that were decided in it.
-    """
-
-    starts: tuple[datetime, ...] = ()
-    rows: tuple[int, ...] = ()
-    dead: tuple[int, ...] = ()
 
 
 class Source(Protocol):
@@ -67,6 +53,9 @@ class Source(Protocol):
 
     def letter(self, name: str, place: Place) -> tuple[WholeLetter, ...]:
         """Every letter of one record."""
+
+    def reports(self, name: str, most: int) -> Sequence[KeptReport]:
+        """The newest kept reports on its dead letters."""
 
     def snapshots(self, name: str, table: str, start: int, limit: int) -> Snapshots | None:
         """Snapshots of a table, the newest first; None if the table is not there."""

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from markupsafe import Markup, escape
+
 from frazil.monitor.state import spoken
 
 NONE = "–"  # noqa: RUF001 - a dash of the width of a figure
@@ -76,3 +78,11 @@ def ago(at: datetime | None, now: datetime) -> str:
 def plain(text: str) -> str:
     """A text of a record without characters that turn the direction of reading, or that nobody can see."""
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
+def code(text: str) -> Markup:
+    """Text of ours with what stands between backticks as code."""
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if number % 2 else escape(part)
+        for number, part in enumerate(text.split("`"))
+    )

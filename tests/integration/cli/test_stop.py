@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import signal
 import subprocess
 import sys
@@ -65,6 +67,38 @@ def test_unreachable_airflow_keeps_local_runs_alive(place: Place) -> None:
     assert told.returncode == Retryable.exit_code, told.stderr
     assert f"(process {run.pid}) ended" in told.stdout
     assert nobody in told.stderr
+
+
+HERE = """
+import time
+from frazil.local.drivers import registered
+from frazil.local.home import Home
+with registered(Home.resolve(), "orders", "here", print):
+    print("at work", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_run_in_another_container_is_not_waited_for(place: Place) -> None:
+    """The home that it shares tells of it, though its pid is nobody's here: the command returns when that has ended, too."""
+    elsewhere = {"pid": 7, "start_ticks": 1, "host": "scheduler", "pipeline": "orders", "run": "elsewhere"}
+    piped = {"env": place.environment, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", HERE], **piped) as here:
+        assert next(here.stdout, None) == "at work\n"
+        with (place.root / "home" / "drivers" / "orders-elsewhere.json").open("w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            held.write(json.dumps(elsewhere))
+            held.flush()
+            with subprocess.Popen([sys.executable, "-m", "frazil.cli", "stop", "orders"], **piped) as stop:
+                assert here.wait(60) == -signal.SIGTERM
+                with pytest.raises(subprocess.TimeoutExpired):
+                    stop.wait(1)
+                held.close()
+                said = stop.communicate(timeout=60)[0]
+
+    assert stop.returncode == 0
+    assert f"orders: run here (process {here.pid}) ended in " in said
+    assert "orders: run elsewhere (process 7 on scheduler) ended in " in said
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGHUP, marks=pytest.mark.full)])

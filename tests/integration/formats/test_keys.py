@@ -32,7 +32,7 @@ COLUMNS = {"total": "int", "customer_id": {"type": "long", "from": "id", "of": "
 @pytest.fixture
 def confluent(registry: RegistryServer) -> Iterator[SchemaRegistryClient]:
     """Who writes: the client that producers use."""
-    with SchemaRegistryClient({"url": registry.url}) as client:
+    with SchemaRegistryClient({"url": registry.url, "timeout": 30}) as client:
         yield client
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import traceback
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
+from sqlalchemy import make_url
 
 from frazil.errors import Retryable, Terminal
 from frazil.local import airflow, port, stack
@@ -16,6 +19,7 @@ from frazil.local.airflow_settings import ensure_secrets
 from frazil.local.home import Home, with_ports
 from frazil.local.process import Processes
 from frazil.local.waiting import until
+from tests.postgres_server import PostgresServer
 
 Survivors = Callable[[], list[str]]
 
@@ -54,15 +58,17 @@ def check_api(api: AirflowApi) -> None:
 
 def follow_a_run(api: AirflowApi) -> None:
     """Trigger a short run and read what became of it."""
-    assert api.is_paused("endless")
+    assert api.paused("end") == {"endless": True}
     api.unpause("endless")
-    assert not api.is_paused("endless")
+    assert api.paused("end") == {"endless": False}
+    assert api.paused("other") == {}
     started = api.trigger("endless", run_id="a+b:c", conf={"seconds": 0}, note="first")
     assert (started.run_id, started.note, started.has_finished) == ("a+b:c", "first", False)
 
     ended = api.wait("endless", "a+b:c", 90)
 
     assert (ended.state, ended.run_type) == ("success", "manual")
+    assert [run.run_id for run in api.newest_runs(["endless", "unknown"], 1)] == ["a+b:c"]
     assert [(t.task_id, t.state) for t in api.task_instances("endless", "a+b:c")] == [("wait", "success")]
     assert api.log("endless", "a+b:c", "wait") != ""
     api.note("endless", "a+b:c", "x" * 2000)
@@ -130,6 +136,25 @@ def test_a_busy_port_is_named_before_anything_starts(home: Home, survivors: Surv
 
     assert survivors() == []
     assert not (home.airflow / "airflow.db").exists()
+
+
+@pytest.mark.parametrize("wrong", ["port", "password", "database"])
+def test_unusable_database_ends_as_a_stack_trace(
+    home: Home, survivors: Survivors, postgres: PostgresServer, wrong: str
+) -> None:
+    """PostgreSQL's own words, before anything starts, without the password."""
+    address = make_url(postgres.url("nowhere" if wrong == "database" else "postgres"))
+    if wrong == "port":
+        address = address.set(port=home.ports.kafka)
+    if wrong == "password":
+        address = address.set(password="gue$$ed")
+    told = {"port": "Connection refused", "password": "password authentication failed", "database": "does not exist"}
+
+    with pytest.raises(Retryable, match=f"Airflow's database, PostgreSQL .*{told[wrong]}") as refusal:
+        stack.up(replace(home, airflow_database=address.render_as_string(hide_password=False)), {"airflow"})
+
+    assert "gue" not in "".join(traceback.format_exception(refusal.value))
+    assert survivors() == []
 
 
 def test_nobody_there_is_worth_another_try(home: Home) -> None:

@@ -142,9 +142,9 @@ def test_the_event_of_an_asset_with_a_longer_name_is_taken(script: Script, api: 
     assert "asset_id=4&order_by=-timestamp&limit=1" in script.asked[-1]
 
 
-@pytest.mark.parametrize("events", [None, []])
+@pytest.mark.parametrize("events", [None, [], [{"extra": None}], [{"extra": {"from_rest_api": True}}]])
 def test_a_pipeline_that_told_nothing_is_complete(script: Script, api: AirflowApi, events: list[object] | None) -> None:
-    """Without the asset, or without an event of it, no instant is known."""
+    """Without the asset, or without an event of it that a run told, no instant is known."""
     known = [] if events is None else [{"id": 4, "name": "orders/complete"}]
     answers: list[Answer] = [(201, {"access_token": "t"}), (200, {"assets": known, "total_entries": len(known)})]
     script.answers = [*answers, *([(200, {"asset_events": events})] if events is not None else [])]

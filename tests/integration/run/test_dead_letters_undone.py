@@ -11,6 +11,10 @@ from pyiceberg.table.update import SetSnapshotRefUpdate
 
 from frazil.batch.letters import LetterChoice, Place
 from frazil.crash_points import CrashPoint
+from frazil.iceberg import letter_scan
+from frazil.iceberg.removal import file_rows
+from frazil.monitor import reading
+from frazil.monitor.letters import with_open_letters
 from frazil.report.dead_letters import list_letters
 from frazil.run.dead_letters import bring_home
 from tests.letters import EVERY, bring, good_letters
@@ -63,6 +67,32 @@ def test_rollback_past_the_batch_that_landed_them(good_now: Any) -> None:
     assert found.landed == 6
     assert places(good_now) == EVERY
     assert_clean(good_now)
+
+
+def test_letters_are_counted_that_are_not_open(good_now: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Manifests tell how many are open; files are read only where a rollback opened letters again."""
+    read: list[str] = []
+    monkeypatch.setattr(letter_scan, "file_rows", lambda *of: read.append(of[1].file.file_path) or file_rows(*of))
+
+    def counted() -> int | None:
+        found = reading.read(good_now.project, good_now.pipeline)
+        return with_open_letters(found, good_now.project, good_now.pipeline).open_letters
+
+    assert (counted(), read) == (6, [])
+    bring(good_now, LetterChoice(places=frozenset(Place(good_now.topic, 0, o) for o in (1, 3))))
+    assert (counted(), read) == (4, [])
+    roll_back(good_now, ORDERS)
+    good_now.run()
+    assert counted() == len(still_listed(good_now)) == 6
+    assert read
+    bring(good_now)
+    assert counted() == len(still_listed(good_now)) == 0
+
+
+def still_listed(orders: Any) -> Any:
+    listed = list_letters(orders.project, orders.pipeline, LetterChoice(), "open", None)
+    assert listed is not None
+    return listed.letters
 
 
 @pytest.mark.parametrize("again", ["replay", "reset"])
@@ -180,11 +210,10 @@ def test_rollback_that_is_taken_back_itself(good_now: Any) -> None:
     set_main(good_now, landed_once)
     good_now.run()
 
-    listed = list_letters(good_now.project, good_now.pipeline, LetterChoice(), "open", None)
+    listed = still_listed(good_now)
     bring(good_now)
 
-    assert listed is not None
-    told = {of.offset: of.row_batch for of in listed.letters}
+    told = {of.offset: of.row_batch for of in listed}
     assert told[1] is not None
     assert {told[offset] for offset in (5, 7, 9, 11)} == {None}
 

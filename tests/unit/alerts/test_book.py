@@ -10,7 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.alerts.book import LONGEST_WAIT, PATIENCE, Message, Page, due, from_json, settled, to_json, turned
+from frazil.alerts.book import (
+    GIVE_UP,
+    LONGEST_WAIT,
+    PATIENCE,
+    Message,
+    Page,
+    closed,
+    due,
+    from_json,
+    joined,
+    settled,
+    to_json,
+    turned,
+)
 from frazil.alerts.notice import Notice
 
 START = datetime(2026, 5, 1, tzinfo=UTC)
@@ -51,7 +64,8 @@ class Desk:
 
     def _send(self, message: Message) -> bool:
         notice = message.notice
-        if message.channel in self.away or message.channel not in self.told_of(notice.kind, notice.severity):
+        assert notice.recovered or message.channel in self.told_of(notice.kind, notice.severity)
+        if message.channel in self.away:
             return False
         self.sent.append((message.channel, "over" if message.notice.recovered else message.notice.severity))
         return True
@@ -63,7 +77,7 @@ def test_the_same_trouble_is_told_at_every_look():
 
     assert desk.look(STALE) == [("mail", "warning"), ("chat", "warning")]
     assert [desk.look(STALE) for _ in range(50)] == [[]] * 50
-    assert desk.look() == [("mail", "over"), ("chat", "over")]
+    assert desk.look() == [("chat", "over"), ("mail", "over")]
     assert desk.look() == []
     assert from_json(desk.stored).entries == {}
 
@@ -134,14 +148,58 @@ def test_a_monitor_that_dies_behind_a_send_repeats_it_for_ever():
     assert 24 <= len(desk.sent) <= 36
 
 
-def test_a_channel_that_is_taken_out_keeps_a_trouble_open():
-    """Nobody is left to be told that it is over."""
+@pytest.mark.parametrize("away", [False, True])
+def test_a_channel_that_is_told_no_more_keeps_an_incident_for_ever(away: bool):
+    """It is told that it is over for it, though the trouble lasts, and tried for a day; if it is told again, it is anew."""
+    desk = Desk(away={"chat"} if away else set())
+    desk.look(STALE)
+    desk.channels = ("mail",)
+
+    assert desk.look(STALE) == ([] if away else [("chat", "over")])
+    assert desk.look(STALE) == []
+    desk.look(STALE, after=GIVE_UP + LOOK)
+    assert set(from_json(desk.stored).entries["stale"].channels) == {"mail"}
+    desk.away.clear()
+    desk.channels = ("mail", "chat")
+    assert desk.look(STALE) == [("chat", "warning")]
+
+
+def test_a_channel_is_told_twice_that_it_is_over():
+    """Told so when it was taken out, it hears no more when the trouble is."""
     desk = Desk(("mail",))
     desk.look(STALE)
     desk.channels = ()
 
-    assert desk.look() == []
+    assert [desk.look(STALE), desk.look()] == [[("mail", "over")], []]
     assert from_json(desk.stored).entries == {}
+
+
+def test_what_nobody_watches_any_more_stays_open():
+    """All that held is over, and the notice says why; nothing is left to be forgotten."""
+    desk = Desk(("mail",))
+    desk.look(STALE)
+    page = closed(from_json(desk.stored), desk.now, "There is no such pipeline.")
+    page, (message,) = due(page, desk.told_of, desk.now, REMIND)
+
+    assert (message.notice.recovered, message.notice.key) == (True, "stale/pizzas")
+    assert message.notice.cause == "There is no such pipeline. It was:\nlate"
+    assert settled(page, message, desk.now, sent=True).entries == {}
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_what_was_told_elsewhere_is_told_anew_or_never_closed(known: bool):
+    """A trouble of another page goes on in this one, with who was told."""
+    elsewhere, desk = Desk(("mail",)), Desk(("mail",))
+    elsewhere.look(STALE)
+    if known:
+        desk.look(STALE)
+        desk.away = {"mail"}
+        desk.look()
+        desk.away.clear()
+    desk.stored = to_json(joined(from_json(desk.stored), from_json(elsewhere.stored)))
+
+    assert desk.look(STALE) == []
+    assert desk.look() == [("mail", "over")]
 
 
 def test_a_trouble_that_comes_back_is_told_to_nobody():
@@ -233,15 +291,3 @@ def test_a_page_of_a_newer_frazil_breaks_an_older_one():
     assert newer != desk.stored
 
     assert to_json(from_json(newer)) == desk.stored
-
-
-def test_unread_records_are_compared_over_a_gap():
-    """The fewest of each interval; where nobody looked for an interval it begins anew."""
-    page, every = Page(), timedelta(minutes=5)
-    for minute, lag in ((0, 50), (2, 10), (4, 30), (5, 20), (9, 25), (10, 40)):
-        page = page.with_unread(lag, START + timedelta(minutes=minute), every, keep=9)
-    assert page.finished == (10, 20)
-
-    assert page.with_unread(9, START + timedelta(minutes=25), every, keep=9).finished == ()
-    assert page.with_unread(9, START + timedelta(minutes=12), 2 * every, keep=9).finished == ()
-    assert page.with_unread(None, START + timedelta(minutes=25), every, keep=9) == page

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from frazil.alerts.failure import Failure, failure, of_maintenance
+from frazil.alerts.failure import ChoreKind, Failure, failure, of_chore
 from frazil.alerts.rules import Case, judge
 from frazil.monitor.condition import Condition, Retention, Runs
 from frazil.pipeline.alerts import Alerts
@@ -55,6 +55,8 @@ def test_a_pipeline_that_is_well_wakes_somebody():
         "tolerance",
         "conflict",
         "failed_maintenance",
+        "failed_report",
+        "failed_replay",
     }
 
 
@@ -213,14 +215,22 @@ def test_an_earlier_success_hides_a_failure():
     assert told(case(earlier, failure=left())) == {"failed_run": "critical"}
 
 
+def test_a_killed_run_is_over_because_airflow_was_not_asked():
+    """No task could note it, so only Airflow can tell: without its word nothing is said, with it that it is over."""
+    assert "failed_run" not in judge(case(replace(WELL, runs=Runs())))
+    assert judge(case(replace(WELL, runs=Runs(failures=0))))["failed_run"] is None
+
+
 def test_a_failure_without_airflows_word_is_forgotten():
     """Nothing has landed since: it holds."""
     assert told(case(failure=left())) == {"failed_run": "critical"}
 
 
-def test_failed_maintenance_is_told_as_a_failed_run():
+@pytest.mark.parametrize("kind", ["failed_maintenance", "failed_report", "failed_replay"])
+def test_a_failure_beside_ingestion_is_told_as_a_failed_run(kind: ChoreKind):
     """It has a kind of its own, and can wait."""
-    found = of_maintenance(left())
+    found = of_chore(left(), kind)
 
-    assert told(case(maintenance=found)) == {"failed_maintenance": "warning"}
+    assert told(case(chores={kind: found})) == {kind: "warning"}
+    assert cause(case(chores={kind: found}), kind) == "Run r1\nno such topic"
     assert Failure.from_json(found.to_json()) == found

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Barrier
 from typing import Any
 
 import pytest
@@ -23,23 +22,6 @@ from tests.unit.iceberg.orders import TABLE, commit_batches, destination, elsewh
 def make(lake: Lake, declared: Destination, name: str = TABLE) -> None:
     schema = declared_schema(declared)
     lake.create_table(name, schema, declared_spec(declared, schema), TABLE_PROPERTIES)
-
-
-def test_threads_that_open_a_new_catalog_at_once_make_its_tables_twice(tmp_path: Path) -> None:
-    """Whoever comes first opens it, the others wait: all of them get the same catalog."""
-    for number in range(3):
-        new = Lake("lake", f"sqlite:///{tmp_path}/{number}.db", f"file://{tmp_path}/warehouse", {})
-        together = Barrier(8)
-
-        def opened(lake: Lake = new, together: Barrier = together) -> Any:
-            together.wait()
-            return lake._catalog
-
-        with ThreadPoolExecutor(8) as pool:
-            found = [of.result() for of in [pool.submit(opened) for _ in range(8)]]
-
-        assert len(set(map(id, found))) == 1
-        found[0].close()
 
 
 def test_second_creation_replaces_the_table(orders: Lake) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from frazil.errors import Terminal
+from frazil.local.airflow_database import airflow_database
 from frazil.local.airflow_settings import credentials, ensure_secrets, environment
 from frazil.local.home import Home, with_ports
 from frazil.local.java import Java
@@ -20,7 +21,7 @@ def home(tmp_path: Path) -> Home:
 
 
 def env_of(home: Home) -> dict[str, str]:
-    return environment(home, Java(Path("/jdk"), 17), ensure_secrets(home), dags_paused=True)
+    return environment(home, Java(Path("/jdk"), 17), ensure_secrets(home), airflow_database(home), dags_paused=True)
 
 
 def test_secrets_are_readable_by_their_owner_only(home: Home) -> None:

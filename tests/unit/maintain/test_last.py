@@ -42,11 +42,11 @@ def test_failure_fills_metadata_files() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "tended"), [("done", True), ("failed", True), ("gave_way", True), ("skipped", False), ("due", False)]
+    ("status", "acted"), [("done", True), ("failed", True), ("gave_way", True), ("skipped", False), ("due", False)]
 )
-def test_table_that_rests_gets_a_commit(status: str, tended: bool) -> None:
+def test_table_that_rests_gets_a_commit(status: str, acted: bool) -> None:
     """Only what was carried out or tried is worth a note: a look commits nothing, every six hours or every minute."""
-    assert maintained("why", status).outcome.was_tended is tended
+    assert maintained("why", status).outcome.did_something is acted
 
 
 def test_age_is_shown_as_a_fraction_of_a_day() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from frazil.local.airflow_api import AirflowApi
 from frazil.local.airflow_rows import DagRun
 from frazil.local.home import Home
-from frazil.monitor.airflow_runs import runs_of, summed
+from frazil.monitor.airflow_runs import runs_of, summed, told_by
 from frazil.monitor.condition import Runs
 
 BEGIN = datetime(2026, 5, 1, tzinfo=UTC)
@@ -41,4 +44,71 @@ def test_success_after_failures_is_a_failure() -> None:
 
 def test_airflow_that_never_was_is_trouble(tmp_path: Path) -> None:
     """Without an embedded Airflow nothing is said of runs."""
-    assert runs_of("orders", Home.resolve({"FRAZIL_HOME": str(tmp_path)})) == Runs()
+    assert runs_of(["orders"], Home.resolve({"FRAZIL_HOME": str(tmp_path)})) == {}
+
+
+class Told(AirflowApi):
+    """An Airflow that knows these runs, by DAG, and counts what it is asked."""
+
+    def __init__(self, known: Mapping[str, Sequence[DagRun]]) -> None:
+        super().__init__("http://127.0.0.1:1", "", "")
+        self.known, self.asked = known, 0
+
+    def paused(self, prefix: str) -> Mapping[str, bool]:
+        """None is paused."""
+        return {dag_id: False for dag_id in self.known if dag_id.startswith(prefix)}
+
+    def newest_runs(self, dag_ids: Iterable[str], count: int, start: int = 0) -> list[DagRun]:
+        """As Airflow's."""
+        self.asked += 1
+        found = [run for dag_id in dag_ids for run in self.known[dag_id]]
+        return sorted(found, key=lambda run: run.start_date or BEGIN, reverse=True)[start : start + count]
+
+
+def test_many_pipelines_keep_airflow_busy() -> None:
+    """Some requests for all of them; one that runs rarely is not hidden by those that run often, an unknown one by none."""
+    often = {f"ingest__p{n:03}": [run(100 + hour, "success") for hour in range(30)] for n in range(200)}
+    rare = {"ingest__rare": [run(hour, "failed") for hour in range(3)], "ingest__never": []}
+    names = [dag_id.removeprefix("ingest__") for dag_id in [*often, *rare]]
+    with Told({of: [replace(one, dag_id=of) for one in runs] for of, runs in (often | rare).items()}) as airflow:
+        found = told_by(airflow, [*names, "unknown"])
+
+    assert list(found) == names
+    assert {found[name].last_run for name in names[:200]} == {"run-129"}
+    assert (found["rare"].last_state, found["rare"].failures, found["never"].last_state) == ("failed", 3, None)
+    assert airflow.asked <= 4
+
+
+def test_pipelines_that_only_fail_keep_airflow_busy() -> None:
+    """None of their pages ends the search; it ends all the same, and of each of them something is known."""
+    known = {f"ingest__p{n:03}": [run(hour, "failed") for hour in range(100)] for n in range(200)}
+    with Told({of: [replace(one, dag_id=of) for one in runs] for of, runs in known.items()}) as airflow:
+        found = told_by(airflow, [dag_id.removeprefix("ingest__") for dag_id in known])
+
+    assert airflow.asked <= 8
+    assert {(of.last_state, of.failures) for of in found.values()} == {("failed", 20)}
+
+
+def test_pipelines_that_fail_often_hide_one_that_failed_earlier() -> None:
+    """Nothing told of a run would say that the failure of the daily one is over."""
+    often = {f"ingest__p{n:02}": [run(100 + hour, "failed") for hour in range(100)] for n in range(30)}
+    known = often | {"ingest__daily": [run(0, "success"), run(24, "failed")]}
+    with Told({of: [replace(one, dag_id=of) for one in runs] for of, runs in known.items()}) as airflow:
+        found = told_by(airflow, [dag_id.removeprefix("ingest__") for dag_id in known])
+
+    assert (found["daily"].last_state, found["daily"].failures) == ("failed", 1)
+    assert {of.last_state for of in found.values()} == {"failed"}
+    assert airflow.asked <= 3
+
+
+def test_a_pipeline_that_was_not_reached_never_failed() -> None:
+    """Runs that wait fill all that is asked for: it is left out, which is other than to have no failure."""
+    known = {
+        "ingest__orders": [run(0, "failed"), *(run(1 + hour, "queued") for hour in range(1_000))],
+        "ingest__new": [],
+    }
+    with Told({of: [replace(one, dag_id=of) for one in runs] for of, runs in known.items()}) as airflow:
+        found = told_by(airflow, ["orders", "new"])
+
+    assert found == {}
+    assert airflow.asked <= 8

@@ -12,6 +12,7 @@ import pytest
 from pyiceberg.types import LongType
 
 from frazil.iceberg import ledger_files
+from frazil.iceberg.ledger import read_letter_rows
 from frazil.monitor import batches
 from frazil.monitor.batches import Ledger, Ledgers
 from frazil.project import Project
@@ -45,6 +46,7 @@ def test_pipeline_that_never_ran_breaks_the_page(ledgers: Ledgers, project: Proj
     assert ledger.page().batches == ()
     assert ledger.series(BEGIN, BEGIN + DAY, HOUR) == ()
     assert ledger.last_commit() is None
+    assert ledger.letter_rows() == []
     assert counts(ledger) == (0, 0)
 
 
@@ -59,6 +61,21 @@ def test_page_says_otherwise_than_the_history(ledgers: Ledgers, project: Project
     assert {page.total for page in pages} == {9}
     assert list(reversed(found)) == history(project, project.pipeline("orders"))
     assert ledger.page(100, 2).batches == ()
+
+
+def test_letters_of_a_page_have_another_past_than_those_of_a_command(
+    ledgers: Ledgers, project: Project, write: Write
+) -> None:
+    """What the ledger says of letters is the same, kept or read anew, after each commit, with every reset in it."""
+    kinds = ("ingest", "ingest", "replay", "ingest", "reset", "ingest", "dead_letters", "ingest")
+    seen = []
+    for n, kind in enumerate(kinds):
+        write([batch(n, kind=kind)])
+        seen.append(look(ledgers, project).letter_rows())
+        assert seen[-1] == read_letter_rows(project.lake("lake"), LEDGER, "orders")
+
+    assert [row["n"] for row in seen[-1]] == [n for n in (2, 3, 4, 6, 7) for _ in range(2)]
+    assert ["position" in row for row in seen[-1]] == [False] * 2 + [True] * 4 + [False] * 2 + [True] * 2
 
 
 def test_series_counts_a_batch_per_table(ledgers: Ledgers, project: Project, write: Write) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
-from threading import Event
+from threading import Event, Semaphore
 
 import pytest
 
-from frazil.errors import Terminal
+from frazil.errors import Retryable, Terminal
 from frazil.monitor import watch as watching
+from frazil.monitor.batches import Ledger
 from frazil.monitor.condition import Condition, Runs
+from frazil.monitor.points import Point
 from frazil.monitor.watch import Watch
 from frazil.project import PIPELINES_VARIABLE, Project
 from tests.unit.monitor.conftest import BEGIN, FILE
@@ -34,12 +38,12 @@ def test_reader_waits_for_two_hundred_brokers(many: dict[str, str], monkeypatch:
     """While looks hang, all pipelines are there, without a condition; then all have theirs, with an age."""
     free = Event()
 
-    def read(_: Project, pipeline: object, *, runs: Runs, ledgers: object) -> Condition:
+    def read(_: Project, pipeline: object, *, ledgers: object) -> Condition:
         free.wait(30)
-        return Condition(pipeline.name, "shop", BEGIN, runs=runs)  # type: ignore[attr-defined]
+        return Condition(pipeline.name, "shop", BEGIN, n=1)  # type: ignore[attr-defined]
 
     reads(monkeypatch, read)
-    with Watch(lambda: Project.load(many), refresh_seconds=60) as watch:
+    with Watch(lambda: Project.load(many), runs_of=lambda names: {of: Runs(failures=2) for of in names}) as watch:
         while not watch.snapshot():
             assert not watch.wait(0.01)
         before = watch.snapshot()
@@ -52,6 +56,7 @@ def test_reader_waits_for_two_hundred_brokers(many: dict[str, str], monkeypatch:
     assert list(after) == sorted(after)
     assert after["p100"] is not None
     assert after["p100"].condition.health == {"shop.orders": 40}
+    assert after["p100"].condition.runs.failures == 2
     assert all(seen is not None and seen.age < 60 for seen in after.values())
     assert len(watch.promises()) == 200
 
@@ -97,3 +102,88 @@ def test_broken_settings_end_the_watch(many: dict[str, str], monkeypatch: pytest
         assert project is not projects[0]
         while list(watch.snapshot()) != ["p001"]:
             assert watch.wait(60)
+
+
+def test_kafka_that_is_away_looks_as_if_nothing_landed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What landed is in the ledger; if that is away, too, it is as seen last, and so are health and tables that records named.
+    Health that can't be read is not asked for at once.
+    """
+    landed, asked, away = [Point(BEGIN, rows=7)], [], Retryable("it does not answer")
+
+    def read(*_: object, **__: object) -> Condition:
+        return Condition("orders", "shop", BEGIN, n=1, unreadable=str(away), made=("shop.eu",) if landed else ())
+
+    def health(*_: object) -> dict[str, int]:
+        asked.append(1)
+        if len(asked) > 1:
+            raise away
+        return {"shop.orders": 80}
+
+    def series(_: object, since: datetime, *__: object) -> list[Point]:
+        if not landed:
+            raise away
+        return [replace(of, begin=since) for of in landed]
+
+    monkeypatch.setattr(watching, "read", read)
+    monkeypatch.setattr(watching, "table_health", health)
+    monkeypatch.setattr(watching, "HEALTH_SECONDS", 0.0)
+    monkeypatch.setattr(Ledger, "series", series)
+    with Watch(lambda: project, refresh_seconds=0.01) as watch:
+        assert watch.wait(60)
+        first = watch.of("orders")
+        landed.clear()
+        for _ in range(4):  # the round that was under way, too
+            assert watch.wait(60)
+        last = watch.of("orders")
+
+    assert first is not None
+    assert last is not None
+    assert sum(first.series.rows) == 7
+    assert (last.series, last.condition.health, last.condition.made) == (
+        first.series,
+        {"shop.orders": 80},
+        ("shop.eu",),
+    )
+    assert len(asked) == 2
+
+
+def test_a_page_that_nobody_looks_at_is_read_for_ever(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When nobody asks nothing is read; the next question begins it again."""
+    looks = Semaphore(0)
+
+    def read(*_: object, **__: object) -> Condition:
+        looks.release()
+        return Condition("orders", "shop", BEGIN)
+
+    reads(monkeypatch, read)
+    with Watch(lambda: project, refresh_seconds=0.001, forsaken_seconds=0.2) as watch:
+        for _ in range(2):
+            watch.of("orders")
+            assert looks.acquire(timeout=60)
+            while looks.acquire(timeout=1):  # ends when no look comes for five times as long
+                pass
+        thread = watch._thread
+        assert thread is not None
+        assert thread.is_alive()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_a_watch_closed_during_a_round_never_ends(many: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks that did not begin are cancelled: nobody waits for them."""
+    began, free = Event(), Event()
+
+    def read(_: Project, pipeline: object, **_given: object) -> Condition:
+        began.set()
+        assert free.wait(60)
+        return Condition(pipeline.name, "shop", BEGIN)  # type: ignore[attr-defined]
+
+    reads(monkeypatch, read)
+    with Watch(lambda: Project.load(many)) as watch:
+        assert began.wait(60)
+        thread = watch._thread
+    free.set()
+
+    assert thread is not None
+    thread.join(60)
+    assert not thread.is_alive()

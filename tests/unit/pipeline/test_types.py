@@ -194,6 +194,10 @@ def test_interval_is_misread(text: str, expected: Interval) -> None:
         ("5- * * * *", "neither"),
         ("1,,2 * * * *", "neither"),
         ("@fortnightly", "neither"),
+        ("0 6 * * 1-5#2", "can be scheduled"),
+        ("0 6 * * 5#1,3", "can be scheduled"),
+        ("0 6 l/2 * *", "can be scheduled"),
+        ("0 6 31 2 *", "can be scheduled"),
     ],
 )
 def test_wrong_interval_breaks_the_schedule_later(text: str, message: str) -> None:

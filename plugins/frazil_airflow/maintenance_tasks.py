@@ -25,7 +25,7 @@ def look(pipeline: str, *, dag_run: Any, params: Mapping[str, Any]) -> str | Non
         Retryable: The catalog or the storage is not available now.
     """
     from frazil.maintain.need import Order
-    from frazil.maintain.upkeep import look as looked
+    from frazil.maintain.run import look as looked
     from frazil.run.scope import Scope
     from frazil_airflow.metrics import emit_maintenance
     from frazil_airflow.notes import write_note

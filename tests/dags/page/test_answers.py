@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import replace
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING
 
 import pytest
 
 from frazil.batch.letters import Place
 from frazil.errors import Retryable
-from frazil.report.dead_letters import WholeLetter
-from tests.dags.page_source import HOSTILE, Allowed, MadeUp, condition, letter, pipeline
-
-if TYPE_CHECKING:
-    from fastapi.testclient import TestClient
-
-Open = Callable[..., "TestClient"]
+from tests.dags.page.conftest import Open
+from tests.dags.page.source import HOSTILE, MadeUp
 
 ROUTES = (
     "/",
@@ -31,49 +23,6 @@ ROUTES = (
     "/dag?dag_id=ingest__orders",
     "/start/ingest__orders",
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _database() -> None:
-    from airflow.utils import db
-
-    db.initdb()
-
-
-@pytest.fixture
-def source() -> MadeUp:
-    """Two pipelines, one with hostile letters."""
-    names = ("orders", "payments")
-    hostile = letter(4, path=HOSTILE, topic="orders-topic")
-    whole = WholeLetter(hostile, "fit", HOSTILE.encode(), HOSTILE.encode(), ((HOSTILE, HOSTILE.encode()),))
-    refused = {"refusal": HOSTILE, "dead": 3}
-    return MadeUp(
-        {name: pipeline(name) for name in names},
-        {"orders": condition("orders", **refused), "payments": condition("payments")},
-        found=[letter(offset, topic="orders-topic") for offset in range(120)],
-        whole=[whole, replace(whole, value=b"\x00\xff" + HOSTILE.encode()), replace(whole, value=None, key=b"")],
-    )
-
-
-@pytest.fixture
-def open_page(source: MadeUp) -> Open:
-    """The page as somebody sees it who may read and start these DAGs; those of all pipelines without any."""
-    from airflow.api_fastapi.core_api.security import get_user
-    from fastapi.testclient import TestClient
-
-    from frazil_airflow.page import asking
-    from frazil_airflow.page.app import create_app
-
-    def opened(read: set[str] | None = None, start: set[str] | None = None, *, login: bool = True) -> TestClient:
-        app = create_app()
-        everything = {f"ingest__{name}" for name in source.known}
-        allowed = Allowed(frozenset(everything if read is None else read), frozenset(start or ()))
-        app.dependency_overrides |= {asking.source: lambda: source, asking.access: lambda: allowed}
-        if login:
-            app.dependency_overrides[get_user] = lambda: None
-        return TestClient(app, raise_server_exceptions=False)
-
-    return opened
 
 
 class Seen(HTMLParser):
@@ -163,15 +112,6 @@ def test_records_and_messages_stay_text(open_page: Open, path: str):
     assert "49" not in re.findall(r"onerror=alert\(2\)&gt;(\S{2})", page.text)
 
 
-def test_what_a_filter_is_sent_comes_back_as_text(open_page: Open):
-    """A link may hold anything."""
-    page = open_page()
-    for path in ("/", "/pipelines/orders/dead-letters"):
-        for name in ("q", "state", "topic", "code", "sort"):
-            answer = page.get(path, params={name: HOSTILE[: 19 if name in {"state", "sort"} else 60]})
-            assert "<script>alert" not in answer.text
-
-
 @pytest.mark.parametrize("path", [*ROUTES, "/static/page.css", "/no/such/page"])
 def test_the_browser_is_told_to_run_nothing_but_our_files(open_page: Open, path: str):
     """If something slipped through, the policy stops it; and only Airflow may show the page in a frame."""
@@ -181,55 +121,6 @@ def test_the_browser_is_told_to_run_nothing_but_our_files(open_page: Open, path:
     assert policy["default-src"] == "'none'"
     assert policy["script-src"] == policy["style-src"] == policy["frame-ancestors"] == "'self'"
     assert headers["x-content-type-options"] == "nosniff"
-
-
-def test_pages_of_dead_letters_join_without_a_gap_or_a_repeat(open_page: Open):
-    """The mark in the link is where the page before ended, whatever the sizes of batches."""
-    page, path = open_page(), "/pipelines/orders/dead-letters"
-    seen: list[str] = []
-    for _ in range(10):
-        text = page.get(path).text
-        seen += re.findall(r"/dead-letters/orders-topic/(\d+/\d+)\"", text)
-        following = re.search(r'rel="next"[^>]*href="([^"]+)"', text)
-        if following is None:
-            break
-        path = following[1].replace("&amp;", "&")
-    assert len(seen) == 120
-    assert len(set(seen)) == 120
-
-
-@pytest.mark.parametrize("after", ["[]", "no", '["x", "t", 0, 0, null]', "{}", "[1, 2, 3, 4, 5]", "7", "[" * 2_000])
-def test_a_mark_that_nobody_gave_is_refused(open_page: Open, after: str):
-    """Anything may be in a link."""
-    assert open_page().get("/pipelines/orders/dead-letters", params={"after": after}).status_code == 422
-
-
-def test_batches_are_paged_on_the_server(open_page: Open):
-    """Fifty at a time, down to the first."""
-    page = open_page()
-    for start, newest in ((0, 120), (50, 70), (100, 20)):
-        rows = re.findall(
-            r'<th scope="row" class="num">(\d+)</th>', page.get(f"/pipelines/orders/batches?start={start}").text
-        )
-        assert (rows[0], len(rows)) == (str(newest), min(50, newest))
-
-
-def test_200_pipelines_come_page_by_page_the_urgent_ones_first(open_page: Open, source: MadeUp):
-    """A refused one is on the first page, whatever its name."""
-    names = [f"pipeline_{number:03d}" for number in range(199)]
-    source.known = {name: pipeline(name) for name in [*names, "zebras"]}
-    source.conditions = {name: condition(name) for name in names} | {"zebras": condition("zebras", refusal="lost")}
-    page = open_page()
-
-    first = re.findall(r'/pipelines/(\w+)"', page.get("/").text)
-    assert first[0] == "zebras"
-    everything = [
-        name for number in range(1, 5) for name in re.findall(r'/pipelines/(\w+)"', page.get(f"/?page={number}").text)
-    ]
-    assert sorted(everything) == sorted(source.known)
-    assert re.findall(r'/pipelines/(\w+)"', page.get("/?q=ZEB").text) == ["zebras"]
-    assert re.findall(r'/pipelines/(\w+)"', page.get("/?state=Refused").text) == ["zebras"]
-    assert re.findall(r'/pipelines/(\w+)"', page.get("/?sort=name&order=down").text)[0] == "zebras"
 
 
 def test_what_can_not_be_read_is_said_and_not_a_blank_page(
@@ -257,7 +148,7 @@ def test_tables_are_read_while_a_connection_of_airflow_waits(
 ):
     """A catalog may hang, and Airflow's heartbeats need the few connections that it has."""
     order: list[str] = []
-    for name in ("batches", "letters", "letter", "snapshots", "schema_changes"):
+    for name in ("batches", "letters", "letter", "reports", "snapshots", "schema_changes"):
         asked = getattr(source, name)
         monkeypatch.setattr(source, name, lambda *of, asked=asked: order.append("tables") or asked(*of))
     monkeypatch.setattr("frazil_airflow.page.asking.RUNS.of", lambda *_: order.append("runs") or {})

@@ -5,18 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
-from frazil.errors import FrazilError, Retryable
 from frazil.local.files import write_atomically
 from frazil.maintain.need import Order
 from frazil.maintain.result import MaintenanceResult
-from frazil.maintain.upkeep import maintain
+from frazil.maintain.run import maintain
 from frazil.project import Project
 from frazil.run.scope import Scope
 from frazil.spark.catalog import open_catalog
-from frazil.spark.faults import SPARK_FAILED
-from frazil.spark.job import end_with_parent, say
+from frazil.spark.driver import end_with_parent, exit_code, say, session
 from frazil.spark.procedures import SparkProcedures
 
 
@@ -24,8 +20,7 @@ def main(argv: list[str]) -> int:
     """Maintain the tables of a pipeline.
 
     Returns:
-        0, also if a step failed, which the result says; or the exit code of the error's class, with its message as the last
-        reported line.
+        See `frazil.spark.driver.exit_code`: 0 also if a step failed, which the result says.
     """
     end_with_parent()
     parser = argparse.ArgumentParser(prog="maintain")
@@ -33,25 +28,18 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--plan", required=True, help="@FILE that holds what is asked for, as JSON")
     parser.add_argument("--result", type=Path, required=True, help="file for what was done, as JSON")
     arguments = parser.parse_args(argv)
-    try:
+
+    def work() -> None:
         order = Order.from_json(Path(arguments.plan.removeprefix("@")).read_text(encoding="utf-8"))
         write_atomically(arguments.result, _run(arguments.pipeline, order).to_json())
-    except FrazilError as error:
-        say(f"{error.label}: {' '.join(str(error).split())}")
-        return error.exit_code
-    except SPARK_FAILED as error:
-        say(f"{Retryable.label}: Spark failed: {' '.join(str(error).split())[:2000]}")
-        return Retryable.exit_code
-    return 0
+
+    return exit_code(work)
 
 
 def _run(name: str, order: Order) -> MaintenanceResult:
     project = Project.load()
     scope = Scope.of(project, project.pipeline(name), say)
-    spark = SparkSession.builder.getOrCreate()
-    try:
+    with session() as spark:
         for catalog in scope.pipeline.catalogs:
             open_catalog(spark, catalog, project.settings.catalogs[catalog])
         return maintain(scope, order, SparkProcedures(spark))
-    finally:
-        spark.stop()

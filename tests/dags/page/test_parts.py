@@ -1,4 +1,4 @@
-"""What the page shows of bytes, times and numbers, and how it reads beside the requests."""
+"""What the page shows of bytes, times and numbers, of old readings, and of runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import hashlib
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from threading import Event
 from types import SimpleNamespace
 
 import pytest
@@ -15,16 +14,12 @@ from airflow.utils.types import DagRunType
 from frazil_airflow.page import marks, words
 from frazil_airflow.page.naming import pipeline_of, run_of
 from frazil_airflow.page.payload import MOST, shown
-from frazil_airflow.page.readings import Readings
 
 UPLOT = {
     "uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
     "uPlot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
     "LICENSE": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
 }
-
-PATIENCE = 20.0
-"""Bounds a wait for another thread."""
 
 
 def test_numbers_of_json_keep_their_digits():
@@ -147,39 +142,6 @@ def test_the_names_of_runs_are_those_that_are_written():
     assert run_of("a", "replay", _run_id(run, "replay"))[1] == run_of("a", "dead_letters", letters)[1] == "manual__x"
 
 
-def test_a_page_never_waits_for_a_pipeline_that_does_not_answer():
-    """The question is answered at once, and the others are read meanwhile."""
-    stuck, others = Event(), Event()
-
-    def read(name: str) -> str:
-        if name == "b":
-            assert stuck.wait(PATIENCE)
-        if name == "c":
-            others.set()
-        return name
-
-    readings = Readings(lambda: ["a", "b", "c"], read, age=3_600.0, forsaken=0.5)
-    assert readings.of("b") is None
-    assert others.wait(PATIENCE)
-    assert readings.of("b") is None
-    stuck.set()
-
-
-def test_reading_ends_when_nobody_looks_and_begins_with_the_next_question():
-    """A page that is closed costs nothing, and leaves no thread."""
-    reads: list[str] = []
-    readings = Readings(lambda: ["a"], lambda name: reads.append(name) or name, age=0.01, forsaken=0.05)
-    for _ in range(2):
-        count = len(reads)
-        readings.of("a")
-        thread = readings._thread
-        assert thread is not None
-        thread.join(PATIENCE)
-        assert not thread.is_alive()
-        assert len(reads) > count
-    assert readings._found == {"a": "a"}
-
-
 def test_the_chart_library_is_the_one_that_was_looked_at():
     """A file that nobody reviewed would run in the browsers of people who may start runs."""
     import frazil_airflow.page
@@ -194,7 +156,7 @@ def test_a_pipeline_that_was_never_read_says_so_before_what_airflow_knows():
     """That its last run failed is known at once; the rest is not, and must not look as if it were."""
     from frazil.monitor.condition import Runs
     from frazil_airflow.page.asking import Asking
-    from tests.dags.page_source import Allowed, MadeUp, pipeline
+    from tests.dags.page.source import Allowed, MadeUp, pipeline
 
     asking = Asking(MadeUp({"a": pipeline("a")}), Allowed(frozenset()), session=None)
 
@@ -207,7 +169,7 @@ def test_old_figures_are_told_with_their_age():
     """Nobody looked for two days: what is shown first is of then. A run is at work up to now, and a batch is not called stuck."""
     from frazil.monitor.condition import Runs
     from frazil_airflow.page.asking import Asking
-    from tests.dags.page_source import Allowed, MadeUp, condition, pipeline
+    from tests.dags.page.source import Allowed, MadeUp, condition, pipeline
 
     now = datetime.now(UTC)
     then = now - timedelta(days=2)
@@ -249,12 +211,10 @@ def test_runs_are_counted_from_the_metadata_of_airflow():
     from airflow.models.dag import DagModel
     from airflow.models.dagbundle import DagBundleModel
     from airflow.models.dagrun import DagRun
-    from airflow.utils import db
     from airflow.utils.session import create_session
 
     from frazil_airflow.page.runs import runs_of
 
-    db.initdb()
     begun = datetime(2026, 5, 1, tzinfo=UTC)
 
     def run(dag_id: str, number: int, state: str) -> DagRun:

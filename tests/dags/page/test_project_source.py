@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event, Semaphore
 
@@ -15,15 +13,12 @@ import pytest
 from frazil.batch.letters import LetterChoice
 from frazil.errors import Retryable
 from frazil.iceberg.catalog import Lake
-from frazil.monitor.batches import Ledger
-from frazil.monitor.condition import Condition
-from frazil.monitor.points import Point
+from frazil.monitor import project_files
 from frazil.pipeline.load import ConfigError
-from frazil.project import Project
 from frazil_airflow.page import project_source
 from frazil_airflow.page.project_source import SEATS, ProjectSource
 
-SETTINGS = Path(__file__).parents[2] / "include" / "settings.yaml"
+SETTINGS = Path(__file__).parents[3] / "include" / "settings.yaml"
 
 AVRO = "value: {format: avro, schema_file: orders.avsc}"
 
@@ -33,7 +28,7 @@ PATIENCE = 20.0
 
 @pytest.fixture(autouse=True)
 def _look_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(project_source, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(project_files, "LOOK_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -46,18 +41,20 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_half_written_settings_take_the_page_from_everybody(
-    write_pipeline: Callable[..., Path], settings: Path, caplog: pytest.LogCaptureFixture
+    write_pipeline: Callable[..., Path], settings: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last good ones stay in force, what is wrong is in the log and not on the page, and the mended ones are taken up."""
     write_pipeline("orders")
     source = ProjectSource(dict(os.environ))
     assert set(source.pipelines()) == {"orders"}
     good = settings.read_text()
+    warned: list[str] = []
+    monkeypatch.setattr(project_files._LOG, "warning", lambda text, *of: warned.append(text % of))
 
     settings.write_text("clusters: [secret")
     for _ in range(3):
         assert set(source.pipelines()) == {"orders"}
-    assert caplog.text.count("settings that it read before") == 1
+    assert [text.partition(": ")[0] for text in warned] == ["the settings that were read before stay in force"]
     write_pipeline("payments")
     settings.write_text(good)
 
@@ -116,60 +113,3 @@ def test_a_catalog_that_hangs_takes_all_threads_of_airflow(
 
         assert [of.result(PATIENCE).total for of in stuck] == [0] * SEATS
     assert source.batches("orders", 0, 8).total == 0
-
-
-def test_kafka_that_is_away_looks_as_if_nothing_landed(
-    write_pipeline: Callable[..., Path], settings: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What landed is in the ledger; if that is away, too, it is as read last. Health that can't be read is not asked for at once."""
-    write_pipeline("orders")
-    source = ProjectSource(dict(os.environ))
-    away = Retryable("it does not answer")
-    landed, asked = [Point(datetime.now(UTC), rows=7)], []
-    seen = Condition("orders", "testers", datetime.now(UTC), n=1, unreadable=str(away))
-
-    def health(*_: object) -> dict[str, int]:
-        asked.append(1)
-        if len(asked) > 1:
-            raise away
-        return {"shop.orders": 80}
-
-    def series(_: object, since: datetime, *__: object) -> list[Point]:
-        if not landed:
-            raise away
-        return [replace(of, begin=since) for of in landed]
-
-    monkeypatch.setattr(project_source, "read", lambda *_, **__: seen)
-    monkeypatch.setattr(project_source, "table_health", health)
-    monkeypatch.setattr(Ledger, "series", series)
-    monkeypatch.setattr(project_source, "HEALTH_SECONDS", 0.0)
-
-    first = source._read("orders")
-    landed.clear()
-    last = [source._read("orders") for _ in range(3)]
-
-    assert sum(first.series.rows) == 7
-    assert {(of.series, of.condition.health["shop.orders"]) for of in last} == {(first.series, 80)}
-    assert len(asked) == 2
-
-
-def test_tables_that_records_named_are_missing(
-    write_pipeline: Callable[..., Path], settings: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The file does not list them; while the catalog is away those that were known stay."""
-    write_pipeline("orders")
-    source = ProjectSource(dict(os.environ))
-    made: list[tuple[str, ...]] = [("shop.orders_eu", "shop.orders")]
-
-    def made_tables(*_: object) -> tuple[str, ...]:
-        if not made:
-            raise Retryable("it does not answer")
-        return made.pop()
-
-    monkeypatch.setattr(Project, "made_tables", made_tables)
-    monkeypatch.setattr(project_source, "read", lambda *_, **__: Condition("orders", "testers", datetime.now(UTC)))
-
-    assert source.tables("orders") == ("shop.orders",)
-    for _ in range(2):
-        source._read("orders")
-        assert source.tables("orders") == ("shop.orders", "shop.orders_eu")

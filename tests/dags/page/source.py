@@ -13,11 +13,12 @@ from frazil.batch.letters import LetterChoice, Place
 from frazil.iceberg.letter_scan import State
 from frazil.monitor.batches import BatchPage
 from frazil.monitor.condition import Condition, Freshness, Retention
+from frazil.monitor.series import Series
 from frazil.pipeline.model import Pipeline
 from frazil.report.dead_letters import DeadLetter, LetterMark, Listing, WholeLetter
 from frazil.report.history import BatchHistory
+from frazil.report.letter_reports import KeptReport
 from frazil.report.table_past import FieldChange, SchemaVersion, SnapshotFacts, Snapshots
-from frazil_airflow.page.source import Series
 
 NOW = datetime.now(UTC)
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*7}}"
@@ -79,6 +80,14 @@ def letter(offset: int, **given: Any) -> DeadLetter:
     return DeadLetter(**(body | given))
 
 
+def report(pipeline: str, day: int) -> KeptReport:
+    """A kept report of a day of May."""
+    until = datetime(2026, 5, day, 12, tzinfo=UTC)
+    return KeptReport(
+        pipeline, f"202605{day:02}T120000000Z", "r", until - timedelta(days=1), until, 1, 2, "b", 42, 40, 0, 0, 0
+    )
+
+
 def condition(name: str, **given: Any) -> Condition:
     """A pipeline that does well."""
     body: dict[str, Any] = {
@@ -124,6 +133,7 @@ class MadeUp:
     count: int = 120
     found: Sequence[DeadLetter] = ()
     whole: Sequence[WholeLetter] = ()
+    kept: Sequence[KeptReport] = ()
 
     def pipelines(self) -> Mapping[str, Pipeline]:
         return self.known
@@ -164,6 +174,9 @@ class MadeUp:
 
     def letter(self, name: str, place: Place) -> tuple[WholeLetter, ...]:
         return tuple(of for of in self.whole if of.letter.place == place)
+
+    def reports(self, name: str, most: int) -> Sequence[KeptReport]:
+        return self.kept[:most]
 
     def snapshots(self, name: str, table: str, start: int, limit: int) -> Snapshots | None:
         made = [_snapshot(name, n) for n in range(60)]

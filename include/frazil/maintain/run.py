@@ -80,7 +80,7 @@ def _table(
     now = scope.clock()
     judged, since = (health(of, len(expirable(of, rules.expiry or _NO_EXPIRY, now))) for of in (before, after))
     outcome = TableOutcome(name, str(judged), Figures.of(before, judged), Figures.of(after, since), outcomes)
-    if engine is not None and outcome.was_tended:
+    if engine is not None and outcome.did_something:
         _note(scope, outcome, engine)
     return outcome
 

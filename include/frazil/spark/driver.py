@@ -1,0 +1,73 @@
+"""The driver of a job as a process: whom it belongs to, what it reports, its session, how it ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from pyspark.sql import SparkSession
+
+from frazil import stopping
+from frazil.errors import FrazilError, Retryable
+from frazil.local.proc import stat_of
+from frazil.spark.faults import SPARK_FAILED
+from frazil.spark.submit import SUBMITTER_VARIABLE
+from frazil.spark.watch import REPORT_PREFIX
+
+
+def end_with_parent() -> None:
+    """End this process once the JVM that started it is gone, or whoever started the JVM: a killed task leaves both behind.
+
+    A batch that it decides at this moment is finished first: it needs the catalog, not the JVM.
+    """
+    # Who kills the JVM together with its group, as Airflow does, means the run; the driver sees it and ends by itself.
+    if os.getsid(0) != os.getpid():
+        os.setpgid(0, 0)
+    submitter = os.environ.get(SUBMITTER_VARIABLE)
+    stopping.end_with_parent(lambda: submitter is not None and _has_ended(int(submitter)))
+
+
+def _has_ended(pid: int) -> bool:
+    # In a container whose first process reaps nobody, a killed task stays in /proc.
+    found = stat_of(pid)
+    return found is None or found.has_ended
+
+
+@contextmanager
+def session() -> Iterator[SparkSession]:
+    """The session of this job; it ends with the block."""
+    spark = SparkSession.builder.getOrCreate()
+    try:
+        yield spark
+    finally:
+        with suppress(*SPARK_FAILED):  # a JVM that is gone is stopped already, and what the block met says more
+            spark.stop()
+
+
+def exit_code(work: Callable[[], object]) -> int:
+    """Do the work of a job.
+
+    Returns:
+        0, or the exit code of the error's class; its message is the last reported line.
+    """
+    try:
+        work()
+    except FrazilError as error:
+        say(f"{error.label}: {' '.join(str(error).split())}")
+        return error.exit_code
+    except SPARK_FAILED as error:
+        say(f"{Retryable.label}: Spark failed: {type(error).__name__}: {' '.join(str(error).split())[:2000]}")
+        return Retryable.exit_code
+    return 0
+
+
+def say(line: str) -> None:
+    """Report one line to whoever watches the job, if anybody still does."""
+    try:
+        sys.stdout.write(f"{REPORT_PREFIX}{line}\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # A batch that is decided must not stay half done because nobody listens any more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,36 @@
+"""What the demo reads off the page."""
+
+from __future__ import annotations
+
+import pytest
+
+from frazil.cli.demo_page import read_at, seen_in
+from frazil.monitor.state import STATES
+from tests.dags.page.source import NOW, Allowed, MadeUp, condition, pipeline
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _database() -> None:
+    from airflow.utils import db
+
+    db.initdb()
+
+
+def test_the_demo_reads_the_page_amiss():
+    """State, rows, dead letters and health, as the page has them."""
+    from airflow.api_fastapi.core_api.security import get_user
+    from fastapi.testclient import TestClient
+
+    from frazil_airflow.page import asking
+    from frazil_airflow.page.app import create_app
+
+    source = MadeUp({"payments": pipeline("payments")}, {"payments": condition("payments")})
+    allowed, app = Allowed(frozenset({"ingest__payments"}), frozenset()), create_app()
+    app.dependency_overrides |= {asking.source: lambda: source, asking.access: lambda: allowed, get_user: lambda: None}
+    html = TestClient(app).get("/pipelines/payments").text
+
+    seen = seen_in(html)
+
+    assert read_at(html) == NOW
+    assert seen.state in STATES
+    assert (seen.rows, seen.dead, seen.health) == ("1.2M", "42", {"shop.payments": 91})

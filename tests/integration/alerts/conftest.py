@@ -1,0 +1,76 @@
+"""A watched pipeline of its own for every drill, on a real broker and a real catalog."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+import tests.airflow_home  # noqa: F401 - first: Airflow reads its home when it is imported
+from frazil.cli.app import invoke
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.topics import create_topic
+from frazil.local.home import PORT_VARIABLES, Home
+from frazil_airflow.variables import Variables
+from tests.conftest import FreePorts
+from tests.dags.desk import Kept
+from tests.integration.alerts.desk import Desk
+from tests.receivers import posts
+
+
+@pytest.fixture
+def desk(
+    tmp_path: Path, broker: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Desk]:
+    """A pipeline whose topic has one partition and no records yet; it never ran."""
+    kept, topic, cluster = Kept(), f"orders-{uuid4().hex[:8]}", Cluster("local", {"bootstrap.servers": broker})
+    monkeypatch.setattr(Variables, "get", lambda _, name: kept.get(name))
+    monkeypatch.setattr(Variables, "names", lambda _, prefix: kept.names(prefix))
+    monkeypatch.setattr(Variables, "set", lambda _, *of: kept.set(*of))
+    monkeypatch.setattr(Variables, "delete", lambda _, name: kept.delete(name))
+    monkeypatch.setattr("frazil_airflow.notes.write_note", lambda *_: None)  # there is no Airflow to keep it
+    monkeypatch.setenv("FRAZIL_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("FRAZIL_JARS", str(Home.resolve().jars))
+    monkeypatch.setenv("FRAZIL_SETTINGS", str(tmp_path / "settings.yaml"))
+    monkeypatch.setenv("FRAZIL_PIPELINES", str(tmp_path / "pipelines"))
+    monkeypatch.setenv(PORT_VARIABLES["kafka"], broker.rpartition(":")[2])
+    settings = {
+        "clusters": {"local": {"bootstrap_servers": "${local:kafka}"}},
+        "catalogs": {"lake": {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/warehouse"}},
+        "alerts": {"channels": {"web": {"type": "webhook", "connection": "web"}}},
+    }
+    (tmp_path / "settings.yaml").write_text(json.dumps(settings))
+    (tmp_path / "pipelines").mkdir()
+    create_topic(cluster, topic, 1)
+    with posts() as hook:
+        monkeypatch.setenv(
+            "AIRFLOW_CONN_WEB", json.dumps({"conn_type": "http", "host": f"http://127.0.0.1:{hook.port}"})
+        )
+        made = Desk(tmp_path, cluster, topic, hook, kept, capsys)
+        made.configure()
+        monkeypatch.setattr(
+            "frazil_airflow.monitor.runs_of", lambda _: {} if made.runs is None else {"orders": made.runs}
+        )
+        yield made
+
+
+@pytest.fixture
+def own_broker(desk: Desk, free_ports: FreePorts, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The embedded broker of the drill's own project in place of the one that all share: it can be stopped.
+
+    That nobody answers is known after a second, in place of eight.
+    """
+    kafka, controller = free_ports(2)
+    monkeypatch.setenv(PORT_VARIABLES["kafka"], str(kafka))
+    monkeypatch.setenv(PORT_VARIABLES["controller"], str(controller))
+    monkeypatch.setattr("frazil.kafka.observe.REQUEST_SECONDS", 1.0)
+    try:
+        assert invoke(["up", "--only", "kafka"]) == 0
+        desk.cluster = Cluster("local", {"bootstrap.servers": f"127.0.0.1:{kafka}"})
+        create_topic(desk.cluster, desk.topic, 1)
+        yield
+    finally:
+        assert invoke(["down"]) == 0

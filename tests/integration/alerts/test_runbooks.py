@@ -1,0 +1,59 @@
+"""Every kind of alert for real: what people are told, and whether its runbook ends the trouble."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, get_args
+
+import pytest
+
+from frazil.pipeline.alerts import Kind
+from tests.integration.alerts.desk import Desk
+from tests.integration.alerts.drills import DRILLS, Drill
+from tests.runbooks import PARTS, Command, commands_in, runbooks
+
+
+def test_a_kind_of_alert_leaves_its_reader_alone() -> None:
+    """Each has a runbook with all parts and with commands, and a drill that types them all."""
+    found = runbooks()
+
+    assert list(found) == list(get_args(Kind))
+    assert {of.kind for of in DRILLS} == set(found)
+    for kind, runbook in found.items():
+        assert tuple(runbook.parts) == PARTS, kind
+        assert runbook.see, kind
+        assert runbook.do, kind
+
+
+@pytest.mark.parametrize("drill", DRILLS, ids=lambda drill: f"{drill.kind}-{drill.name}")
+def test_a_runbook_leaves_its_trouble_as_it_is(drill: Drill, desk: Desk, request: pytest.FixtureRequest) -> None:
+    """People are told once, why and what next; the commands do what the page says; then it is over, and they are told once."""
+    for name in drill.fixtures:
+        request.getfixturevalue(name)
+    runbook = runbooks()[drill.kind]
+    drill.happen(desk)
+
+    firing = [body for _ in range(drill.looks) for body in drill.look(desk)]
+
+    told = _only(firing, drill, "firing")
+    assert re.search(drill.cause, told["cause"]), told
+    assert re.match(drill.next_step, told["next_step"]), told
+    assert told["runbook"] == f"docs/operations.md#{drill.kind}"
+
+    desk.type(runbook.see)
+    drill.mend(desk)
+    named = [Command(line) for line in commands_in(told["next_step"], desk.root / "FILE.json")]
+    desk.type((*named, *runbook.do))
+    drill.works(desk)
+
+    over = drill.look(desk)
+    if drill.ends:
+        assert _only(over, drill, "recovered")["key"] == told["key"]
+    assert not drill.look(desk)
+
+
+def _only(told: list[dict[str, Any]], drill: Drill, status: str) -> dict[str, Any]:
+    """The one message about the trouble; all there are are about it, or what it leads to."""
+    assert sorted(body["kind"] for body in told) == sorted({drill.kind, *drill.besides}), told
+    assert {body["status"] for body in told} == {status}
+    return next(body for body in told if body["kind"] == drill.kind)

@@ -1,0 +1,81 @@
+"""A catalog is opened once, by one of those who wait for it, and closed."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier, Lock, Semaphore
+from typing import Any
+
+import pytest
+
+from frazil.errors import Retryable
+from frazil.iceberg.catalog import Lake
+from tests.unit.iceberg.orders import TABLE
+
+
+class Gate:
+    """A lock that tells how many came to it."""
+
+    def __init__(self) -> None:
+        self.lock, self.came = Lock(), Semaphore(0)
+
+    def __enter__(self) -> None:
+        self.came.release()
+        self.lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.release()
+
+
+def test_threads_that_wait_for_a_dead_catalog_wait_one_after_the_other(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that waited while it was tried have the failure; whoever asks later tries again."""
+    gate, tries = Gate(), []
+
+    def fail() -> None:
+        tries.append(1)
+        if len(tries) == 1:
+            assert all(gate.came.acquire(timeout=20) for _ in range(4))
+        raise Retryable("it does not answer")
+
+    new = Lake(lake.name, lake.uri, lake.warehouse, {})
+    monkeypatch.setattr(new, "_opening", gate)
+    monkeypatch.setattr(new, "_open", fail)
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(new.find_table, TABLE) for _ in range(4)]
+        assert {str(of.exception(20)) for of in asked} == {"it does not answer"}
+    assert len(tries) == 1
+    with pytest.raises(Retryable):
+        new.find_table(TABLE)
+    assert len(tries) == 2
+
+
+def test_connections_of_a_project_that_was_read_anew_leak(lake: Lake) -> None:
+    """A closed catalog lets its connections go, and opens again for who still asks."""
+    lake.tables()
+    pool = lake._catalog.engine.pool
+    assert pool.checkedin() == 1
+    lake.close()
+    assert lake._opened is None
+    assert pool.checkedin() == 0
+    assert lake.tables() == []
+    lake.close()
+
+
+def test_threads_that_open_a_new_catalog_at_once_make_its_tables_twice(tmp_path: Path) -> None:
+    """Whoever comes first opens it, the others wait: all of them get the same catalog."""
+    for number in range(3):
+        new = Lake("lake", f"sqlite:///{tmp_path}/{number}.db", f"file://{tmp_path}/warehouse", {})
+        together = Barrier(8)
+
+        def opened(lake: Lake = new, together: Barrier = together) -> Any:
+            together.wait()
+            return lake._catalog
+
+        with ThreadPoolExecutor(8) as pool:
+            found = [of.result() for of in [pool.submit(opened) for _ in range(8)]]
+
+        assert len(set(map(id, found))) == 1
+        found[0].close()
