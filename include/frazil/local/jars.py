@@ -2,7 +2,7 @@
 
 `python -m frazil.local.jars lock` resolves the declared sets anew and rewrites the lock file: a
 maintainer's command after a version was changed here. `python -m frazil.local.jars fetch [SET]...` fetches
-sets, all when none is named, into the home.
+sets into the home, all but those on demand when none is named.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def fetch(home: Home, *names: str, report: Callable[[str], None] = lambda _: Non
 
     Args:
         home: The home whose jars folder is filled.
-        names: Names of `SETS`; all of them when none is given.
+        names: Names of `SETS`; all but those on demand when none is given.
         report: Receives a line before a download.
 
     Raises:
@@ -154,9 +154,10 @@ def write_lock(home: Home, path: Path) -> Lock:
 
 
 def missing(home: Home, *names: str) -> tuple[str, ...]:
-    """Return which of these sets (all when none is given) are not complete; a few milliseconds."""
+    """Return which of these sets (all but those on demand when none is given) are not complete; a few milliseconds."""
     lock = read_lock()
-    return tuple(name for name in names or SETS if not _is_complete(home.jars / name, lock, name))
+    asked = names or tuple(name for name, of in SETS.items() if not of.on_demand)
+    return tuple(name for name in asked if not _is_complete(home.jars / name, lock, name))
 
 
 def publish(staged: Path, folder: Path, lock: Lock, name: str) -> None:

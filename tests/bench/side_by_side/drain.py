@@ -101,7 +101,7 @@ def by_frazil(bench: Bench, number: int) -> Drained:
     of, env = Project.load(project_env), os.environ | project_env | {MARK: root.name}
     command = [sys.executable, "-m", "frazil.cli", "run", bench.workload.name, "--json"]
     with meter.measured(lambda: meter.processes_with(MARK, root.name)) as reading:
-        ran = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+        ran = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout)["written"] == bench.count, ran.stdout
     table = of.lake_of(of.pipeline(bench.workload.name)).load_table(bench.workload.table)
@@ -158,7 +158,9 @@ def differences(of: list[Drained], count: int) -> list[str]:
 
 def report(bench: Bench, size: int, drained: Mapping[str, list[Drained]]) -> list[str]:
     """The table of the report: medians of each side, and the ratios."""
-    lines = ["| side | records/s | MB/s per core | CPU s per million | peak memory MB | files | MB written | seconds of each |"]
+    lines = [
+        "| side | records/s | MB/s per core | CPU s per million | peak memory MB | files | MB written | seconds of each |"
+    ]
     lines.append("|---|---|---|---|---|---|---|---|")
     medians = {}
     for side, rounds in drained.items():

@@ -75,7 +75,9 @@ class SinkWorker:
     catalog: Path
     warehouse: Path
 
-    def begin(self, name: str, topic: str, table: str, *, tasks: int, commit_seconds: float, more: Mapping[str, str]) -> None:
+    def begin(
+        self, name: str, topic: str, table: str, *, tasks: int, commit_seconds: float, more: Mapping[str, str]
+    ) -> None:
         """Have a connector land a topic into a table that is there.
 
         Args:

@@ -45,7 +45,7 @@ class Workload:
 
     def pool(self, seed: int = 1) -> Sequence[bytes]:
         """The different records, as JSON."""
-        chance = random.Random(seed)  # noqa: S311, made-up records
+        chance = random.Random(seed)
         return [json.dumps(self.make(chance, n), separators=(",", ":")).encode() for n in range(POOL)]
 
     @property
