@@ -125,6 +125,7 @@ class Embedded:
 
         self.api.pause(dag_id)
         assert until(created, RUN_SECONDS, 1), problems[-1]
+        self.up()  # the scheduler, if it ended all the same
         self.api.unpause(dag_id)
         runs = [run.run_id for run in self.api.runs(dag_id) if run.run_type == "backfill"]
         return [self.finished(dag_id, run_id) for run_id in runs]

@@ -123,6 +123,8 @@ def ask_for_backfill(page: Page) -> None:
         page.keyboard.press("Escape")
     form = page.get_by_role("dialog").filter(has_text="Run Backfill").first
     form.get_by_text("All Runs", exact=True).click()
+    # Else the schedule begins a run while the others are made, which SQLite locks: see `Embedded.backfilled`.
+    form.get_by_text("Unpause ingest__parcels on trigger").click()
     form.get_by_text("6 runs will be triggered").wait_for()
     picture(page, "path-4-backfill")
     with page.expect_response(lambda response: response.url.endswith("/backfills")) as answer:
