@@ -35,7 +35,7 @@ from frazil.records.transforms.sql import Sql
 from frazil.run.inline import stage_inline
 from frazil.run.stage import StageOrder
 from frazil.spark import stage
-from frazil.spark.stage import SparkStage, read_ranges
+from frazil.spark.stage import SparkStage
 
 DESTINATION = Destination.model_validate(
     {
@@ -177,14 +177,15 @@ def test_part_of_a_range_is_read(spark: SparkSession, order: StageOrder) -> None
 def test_big_partition_keeps_one_core_busy(
     spark: SparkSession, order: StageOrder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A batch from one partition is spread over the cores, once it is worth a task for each."""
+    """A batch from one partition is spread over the cores, once it is worth a task for each: each writes its own file."""
     one = dataclasses.replace(order, ranges=(dataclasses.replace(order.ranges[0], start=0, end=60),))
-    assert read_ranges(spark, one).rdd.getNumPartitions() == 1
+    assert len(SparkStage(spark)(one).files["shop.orders"]) == 1
 
     monkeypatch.setattr(stage, "_SMALLEST_TASK", 10)
+    staged = SparkStage(spark)(one)
 
-    assert read_ranges(spark, one).rdd.getNumPartitions() == 2
-    assert SparkStage(spark)(one).total.read == 60
+    assert staged.total.read == 60
+    assert len(staged.files["shop.orders"]) == 2
 
 
 @pytest.mark.parametrize(("most", "said"), [(0, "none is tolerated"), (1, "at most 1 are tolerated")])

@@ -56,16 +56,28 @@ def _shares(ranges: tuple[Range, ...], size: int) -> list[int]:
     return shares
 
 
-def split(ranges: tuple[Range, ...], records_per_task: int, tasks: int = 1) -> tuple[Range, ...]:
-    """Split ranges for staging, so that none is longer than `records_per_task` and big ones spread over `tasks`."""
+def shared_out(ranges: tuple[Range, ...], records_per_task: int, tasks: int = 1) -> tuple[tuple[Range, ...], ...]:
+    """Share ranges out to tasks: stretches of the same length, in order, none longer than `records_per_task`.
+
+    A task may get many small partitions, or a part of a big one. No partition is twice in a task.
+
+    Args:
+        ranges: What a batch reads, each partition once.
+        records_per_task: Most offsets of a task.
+        tasks: How many tasks there should be; more if they would be too long.
+    """
     total = sum(r.span for r in ranges)
-    longest = max(1, min(records_per_task, -(-total // max(1, tasks))))
-    pieces = []
+    count = min(max(tasks, -(-total // records_per_task), 1), max(total, 1))
+    bounds = [total * at // count for at in range(count + 1)]
+    shares: list[list[Range]] = [[] for _ in range(count)]
+    at = passed = 0
     for r in ranges:
-        count = -(-r.span // longest)
-        pieces += [_share(r, at, count) for at in range(count)]
-    return tuple(pieces)
-
-
-def _share(r: Range, at: int, count: int) -> Range:
-    return Range(r.topic, r.partition, r.start + r.span * at // count, r.start + r.span * (at + 1) // count)
+        start = r.start
+        while start < r.end:
+            end = min(r.end, r.start + bounds[at + 1] - passed)
+            shares[at].append(replace(r, start=start, end=end))
+            start = end
+            if passed + end - r.start == bounds[at + 1]:
+                at += 1
+        passed += r.span
+    return tuple(map(tuple, shares))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 from confluent_kafka._types import HeadersType
 
 from frazil.records.kafka import KAFKA_SCHEMA
+
+Place = tuple[str, int]
+"""Topic and partition of a message."""
 
 _MICROSECONDS: Final = 1_000
 """In a millisecond, the unit of Kafka's timestamps."""
@@ -19,30 +23,45 @@ _LARGEST_MS: Final = (2**63 - 1) // _MICROSECONDS
 read as null."""
 
 
-def to_batch(topic: str, partition: int, messages: Sequence[Message]) -> pa.RecordBatch:
-    """Turn messages of one partition into a batch of `KAFKA_SCHEMA`, in their order.
+def place_of(message: Message) -> Place:
+    """Topic and partition of a consumed message. Typed as optional for those that an application makes itself."""
+    return cast("Place", (message.topic(), message.partition()))
+
+
+def to_batch(messages: Sequence[Message]) -> pa.RecordBatch:
+    """Turn messages into a batch of `KAFKA_SCHEMA`, in their order.
 
     Key, value and header value are null where Kafka has null; headers are null for a record without
     any. A record of a message format without timestamps has null for both timestamp columns.
     """
-    count = len(messages)
-    stamps = [message.timestamp() for message in messages]
+    # Methods by `map`: a call from C, as often as there are records and columns, is a third of one from Python.
     columns = [
-        pa.repeat(pa.scalar(topic, pa.string()), count),
-        pa.repeat(pa.scalar(partition, pa.int32()), count),
-        pa.array([message.offset() for message in messages], pa.int64()),
-        pa.array([_microseconds(kind, ms) for kind, ms in stamps], KAFKA_SCHEMA.field("timestamp").type),
-        pa.array([_timestamp_type(kind) for kind, _ in stamps], pa.int32()),
-        pa.array([message.key() for message in messages], pa.binary()),
-        pa.array([message.value() for message in messages], pa.binary()),
+        pa.array(list(map(Message.topic, messages)), pa.string()),
+        pa.array(list(map(Message.partition, messages)), pa.int32()),
+        pa.array(list(map(Message.offset, messages)), pa.int64()),
+        *_times(messages),
+        pa.array(list(map(Message.key, messages)), pa.binary()),
+        pa.array(list(map(Message.value, messages)), pa.binary()),
         _headers(messages),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=KAFKA_SCHEMA)
 
 
+def _times(messages: Sequence[Message]) -> tuple[pa.Array, pa.Array]:
+    """The columns `timestamp` and `timestamp_type`; Kafka's number of the type is one less than librdkafka's."""
+    kinds, stamps = zip(*map(Message.timestamp, messages), strict=True) if messages else ((), ())
+    kind, ms = pa.array(kinds, pa.int32()), pa.array(stamps, pa.int64())
+    is_told = pc.not_equal(kind, TIMESTAMP_NOT_AVAILABLE)
+    fits = pc.and_(is_told, pc.and_(pc.less_equal(ms, _LARGEST_MS), pc.greater_equal(ms, -_LARGEST_MS)))
+    us = pc.multiply(pc.if_else(fits, ms, None), _MICROSECONDS)
+    return us.cast(KAFKA_SCHEMA.field("timestamp").type), pc.if_else(is_told, pc.subtract(kind, 1), None).cast(
+        pa.int32()
+    )
+
+
 def _headers(messages: Sequence[Message]) -> pa.Array:
     kind = KAFKA_SCHEMA.field("headers").type
-    headers = [message.headers() for message in messages]
+    headers = list(map(Message.headers, messages))
     if not any(headers):
         return pa.nulls(len(headers), kind)
     return pa.array([_pairs(h) for h in headers], kind)
@@ -53,12 +72,3 @@ def _pairs(headers: HeadersType | None) -> list[dict[str, object]] | None:
         return None
     pairs = headers.items() if isinstance(headers, dict) else headers
     return [{"key": key, "value": value} for key, value in pairs]
-
-
-def _microseconds(kind: int, ms: int) -> int | None:
-    return None if kind == TIMESTAMP_NOT_AVAILABLE or abs(ms) > _LARGEST_MS else ms * _MICROSECONDS
-
-
-def _timestamp_type(kind: int) -> int | None:
-    """Kafka's number: 0 = create time, 1 = log append time. librdkafka counts from one more."""
-    return None if kind == TIMESTAMP_NOT_AVAILABLE else kind - 1

@@ -1,53 +1,36 @@
-"""The `spark` engine: Spark reads the ranges, its Python workers decode and write the data files."""
+"""The `spark` engine: Spark runs the tasks of a batch; its Python workers read Kafka, decode, and write the data files.
+
+Not Spark's own Kafka source: carrying records from the JVM to Python takes as much CPU time as decoding and writing them
+(`python -m tests.bench.readers`), and its client has properties of its own.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from frazil import stopping
-from frazil.batch.cut import split
+from frazil.batch.cut import shared_out
 from frazil.batch.facts import Range, Staged
 from frazil.errors import Retryable, Terminal
-from frazil.kafka.cluster import Cluster
+from frazil.kafka.read import read_ranges
 from frazil.records.fan_out import FanOut
 from frazil.run.stage import StageOrder, stage_records
 from frazil.spark.faults import SPARK_FAILED
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-_EXACT: Mapping[str, str] = {
-    "failOnDataLoss": "true",
-    "includeHeaders": "true",
-    "kafka.isolation.level": "read_committed",
-}
-"""What correctness rests on: no setting overrides it."""
-
-_TUNED: Mapping[str, str] = {
-    # Spark asks for the log's bounds after every poll; Kafka's default of 500 records a poll halves the rate.
-    "kafka.max.poll.records": "100000",
-    "kafka.max.partition.fetch.bytes": str(16 * 2**20),
-    "kafka.fetch.max.bytes": str(64 * 2**20),
-    # Spark would set 64 KiB; -1 leaves it to the operating system.
-    "kafka.receive.buffer.bytes": "-1",
-    # How long a poll may stay without records before the task fails. Default: spark.network.timeout, two minutes.
-    "kafkaConsumer.pollTimeoutMs": "60000",
-}
-"""Starting points; properties of the cluster override them."""
+    from pyspark.sql import SparkSession
 
 _SMALLEST_TASK = 50_000
 """Offsets below which another task costs more than the core it occupies saves."""
 
 _LOCAL_MASTER = re.compile(r"local(?:\[(\d+|\*)(?:,\d+)?\])?")
-
-_OTHER_IN_JAVA = ("sasl.", "ssl.", "enable.ssl")
-"""Properties that librdkafka and the Java client name or read differently."""
 
 
 class SparkStage:
@@ -66,18 +49,19 @@ class SparkStage:
         """
         FanOut(order.specs, order.route, order.n)  # a shape that can't be met is refused here, not in every task
 
-        def stage_task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-            try:
-                told = {"staged": [stage_records(order, batches).to_json()], "failure": [None]}
-            except (Retryable, Terminal) as error:
-                told = {"staged": [None], "failure": [json.dumps([error.exit_code, error.message, error.next_step])]}
-            yield pa.RecordBatch.from_pydict(told, schema=_TOLD)
+        tasks = shared_out(order.ranges, order.records_per_task, _tasks(self._spark, order.ranges))
+        order = replace(order, ranges=())
 
-        tasks = read_ranges(self._spark, order).mapInArrow(stage_task, "staged string, failure string")
+        def stage_task(numbers: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+            for number in (number for of in numbers for number in of.column(0).to_pylist()):
+                yield _staged(replace(order, ranges=tasks[number]))
+
+        # A row for each task, with its number: what it reads is in the closure, with the properties of the cluster.
+        rows = self._spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(stage_task, "staged string, failure string")
         with stopping.cancelling(_cancel_of(self._spark)):
             try:
                 # Not collect: what a JVM leaves out of its answer that dies over it, collect takes for nothing more to come.
-                parts = tasks.toArrow().to_pylist()
+                parts = rows.toArrow().to_pylist()
             except (*SPARK_FAILED, pa.ArrowInvalid, EOFError) as error:  # the last two: its answer was cut off
                 if stopping.asked():
                     raise stopping.stopped(f"batch {order.n} was not staged to its end, and is discarded") from error
@@ -99,6 +83,16 @@ def _cancel_of(spark: SparkSession) -> Callable[[], object]:
     return spark.sparkContext.cancelAllJobs
 
 
+def _staged(order: StageOrder) -> pa.RecordBatch:
+    """The work of one task, in a Python worker of an executor."""
+    try:
+        staged = stage_records(order, read_ranges(order.cluster, order.ranges))
+        told = {"staged": [staged.to_json()], "failure": [None]}
+    except (Retryable, Terminal) as error:
+        told = {"staged": [None], "failure": [json.dumps([error.exit_code, error.message, error.next_step])]}
+    return pa.RecordBatch.from_pydict(told, schema=_TOLD)
+
+
 _TOLD = pa.schema([pa.field("staged", pa.string()), pa.field("failure", pa.string())])
 """What a task tells the driver: what it staged, or why it could not."""
 
@@ -107,35 +101,6 @@ def _failure(text: str) -> Retryable | Terminal:
     exit_code, message, next_step = json.loads(text)
     kind = Terminal if exit_code == Terminal.exit_code else Retryable
     return kind(message, next_step=next_step)
-
-
-def read_ranges(spark: SparkSession, order: StageOrder) -> DataFrame:
-    """The records of the ranges, in the columns of `frazil.records.kafka.KAFKA_SCHEMA`."""
-    pieces = split(order.ranges, order.records_per_task, _tasks(spark, order.ranges))
-    options = (
-        dict(_TUNED)
-        | {f"kafka.{key}": value for key, value in _java_properties(order.cluster).items()}
-        | dict(_EXACT)
-        | {
-            "assign": json.dumps(_assignment(order.ranges)),
-            "startingOffsets": json.dumps(_offsets(order.ranges, "start")),
-            "endingOffsets": json.dumps(_offsets(order.ranges, "end")),
-            "maxRecordsPerPartition": str(max(piece.span for piece in pieces)),
-            "minPartitions": str(len(pieces)),
-            "groupIdPrefix": f"frazil-{order.pipeline}",
-        }
-    )
-    records = spark.read.format("kafka").options(**options).load()
-    return records.selectExpr(
-        "topic",
-        "partition",
-        "offset",
-        "timestamp",
-        "timestampType AS timestamp_type",
-        "key",
-        "value",
-        "headers",
-    )
 
 
 def _tasks(spark: SparkSession, ranges: tuple[Range, ...]) -> int:
@@ -151,33 +116,3 @@ def _cores(spark: SparkSession) -> int:
         return (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
     instances, cores = (int(spark.conf.get(f"spark.executor.{key}", "1") or 1) for key in ("instances", "cores"))
     return instances * cores
-
-
-def _java_properties(cluster: Cluster) -> Mapping[str, str]:
-    """Properties of a cluster as Spark's Kafka client reads them.
-
-    Raises:
-        Terminal: One of them has another name or form in the Java client.
-    """
-    other = [key for key in cluster.properties if key.startswith(_OTHER_IN_JAVA)]
-    if other:
-        raise Terminal(
-            f"cluster {cluster.name}: the spark engine can't take {', '.join(other)}: Java's Kafka client names or reads"
-            " them differently",
-            next_step="use engine: inline for this pipeline, or a listener that needs no such property",
-        )
-    return cluster.properties
-
-
-def _assignment(ranges: tuple[Range, ...]) -> dict[str, list[int]]:
-    assigned: dict[str, list[int]] = {}
-    for r in ranges:
-        assigned.setdefault(r.topic, []).append(r.partition)
-    return assigned
-
-
-def _offsets(ranges: tuple[Range, ...], end: Literal["start", "end"]) -> dict[str, dict[str, int]]:
-    offsets: dict[str, dict[str, int]] = {}
-    for r in ranges:
-        offsets.setdefault(r.topic, {})[str(r.partition)] = r.start if end == "start" else r.end
-    return offsets

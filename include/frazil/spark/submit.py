@@ -37,7 +37,7 @@ class Submission:
     Attributes:
         application: The job.
         name: Application name.
-        jars: Jars of the Kafka reader.
+        jars: Jars that Spark itself lacks: for tables that it writes. Other batches are read, written and committed by Python.
         conf: Spark configuration.
         env: Environment of the driver.
         driver_memory: Heap of the driver, such as ``1g``.
@@ -101,7 +101,6 @@ def _submission(project: Project, engine_name: str, application: str, name: str,
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.log.level": "WARN",
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
         "spark.pyspark.python": python,
         "spark.executorEnv.PYTHONPATH": sources,
         **engine.conf,
@@ -119,16 +118,11 @@ def _submission(project: Project, engine_name: str, application: str, name: str,
     return Submission(
         application=project.root / "spark_jobs" / application,
         name=name,
-        jars=tuple(str(path) for path in jar_paths(project.home, "spark") if writes or _reads_kafka(path)),
+        jars=tuple(str(path) for path in jar_paths(project.home, "spark") if writes),
         conf=conf,
         env=env,
         driver_memory=engine.driver_memory,
     )
-
-
-def _reads_kafka(jar: Path) -> bool:
-    """Mostly the batch path needs the Kafka source only: PyIceberg commits, and Python workers write the files."""
-    return jar.name.startswith(("spark-sql-kafka", "spark-token-provider-kafka", "kafka-clients", "commons-pool2"))
 
 
 def run_spark(project: Project, pipeline: Pipeline, plan: RunPlan, report: Callable[[str], None]) -> str | None:

@@ -10,11 +10,12 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from frazil.batch.facts import Range
 from frazil.errors import Retryable, Terminal
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.observe import observe
 from frazil.kafka.produce import produce
-from frazil.kafka.read import read_range
+from frazil.kafka.read import read_range, read_ranges
 from frazil.kafka.record import OutgoingRecord
 from frazil.records.kafka import KAFKA_SCHEMA
 
@@ -74,6 +75,39 @@ def test_bytes_change_on_the_way(cluster: Cluster, topic: Topic) -> None:
     ]
     assert [int(r["timestamp"].timestamp() * 1_000) for r in rows] == [r.timestamp_ms for r in sent]
     assert {r["timestamp_type"] for r in rows} == {0}
+
+
+def test_partitions_at_once_lose_or_mix_records(cluster: Cluster, topic: Topic) -> None:
+    """Ranges of many partitions of several topics, one of them in two parts: each gives its own offsets, in order."""
+    names = [topic(partitions=3), topic(partitions=3)]
+    for name in names:
+        produce(cluster, name, (OutgoingRecord(b"%d" % n, b"%d" % n) for n in range(3_000)))
+    ends = {
+        (name, number): facts.stable_end
+        for name in names
+        for number, facts in enumerate(observe(cluster, [name]).topics[name].partitions)
+    }
+    ranges = [Range(*place, 100, end - 50) for place, end in ends.items()]
+    first = ranges[0]
+    halves = [Range(*next(iter(ends)), 100, 300), Range(*next(iter(ends)), 300, first.end)]
+
+    batches = list(read_ranges(cluster, [*halves, *ranges[1:], Range(names[0], 1, 7, 7)], batch_records=1_000))
+
+    rows = pa.Table.from_batches(batches, KAFKA_SCHEMA).to_pylist()
+    for r in ranges:
+        found = [row["offset"] for row in rows if (row["topic"], row["partition"]) == (r.topic, r.partition)]
+        assert found == list(range(r.start, r.end))
+    assert len(rows) == sum(r.span for r in ranges)
+    assert max(batch.num_rows for batch in batches) <= 1_000
+
+
+def test_gone_partition_among_others_is_waited_for_in_silence(cluster: Cluster, topic: Topic) -> None:
+    """A topic that is not there is named even where its neighbours flow."""
+    name = topic()
+    fill(cluster, name, 10)
+
+    with pytest.raises(Terminal, match="has no topic 'not-there'"):
+        list(read_ranges(cluster, [Range(name, 0, 0, 10), Range("not-there", 0, 0, 1)]))
 
 
 def test_log_append_time_is_taken_for_create_time(cluster: Cluster, topic: Topic) -> None:
@@ -175,7 +209,9 @@ def test_records_deleted_while_they_are_read_are_skipped(cluster: Cluster, topic
 
     delete_before(cluster, name, 29)
 
-    with pytest.raises(Retryable, match="doesn't have the requested offset"):
+    with pytest.raises(
+        Retryable, match=r"expected offsets 0 to 30 .* found 29 to 30 .*\n.* the next plan refuses or skips"
+    ):
         list(batches)
 
 

@@ -8,20 +8,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.batch.cut import UNMEASURED_RECORD_BYTES, BatchSize, cut, split
+from frazil.batch.cut import UNMEASURED_RECORD_BYTES, BatchSize, cut, shared_out
 from frazil.batch.facts import Range
 from tests.unit.batch.kafka_facts import assert_tiles, disjoint_ranges
 
 
 @given(disjoint_ranges(), st.integers(1, 2_000_000), st.integers(1, 64))
-def test_split_loses_or_repeats_an_offset(ranges: tuple[Range, ...], records_per_task: int, tasks: int) -> None:
-    """The pieces of a batch tile its ranges, and none is longer than a task may read."""
-    longest = max(records_per_task, -(-sum(r.span for r in ranges) // 2000))  # keeps the examples small
+def test_sharing_out_loses_or_repeats_an_offset(ranges: tuple[Range, ...], records_per_task: int, tasks: int) -> None:
+    """The ranges of all tasks tile those of the batch; no task is empty or too long, and they differ by one offset at most."""
+    total = sum(r.span for r in ranges)
+    longest = max(records_per_task, -(-total // 2000))  # keeps the examples small
 
-    pieces = split(ranges, longest, tasks)
+    shares = shared_out(ranges, longest, tasks)
 
-    assert_tiles(pieces, ranges)
-    assert all(piece.span <= longest for piece in pieces)
+    assert_tiles(tuple(r for share in shares for r in share), ranges)
+    spans = [sum(r.span for r in share) for share in shares]
+    assert max(spans) <= longest
+    assert max(spans) - min(spans) <= 1
+    assert len(shares) >= min(tasks, total)
+    assert all(r.span for share in shares for r in share)
 
 
 @given(disjoint_ranges(), st.integers(1, 50))

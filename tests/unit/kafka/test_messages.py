@@ -22,7 +22,7 @@ def rows(*messages: dict[str, Any]) -> list[dict[str, Any]]:
         Message(topic="t", partition=3, offset=n, **{"timestamp": (TIMESTAMP_CREATE_TIME, 0), **parts})
         for n, parts in enumerate(messages)
     ]
-    batch = to_batch("t", 3, made)
+    batch = to_batch(made)
     assert batch.schema.equals(KAFKA_SCHEMA)
     batch.validate(full=True)
     return batch.to_pylist()

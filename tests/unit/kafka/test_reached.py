@@ -13,9 +13,25 @@ from frazil.kafka.client import Complaints
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.read import _Reading
 
-READING = _Reading(
-    Cluster("local", {"bootstrap.servers": "kafka:9092"}), cast("Any", None), Complaints(), Range("t", 3, 0, 10)
-)
+PLACE = ("t", 3)
+
+
+class HeldLog:
+    """A consumer of a log that holds the range; all that is asked of one here."""
+
+    def get_watermark_offsets(self, _: object, timeout: float) -> tuple[int, int]:
+        """The log's bounds."""
+        assert timeout > 0
+        return 0, 10
+
+    def pause(self, _: object) -> None:
+        """Nothing flows anyway."""
+
+
+def reading() -> _Reading:
+    """A range of ten offsets of which nothing was read."""
+    cluster = Cluster("local", {"bootstrap.servers": "kafka:9092"})
+    return _Reading(cluster, cast("Any", HeldLog()), Complaints(), {PLACE: Range(*PLACE, 0, 10)})
 
 
 def message(offset: int, code: int | None = None) -> Message:
@@ -31,11 +47,27 @@ def message(offset: int, code: int | None = None) -> Message:
         ([message(4, KafkaError._PARTITION_EOF)], 4),
         ([message(4), message(9, KafkaError._PARTITION_EOF)], 9),
         ([message(5, KafkaError._PARTITION_EOF), message(5)], 6),
+        ([message(9), message(12)], 13),
     ],
 )
 def test_end_of_partition_counts_as_a_record(messages: list[Message], reached: int) -> None:
     """The end of the partition says which offset comes next; a record says that the one after it does."""
-    assert READING._reached(messages) == reached
+    of = reading()
+    of.wanted(messages)
+
+    assert of.reached[PLACE] == reached
+
+
+def test_records_around_the_range_are_handed_out() -> None:
+    """Records before and behind it, and of partitions that nobody asked for, stay out."""
+    other = Message(topic="t", partition=4, offset=5)
+    of = reading()
+
+    found = of.wanted([message(0), message(9), message(10), other])
+
+    assert [record.offset() for record in found] == [0, 9]
+    assert not of.left
+    assert of.wanted([message(11)]) == []
 
 
 @pytest.mark.parametrize(
@@ -49,4 +81,4 @@ def test_end_of_partition_counts_as_a_record(messages: list[Message], reached: i
 def test_error_among_records_is_passed_over(code: int, kind: type[Exception]) -> None:
     """An error ends the range with its coordinates, records behind it or not."""
     with pytest.raises(kind, match=r"topic 't', partition 3"):
-        READING._reached([message(4), message(5, code), message(6)])
+        reading().wanted([message(4), message(5, code), message(6)])
