@@ -13,6 +13,7 @@ from frazil.local.home import Home
 from frazil.local.jars import jar_paths
 from frazil.local.java import ensure_java
 from frazil.spark.class_archive import archive_options
+from frazil.spark.submit import WORKERS
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +35,7 @@ def spark() -> Iterator[SparkSession]:
         )
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.python.daemon.module", WORKERS)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")

@@ -73,8 +73,8 @@ def _waves(ranges: Iterable[Range]) -> Iterator[dict[Place, Range]]:
     left = [r for r in ranges if r.span > 0]
     while left:
         wave = {(r.topic, r.partition): r for r in reversed(left)}  # the first of each
-        yield wave
         left = [r for r in left if wave[r.topic, r.partition] is not r]
+        yield wave
 
 
 @dataclass(slots=True)

@@ -26,6 +26,15 @@ from frazil.spark.watch import watch_job
 _JVM_OPTIONS = "spark.driver.extraJavaOptions"
 """An engine's own take the place of ours, but for the archive of classes: a JVM that is told two collectors does not start."""
 
+_WRITING = "-XX:+UseParallelGC"
+"""Options of a JVM through whose hands rows go."""
+
+_WAITING = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""Options of a JVM that only hands out tasks: what the second compiler would gain it would never earn back."""
+
+WORKERS = "frazil.spark.workers"
+"""The module that Spark's Python workers are forked from."""
+
 SUBMITTER_VARIABLE = "FRAZIL_SUBMITTER"
 """Process id of whoever waits for the job: killed, it can't stop the job any more, so the job looks."""
 
@@ -93,7 +102,7 @@ def _submission(project: Project, engine_name: str, application: str, name: str,
     sources = os.pathsep.join([str(project.root / "include"), *filter(None, [os.environ.get("PYTHONPATH")])])
     python = str(interpreter_bin() / "python")
     java = ensure_java()
-    jvm = (archive_options(project.home, java), engine.conf.get(_JVM_OPTIONS, "-XX:+UseParallelGC"))
+    jvm = (archive_options(project.home, java), engine.conf.get(_JVM_OPTIONS, _WRITING if writes else _WAITING))
     conf = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -102,6 +111,7 @@ def _submission(project: Project, engine_name: str, application: str, name: str,
         "spark.log.level": "WARN",
         "spark.sql.session.timeZone": "UTC",
         "spark.pyspark.python": python,
+        "spark.python.daemon.module": WORKERS,
         "spark.executorEnv.PYTHONPATH": sources,
         **engine.conf,
         _JVM_OPTIONS: " ".join(filter(None, jvm)),
@@ -114,6 +124,7 @@ def _submission(project: Project, engine_name: str, application: str, name: str,
         "PYSPARK_DRIVER_PYTHON": python,
         "JAVA_HOME": str(java.home),
         SUBMITTER_VARIABLE: str(os.getpid()),
+        "SPARK_LAUNCHER_OPTS": _WAITING,
     }
     return Submission(
         application=project.root / "spark_jobs" / application,

@@ -1,0 +1,117 @@
+"""Who reads Kafka best for a Python worker of Spark: Spark's own source in the JVM, or the worker itself.
+
+    python -m tests.bench.readers [--records 1000000] [--rounds 3]
+
+Reads the same records of four partitions on two cores, in a session that is warm, and counts them; nothing is decoded. By
+Spark's source: `spark.read.format("kafka")`, whose rows go to the workers as Arrow batches (`mapInArrow`), with Frazil's columns
+and the consumer's limits raised. By the workers: what `frazil.kafka.read` gives. Prints records/s and CPU seconds of the machine
+per million, medians; so nothing else may run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from frazil.batch.cut import shared_out
+from frazil.batch.facts import Range
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.observe import observe
+from frazil.kafka.read import read_ranges
+from frazil.local.home import bootstrap_servers
+from tests.bench.merge import session
+from tests.bench.side_by_side.meter import Reading, measured
+from tests.bench.side_by_side.topics import fill
+from tests.bench.side_by_side.workloads import WORKLOADS
+from tests.bench.stack import running_broker
+
+TOPIC: Final = "orders"
+
+OPTIONS: Final = {
+    "failOnDataLoss": "true",
+    "includeHeaders": "true",
+    "kafka.isolation.level": "read_committed",
+    "kafka.max.poll.records": "100000",
+    "kafka.max.partition.fetch.bytes": str(16 * 2**20),
+    "kafka.fetch.max.bytes": str(64 * 2**20),
+    "kafka.receive.buffer.bytes": "-1",
+}
+"""Of Spark's source: exact, and with limits raised as far as they help."""
+
+_COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
+
+
+def by_source(spark: SparkSession, cluster: Cluster, ranges: tuple[Range, ...]) -> int:
+    """Read by Spark's source, and count in the workers."""
+    ends = {at: {TOPIC: {str(r.partition): getattr(r, at) for r in ranges}} for at in ("start", "end")}
+    options = OPTIONS | {
+        "kafka.bootstrap.servers": cluster.bootstrap_servers,
+        "assign": json.dumps({TOPIC: [r.partition for r in ranges]}),
+        "startingOffsets": json.dumps(ends["start"]),
+        "endingOffsets": json.dumps(ends["end"]),
+    }
+    records = spark.read.format("kafka").options(**options).load().select(*_COLUMNS)
+
+    def count(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"records": [sum(batch.num_rows for batch in batches)]})
+
+    return sum(row.records for row in records.mapInArrow(count, "records long").collect())
+
+
+def by_workers(spark: SparkSession, cluster: Cluster, ranges: tuple[Range, ...]) -> int:
+    """Read in the workers, and count there."""
+    tasks = shared_out(ranges, sum(r.span for r in ranges), os.cpu_count() or 1)
+
+    def count(numbers: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        for number in (number for of in numbers for number in of.column(0).to_pylist()):
+            counted = sum(batch.num_rows for batch in read_ranges(cluster, tasks[number]))
+            yield pa.RecordBatch.from_pydict({"records": [counted]})
+
+    rows = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(count, "records long")
+    return sum(row.records for row in rows.collect())
+
+
+WAYS: Final[dict[str, Callable[[SparkSession, Cluster, tuple[Range, ...]], int]]] = {
+    "Spark's Kafka source": by_source,
+    "the workers": by_workers,
+}
+
+
+def main() -> int:
+    """Measure in turn, and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    workload = WORKLOADS[TOPIC]
+    found: dict[str, list[Reading]] = {way: [] for way in WAYS}
+    with tempfile.TemporaryDirectory() as folder, running_broker(Path(folder)) as home, session("1g") as spark:
+        cluster = Cluster("local", {"bootstrap.servers": bootstrap_servers(home)})
+        fill(cluster, TOPIC, workload.partitions, workload.pool(), given.records)
+        partitions = observe(cluster, [TOPIC]).topics[TOPIC].partitions
+        ranges = tuple(Range(TOPIC, number, 0, of.stable_end) for number, of in enumerate(partitions))
+        for _ in range(given.rounds + 1):
+            for way, read in WAYS.items():
+                with measured() as reading:
+                    count = read(spark, cluster, ranges)
+                assert count == given.records, f"{way}: {count} of {given.records}"
+                found[way].append(reading)
+    print("| read by | records/s | CPU s per million |\n|---|---|---|")  # noqa: T201
+    for way, readings in found.items():
+        seconds, cpu = (median(getattr(of, name) for of in readings[1:]) for name in ("seconds", "cpu_seconds"))
+        print(f"| {way} | {given.records / seconds:,.0f} | {cpu * 1e6 / given.records:.1f} |")  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
