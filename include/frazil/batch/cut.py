@@ -64,10 +64,10 @@ def shared_out(ranges: tuple[Range, ...], records_per_task: int, tasks: int = 1)
     Args:
         ranges: What a batch reads, each partition once.
         records_per_task: Most offsets of a task.
-        tasks: How many tasks there should be; more if they would be too long.
+        tasks: How many tasks run at once. There are that many, or, if they would be too long, a multiple: all end together.
     """
     total = sum(r.span for r in ranges)
-    count = min(max(tasks, -(-total // records_per_task), 1), max(total, 1))
+    count = min(tasks * max(1, -(-total // (records_per_task * tasks))), max(total, 1))
     bounds = [total * at // count for at in range(count + 1)]
     shares: list[list[Range]] = [[] for _ in range(count)]
     at = passed = 0

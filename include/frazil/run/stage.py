@@ -45,7 +45,7 @@ class StageOrder:
         n: Number of the batch; rows carry it.
         cluster: Where to read.
         ranges: What to read.
-        records_per_task: Ranges are split so that no task has more offsets.
+        records_per_task: Ranges are shared out so that no task has more offsets.
         specs: Table -> how values become rows of it.
         destinations: Where rows go, by the names of `specs`; empty to count only.
         dead_letters: Where dead letters go; None to count only.

@@ -40,7 +40,7 @@ class SparkStage:
         self._spark = spark
 
     def __call__(self, order: StageOrder) -> Staged:
-        """Stage one batch; one task per range of the split, each writing its own files.
+        """Stage one batch, in tasks of the same length, each of which writes files of its own.
 
         Raises:
             Retryable, Terminal: What the first failing task met, or what the record shape refuses.
@@ -78,8 +78,8 @@ def _cancel_of(spark: SparkSession) -> Callable[[], object]:
     """What ends the jobs of a session that are at work now."""
     if hasattr(spark, "cloneSession"):  # Spark Connect
         return spark.interruptAll
-    # Not interruptAll: it finds jobs by the tag of their session, which Spark 4.1 takes off them while it plans to read
-    # Kafka. The context is this process's own, so all of its jobs are.
+    # The context is this process's own, so all of its jobs are. (interruptAll finds them by the tag of their session, which
+    # Spark 4.1 takes off some while it plans them.)
     return spark.sparkContext.cancelAllJobs
 
 
