@@ -31,7 +31,7 @@ class AvroFormat(RegistryFormat):
     """
 
     def __init__(self, source: SchemaSource) -> None:
-        super().__init__(source, "AVRO", _codec)
+        super().__init__(source, "AVRO", codec)
 
     @classmethod
     def of_schema(cls, text: str, references: tuple[NamedSchema, ...] = ()) -> Format:
@@ -47,7 +47,7 @@ class _OneSchema:
     def __init__(self, writer: WriterSchema) -> None:
         try:
             schema, _ = parsed(writer)
-            self._codec: Final = _codec(writer, head=_single_object_head(schema))
+            self._codec: Final = codec(writer, head=_single_object_head(schema))
             self.fields: Final = self._codec.fields
         except Rejection as e:
             raise Terminal(f"Avro schema: {e.reason.message}", next_step="correct the schema file") from e
@@ -57,7 +57,16 @@ class _OneSchema:
         return self._codec.decode(values)
 
 
-def _codec(writer: WriterSchema, head: bytes | None = None) -> RowCodec | BlockCodec:
+def codec(writer: WriterSchema, head: bytes | None = None) -> RowCodec | BlockCodec:
+    """Return the codec of a schema's values.
+
+    Args:
+        writer: The schema.
+        head: What values may begin with that stand for themselves; None if a frame was taken off.
+
+    Raises:
+        Rejection: UNUSABLE_SCHEMA.
+    """
     schema, named = parsed(writer)
     try:
         node = Compiler(named).node(schema)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from frazil.records.formats.avro_places import Longs, Marks, Places, longs, spans
 from frazil.records.formats.scalar import split_texts
 
-FEW: Final = 16
+FEW: Final = 32
 """So few values are read faster one by one."""
 
 _INT32: Final = 1 << 31
