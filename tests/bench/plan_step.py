@@ -64,14 +64,14 @@ def timed(of: Project, name: str) -> str:
     return f"best {min(seconds):.3f} s, median {statistics.median(seconds):.3f} s"
 
 
-def grow_old(of: Project, table: str) -> int:
+def grow_old(of: Project, table: str, snapshots: int = SNAPSHOTS) -> int:
     """Give a table a long past: its newest snapshots stay, thousands of older ones stand before them."""
     lake = of.lake("lake")
     loaded = lake.load_table(table)
     body: dict[str, Any] = json.loads(loaded.io.new_input(loaded.metadata_location).open().read())
     oldest = body["snapshots"][0]
     parent, past = None, []
-    for number in range(SNAPSHOTS - len(body["snapshots"])):
+    for number in range(snapshots - len(body["snapshots"])):
         snapshot = {**oldest, "snapshot-id": 1_000 + number, "sequence-number": 0}
         snapshot |= {"parent-snapshot-id": parent} if parent else {}
         past.append(snapshot)

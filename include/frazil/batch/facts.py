@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from frazil.batch.new_tables import first_names
 from frazil.batch.record_ages import RecordAges, added
@@ -242,19 +242,16 @@ class Staged:
     def merge(self, other: Staged) -> Staged:
         """Both together."""
         return Staged(
-            {k: self.counts.get(k, Counts()) + other.counts.get(k, Counts()) for k in {*self.counts, *other.counts}},
-            {k: self.dead_codes.get(k, 0) + other.dead_codes.get(k, 0) for k in {*self.dead_codes, *other.dead_codes}},
-            {k: (*self.files.get(k, ()), *other.files.get(k, ())) for k in {*self.files, *other.files}},
+            _added(self.counts, other.counts),
+            _added(self.dead_codes, other.dead_codes),
+            _added(self.files, other.files),
             self.bytes + other.bytes,
             _first_samples(self.samples, other.samples),
             (*self.named, *other.named)[:LETTERS_NAMED],
             self.extra_rows + other.extra_rows,
             self.stopped or other.stopped,
             self.unknown_fields + other.unknown_fields,
-            {
-                k: self.tables.get(k, TableCounts()) + other.tables.get(k, TableCounts())
-                for k in {*self.tables, *other.tables}
-            },
+            _added(self.tables, other.tables),
             self.whole_dead + other.whole_dead,
             {
                 k: tuple(sorted({*self.demands.get(k, ()), *other.demands.get(k, ())}))
@@ -269,6 +266,14 @@ class Staged:
             },
             added(self.ages, other.ages),
         )
+
+
+def _added(left: Mapping[Any, Any], right: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Both together. Only what is on the right is added: a batch of a thousand partitions comes in a thousand parts."""
+    both = dict(left)
+    for key, of in right.items():
+        both[key] = both[key] + of if key in both else of
+    return both
 
 
 def _first_samples(left: Mapping[str, DeadSample], right: Mapping[str, DeadSample]) -> dict[str, DeadSample]:

@@ -177,14 +177,14 @@ class Lake:
 
 
 def _sql(name: str, properties: Mapping[str, str]) -> Catalog:
-    from pyiceberg.catalog.sql import SqlCatalog
+    from frazil.iceberg.sql import KeepingSqlCatalog
 
     if properties["uri"].startswith("sqlite:///"):
         Path(properties["uri"].removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
     if urlparse(properties.get("warehouse")).scheme == "file":
         Path(urlparse(properties["warehouse"]).path).mkdir(parents=True, exist_ok=True)
     # Connections are kept for weeks: one that the server closed is opened anew.
-    return SqlCatalog(name, **{"pool_pre_ping": "true", **properties})
+    return KeepingSqlCatalog(name, **{"pool_pre_ping": "true", **properties})
 
 
 def _rest(name: str, properties: Mapping[str, str]) -> Catalog:

@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from functools import partial
 
 from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.table import Table
+from pyiceberg.typedef import Identifier
 from requests import Session
 
 from frazil.errors import Terminal
+from frazil.iceberg.past import with_past
 
 CONNECT = "rest.client.connection-timeout-ms"
 """Catalog property, by the name that Iceberg's Java client has for it: how long a connection may take to open."""
@@ -21,11 +24,17 @@ _DEFAULTS = {CONNECT: 10_000, ANSWER: 60_000}
 
 
 class BoundedRestCatalog(RestCatalog):
-    """A REST catalog whose requests end, also those that fetch a token.
+    """A REST catalog whose requests end, also those that fetch a token. Copies of its tables' metadata share their past.
 
     Raises:
         Terminal: A time limit among the properties is no number of milliseconds.
     """
+
+    def load_table(self, identifier: str | Identifier) -> Table:
+        """Load a table."""
+        table: Table = super().load_table(identifier)
+        table.metadata = with_past(table.metadata)
+        return table
 
     def _config_headers(self, session: Session) -> None:
         # The first thing that PyIceberg does to a new session; the first request follows at once, for a token.

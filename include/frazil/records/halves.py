@@ -10,6 +10,7 @@ from frazil.records.formats.catalogue import FormatSpec
 from frazil.records.formats.header_ids import HEADERS, with_heads
 from frazil.records.formats.port import Decoded, Format
 from frazil.records.formats.registered import at_positions
+from frazil.records.positions import mask_without
 
 HalfName = Literal["value", "key"]
 
@@ -45,7 +46,7 @@ class Half:
             return at_positions(self._format.decode(data), present)
         headers = _at(records.column("headers"), present)
         framed, dead = with_heads(data, headers, self._header, has_path=self._has_path)
-        rows = pa.array((row for row in range(len(framed)) if row not in dead), pa.int64())
+        rows = pa.arange(0, len(framed)).filter(mask_without(len(framed), dead))
         decoded = at_positions(self._format.decode(_at(framed, rows)), rows)
         return at_positions(Decoded(decoded.groups, dead | dict(decoded.dead), decoded.unknown), present)
 

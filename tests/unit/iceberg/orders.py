@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata
 
@@ -16,6 +15,7 @@ from frazil.iceberg.commit import Change, Refused, commit, fit_of
 from frazil.iceberg.data_files import write_rows
 from frazil.iceberg.holdings import BATCH_KEY, held, landed
 from frazil.iceberg.pipeline_lake import PipelineLake, Place
+from frazil.iceberg.sql import KeepingSqlCatalog
 from frazil.iceberg.table import staging_table
 from frazil.pipeline.model import Destination
 
@@ -34,7 +34,7 @@ def destination(**changes: Any) -> Destination:
     )
 
 
-class UnreliableCatalog(SqlCatalog):
+class UnreliableCatalog(KeepingSqlCatalog):
     """The real catalog. Its next commits go through the steps of `script`, one each; later ones go as ever."""
 
     def __init__(self, name: str, **properties: str) -> None:
@@ -45,7 +45,7 @@ class UnreliableCatalog(SqlCatalog):
         """Commit as the script says."""
 
         def really() -> CommitTableResponse:
-            return SqlCatalog.commit_table(self, table, requirements, updates)
+            return KeepingSqlCatalog.commit_table(self, table, requirements, updates)
 
         return self.script.pop(0)(really) if self.script else really()
 

@@ -42,6 +42,7 @@ PARAMETERS: list[tuple[Callable[..., Any], list[str]]] = [
     (Table._do_commit, ["self", "updates", "requirements"]),
     (Transaction.commit_transaction, ["self"]),
     (Catalog.commit_table, ["self", "table", "requirements", "updates"]),
+    (SqlCatalog._convert_orm_to_iceberg, ["self", "orm_table"]),
     (SqlCatalog.commit_table, ["self", "table", "requirements", "updates"]),
     (RestCatalog.commit_table, ["self", "table", "requirements", "updates"]),
 ]

@@ -10,9 +10,11 @@ from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 from frazil.errors import Terminal
 from frazil.records.dead import DeadCode, Rejection
+from frazil.records.formats.avro_block import BlockCodec
+from frazil.records.formats.avro_columns import record
 from frazil.records.formats.avro_read import Read, whole
 from frazil.records.formats.avro_types import Compiler, is_record, parsed
-from frazil.records.formats.port import Decoded, Format, NamedSchema, SchemaSource, WriterSchema
+from frazil.records.formats.port import BARE, Decoded, Format, NamedSchema, SchemaSource, WriterSchema
 from frazil.records.formats.registered import RegistryFormat, RowCodec, row_codec
 
 SINGLE_OBJECT: Final = b"\xc3\x01"
@@ -29,7 +31,7 @@ class AvroFormat(RegistryFormat):
     """
 
     def __init__(self, source: SchemaSource) -> None:
-        super().__init__(source, "AVRO", _codec)
+        super().__init__(source, "AVRO", codec)
 
     @classmethod
     def of_schema(cls, text: str, references: tuple[NamedSchema, ...] = ()) -> Format:
@@ -45,7 +47,7 @@ class _OneSchema:
     def __init__(self, writer: WriterSchema) -> None:
         try:
             schema, _ = parsed(writer)
-            self._codec: Final = _codec(writer, head=_single_object_head(schema))
+            self._codec: Final = codec(writer, head=_single_object_head(schema))
             self.fields: Final = self._codec.fields
         except Rejection as e:
             raise Terminal(f"Avro schema: {e.reason.message}", next_step="correct the schema file") from e
@@ -55,14 +57,27 @@ class _OneSchema:
         return self._codec.decode(values)
 
 
-def _codec(writer: WriterSchema, head: bytes | None = None) -> RowCodec:
+def codec(writer: WriterSchema, head: bytes | None = None) -> RowCodec | BlockCodec:
+    """Return the codec of a schema's values.
+
+    Args:
+        writer: The schema.
+        head: What values may begin with that stand for themselves; None if a frame was taken off.
+
+    Raises:
+        Rejection: UNUSABLE_SCHEMA.
+    """
     schema, named = parsed(writer)
     try:
         node = Compiler(named).node(schema)
     except RecursionError as e:
         raise Rejection(DeadCode.UNUSABLE_SCHEMA, "expected a schema of less depth, found too many levels") from e
+    is_bare = not is_record(schema, named)
     take = _framed(node.read) if head is None else _bare(node.read, head)
-    return row_codec(node.type, take, bare=not is_record(schema, named))
+    rows = row_codec(node.type, take, bare=is_bare)
+    if node.columnar is None:
+        return rows
+    return BlockCodec(rows, record([(pa.field(BARE, node.stored), node.columnar)]) if is_bare else node.columnar, head)
 
 
 def _framed(read: Read) -> Callable[[bytes], Any]:

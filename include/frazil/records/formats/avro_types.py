@@ -30,10 +30,13 @@ import pyarrow as pa
 from fastavro.schema import SchemaParseException, UnknownType
 
 from frazil.records.fit.former import with_former
+from frazil.records.formats import avro_columns as columns
 from frazil.records.formats import avro_read as read
+from frazil.records.formats.avro_meanings import leaf
 from frazil.records.formats.logical import Convert, meaning
 from frazil.records.formats.port import WriterSchema
 from frazil.records.formats.registered import MAX_COLUMNS, unusable
+from frazil.records.json.convert_nested import storage_type
 from frazil.records.json.number import Number
 from frazil.records.json.text import JsonValue, compact
 
@@ -54,11 +57,17 @@ _PRIMITIVES: Final[Mapping[str, tuple[pa.DataType, read.Read]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A type: its column and its reader; `empty` if a value may take no bytes."""
+    """A type: its column and its reader; that of many values, if there is one; `empty` if a value may take no bytes."""
 
     type: pa.DataType
     read: read.Read
+    columnar: columns.Columnar | None
     empty: bool = False
+
+    @property
+    def stored(self) -> pa.DataType:
+        """The type that the reader of many values gives."""
+        return storage_type(self.type)
 
 
 def parsed(writer: WriterSchema) -> tuple[Schema, dict[str, Schema]]:
@@ -112,10 +121,12 @@ class Compiler:
             return self._record(schema)
         if kind == "array":
             item = self._item(schema["items"])
-            return Node(pa.list_(item.type), read.array(item.read))
+            many = None if item.columnar is None else columns.array(item.columnar, item.stored)
+            return Node(pa.list_(item.type), read.array(item.read), many)
         if kind == "map":
             item = self.node(schema["values"])
-            return Node(pa.map_(pa.string(), item.type), read.entries(item.read))
+            many = None if item.columnar is None else columns.entries(item.columnar, item.stored)
+            return Node(pa.map_(pa.string(), item.type), read.entries(item.read), many)
         return _leaf(kind, schema)
 
     def _defined(self, schema: Schema) -> tuple[str, Mapping[str, Any]]:
@@ -138,13 +149,14 @@ class Compiler:
     def _record(self, schema: Mapping[str, Any]) -> Node:
         name = schema["name"]
         if name in self._within or not schema["fields"]:
-            return Node(pa.string(), _text(self._json_read(name)), empty=not schema["fields"])
+            return Node(pa.string(), _text(self._json_read(name)), None, empty=not schema["fields"])
         self._within.append(name)
         fields = [(field, self.node(field["type"])) for field in schema["fields"]]
         self._within.pop()
         return Node(
             pa.struct([_field(field, node.type) for field, node in fields]),
             read.record([(field["name"], node.read) for field, node in fields]),
+            _record_columns([(field["name"], node) for field, node in fields]),
             empty=all(node.empty for _, node in fields),
         )
 
@@ -152,11 +164,14 @@ class Compiler:
         nodes = [self.node(branch) for branch in branches]
         reads = [node.read for node in nodes]
         values = [at for at, branch in enumerate(branches) if self._defined(branch)[0] != "null"]
+        many = {at: nodes[at].columnar or columns.suspects(nodes[at].stored) for at in values}
         if len(values) <= 1:
-            return Node(nodes[values[0]].type if values else pa.string(), read.union(reads))
+            of = nodes[values[0]].type if values else pa.string()
+            return Node(of, read.union(reads), columns.union(len(nodes), many, None))
         names = dict(zip(values, self._names([branches[at] for at in values]), strict=True))
         fields = pa.struct([pa.field(name, nodes[at].type) for at, name in names.items()])
-        return Node(fields, read.union([_held(names.get(at), take) for at, take in enumerate(reads)]))
+        held = read.union([_held(names.get(at), take) for at, take in enumerate(reads)])
+        return Node(fields, held, columns.union(len(nodes), many, list(storage_type(fields))))
 
     def _names(self, branches: list[Schema]) -> list[str]:
         defined = [self._defined(branch) for branch in branches]
@@ -186,6 +201,11 @@ class Compiler:
         return _converted(_leaf(kind, schema).read, _as_json)
 
 
+def _record_columns(fields: list[tuple[str, Node]]) -> columns.Columnar | None:
+    many = [(pa.field(name, node.stored), node.columnar) for name, node in fields if node.columnar is not None]
+    return columns.record(many) if len(many) == len(fields) else None
+
+
 def _field(schema: Mapping[str, Any], of: pa.DataType) -> pa.Field:
     """Return the field of a record, with its aliases as what it was called before."""
     aliases = schema.get("aliases", ())
@@ -195,17 +215,15 @@ def _field(schema: Mapping[str, Any], of: pa.DataType) -> pa.Field:
 
 def _leaf(kind: str, schema: Mapping[str, Any]) -> Node:
     if kind == "enum":
-        return Node(pa.string(), read.enum(schema["symbols"]))
+        return Node(pa.string(), read.enum(schema["symbols"]), columns.read_enums(schema["symbols"]))
     if kind == "fixed":
         data_type, take = pa.binary(schema["size"]), read.fixed(schema["size"])
     else:
         data_type, take = _PRIMITIVES[kind]
     empty = kind == "null" or schema.get("size") == 0
-    found = meaning(schema, kind)
-    if found is None:
-        return Node(data_type, take, empty)
-    data_type, convert = found
-    return Node(data_type, take if convert is None else _converted(take, convert), empty)
+    data_type, convert = meaning(schema, kind) or (data_type, None)
+    many = leaf(kind, schema.get("size", 0), data_type, convert)
+    return Node(data_type, take if convert is None else _converted(take, convert), many, empty)
 
 
 def _converted(take: read.Read, convert: Convert) -> read.Read:

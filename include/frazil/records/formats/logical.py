@@ -57,11 +57,13 @@ def time_of_day(micros: int) -> int:
     raise _beyond("a time of day", f"{micros} microseconds since midnight")
 
 
-def _millis_of_day(value: int) -> int:
+def millis_of_day(value: int) -> int:
+    """Take milliseconds since midnight as microseconds."""
     return time_of_day(value * 1_000)
 
 
-def _nanos_of_day(value: int) -> int:
+def nanos_of_day(value: int) -> int:
+    """Take nanoseconds since midnight as microseconds, without loss."""
     return time_of_day(nanos(value))
 
 
@@ -96,7 +98,7 @@ def decimal_type(precision: int, scale: int) -> pa.DataType:
 
 _LOGICAL: Final[Mapping[tuple[str, str], Meaning]] = {
     ("date", "int"): (pa.date32(), None),
-    ("time-millis", "int"): (TIME, _millis_of_day),
+    ("time-millis", "int"): (TIME, millis_of_day),
     ("time-micros", "long"): (TIME, time_of_day),
     ("timestamp-millis", "long"): (INSTANT, millis),
     ("timestamp-micros", "long"): (INSTANT, None),
@@ -111,12 +113,12 @@ _CONNECT: Final = "org.apache.kafka.connect.data."
 _DEBEZIUM: Final = "io.debezium.time."
 _NAMED: Final[Mapping[tuple[str, str], Meaning]] = {
     (f"{_CONNECT}Date", "int"): (pa.date32(), None),
-    (f"{_CONNECT}Time", "int"): (TIME, _millis_of_day),
+    (f"{_CONNECT}Time", "int"): (TIME, millis_of_day),
     (f"{_CONNECT}Timestamp", "long"): (INSTANT, millis),
     (f"{_DEBEZIUM}Date", "int"): (pa.date32(), None),
-    (f"{_DEBEZIUM}Time", "int"): (TIME, _millis_of_day),
+    (f"{_DEBEZIUM}Time", "int"): (TIME, millis_of_day),
     (f"{_DEBEZIUM}MicroTime", "long"): (TIME, time_of_day),
-    (f"{_DEBEZIUM}NanoTime", "long"): (TIME, _nanos_of_day),
+    (f"{_DEBEZIUM}NanoTime", "long"): (TIME, nanos_of_day),
     (f"{_DEBEZIUM}Timestamp", "long"): (WALL, millis),
     (f"{_DEBEZIUM}MicroTimestamp", "long"): (WALL, None),
     (f"{_DEBEZIUM}NanoTimestamp", "long"): (WALL, nanos),

@@ -67,10 +67,14 @@ def split(values: pa.BinaryArray) -> Frames:
 
 
 def _by_head(values: pa.BinaryArray, positions: pa.Int64Array, head: int) -> list[Framed]:
-    framed = values.take(positions)
+    if not len(positions):
+        return []
+    framed = values if len(positions) == len(values) else values.take(positions)
     heads = pc.binary_slice(framed, 0, head).dictionary_encode()
-    order = pc.array_sort_indices(heads.indices)  # stable: positions stay ascending within a schema
     payloads = pc.binary_slice(framed, head, _LONGEST)
+    if len(heads.dictionary) == 1:
+        return [Framed(_schema_id(heads.dictionary[0].as_py()), payloads, positions)]
+    order = pc.array_sort_indices(heads.indices)  # stable: positions stay ascending within a schema
     counted = pc.value_counts(heads.indices).to_pylist()
     groups, start = [], 0
     for one in sorted(counted, key=lambda found: int(found["values"])):

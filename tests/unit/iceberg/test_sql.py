@@ -1,0 +1,95 @@
+"""Metadata that are kept by their location: read once per version, never behind the table, never what is not in the file."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table import Table
+
+from frazil.iceberg import sql
+from frazil.iceberg.catalog import Lake
+from frazil.iceberg.past import with_past
+from tests.unit.iceberg.orders import TABLE, commit_batches, foreign_append
+
+
+def in_file(table: Table) -> Any:
+    """What the table's file of metadata says."""
+    return FromInputFile.table_metadata(table.io.new_input(table.metadata_location))
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Files of metadata that were read."""
+    found: list[str] = []
+    really = FromInputFile.table_metadata
+
+    def counted(file: Any, *rest: Any) -> Any:
+        found.append(file.location)
+        return really(file, *rest)
+
+    monkeypatch.setattr(FromInputFile, "table_metadata", staticmethod(counted))
+    return found
+
+
+def test_what_is_kept_is_not_what_the_file_says(orders: Lake) -> None:
+    """After each commit, our own and another writer's: a batch that is planned on something else lands twice or never."""
+    for n in range(1, 4):
+        commit_batches(orders, n)
+        table = orders.load_table(TABLE)
+        assert table.metadata == in_file(table)
+        assert table.metadata.model_dump_json() == in_file(table).model_dump_json()
+
+
+def test_a_rival_is_not_seen(orders: Lake) -> None:
+    """Another process moved the table: its location is another one."""
+    commit_batches(orders, 1)
+    before = orders.load_table(TABLE)
+    rival = Lake(orders.name, orders.uri, orders.warehouse, orders.properties)
+    foreign_append(rival, 7)()
+    rival.close()
+
+    after = orders.load_table(TABLE)
+
+    assert after.metadata_location != before.metadata_location
+    assert after.metadata == in_file(after)
+    assert len(before.metadata.snapshots) + 1 == len(after.metadata.snapshots)
+
+
+def test_every_look_reads_the_metadata_again(orders: Lake, reads: list[str]) -> None:
+    """Each reading parses every snapshot that the table still has: a version is read once, our own not at all."""
+    commit_batches(orders, 1, 2)
+    orders.load_table(TABLE)
+
+    assert len(reads) == len(set(reads))
+    assert len(reads) <= 1
+
+
+def test_a_process_that_lives_for_weeks_keeps_all_it_ever_read(orders: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a table the newest version stays, and of all tables no more snapshots than there is room for."""
+    catalog: Any = orders._opened
+    commit_batches(orders, 1, 2, 3)
+    assert list(catalog._kept) == [orders.load_table(TABLE).metadata_location]
+
+    monkeypatch.setattr(sql, "MOST_SNAPSHOTS", 4)
+    metadata = orders.load_table(TABLE).metadata.model_copy(update={"metadata_log": []})
+    for name in "abc":
+        catalog._keep(name, metadata)
+
+    assert list(catalog._kept) == ["c"]
+
+
+def test_a_copy_copies_the_past(orders: Lake) -> None:
+    """Snapshots don't change, so that copies have the same ones, also after another was added."""
+    commit_batches(orders, 1, 2)
+    metadata = with_past(orders.load_table(TABLE).metadata)
+
+    once = copy.deepcopy(metadata.model_copy(update={"snapshots": metadata.snapshots + metadata.snapshots[:1]}))
+    twice = copy.deepcopy(once)
+
+    assert len(twice.snapshots) == 3
+    assert all(of is again for of, again in zip(once.snapshots, twice.snapshots, strict=True))
+    assert twice.snapshots is not once.snapshots
+    assert twice.properties is not once.properties

@@ -1,0 +1,52 @@
+"""Avro values that are read column by column: faster than one by one, and nothing else."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from frazil.records.dead import Rejection
+from frazil.records.fit.source import values
+from frazil.records.formats.avro import codec
+from frazil.records.formats.avro_block import BlockCodec
+from frazil.records.formats.avro_columns import FEW
+from frazil.records.formats.port import Decoded, WriterSchema
+from tests.unit.records.formats.avro_bytes import Bytes, Shape, text
+
+
+def _by_position(decoded: Decoded) -> dict[int, Any]:
+    found: dict[int, Any] = dict(decoded.dead)
+    for group in decoded.groups:
+        assert group.positions.to_pylist() == sorted(group.positions.to_pylist())
+        group.columns.validate(full=True)
+        rows = [repr(row) for row in values(group.columns.to_struct_array())]  # NaN equals nothing
+        found |= dict(zip(group.positions.to_pylist(), rows, strict=True))
+    return found
+
+
+def _codec(schema: Any, head: bytes | None = None) -> BlockCodec:
+    made = codec(WriterSchema("AVRO", text(schema)), head)
+    assert isinstance(made, BlockCodec)
+    return made
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(st.integers(0, 2**64))
+def test_columns_and_single_values_agree(seed: int) -> None:
+    """Whatever the schema and the bytes: the same rows, and the same reasons."""
+    rng = Random(seed)
+    schema = Shape(rng).record(2, rng.randrange(1, 5))
+    try:
+        made = codec(WriterSchema("AVRO", text(schema)))
+    except Rejection:  # items of no bytes
+        return
+    if not isinstance(made, BlockCodec):
+        return
+    made_of = [Bytes(rng).of(schema) for _ in range(rng.choice((FEW, 40, 90)))]
+    payloads = pa.array([b"before", *made_of, b"behind"], pa.binary()).slice(1, len(made_of))
+
+    assert _by_position(made.decode(payloads)) == _by_position(made.rows.decode(payloads))
