@@ -101,7 +101,7 @@ SETS = {
     ),
     # Its converter of Avro values whose schemas a registry has: a plugin, which Kafka Connect loads apart from its own jars.
     "kafka-connect-avro": ArtifactSet(
-        ("io.apicurio:apicurio-registry-utils-converter:2.6.2.Final",), transitive=True, on_demand=True
+        ("io.apicurio:apicurio-registry-utils-converter:2.6.13.Final",), transitive=True, on_demand=True
     ),
 }
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from tests.bench.side_by_side.avro import ORDER_SCHEMA, registered_avro
+
 POOL: Final = 50_000
 """Different records of a workload."""
 
@@ -29,7 +31,8 @@ class Workload:
         said: In words, for reports.
         partitions: Of the topic.
         columns: Of the table, as in a pipeline file.
-        make: Makes the n-th record.
+        make: Makes the n-th record, as JSON has it.
+        schema: Of Avro; records without are JSON.
     """
 
     name: str
@@ -37,27 +40,41 @@ class Workload:
     partitions: int
     columns: dict[str, Any]
     make: Callable[[random.Random, int], dict[str, Any]]
+    schema: dict[str, Any] | None = None
 
     @property
     def table(self) -> str:
         """The table that Frazil lands into."""
         return f"bench.{self.name}"
 
-    def pool(self, seed: int = 1) -> Sequence[bytes]:
-        """The different records, as JSON."""
+    def pool(self, seed: int = 1, registry: str = "") -> Sequence[bytes]:
+        """The different records.
+
+        Args:
+            seed: Of the chances.
+            registry: Address of the registry that gets the schema; of records with a schema only.
+        """
         chance = random.Random(seed)
-        return [json.dumps(self.make(chance, n), separators=(",", ":")).encode() for n in range(POOL)]
+        records = [self.make(chance, n) for n in range(POOL)]
+        if self.schema is not None:
+            return registered_avro(registry, self.name, self.schema, records)
+        return [json.dumps(record, separators=(",", ":")).encode() for record in records]
 
     @property
     def pipeline(self) -> str:
         """The pipeline file."""
-        return json.dumps(
-            {
-                "name": self.name,
-                "source": {"topics": [self.name]},
-                "destinations": [{"table": self.table, "columns": self.columns}],
-            }
-        )
+        return self.pipeline_with()
+
+    def pipeline_with(self, **keys: object) -> str:
+        """The pipeline file with further keys."""
+        value = {"format": "json"} if self.schema is None else {"format": "avro", "registry": "main"}
+        file = {
+            "name": self.name,
+            "source": {"topics": [self.name]},
+            "value": value,
+            "destinations": [{"table": self.table, "columns": self.columns}],
+        }
+        return json.dumps(file | keys)
 
 
 def _instant(chance: random.Random) -> str:
@@ -87,6 +104,12 @@ _ORDER_COLUMNS: Final = {
     "state": "string",
     "channel": "string",
 }
+
+
+def _avro_order(chance: random.Random, n: int) -> dict[str, Any]:
+    made = _order(chance, n)
+    return made | {"at": datetime.fromisoformat(made["at"])}
+
 
 _TRIP_TYPES: Final = {"int": "ABCDEFGHIJKLM", "double": "defmtlicas", "string": "vwxy"}
 _TRIP_SPARSE: Final = "IJKLMxy"
@@ -131,6 +154,7 @@ WORKLOADS: Final = {
     of.name: of
     for of in (
         Workload("orders", "nested JSON orders of about 198 bytes", 4, _ORDER_COLUMNS, _order),
+        Workload("avro", "the same orders in Avro, with a registry", 4, _ORDER_COLUMNS, _avro_order, ORDER_SCHEMA),
         Workload("trips", "JSON trips of 29 columns and about 144 bytes", 5, _TRIP_COLUMNS, _trip),
         Workload("events", "JSON events of about 1 KB", 4, _EVENT_COLUMNS, _event),
     )

@@ -1,0 +1,166 @@
+"""The tables of a results file, as Markdown: every figure of the report comes from here.
+
+    python -m tests.bench.side_by_side.tables FILE [--into docs/benchmarks.md]
+
+With `--into`, they take the place of what stands between the marks of that page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+SINK: Final = "kafka connect"
+BEGIN: Final = "<!-- begin of the tables of tests.bench.side_by_side -->"
+END: Final = "<!-- end of the tables of tests.bench.side_by_side -->"
+
+
+def tables(results: dict[str, Any]) -> list[str]:
+    """Lines of all tables of a run."""
+    return [line for each in (_drains, _trickles, _idle, _small, _ground) for line in each(results)]
+
+
+def _ground(results: dict[str, Any]) -> Iterator[str]:
+    """Where, when, with which versions."""
+    at = results["machine"]
+    yield f"Measured {results['began'][:10]} by `{results['command']}` on {at['cores']} cores of {at['cpu']}, {at['memory_bytes'] / 2**30:.0f} GiB;"
+    yield ", ".join(f"{name} {of}" for name, of in results["versions"].items()) + "."
+    yield ""
+
+
+def _parts(results: dict[str, Any], part: str) -> list[dict[str, Any]]:
+    return [of for of in results["parts"] if of["part"] == part]
+
+
+def _drains(results: dict[str, Any]) -> Iterator[str]:
+    for of in _parts(results, "drain"):
+        count = len(next(iter(of["sides"].values())))
+        yield f"**{of['said']}**: {of['records']:,} records of {of['bytes'] / of['records']:.0f} bytes, {of['partitions']} partitions; {_rounds(count)}."
+        yield ""
+        yield "| side | records/s | until 99 % | MB/s per core | CPU s per million | without the broker | peak memory MB | commits | files | MB written | seconds |"
+        yield "|---|---|---|---|---|---|---|---|---|---|---|"
+        yield from (_drain(of, name, rounds) for name, rounds in of["sides"].items())
+        yield ""
+        yield from _ratios(of)
+        yield ""
+
+
+def _drain(of: dict[str, Any], name: str, rounds: list[dict[str, Any]]) -> str:
+    seconds, last, million = _median(rounds, "seconds"), rounds[-1]["held"], of["records"] / 1e6
+    cpu, broker = _median(rounds, "cpu_seconds"), _median(rounds, "broker_cpu_seconds")
+    figures = [
+        name,
+        f"{of['records'] / seconds:,.0f}",
+        f"{of['records'] * 0.99 / _median(rounds, 'seconds_99'):,.0f}",
+        f"{of['bytes'] / seconds / of['cores'] / 1e6:.1f}",
+        f"{cpu / million:.1f}",
+        f"{(cpu - broker) / million:.1f}",
+        f"{max(each['peak_bytes'] for each in rounds) / 1e6:,.0f}",
+        f"{rounds[-1]['commits']}",
+        f"{last['files']}",
+        f"{last['bytes'] / 1e6:,.0f}",
+        ", ".join(f"{each['seconds']:.1f}" for each in rounds),
+    ]
+    return _row(figures)
+
+
+def _ratios(of: dict[str, Any]) -> Iterator[str]:
+    """Each side of Frazil's against the sink: more is better of the first figure, less of the last."""
+    sink = of["sides"][SINK]
+    for name, rounds in of["sides"].items():
+        if name.startswith("frazil"):
+            rate, rate_99, cpu = (
+                _median(sink, "seconds") / _median(rounds, "seconds"),
+                _median(sink, "seconds_99") / _median(rounds, "seconds_99"),
+                _median(rounds, "cpu_seconds") / _median(sink, "cpu_seconds"),
+            )
+            yield f"{of['workload']}, {name}: throughput ratio: {rate:.2f} (until 99 %: {rate_99:.2f}); CPU ratio: {cpu:.2f}"
+
+
+def _trickles(results: dict[str, Any]) -> Iterator[str]:
+    found = _parts(results, "trickle")
+    if not found:
+        return
+    yield f"**Trickle**: {found[0]['rate']:,} records/s for {found[0]['minutes']:g} minutes. Freshness: commit less record time, in seconds."
+    yield ""
+    yield "| interval s | side | p50 | p95 | p99 | max | CPU s per hour | with the broker | commits | files |"
+    yield "|---|---|---|---|---|---|---|---|---|---|"
+    for of in found:
+        for name, side in of["sides"].items():
+            fresh = [f"{side['freshness'][key]:.1f}" for key in ("p50", "p95", "p99", "max")]
+            yield _row(
+                [f"{of['interval_seconds']:g}", name, *fresh, *_hourly(side), f"{side['commits']}", f"{side['files']}"]
+            )
+    yield ""
+
+
+def _idle(results: dict[str, Any]) -> Iterator[str]:
+    found = _parts(results, "idle")
+    if not found:
+        return
+    yield f"**Idle**: {found[0]['minutes']:g} minutes without a record, told for an hour."
+    yield ""
+    yield "| interval s | side | CPU s per hour | with the broker |"
+    yield "|---|---|---|---|"
+    for of in found:
+        yield from (_row([f"{of['interval_seconds']:g}", name, *_hourly(side)]) for name, side in of["sides"].items())
+    yield ""
+
+
+def _hourly(side: dict[str, Any]) -> list[str]:
+    hours = side["seconds"] / 3_600
+    own, broker = side["side_cpu_seconds"], side["broker_cpu_seconds"]
+    return [f"{own / hours:,.0f}", f"{(own + broker) / hours:,.0f}"]
+
+
+def _small(results: dict[str, Any]) -> Iterator[str]:
+    for of in _parts(results, "small"):
+        phases = list(dict.fromkeys(name for each in of["ways"].values() for one in each for name in one["phases"]))
+        count = len(next(iter(of["ways"].values())))
+        yield f"**Small batch**: {of['records']:,} records; {_rounds(count)}. Phases in seconds, as the ledger has them."
+        yield ""
+        yield _row(["way", "seconds until visible", "CPU s", *phases])
+        yield "|" + "---|" * (len(phases) + 3)
+        for name, rounds in of["ways"].items():
+            told = [f"{statistics.median(one['phases'].get(phase, 0.0) for one in rounds):.2f}" for phase in phases]
+            yield _row([name, f"{_median(rounds, 'seconds'):.2f}", f"{_median(rounds, 'cpu_seconds'):.2f}", *told])
+        yield ""
+
+
+def _median(rounds: list[dict[str, Any]], key: str) -> float:
+    return statistics.median(of[key] for of in rounds)
+
+
+def _rounds(count: int) -> str:
+    return "one round" if count == 1 else f"medians of {count} rounds"
+
+
+def _row(figures: list[str]) -> str:
+    return f"| {' | '.join(figures)} |"
+
+
+def main() -> int:
+    """Print the tables of a file, or put them into a page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--into", type=Path)
+    given = parser.parse_args()
+    said = "\n".join(tables(json.loads(given.file.read_text(encoding="utf-8"))))
+    if given.into is None:
+        print(said)  # noqa: T201
+        return 0
+    page = given.into.read_text(encoding="utf-8")
+    assert page.count(BEGIN) == page.count(END) == 1, f"{given.into} has no such marks"
+    kept: Callable[[re.Match[str]], str] = lambda _: f"{BEGIN}\n\n{said}\n{END}"  # noqa: E731
+    given.into.write_text(re.sub(f"{BEGIN}.*?{END}", kept, page, flags=re.DOTALL), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
