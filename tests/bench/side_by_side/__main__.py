@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -65,6 +66,9 @@ QUICK: Final = Extent(
 )
 """Within 15 minutes on two cores."""
 
+_QUIET_LOAD: Final = 0.7
+"""Load average below which a machine counts as quiet."""
+
 
 def main() -> int:
     """Measure, print, keep, and return whether the results were wrong."""
@@ -72,6 +76,8 @@ def main() -> int:
     extent = QUICK if given.quick else LONG
     make_archive(Home.resolve(), _say)
     began = datetime.now(UTC)
+    if (load := os.getloadavg()[0]) > _QUIET_LOAD:
+        _say(f"something else is running (load {load:.1f}): CPU time is the machine's, so figures will be too high")
     results: dict[str, Any] = {
         "began": began.isoformat(timespec="seconds"),
         "command": " ".join(["python -m tests.bench.side_by_side", *sys.argv[1:]]),
@@ -101,9 +107,9 @@ def _orders(given: argparse.Namespace, extent: Extent) -> list[tuple[str, Any]]:
             plain = name == "orders" and not given.no_plain
             made.append(("drain", DrainOrder(name, count, given.rounds or extent.rounds, engines, plain)))
     minutes = given.minutes or extent.minutes
-    way = given.trickle_engine
-    made += [("trickle", TrickleOrder(1_000, interval, minutes, way)) for interval in extent.intervals]
-    made += [("idle", TrickleOrder(0, interval, minutes, way)) for interval in extent.intervals]
+    for part, rate in (("trickle", 1_000), ("idle", 0)):
+        for interval in extent.intervals:
+            made.append((part, TrickleOrder(rate, interval, minutes, given.trickle_engine, stays=given.stay)))
     made.append(("small", SmallOrder(10_000, given.rounds or extent.small_rounds, tuple(given.engine or []))))
     return [(part, order) for part, order in made if part in (given.part or PARTS)]
 
@@ -120,6 +126,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, help="of each trickle")
     parser.add_argument("--engine", action="append", help="Frazil's, for drains; may be given again (default: submit)")
     parser.add_argument("--trickle-engine", default="inline", help="Frazil's, for trickles")
+    parser.add_argument("--stay", action="store_true", help="trickle by one run that stays, not by a run per interval")
     parser.add_argument("--no-plain", action="store_true", help="leave out Spark jobs without Frazil")
     return parser.parse_args()
 

@@ -23,13 +23,14 @@ _MODULES: Final = {
 
 
 def machine() -> dict[str, Any]:
-    """Processor, cores, memory, kernel."""
+    """Processor, cores, memory, kernel, and the load before anything was measured."""
     cpu = re.search(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
     return {
         "cpu": cpu[1] if cpu else platform.machine(),
         "cores": os.cpu_count(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "kernel": platform.release(),
+        "load": os.getloadavg()[0],
     }
 
 

@@ -25,7 +25,7 @@ _BUSY_POLL_SECONDS: Final = 1.0
 
 
 class SinkSide:
-    """The connector, with as many tasks as there are cores."""
+    """The connector, with tasks by `tasks`."""
 
     name = "kafka connect"
 
@@ -65,7 +65,12 @@ def begin(worker: SinkWorker, bench: Bench, name: str, table: Table, commit_seco
         name,
         bench.workload.name,
         ".".join(table.name()),
-        tasks=os.cpu_count() or 1,
+        tasks=tasks(bench.workload.partitions, os.cpu_count() or 1),
         commit_seconds=commit_seconds,
         registry=bench.registry.replace("/apis/ccompat/v7", "/apis/registry/v2"),
     )
+
+
+def tasks(partitions: int, cores: int) -> int:
+    """As many tasks as cores; as partitions where these don't divide evenly, or a core would rest at the end."""
+    return partitions if partitions % cores else min(partitions, cores)

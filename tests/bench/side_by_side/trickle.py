@@ -125,7 +125,7 @@ def sink(ground: Bench, order: TrickleOrder) -> Iterator[Landing]:
 def frazil(ground: Bench, order: TrickleOrder) -> Iterator[Landing]:
     """Runs at every interval, or one that stays."""
     interval = f"{order.interval_seconds:g}s"
-    named = ground.environment("frazil", engine=order.engine, **({"schedule": interval} if order.stays else {}))
+    named = ground.environment("frazil", engine=order.engine, **({"interval": interval} if order.stays else {}))
     env, of = os.environ | named | {MARK: "frazil"}, Project.load(named)
     pipeline = of.pipeline(ground.workload.name)
     frazil_side.run(pipeline.name, order.engine, env)  # the first run makes the tables
