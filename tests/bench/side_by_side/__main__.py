@@ -108,8 +108,8 @@ def _orders(given: argparse.Namespace, extent: Extent) -> list[tuple[str, Any]]:
             made.append(("drain", DrainOrder(name, count, given.rounds or extent.rounds, engines, plain)))
     minutes = given.minutes or extent.minutes
     for part, rate in (("trickle", 1_000), ("idle", 0)):
-        for interval in extent.intervals:
-            made.append((part, TrickleOrder(rate, interval, minutes, given.trickle_engine, stays=given.stay)))
+        orders = (TrickleOrder(rate, of, minutes, given.trickle_engine, stays=given.stay) for of in extent.intervals)
+        made += [(part, order) for order in orders]
     made.append(("small", SmallOrder(10_000, given.rounds or extent.small_rounds, tuple(given.engine or []))))
     return [(part, order) for part, order in made if part in (given.part or PARTS)]
 
