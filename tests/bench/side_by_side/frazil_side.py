@@ -45,9 +45,13 @@ class FrazilSide:
         return found
 
 
-def run(pipeline: str, engine: str, env: dict[str, str], *more: str) -> str:
-    """Run `frazil run PIPELINE --json` to its end; what it says on stdout."""
-    command = [sys.executable, "-m", "frazil.cli", "run", pipeline, "--engine", engine, "--json", *more]
-    ran = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+def command(pipeline: str, engine: str, *more: str) -> list[str]:
+    """`frazil run PIPELINE --json` with an engine."""
+    return [sys.executable, "-m", "frazil.cli", "run", pipeline, "--engine", engine, "--json", *more]
+
+
+def run(pipeline: str, engine: str, env: dict[str, str]) -> str:
+    """Run a pipeline once, to its end; what it says on stdout."""
+    ran = subprocess.run(command(pipeline, engine), env=env, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, f"frazil run ended with {ran.returncode}:\n{ran.stderr}"
     return ran.stdout

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -124,44 +125,55 @@ def sink(ground: Bench, order: TrickleOrder) -> Iterator[Landing]:
 @contextmanager
 def frazil(ground: Bench, order: TrickleOrder) -> Iterator[Landing]:
     """Runs at every interval, or one that stays."""
-    interval = f"{order.interval_seconds:g}s"
-    named = ground.environment("frazil", engine=order.engine, **({"interval": interval} if order.stays else {}))
+    keys = {"interval": f"{order.interval_seconds:g}s", "session_for": "1h"} if order.stays else {}
+    named = ground.environment("frazil", engine=order.engine, **keys)
     env, of = os.environ | named | {MARK: "frazil"}, Project.load(named)
     pipeline = of.pipeline(ground.workload.name)
     frazil_side.run(pipeline.name, order.engine, env)  # the first run makes the tables
-    ended, failed = Event(), list[str]()
-    runs = Thread(target=_stay if order.stays else _run_by_run, args=(order, env, ended, failed), daemon=True)
-    runs.start()
     lake = of.lake_of(pipeline)
-    yield Landing(lambda: lake.load_table(ground.workload.table), lambda: failed[0] if failed else None)
-    ended.set()
-    runs.join()
+    at_work = _staying if order.stays else _run_by_run
+    with at_work(ground, order, env) as failure:
+        yield Landing(lambda: lake.load_table(ground.workload.table), failure)
 
 
-def _run_by_run(order: TrickleOrder, env: dict[str, str], ended: Event, failed: list[str]) -> None:
+@contextmanager
+def _staying(ground: Bench, order: TrickleOrder, env: dict[str, str]) -> Iterator[Callable[[], str | None]]:
+    """A run that stays until it is stopped."""
+    log = ground.root / "frazil" / "stay.log"
+    command = frazil_side.command(ground.workload.name, order.engine, "--stay", "1h")
+    with log.open("w") as said, subprocess.Popen(command, env=env, stdout=said, stderr=said) as run:
+        try:
+            yield lambda: None if run.poll() is None else f"frazil run ended with {run.returncode}:\n{log.read_text()}"
+        finally:
+            run.terminate()
+
+
+@contextmanager
+def _run_by_run(ground: Bench, order: TrickleOrder, env: dict[str, str]) -> Iterator[Callable[[], str | None]]:
     """A run at every instant of the interval; one that takes longer leaves instants out, as Airflow does."""
-    began = time.monotonic()
-    for n in numbers(1):
-        due = began + n * order.interval_seconds
-        if due < time.monotonic():
-            continue
-        if ended.wait(due - time.monotonic()):
-            return
-        try:
-            frazil_side.run("orders", order.engine, env)
-        except AssertionError as error:
-            failed.append(str(error))
-            return
+    ended, failed = Event(), list[str]()
 
+    def runs() -> None:
+        began = time.monotonic()
+        for n in numbers(1):
+            due = began + n * order.interval_seconds
+            if due < time.monotonic():
+                continue
+            if ended.wait(due - time.monotonic()):
+                return
+            try:
+                frazil_side.run(ground.workload.name, order.engine, env)
+            except AssertionError as error:
+                failed.append(str(error))
+                return
 
-def _stay(order: TrickleOrder, env: dict[str, str], ended: Event, failed: list[str]) -> None:
-    """Runs that stay, one after the other, until there is nothing more to land."""
-    while not ended.is_set():
-        try:
-            frazil_side.run("orders", order.engine, env, "--stay", f"{order.seconds + order.interval_seconds:.0f}s")
-        except AssertionError as error:
-            failed.append(str(error))
-            return
+    at_work = Thread(target=runs, daemon=True)
+    at_work.start()
+    try:
+        yield lambda: failed[0] if failed else None
+    finally:
+        ended.set()
+        at_work.join()
 
 
 def sending(ground: Bench, order: TrickleOrder) -> tuple[int, meter.Reading]:
