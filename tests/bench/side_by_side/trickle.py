@@ -177,7 +177,11 @@ def _run_by_run(ground: Bench, order: TrickleOrder, env: dict[str, str]) -> Iter
 
 
 def sending(ground: Bench, order: TrickleOrder) -> tuple[int, meter.Reading]:
-    """Send for so long, or only wait; how many were sent, and what the machine did meanwhile."""
+    """Send for so long, or only wait; how many were sent, and what the machine did meanwhile.
+
+    The side has one interval before that, for its start.
+    """
+    time.sleep(order.interval_seconds)
     with meter.measured(ground.broker_pid) as reading:
         if not order.rate:
             time.sleep(order.seconds)
