@@ -30,6 +30,8 @@ class Reading:
         seconds: Wall-clock time.
         cpu_seconds: CPU time of the machine, less that of this process.
         broker_cpu_seconds: CPU time of the broker, a part of it.
+        process_cpu_seconds: CPU time of the watched processes; of one that ended, what it had taken when it was last seen. It is
+            right for processes that stay, whatever else the machine does.
         peak_bytes: Most memory that the watched processes had together, shared pages counted once.
     """
 
@@ -37,6 +39,7 @@ class Reading:
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     broker_cpu_seconds: float = 0.0
+    process_cpu_seconds: float = 0.0
     peak_bytes: int = 0
     _ended: threading.Event = field(default_factory=threading.Event, repr=False)
 
@@ -52,10 +55,11 @@ def measured(broker: int, watched: Callable[[], Iterator[int]] = lambda: iter(()
 
     Args:
         broker: Id of the broker's process.
-        watched: Tells the ids of the processes whose memory counts; asked twice a second.
+        watched: Tells the ids of the side's processes; asked twice a second.
     """
     reading = Reading(began=time.time())
-    sampler = threading.Thread(target=_sample, args=(reading, watched), daemon=True)
+    taken = {pid: _cpu_seconds(pid) for pid in watched()}
+    sampler = threading.Thread(target=_sample, args=(reading, watched, taken), daemon=True)
     sampler.start()
     began, machine, own = time.monotonic(), _machine_cpu_seconds(), time.process_time()
     of_broker = _cpu_seconds(broker)
@@ -88,14 +92,22 @@ def _machine_cpu_seconds() -> float:
 
 
 def _cpu_seconds(pid: int) -> float:
-    """CPU time of a live process, without its children."""
-    stat = Path("/proc", str(pid), "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    """CPU time of a process, without its children; 0 if it is gone."""
+    try:
+        stat = Path("/proc", str(pid), "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except OSError:
+        return 0.0
     return (int(stat[11]) + int(stat[12])) / _TICKS
 
 
-def _sample(reading: Reading, watched: Callable[[], Iterator[int]]) -> None:
-    while not reading._ended.wait(_SAMPLE_SECONDS):
-        reading.peak_bytes = max(reading.peak_bytes, sum(map(_memory, watched())))
+def _sample(reading: Reading, watched: Callable[[], Iterator[int]], before: dict[int, float]) -> None:
+    taken, is_last = dict(before), False
+    while not is_last:
+        is_last = reading._ended.wait(_SAMPLE_SECONDS)
+        pids = list(watched())
+        taken |= {pid: max(_cpu_seconds(pid), taken.get(pid, 0.0)) for pid in pids}
+        reading.peak_bytes = max(reading.peak_bytes, sum(map(_memory, pids)))
+    reading.process_cpu_seconds = sum(taken.values()) - sum(before.values())
 
 
 def _memory(pid: int) -> int:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 from pyiceberg.table import Table
 
 from frazil.local.waiting import until
 from tests.bench.side_by_side.bench import Bench
-from tests.bench.side_by_side.contents import Contents, contents, seen, visible_at
+from tests.bench.side_by_side.contents import Contents, Seen, contents, seen, visible_at
 from tests.bench.side_by_side.meter import Reading
 
 
@@ -26,7 +27,7 @@ class Drained:
         cpu_seconds: Of the machine, in that time.
         broker_cpu_seconds: What of that was the broker's.
         peak_bytes: Memory of the side's processes.
-        commits: That made records visible.
+        commits: Those that made records visible: seconds from the start, and rows of the table then.
         held: What the table holds.
     """
 
@@ -36,7 +37,7 @@ class Drained:
     cpu_seconds: float
     broker_cpu_seconds: float
     peak_bytes: int
-    commits: int
+    commits: list[tuple[float, int]]
     held: Contents
 
 
@@ -65,6 +66,7 @@ def drained(reading: Reading, table: Table, columns: list[str], count: int) -> D
     held = contents(table, columns)
     # Where rows are missing the figures are worth nothing, and the comparison says so.
     reached = min(count, past[-1].rows)
+    commits = [after for before, after in pairwise([Seen(0.0, 0), *past]) if after.rows > before.rows]
     return Drained(
         seconds=visible_at(past, reached) - reading.began,
         seconds_99=visible_at(past, reached * 0.99) - reading.began,
@@ -72,9 +74,7 @@ def drained(reading: Reading, table: Table, columns: list[str], count: int) -> D
         cpu_seconds=reading.cpu_seconds,
         broker_cpu_seconds=reading.broker_cpu_seconds,
         peak_bytes=reading.peak_bytes,
-        commits=sum(
-            1 for before, after in zip([0, *(of.rows for of in past)], past, strict=False) if after.rows > before
-        ),
+        commits=[(of.at - reading.began, of.rows) for of in commits],
         held=held,
     )
 

@@ -62,7 +62,7 @@ def _drain(of: dict[str, Any], name: str, rounds: list[dict[str, Any]]) -> str:
         f"{cpu / million:.1f}",
         f"{(cpu - broker) / million:.1f}",
         f"{max(each['peak_bytes'] for each in rounds) / 1e6:,.0f}",
-        f"{rounds[-1]['commits']}",
+        f"{len(rounds[-1]['commits'])}",
         f"{last['files']}",
         f"{last['bytes'] / 1e6:,.0f}",
         ", ".join(f"{each['seconds']:.1f}" for each in rounds),
@@ -71,16 +71,25 @@ def _drain(of: dict[str, Any], name: str, rounds: list[dict[str, Any]]) -> str:
 
 
 def _ratios(of: dict[str, Any]) -> Iterator[str]:
-    """Each side of Frazil's against the sink: more is better of the first figure, less of the last."""
+    """Each side of Frazil's against the sink: more is better of the first figures, less of the last."""
     sink = of["sides"][SINK]
+    busy = [rate for each in sink if (rate := _busy_rate(each["commits"])) is not None]
     for name, rounds in of["sides"].items():
         if name.startswith("frazil"):
-            rate, rate_99, cpu = (
-                _median(sink, "seconds") / _median(rounds, "seconds"),
-                _median(sink, "seconds_99") / _median(rounds, "seconds_99"),
-                _median(rounds, "cpu_seconds") / _median(sink, "cpu_seconds"),
-            )
-            yield f"{of['workload']}, {name}: throughput ratio: {rate:.2f} (until 99 %: {rate_99:.2f}); CPU ratio: {cpu:.2f}"
+            rate = of["records"] / _median(rounds, "seconds")
+            cpu = _median(rounds, "cpu_seconds") / _median(sink, "cpu_seconds")
+            line = f"{of['workload']}, {name}: throughput ratio: {rate * _median(sink, 'seconds') / of['records']:.2f}"
+            if busy:
+                line += f" (to Kafka Connect's rate between commits, {statistics.median(busy):,.0f} records/s: {rate / statistics.median(busy):.2f})"
+            yield f"{line}; CPU ratio: {cpu:.2f}"
+
+
+def _busy_rate(commits: list[list[float]]) -> float | None:
+    """Records a second between the first commit and the last but one: without the start, and the wait for the last commit."""
+    if len(commits) < 3:
+        return None
+    (began, before), (ended, rows) = commits[0], commits[-2]
+    return (rows - before) / (ended - began)
 
 
 def _trickles(results: dict[str, Any]) -> Iterator[str]:
@@ -115,7 +124,7 @@ def _idle(results: dict[str, Any]) -> Iterator[str]:
 
 def _hourly(side: dict[str, Any]) -> list[str]:
     hours = side["seconds"] / 3_600
-    own, broker = side["side_cpu_seconds"], side["broker_cpu_seconds"]
+    own, broker = side["process_cpu_seconds"], side["broker_cpu_seconds"]
     return [f"{own / hours:,.0f}", f"{(own + broker) / hours:,.0f}"]
 
 

@@ -1,8 +1,9 @@
 """A trickle of records, or none: how soon each is visible, and what landing it costs, of Frazil and of Kafka Connect.
 
 Freshness of a record is the instant of the commit that made it visible less the instant at which it was made, which it carries
-in its column `at`. Those of the first two intervals are left out: sides are starting. CPU time is the machine's while records
-come, less that of the measuring process, which makes them, and less what the machine takes for itself when only the broker runs.
+in its column `at`. Those of the first two intervals are left out: sides are starting. CPU time is that of the side's processes
+while records come; kept beside it is the machine's, less that of the measuring process, which makes them, of the broker, and
+what the machine takes for itself when only the broker runs.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ from tests.bench.side_by_side.sink import control_topic
 from tests.bench.side_by_side.workloads import WORKLOADS
 
 COLUMN: Final = "at"
+FRAZIL, SINK = "frazil", "sink"
+"""Folders of the sides, and marks of their processes."""
 _BASE_SECONDS: Final = 20.0
 _BUSY_POLL_SECONDS: Final = 1.0
 _IDLE_POLL_SECONDS: Final = 60.0
@@ -74,12 +77,12 @@ def trickle(root: Path, order: TrickleOrder, report: Callable[[str], None]) -> d
         What goes into the results file; `wrong` is empty if all that was sent is visible.
     """
     sides, wrong = {}, []
-    for name, side in ((f"frazil, {order.engine}", frazil), ("kafka connect", sink)):
+    for name, side, mark in ((f"frazil, {order.engine}", frazil, FRAZIL), ("kafka connect", sink, SINK)):
         with bench(root.with_name(name.replace(", ", "-").replace(" ", "-")), WORKLOADS["orders"]) as ground:
             create_topic(ground.cluster, ground.workload.name, ground.workload.partitions)
             base = base_load(ground)
             with side(ground, order) as landing:
-                sent, reading = sending(ground, order)
+                sent, reading = sending(ground, order, mark)
                 if order.rate:
                     wait(lambda: rows_of(landing.table()) >= sent, landing.failure, _LANDED_SECONDS)  # noqa: B023
             sides[name] = figures(landing, order, reading, base)
@@ -111,7 +114,7 @@ class Landing:
 @contextmanager
 def sink(ground: Bench, order: TrickleOrder) -> Iterator[Landing]:
     """A connector that runs all the time."""
-    name = "sink"
+    name = SINK
     of = ground.project("table", engine="inline")
     with sink_side.worker_of(ground, name, _BUSY_POLL_SECONDS if order.rate else _IDLE_POLL_SECONDS) as worker:
         table = sink_side.sink_table(of, worker, ground, 1)
@@ -126,8 +129,8 @@ def sink(ground: Bench, order: TrickleOrder) -> Iterator[Landing]:
 def frazil(ground: Bench, order: TrickleOrder) -> Iterator[Landing]:
     """Runs at every interval, or one that stays."""
     keys = {"interval": f"{order.interval_seconds:g}s", "session_for": "1h"} if order.stays else {}
-    named = ground.environment("frazil", engine=order.engine, **keys)
-    env, of = os.environ | named | {MARK: "frazil"}, Project.load(named)
+    named = ground.environment(FRAZIL, engine=order.engine, **keys)
+    env, of = os.environ | named | {MARK: FRAZIL}, Project.load(named)
     pipeline = of.pipeline(ground.workload.name)
     frazil_side.run(pipeline.name, order.engine, env)  # the first run makes the tables
     lake = of.lake_of(pipeline)
@@ -139,7 +142,7 @@ def frazil(ground: Bench, order: TrickleOrder) -> Iterator[Landing]:
 @contextmanager
 def _staying(ground: Bench, order: TrickleOrder, env: dict[str, str]) -> Iterator[Callable[[], str | None]]:
     """A run that stays until it is stopped."""
-    log = ground.root / "frazil" / "stay.log"
+    log = ground.root / FRAZIL / "stay.log"
     command = frazil_side.command(ground.workload.name, order.engine, "--stay", "1h")
     with log.open("w") as said, subprocess.Popen(command, env=env, stdout=said, stderr=said) as run:
         try:
@@ -176,13 +179,13 @@ def _run_by_run(ground: Bench, order: TrickleOrder, env: dict[str, str]) -> Iter
         at_work.join()
 
 
-def sending(ground: Bench, order: TrickleOrder) -> tuple[int, meter.Reading]:
+def sending(ground: Bench, order: TrickleOrder, mark: str) -> tuple[int, meter.Reading]:
     """Send for so long, or only wait; how many were sent, and what the machine did meanwhile.
 
     The side has one interval before that, for its start.
     """
     time.sleep(order.interval_seconds)
-    with meter.measured(ground.broker_pid) as reading:
+    with meter.measured(ground.broker_pid, lambda: meter.processes_with(MARK, mark)) as reading:
         if not order.rate:
             time.sleep(order.seconds)
             return 0, reading
@@ -211,6 +214,7 @@ def figures(landing: Landing, order: TrickleOrder, reading: meter.Reading, base:
     table = landing.table()
     found: dict[str, Any] = {
         "seconds": reading.seconds,
+        "process_cpu_seconds": reading.process_cpu_seconds,
         "side_cpu_seconds": max(0.0, reading.side_cpu_seconds - base * reading.seconds),
         "broker_cpu_seconds": reading.broker_cpu_seconds,
         "base_load": base,
