@@ -60,7 +60,7 @@ LONG: Final = Extent(
 QUICK: Final = Extent(
     {"orders": (1_000_000,), "trips": (500_000,), "events": (200_000,), "avro": (500_000,)},
     rounds=1,
-    minutes=1,
+    minutes=0.75,
     intervals=(10,),
     small_rounds=1,
 )

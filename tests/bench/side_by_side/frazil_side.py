@@ -28,7 +28,7 @@ class FrazilSide:
     @property
     def name(self) -> str:
         """In words."""
-        return f"frazil, {self.engine}"
+        return f"Frazil, {self.engine}"
 
     def drain(self, bench: Bench, count: int, number: int) -> Drained:
         """Land the topic with one run."""

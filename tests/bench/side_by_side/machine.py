@@ -19,6 +19,7 @@ _MODULES: Final = {
     "Iceberg sink": ("kafka-connect", "iceberg-kafka-connect"),
     "Iceberg for Spark": ("spark", "iceberg-spark-runtime-4.1_2.13"),
     "Avro converter of Kafka Connect": ("kafka-connect-avro", "apicurio-registry-utils-converter"),
+    "Apicurio Registry": ("registry", "apicurio-registry-app"),
 }
 
 

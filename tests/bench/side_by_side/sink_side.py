@@ -27,7 +27,7 @@ _BUSY_POLL_SECONDS: Final = 1.0
 class SinkSide:
     """The connector, with tasks by `tasks`."""
 
-    name = "kafka connect"
+    name = "Kafka Connect"
 
     def drain(self, bench: Bench, count: int, number: int) -> Drained:
         """Land the topic, from the request that starts the connector. The worker is of this drain: none runs beside others."""

@@ -24,7 +24,7 @@ from tests.bench.side_by_side.contents import rows_of, seen, visible_at
 from tests.bench.side_by_side.topics import append, fill
 from tests.bench.side_by_side.workloads import WORKLOADS
 
-_BARE: Final = "frazil, submit, without AppCDS"
+_BARE: Final = "Frazil, submit, without AppCDS"
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,8 @@ def ways(ground: Bench, order: SmallOrder) -> dict[str, Way]:
     """All ways, by what they are called in the report."""
     made: dict[str, Way] = {}
     warm = ground.project("warm", engine="inline")
-    made["frazil, inline, warm process"] = Way(warm, lambda run: _in_process(warm, run))
-    engines = {f"frazil, {engine}": engine for engine in dict.fromkeys(("inline", "submit", *order.engines))}
+    made["Frazil, inline, warm process"] = Way(warm, lambda run: _in_process(warm, run))
+    engines = {f"Frazil, {engine}": engine for engine in dict.fromkeys(("inline", "submit", *order.engines))}
     for said, engine in (engines | {_BARE: "submit"}).items():
         named = ground.environment(said.replace(", ", "-").replace(" ", "-"), engine=engine)
         if said == _BARE:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-SINK: Final = "kafka connect"
+SINK: Final = "Kafka Connect"
 BEGIN: Final = "<!-- begin of the tables of tests.bench.side_by_side -->"
 END: Final = "<!-- end of the tables of tests.bench.side_by_side -->"
 
@@ -75,7 +75,7 @@ def _ratios(of: dict[str, Any]) -> Iterator[str]:
     sink = of["sides"][SINK]
     busy = [rate for each in sink if (rate := _busy_rate(each["commits"])) is not None]
     for name, rounds in of["sides"].items():
-        if name.startswith("frazil"):
+        if name.startswith("Frazil"):
             rate = of["records"] / _median(rounds, "seconds")
             cpu = _median(rounds, "cpu_seconds") / _median(sink, "cpu_seconds")
             line = f"{of['workload']}, {name}: throughput ratio: {rate * _median(sink, 'seconds') / of['records']:.2f}"

@@ -38,7 +38,7 @@ from tests.bench.side_by_side.workloads import WORKLOADS
 COLUMN: Final = "at"
 FRAZIL, SINK = "frazil", "sink"
 """Folders of the sides, and marks of their processes."""
-_BASE_SECONDS: Final = 20.0
+_BASE_SECONDS: Final = 10.0
 _BUSY_POLL_SECONDS: Final = 1.0
 _IDLE_POLL_SECONDS: Final = 60.0
 """Kafka Connect's own default: see `tests.bench.side_by_side.sink`."""
@@ -77,7 +77,7 @@ def trickle(root: Path, order: TrickleOrder, report: Callable[[str], None]) -> d
         What goes into the results file; `wrong` is empty if all that was sent is visible.
     """
     sides, wrong = {}, []
-    for name, side, mark in ((f"frazil, {order.engine}", frazil, FRAZIL), ("kafka connect", sink, SINK)):
+    for name, side, mark in ((f"Frazil, {order.engine}", frazil, FRAZIL), ("Kafka Connect", sink, SINK)):
         with bench(root.with_name(name.replace(", ", "-").replace(" ", "-")), WORKLOADS["orders"]) as ground:
             create_topic(ground.cluster, ground.workload.name, ground.workload.partitions)
             base = base_load(ground)

@@ -84,7 +84,7 @@ def test_rows_are_visible_from_their_own_commit_on(tmp_path: Path) -> None:
 def results(tmp_path: Path) -> dict[str, object]:
     table = table_of(tmp_path, "one", [(1, 2)])
     sides = {
-        "frazil, submit": [drained(table, 10, 5), drained(table, 30, 9), drained(table, 20, 6)],
+        "Frazil, submit": [drained(table, 10, 5), drained(table, 30, 9), drained(table, 20, 6)],
         report.SINK: [drained(table, 40, 12)] * 3,
     }
     drain = {
@@ -112,10 +112,10 @@ def test_tables_show_medians_and_ratios(tmp_path: Path) -> None:
     """A figure in the report is of the median round, and a ratio says who is ahead in the right direction."""
     lines = report.tables(results(tmp_path))
 
-    row = next(line for line in lines if line.startswith("| frazil"))
+    row = next(line for line in lines if line.startswith("| Frazil"))
     assert row.split(" | ")[1:6] == ["100,000", "198,000", "10.0", "3.0", "2.9"]
     said = "(to Kafka Connect's rate between commits, 50,000 records/s: 2.00); CPU ratio: 0.50"
-    assert f"orders, frazil, submit: throughput ratio: 2.00 {said}" in lines
+    assert f"orders, Frazil, submit: throughput ratio: 2.00 {said}" in lines
 
 
 def test_a_page_gets_its_tables_between_the_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
