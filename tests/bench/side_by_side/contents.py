@@ -81,6 +81,21 @@ def contents(table: Table, columns: list[str]) -> Contents:
     return Contents(found[0], digests, len(files), sum(task.file.file_size_in_bytes for task in tasks))
 
 
+def unequal(held: dict[str, Contents], count: int) -> list[str]:
+    """In what tables differ from the first one, or from the number of records; a line each, with both sides.
+
+    Args:
+        held: Who -> what its table holds.
+        count: Records that were sent.
+    """
+    said = [f"{who}: {of.rows:,} rows of {count:,} records" for who, of in held.items() if of.rows != count]
+    (first, expected), *others = held.items()
+    for who, of in others:
+        other = [name for name, digest in of.digests.items() if digest != expected.digests[name]]
+        said += [f"{who}: {name}: {of.digests[name]}, of {first}: {expected.digests[name]}" for name in other]
+    return said
+
+
 def landed(table: Table, column: str) -> Iterator[tuple[float, list[float]]]:
     """Per commit its Unix time, and the instants that its rows have in a column, as Unix times."""
     for snapshot in _past(table.refresh()):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.side_by_side.bench import bench
+from tests.bench.side_by_side.contents import unequal
 from tests.bench.side_by_side.frazil_side import FrazilSide
 from tests.bench.side_by_side.plain_side import PlainSide
 from tests.bench.side_by_side.sides import Drained, Side
@@ -80,10 +81,5 @@ def drain(root: Path, order: DrainOrder, report: Any) -> dict[str, Any]:
 
 def differences(rounds: dict[str, list[Drained]], count: int) -> list[str]:
     """In what the tables differ from each other, or from the topic; empty if they hold the same."""
-    held = [(f"{side}, round {number}", of.held) for side, each in rounds.items() for number, of in enumerate(each, 1)]
-    said = [f"{who}: {of.rows:,} rows of {count:,} records" for who, of in held if of.rows != count]
-    first, expected = held[0]
-    for who, of in held[1:]:
-        other = [name for name, digest in of.digests.items() if digest != expected.digests[name]]
-        said += [f"{who}: {name}: {of.digests[name]}, of {first}: {expected.digests[name]}" for name in other]
-    return said
+    every = {f"{side}, round {number}": of.held for side, each in rounds.items() for number, of in enumerate(each, 1)}
+    return unequal(every, count)

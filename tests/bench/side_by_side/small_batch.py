@@ -20,7 +20,7 @@ from frazil.run.inline import stage_inline
 from frazil.run.plan import plan_run
 from tests.bench.side_by_side import frazil_side, meter
 from tests.bench.side_by_side.bench import Bench, bench
-from tests.bench.side_by_side.contents import rows_of, seen, visible_at
+from tests.bench.side_by_side.contents import contents, rows_of, seen, unequal, visible_at
 from tests.bench.side_by_side.topics import append, fill
 from tests.bench.side_by_side.workloads import WORKLOADS
 
@@ -59,7 +59,7 @@ def small_batches(root: Path, order: SmallOrder, report: Callable[[str], None]) 
     """Land batch after batch by all ways in turn.
 
     Returns:
-        What goes into the results file; `wrong` is empty if every table has all records.
+        What goes into the results file; `wrong` is empty if every table has all records, and all the same.
     """
     with bench(root, WORKLOADS["orders"]) as ground:
         name, pool = ground.workload.name, ground.workload.pool()
@@ -73,11 +73,8 @@ def small_batches(root: Path, order: SmallOrder, report: Callable[[str], None]) 
                 took = landed(ground, way, f"round-{number}", (number + 1) * order.records)
                 report(f"small batch, round {number}: {said} {took['seconds']:.2f} s")
                 rounds[said] += [took] if number else []
-        expected = (order.rounds + 1) * order.records
-        held = {said: rows_of(_table(way.of)) for said, way in all_ways.items()}
-    wrong = [
-        f"small batch, {said}: {rows:,} rows of {expected:,} records" for said, rows in held.items() if rows != expected
-    ]
+        held = {said: contents(_table(way.of), list(ground.workload.columns)) for said, way in all_ways.items()}
+    wrong = [f"small batch, {line}" for line in unequal(held, (order.rounds + 1) * order.records)]
     return {"records": order.records, "ways": rounds, "wrong": wrong}
 
 
