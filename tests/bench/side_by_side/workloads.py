@@ -83,11 +83,11 @@ def _instant(chance: random.Random) -> str:
 
 def _order(chance: random.Random, n: int) -> dict[str, Any]:
     return {
-        "order_id": n,
+        "order_id": 10_000_000_000 + n,
         "at": _instant(chance),
         "store": chance.randrange(500),
-        "amount": chance.randrange(100, 20_000) / 100,
-        "customer": {"id": chance.randrange(1_000_000), "country": chance.choice(("NL", "DE", "FR", "US"))},
+        "amount": chance.randrange(10_000, 1_000_000) / 100,
+        "customer": {"id": chance.randrange(10_000_000), "country": chance.choice(("NL", "DE", "FR", "US"))},
         "items": [{"sku": f"SKU-{chance.randrange(10_000):05d}", "n": chance.randrange(1, 9)}],
         "state": chance.choice(("placed", "paid", "sent")),
         "channel": chance.choice(("web", "app", "till")),
@@ -153,10 +153,10 @@ _EVENT_COLUMNS: Final = {
 WORKLOADS: Final = {
     of.name: of
     for of in (
-        Workload("orders", "nested JSON orders of about 198 bytes", 4, _ORDER_COLUMNS, _order),
+        Workload("orders", "nested JSON orders", 4, _ORDER_COLUMNS, _order),
         Workload("avro", "the same orders in Avro, with a registry", 4, _ORDER_COLUMNS, _avro_order, ORDER_SCHEMA),
-        Workload("trips", "JSON trips of 29 columns and about 144 bytes", 5, _TRIP_COLUMNS, _trip),
-        Workload("events", "JSON events of about 1 KB", 4, _EVENT_COLUMNS, _event),
+        Workload("trips", "flat JSON trips of 29 columns", 5, _TRIP_COLUMNS, _trip),
+        Workload("events", "JSON events", 4, _EVENT_COLUMNS, _event),
     )
 }
 """By name."""
