@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -73,6 +74,7 @@ _QUIET_LOAD: Final = 0.7
 def main() -> int:
     """Measure, print, keep, and return whether the results were wrong."""
     given = _arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # brokers and workers would stay behind
     extent = QUICK if given.quick else LONG
     make_archive(Home.resolve(), _say)
     began = datetime.now(UTC)
