@@ -39,6 +39,7 @@ COLUMN: Final = "at"
 FRAZIL, SINK = "frazil", "sink"
 """Folders of the sides, and marks of their processes."""
 _BASE_SECONDS: Final = 10.0
+_START_SECONDS: Final = 20.0
 _BUSY_POLL_SECONDS: Final = 1.0
 _IDLE_POLL_SECONDS: Final = 60.0
 """Kafka Connect's own default: see `tests.bench.side_by_side.sink`."""
@@ -182,9 +183,9 @@ def _run_by_run(ground: Bench, order: TrickleOrder, env: dict[str, str]) -> Iter
 def sending(ground: Bench, order: TrickleOrder, mark: str) -> tuple[int, meter.Reading]:
     """Send for so long, or only wait; how many were sent, and what the machine did meanwhile.
 
-    The side has one interval before that, for its start.
+    The side has an interval before that, or so many seconds as its start takes.
     """
-    time.sleep(order.interval_seconds)
+    time.sleep(max(order.interval_seconds, _START_SECONDS))
     with meter.measured(ground.broker_pid, lambda: meter.processes_with(MARK, mark)) as reading:
         if not order.rate:
             time.sleep(order.seconds)
