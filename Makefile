@@ -17,7 +17,7 @@ export PYTHONPATH := include:plugins:.$(if $(PYTHONPATH),:$(PYTHONPATH))
 # `frazil validate`, and the tests start hundreds of processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup system demo up down test test-fast test-full chaos check fmt docs lock wheel clean
+.PHONY: help setup system demo up down test test-fast test-full chaos bench check fmt docs lock wheel clean
 
 help: ## Show these verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ test-full: setup ## Run all tests in their long form too: every kill point under
 
 chaos: setup ## Run a random schedule of faults and verify what it left (SEED=1 MINUTES=5)
 	@$(BIN)/python -m tests.chaos.random_schedule --seed $(SEED) --minutes $(MINUTES)
+
+bench: setup ## Measure Frazil beside Kafka Connect's Iceberg sink, some hours (QUICK=1: 15 minutes; ARGS="--part drain")
+	@$(BIN)/python -m tests.bench.side_by_side $(if $(QUICK),--quick) $(ARGS)
 
 check: setup ## Judge style, types, imports between rooms and generated pages; changes nothing
 	$(BIN)/ruff check $(CODE)

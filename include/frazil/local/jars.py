@@ -1,7 +1,7 @@
 """Fetch the pinned jars with Ivy and check every one against the lock file.
 
-`python -m frazil.local.jars lock` resolves the declared sets anew and rewrites the lock file: a
-maintainer's command after a version was changed here. `python -m frazil.local.jars fetch [SET]...` fetches
+`python -m frazil.local.jars lock [SET]...` resolves the declared sets anew, all when none is named, and rewrites the lock
+file: a maintainer's command after a version was changed here. `python -m frazil.local.jars fetch [SET]...` fetches
 sets into the home, all but those on demand when none is named.
 """
 
@@ -99,6 +99,10 @@ SETS = {
         transitive=True,
         on_demand=True,
     ),
+    # Its converter of Avro values whose schemas a registry has: a plugin, which Kafka Connect loads apart from its own jars.
+    "kafka-connect-avro": ArtifactSet(
+        ("io.apicurio:apicurio-registry-utils-converter:2.6.13.Final",), transitive=True, on_demand=True
+    ),
 }
 
 _JAR, _TAR = ".jar", ".tar.gz"
@@ -138,16 +142,19 @@ def jar_paths(home: Home, name: str) -> list[Path]:
     return sorted(home.jars / name / artifact.file for artifact in read_lock().artifacts(name))
 
 
-def write_lock(home: Home, path: Path) -> Lock:
-    """Resolve the declared sets anew and write their files and checksums to `path`.
+def write_lock(home: Home, path: Path, *names: str) -> Lock:
+    """Resolve the declared sets anew, all when none is named, and write their files and checksums to `path`.
 
     Raises:
         Retryable: A download failed.
     """
+    asked = names or tuple(SETS)
     staging = _emptied(home.jars / ".staging")
-    requests = [Request(name, s.coordinates, s.transitive) for name, s in SETS.items()]
+    requests = [Request(name, SETS[name].coordinates, SETS[name].transitive) for name in asked]
     retrieve(requests, staging, home.jars / ".ivy", home.logs / "ivy.log")
-    lock = Lock({name: _pin(staging / name) for name in SETS})
+    kept = read_lock().sets if names else {}
+    found = {name: _pin(staging / name) for name in asked}
+    lock = Lock({name: found[name] if name in found else kept[name] for name in SETS})
     write_atomically(path, render_lock(lock))
     shutil.rmtree(staging)
     return lock
@@ -239,14 +246,14 @@ def _emptied(folder: Path) -> Path:
 
 def _main(arguments: list[str]) -> int:
     home = Home.resolve()
-    if arguments == ["lock"]:
-        lock = write_lock(home, Path(__file__).with_name(LOCK_FILE))
+    if arguments[:1] == ["lock"] and set(arguments[1:]) <= set(SETS):
+        lock = write_lock(home, Path(__file__).with_name(LOCK_FILE), *arguments[1:])
         _say(f"{LOCK_FILE}: " + ", ".join(f"{name} {len(jars)} jars" for name, jars in lock.sets.items()))
         return 0
     if arguments[:1] == ["fetch"] and set(arguments[1:]) <= set(SETS):
         fetch(home, *arguments[1:], report=_say)
         return 0
-    _say(f"usage: python -m frazil.local.jars lock | fetch [{'|'.join(SETS)}]...")
+    _say(f"usage: python -m frazil.local.jars lock|fetch [{'|'.join(SETS)}]...")
     return 2
 
 

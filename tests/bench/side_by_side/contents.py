@@ -1,17 +1,20 @@
-"""What a table holds, so that two tables can be told to hold the same: rows, and a digest of each column in no order."""
+"""What a table holds, so that two tables can be told to hold the same, and when it became visible."""
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlparse
 
-import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.manifest import DataFileContent, ManifestEntryStatus
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 
-_PRIME: Final = (1 << 61) - 1
+ROW: Final = "all columns together"
+"""Name of the digest of whole rows: of two columns that changed places in some rows each holds the same as before."""
 
 
 @dataclass(frozen=True)
@@ -20,48 +23,103 @@ class Contents:
 
     Attributes:
         rows: How many.
-        digests: Per column a number that any change of a value, or of how often it is there, changes.
+        digests: Per column, and of whole rows, the sum of the hashes of all values: the same in any order, another one if a
+            value is another one, or is there once more.
         files: Data files.
         bytes: Their size.
     """
 
     rows: int
-    digests: dict[str, int]
+    digests: dict[str, str]
     files: int
     bytes: int
+
+
+@dataclass(frozen=True)
+class Seen:
+    """How many rows a reader saw from an instant on.
+
+    Attributes:
+        at: Unix time of the commit.
+        rows: All rows of the table.
+    """
+
+    at: float
+    rows: int
 
 
 def rows_of(table: Table) -> int:
     """Rows by the summary of the current snapshot: nothing is read."""
     snapshot = table.refresh().current_snapshot()
-    return 0 if snapshot is None or snapshot.summary is None else int(snapshot.summary["total-records"] or 0)
+    return 0 if snapshot is None else _rows(snapshot)
+
+
+def seen(table: Table) -> list[Seen]:
+    """What was visible, commit after commit."""
+    return [Seen(of.timestamp_ms / 1000, _rows(of)) for of in _past(table)]
+
+
+def visible_at(past: list[Seen], rows: float) -> float:
+    """Unix time of the commit from which on so many rows were visible."""
+    return next(of.at for of in past if of.rows >= rows)
 
 
 def contents(table: Table, columns: list[str]) -> Contents:
-    """Read some columns of a table, all of its rows."""
-    rows, digests = 0, dict.fromkeys(columns, 0)
-    for batch in table.scan(selected_fields=tuple(columns)).to_arrow_batch_reader():
-        rows += batch.num_rows
-        for name in columns:
-            digests[name] = (digests[name] + _digest(batch.column(name))) % _PRIME
-    entries = [task.file for task in table.scan().plan_files()]
-    return Contents(rows, digests, len(entries), sum(of.file_size_in_bytes for of in entries))
+    """Read some columns of a table, all of its rows, by another reader than the writers' own."""
+    import duckdb
+
+    tasks = list(table.refresh().scan().plan_files())
+    assert not any(task.delete_files for task in tasks), f"{table.name()} has deletes: its files are not its rows"
+    quoted = [f'"{name}"' for name in columns]
+    sums = [f"sum(hash({of})::HUGEINT)" for of in (*quoted, ", ".join(quoted))]
+    files = [_path(task.file.file_path) for task in tasks]
+    query = f"SELECT count(*), {', '.join(sums)} FROM read_parquet(?)"  # noqa: S608 - names of our own
+    with duckdb.connect() as connection:
+        found = connection.execute(query, [files]).fetchone()
+    assert found is not None
+    digests = {name: str(value) for name, value in zip([*columns, ROW], found[1:], strict=True)}
+    return Contents(found[0], digests, len(files), sum(task.file.file_size_in_bytes for task in tasks))
 
 
-def _digest(column: pa.Array) -> int:
-    """The sum over all values of a hash of each: the same in any order, another one if a value is there twice."""
-    counted = pc.value_counts(pc.cast(column, pa.string()) if not pa.types.is_nested(column.type) else _texts(column))
-    total = 0
-    for of in counted.to_pylist():
-        value = repr(of["values"]).encode()
-        total += of["counts"] * int.from_bytes(hashlib.blake2b(value, digest_size=7).digest())
-    return total % _PRIME
+def unequal(held: dict[str, Contents], count: int) -> list[str]:
+    """In what tables differ from the first one, or from the number of records; a line each, with both sides.
+
+    Args:
+        held: Who -> what its table holds.
+        count: Records that were sent.
+    """
+    said = [f"{who}: {of.rows:,} rows of {count:,} records" for who, of in held.items() if of.rows != count]
+    (first, expected), *others = held.items()
+    for who, of in others:
+        other = [name for name, digest in of.digests.items() if digest != expected.digests[name]]
+        said += [f"{who}: {name}: {of.digests[name]}, of {first}: {expected.digests[name]}" for name in other]
+    return said
 
 
-def _texts(column: pa.Array) -> pa.Array:
-    return pa.array([repr(value) for value in column.to_pylist()], pa.string())
+def landed(table: Table, column: str) -> Iterator[tuple[float, list[float]]]:
+    """Per commit its Unix time, and the instants that its rows have in a column, as Unix times."""
+    for snapshot in _past(table.refresh()):
+        instants: list[float] = []
+        for path in _added(table, snapshot):
+            instants += (at.timestamp() for at in pq.read_table(path, columns=[column])[column].to_pylist())
+        yield snapshot.timestamp_ms / 1000, instants
 
 
-def stored_bytes(folder: Path) -> int:
-    """Bytes of all files below a folder."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+def _past(table: Table) -> list[Snapshot]:
+    return sorted(table.metadata.snapshots, key=lambda of: of.sequence_number or 0)
+
+
+def _rows(snapshot: Snapshot) -> int:
+    return 0 if snapshot.summary is None else int(snapshot.summary["total-records"] or 0)
+
+
+def _added(table: Table, snapshot: Snapshot) -> Iterator[str]:
+    for manifest in snapshot.manifests(table.io):
+        for entry in manifest.fetch_manifest_entry(table.io):
+            is_new = entry.status == ManifestEntryStatus.ADDED and entry.snapshot_id == snapshot.snapshot_id
+            if is_new and entry.data_file.content == DataFileContent.DATA:
+                yield _path(entry.data_file.file_path)
+
+
+def _path(location: str) -> str:
+    return str(Path(urlparse(location).path))

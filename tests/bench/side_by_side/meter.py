@@ -1,7 +1,7 @@
 """What a piece of work took: seconds, CPU seconds of the machine, and the memory of processes, read from /proc.
 
-CPU time is the machine's, of all processes: it holds also what a broker does for a reader, and processes that began and ended
-in between, and it moves less than rates do. So nothing else may run.
+CPU time is the machine's, less that of the measuring process: it holds also what a broker does for a reader, and processes
+that began and ended in between, and it moves less than rates do. So nothing else may run. The broker's own share is told apart.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,40 +26,51 @@ class Reading:
     """What was measured; complete when the block of `measured` has ended.
 
     Attributes:
+        began: Unix time.
         seconds: Wall-clock time.
-        cpu_seconds: CPU time of the whole machine.
+        cpu_seconds: CPU time of the machine, less that of this process.
+        broker_cpu_seconds: CPU time of the broker, a part of it.
+        process_cpu_seconds: CPU time of the watched processes; of one that ended, what it had taken when it was last seen. It is
+            right for processes that stay, whatever else the machine does.
         peak_bytes: Most memory that the watched processes had together, shared pages counted once.
     """
 
+    began: float = 0.0
     seconds: float = 0.0
     cpu_seconds: float = 0.0
+    broker_cpu_seconds: float = 0.0
+    process_cpu_seconds: float = 0.0
     peak_bytes: int = 0
     _ended: threading.Event = field(default_factory=threading.Event, repr=False)
 
+    @property
+    def side_cpu_seconds(self) -> float:
+        """CPU time without the broker's."""
+        return self.cpu_seconds - self.broker_cpu_seconds
+
 
 @contextmanager
-def measured(watched: Callable[[], Iterator[int]] = lambda: iter(())) -> Iterator[Reading]:
+def measured(broker: int, watched: Callable[[], Iterator[int]] = lambda: iter(())) -> Iterator[Reading]:
     """Measure a block.
 
     Args:
-        watched: Tells the ids of the processes whose memory counts; asked twice a second.
+        broker: Id of the broker's process.
+        watched: Tells the ids of the side's processes; asked twice a second.
     """
-    reading = Reading()
-    sampler = threading.Thread(target=_sample, args=(reading, watched), daemon=True)
+    reading = Reading(began=time.time())
+    taken = {pid: _cpu_seconds(pid) for pid in watched()}
+    sampler = threading.Thread(target=_sample, args=(reading, watched, taken), daemon=True)
     sampler.start()
-    cpu, began = machine_cpu_seconds(), time.monotonic()
+    began, machine, own = time.monotonic(), _machine_cpu_seconds(), time.process_time()
+    of_broker = _cpu_seconds(broker)
     try:
         yield reading
     finally:
-        reading.seconds, reading.cpu_seconds = time.monotonic() - began, machine_cpu_seconds() - cpu
+        reading.seconds = time.monotonic() - began
+        reading.cpu_seconds = _machine_cpu_seconds() - machine - (time.process_time() - own)
+        reading.broker_cpu_seconds = _cpu_seconds(broker) - of_broker
         reading._ended.set()
         sampler.join()
-
-
-def machine_cpu_seconds() -> float:
-    """CPU time that all processes of the machine have taken since it started."""
-    columns = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0].split()[1:]
-    return sum(int(columns[at]) for at in _BUSY) / _TICKS
 
 
 def processes_with(variable: str, value: str) -> Iterator[int]:
@@ -74,21 +85,29 @@ def processes_with(variable: str, value: str) -> Iterator[int]:
                 continue
 
 
-def cpu_seconds_of(pids: Iterator[int]) -> Mapping[int, float]:
-    """CPU time of live processes, without their children."""
-    found = {}
-    for pid in pids:
-        try:
-            stat = Path("/proc", str(pid), "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        except OSError:
-            continue
-        found[pid] = (int(stat[11]) + int(stat[12])) / _TICKS
-    return found
+def _machine_cpu_seconds() -> float:
+    """CPU time that all processes of the machine have taken since it started."""
+    columns = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0].split()[1:]
+    return sum(int(columns[at]) for at in _BUSY) / _TICKS
 
 
-def _sample(reading: Reading, watched: Callable[[], Iterator[int]]) -> None:
-    while not reading._ended.wait(_SAMPLE_SECONDS):
-        reading.peak_bytes = max(reading.peak_bytes, sum(map(_memory, watched())))
+def _cpu_seconds(pid: int) -> float:
+    """CPU time of a process, without its children; 0 if it is gone."""
+    try:
+        stat = Path("/proc", str(pid), "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(stat[11]) + int(stat[12])) / _TICKS
+
+
+def _sample(reading: Reading, watched: Callable[[], Iterator[int]], before: dict[int, float]) -> None:
+    taken, is_last = dict(before), False
+    while not is_last:
+        is_last = reading._ended.wait(_SAMPLE_SECONDS)
+        pids = list(watched())
+        taken |= {pid: max(_cpu_seconds(pid), taken.get(pid, 0.0)) for pid in pids}
+        reading.peak_bytes = max(reading.peak_bytes, sum(map(_memory, pids)))
+    reading.process_cpu_seconds = sum(taken.values()) - sum(before.values())
 
 
 def _memory(pid: int) -> int:

@@ -2,6 +2,10 @@
 
 The worker is warm when it is measured, its plugins read: that start is not counted. Its heap is fixed and its collector the
 one for throughput; consumers may fetch as much as those of Frazil's engines; files are Parquet with zstd, as Frazil's.
+
+A task answers a request to commit between two polls, and a poll without records ends when offsets are due. Kafka Connect's
+minute would make the last records of a burst wait that long, so while records come they are due every second. (The sink keeps
+its offsets itself: nothing is sent then.) Where nothing comes it has Kafka Connect's own minute, which costs it least.
 """
 
 from __future__ import annotations
@@ -23,8 +27,10 @@ from frazil.local.jars import fetch, jar_paths
 from frazil.local.java import ensure_java
 from frazil.local.process import Processes, Spec
 from frazil.local.waiting import until
+from tests.bench.side_by_side.tables_made import FILES
 
 NAME: Final = "kafka-connect"
+_PLUGINS: Final = "kafka-connect-avro"
 CATALOG: Final = "lake"
 CONTROL_TOPIC: Final = "control-iceberg"
 _START_SECONDS: Final = 120.0
@@ -43,9 +49,7 @@ _WORKER: Final = {
     "offset.storage.replication.factor": "1",
     "config.storage.replication.factor": "1",
     "status.storage.replication.factor": "1",
-    "offset.flush.interval.ms": "10000",
     "scheduled.rebalance.max.delay.ms": "0",
-    "plugin.discovery": "hybrid_fail",
 }
 
 _TUNED: Final = {
@@ -54,8 +58,13 @@ _TUNED: Final = {
     "consumer.override.max.partition.fetch.bytes": str(16 * 2**20),
     "consumer.override.fetch.max.bytes": str(64 * 2**20),
     "consumer.override.receive.buffer.bytes": "-1",
-    "iceberg.tables.write-props.write.format.default": "parquet",
-    "iceberg.tables.write-props.write.parquet.compression-codec": "zstd",
+    **{f"iceberg.tables.write-props.{key}": value for key, value in FILES.items()},
+}
+
+_AVRO: Final = {
+    "value.converter": "io.apicurio.registry.utils.converter.AvroConverter",
+    "value.converter.apicurio.registry.as-confluent": "true",
+    "value.converter.apicurio.registry.use-id": "contentId",
 }
 
 
@@ -76,7 +85,7 @@ class SinkWorker:
     warehouse: Path
 
     def begin(
-        self, name: str, topic: str, table: str, *, tasks: int, commit_seconds: float, more: Mapping[str, str]
+        self, name: str, topic: str, table: str, *, tasks: int, commit_seconds: float, registry: str = ""
     ) -> None:
         """Have a connector land a topic into a table that is there.
 
@@ -86,7 +95,7 @@ class SinkWorker:
             table: What it lands into.
             tasks: How many tasks it may have.
             commit_seconds: Commit interval.
-            more: Further properties.
+            registry: Address of the registry whose schemas the values name, in Apicurio's own API; empty for JSON.
         """
         config = {
             "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
@@ -101,8 +110,9 @@ class SinkWorker:
             "iceberg.control.topic": f"{CONTROL_TOPIC}-{name}",
             "iceberg.control.commit.interval-ms": str(round(commit_seconds * 1000)),
             **_TUNED,
-            **more,
         }
+        if registry:
+            config |= _AVRO | {"value.converter.apicurio.registry.url": registry}
         answer = httpx.put(f"{self.url}/connectors/{name}/config", json=config, timeout=_ANSWER_SECONDS)
         assert answer.is_success, answer.text
 
@@ -114,6 +124,12 @@ class SinkWorker:
         said = found.json()
         failed = [of for of in (said["connector"], *said["tasks"]) if of["state"] == "FAILED"]
         return json.dumps(failed[0])[:2_000] if failed else None
+
+    def is_ready(self, name: str) -> bool:
+        """Whether all tasks of a connector run."""
+        found = httpx.get(f"{self.url}/connectors/{name}/status", timeout=_ANSWER_SECONDS)
+        tasks = found.json()["tasks"] if found.is_success else []
+        return bool(tasks) and all(of["state"] == "RUNNING" for of in tasks)
 
     def end(self, name: str) -> None:
         """Delete a connector, and wait until its tasks are gone."""
@@ -128,7 +144,9 @@ def control_topic(cluster: Cluster, name: str) -> None:
 
 
 @contextmanager
-def sink_worker(root: Path, broker: Home, port: int, marks: Mapping[str, str]) -> Iterator[SinkWorker]:
+def sink_worker(
+    root: Path, broker: Home, port: int, marks: Mapping[str, str], *, poll_seconds: float
+) -> Iterator[SinkWorker]:
     """Start a worker in a folder of its own, wait until it answers, stop it in the end.
 
     Args:
@@ -136,12 +154,19 @@ def sink_worker(root: Path, broker: Home, port: int, marks: Mapping[str, str]) -
         broker: The stack whose broker it uses.
         port: Of its REST API.
         marks: Environment variables by which its process is known.
+        poll_seconds: How long a task waits for records before it looks for a request to commit.
     """
     home = replace(Home.resolve(), root=root)
-    fetch(home, NAME, report=print)
+    fetch(home, NAME, _PLUGINS, report=print)
     url = f"http://{LOOPBACK}:{port}"
-    properties = _WORKER | {"bootstrap.servers": bootstrap_servers(broker), "listeners": url}
-    root.mkdir(parents=True, exist_ok=True)
+    properties = _WORKER | {
+        "bootstrap.servers": bootstrap_servers(broker),
+        "listeners": url,
+        "plugin.path": str(root / "plugins"),
+        "offset.flush.interval.ms": str(round(poll_seconds * 1000)),
+    }
+    (root / "plugins").mkdir(parents=True)
+    (root / "plugins" / _PLUGINS).symlink_to(home.jars / _PLUGINS)
     file = root / "worker.properties"
     file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
     processes = Processes(home.run, home.logs, home.root)

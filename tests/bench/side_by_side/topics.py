@@ -22,6 +22,15 @@ def fill(cluster: Cluster, topic: str, partitions: int, pool: Sequence[bytes], c
         Bytes of the values.
     """
     create_topic(cluster, topic, partitions)
+    return append(cluster, topic, partitions, pool, count)
+
+
+def append(cluster: Cluster, topic: str, partitions: int, pool: Sequence[bytes], count: int) -> int:
+    """Send a topic that is there so many records, evenly into its partitions.
+
+    Returns:
+        Bytes of the values.
+    """
     failed: list[str] = []
 
     def delivered(error: object, _: Message) -> None:

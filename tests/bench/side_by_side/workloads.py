@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from tests.bench.side_by_side.avro import ORDER_SCHEMA, registered_avro
+
 POOL: Final = 50_000
 """Different records of a workload."""
 
@@ -29,7 +31,8 @@ class Workload:
         said: In words, for reports.
         partitions: Of the topic.
         columns: Of the table, as in a pipeline file.
-        make: Makes the n-th record.
+        make: Makes the n-th record, as JSON has it.
+        schema: Of Avro; records without are JSON.
     """
 
     name: str
@@ -37,27 +40,41 @@ class Workload:
     partitions: int
     columns: dict[str, Any]
     make: Callable[[random.Random, int], dict[str, Any]]
+    schema: dict[str, Any] | None = None
 
     @property
     def table(self) -> str:
         """The table that Frazil lands into."""
         return f"bench.{self.name}"
 
-    def pool(self, seed: int = 1) -> Sequence[bytes]:
-        """The different records, as JSON."""
+    def pool(self, seed: int = 1, registry: str = "") -> Sequence[bytes]:
+        """The different records.
+
+        Args:
+            seed: Of the chances.
+            registry: Address of the registry that gets the schema; of records with a schema only.
+        """
         chance = random.Random(seed)
-        return [json.dumps(self.make(chance, n), separators=(",", ":")).encode() for n in range(POOL)]
+        records = [self.make(chance, n) for n in range(POOL)]
+        if self.schema is not None:
+            return registered_avro(registry, self.name, self.schema, records)
+        return [json.dumps(record, separators=(",", ":")).encode() for record in records]
 
     @property
     def pipeline(self) -> str:
         """The pipeline file."""
-        return json.dumps(
-            {
-                "name": self.name,
-                "source": {"topics": [self.name]},
-                "destinations": [{"table": self.table, "columns": self.columns}],
-            }
-        )
+        return self.pipeline_with()
+
+    def pipeline_with(self, **keys: object) -> str:
+        """The pipeline file with further keys."""
+        value = {"format": "json"} if self.schema is None else {"format": "avro", "registry": "main"}
+        file = {
+            "name": self.name,
+            "source": {"topics": [self.name]},
+            "value": value,
+            "destinations": [{"table": self.table, "columns": self.columns}],
+        }
+        return json.dumps(file | keys)
 
 
 def _instant(chance: random.Random) -> str:
@@ -66,11 +83,11 @@ def _instant(chance: random.Random) -> str:
 
 def _order(chance: random.Random, n: int) -> dict[str, Any]:
     return {
-        "order_id": n,
+        "order_id": 10_000_000_000 + n,
         "at": _instant(chance),
         "store": chance.randrange(500),
-        "amount": chance.randrange(100, 20_000) / 100,
-        "customer": {"id": chance.randrange(1_000_000), "country": chance.choice(("NL", "DE", "FR", "US"))},
+        "amount": chance.randrange(10_000, 1_000_000) / 100,
+        "customer": {"id": chance.randrange(10_000_000), "country": chance.choice(("NL", "DE", "FR", "US"))},
         "items": [{"sku": f"SKU-{chance.randrange(10_000):05d}", "n": chance.randrange(1, 9)}],
         "state": chance.choice(("placed", "paid", "sent")),
         "channel": chance.choice(("web", "app", "till")),
@@ -87,6 +104,12 @@ _ORDER_COLUMNS: Final = {
     "state": "string",
     "channel": "string",
 }
+
+
+def _avro_order(chance: random.Random, n: int) -> dict[str, Any]:
+    made = _order(chance, n)
+    return made | {"at": datetime.fromisoformat(made["at"])}
+
 
 _TRIP_TYPES: Final = {"int": "ABCDEFGHIJKLM", "double": "defmtlicas", "string": "vwxy"}
 _TRIP_SPARSE: Final = "IJKLMxy"
@@ -130,9 +153,10 @@ _EVENT_COLUMNS: Final = {
 WORKLOADS: Final = {
     of.name: of
     for of in (
-        Workload("orders", "nested JSON orders of about 198 bytes", 4, _ORDER_COLUMNS, _order),
-        Workload("trips", "JSON trips of 29 columns and about 144 bytes", 5, _TRIP_COLUMNS, _trip),
-        Workload("events", "JSON events of about 1 KB", 4, _EVENT_COLUMNS, _event),
+        Workload("orders", "nested JSON orders", 4, _ORDER_COLUMNS, _order),
+        Workload("avro", "the same orders in Avro, with a registry", 4, _ORDER_COLUMNS, _avro_order, ORDER_SCHEMA),
+        Workload("trips", "flat JSON trips of 29 columns", 5, _TRIP_COLUMNS, _trip),
+        Workload("events", "JSON events", 4, _EVENT_COLUMNS, _event),
     )
 }
 """By name."""

@@ -1,0 +1,95 @@
+"""What all sides share: a broker, a workload in its topic, a registry if the records need one, and a folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from frazil.kafka.cluster import Cluster
+from frazil.local import broker
+from frazil.local.home import Home, bootstrap_servers
+from frazil.local.port import is_free
+from frazil.local.process import Processes
+from frazil.project import Project
+from tests.bench.side_by_side.workloads import Workload
+from tests.bench.stack import environment, running_broker
+from tests.registry_server import registry_server
+
+MARK: Final = "FRAZIL_BENCH"
+"""Environment variable by which the processes of a side are known."""
+
+SETTINGS: Final = """
+clusters: {{local: {{bootstrap_servers: "${{local:kafka}}"}}}}
+catalogs:
+  lake: {{type: jdbc, uri: "sqlite:///${{local:home}}/catalog.db", warehouse: "file://${{local:home}}/warehouse"}}
+registries: {{main: {{url: "{registry}"}}}}
+engines:
+  submit: {{master: "local[{cores}]"}}
+"""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The ground on which sides are measured.
+
+    Attributes:
+        root: Folder of the bench.
+        broker: The stack whose broker it is.
+        workload: What is landed.
+        registry: Address of the registry; empty where the records need none.
+    """
+
+    root: Path
+    broker: Home
+    workload: Workload
+    registry: str = ""
+
+    @property
+    def cluster(self) -> Cluster:
+        """The broker."""
+        return Cluster("local", {"bootstrap.servers": bootstrap_servers(self.broker)})
+
+    @property
+    def broker_pid(self) -> int:
+        """Id of the broker's process."""
+        found = Processes(self.broker.run, self.broker.logs, self.broker.root).running(broker.NAME)
+        assert found is not None, "the broker is gone"
+        return found.pid
+
+    def environment(self, folder: str, **keys: object) -> dict[str, str]:
+        """Make a project in a folder of its own: what names it.
+
+        Args:
+            folder: Name of the folder.
+            keys: Further keys of the pipeline file.
+        """
+        root = self.root / folder
+        root.mkdir()
+        registry = self.registry or "http://127.0.0.1:1"
+        settings = SETTINGS.format(registry=registry, cores=os.cpu_count() or 1)
+        return environment(root, self.broker, self.workload.name, self.workload.pipeline_with(**keys), settings)
+
+    def project(self, folder: str, **keys: object) -> Project:
+        """A project in a folder of its own."""
+        return Project.load(self.environment(folder, **keys))
+
+
+@contextmanager
+def bench(root: Path, workload: Workload) -> Iterator[Bench]:
+    """Start what a workload needs, in a folder of its own, and stop it in the end."""
+    root.mkdir()
+    with ExitStack() as stack:
+        home = stack.enter_context(running_broker(root / "broker"))
+        url = ""
+        if workload.schema is not None:
+            url = stack.enter_context(registry_server(root / "registry", free_port(22_000))).url
+        yield Bench(root, home, workload, url)
+
+
+def free_port(first: int) -> int:
+    """A port that nobody has, from one on."""
+    return next(port for port in range(first, first + 1_000) if is_free(port))

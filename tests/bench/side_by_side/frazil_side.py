@@ -1,0 +1,57 @@
+"""Frazil as a side: the command `frazil run` with one of its engines, in a project of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+
+from frazil.project import Project
+from tests.bench.side_by_side import meter
+from tests.bench.side_by_side.bench import MARK, Bench
+from tests.bench.side_by_side.sides import Drained, drained
+
+
+@dataclass(frozen=True)
+class FrazilSide:
+    """Frazil with an engine.
+
+    Attributes:
+        engine: `inline`, or an engine of `bench.SETTINGS`.
+    """
+
+    engine: str
+
+    @property
+    def name(self) -> str:
+        """In words."""
+        return f"Frazil, {self.engine}"
+
+    def drain(self, bench: Bench, count: int, number: int) -> Drained:
+        """Land the topic with one run."""
+        folder = f"{self.engine}-{number}"
+        named = bench.environment(folder, engine=self.engine)
+        mark = {MARK: folder}
+        with meter.measured(bench.broker_pid, lambda: meter.processes_with(MARK, folder)) as reading:
+            said = run(bench.workload.name, self.engine, os.environ | named | mark)
+        assert json.loads(said)["written"] == count, said
+        of = Project.load(named)
+        table = of.lake_of(of.pipeline(bench.workload.name)).load_table(bench.workload.table)
+        found = drained(reading, table, list(bench.workload.columns), count)
+        shutil.rmtree(bench.root / folder)
+        return found
+
+
+def command(pipeline: str, engine: str, *more: str) -> list[str]:
+    """`frazil run PIPELINE --json` with an engine."""
+    return [sys.executable, "-m", "frazil.cli", "run", pipeline, "--engine", engine, "--json", *more]
+
+
+def run(pipeline: str, engine: str, env: dict[str, str]) -> str:
+    """Run a pipeline once, to its end; what it says on stdout."""
+    ran = subprocess.run(command(pipeline, engine), env=env, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, f"frazil run ended with {ran.returncode}:\n{ran.stderr}"
+    return ran.stdout

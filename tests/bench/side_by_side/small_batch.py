@@ -1,0 +1,128 @@
+"""A small batch: from its plan until it is visible, by every way of landing it that Frazil has, and where the time goes.
+
+`inline` in a warm process is the batch alone: the plan, the records, the commits. The other ways are commands, from their start:
+an interpreter starts, and for `submit` a JVM, with the archive of Spark's classes (AppCDS) or without.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from frazil.batch.request import RunRequest
+from frazil.project import Project
+from frazil.report.history import history
+from frazil.run.ingest import ingest
+from frazil.run.inline import stage_inline
+from frazil.run.plan import plan_run
+from tests.bench.side_by_side import frazil_side, meter
+from tests.bench.side_by_side.bench import Bench, bench
+from tests.bench.side_by_side.contents import contents, rows_of, seen, unequal, visible_at
+from tests.bench.side_by_side.topics import append, fill
+from tests.bench.side_by_side.workloads import WORKLOADS
+
+_BARE: Final = "Frazil, submit, without AppCDS"
+
+
+@dataclass(frozen=True)
+class SmallOrder:
+    """What is to be measured.
+
+    Attributes:
+        records: Of a batch.
+        rounds: Batches, after one to warm up.
+        engines: Further engines of the settings, such as one that is warm.
+    """
+
+    records: int
+    rounds: int
+    engines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way of landing a batch: a pipeline of its own on the common topic.
+
+    Attributes:
+        of: Its project.
+        land: Lands what waits.
+    """
+
+    of: Project
+    land: Callable[[str], object]
+
+
+def small_batches(root: Path, order: SmallOrder, report: Callable[[str], None]) -> dict[str, Any]:
+    """Land batch after batch by all ways in turn.
+
+    Returns:
+        What goes into the results file; `wrong` is empty if every table has all records, and all the same.
+    """
+    with bench(root, WORKLOADS["orders"]) as ground:
+        name, pool = ground.workload.name, ground.workload.pool()
+        fill(ground.cluster, name, ground.workload.partitions, pool, order.records)
+        all_ways = ways(ground, order)
+        rounds: dict[str, list[dict[str, Any]]] = {way: [] for way in all_ways}
+        for number in range(order.rounds + 1):
+            if number:
+                append(ground.cluster, name, ground.workload.partitions, pool, order.records)
+            for said, way in all_ways.items():
+                took = landed(ground, way, f"round-{number}", (number + 1) * order.records)
+                report(f"small batch, round {number}: {said} {took['seconds']:.2f} s")
+                rounds[said] += [took] if number else []
+        held = {said: contents(_table(way.of), list(ground.workload.columns)) for said, way in all_ways.items()}
+    wrong = [f"small batch, {line}" for line in unequal(held, (order.rounds + 1) * order.records)]
+    return {"records": order.records, "ways": rounds, "wrong": wrong}
+
+
+def ways(ground: Bench, order: SmallOrder) -> dict[str, Way]:
+    """All ways, by what they are called in the report."""
+    made: dict[str, Way] = {}
+    warm = ground.project("warm", engine="inline")
+    made["Frazil, inline, warm process"] = Way(warm, lambda run: _in_process(warm, run))
+    engines = {f"Frazil, {engine}": engine for engine in dict.fromkeys(("inline", "submit", *order.engines))}
+    for said, engine in (engines | {_BARE: "submit"}).items():
+        named = ground.environment(said.replace(", ", "-").replace(" ", "-"), engine=engine)
+        if said == _BARE:
+            named["FRAZIL_JARS"] = str(_without_archive(ground))
+        made[said] = Way(Project.load(named), _command(engine, os.environ | named))
+    return made
+
+
+def landed(ground: Bench, way: Way, run: str, expected: int) -> dict[str, Any]:
+    """Land what waits; what it took."""
+    with meter.measured(ground.broker_pid) as reading:
+        way.land(run)
+    table = _table(way.of)
+    at = visible_at(seen(table), min(expected, rows_of(table)))
+    phases: Mapping[str, float] = history(way.of, way.of.pipeline(WORKLOADS["orders"].name))[-1].phases
+    return {"seconds": at - reading.began, "cpu_seconds": reading.cpu_seconds, "phases": dict(phases)}
+
+
+def _table(of: Project) -> Any:
+    workload = WORKLOADS["orders"]
+    return of.lake_of(of.pipeline(workload.name)).load_table(workload.table)
+
+
+def _in_process(of: Project, run: str) -> None:
+    pipeline = of.pipeline(WORKLOADS["orders"].name)
+    planned = plan_run(of, pipeline, RunRequest(run))
+    assert planned.plan is not None
+    ingest(of, pipeline, planned.plan, stage_inline, lambda _: None)
+
+
+def _command(engine: str, env: dict[str, str]) -> Callable[[str], object]:
+    return lambda _: frazil_side.run(WORKLOADS["orders"].name, engine, env)
+
+
+def _without_archive(ground: Bench) -> Path:
+    """The jars, but not the archive."""
+    folder = ground.root / "bare-jars"
+    folder.mkdir()
+    for found in ground.broker.jars.iterdir():
+        if found.is_dir():
+            (folder / found.name).symlink_to(found)
+    return folder

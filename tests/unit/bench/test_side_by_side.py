@@ -1,0 +1,139 @@
+"""The benchmark beside Kafka Connect: wrong results are found, and figures are those of the rounds."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+
+from tests.bench.side_by_side import tables as report
+from tests.bench.side_by_side.contents import ROW, contents, landed, seen, visible_at
+from tests.bench.side_by_side.drain import differences
+from tests.bench.side_by_side.sides import Drained
+from tests.bench.side_by_side.sink_side import tasks
+
+AT = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+def table_of(folder: Path, name: str, *appends: list[tuple[int, int]]) -> Table:
+    """A table with columns `a`, `b` and `at`, and a commit per list of rows."""
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{folder}/{name}.db", warehouse=f"file://{folder}/{name}")
+    catalog.create_namespace("bench")
+    schema = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("at", pa.timestamp("us", tz="UTC"))])
+    table = catalog.create_table(f"bench.{name}", schema)
+    for rows in appends:
+        table.append(pa.Table.from_pylist([{"a": a, "b": b, "at": AT} for a, b in rows], schema=schema))
+    return table
+
+
+def drained(table: Table, seconds: float = 1.0, cpu_seconds: float = 1.0) -> Drained:
+    held = contents(table, ["a", "b"])
+    commits = [(share * seconds / 4, share * 500_000) for share in (1, 2, 3, 4)]
+    return Drained(seconds, seconds / 2, seconds, cpu_seconds, 0.25, 2_000_000, commits, held)
+
+
+def test_rows_in_another_order_and_in_other_files_are_the_same(tmp_path: Path) -> None:
+    """Two sides never write the same files: that must not look like a difference."""
+    one = drained(table_of(tmp_path, "one", [(1, 2), (3, 4)]))
+    other = drained(table_of(tmp_path, "other", [(3, 4)], [(1, 2)]))
+
+    assert differences({"one": [one], "other": [other]}, 2) == []
+
+
+def test_values_that_changed_places_are_found(tmp_path: Path) -> None:
+    """Each column for itself holds the same: only whole rows tell."""
+    one = drained(table_of(tmp_path, "one", [(1, 2), (3, 4)]))
+    other = drained(table_of(tmp_path, "other", [(1, 4), (3, 2)]))
+
+    (said,) = differences({"one": [one], "other": [other]}, 2)
+
+    assert said.startswith(f"other, round 1: {ROW}: ")
+
+
+def test_a_row_that_came_twice_is_found(tmp_path: Path) -> None:
+    """A sink that lands a record again is fast and wrong."""
+    one = drained(table_of(tmp_path, "one", [(1, 2)]))
+    other = drained(table_of(tmp_path, "other", [(1, 2), (1, 2)]))
+
+    said = differences({"one": [one], "other": [other]}, 1)
+
+    assert said[0] == "other, round 1: 2 rows of 1 records"
+    assert len(said) == 4
+
+
+def test_rows_are_visible_from_their_own_commit_on(tmp_path: Path) -> None:
+    """Freshness is of the commit that brought a row, not of the last one."""
+    table = table_of(tmp_path, "one", [(1, 2)], [(3, 4), (5, 6)])
+
+    commits = list(landed(table, "at"))
+    past = seen(table)
+
+    assert [len(made) for _, made in commits] == [1, 2]
+    assert [at for at, _ in commits] == [of.at for of in past]
+    assert (visible_at(past, 1), visible_at(past, 3)) == (past[0].at, past[1].at)
+    assert {one for _, made in commits for one in made} == {AT.timestamp()}
+
+
+def results(tmp_path: Path) -> dict[str, object]:
+    table = table_of(tmp_path, "one", [(1, 2)])
+    sides = {
+        "Frazil, submit": [drained(table, 10, 5), drained(table, 30, 9), drained(table, 20, 6)],
+        report.SINK: [drained(table, 40, 12)] * 3,
+    }
+    drain = {
+        "part": "drain",
+        "workload": "orders",
+        "said": "orders",
+        "partitions": 4,
+        "records": 2_000_000,
+        "bytes": 400_000_000,
+        "cores": 2,
+        "sides": {name: [asdict(of) for of in rounds] for name, rounds in sides.items()},
+        "wrong": [],
+    }
+    machine = {"cpu": "a processor", "cores": 2, "memory_bytes": 2**34, "load": 0.1}
+    return {
+        "began": "2026-11-22T10:00:00",
+        "command": "c",
+        "machine": machine,
+        "versions": {"Spark": "4"},
+        "parts": [drain],
+    }
+
+
+def test_tables_show_medians_and_ratios(tmp_path: Path) -> None:
+    """A figure in the report is of the median round, and a ratio says who is ahead in the right direction."""
+    lines = report.tables(results(tmp_path))
+
+    row = next(line for line in lines if line.startswith("| Frazil"))
+    assert row.split(" | ")[1:6] == ["100,000", "198,000", "10.0", "3.0", "2.9"]
+    said = "(to Kafka Connect's rate between commits, 50,000 records/s: 2.00); CPU ratio: 0.50"
+    assert f"orders, Frazil, submit: throughput ratio: 2.00 {said}" in lines
+
+
+def test_a_page_gets_its_tables_between_the_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands around the tables is written by hand, and stays."""
+    (tmp_path / "run.json").write_text(json.dumps(results(tmp_path)))
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nbehind\n")
+    monkeypatch.setattr(sys, "argv", ["tables", str(tmp_path / "run.json"), "--into", str(page)])
+
+    assert report.main() == 0
+
+    text = page.read_text()
+    assert "old" not in text
+    assert text.startswith(f"before\n{report.BEGIN}\n\n**orders**")
+    assert text.endswith(f"{report.END}\nbehind\n")
+
+
+@pytest.mark.parametrize(("partitions", "cores", "expected"), [(4, 2, 2), (5, 2, 5), (4, 8, 4), (1, 2, 1)])
+def test_no_core_of_kafka_connect_rests(partitions: int, cores: int, expected: int) -> None:
+    """Five partitions on two tasks are three and two: the last fifth would run on one core, which is nobody's tuning."""
+    assert tasks(partitions, cores) == expected
