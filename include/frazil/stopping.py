@@ -34,6 +34,9 @@ _PARENT_CHECK_SECONDS = 0.5
 _FINISHING_SECONDS = 20.0
 """How long it may go on with a batch that is decided. What needs Spark fails by itself."""
 
+_WAITED_SECONDS = 0.5
+"""Between two looks of `wait`: how soon a run that waits ends when it is asked to."""
+
 _ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -65,6 +68,16 @@ def stopped(what: str) -> Stopped:
         f"asked to stop by {_stop.asked}: {what}",
         next_step="the next run goes on where this one stopped; nothing is lost",
     )
+
+
+def wait(seconds: Callable[[], float]) -> None:
+    """Wait until no time is left, or this process is asked to stop.
+
+    Args:
+        seconds: Tells how many are left. It is asked again and again: clocks are set.
+    """
+    while (left := seconds()) > 0 and not _stop.asked:
+        time.sleep(min(left, _WAITED_SECONDS))
 
 
 @contextmanager

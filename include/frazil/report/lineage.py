@@ -114,7 +114,7 @@ def landed_lineage(project: Project, pipeline: Pipeline, plan: RunPlan) -> Linea
     ledger = [
         row
         for row in read_ledger(lake, pipeline.ledger_table, pipeline.name, plan.run)
-        if row["planned_at"] == datetime.fromisoformat(plan.planned_at)
+        if row["planned_at"] >= datetime.fromisoformat(plan.planned_at)
     ]
     batches = list(first_rows(ledger))
     counts = _sum(batches, "records_read"), _sum(batches, "bytes_read")
