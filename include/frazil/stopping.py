@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from io import FileIO
 from types import FrameType
 from typing import Final
@@ -70,13 +71,14 @@ def stopped(what: str) -> Stopped:
     )
 
 
-def wait(seconds: Callable[[], float]) -> None:
-    """Wait until no time is left, or this process is asked to stop.
+def wait(until: datetime, clock: Callable[[], datetime]) -> None:
+    """Wait for an instant, or until this process is asked to stop.
 
     Args:
-        seconds: Tells how many are left. It is asked again and again: clocks are set.
+        until: The instant.
+        clock: Tells the time. It is asked again and again: clocks are set.
     """
-    while (left := seconds()) > 0 and not _stop.asked:
+    while (left := (until - clock()).total_seconds()) > 0 and not _stop.asked:
         time.sleep(min(left, _WAITED_SECONDS))
 
 

@@ -116,7 +116,7 @@ class SparkIngestOperator(IngestLineage, SparkJobOperator):
 
     doc_md = "Runs the planned batches as a Spark job. Its exit code says whether another try can help."
 
-    def execute(self, context: Context) -> str | None:
+    def execute(self, context: Context) -> str | None:  # type: ignore[override]  # as above
         """Run the job and wait for it; in a session, wait for records first.
 
         Returns:
@@ -145,7 +145,7 @@ class AutoIngestOperator(SparkIngestOperator):
 
     doc_md = "Runs the planned batches in this task's process if they are few, else as a Spark job."
 
-    def execute(self, context: Context) -> str | None:
+    def execute(self, context: Context) -> str | None:  # type: ignore[override]  # as above
         """Choose the engine, and run the batches.
 
         Returns:

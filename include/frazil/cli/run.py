@@ -41,7 +41,7 @@ def plan(pipeline: PipelineName, *, as_json: Json = False) -> None:
         show_plan(planned.plan)
 
 
-def run(
+def run(  # noqa: PLR0913 - the options of a command
     pipeline: PipelineName,
     *,
     engine: Annotated[

@@ -53,7 +53,7 @@ def stayed(order: "RunPlan", engine: str | None, progress: Progress) -> "RunResu
     from frazil.run.result import run_result
     from frazil.run.session import Session
 
-    def load() -> tuple[Project, Pipeline]:
+    def load() -> "tuple[Project, Pipeline]":
         project = Project.load()
         pipeline = project.pipeline(order.pipeline)
         return project, pipeline if engine is None else pipeline.model_copy(update={"engine": engine})

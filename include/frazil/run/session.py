@@ -161,7 +161,7 @@ class Session:
         return self._due is not None
 
     def _wait(self, due: datetime) -> None:
-        stopping.wait(lambda: (due - self._clock()).total_seconds())
+        stopping.wait(due, self._clock)
         if stopping.asked():
             raise stopping.stopped(f"the session of pipeline {self.pipeline.name} ended between two batches")
 
