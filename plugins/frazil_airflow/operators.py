@@ -133,6 +133,7 @@ class SparkIngestOperator(IngestLineage, SparkJobOperator):
             self.plan_json = plan.to_json()
             return super(SparkIngestOperator, self).execute(context)
 
+        stopping.end_with_parent()  # as above
         order = self.plan_json
         try:
             return tasks.stay(self.pipeline, order, context["outlet_events"], submit)

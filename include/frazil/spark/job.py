@@ -61,11 +61,12 @@ def _run(pipeline: str, plan: RunPlan) -> str | None:
             return dry_run(project, known, plan, SparkStage(spark), say).to_json()
         if plan.until is not None:
             return _stay(spark, pipeline, plan)
-        _land(spark, project, known, plan)
+        land(spark, project, known, plan)
         return None
 
 
-def _land(spark: SparkSession, project: Project, pipeline: Pipeline, plan: RunPlan) -> bool:
+def land(spark: SparkSession, project: Project, pipeline: Pipeline, plan: RunPlan) -> bool:
+    """Land a plan in this job. A `frazil.run.session.Land` of one Spark session."""
     ingest(project, pipeline, plan, SparkStage(spark), say, apply=_apply(spark, project, pipeline, plan))
     return True
 
@@ -78,7 +79,7 @@ def _stay(spark: SparkSession, pipeline: str, order: RunPlan) -> str:
         return project, project.pipeline(pipeline)
 
     with Session(order, load, say, takes_up=False) as kept:
-        stay(kept, partial(_land, spark))
+        stay(kept, partial(land, spark))
         return kept.end.to_json()
 
 
