@@ -175,7 +175,7 @@ def test_a_session_is_ended_by_the_time_of_a_run(parse: Callable[[], DagBag], wr
     dag = parse().dags["ingest__orders"]
 
     ingest = dag.get_task("ingest")
-    assert dag.timetable.summary == "*/10 * * * *"
+    assert dag.timetable.expression == "*/10 * * * *"
     assert dag.dagrun_timeout == timedelta(hours=6, minutes=40)
     assert ingest.execution_timeout == timedelta(hours=2, minutes=10)
     assert (dag.max_active_runs, ingest.max_active_tis_per_dag) == (2, 1)

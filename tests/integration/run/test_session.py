@@ -21,6 +21,7 @@ from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.run import session as sessions
 from frazil.run.inline_session import inline_lander
+from frazil.run.plan import plan_run
 from frazil.run.result import run_result
 from frazil.run.session import Session, stay
 from tests.integration.conftest import Shop, environment
@@ -115,7 +116,12 @@ def test_idle_ticks_read_the_catalog(shop: MakeShop, clock: Clock, monkeypatch: 
     orders = staying(shop())
     orders.produce_orders(range(5))
     loads, find = Counter[str](), Lake.find_table
-    monkeypatch.setattr(Lake, "find_table", lambda lake, name: loads.update([name]) or find(lake, name))
+
+    def counting(lake: Lake, name: str) -> Any:
+        loads[name] += 1
+        return find(lake, name)
+
+    monkeypatch.setattr(Lake, "find_table", counting)
     with session(orders, clock) as made:
         looks, look = Counter[str](), made._log_ends.look
 
@@ -139,12 +145,12 @@ def test_idle_ticks_read_the_catalog(shop: MakeShop, clock: Clock, monkeypatch: 
 def test_a_position_that_was_moved_is_never_seen(shop: MakeShop, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """However still the topic is, a plan is made from time to time: it sees topics that came, and resets."""
     monkeypatch.setattr(sessions, "PLAN_EVERY", timedelta(seconds=1))
-    orders, plan = staying(shop()), sessions.plan_run
+    orders = staying(shop())
 
     def planned(*asked: Any) -> Any:
         if made.plans == 3:
             clock.end()
-        return plan(*asked)
+        return plan_run(*asked)
 
     monkeypatch.setattr(sessions, "plan_run", planned)
     with session(orders, clock) as made:
