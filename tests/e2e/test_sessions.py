@@ -40,7 +40,7 @@ def test_records_wait_for_the_end_of_a_session(embedded: Embedded) -> None:
     assert embedded.states(BUSES, run.run_id) == {"plan": "success", "ingest": "success", "record": "success"}
     project = Project.load(embedded.project.environment())
     landed = [of for of in history(project, project.pipeline("buses")) if of.kind == "ingest"]
-    told = embedded.event(run.run_id)
+    told = embedded.event(run.run_id)["extra"]
     assert told["batches"] == sum(of.run == run.run_id for of in landed)
     assert told["rows"] == sum(of.written for of in landed if of.run == run.run_id)
     assert "fewer than 500,000" in embedded.api.log(BUSES, run.run_id, "ingest")
