@@ -126,7 +126,7 @@ class SparkIngestOperator(IngestLineage, SparkJobOperator):
             AirflowFailException, AirflowException: As of every job.
             Retryable, OutcomeUnknown: Another try reads the tables and carries on.
         """
-        if RunPlan.from_json(self.plan_json).until is None:
+        if tasks.given(self.plan_json).until is None:
             return super().execute(context)
 
         def submit(plan: RunPlan) -> str | None:
@@ -189,7 +189,7 @@ class InlineIngestOperator(IngestLineage, BaseOperator):
             Retryable, OutcomeUnknown: Another try reads the tables and carries on.
         """
         stopping.end_with_parent()  # as above
-        if RunPlan.from_json(self.plan_json).until is not None:
+        if tasks.given(self.plan_json).until is not None:
             return tasks.stay(self.pipeline, self.plan_json, context["outlet_events"])
         return tasks.ingest_inline(self.pipeline, self.plan_json)
 

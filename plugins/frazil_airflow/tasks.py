@@ -137,6 +137,16 @@ def ingest_inline(pipeline: str, plan_json: str) -> str | None:
         return None
 
 
+def given(plan_json: str) -> RunPlan:
+    """Return the plan that a task was handed over.
+
+    Raises:
+        AirflowFailException: It is none of this version.
+    """
+    with terminal_is_final():
+        return RunPlan.from_json(plan_json)
+
+
 def is_for_spark(pipeline: str, plan_json: str) -> bool:
     """Whether a Spark job does a run of `engine: auto`; says why. What a session does is chosen at every tick.
 
@@ -145,7 +155,7 @@ def is_for_spark(pipeline: str, plan_json: str) -> bool:
     """
     from frazil.run.engine import chosen_engine
 
-    plan = RunPlan.from_json(plan_json)
+    plan = given(plan_json)
     if plan.until is not None:
         return True
     with terminal_is_final():
@@ -178,7 +188,7 @@ def stay(pipeline: str, order: str, outlet_events: Any, submit: Submit | None = 
         project = Project.load()
         return project, project.pipeline(pipeline)
 
-    plan = RunPlan.from_json(order)
+    plan = given(order)
     with terminal_is_final(), sessions.Session(plan, load, _log.info) as session:
         while (waits := sessions.stay(session, inline_lander(_log.info))) is not None:
             if submit is None:

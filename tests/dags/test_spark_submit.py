@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from frazil.batch.plan import RunPlan
 from frazil.local.home import Home
 from frazil.spark.submit import Submission, handed_over
 from frazil_airflow.operators import SparkIngestOperator
 
 pytestmark = pytest.mark.dags
 
-PLAN = '{"v":1,"pipeline":"orders"}'
+PLAN = RunPlan("orders", "r", "2026-05-01T10:00:00.000+00:00", "c", {}, complete=False).to_json()
 
 
 @pytest.fixture
