@@ -17,7 +17,7 @@ from frazil import stopping
 from frazil.batch.plan import RunPlan
 from frazil.batch.request import RunRequest
 from frazil.batch.session import SessionEnd, session_end, session_order
-from frazil.errors import Terminal
+from frazil.errors import Retryable
 from frazil.local.completeness import THROUGH
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
@@ -192,7 +192,7 @@ def stay(pipeline: str, order: str, outlet_events: Any, submit: Submit | None = 
     with terminal_is_final(), sessions.Session(plan, load, _log.info) as session:
         while (waits := sessions.stay(session, inline_lander(_log.info))) is not None:
             if submit is None:
-                raise Terminal(f"pipeline {pipeline} names another engine than its DAG, which is about to follow")
+                raise Retryable(f"pipeline {pipeline} names another engine than its DAG, which is about to follow")
             session.handed_over(waits, submit(waits))
         end = session.end
     if end.complete_through is not None:

@@ -128,7 +128,9 @@ def landed_lineage(project: Project, pipeline: Pipeline, plan: RunPlan) -> Linea
 
 def _topics(project: Project, pipeline: Pipeline, plan: RunPlan) -> list[Name]:
     servers = project.settings.clusters[pipeline.source.cluster].bootstrap_servers
-    return [Name(cluster_namespace(servers), topic) for topic in sorted({of.topic for of in plan.ranges})]
+    # The plan of a session reads nothing yet: that is found at every tick.
+    read = {of.topic for of in plan.ranges} if plan.until is None else set(pipeline.source.topics)
+    return [Name(cluster_namespace(servers), topic) for topic in sorted(read)]
 
 
 def _tables(lake: PipelineLake, by_table: Mapping[str, Iterable[Mapping[str, Any]]]) -> Iterator[TableWritten]:
