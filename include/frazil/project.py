@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from frazil.errors import Terminal
 from frazil.local.home import Home, bootstrap_servers
+from frazil.pipeline.engines import AUTO_ENGINE
 from frazil.pipeline.load import Pipelines, References, load_pipelines, load_settings
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.settings import EngineSettings, Settings
@@ -169,11 +170,13 @@ class Project:
         return Registry(name, found.url, found.client_properties)
 
     def engine(self, name: str) -> EngineSettings:
-        """The engine of that name in the settings file.
+        """The engine of that name in the settings file; of `auto`, the one that takes large runs.
 
         Raises:
             Terminal: There is none.
         """
+        if name == AUTO_ENGINE:
+            name = self.settings.auto.engine
         return _named(self.settings.engines, name, "engines", self.settings_file)
 
     def environment(self) -> dict[str, str]:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from io import FileIO
 from types import FrameType
 from typing import Final
@@ -33,6 +34,9 @@ _PARENT_CHECK_SECONDS = 0.5
 
 _FINISHING_SECONDS = 20.0
 """How long it may go on with a batch that is decided. What needs Spark fails by itself."""
+
+_WAITED_SECONDS = 0.5
+"""Between two looks of `wait`: how soon a run that waits ends when it is asked to."""
 
 _ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -65,6 +69,17 @@ def stopped(what: str) -> Stopped:
         f"asked to stop by {_stop.asked}: {what}",
         next_step="the next run goes on where this one stopped; nothing is lost",
     )
+
+
+def wait(until: datetime, clock: Callable[[], datetime]) -> None:
+    """Wait for an instant, or until this process is asked to stop.
+
+    Args:
+        until: The instant.
+        clock: Tells the time. It is asked again and again: clocks are set.
+    """
+    while (left := (until - clock()).total_seconds()) > 0 and not _stop.asked:
+        time.sleep(min(left, _WAITED_SECONDS))
 
 
 @contextmanager

@@ -53,7 +53,7 @@ def deadline(project: Project, pipeline: Pipeline) -> DeadlineAlert | None:
         return None
     return DeadlineAlert(
         reference=DeadlineReference.DAGRUN_QUEUED_AT,
-        interval=parse_age(alerts.fresh_within),
+        interval=parse_age(alerts.fresh_within) + (pipeline.session or timedelta()),
         callback=AsyncCallback(missed_deadline, {"pipeline": pipeline.name}),
         name="fresh_within",
     )

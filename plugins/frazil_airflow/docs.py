@@ -25,6 +25,8 @@ def _head(pipeline: Pipeline) -> Iterator[str]:
     yield f"| Table{'s' if pipeline.tables[1:] else ''} | {_tables(pipeline)} |"
     yield f"| Partitioned by | {_code(first.partition_by) or 'nothing'} |"
     yield f"| Interval | `{pipeline.interval}` (UTC) |"
+    if pipeline.session_for is not None:
+        yield f"| A run of the schedule stays for | `{pipeline.session_for}`: `ingest` lands a batch at every interval |"
     yield f"| First run began at | {pipeline.start} |"
     yield f"| Records per batch | at most {pipeline.limits.max_records:,} |"
     yield f"| Engine | `{pipeline.engine}` |"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.standard.operators.python import PythonOperator, ShortCircuitOperator
 from airflow.sdk import DAG, AssetOrTimeSchedule, BaseOperator
 
+from frazil.pipeline.engines import AUTO_ENGINE, INLINE_ENGINE
 from frazil.pipeline.model import Pipeline
-from frazil.pipeline.settings import INLINE_ENGINE
 from frazil.project import Project
 from frazil_airflow import tasks
 from frazil_airflow.assets import announced, complete, completeness, waiting
@@ -17,7 +17,7 @@ from frazil_airflow.callbacks import deadline
 from frazil_airflow.docs import doc_md
 from frazil_airflow.head import head
 from frazil_airflow.manual import params
-from frazil_airflow.operators import InlineIngestOperator, SparkIngestOperator
+from frazil_airflow.operators import AutoIngestOperator, InlineIngestOperator, SparkIngestOperator
 from frazil_airflow.pipelines import sound_pipelines
 from frazil_airflow.timetable import timetable
 
@@ -62,10 +62,10 @@ def ingest_dag(project: Project, pipeline: Pipeline) -> DAG:
         description=pipeline.description or f"Lands {pipeline.source.described}",
         doc_md=doc_md(pipeline),
         schedule=_schedule(pipeline),
-        dagrun_timeout=RUN_TIMEOUT,
+        dagrun_timeout=RUN_TIMEOUT + (pipeline.session or timedelta()),
         params=params(),
         deadline=deadline(project, pipeline),
-        **head("ingest", pipeline, told=project),
+        **head("ingest", pipeline, told=project) | _side_by_side(pipeline),
     ) as dag:
         record = _record_task(pipeline)
         _plan_task(pipeline) >> _ingest_task(project, pipeline) >> record
@@ -74,8 +74,13 @@ def ingest_dag(project: Project, pipeline: Pipeline) -> DAG:
     return dag
 
 
+def _side_by_side(pipeline: Pipeline) -> dict[str, Any]:
+    """While one session reports what it landed, the next one may begin: `ingest` itself runs once at a time."""
+    return {} if pipeline.session is None else {"max_active_runs": 2}
+
+
 def _schedule(pipeline: Pipeline) -> BaseTimetable:
-    ticks = timetable(pipeline.every)
+    ticks = timetable(pipeline.schedule)
     if pipeline.trigger is None:
         return ticks
     return AssetOrTimeSchedule(timetable=ticks, assets=[waiting(pipeline, dag_id(pipeline.name), pipeline.trigger)])
@@ -96,9 +101,10 @@ def _plan_task(pipeline: Pipeline) -> BaseOperator:
 def _ingest_task(project: Project, pipeline: Pipeline) -> BaseOperator:
     shared: dict[str, Any] = {
         "task_id": "ingest",
-        "execution_timeout": INGEST_TIMEOUT,
+        "execution_timeout": INGEST_TIMEOUT + (pipeline.session or timedelta()),
         # Holds across scheduled, manual and backfill runs, which max_active_runs does not.
         "max_active_tis_per_dag": 1,
+        "outlets": [completeness(pipeline.name)] if pipeline.session is not None else [],
     }
     if pipeline.engine == INLINE_ENGINE:
         return InlineIngestOperator(
@@ -108,14 +114,15 @@ def _ingest_task(project: Project, pipeline: Pipeline) -> BaseOperator:
             **shared,
         )
     engine = project.engine(pipeline.engine)
-    return SparkIngestOperator(
+    operator = AutoIngestOperator if pipeline.engine == AUTO_ENGINE else SparkIngestOperator
+    return operator(
         pipeline=pipeline.name,
         plan_json=_PLAN_JSON,
         asset_name=next(iter(announced(pipeline).values())).name,
         conn_id=engine.connection,
         driver_memory=engine.driver_memory,
         pool=engine.pool,
-        doc_md="Runs the planned batches as a Spark job. Its exit code says whether another try can help.",
+        doc_md=operator.doc_md,
         **shared,
     )
 

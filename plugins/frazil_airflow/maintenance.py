@@ -7,6 +7,7 @@ from datetime import timedelta
 from airflow.providers.standard.operators.python import PythonOperator, ShortCircuitOperator
 from airflow.sdk import DAG, Param
 
+from frazil.pipeline.engines import AUTO_ENGINE
 from frazil.pipeline.interval import parse_interval
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
@@ -51,7 +52,7 @@ def maintain_dags(project: Project, only: str | None = None) -> list[DAG]:
 
 def maintenance_schedule(project: Project, pipeline: Pipeline) -> str | None:
     """Return how often Airflow looks whether maintenance is due; None if there is no DAG that does: no schedule, or no engine."""
-    if pipeline.maintenance_engine not in project.settings.engines:
+    if pipeline.maintenance_engine not in (*project.settings.engines, AUTO_ENGINE):
         return None
     return pipeline.maintenance.schedule or None
 

@@ -8,6 +8,7 @@ from airflow.sdk import BaseOperator, Connection, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
 from frazil import stopping
+from frazil.batch.plan import RunPlan
 from frazil.errors import Terminal
 from frazil.local.home import Home
 from frazil.project import Project
@@ -83,7 +84,6 @@ class SparkJobOperator(SparkSubmitOperator):
         Raises:
             Terminal: There is no such pipeline, or jars or a Java are missing.
         """
-        from frazil.batch.plan import RunPlan
         from frazil.spark.submit import submission
 
         project = Project.load()
@@ -109,7 +109,57 @@ class SparkJobOperator(SparkSubmitOperator):
 
 
 class SparkIngestOperator(IngestLineage, SparkJobOperator):
-    """Submit the ingest job of a pipeline: it runs the planned batches."""
+    """Submit the ingest job of a pipeline: it runs the planned batches.
+
+    In a session this process waits for the first records without a JVM; then the job stays until the session ends.
+    """
+
+    doc_md = "Runs the planned batches as a Spark job. Its exit code says whether another try can help."
+
+    def execute(self, context: Context) -> str | None:  # type: ignore[override]  # as above
+        """Run the job and wait for it; in a session, wait for records first.
+
+        Returns:
+            Of a dry run what it found, of a session what it tells when it ends, as JSON; else None.
+
+        Raises:
+            AirflowFailException, AirflowException: As of every job.
+            Retryable, OutcomeUnknown: Another try reads the tables and carries on.
+        """
+        if tasks.given(self.plan_json).until is None:
+            return super().execute(context)
+
+        def submit(plan: RunPlan) -> str | None:
+            self.plan_json = plan.to_json()
+            return super(SparkIngestOperator, self).execute(context)
+
+        stopping.end_with_parent()  # as above
+        order = self.plan_json
+        try:
+            return tasks.stay(self.pipeline, order, context["outlet_events"], submit)
+        finally:
+            self.plan_json = order  # which lineage reads
+
+
+class AutoIngestOperator(SparkIngestOperator):
+    """Run the planned batches where that is faster: in the task's own process, or as a Spark job."""
+
+    doc_md = "Runs the planned batches in this task's process if they are few, else as a Spark job."
+
+    def execute(self, context: Context) -> str | None:  # type: ignore[override]  # as above
+        """Choose the engine, and run the batches.
+
+        Returns:
+            Of a dry run what it found, of a session what it tells when it ends, as JSON; else None.
+
+        Raises:
+            AirflowFailException, AirflowException: As of every job.
+            Retryable, OutcomeUnknown: Another try reads the tables and carries on.
+        """
+        if tasks.is_for_spark(self.pipeline, self.plan_json):
+            return super().execute(context)
+        stopping.end_with_parent()  # as above
+        return tasks.ingest_inline(self.pipeline, self.plan_json)
 
 
 class InlineIngestOperator(IngestLineage, BaseOperator):
@@ -128,17 +178,19 @@ class InlineIngestOperator(IngestLineage, BaseOperator):
         self.pipeline = pipeline
         self.plan_json = plan_json
 
-    def execute(self, context: Context) -> str | None:  # noqa: ARG002, Airflow's signature
+    def execute(self, context: Context) -> str | None:
         """Run them.
 
         Returns:
-            Of a dry run what it found, as JSON; else None.
+            Of a dry run what it found, of a session what it tells when it ends, as JSON; else None.
 
         Raises:
             AirflowFailException: A person must act; the message says what to do.
             Retryable, OutcomeUnknown: Another try reads the tables and carries on.
         """
         stopping.end_with_parent()  # as above
+        if tasks.given(self.plan_json).until is not None:
+            return tasks.stay(self.pipeline, self.plan_json, context["outlet_events"])
         return tasks.ingest_inline(self.pipeline, self.plan_json)
 
 

@@ -9,10 +9,14 @@ from typing import Any, Protocol
 from frazil.batch.request import Mode, RunRequest
 from frazil.batch.target import Target, parse_offsets, parse_target
 from frazil.errors import Terminal
+from frazil.pipeline.model import Pipeline
 from frazil_airflow.manual import FROM, MAX_RECORDS, MODE, REASON, TO
 
 BACKFILL = "backfill"
 """Run type. Airflow may make a backfill of a run that exists: its id says `scheduled` then, its type does not."""
+
+SCHEDULED = "scheduled"
+"""Run type of what the schedule makes."""
 
 _REQUESTED_BY_PEOPLE = (BACKFILL, "manual")
 
@@ -22,6 +26,7 @@ class AirflowRun(Protocol):
 
     run_id: str
     run_type: Any
+    run_after: datetime
     triggering_user_name: str | None
     data_interval_start: datetime | None
     data_interval_end: datetime | None
@@ -48,6 +53,11 @@ def request_of(run: AirflowRun, params: Mapping[str, Any]) -> RunRequest:
         end=end,
         reason=params[REASON] or None,
     )
+
+
+def is_session(pipeline: Pipeline, run: AirflowRun) -> bool:
+    """Whether a run stays: those of the schedule do. What a person asks for, or a backfill, is done when it is done."""
+    return pipeline.session is not None and run.run_type == SCHEDULED
 
 
 def started_by(run: AirflowRun) -> str:

@@ -6,8 +6,9 @@ Each loads the project when it runs: parsing a DAG must not import Kafka, PyIceb
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk.exceptions import AirflowSkipException
@@ -15,18 +16,23 @@ from airflow.sdk.exceptions import AirflowSkipException
 from frazil import stopping
 from frazil.batch.plan import RunPlan
 from frazil.batch.request import RunRequest
+from frazil.batch.session import SessionEnd, session_end, session_order
+from frazil.errors import Retryable
 from frazil.local.completeness import THROUGH
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil_airflow.assets import tell_complete
 from frazil_airflow.failures import terminal_is_final
 from frazil_airflow.manual import MAX_RECORDS, limited
-from frazil_airflow.request import AirflowRun, request_of
+from frazil_airflow.request import AirflowRun, is_session, request_of
 
 if TYPE_CHECKING:
     from frazil.run.plan import Planned
 
 _log = logging.getLogger(__name__)
+
+Submit = Callable[[RunPlan], str | None]
+"""Does a plan in a Spark job; returns what that hands back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +62,10 @@ def plan(pipeline: str, *, dag_run: AirflowRun, params: Mapping[str, Any], outle
     stopping.end_with_parent()  # it finishes batches; without its worker Airflow starts another try, beside this one
     with terminal_is_final():
         project = Project.load()
-        found = _planned(project, project.pipeline(pipeline), request_of(dag_run, params))
+        known, request = project.pipeline(pipeline), request_of(dag_run, params)
+        if is_session(known, dag_run):
+            return _session(known, request, dag_run.run_after)
+        found = _planned(project, known, request)
     if found.plan is None:
         if found.complete_through is not None:
             _tell_complete(outlet_events, pipeline, dag_run.run_id, found.complete_through)
@@ -64,6 +73,14 @@ def plan(pipeline: str, *, dag_run: AirflowRun, params: Mapping[str, Any], outle
     chosen = limited(found.plan, params[MAX_RECORDS])
     _log.info("%s offsets of %s partitions to read", f"{chosen.records:,}", len(chosen.ranges))
     return chosen.to_json()
+
+
+def _session(pipeline: Pipeline, request: RunRequest, due: datetime) -> str:
+    """Nothing is planned yet: that is done at every tick. The session ends when the next run is due."""
+    now = datetime.now(UTC)
+    order = session_order(pipeline.name, request, now, session_end(due, pipeline.session or timedelta(), now))
+    _log.info("a session until %s, a batch every %s", order.until, pipeline.interval)
+    return order.to_json()
 
 
 def _planned(project: Project, pipeline: Pipeline, request: RunRequest) -> _Found:
@@ -120,13 +137,76 @@ def ingest_inline(pipeline: str, plan_json: str) -> str | None:
         return None
 
 
+def given(plan_json: str) -> RunPlan:
+    """Return the plan that a task was handed over.
+
+    Raises:
+        AirflowFailException: It is none of this version.
+    """
+    with terminal_is_final():
+        return RunPlan.from_json(plan_json)
+
+
+def is_for_spark(pipeline: str, plan_json: str) -> bool:
+    """Whether a Spark job does a run of `engine: auto`; says why. What a session does is chosen at every tick.
+
+    Raises:
+        AirflowFailException: There is no such pipeline.
+    """
+    from frazil.run.engine import chosen_engine
+
+    plan = given(plan_json)
+    if plan.until is not None:
+        return True
+    with terminal_is_final():
+        project = Project.load()
+        engine = chosen_engine(project.pipeline(pipeline), project.settings.auto, plan)
+    _log.info("engine %s", engine.said)
+    return not engine.is_inline
+
+
+def stay(pipeline: str, order: str, outlet_events: Any, submit: Submit | None = None) -> str:
+    """Land batches until a session ends.
+
+    Args:
+        pipeline: Name of the pipeline.
+        order: What the session is started with, as JSON.
+        outlet_events: Airflow's events: of how far the pipeline is complete.
+        submit: Does a plan in a Spark job, which stays if the plan says until when.
+
+    Returns:
+        What the session tells when it ends, as JSON.
+
+    Raises:
+        AirflowFailException: A person must act; the message says what to do.
+        Retryable, OutcomeUnknown: What a tick failed for, again and again. Another try reads the tables and carries on.
+    """
+    from frazil.run import session as sessions
+    from frazil.run.inline_session import inline_lander
+
+    def load() -> tuple[Project, Pipeline]:
+        project = Project.load()
+        return project, project.pipeline(pipeline)
+
+    plan = given(order)
+    with terminal_is_final(), sessions.Session(plan, load, _log.info) as session:
+        while (waits := sessions.stay(session, inline_lander(_log.info))) is not None:
+            if submit is None:
+                raise Retryable(f"pipeline {pipeline} names another engine than its DAG, which is about to follow")
+            session.handed_over(waits, submit(waits))
+        end = session.end
+    if end.complete_through is not None:
+        _tell_complete(outlet_events, pipeline, plan.run, end.complete_through)
+    return end.to_json()
+
+
 def record(pipeline: str, plan_json: str, found: str, *, dag_run: Any, outlet_events: Any) -> dict[str, Any]:
     """Report what the run did: the extra of the table's asset event, the run's note, the log, and the return value.
 
     Args:
         pipeline: Name of the pipeline.
         plan_json: The plan.
-        found: What a dry run found, as JSON.
+        found: What a dry run found, or a session told when it ended, as JSON.
         dag_run: Airflow's run.
         outlet_events: Airflow's events of the tables, and of how far the pipeline is complete.
 
@@ -146,12 +226,15 @@ def record(pipeline: str, plan_json: str, found: str, *, dag_run: Any, outlet_ev
         if planned.mode == "dry_run":
             _record_look(found, dag_run)
         result = run_result(project, known, planned.run)
+    is_session = planned.until is not None
     if result.batches == 0:
-        raise AirflowSkipException("another run landed the planned records")
+        raise AirflowSkipException("nothing came" if is_session else "another run landed the planned records")
     facts = facts_of(result, planned)
+    if is_session:
+        facts[THROUGH] = SessionEnd.from_json(found).complete_through
     for asset, extra in told_of_tables(known, result, facts):
         outlet_events[asset].extra = extra
-    if facts[THROUGH] is not None:
+    if facts[THROUGH] is not None and not is_session:  # which told it when it ended
         _tell_complete(outlet_events, pipeline, planned.run, facts[THROUGH])
     _log.info("%s", sentence(facts))
     write_note(dag_run.dag_id, dag_run.run_id, sentence(facts))

@@ -19,19 +19,27 @@ import sqlalchemy.dialects.sqlite  # noqa: F401
 
 from frazil.batch.letters import LetterChoice
 from frazil.batch.request import RunRequest
+from frazil.batch.session import session_order
 from frazil.batch.target import Target
 from frazil.crash_points import VARIABLE
 from frazil.errors import FrazilError
 from frazil.iceberg import rest  # noqa: F401
+from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.run import dead_letters as letters
 from frazil.run.ingest import ingest
 from frazil.run.inline import stage_inline
+from frazil.run.inline_session import inline_lander
 from frazil.run.plan import plan_run
 from frazil.run.reset import ResetOrder, plan_reset, reset
 from frazil.run.scope import Clock, Report, Scope, utc_now
+from frazil.run.session import Session
+from frazil.run.session import stay as stay_in
 
 PIPELINE = "orders"
+
+SESSION_SECONDS = 120.0
+"""Longer than any test of it takes."""
 
 Deed = Callable[[Project, Report], None]
 """What a child does: raises what it can't do."""
@@ -67,6 +75,20 @@ def run(project: Project, report: Report, request: RunRequest | None = None, clo
     planned = plan_run(project, pipeline, request or RunRequest(str(uuid4())), report, clock)
     if planned.plan is not None:
         ingest(project, pipeline, planned.plan, stage_inline, report, clock)
+
+
+def stay(project: Project, report: Report, seconds: float = SESSION_SECONDS) -> None:
+    """A session: a run that stays, and lands a batch each second."""
+
+    def load() -> tuple[Project, Pipeline]:
+        pipeline = project.pipeline(PIPELINE)
+        return project, pipeline.model_copy(update={"interval": "1s", "session_for": "10m"})
+
+    now = utc_now()
+    order = session_order(PIPELINE, RunRequest(str(uuid4())), now, now + timedelta(seconds=seconds))
+    with Session(order, load, report) as session:
+        report("staying")
+        stay_in(session, inline_lander(report))
 
 
 def bring_home(project: Project, report: Report) -> None:

@@ -168,6 +168,34 @@ def test_the_inline_engine_needs_no_spark(parse: Callable[[], DagBag], write_pip
     assert ingest.max_active_tis_per_dag == 1
 
 
+def test_a_session_is_ended_by_the_time_of_a_run(parse: Callable[[], DagBag], write_pipeline: Callable[..., Path]):
+    """Runs of the schedule follow each other by the session's length, may take it on top, and one stays at a time."""
+    write_pipeline("orders", interval="10s", engine="inline", more="session_for: 10m\n")
+
+    dag = parse().dags["ingest__orders"]
+
+    ingest = dag.get_task("ingest")
+    assert dag.timetable.expression == "*/10 * * * *"
+    assert dag.dagrun_timeout == timedelta(hours=6, minutes=40)
+    assert ingest.execution_timeout == timedelta(hours=2, minutes=10)
+    assert (dag.max_active_runs, ingest.max_active_tis_per_dag) == (2, 1)
+    assert [outlet.name for outlet in ingest.outlets] == ["orders/completeness"]
+
+
+def test_an_engine_that_is_chosen_later_has_no_slot_of_spark(
+    parse: Callable[[], DagBag], write_pipeline: Callable[..., Path]
+):
+    """`auto` may start Spark, so its task waits for a slot of the pool of the engine that it may start."""
+    write_pipeline("orders", engine="auto")
+
+    bag = parse()
+
+    ingest = bag.dags["ingest__orders"].get_task("ingest")
+    assert type(ingest).__name__ == "AutoIngestOperator"
+    assert ingest.pool == "frazil_spark"
+    assert "maintain__orders" in bag.dags
+
+
 def test_an_interval_that_no_clock_divides_keeps_its_length(
     parse: Callable[[], DagBag], write_pipeline: Callable[..., Path]
 ):

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from frazil.batch.plan import RunPlan
 from frazil.local.home import Home
 from frazil.spark.submit import Submission, handed_over
 from frazil_airflow.operators import SparkIngestOperator
 
 pytestmark = pytest.mark.dags
 
-PLAN = '{"v":1,"pipeline":"orders"}'
+PLAN = RunPlan("orders", "r", "2026-05-01T10:00:00.000+00:00", "c", {}, complete=False).to_json()
 
 
 @pytest.fixture
@@ -71,7 +73,7 @@ def job_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ingest: SparkInges
         monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
         monkeypatch.setattr(ingest, "submission", lambda: job)
         try:
-            return ingest.execute({"run_id": "manual__1"})
+            return ingest.execute({"run_id": "manual__1", "outlet_events": {}})  # type: ignore[typeddict-item]
         finally:
             ingest._hook._submit_sp.stdout.close()  # the provider leaves it to the end of the task's process
 
@@ -118,6 +120,26 @@ def test_what_a_dry_run_found_reaches_the_next_task(
 
     result = Path((tmp_path / "arguments").read_text().split("--result ")[1].split()[0])
     assert not result.exists()
+
+
+def test_a_session_starts_spark_before_there_is_anything_to_do(
+    job_ends: Callable[..., str | None], tmp_path: Path, ingest: SparkIngestOperator, monkeypatch: pytest.MonkeyPatch
+):
+    """The job begins with the first plan that this process does not land, and hands back what it tells at its end."""
+    order = replace(RunPlan.from_json(PLAN), until="2026-05-01T10:10:00.000+00:00")
+    found, told = replace(order, cluster="found"), '{"complete_through":null}'
+    ingest.plan_json = order.to_json()
+
+    def stay(pipeline: str, given: str, _: object, submit: Callable[[RunPlan], str | None]) -> str:
+        assert (pipeline, given) == ("orders", order.to_json())
+        assert not (tmp_path / "plan").exists()
+        return f"{submit(found)}"
+
+    monkeypatch.setattr("frazil_airflow.tasks.stay", stay)
+
+    assert job_ends(0, writes=told) == told
+    assert RunPlan.from_json((tmp_path / "plan").read_text()) == found
+    assert ingest.plan_json == order.to_json()
 
 
 def test_a_result_of_a_killed_run_is_taken_for_that_of_its_retry(tmp_path: Path):

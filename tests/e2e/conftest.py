@@ -34,6 +34,7 @@ OWN = {
     "inline_drills": "engine: inline\ninterval: '@yearly'\nlimits: {max_records: 2}\n",
     "parcels": "engine: inline\ninterval: '@monthly'\nowner: depot\nvalue: {unknown_fields: fail}\n",
     "rides": "engine: inline\ninterval: 1m\n",
+    "buses": "engine: auto\ninterval: 1s\nsession_for: 1m\n",
     "meters": "engine: inline\ninterval: '@yearly'\nlimits: {max_records: 50}\n",
 }
 """Small pipelines, each of one file of tests: the engine, and what starts their runs."""

@@ -77,6 +77,11 @@ class Embedded:
         """What landed in the table of a small pipeline, sorted."""
         return sorted(row["id"] for row in self.rows(f"own.{pipeline}"))
 
+    def landed(self, pipeline: str, count: int) -> bool:
+        """Whether the table of a small pipeline is there by now, and has so many rows."""
+        table = self.project.lake("lake").find_table(f"own.{pipeline}")
+        return table is not None and table.scan().to_arrow().num_rows == count
+
     def unpause(self, dag_id: str) -> DagRun:
         """Switch the schedule on; its first run, for the last interval, comes at once."""
         assert until(lambda: dag_id in self.api.dag_ids(), UNPAUSED_SECONDS, 0.5), self.api.import_errors()

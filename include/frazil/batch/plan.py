@@ -47,6 +47,7 @@ class RunPlan:
         started_by: Who or what started it.
         reason: Why, if somebody said so.
         waits: Whether a decided batch waits for an engine, whatever the pipeline file says of its tables by now.
+        until: Of a session, which plans again at every tick: when it ends, ISO 8601. Else None.
     """
 
     pipeline: str
@@ -60,6 +61,7 @@ class RunPlan:
     started_by: str = ""
     reason: str | None = None
     waits: bool = False
+    until: str | None = None
 
     @property
     def ranges(self) -> tuple[Range, ...]:

@@ -21,7 +21,6 @@ def look(project: "Project", pipeline: "Pipeline", request: "RunRequest", *, as_
 
     with Progress() as progress:
         plan = plan_dry_run(project, pipeline, request, progress.done)
-        progress.done(f"{pipeline.name}: {plan.records:,} offsets to look at, engine {pipeline.engine}")
         found = _carry_out(project, pipeline, plan, progress)
     if as_json:
         console.print_json(_report(found))
@@ -30,11 +29,13 @@ def look(project: "Project", pipeline: "Pipeline", request: "RunRequest", *, as_
 
 
 def _carry_out(project: "Project", pipeline: "Pipeline", plan: "RunPlan", progress: Progress) -> "DryRun":
-    from frazil.pipeline.settings import INLINE_ENGINE
     from frazil.run.dry_run import DryRun, dry_run
+    from frazil.run.engine import chosen_engine
 
-    progress.doing(f"{pipeline.name}: starting {pipeline.engine}")
-    if pipeline.engine == INLINE_ENGINE or not plan.ranges:
+    engine = chosen_engine(pipeline, project.settings.auto, plan)
+    progress.done(f"{pipeline.name}: {plan.records:,} offsets to look at, engine {engine.said}")
+    progress.doing(f"{pipeline.name}: starting {engine.name}")
+    if engine.is_inline or not plan.ranges:
         from frazil.run.inline import stage_inline
 
         return dry_run(project, pipeline, plan, stage_inline, progress.done)

@@ -8,7 +8,7 @@ import typer
 
 from frazil.cli import console
 from frazil.cli.dry_run import look
-from frazil.cli.options import PLACES, Json, PipelineName, place
+from frazil.cli.options import ENGINES, PLACES, Json, PipelineName, place
 from frazil.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -41,12 +41,20 @@ def plan(pipeline: PipelineName, *, as_json: Json = False) -> None:
         show_plan(planned.plan)
 
 
-def run(
+def run(  # noqa: PLR0913 - the options of a command
     pipeline: PipelineName,
     *,
     engine: Annotated[
         str | None,
-        typer.Option(help="Engine of the settings file, or 'inline': this process.", show_default="the pipeline's own"),
+        typer.Option(help=ENGINES, show_default="the pipeline's own"),
+    ] = None,
+    stay: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="Stay so long, such as 10m, and land a batch at every tick of the pipeline's interval.",
+            show_default="one run, then end",
+        ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only look: count what would be landed, commit and make nothing.")
@@ -63,7 +71,7 @@ def run(
     """Run a pipeline once: plan it, then batches until the planned ends are reached.
 
     With nothing new it ends at once, without starting an engine. With --json, one line on stdout tells what was done.
-    A dry run of a large range looks at no more of it than one batch may have.
+    A dry run of a large range looks at no more of it than one batch may have. With --stay Ctrl-C ends it in order.
     """
     from frazil.project import Project
     from frazil.run.plan import plan_run
@@ -72,6 +80,11 @@ def run(
         raise typer.BadParameter(
             "a run always goes on at the position: --from and --to are for --dry-run and for replays"
         )
+    if stay is not None:
+        if dry_run:
+            raise typer.BadParameter("a dry run looks once: --stay does not go with --dry-run")
+        _stay(pipeline, engine, stay, as_json=as_json)
+        return
     project = Project.load()
     chosen = project.pipeline(pipeline)
     if engine is not None:
@@ -98,6 +111,18 @@ def run(
         show_result(result)
 
 
+def _stay(pipeline: str, engine: str | None, length: str, *, as_json: bool) -> None:
+    from frazil.cli.stay import order_of, stayed
+
+    order = order_of(pipeline, by_hand(new_run_id()), length)
+    with Progress() as progress:
+        result = stayed(order, engine, progress)
+    if as_json:
+        typer.echo(result.to_json())
+    else:
+        show_result(result)
+
+
 def new_run_id() -> str:
     """Id of a run that was started by hand, after Airflow's manner."""
     return f"cli__{datetime.now(UTC).isoformat(timespec='milliseconds')}"
@@ -115,12 +140,13 @@ def by_hand(run_id: str) -> "RunRequest":
 
 def carry_out(project: "Project", pipeline: "Pipeline", plan: "RunPlan", progress: Progress) -> "RunResult":
     """Run a plan with the pipeline's engine, and tell what the ledger says of it."""
-    from frazil.pipeline.settings import INLINE_ENGINE
+    from frazil.run.engine import chosen_engine
     from frazil.run.result import run_result
 
-    progress.done(f"{pipeline.name}: {plan.records:,} offsets to read, engine {pipeline.engine}")
-    progress.doing(f"{pipeline.name}: starting {pipeline.engine}")
-    if pipeline.engine == INLINE_ENGINE:
+    engine = chosen_engine(pipeline, project.settings.auto, plan)
+    progress.done(f"{pipeline.name}: {plan.records:,} offsets to read, engine {engine.said}")
+    progress.doing(f"{pipeline.name}: starting {engine.name}")
+    if engine.is_inline:
         from frazil.run.ingest import ingest
         from frazil.run.inline import stage_inline
 

@@ -90,7 +90,8 @@ def drivers(home: Home, pipeline: str, run: str | None = None) -> list[Driver]:
                 driver = Driver(**json.load(content))
         except FileNotFoundError:
             continue  # it ended meanwhile
-        if driver.pipeline == pipeline and run in (None, driver.run):
+        # A session says that it is at work, and each of its batches says so again.
+        if driver.pipeline == pipeline and run in (None, driver.run) and driver not in alive:
             alive.append(driver)
     return alive
 

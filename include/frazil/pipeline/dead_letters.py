@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -106,3 +107,18 @@ class DeadLetters(Model):
         if self.tolerance == "all":
             return Tolerance(max_rate=1, min_records=0, max_count=None)
         return self.tolerance
+
+    def refuse_as_source(self, reads: Callable[[str], bool]) -> None:
+        """Refuse a topic of dead letters that the pipeline reads.
+
+        Args:
+            reads: Whether the source reads a topic.
+
+        Raises:
+            ValueError: It does.
+        """
+        if self.topic is not None and reads(self.topic.name):
+            raise ValueError(
+                f"the source reads topic {self.topic.name}, which dead_letters.topic names: each dead letter would come again"
+                " as a record"
+            )

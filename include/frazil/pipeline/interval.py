@@ -11,6 +11,9 @@ from croniter import croniter
 SHORTEST = timedelta(minutes=1)
 """Airflow schedules on whole minutes; a shorter interval would only be queued."""
 
+SHORTEST_IN_SESSION = timedelta(seconds=1)
+"""Between two batches of a run that stays: a batch takes about as long."""
+
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _DURATION = re.compile(r"(\d+)\s*([smhd])")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
@@ -29,17 +32,18 @@ class Interval:
     cron: str | None = None
 
 
-def parse_interval(text: str) -> Interval:
+def parse_interval(text: str, shortest: timedelta = SHORTEST) -> Interval:
     """Parse ``90s``, ``5m``, ``1h``, ``1d`` or a cron expression of five fields.
 
     Raises:
-        ValueError: Neither of both, shorter than a minute, or never due.
+        ValueError: Neither of both, shorter than the shortest one, or never due.
     """
     text = text.strip()
     if _DURATION.fullmatch(text):
         every = parse_duration(text)
-        if every < SHORTEST:
-            raise ValueError(f"{text!r} is shorter than a minute, the shortest interval")
+        if every < shortest:
+            least = "a minute" if shortest == SHORTEST else "a second"
+            raise ValueError(f"{text!r} is shorter than {least}, the shortest interval")
         return Interval(every=every)
     fields = text.split()
     if text in _CRON_MACROS or (len(fields) == len(_CRON_FIELDS) and all(map(_is_cron, fields, _CRON_FIELDS))):

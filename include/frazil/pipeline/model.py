@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Literal
 
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
@@ -13,12 +14,14 @@ from frazil.pipeline.changes import Changes
 from frazil.pipeline.create import Create
 from frazil.pipeline.dead_letters import DeadLetters, DeadLetterTopic, Tolerance
 from frazil.pipeline.destination import Destination, KafkaColumns, TableTemplate
+from frazil.pipeline.engines import INLINE_ENGINE, refuse_unfit_engine
 from frazil.pipeline.history import refuse_shared_logs, with_histories
-from frazil.pipeline.interval import Interval, parse_interval
+from frazil.pipeline.interval import SHORTEST_IN_SESSION, Interval, parse_duration, parse_interval
 from frazil.pipeline.limits import Limits
-from frazil.pipeline.maintenance import Maintenance, Schedule
+from frazil.pipeline.maintenance import Maintenance
 from frazil.pipeline.partition import PartitionField, SortField, parse_partition_field
 from frazil.pipeline.route import Route
+from frazil.pipeline.session import BatchInterval, SessionLength, refuse_unfit_session
 from frazil.pipeline.source import Source, Start
 from frazil.pipeline.strict import AtKey, Model, PipelineName
 from frazil.pipeline.transforms import TransformStep, refuse_work_on_keys
@@ -49,8 +52,15 @@ class Pipeline(Model):
     name: PipelineName = Field(description="Name of the pipeline: of its DAG, its ledger and its position.")
     description: str = Field("", description="Shown in the Airflow UI.")
     owner: str = Field("frazil", description="Who is asked when it fails: a team, a person, a mail address.")
-    interval: Schedule = Field(
-        "5m", description="Time between batches: a duration (a minute or more) or a cron expression, in UTC."
+    interval: BatchInterval = Field(
+        "5m",
+        description="Time between batches: a duration (a minute or more; with `session_for` a second or more) or a cron"
+        " expression, in UTC.",
+    )
+    session_for: SessionLength | None = Field(
+        None,
+        description="How long a run of the schedule stays, such as `10m`, at most `1d`: it lands a batch at every tick of the"
+        " interval. Without, a run lands what is there and ends.",
     )
     catch_up: int | None = Field(
         None,
@@ -93,7 +103,8 @@ class Pipeline(Model):
     )
     engine: str = Field(
         "spark",
-        description="Name of an engine in the settings file, or `inline`: this process, for tiny topics and tests.",
+        description="Name of an engine in the settings file; `inline`: this process, for small topics and tests; `auto`: `inline`"
+        " or Spark, by what a run has to read.",
     )
 
     _file: Pipeline | None = PrivateAttr(None)
@@ -140,46 +151,26 @@ class Pipeline(Model):
 
     @model_validator(mode="after")
     def _are_reached(self) -> Pipeline:
-        if self.route is None or self.route.field is None or not self.route.field.lower_case:
-            return self
-        if lost := [name for name in self.tables if name != name.lower() and name not in self.histories]:
-            raise AtKey(
-                "route.field.lower_case", f"no record goes to {', '.join(lost)}: lower-case names are no others"
-            )
+        if self.route is not None:
+            self.route.refuse_unreached(name for name in self.tables if name not in self.histories)
         return self
 
     @model_validator(mode="after")
-    def _has_an_engine(self) -> Pipeline:
-        every = self.declared.values()
-        tables = [of.title for of in every if of.by_engine and not of.is_merged]
-        if tables and self.engine == "inline":
-            raise AtKey(
-                "engine",
-                f"inline can't write {', '.join(tables)}, of format version 3 (which columns of type variant need) or in"
-                " ORC files; name an engine of the settings, such as spark",
-            )
-        merged = [of.title for of in every if of.is_merged]
-        if merged and self.engine == "inline":
-            raise AtKey(
-                "engine",
-                f"inline can't merge rows into {', '.join(merged)}; name an engine of the settings, such as spark",
-            )
+    def _can_be_run(self) -> Pipeline:
+        refuse_unfit_engine(self.engine, self.declared.values())
+        has = {"catch_up": self.catch_up is not None, "trigger": self.trigger is not None}
+        refuse_unfit_session(self.interval, self.session_for, **has)
         return self
 
     @model_validator(mode="after")
     def _reads_not_its_own_letters(self) -> Pipeline:
-        topic = self.dead_letters.topic
-        if topic is not None and self.source.reads(topic.name):
-            raise ValueError(
-                f"the source reads topic {topic.name}, which dead_letters.topic names: each dead letter would come again as a"
-                " record"
-            )
+        self.dead_letters.refuse_as_source(self.source.reads)
         return self
 
     @property
     def maintenance_engine(self) -> str:
         """Name of the engine that carries out maintenance."""
-        return self.maintenance.engine or ("spark" if self.engine == "inline" else self.engine)
+        return self.maintenance.engine or ("spark" if self.engine == INLINE_ENGINE else self.engine)
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -261,7 +252,17 @@ class Pipeline(Model):
     @property
     def every(self) -> Interval:
         """`interval` as plain data."""
-        return parse_interval(self.interval)
+        return parse_interval(self.interval, SHORTEST_IN_SESSION)
+
+    @property
+    def session(self) -> timedelta | None:
+        """`session_for` as plain data."""
+        return None if self.session_for is None else parse_duration(self.session_for)
+
+    @property
+    def schedule(self) -> Interval:
+        """When Airflow starts runs: at every interval, or when a session is over."""
+        return self.every if self.session is None else Interval(every=self.session)
 
     @property
     def outcome_fingerprint(self) -> str:

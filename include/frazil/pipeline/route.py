@@ -137,6 +137,19 @@ class Route(Model):
             return _passes(table, self.field.allow, self.field.deny)
         return self.topic is not None and _passes(table, (), self.topic.deny)
 
+    def refuse_unreached(self, tables: Iterable[str]) -> None:
+        """Refuse destinations that no record can name.
+
+        Raises:
+            AtKey: They are not in lower case, and the names in records become so.
+        """
+        if self.field is None or not self.field.lower_case:
+            return
+        if lost := [name for name in tables if name != name.lower()]:
+            raise AtKey(
+                "route.field.lower_case", f"no record goes to {', '.join(lost)}: lower-case names are no others"
+            )
+
     @property
     def tables(self) -> Iterable[str]:
         """Names of the tables that it names, and that must be destinations of the file."""

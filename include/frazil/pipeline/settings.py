@@ -9,6 +9,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from frazil.pipeline.alerts import AlertSettings, unknown_channels
+from frazil.pipeline.engines import AUTO_ENGINE, INLINE_ENGINE, AutoEngine
 from frazil.pipeline.maintenance import Age
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.strict import Model
@@ -142,14 +143,13 @@ class Settings(Model):
         {}, description="Schema Registries, for values and keys that name the schema that they were written with."
     )
     engines: dict[str, EngineSettings] = Field(default_factory=lambda: {"spark": EngineSettings()})
+    auto: AutoEngine = Field(
+        default_factory=AutoEngine, description="What `engine: auto` in a pipeline file stands for."
+    )
     alerts: AlertSettings | None = Field(
         None, description="Who is told when something is wrong. Without: nobody, and Airflow has no DAG `monitor`."
     )
     reports: ReportSettings = Field(default_factory=ReportSettings)
-
-
-INLINE_ENGINE = "inline"
-"""The engine that needs no entry in the settings: the process that runs the plan."""
 
 
 def unknown_names(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
@@ -164,7 +164,11 @@ def unknown_names(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
     for key, of in pipeline.declared.items():
         if of.catalog is not None:
             yield from _unknown(f"{key}.catalog", of.catalog, settings.catalogs, "catalogs")
-    yield from _unknown("engine", pipeline.engine, [*settings.engines, INLINE_ENGINE], "engines")
+    yield from _unknown("engine", pipeline.engine, [*settings.engines, INLINE_ENGINE, AUTO_ENGINE], "engines")
+    if pipeline.engine == AUTO_ENGINE:
+        yield from _unknown(
+            "engine: auto, which the settings say under auto.engine", settings.auto.engine, settings.engines, "engines"
+        )
     if pipeline.maintenance.engine is not None:
         yield from _unknown("maintenance.engine", pipeline.maintenance.engine, settings.engines, "engines")
     yield from unknown_channels(pipeline.alerts, settings.alerts)

@@ -114,7 +114,7 @@ def landed_lineage(project: Project, pipeline: Pipeline, plan: RunPlan) -> Linea
     ledger = [
         row
         for row in read_ledger(lake, pipeline.ledger_table, pipeline.name, plan.run)
-        if row["planned_at"] == datetime.fromisoformat(plan.planned_at)
+        if row["planned_at"] >= datetime.fromisoformat(plan.planned_at)
     ]
     batches = list(first_rows(ledger))
     counts = _sum(batches, "records_read"), _sum(batches, "bytes_read")
@@ -128,7 +128,9 @@ def landed_lineage(project: Project, pipeline: Pipeline, plan: RunPlan) -> Linea
 
 def _topics(project: Project, pipeline: Pipeline, plan: RunPlan) -> list[Name]:
     servers = project.settings.clusters[pipeline.source.cluster].bootstrap_servers
-    return [Name(cluster_namespace(servers), topic) for topic in sorted({of.topic for of in plan.ranges})]
+    # The plan of a session reads nothing yet: that is found at every tick.
+    read = {of.topic for of in plan.ranges} if plan.until is None else set(pipeline.source.topics)
+    return [Name(cluster_namespace(servers), topic) for topic in sorted(read)]
 
 
 def _tables(lake: PipelineLake, by_table: Mapping[str, Iterable[Mapping[str, Any]]]) -> Iterator[TableWritten]:

@@ -76,7 +76,9 @@ def _on_dags(change: PipelineChange) -> Iterator[Effect]:
             yield Effect("info", f"DAG {dag} runs every {new} instead of {old}")
     if change.touches("engine", "maintenance.engine"):
         yield Effect("info", "another engine: its Airflow connection and pools must be there")
-    if rest := [str(key) for key in change.keys if not key.path.startswith(("interval", "maintenance.schedule"))]:
+    if rest := [
+        str(key) for key in change.keys if not key.path.startswith(("interval", "session_for", "maintenance.schedule"))
+    ]:
         yield Effect("info", "changed keys: " + "; ".join(rest))
 
 
@@ -84,7 +86,7 @@ def _schedules(pipeline: Pipeline | None) -> dict[str, str]:
     if pipeline is None:
         return {}
     schedules = {
-        f"ingest__{pipeline.name}": pipeline.interval,
+        f"ingest__{pipeline.name}": pipeline.session_for or pipeline.interval,
         f"maintain__{pipeline.name}": pipeline.maintenance.schedule,
     }
     return {dag: of for dag, of in schedules.items() if of}

@@ -78,14 +78,15 @@ def run_result(project: Project, pipeline: Pipeline, run_id: str, planned_at: st
         project: Settings and doors.
         pipeline: The pipeline.
         run_id: Id of the run.
-        planned_at: Instant of a plan, to be told of its batches only: a run that is cleared in Airflow plans again.
+        planned_at: Instant of a plan, to be told of batches planned then or later only: a run that is cleared in Airflow
+            plans again.
 
     Raises:
         Retryable: The catalog can't be read now.
     """
     ledger = read_ledger(project.lake_of(pipeline), pipeline.ledger_table, pipeline.name, run_id)
     if planned_at is not None:
-        ledger = [row for row in ledger if row["planned_at"] == datetime.fromisoformat(planned_at)]
+        ledger = [row for row in ledger if row["planned_at"] >= datetime.fromisoformat(planned_at)]
     rows = [row for row in first_rows(ledger) if row["kind"] != "start"]
     landed = (row["snapshot_id"] for row in ledger if row["kind"] != "start" and row["role"] == "destination")
     codes: dict[str, int] = {}

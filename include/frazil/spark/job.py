@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,13 +11,14 @@ from frazil.batch.plan import RunPlan
 from frazil.local.files import write_atomically
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
-from frazil.run.dry_run import DryRun, dry_run
+from frazil.run.dry_run import dry_run
+from frazil.run.engine import needs_writer
 from frazil.run.ingest import ingest
+from frazil.run.session import Session, stay
 from frazil.spark.apply import SparkApply
 from frazil.spark.catalog import open_catalog
 from frazil.spark.driver import end_with_parent, exit_code, say, session
 from frazil.spark.stage import SparkStage
-from frazil.spark.submit import needs_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,7 +37,7 @@ def main(argv: list[str]) -> int:
         "--plan", required=True, help="plan JSON, the `plan` of `frazil plan PIPELINE --json`; or @FILE that holds it"
     )
     parser.add_argument(
-        "--result", type=Path, help="file for what a dry run found; without it that is a line of output"
+        "--result", type=Path, help="file for what a dry run or a session found; without it that is a line of output"
     )
     arguments = parser.parse_args(argv)
 
@@ -51,14 +53,34 @@ def _plan(argument: str) -> str:
     return Path(argument[1:]).read_text(encoding="utf-8") if argument.startswith("@") else argument
 
 
-def _run(pipeline: str, plan: RunPlan) -> DryRun | None:
+def _run(pipeline: str, plan: RunPlan) -> str | None:
     project = Project.load()
     known = project.pipeline(pipeline)
     with session() as spark:
         if plan.mode == "dry_run":
-            return dry_run(project, known, plan, SparkStage(spark), say)
-        ingest(project, known, plan, SparkStage(spark), say, apply=_apply(spark, project, known, plan))
+            return dry_run(project, known, plan, SparkStage(spark), say).to_json()
+        if plan.until is not None:
+            return _stay(spark, pipeline, plan)
+        land(spark, project, known, plan)
         return None
+
+
+def land(spark: SparkSession, project: Project, pipeline: Pipeline, plan: RunPlan) -> bool:
+    """Land a plan in this job. A `frazil.run.session.Land` of one Spark session."""
+    ingest(project, pipeline, plan, SparkStage(spark), say, apply=_apply(spark, project, pipeline, plan))
+    return True
+
+
+def _stay(spark: SparkSession, pipeline: str, order: RunPlan) -> str:
+    """Land batches until the session ends, or its files change: what Spark was started with may not be theirs."""
+
+    def load() -> tuple[Project, Pipeline]:
+        project = Project.load()
+        return project, project.pipeline(pipeline)
+
+    with Session(order, load, say, takes_up=False) as kept:
+        stay(kept, partial(land, spark))
+        return kept.end.to_json()
 
 
 def _apply(spark: SparkSession, project: Project, pipeline: Pipeline, plan: RunPlan) -> SparkApply | None:
@@ -71,8 +93,8 @@ def _apply(spark: SparkSession, project: Project, pipeline: Pipeline, plan: RunP
     return SparkApply(spark)
 
 
-def _hand_back(found: DryRun, file: Path | None) -> None:
+def _hand_back(found: str, file: Path | None) -> None:
     if file is None:
-        say(found.to_json())
+        say(found)
     else:
-        write_atomically(file, found.to_json())
+        write_atomically(file, found)

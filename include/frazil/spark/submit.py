@@ -18,6 +18,7 @@ from frazil.local.jars import fetch, jar_paths
 from frazil.local.java import ensure_java
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
+from frazil.run.engine import needs_writer
 from frazil.spark.catalog import EXTENSIONS
 from frazil.spark.class_archive import archive_options
 from frazil.spark.job_logs import log_of
@@ -58,11 +59,6 @@ class Submission:
     conf: Mapping[str, str]
     env: Mapping[str, str]
     driver_memory: str
-
-
-def needs_writer(pipeline: Pipeline, plan: RunPlan) -> bool:
-    """Whether Spark writes tables in a run: those of the pipeline file, or of a decided batch that waits for it."""
-    return plan.waits or any(of.by_engine for of in pipeline.declared.values())
 
 
 def submission(project: Project, pipeline: Pipeline, plan: RunPlan) -> Submission:
@@ -146,7 +142,7 @@ def run_spark(project: Project, pipeline: Pipeline, plan: RunPlan, report: Calla
         report: Takes the job's own lines; everything else goes to its log.
 
     Returns:
-        What the job handed back: of a dry run its result as JSON, else None.
+        What the job handed back: of a dry run or a session its result as JSON, else None.
 
     Raises:
         Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
@@ -207,7 +203,7 @@ class Handover:
     Attributes:
         pipeline: Name of the pipeline.
         plan: Where the plan is.
-        result: Where a dry run writes what it found.
+        result: Where a dry run or a session writes what it found.
     """
 
     pipeline: str

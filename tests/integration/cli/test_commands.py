@@ -19,13 +19,33 @@ ASKED_FOR_SECONDS = 20.0
 """How long a broker that doesn't answer is asked at most: 6 s on an idle machine."""
 
 
-def test_a_run_accounts_for_every_record_and_the_next_finds_nothing(place: Place) -> None:
-    """Read = written + dead, counted in the tables; a second run publishes nothing and says so."""
+AUTO, SPARK, STAY = ("--engine", "auto"), ("--engine", "spark"), ("--stay", "1s")
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("how", "settings"),
+    [
+        ((), ""),
+        (AUTO, ""),
+        (STAY, ""),
+        # Each starts a JVM.
+        pytest.param(AUTO, "auto: {inline_below: 1}\n", marks=pytest.mark.full),
+        pytest.param((*SPARK, *STAY), "", marks=pytest.mark.full),
+        pytest.param((*AUTO, *STAY), "auto: {inline_below: 1}\n", marks=pytest.mark.full),
+    ],
+)
+def test_a_run_accounts_for_every_record_and_the_next_finds_nothing(
+    place: Place, how: tuple[str, ...], settings: str
+) -> None:
+    """Read = written + dead, counted in the tables; a second run publishes nothing and says so. Whoever lands, and stays or not."""
+    file = place.root / "settings.yaml"
+    file.write_text(file.read_text() + settings)
     sent = place.json(
         *("produce", place.topic, "--generate", "payments", "--count", "2000", "--broken-per-thousand", "5")
     )
-    result = place.json("run", "orders")
-    second = place.json("run", "orders")
+    result = place.json("run", "orders", *how)
+    second = place.json("run", "orders", *how)
     rows = place.json("sql", "SELECT count(*) AS n FROM shop.orders")
     dead = place.json("sql", "SELECT count(*) AS n FROM shop.orders__dead_letters")
 

@@ -69,7 +69,7 @@ def test_a_run_with_broken_settings_says_the_same(frazil: Frazil, place: Path) -
     ("line", "said"),
     [
         ("catalog: lak", "catalog: the settings have no 'lak' under catalogs, did you mean 'lake'?"),
-        ("engine: flink", "engine: the settings have no 'flink' under engines, known: inline, spark"),
+        ("engine: flink", "engine: the settings have no 'flink' under engines, known: auto, inline, spark"),
     ],
 )
 def test_a_name_that_the_settings_lack_is_found_before_the_run(

@@ -1,0 +1,84 @@
+"""A session as plain data: the fixed instants at which a run that stays plans a batch, and what it tells when it ends."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+
+from frazil.batch.plan import RunPlan
+from frazil.batch.request import RunRequest
+
+_BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnd:
+    """What a session tells when it ends. The batches that it landed are in the ledger.
+
+    Attributes:
+        complete_through: Everything that Kafka had accepted by this instant, ISO 8601, is in; None if that is unknown.
+    """
+
+    complete_through: str | None
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> SessionEnd:
+        """Read `to_json`."""
+        return cls(**json.loads(text))
+
+
+def next_tick(now: datetime, every: timedelta, until: datetime) -> datetime | None:
+    """Return when the next batch is due, after `now`. Ticks that a long batch ran past are skipped: none is made up for.
+
+    They are whole numbers of `every` since 1970 (`10s`: :00, :10, :20 of each minute), so they are the same for every run;
+    the last one is the end of the session, whenever that is.
+
+    Args:
+        now: The time.
+        every: Between two ticks.
+        until: When the session ends.
+
+    Returns:
+        The instant, or None if the session is over.
+    """
+    if now >= until:
+        return None
+    return min(now - (now - _BEGIN) % every + every, until)
+
+
+def session_end(due: datetime, length: timedelta, now: datetime) -> datetime:
+    """Return when the session of a scheduled run ends: when the next run is due, also if this one began late.
+
+    Args:
+        due: When the run was due.
+        length: Between two runs.
+        now: The time.
+    """
+    return due + max(1, (now - due) // length + 1) * length
+
+
+def session_order(pipeline: str, request: RunRequest, now: datetime, until: datetime) -> RunPlan:
+    """Return what a session is started with: a plan that reads nothing yet.
+
+    Args:
+        pipeline: Name of the pipeline.
+        request: Id of the run, and who asks.
+        now: The time.
+        until: When it ends.
+    """
+    return RunPlan(
+        pipeline=pipeline,
+        run=request.run,
+        planned_at=now.isoformat(timespec="milliseconds"),
+        cluster="",
+        topics={},
+        complete=False,
+        started_by=request.started_by,
+        reason=request.reason,
+        until=until.isoformat(timespec="milliseconds"),
+    )

@@ -1,0 +1,245 @@
+"""A session: a run that stays, and lands a batch at every tick of the interval.
+
+At each tick it asks Kafka where the partitions end, over one client that it keeps. Only if one has moved since the last batch
+it plans as any run does: reads the tables, finishes what a crash left, fixes the ends. The batches of a session carry its one
+run id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Self
+
+from frazil import stopping
+from frazil.batch.plan import RunPlan
+from frazil.batch.request import RunRequest
+from frazil.batch.session import SessionEnd, next_tick
+from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Terminal
+from frazil.kafka.ends import LogEnds
+from frazil.kafka.failover import Changed
+from frazil.local.drivers import registered
+from frazil.pipeline.model import Pipeline
+from frazil.project import Project
+from frazil.run.engine import keeps_engine
+from frazil.run.plan import Planned, plan_run
+from frazil.run.scope import Clock, Report, utc_now
+from frazil.run.session_files import stamps
+
+PLAN_EVERY = timedelta(minutes=5)
+"""How old a plan may get while nothing moves: topics appear, and a reset moves the position back."""
+
+PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0)
+"""Before each further try of a tick that failed for what passes: together a broker's restart. Then the run fails, and whoever
+started it decides."""
+
+Load = Callable[[], tuple[Project, Pipeline]]
+"""Reads settings and pipeline anew."""
+
+Land = Callable[[Project, Pipeline, RunPlan], bool]
+"""Lands a plan, or says that it does not: False."""
+
+
+class Session:
+    """What a run that stays knows from one tick to the next. Use it as a context manager.
+
+    Args:
+        order: Names pipeline, run, and the end of the session.
+        load: Reads settings and pipeline: at once, and when their files have changed.
+        report: Takes one line per phase, for people who watch.
+        clock: Tells the time, UTC.
+        takes_up: Whether it goes on with files that have changed; else it ends, for whoever started it to begin another.
+
+    Attributes:
+        project: Settings in force.
+        pipeline: The pipeline in force.
+        order: As above.
+        report: As above.
+        complete_through: Everything that Kafka had accepted by this instant, ISO 8601, is in; None if that is unknown.
+        plans: How often it planned.
+    """
+
+    def __init__(
+        self, order: RunPlan, load: Load, report: Report, clock: Clock = utc_now, *, takes_up: bool = True
+    ) -> None:
+        self.order, self.report = order, report
+        self._takes_up = takes_up
+        self.complete_through: str | None = None
+        self.plans = 0
+        self._load, self._clock = load, clock
+        self.project, self.pipeline = load()
+        if order.until is None or self.pipeline.every.every is None:
+            raise Terminal(
+                f"pipeline {self.pipeline.name}: a session needs an end, and an interval that is a duration",
+                next_step="set interval, such as 10s, and session_for, such as 10m",
+            )
+        self._until = datetime.fromisoformat(order.until)
+        self._files = stamps(self.project)
+        self._log_ends = LogEnds()
+        self._due: datetime | None = clock()
+        self._landed: Mapping[tuple[str, int], int] | None = None
+        self._planned_at = datetime.min.replace(tzinfo=UTC)
+        self._failures = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._log_ends.__exit__(None, None, None)
+
+    def next_plan(self) -> RunPlan | None:
+        """Wait for a tick at which there is something to do, and plan it.
+
+        Returns:
+            The plan, or None at the end of the session.
+
+        Raises:
+            Stopped: A signal asked it to stop.
+            Terminal: A person must act.
+            Retryable, OutcomeUnknown: What a tick failed for, again and again.
+        """
+        while self._is_due():
+            try:
+                plan = self._tick()
+            except (Retryable, OutcomeUnknown) as error:
+                self.failed(error)
+                continue
+            if plan is not None:
+                return plan
+            self._rest()
+        return None
+
+    def landed(self, plan: RunPlan) -> None:
+        """Take note that a plan was landed, and wait for the next tick."""
+        if plan.complete:
+            self.complete_through = plan.planned_at
+        self._landed = {(name, at): end for name, of in plan.topics.items() for at, end in enumerate(of.end)}
+        self._rest()
+
+    def handed_over(self, plan: RunPlan, told: str | None) -> None:
+        """Take note that another process landed a plan that this one did not, and maybe stayed: the next tick plans anew.
+
+        Args:
+            plan: As `stay` returned it.
+            told: The end of the session as that process saw it, as JSON; None if it only landed the plan.
+        """
+        through = plan.planned_at if plan.complete else None
+        if told is not None:
+            through = SessionEnd.from_json(told).complete_through
+        self.complete_through = through or self.complete_through
+        self._landed = None
+        self._rest()
+
+    @property
+    def end(self) -> SessionEnd:
+        """What it tells when it ends."""
+        return SessionEnd(self.complete_through)
+
+    def failed(self, error: FrazilError) -> None:
+        """Pause before the tick is tried again.
+
+        Raises:
+            FrazilError: The very error, once it was tried often enough.
+        """
+        if self._failures == len(PAUSES_SECONDS):
+            raise error
+        pause = PAUSES_SECONDS[self._failures]
+        self._failures, self._landed = self._failures + 1, None
+        self.report(f"tried again in {pause:.0f} s: {error.message}")
+        self._wait(self._clock() + timedelta(seconds=pause))
+
+    def _rest(self) -> None:
+        self._failures = 0
+        every = self.pipeline.every.every
+        self._due = None if every is None else next_tick(self._clock(), every, self._until)
+
+    def _is_due(self) -> bool:
+        """Wait for the next tick; whether there is one."""
+        if self._due is not None:
+            self._wait(self._due)
+        return self._due is not None
+
+    def _wait(self, due: datetime) -> None:
+        stopping.wait(due, self._clock)
+        if stopping.asked():
+            raise stopping.stopped(f"the session of pipeline {self.pipeline.name} ended between two batches")
+
+    def _tick(self) -> RunPlan | None:
+        if self._reads_other_files() and not self._taken_up():
+            self._until = self._clock()
+            return None
+        if not self._has_moved():
+            return None
+        planned = self._plan()
+        if planned.plan is None:
+            self.complete_through = planned.complete_through or self.complete_through
+            at = planned.position.topics
+            self._landed = {(name, number): end for name, of in at.items() for number, end in enumerate(of.next)}
+        return planned.plan
+
+    def _plan(self) -> Planned:
+        order = self.order
+        request = RunRequest(order.run, started_by=order.started_by, reason=order.reason)
+        self.plans, self._planned_at = self.plans + 1, self._clock()
+        return plan_run(self.project, self.pipeline, request, self.report, self._clock)
+
+    def _has_moved(self) -> bool:
+        """Whether a plan may find something. The tables are not read."""
+        landed = self._landed
+        if landed is None or self._clock() - self._planned_at >= PLAN_EVERY:
+            return True
+        cluster = self.project.cluster(self.pipeline.source.cluster)
+        try:
+            return self._log_ends.look(cluster, landed.keys()) != landed
+        except (Changed, Terminal):
+            return True  # a topic is not what it was; the plan says in full what is wrong with it
+
+    def _reads_other_files(self) -> bool:
+        found = stamps(self.project)
+        has_changed, self._files = found != self._files, found
+        return has_changed
+
+    def _taken_up(self) -> bool:
+        """Take up what files say by now; whether the session can go on with it."""
+        before, settings = self.pipeline, self.project.settings
+        project, pipeline = self._load()
+        if pipeline == before and project.settings == settings:
+            return True
+        said = "the pipeline file or the settings changed"
+        if not self._takes_up or pipeline.every.every is None or pipeline.engine != before.engine:
+            self.report(f"{said}: the session ends here, the next one takes them up")
+            return False
+        self.report(f"{said}: from here on they count as they are now")
+        self.project.close()
+        self.project, self.pipeline, self._landed = project, pipeline, None
+        return True
+
+
+def stay(session: Session, land: Land) -> RunPlan | None:
+    """Land batches until the session ends.
+
+    Args:
+        session: The session, entered.
+        land: Lands each plan in this process.
+
+    Returns:
+        A plan that `land` does not land: for another process, which stays if the plan says until when. Then see
+        `Session.handed_over`. None at the end of the session.
+
+    Raises:
+        Stopped: A signal asked it to stop. Batches that were decided are finished.
+        Terminal: A person must act.
+        Retryable, OutcomeUnknown: What a tick failed for, again and again.
+    """
+    home, order = session.project.home, session.order
+    with stopping.heeded(session.report), registered(home, order.pipeline, order.run, session.report):
+        while (plan := session.next_plan()) is not None:
+            try:
+                if not land(session.project, session.pipeline, plan):
+                    return replace(plan, until=order.until) if keeps_engine(session.pipeline) else plan
+            except (Retryable, OutcomeUnknown) as error:
+                session.failed(error)
+            else:
+                session.landed(plan)
+    return None

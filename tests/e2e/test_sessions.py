@@ -1,0 +1,50 @@
+"""A session under a real Airflow: records land while its run is at work, and the run tells of all of them at its end."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+
+from frazil.kafka.topics import create_topic
+from frazil.local.completeness import complete_through
+from frazil.local.drivers import drivers
+from frazil.local.waiting import until
+from frazil.project import Project
+from frazil.report.history import history
+from frazil.verify.check import verify
+from tests.e2e.embedded import RUN_SECONDS, UNPAUSED_SECONDS, Embedded
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+BUSES = "ingest__buses"
+
+
+def test_records_wait_for_the_end_of_a_session(embedded: Embedded) -> None:
+    """Two lots land in one run while it is at work, by the engine that is chosen for few; its event and note tell of both."""
+    create_topic(embedded.cluster, "buses", 2)
+    assert until(lambda: BUSES in embedded.api.dag_ids(), UNPAUSED_SECONDS, 0.5), embedded.api.import_errors()
+    embedded.send("buses", range(10))
+    embedded.api.unpause(BUSES)
+    try:
+        assert until(lambda: embedded.landed("buses", 10), RUN_SECONDS, 0.2)
+        (driver,) = drivers(embedded.project.home, "buses")
+        embedded.send("buses", range(10, 30))
+        assert until(lambda: embedded.landed("buses", 30), RUN_SECONDS, 0.2)
+        state = embedded.states(BUSES, driver.run)["ingest"]
+    finally:
+        embedded.api.pause(BUSES)
+
+    assert state in {"running", "success"}  # the run may be over by now on a machine under load
+    run = embedded.finished(BUSES, driver.run)
+    assert embedded.states(BUSES, run.run_id) == {"plan": "success", "ingest": "success", "record": "success"}
+    project = Project.load(embedded.project.environment())
+    landed = [of for of in history(project, project.pipeline("buses")) if of.kind == "ingest"]
+    told = embedded.event(run.run_id)["extra"]
+    assert told["batches"] == sum(of.run == run.run_id for of in landed)
+    assert told["rows"] == sum(of.written for of in landed if of.run == run.run_id)
+    assert "fewer than 500,000" in embedded.api.log(BUSES, run.run_id, "ingest")
+    through = complete_through(embedded.api, "buses")
+    assert through is not None
+    assert through >= datetime.fromisoformat(told["complete_through"])
+    assert verify(project, project.pipeline("buses")).is_clean

@@ -1,0 +1,76 @@
+"""A session of the Spark engine: one job, one JVM, a batch at every tick that finds records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from frazil.batch.plan import RunPlan
+from frazil.batch.request import RunRequest
+from frazil.batch.session import session_order
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.produce import produce
+from frazil.kafka.record import OutgoingRecord
+from frazil.pipeline.model import Pipeline
+from frazil.project import Project
+from frazil.run.result import run_result
+from frazil.run.session import Session, stay
+from frazil.spark.job import land
+
+FILE = """
+name: orders
+source: {{topics: [{topic}]}}
+interval: 1s
+session_for: 10m
+destinations: [{{table: shop.orders, columns: {{id: long}}}}]
+"""
+
+
+def test_each_tick_starts_spark_anew(
+    tmp_path: Path,
+    cluster: Cluster,
+    topic: Callable[..., str],
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two lots, the second sent once the first is in, land in two batches of one session, with one Spark application."""
+    name, applications, now = topic(partitions=2), list[str](), datetime.now(UTC)
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "pipelines" / "orders.yaml").write_text(FILE.format(topic=name))
+    port = cluster.bootstrap_servers.rpartition(":")[2]
+    env = {
+        "FRAZIL_HOME": str(tmp_path / "home"),
+        "FRAZIL_PIPELINES": str(tmp_path / "pipelines"),
+        "FRAZIL_KAFKA_PORT": port,
+    }
+    ahead = [timedelta()]
+
+    def load() -> tuple[Project, Pipeline]:
+        project = Project.load(env)
+        return project, project.pipeline("orders")
+
+    def send(first: int) -> None:
+        produce(cluster, name, [OutgoingRecord(None, json.dumps({"id": n}).encode()) for n in range(first, first + 20)])
+
+    def landed(project: Project, pipeline: Pipeline, plan: RunPlan) -> bool:
+        done = land(spark, project, pipeline, plan)
+        applications.append(spark.sparkContext.applicationId)
+        if len(applications) == 1:
+            send(20)
+        else:
+            ahead[0] = timedelta(hours=1)
+        return done
+
+    send(0)
+    order = session_order("orders", RunRequest("stays"), now, now + timedelta(minutes=10))
+    with Session(order, load, print, lambda: datetime.now(UTC) + ahead[0], takes_up=False) as kept:
+        assert stay(kept, landed) is None
+
+    result = run_result(kept.project, kept.pipeline, "stays")
+    assert (result.batches, result.written) == (2, 40)
+    assert len(set(applications)) == 1
