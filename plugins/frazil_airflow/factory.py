@@ -17,7 +17,7 @@ from frazil_airflow.callbacks import deadline
 from frazil_airflow.docs import doc_md
 from frazil_airflow.head import head
 from frazil_airflow.manual import params
-from frazil_airflow.operators import InlineIngestOperator, SparkIngestOperator
+from frazil_airflow.operators import InlineIngestOperator, SparkConnectIngestOperator, SparkIngestOperator
 from frazil_airflow.pipelines import sound_pipelines
 from frazil_airflow.timetable import timetable
 
@@ -108,16 +108,16 @@ def _ingest_task(project: Project, pipeline: Pipeline) -> BaseOperator:
             **shared,
         )
     engine = project.engine(pipeline.engine)
-    return SparkIngestOperator(
-        pipeline=pipeline.name,
-        plan_json=_PLAN_JSON,
-        asset_name=next(iter(announced(pipeline).values())).name,
-        conn_id=engine.connection,
-        driver_memory=engine.driver_memory,
-        pool=engine.pool,
-        doc_md="Runs the planned batches as a Spark job. Its exit code says whether another try can help.",
-        **shared,
-    )
+    shared |= {
+        "pipeline": pipeline.name,
+        "plan_json": _PLAN_JSON,
+        "asset_name": next(iter(announced(pipeline).values())).name,
+        "pool": engine.pool,
+        "doc_md": "Runs the planned batches as a Spark job. Its exit code says whether another try can help.",
+    }
+    if engine.type == "connect":
+        return SparkConnectIngestOperator(**shared)
+    return SparkIngestOperator(conn_id=engine.connection, driver_memory=engine.driver_memory, **shared)
 
 
 def _record_task(pipeline: Pipeline) -> BaseOperator:

@@ -20,6 +20,7 @@ with not_loaded_if_off():
     from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
 if TYPE_CHECKING:
+    from frazil.pipeline.model import Pipeline
     from frazil.spark.submit import Submission
 
 
@@ -110,6 +111,66 @@ class SparkJobOperator(SparkSubmitOperator):
 
 class SparkIngestOperator(IngestLineage, SparkJobOperator):
     """Submit the ingest job of a pipeline: it runs the planned batches."""
+
+
+class SparkConnectJobOperator(BaseOperator):
+    """Run a job of a pipeline whose session is on a spark connect server, in a process of its own, and wait for it.
+
+    Args:
+        pipeline: Name of the pipeline.
+        plan_json: The plan, a template that takes it from the plan task.
+        asset_name: Name of the table's asset, for the link on the task's page.
+        kwargs: As for every operator.
+    """
+
+    operator_extra_links = (TableLink(),)
+    template_fields = ("plan_json",)
+
+    def __init__(self, *, pipeline: str, plan_json: str, asset_name: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pipeline = pipeline
+        self.plan_json = plan_json
+        self.asset_name = asset_name
+
+    def execute(self, context: Context) -> str | None:
+        """Run the job.
+
+        Returns:
+            What it handed back, as JSON; of an ingest that is no dry run None.
+
+        Raises:
+            AirflowFailException: A person must act; the message says what to do.
+            Retryable, OutcomeUnknown: Another try reads the tables and carries on.
+        """
+        stopping.end_with_parent()  # as above
+        with terminal_is_final():
+            project = Project.load()
+            return self.carry_out(project, project.pipeline(self.pipeline), context["run_id"])
+
+    def carry_out(self, project: Project, pipeline: Pipeline, run_id: str) -> str | None:
+        """Do the job."""
+        raise NotImplementedError
+
+
+class SparkConnectIngestOperator(IngestLineage, SparkConnectJobOperator):
+    """Run the planned batches on a spark connect server."""
+
+    def carry_out(self, project: Project, pipeline: Pipeline, run_id: str) -> str | None:  # noqa: ARG002, the plan has it
+        """Run them."""
+        from frazil.batch.plan import RunPlan
+        from frazil.spark.submit import run_spark
+
+        return run_spark(project, pipeline, RunPlan.from_json(self.plan_json), self.log.info)
+
+
+class SparkConnectMaintainOperator(SparkConnectJobOperator):
+    """Do the maintenance that is due on a spark connect server. Its return value is what was done, as JSON."""
+
+    def carry_out(self, project: Project, pipeline: Pipeline, run_id: str) -> str | None:
+        """Do it."""
+        from frazil.spark.submit import maintenance_run, run_maintenance
+
+        return run_maintenance(project, pipeline, maintenance_run(run_id), self.plan_json, self.log.info)
 
 
 class InlineIngestOperator(IngestLineage, BaseOperator):
