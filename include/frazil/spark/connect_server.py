@@ -54,8 +54,8 @@ class Server:
 
     def remote(self, session_id: str) -> str:
         """The address of one session."""
-        place, _, parameters = self.address.partition("/")
-        return ";".join([f"{place}/", *filter(None, parameters.split(";")), f"session_id={session_id}"])
+        place, _, parameters = self.address.partition("/;")
+        return ";".join([f"{place.rstrip('/')}/", *filter(None, parameters.split(";")), f"session_id={session_id}"])
 
     def require_listening(self) -> None:
         """Check that somebody takes connections: Spark's client would go on trying for long.

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import pyspark
 from pyspark.errors import PySparkException
@@ -24,6 +24,9 @@ from frazil.spark.faults import SPARK_FAILED
 from frazil.spark.kept_sessions import KeptSession, lent
 from frazil.spark.server import address
 from frazil.spark.sources import digest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession as Session
 
 T = TypeVar("T")
 
@@ -46,7 +49,7 @@ _ENDED: Final = ("SESSION_CLOSED", "SESSION_CHANGED")
 
 
 @contextmanager
-def connected(project: Project, engine_name: str, *, writes: bool) -> Iterator[SparkSession]:
+def connected(project: Project, engine_name: str, *, writes: bool) -> Iterator[Session]:
     """The session of a job. If the block ends well another job may have it, else the server drops it and its work.
 
     Args:
@@ -66,7 +69,7 @@ def connected(project: Project, engine_name: str, *, writes: bool) -> Iterator[S
         _prepare(spark, server, engine)
         if writes:
             server.require_extensions(spark)
-        yield spark
+        yield cast("Session", spark)  # both have what jobs use; Spark's own types don't say so
 
 
 def _prepare(spark: SparkSession, server: Server, engine: EngineSettings) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +60,7 @@ class MergeSession:
 @contextmanager
 def _cloned(spark: SparkSession) -> Iterator[SparkSession]:
     """A session of its own on the server. It ends with the block: nobody else would end it, and its client ends no process."""
-    clone = spark.cloneSession()
+    clone: Any = spark.cloneSession()  # type: ignore[attr-defined]  # of spark connect
     try:
         yield clone
     finally:
