@@ -29,7 +29,9 @@ JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _MAIN: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 _CLIENT_GONE: Final = {
-    # A client that was killed leaves its work behind: Spark's default of five minutes outlives the next run's start.
+    # A client that was killed leaves its work behind. The server learns it when the stream of answers is due to be taken up
+    # anew, every two minutes by default, and waits five minutes more: here half a minute in all.
+    "spark.connect.execute.reattachable.senderMaxStreamDuration": "10s",
     "spark.connect.execute.manager.detachedTimeout": "15s",
     "spark.connect.execute.manager.maintenanceInterval": "5s",
     # Sessions are kept for the next job, see `frazil.spark.kept_sessions`: a daily run finds its Python workers' daemon again.
