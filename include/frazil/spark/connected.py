@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import pyspark
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession as AnySession
 from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession
 
@@ -100,7 +101,8 @@ def _session(server: Server, project: Project, engine: EngineSettings) -> Iterat
 
 def _opened(server: Server, session_id: str) -> SparkSession | None:
     """The session of an id; None if the server ended it."""
-    spark = SparkSession.builder.remote(server.remote(session_id)).create()
+    # By the common builder: it makes Spark's functions those of spark connect, in the whole process.
+    spark = cast("SparkSession", AnySession.builder.remote(server.remote(session_id)).create())
     spark.client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES, max_backoff=_LONGEST_WAIT_MILLISECONDS)])
     try:
         _within(_ANSWER_SECONDS, lambda: spark.version, server)
