@@ -143,7 +143,7 @@ def lonely_place(tmp_path: Path) -> Iterator[Place]:
         yield make_place(tmp_path, f"127.0.0.1:{bound.getsockname()[1]}")
 
 
-@pytest.fixture(params=["submit", "connect"])
+@pytest.fixture(params=["submit", pytest.param("connect", marks=pytest.mark.full)])
 def engine(request: pytest.FixtureRequest, place: Place) -> str:
     """Name of an engine of each type, which the place's settings know: jobs must do the same on both."""
     if request.param == "submit":
