@@ -16,11 +16,13 @@ from frazil.kafka.cluster import Cluster
 from frazil.kafka.topics import create_topic
 from frazil.local import broker as local_broker
 from frazil.local.home import Home, bootstrap_servers, with_ports
+from frazil.local.jars import fetch
 from frazil.local.port import is_free
 from frazil.local.process import Processes
 from tests.postgres_server import PostgresServer, postgres_server, programs
 from tests.registry_server import RegistryServer, registry_server
 from tests.rest_catalog import RestServer, rest_catalog_server
+from tests.warm_spark import WarmSpark, started
 
 TopicFactory = Callable[..., str]
 
@@ -111,3 +113,14 @@ def registry(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts) ->
     """A Schema Registry on the loopback interface."""
     with registry_server(tmp_path_factory.mktemp("registry"), *free_ports(1)) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def warm_spark(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts) -> Iterator[WarmSpark]:
+    """A spark connect server that Frazil manages, small. Who kills it brings it up again."""
+    fetch(Home.resolve(), "spark")
+    made = started(tmp_path_factory.mktemp("warm"), *free_ports(1))
+    try:
+        yield made
+    finally:
+        made.down()

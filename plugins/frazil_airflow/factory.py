@@ -14,6 +14,7 @@ from frazil.project import Project
 from frazil_airflow import tasks
 from frazil_airflow.assets import announced, complete, completeness, waiting
 from frazil_airflow.callbacks import deadline
+from frazil_airflow.connect_operators import SparkConnectIngestOperator
 from frazil_airflow.docs import doc_md
 from frazil_airflow.head import head
 from frazil_airflow.manual import params
@@ -115,16 +116,16 @@ def _ingest_task(project: Project, pipeline: Pipeline) -> BaseOperator:
         )
     engine = project.engine(pipeline.engine)
     operator = AutoIngestOperator if pipeline.engine == AUTO_ENGINE else SparkIngestOperator
-    return operator(
-        pipeline=pipeline.name,
-        plan_json=_PLAN_JSON,
-        asset_name=next(iter(announced(pipeline).values())).name,
-        conn_id=engine.connection,
-        driver_memory=engine.driver_memory,
-        pool=engine.pool,
-        doc_md=operator.doc_md,
-        **shared,
-    )
+    shared |= {
+        "pipeline": pipeline.name,
+        "plan_json": _PLAN_JSON,
+        "asset_name": next(iter(announced(pipeline).values())).name,
+        "pool": engine.pool,
+        "doc_md": operator.doc_md,
+    }
+    if engine.type == "connect":
+        return SparkConnectIngestOperator(**shared)
+    return operator(conn_id=engine.connection, driver_memory=engine.driver_memory, **shared)
 
 
 def _record_task(pipeline: Pipeline) -> BaseOperator:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from airflow.providers.standard.operators.python import PythonOperator, ShortCircuitOperator
-from airflow.sdk import DAG, Param
+from airflow.sdk import DAG, BaseOperator, Param
 
 from frazil.pipeline.engines import AUTO_ENGINE
 from frazil.pipeline.interval import parse_interval
 from frazil.pipeline.model import Pipeline
+from frazil.pipeline.settings import EngineSettings
 from frazil.project import Project
 from frazil_airflow import maintenance_tasks
 from frazil_airflow.assets import announced
+from frazil_airflow.connect_operators import SparkConnectMaintainOperator
 from frazil_airflow.head import head
 from frazil_airflow.operators import SparkMaintainOperator
 from frazil_airflow.pipelines import sound_pipelines
@@ -57,6 +60,22 @@ def maintenance_schedule(project: Project, pipeline: Pipeline) -> str | None:
     return pipeline.maintenance.schedule or None
 
 
+def _maintain_task(pipeline: Pipeline, engine: EngineSettings) -> BaseOperator:
+    shared: dict[str, Any] = {
+        "task_id": "maintain",
+        "pipeline": pipeline.name,
+        "plan_json": _ORDER,
+        "asset_name": next(iter(announced(pipeline).values())).name,
+        "pool": engine.maintenance_pool,
+        "max_active_tis_per_dag": 1,
+        "execution_timeout": MAINTAIN_TIMEOUT,
+        "doc_md": "Does what is due, as a Spark job, table by table. Its return value has the figures before and after.",
+    }
+    if engine.type == "connect":
+        return SparkConnectMaintainOperator(**shared)
+    return SparkMaintainOperator(conn_id=engine.connection, driver_memory=engine.driver_memory, **shared)
+
+
 def maintain_dag(project: Project, pipeline: Pipeline, schedule: str) -> DAG:
     """Make the maintenance DAG of a pipeline."""
     engine = project.engine(pipeline.maintenance_engine)
@@ -75,18 +94,7 @@ def maintain_dag(project: Project, pipeline: Pipeline, schedule: str) -> DAG:
             op_args=[pipeline.name],
             execution_timeout=LOOK_TIMEOUT,
         )
-        maintain = SparkMaintainOperator(
-            task_id="maintain",
-            pipeline=pipeline.name,
-            plan_json=_ORDER,
-            asset_name=next(iter(announced(pipeline).values())).name,
-            conn_id=engine.connection,
-            driver_memory=engine.driver_memory,
-            pool=engine.maintenance_pool,
-            max_active_tis_per_dag=1,
-            execution_timeout=MAINTAIN_TIMEOUT,
-            doc_md="Does what is due, as a Spark job, table by table. Its return value has the figures before and after.",
-        )
+        maintain = _maintain_task(pipeline, engine)
         report = PythonOperator(
             task_id="report",
             doc_md="Says what was done, in the log and the run's note; fails if a step failed.",

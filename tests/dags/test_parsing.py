@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
+
+from frazil.project import Project
 
 pytestmark = pytest.mark.dags
 
@@ -244,3 +247,24 @@ def test_edited_file_makes_no_new_dag_version_or_one_at_every_parse(
     assert remarked == before
     assert {name for name in before if edited[name] != before[name]} == {"ingest__orders"}
     assert again == edited
+
+
+def test_job_beside_a_server_waits_for_a_connection_of_spark(
+    parse: Callable[[], DagBag],
+    write_pipeline: Callable[..., Path],
+    project: Callable[..., Project],
+    tmp_path: Path,
+):
+    """An engine of type connect needs no Airflow connection; its pools bound its tasks as those of spark-submit."""
+    project()
+    write_pipeline("orders", engine="warm")
+    settings = json.loads((tmp_path / "settings.yaml").read_text())
+    warm = {"type": "connect", "url": "sc://127.0.0.1:1", "pool": "warm", "maintenance_pool": "idle"}
+    (tmp_path / "settings.yaml").write_text(json.dumps(settings | {"engines": {"warm": warm}}))
+
+    dags = parse().dags
+
+    ingest, maintain = dags["ingest__orders"].get_task("ingest"), dags["maintain__orders"].get_task("maintain")
+    assert type(ingest).__name__ == "SparkConnectIngestOperator"
+    assert type(maintain).__name__ == "SparkConnectMaintainOperator"
+    assert (ingest.pool, maintain.pool, ingest.max_active_tis_per_dag) == ("warm", "idle", 1)

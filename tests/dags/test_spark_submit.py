@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,9 +11,12 @@ from pathlib import Path
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from frazil.batch.plan import RunPlan
+from frazil.batch.plan import PlannedTopic, RunPlan
+from frazil.errors import Retryable
 from frazil.local.home import Home
+from frazil.project import Project
 from frazil.spark.submit import Submission, handed_over
+from frazil_airflow.connect_operators import SparkConnectIngestOperator
 from frazil_airflow.operators import SparkIngestOperator
 
 pytestmark = pytest.mark.dags
@@ -169,3 +173,25 @@ def test_the_table_link_leads_to_the_events_of_the_table(ingest: SparkIngestOper
     (link,) = ingest.operator_extra_links
 
     assert link.get_link(ingest, ti_key=None) == "/assets?name_pattern=lake.shop.orders"
+
+
+def test_job_without_its_server_is_not_tried_again(project: Callable[..., Project], tmp_path: Path):
+    """The task starts the job as a process, passes on what it said of the server, and leaves another try to Airflow."""
+    project()
+    settings = json.loads((tmp_path / "settings.yaml").read_text())
+    engines = {"warm": {"type": "connect", "url": "sc://127.0.0.1:9", "token": "hunter2"}}
+    (tmp_path / "settings.yaml").write_text(json.dumps(settings | {"engines": engines}))
+    file = tmp_path / "pipelines" / "orders.yaml"
+    file.write_text(file.read_text().replace("engine: spark", "engine: warm"))
+    topics = {"o": PlannedTopic("t", (0,), (5,))}
+    planned = RunPlan("orders", "manual__1", "2026-01-01T00:00:00+00:00", "c", topics, complete=True)
+    task = SparkConnectIngestOperator(
+        task_id="ingest", pipeline="orders", plan_json=planned.to_json(), asset_name="lake.shop.orders"
+    )
+
+    with pytest.raises(
+        Retryable, match=r"engine warm: the spark connect server at sc://127\.0\.0\.1:9 does not answer"
+    ) as failed:
+        task.execute({"run_id": "manual__1"})
+
+    assert "hunter2" not in str(failed.value)

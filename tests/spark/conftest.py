@@ -13,7 +13,7 @@ from frazil.local.home import Home
 from frazil.local.jars import jar_paths
 from frazil.local.java import ensure_java
 from frazil.spark.class_archive import archive_options
-from frazil.spark.submit import WORKERS
+from frazil.spark.server import WORKERS
 
 
 @pytest.fixture(scope="session")

@@ -14,10 +14,15 @@ _STATE_STYLES = {"running": "green", "dead": "bold red", "stopped": "dim"}
 def up(
     *,
     only: Annotated[
-        Literal["kafka", "airflow"] | None, typer.Option(help="Start this part only. Both when it is left out.")
+        Literal["kafka", "airflow", "spark"] | None,
+        typer.Option(
+            help="Start this part only. All when it is left out; [cyan]spark[/cyan]: an engine's managed server."
+        ),
     ] = None,
 ) -> None:
     """Start the embedded stack: a Kafka broker and Airflow, on the loopback interface.
+
+    If the settings have an engine with a managed spark connect server, that too.
 
     What runs already is left alone. State, logs and jars lie in FRAZIL_HOME, by default [cyan].frazil[/cyan].
     New DAGs wait in Airflow until they are unpaused.
@@ -26,7 +31,21 @@ def up(
 
     home = Home.resolve()
     with Progress() as progress:
-        stack.up(home, None if only is None else [only], progress.done)
+        if only != "spark":
+            stack.up(home, None if only is None else [only], progress.done)
+        if only in (None, "spark"):
+            _up_server(progress)
+
+
+def _up_server(progress: Progress) -> None:
+    from frazil.project import Project
+    from frazil.spark.server import managed_engine, served
+
+    project = Project.load()
+    engine = managed_engine(project)
+    if engine is not None:
+        with served(project, engine, progress.done):
+            pass
 
 
 def down() -> None:

@@ -26,6 +26,7 @@ PORT_VARIABLES: Mapping[str, str] = {
     "kafka": "FRAZIL_KAFKA_PORT",
     "controller": "FRAZIL_KAFKA_CONTROLLER_PORT",
     "airflow": "FRAZIL_AIRFLOW_PORT",
+    "spark_connect": "FRAZIL_SPARK_CONNECT_PORT",
 }
 """The environment variable that moves each port, by the name of the port in `Ports`."""
 
@@ -37,6 +38,7 @@ class Ports:
     kafka: int = 19092
     controller: int = 19093
     airflow: int = 18080
+    spark_connect: int = 15102
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from frazil.errors import Terminal
-from frazil.local import airflow, broker
+from frazil.local import airflow, broker, spark_server
 from frazil.local.files import exclusive
 from frazil.local.home import PORT_VARIABLES, Home, bootstrap_servers
 from frazil.local.process import Processes
@@ -129,6 +129,7 @@ def down(home: Home, report: Callable[[str], None] = lambda _: None) -> None:
         return
     with _alone(home, report):
         airflow.stop(processes)
+        spark_server.stop(processes)
         broker.stop(processes)
     report("stopped")
 
@@ -136,7 +137,9 @@ def down(home: Home, report: Callable[[str], None] = lambda _: None) -> None:
 def status(home: Home) -> Status:
     """Return how the stack is, from its process records."""
     processes = processes_of(home)
-    return Status(home, tuple(_component(processes, name) for name in _COMPONENTS))
+    there = processes.record(spark_server.NAME) is not None  # only where the settings ask for it
+    names = (*_COMPONENTS, spark_server.NAME) if there else _COMPONENTS
+    return Status(home, tuple(_component(processes, name) for name in names))
 
 
 def _alone(home: Home, report: Callable[[str], None]) -> AbstractContextManager[None]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import re
+from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
-from typing import Literal, Self
+from typing import Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -105,20 +106,73 @@ _REGISTRY_CLIENT = {
 
 
 class EngineSettings(Model):
-    """How Spark is started for a batch."""
+    """How Spark is reached for a batch: started for each run, or warm and shared."""
 
-    master: str = Field(
-        "local[2]", description="Spark master of `frazil run`; under Airflow the connection's host decides."
+    type: Literal["submit", "connect"] = Field(
+        "submit",
+        description="`submit`: each run starts Spark with spark-submit. `connect`: runs use a Spark that is up already, a spark"
+        " connect server.",
     )
-    connection: str = Field("frazil_spark", description="Airflow connection of the Spark master.")
-    driver_memory: str = Field("1g", description="Heap of the driver.")
+    url: str | None = Field(
+        None,
+        description="`connect`: address of the server, `sc://host:port`; further parameters of the client may follow, as in"
+        " `sc://host:port/;use_ssl=true`.",
+    )
+    managed: bool = Field(
+        False,
+        description="`connect`: Frazil runs the server itself, on this machine's loopback interface: `frazil up` starts it, or"
+        " the first run that needs it, and `frazil down` stops it. In place of `url`.",
+    )
+    token: str | None = Field(
+        None,
+        description="`connect`: what the server asks of its clients (its `spark.connect.authenticate.token`). A managed"
+        " server has one of its own. The client sends it over TLS only, or to `localhost`.",
+        repr=False,
+    )
+    master: str = Field(
+        "local[2]",
+        description="Spark master of `frazil run`; under Airflow the connection's host decides. Of a managed server always"
+        " this one.",
+    )
+    connection: str = Field("frazil_spark", description="`submit`: Airflow connection of the Spark master.")
+    driver_memory: str = Field("1g", description="Heap of the driver, or of the managed server.")
     pool: str = Field("frazil_spark", description="Airflow pool that bounds how many ingest tasks run at once.")
     maintenance_pool: str = Field(
         "frazil_maintenance",
         description="Airflow pool that bounds how many maintenance tasks run at once. Another one than `pool`: ingestion never"
         " waits for maintenance.",
     )
-    conf: dict[str, str] = Field(default_factory=dict, description="Further Spark configuration.", repr=False)
+    conf: dict[str, str] = Field(
+        default_factory=dict,
+        description="Further Spark configuration. Of a server that Frazil does not manage: of the session, so only what can be"
+        " set there.",
+        repr=False,
+    )
+
+    @model_validator(mode="after")
+    def _fits_its_type(self) -> Self:
+        meant = "type submit" if self.type == "submit" else "a managed server" if self.managed else "type connect"
+        given = [key for key in _FOREIGN_KEYS[meant] if key in self.model_fields_set and getattr(self, key)]
+        if given:
+            raise ValueError(f"{', '.join(given)}: {meant} has no such key")
+        if self.type == "connect" and not self.managed:
+            if self.url is None:
+                raise ValueError("type connect needs url: sc://host:port, or managed: true")
+            if not _SERVER_ADDRESS.fullmatch(self.url):
+                raise ValueError("url must be sc://host:port, with further parameters behind /;")
+            if any(f";{key}=" in self.url for key in ("token", "session_id")):
+                raise ValueError("url: the token has a key of its own, `token`, and sessions get their own ids")
+        return self
+
+
+_SERVER_ADDRESS: Final = re.compile(r"sc://[^/;:\s]+:\d{1,5}(/(;[^;=\s]+=[^;\s]*)*)?")
+
+_FOREIGN_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "type submit": ("url", "managed", "token"),
+    "type connect": ("master", "connection", "driver_memory"),
+    "a managed server": ("url", "token", "connection"),
+}
+"""What says nothing to an engine: silently taken it would be a setting that does nothing."""
 
 
 class ReportSettings(Model):
@@ -150,6 +204,13 @@ class Settings(Model):
         None, description="Who is told when something is wrong. Without: nobody, and Airflow has no DAG `monitor`."
     )
     reports: ReportSettings = Field(default_factory=ReportSettings)
+
+    @model_validator(mode="after")
+    def _has_one_managed_server(self) -> Self:
+        managed = [name for name, engine in self.engines.items() if engine.managed]
+        if len(managed) > 1:
+            raise ValueError(f"engines: {', '.join(managed)} are managed, and there is one managed server")
+        return self
 
 
 def unknown_names(pipeline: Pipeline, settings: Settings) -> Iterator[str]:

@@ -12,8 +12,9 @@ from pyspark.sql import SparkSession
 from frazil import stopping
 from frazil.errors import FrazilError, Retryable
 from frazil.local.proc import stat_of
+from frazil.project import Project
 from frazil.spark.faults import SPARK_FAILED
-from frazil.spark.submit import SUBMITTER_VARIABLE
+from frazil.spark.submit import ENGINE_VARIABLE, SUBMITTER_VARIABLE
 from frazil.spark.watch import REPORT_PREFIX
 
 
@@ -36,8 +37,30 @@ def _has_ended(pid: int) -> bool:
 
 
 @contextmanager
-def session() -> Iterator[SparkSession]:
-    """The session of this job; it ends with the block."""
+def session(project: Project, *, writes: bool = False) -> Iterator[SparkSession]:
+    """The session of this job: its own Spark's, which ends with the block, or one on a spark connect server.
+
+    Args:
+        project: Settings and doors.
+        writes: Whether Spark writes tables.
+
+    Raises:
+        Retryable, Terminal: The server does not answer, or is not fit for it.
+    """
+    engine = os.environ.get(ENGINE_VARIABLE)
+    if engine is not None:
+        from frazil.spark.connected import connected
+
+        with connected(project, engine, writes=writes) as spark:
+            yield spark
+        return
+    with own_session() as spark:
+        yield spark
+
+
+@contextmanager
+def own_session() -> Iterator[SparkSession]:
+    """The session of a Spark that this process is the driver of; both end with the block."""
     spark = SparkSession.builder.getOrCreate()
     try:
         yield spark

@@ -1,4 +1,4 @@
-"""The ingest job: what spark-submit runs. Arguments in, exit code out."""
+"""The ingest job: what spark-submit runs, or a process beside a spark connect server. Arguments in, exit code out."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _plan(argument: str) -> str:
 def _run(pipeline: str, plan: RunPlan) -> str | None:
     project = Project.load()
     known = project.pipeline(pipeline)
-    with session() as spark:
+    with session(project, writes=needs_writer(known, plan)) as spark:
         if plan.mode == "dry_run":
             return dry_run(project, known, plan, SparkStage(spark), say).to_json()
         if plan.until is not None:

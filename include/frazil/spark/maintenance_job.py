@@ -1,4 +1,4 @@
-"""The maintenance job: what spark-submit runs. Arguments in, exit code and a result file out."""
+"""The maintenance job: what spark-submit runs, or a process beside a spark connect server. Arguments in, exit code and a result file out."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
 def _run(name: str, order: Order) -> MaintenanceResult:
     project = Project.load()
     scope = Scope.of(project, project.pipeline(name), say)
-    with session() as spark:
+    with session(project, writes=True) as spark:
         for catalog in scope.pipeline.catalogs:
             open_catalog(spark, catalog, project.settings.catalogs[catalog])
         return maintain(scope, order, SparkProcedures(spark))

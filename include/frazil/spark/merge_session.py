@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,8 +38,7 @@ class MergeSession:
     @contextmanager
     def stamped(self, summary: Mapping[str, str]) -> Iterator[SparkSession]:
         """A session whose snapshots carry a summary."""
-        with self._lock:
-            self._own = session = self._own or _beside(self._spark)
+        with self._lock, self._beside() as session:
             try:
                 for key, value in summary.items():
                     session.conf.set(f"{_STAMP}{key}", value)
@@ -48,16 +47,37 @@ class MergeSession:
                 for key in summary:
                     session.conf.unset(f"{_STAMP}{key}")
 
+    @contextmanager
+    def _beside(self) -> Iterator[SparkSession]:
+        if hasattr(self._spark, "cloneSession"):  # spark connect
+            with _cloned(self._spark) as clone:
+                yield _configured(clone)
+            return
+        self._own = self._own or _configured(_another(self._spark))
+        yield self._own
 
-def _beside(spark: SparkSession) -> SparkSession:
+
+@contextmanager
+def _cloned(spark: SparkSession) -> Iterator[SparkSession]:
+    """A session of its own on the server. It ends with the block: nobody else would end it, and its client ends no process."""
+    clone: Any = spark.cloneSession()  # type: ignore[attr-defined]  # of spark connect
+    try:
+        yield clone
+    finally:
+        clone.release_session_on_close = True  # which a clone lacks in Spark 4.1, and `stop` asks for
+        clone.stop()
+
+
+def _another(spark: SparkSession) -> SparkSession:
     """Another session of the same application, with the same settings and catalogs."""
-    if hasattr(spark, "cloneSession"):  # Spark Connect
-        session: SparkSession = spark.cloneSession()
-    else:
-        session = spark.newSession()
-        for key, value in spark.conf.getAll.items():
-            if key.startswith("spark.sql.") and session.conf.get(key, None) != value:  # static ones are shared
-                session.conf.set(key, value)
+    session = spark.newSession()
+    for key, value in spark.conf.getAll.items():
+        if key.startswith("spark.sql.") and session.conf.get(key, None) != value:  # static ones are shared
+            session.conf.set(key, value)
+    return session
+
+
+def _configured(session: SparkSession) -> SparkSession:
     for key, value in (_JOINS | _AS_IT_IS).items():
         session.conf.set(key, value)
     return session

@@ -76,7 +76,7 @@ class SparkStage:
 
 def _cancel_of(spark: SparkSession) -> Callable[[], object]:
     """What ends the jobs of a session that are at work now."""
-    if hasattr(spark, "cloneSession"):  # Spark Connect
+    if hasattr(spark, "cloneSession"):  # spark connect
         return spark.interruptAll
     # The context is this process's own, so all of its jobs are. (interruptAll finds them by the tag of their session, which
     # Spark 4.1 takes off some while it plans them.)

@@ -1,17 +1,17 @@
-"""How the Spark job of a batch is started: the same facts for Airflow's operator and for `frazil run`. No pyspark here."""
+"""How the Spark job of a batch is started, by spark-submit or beside a warm server: the same facts for Airflow's operator and for `frazil run`. No pyspark here."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
 from frazil.batch.plan import RunPlan
-from frazil.local.drivers import Driver, drivers
+from frazil.local.drivers import drivers
 from frazil.local.files import private_folder, write_atomically
 from frazil.local.home import Home, interpreter_bin
 from frazil.local.jars import fetch, jar_paths
@@ -22,10 +22,8 @@ from frazil.run.engine import needs_writer
 from frazil.spark.catalog import EXTENSIONS
 from frazil.spark.class_archive import archive_options
 from frazil.spark.job_logs import log_of
+from frazil.spark.server import JVM_OPTIONS, WORKERS, client_environment, served
 from frazil.spark.watch import watch_job
-
-_JVM_OPTIONS = "spark.driver.extraJavaOptions"
-"""An engine's own take the place of ours, but for the archive of classes: a JVM that is told two collectors does not start."""
 
 _WRITING = "-XX:+UseParallelGC"
 """Options of a JVM through whose hands rows go."""
@@ -33,32 +31,43 @@ _WRITING = "-XX:+UseParallelGC"
 _WAITING = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """Options of a JVM that only hands out tasks: what the second compiler would gain it would never earn back."""
 
-WORKERS = "frazil.spark.workers"
-"""The module that Spark's Python workers are forked from."""
-
 SUBMITTER_VARIABLE = "FRAZIL_SUBMITTER"
 """Process id of whoever waits for the job: killed, it can't stop the job any more, so the job looks."""
+
+ENGINE_VARIABLE = "FRAZIL_SPARK_ENGINE"
+"""Name of the engine whose spark connect server the job's session is on. Without: the job's own Spark."""
 
 
 @dataclass(frozen=True)
 class Submission:
-    """One spark-submit, but for the master and the arguments.
+    """One job, but for the arguments: by spark-submit, or as a process that has its session on a spark connect server.
 
     Attributes:
         application: The job.
         name: Application name.
+        env: Environment of the driver.
+        master: Spark's master; None: the server has one. What follows is for spark-submit.
         jars: Jars that Spark itself lacks: for tables that it writes. Other batches are read, written and committed by Python.
         conf: Spark configuration.
-        env: Environment of the driver.
         driver_memory: Heap of the driver, such as ``1g``.
     """
 
     application: Path
     name: str
-    jars: tuple[str, ...]
-    conf: Mapping[str, str]
     env: Mapping[str, str]
-    driver_memory: str
+    master: str | None = None
+    jars: tuple[str, ...] = ()
+    conf: Mapping[str, str] = field(default_factory=dict)
+    driver_memory: str = "1g"
+
+    def command(self, arguments: list[str]) -> list[str]:
+        """The program that does the job, with its arguments."""
+        if self.master is None:
+            return [str(interpreter_bin() / "python"), str(self.application), *arguments]
+        command = [str(interpreter_bin() / "spark-submit"), "--master", self.master, "--name", self.name]
+        command += ["--driver-memory", self.driver_memory, "--jars", ",".join(self.jars)]
+        command += [part for key, value in self.conf.items() for part in ("--conf", f"{key}={value}")]
+        return [*command, str(self.application), *arguments]
 
 
 def submission(project: Project, pipeline: Pipeline, plan: RunPlan) -> Submission:
@@ -92,13 +101,26 @@ def maintenance_submission(project: Project, pipeline: Pipeline, run: str) -> Su
     )
 
 
+def _connected(project: Project, engine_name: str, application: str, name: str) -> Submission:
+    env = project.environment() | client_environment(project, project.engine(engine_name))
+    env |= {"PYTHONPATH": _sources(project), ENGINE_VARIABLE: engine_name, SUBMITTER_VARIABLE: str(os.getpid())}
+    return Submission(project.root / "spark_jobs" / application, name, env)
+
+
+def _sources(project: Project) -> str:
+    """Where Python finds Frazil, in drivers and in workers."""
+    return os.pathsep.join([str(project.root / "include"), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
 def _submission(project: Project, engine_name: str, application: str, name: str, *, writes: bool) -> Submission:
     engine = project.engine(engine_name)
+    if engine.type == "connect":
+        return _connected(project, engine_name, application, name)
     fetch(project.home, "spark")
-    sources = os.pathsep.join([str(project.root / "include"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    sources = _sources(project)
     python = str(interpreter_bin() / "python")
     java = ensure_java()
-    jvm = (archive_options(project.home, java), engine.conf.get(_JVM_OPTIONS, _WRITING if writes else _WAITING))
+    jvm = (archive_options(project.home, java), engine.conf.get(JVM_OPTIONS, _WRITING if writes else _WAITING))
     conf = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -110,7 +132,7 @@ def _submission(project: Project, engine_name: str, application: str, name: str,
         "spark.python.daemon.module": WORKERS,
         "spark.executorEnv.PYTHONPATH": sources,
         **engine.conf,
-        _JVM_OPTIONS: " ".join(filter(None, jvm)),
+        JVM_OPTIONS: " ".join(filter(None, jvm)),
     }
     if writes:
         conf["spark.sql.extensions"] = ",".join(filter(None, [engine.conf.get("spark.sql.extensions"), EXTENSIONS]))
@@ -125,6 +147,7 @@ def _submission(project: Project, engine_name: str, application: str, name: str,
     return Submission(
         application=project.root / "spark_jobs" / application,
         name=name,
+        master=engine.master,
         jars=tuple(str(path) for path in jar_paths(project.home, "spark") if writes),
         conf=conf,
         env=env,
@@ -148,11 +171,13 @@ def run_spark(project: Project, pipeline: Pipeline, plan: RunPlan, report: Calla
         Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
         Stopped: A signal asked this process to stop. The job finished what it had decided, and has ended.
     """
-    job, master = submission(project, pipeline, plan), project.engine(pipeline.engine).master
+    job = submission(project, pipeline, plan)
     log = log_of(project.home, pipeline.name, plan.run)
     with handed_over(project.home, pipeline.name, plan.run, plan.to_json()) as handover:
         at_work = partial(drivers, project.home, pipeline.name, plan.run)
-        return _waited_for(job, master, handover, log, report, at_work)
+        with served(project, project.engine(pipeline.engine), report):
+            watch_job(job.command(handover.arguments), job.env, log, report, at_work)
+        return handover.found()
 
 
 def run_maintenance(
@@ -173,27 +198,17 @@ def run_maintenance(
     Raises:
         Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
     """
-    job, master = maintenance_submission(project, pipeline, run), project.engine(pipeline.maintenance_engine).master
+    job = maintenance_submission(project, pipeline, run)
     log = log_of(project.home, pipeline.name, run)
     with handed_over(project.home, pipeline.name, run, order) as handover:
-        return _waited_for(job, master, handover, log, report)
+        with served(project, project.engine(pipeline.maintenance_engine), report):
+            watch_job(job.command(handover.arguments), job.env, log, report, list)
+        return handover.found()
 
 
 def maintenance_run(run: str) -> str:
     """Id of a maintenance run. An ingest run may be scheduled for the same instant."""
     return f"maintain__{run}"
-
-
-def _waited_for(
-    job: Submission,
-    master: str,
-    handover: Handover,
-    log: Path,
-    report: Callable[[str], None],
-    at_work: Callable[[], list[Driver]] = list,
-) -> str | None:
-    watch_job(_command(job, master, handover), job.env, log, report, at_work)
-    return handover.found()
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,10 +247,3 @@ def handed_over(home: Home, pipeline: str, run_id: str, plan_json: str) -> Itera
     finally:
         handover.plan.unlink(missing_ok=True)
         handover.result.unlink(missing_ok=True)
-
-
-def _command(job: Submission, master: str, handover: Handover) -> list[str]:
-    command = [str(interpreter_bin() / "spark-submit"), "--master", master, "--name", job.name]
-    command += ["--driver-memory", job.driver_memory, "--jars", ",".join(job.jars)]
-    command += [part for key, value in job.conf.items() for part in ("--conf", f"{key}={value}")]
-    return [*command, str(job.application), *handover.arguments]

@@ -1,4 +1,4 @@
-"""Starting spark-submit and waiting for it: its lines, how it ended, and how it is asked to stop. No pyspark here."""
+"""Starting a job and waiting for it: its lines, how it ended, and how it is asked to stop. No pyspark here."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Job:
     """A job at work, and the drivers of it that were asked to stop.
 
     Attributes:
-        child: spark-submit.
+        child: spark-submit, or the job itself.
         at_work: The drivers that say that they run batches now.
         asked: Process ids of those that were asked: once, a driver that is about to end takes a second time for an order.
     """
@@ -51,7 +51,7 @@ class _Job:
     asked: set[int] = field(default_factory=set)
 
     def cancel(self) -> None:
-        """Ask its driver to stop; where there is none, nothing of a batch is at work, and spark-submit is ended."""
+        """Ask its driver to stop; where there is none, nothing of a batch is at work, and the child is ended."""
         for driver in self.at_work():
             if driver.is_here and driver.pid not in self.asked:
                 self.asked.add(driver.pid)
@@ -67,10 +67,10 @@ def watch_job(
     report: Callable[[str], None],
     at_work: Callable[[], list[Driver]],
 ) -> None:
-    """Start spark-submit and wait until it ends. A signal asks its driver to stop; its second Ctrl-C ends it at once.
+    """Start a job and wait until it ends. A signal asks its driver to stop; its second Ctrl-C ends it at once.
 
     Args:
-        command: spark-submit with its arguments.
+        command: spark-submit or the job, with arguments.
         env: Variables of it beside this process's own.
         log: Takes everything that it writes.
         report: Takes the job's own lines.
@@ -102,6 +102,7 @@ def _watched(
             with stopping.cancelling(_Job(child, at_work).cancel):
                 for line in child.stdout or ():
                     kept.write(line)
+                    kept.flush()  # whoever is killed leaves a log to look at
                     lines = [*lines[-_LAST_LINES:], line.rstrip()]
                     if line.startswith(REPORT_PREFIX):
                         said = line.removeprefix(REPORT_PREFIX).rstrip()

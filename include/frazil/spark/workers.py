@@ -14,4 +14,4 @@ WORK = frazil.spark.stage
 """What workers are for."""
 
 if __name__ == "__main__":
-    manager()
+    manager()  # type: ignore[no-untyped-call]

@@ -19,6 +19,8 @@ from uuid import uuid4
 import pytest
 
 from frazil.local.home import Home, project_root
+from frazil.local.jars import fetch
+from tests.warm_spark import WarmSpark
 
 _SECONDS = 120
 """Bounds one command; the slowest here takes 5 s on an idle machine."""
@@ -139,3 +141,16 @@ def lonely_place(tmp_path: Path) -> Iterator[Place]:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield make_place(tmp_path, f"127.0.0.1:{bound.getsockname()[1]}")
+
+
+@pytest.fixture(params=["submit", pytest.param("connect", marks=pytest.mark.full)])
+def engine(request: pytest.FixtureRequest, place: Place) -> str:
+    """Name of an engine of each type, which the place's settings know: jobs must do the same on both."""
+    if request.param == "submit":
+        fetch(Home.resolve(), "spark")
+        return "spark"
+    warm: WarmSpark = request.getfixturevalue("warm_spark")
+    warm.up()
+    settings = place.root / "settings.yaml"
+    settings.write_text(f"{settings.read_text()}\nengines: {json.dumps(warm.engines())}\n", encoding="utf-8")
+    return "warm"

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from frazil.errors import Terminal
-from frazil.local.home import Home
-from frazil.local.jars import fetch
 
 Place = Any
 """A project of its own: `place.frazil(...)` runs the command in it. See conftest."""
@@ -20,6 +18,7 @@ engine: inline
 destinations:
   - {{table: shop.orders, columns: {{id: long}}}}
 maintenance:
+  engine: {engine}
   compaction: {{min_files: 3}}
 """
 
@@ -32,10 +31,9 @@ def produced(place: Place, number: int) -> None:
     place.succeed("run", "orders")
 
 
-def test_maintenance_does_what_nobody_asked_for(place: Place) -> None:
+def test_maintenance_does_what_nobody_asked_for(place: Place, engine: str) -> None:
     """The look names the step and its numbers and changes nothing; the job does it; then nothing is due, and no JVM starts."""
-    fetch(Home.resolve(), "spark")
-    (Path(place.root) / "pipelines" / "orders.yaml").write_text(FILE.format(topic=place.topic))
+    (Path(place.root) / "pipelines" / "orders.yaml").write_text(FILE.format(topic=place.topic, engine=engine))
     for number in range(3):
         produced(place, number)
 

@@ -8,14 +8,13 @@ from typing import Any
 
 from frazil.crash_points import VARIABLE
 from frazil.errors import Retryable, Terminal
-from frazil.local.home import Home
-from frazil.local.jars import fetch
 
 Place = Any
 """A project of its own: `place.frazil(...)` runs the command in it. See conftest."""
 
 FILE = """
 name: customers
+engine: {engine}
 source: {{topics: [{topic}]}}
 destinations:
   - table: shop.customers
@@ -46,10 +45,9 @@ def rows(place: Place) -> list[tuple[int, str]]:
     return [(row["id"], row["name"]) for row in found]
 
 
-def test_killed_jobs_lose_changes_or_bring_rows_back(place: Place) -> None:
+def test_killed_jobs_lose_changes_or_bring_rows_back(place: Place, engine: str) -> None:
     """Killed before and behind the table's commit: the next run finishes, another is idle, and old ranges stay out."""
-    fetch(Home.resolve(), "spark")
-    (Path(place.root) / "pipelines" / "customers.yaml").write_text(FILE.format(topic=place.topic))
+    (Path(place.root) / "pipelines" / "customers.yaml").write_text(FILE.format(topic=place.topic, engine=engine))
     produce(place, *(change("c", of, "a") for of in range(20)))
 
     killed = place.frazil("run", "customers", **{VARIABLE: "branch.staged=kill"})

@@ -1,0 +1,142 @@
+"""The managed spark connect server: one process of the stack, started by `frazil up` or by the first run that needs it."""
+
+from __future__ import annotations
+
+import fcntl
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Final
+
+from frazil.errors import Retryable
+from frazil.local import port
+from frazil.local.files import PRIVATE_FILE, exclusive, private_folder, write_atomically
+from frazil.local.home import PORT_VARIABLES, Home
+from frazil.local.process import Processes, Spec
+from frazil.local.waiting import until
+
+NAME: Final = "spark-connect"
+GRACE_SECONDS: Final = 15.0
+"""A Spark that is asked to end takes 1-3 s."""
+
+_START_SECONDS: Final = 180.0
+"""Bounds the way from the process to its first answer; 8 s on two idle cores."""
+
+_IDLE_SECONDS: Final = 300.0
+"""How long a run waits for the runs that use a server which has to be started anew. Others wait behind it, so it falls idle."""
+
+_IDLE_EVERY_SECONDS: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server as it should be.
+
+    Attributes:
+        command: Program and arguments.
+        env: Its whole environment.
+        release: Tells it from a server with other code or configuration: such a one is started anew.
+    """
+
+    command: tuple[str, ...]
+    env: Mapping[str, str] = field(repr=False)
+    release: str
+
+
+def url(home: Home) -> str:
+    """Address of the managed server. By this name its client sends a token without TLS: it never leaves the machine."""
+    return f"sc://localhost:{home.ports.spark_connect}"
+
+
+def token(home: Home) -> str:
+    """The token of a home's server, made once: else whoever has a login on the machine could run code as its user."""
+    file = private_folder(home.run) / f"{NAME}.token"
+    with exclusive(home.run / f"{NAME}.token.lock"):
+        if not file.is_file():
+            write_atomically(file, secrets.token_urlsafe(32), mode=PRIVATE_FILE)
+        return file.read_text(encoding="utf-8")
+
+
+@contextmanager
+def serving(home: Home, wanted: Server, report: Callable[[str], None]) -> Iterator[None]:
+    """While the block runs, the server is there and is not started anew for somebody else.
+
+    One that does not run is started; one of another release is started anew as soon as no run uses it.
+
+    Raises:
+        Retryable: It did not start, or runs on a server of another release take long; the message quotes its log.
+        Terminal: Its port is taken.
+    """
+    with _users(home) as users:
+        # Who waits for an idle server holds the gate, so that no other run begins on the old one.
+        with exclusive(home.run / f"{NAME}.gate", lambda: report("spark connect: another run looks after the server")):
+            _ensure(home, wanted, users, report)
+            fcntl.flock(users, fcntl.LOCK_SH)
+        yield
+
+
+def stop(processes: Processes) -> None:
+    """Stop the server, whoever uses it; does nothing when it does not run."""
+    processes.stop((NAME, GRACE_SECONDS))
+
+
+def _ensure(home: Home, wanted: Server, users: IO[str], report: Callable[[str], None]) -> None:
+    processes, release = Processes(home.run, home.logs, home.root), home.run / f"{NAME}.release"
+    if processes.running(NAME) is not None:
+        if release.is_file() and release.read_text(encoding="utf-8") == wanted.release:
+            return
+        _wait_idle(users, report)
+    release.unlink(missing_ok=True)
+    stop(processes)  # also what a crash left of its session
+    port.require_free(home.ports.spark_connect, PORT_VARIABLES["spark_connect"], "the spark connect server")
+    processes.start(Spec(NAME, wanted.command, wanted.env, url(home), GRACE_SECONDS))
+    _wait_started(home, processes)
+    write_atomically(release, wanted.release)
+    report(f"spark connect: ready at {url(home)}")
+
+
+def _wait_idle(users: IO[str], report: Callable[[str], None]) -> None:
+    def is_idle() -> bool:
+        try:
+            fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    if is_idle():
+        return
+    report("spark connect: Frazil or the settings changed; waiting for the runs on the old server")
+    if not until(is_idle, _IDLE_SECONDS, _IDLE_EVERY_SECONDS):
+        raise Retryable(
+            f"the spark connect server is of another release or configuration, and runs use it for over {_IDLE_SECONDS:.0f} s",
+            next_step="it is started anew by the next run that finds it idle; or `frazil down`, which ends those runs",
+        )
+
+
+def _wait_started(home: Home, processes: Processes) -> None:
+    def ended() -> bool:
+        return processes.running(NAME) is None
+
+    def started() -> bool:  # it binds its port when Spark is up
+        return port.answers(home.ports.spark_connect)
+
+    until(lambda: ended() or started(), _START_SECONDS)
+    if not ended() and started():
+        return
+    what = "ended while starting" if ended() else f"gave no answer in {_START_SECONDS:.0f} s"
+    said = processes.last_lines(NAME)
+    processes.stop((NAME, GRACE_SECONDS))
+    raise Retryable(
+        f"spark connect: the server {what}; its log ends with\n{said}",
+        next_step=f"read {processes.log(NAME)}",
+    )
+
+
+@contextmanager
+def _users(home: Home) -> Iterator[IO[str]]:
+    """A file that every run on the server holds a shared lock of; the lock ends with the process, however that ends."""
+    path: Path = private_folder(home.run) / f"{NAME}.users"
+    with path.open("a", encoding="utf-8") as users:
+        yield users

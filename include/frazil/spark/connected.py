@@ -1,0 +1,178 @@
+"""The session of a job on a spark connect server: found, checked, kept for the next job, or given back."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final, TypeVar, cast
+
+import pyspark
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession as AnySession
+from pyspark.sql.connect.client.retries import DefaultPolicy
+from pyspark.sql.connect.session import SparkSession
+
+from frazil.errors import Retryable
+from frazil.pipeline.settings import EngineSettings
+from frazil.project import Project
+from frazil.spark.connect_server import Server, session_settings
+from frazil.spark.faults import SPARK_FAILED
+from frazil.spark.kept_sessions import KeptSession, lent
+from frazil.spark.server import address
+from frazil.spark.sources import digest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession as Session
+
+T = TypeVar("T")
+
+_ANSWER_SECONDS: Final = 60.0
+"""Bounds the first answer, which makes the session: a fraction of a second on an idle server."""
+
+_RETRIES: Final = 6
+"""Attempts to reach a server that went away, 20 s in all. Spark's own fifteen take ten minutes; Airflow tries again, too."""
+
+_LONGEST_WAIT_MILLISECONDS: Final = 5_000
+
+_READY: Final = "frazil.session"
+"""Set in a session that was checked and configured: a server that was started anew has none of it under the same id."""
+
+_LEAVE_SECONDS: Final = 5.0
+"""Bounds the farewell to a server that may be gone. One that lives ends what nobody waits for by itself."""
+
+_ENDED: Final = ("SESSION_CLOSED", "SESSION_CHANGED")
+"""What a server says to the id of a session that it ended."""
+
+
+@contextmanager
+def connected(project: Project, engine_name: str, *, writes: bool) -> Iterator[Session]:
+    """The session of a job. If the block ends well another job may have it, else the server drops it and its work.
+
+    Args:
+        project: Settings and doors.
+        engine_name: An engine of type connect.
+        writes: Whether Spark writes tables.
+
+    Raises:
+        Retryable: The server does not answer.
+        Terminal: Its Spark or its Frazil is another one, it refuses the token, or lacks what a job needs.
+    """
+    engine = project.engine(engine_name)
+    server = Server(engine_name, address(project, engine))
+    server.require_listening()
+    _end_in_order()
+    with _session(server, project, engine) as spark:
+        _prepare(spark, server, engine)
+        if writes:
+            server.require_extensions(spark)
+        yield cast("Session", spark)  # both have what jobs use; Spark's own types don't say so
+
+
+def _prepare(spark: SparkSession, server: Server, engine: EngineSettings) -> None:
+    """Configure a session that is new to the server, after a look at who serves it."""
+    server.require_version(spark.version)
+    if spark.conf.get(_READY, None) is not None:
+        spark.interruptAll()  # what its last user may have left, if it was killed
+        return
+    if not engine.managed:  # which is started with the code that is here, and anew when it changes
+        server.require_sources(spark)
+    server.configure(spark, session_settings(engine))
+    spark.conf.set(_READY, "true")
+
+
+@contextmanager
+def _session(server: Server, project: Project, engine: EngineSettings) -> Iterator[SparkSession]:
+    folder = project.home.run / "spark-sessions" / _likeness(server, project, engine)
+    while True:
+        with lent(folder) as kept:
+            spark = _opened(server, kept.id)
+            if spark is None:
+                kept.is_kept = False
+                continue
+            with _closed(spark, kept):
+                yield spark
+            return
+
+
+def _opened(server: Server, session_id: str) -> SparkSession | None:
+    """The session of an id; None if the server ended it."""
+    # By the common builder: it makes Spark's functions those of spark connect, in the whole process.
+    spark = cast("SparkSession", AnySession.builder.remote(server.remote(session_id)).create())
+    spark.client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES, max_backoff=_LONGEST_WAIT_MILLISECONDS)])
+    try:
+        _within(_ANSWER_SECONDS, lambda: spark.version, server)
+    except PySparkException as error:
+        _leave(spark, release=False)
+        if any(word in str(error) for word in _ENDED):
+            return None
+        raise server.refusal(error) from error
+    return spark
+
+
+@contextmanager
+def _closed(spark: SparkSession, kept: KeptSession) -> Iterator[None]:
+    """Close a session with the block; if that fails, or is cut short, end its work on the server, and it."""
+    try:
+        yield
+    except BaseException:
+        kept.is_kept = False
+        _leave(spark, release=True)
+        raise
+    _leave(spark, release=False)
+
+
+def _leave(spark: SparkSession, *, release: bool) -> None:
+    def leave() -> None:
+        with suppress(*SPARK_FAILED, ValueError):  # the last: its channel is closed already
+            if release:
+                spark.interruptAll()
+        spark.release_session_on_close = release
+        spark.stop()
+
+    _aside(leave).join(_LEAVE_SECONDS)
+
+
+def _aside(work: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=work, daemon=True, name="spark-connect")
+    thread.start()
+    return thread
+
+
+def _within(seconds: float, ask: Callable[[], T], server: Server) -> T:
+    """An answer of a server that may never give one: its client waits without end."""
+    answers: list[T] = []
+    failures: list[PySparkException] = []
+
+    def work() -> None:
+        try:
+            answers.append(ask())
+        except PySparkException as error:
+            failures.append(error)
+
+    _aside(work).join(seconds)
+    if failures:
+        raise failures[0]
+    if not answers:
+        raise Retryable(
+            f"{server.name}: {server.address} takes connections and gave no answer in {seconds:.0f} s",
+            next_step="is it a spark connect server, and is it well? look at its log",
+        )
+    return answers[0]
+
+
+def _likeness(server: Server, project: Project, engine: EngineSettings) -> str:
+    """Names what sessions must have in common to take each other's place: a changed catalog must not find the old one."""
+    told = [server.address, pyspark.__version__, digest(), engine.conf]
+    told += [{name: of.model_dump() for name, of in project.settings.catalogs.items()}]
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _end_in_order() -> None:
+    """Have SIGTERM end the work on the server where nothing else heeds it: that would go on without its client."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))

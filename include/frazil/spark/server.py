@@ -1,0 +1,120 @@
+"""What the managed spark connect server is started with, and how any server is reached. No pyspark here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from frazil.local import spark_server
+from frazil.local.home import LOOPBACK, Home, inherited_environment, interpreter_bin
+from frazil.local.jars import fetch, jar_paths
+from frazil.local.java import ensure_java
+from frazil.local.spark_server import Server
+from frazil.pipeline.settings import EngineSettings
+from frazil.project import Project
+from frazil.spark.catalog import EXTENSIONS
+from frazil.spark.class_archive import archive_options
+from frazil.spark.sources import digest
+
+TOKEN_VARIABLE: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - the name of a variable
+"""Spark's own name of it, on both sides: a token is in no argument and in no address."""
+
+WORKERS: Final = "frazil.spark.workers"
+"""The module that Spark's Python workers are forked from."""
+
+JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
+"""An engine's own take the place of ours, but for the archive of classes: a JVM that is told two collectors does not start."""
+
+_MAIN: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
+
+_CLIENT_GONE: Final = {
+    # A client that was killed leaves its work behind. The server learns it when the stream of answers is due to be taken up
+    # anew, every two minutes by default, and waits five minutes more: here half a minute in all.
+    "spark.connect.execute.reattachable.senderMaxStreamDuration": "10s",
+    "spark.connect.execute.manager.detachedTimeout": "15s",
+    "spark.connect.execute.manager.maintenanceInterval": "5s",
+    # Sessions are kept for the next job, see `frazil.spark.kept_sessions`: a daily run finds its Python workers' daemon again.
+    "spark.connect.session.manager.defaultSessionTimeout": "25h",
+}
+
+
+def address(project: Project, engine: EngineSettings) -> str:
+    """Where the server of an engine of type connect answers."""
+    return engine.url or spark_server.url(project.home)
+
+
+def client_environment(project: Project, engine: EngineSettings) -> dict[str, str]:
+    """Variables of a process that opens a session: the token, where there is one."""
+    token = spark_server.token(project.home) if engine.managed else engine.token
+    return {} if token is None else {TOKEN_VARIABLE: token}
+
+
+@contextmanager
+def served(project: Project, engine: EngineSettings, report: Callable[[str], None]) -> Iterator[None]:
+    """While the block runs, a managed server is there. Of other engines nothing is asked here.
+
+    Raises:
+        Retryable, Terminal: As `frazil.local.spark_server.serving`.
+    """
+    if not engine.managed:
+        yield
+        return
+    with spark_server.serving(project.home, managed_server(project, engine), report):
+        yield
+
+
+def managed_engine(project: Project) -> EngineSettings | None:
+    """The engine whose server Frazil manages, if the settings have one."""
+    return next((engine for engine in project.settings.engines.values() if engine.managed), None)
+
+
+def managed_server(project: Project, engine: EngineSettings) -> Server:
+    """The server of a managed engine as it should be.
+
+    Raises:
+        Terminal: The jars or a Java are missing.
+    """
+    home = project.home
+    fetch(home, "spark")
+    java, python = ensure_java(), str(interpreter_bin() / "python")
+    sources = os.pathsep.join([str(project.root / "include"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    jvm = (archive_options(home, java), engine.conf.get(JVM_OPTIONS, "-XX:+UseParallelGC"))
+    conf = {
+        **_loopback(home),
+        "spark.pyspark.python": python,
+        "spark.python.daemon.module": WORKERS,
+        "spark.executorEnv.PYTHONPATH": sources,
+        **_CLIENT_GONE,
+        **engine.conf,
+        JVM_OPTIONS: " ".join(filter(None, jvm)),
+        "spark.sql.extensions": ",".join(filter(None, [engine.conf.get("spark.sql.extensions"), EXTENSIONS])),
+    }
+    command = [str(interpreter_bin() / "spark-submit"), "--master", engine.master, "--class", _MAIN]
+    command += ["--name", "frazil spark connect", "--driver-memory", engine.driver_memory]
+    command += ["--jars", ",".join(str(path) for path in jar_paths(home, "spark"))]
+    command += [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
+    command.append("spark-internal")
+    own = {"PYTHONPATH": sources, "PYSPARK_PYTHON": python, "JAVA_HOME": str(java.home)}
+    env = inherited_environment() | own | {TOKEN_VARIABLE: spark_server.token(home)}
+    return Server(tuple(command), env, _release(command, own))
+
+
+def _loopback(home: Home) -> Mapping[str, str]:
+    return {
+        "spark.connect.grpc.binding.address": LOOPBACK,
+        "spark.connect.grpc.binding.port": str(home.ports.spark_connect),
+        "spark.connect.grpc.port.maxRetries": "0",
+        "spark.driver.host": LOOPBACK,
+        "spark.driver.bindAddress": LOOPBACK,
+        "spark.ui.enabled": "false",
+        "spark.log.level": "WARN",
+    }
+
+
+def _release(command: list[str], env: Mapping[str, str]) -> str:
+    told = json.dumps([command, sorted(env.items()), digest()])
+    return hashlib.sha256(told.encode()).hexdigest()[:16]

@@ -1,0 +1,255 @@
+"""Runs on a spark connect server: what lands, and what becomes of the work when either side is killed."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Event, Thread
+from typing import Any
+
+import fastavro
+import pytest
+
+from frazil.errors import Retryable, Stopped, Terminal
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.produce import produce
+from frazil.kafka.record import OutgoingRecord
+from frazil.kafka.topics import create_topic
+from frazil.local.waiting import until
+from frazil.project import Project
+from frazil.verify.check import verify
+from tests.warm_spark import WarmSpark
+
+Place = Any
+"""A project of its own: `place.frazil(...)` runs the command in it. See conftest."""
+
+SECONDS = 120
+SCHEMA = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
+GOOD, BAD = 200, 3
+
+FILE = """
+name: orders
+engine: warm
+source: {{topics: [{topic}]}}
+value: {{format: avro, registry: main}}
+destinations:
+  - {{table: shop.orders, columns: {{id: {{type: long, required: true}}}}}}
+dead_letters: {{tolerance: {{max_rate: 1}}}}
+"""
+
+
+@dataclass
+class Gate:
+    """A Schema Registry of one schema, which answers workers when it is open.
+
+    Attributes:
+        url: Its address.
+        opened: Set while it answers.
+        asked: Somebody waits for an answer: a worker is in the middle of its records.
+        left: Who waited is gone.
+    """
+
+    url: str = ""
+    opened: Event = field(default_factory=Event)
+    asked: Event = field(default_factory=Event)
+    left: Event = field(default_factory=Event)
+
+    def answers(self, connection: socket.socket) -> bool:
+        """Wait until the gate opens; whether somebody still waits for the answer then."""
+        self.asked.set()
+        while not self.opened.wait(0.05):
+            readable, _, _ = select.select([connection], [], [], 0)
+            if readable and not connection.recv(1, socket.MSG_PEEK):
+                self.left.set()
+                return False
+        return True
+
+
+def handler_of(gate: Gate) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if gate.answers(self.connection):
+                body = json.dumps({"schema": json.dumps(SCHEMA)}).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None: ...
+
+    return Handler
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    made = Gate()
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler_of(made)) as server:
+        server.daemon_threads = True
+        made.url = f"http://127.0.0.1:{server.server_port}"
+        serving = Thread(target=server.serve_forever, daemon=True)
+        serving.start()
+        yield made
+        made.opened.set()
+        server.shutdown()
+        serving.join()
+
+
+@pytest.fixture
+def orders(place: Place, cluster: Cluster, gate: Gate, warm_spark: WarmSpark) -> Place:
+    """A pipeline of 200 good records and 3 bad ones; its settings name the server as somebody else's."""
+    warm_spark.up()
+    configure(place, warm_spark, gate)
+    (place.root / "pipelines" / "orders.yaml").write_text(FILE.format(topic=place.topic))
+    create_topic(cluster, place.topic, 1)
+    values = [*map(framed, range(GOOD)), *(b"broken",) * BAD]
+    produce(cluster, place.topic, [OutgoingRecord(None, value) for value in values])
+    return place
+
+
+def configure(place: Place, warm: WarmSpark, gate: Gate, **engine: Any) -> None:
+    """Write the settings; `engine` has what is special about the engine."""
+    file = place.root / "settings.yaml"
+    told = file.read_text().split("engines:")[0].rstrip()
+    more = {
+        "engines": {**warm.engines(**engine), "managed": warm.managed},
+        "registries": {"main": {"url": gate.url, "properties": {"timeout": "600"}}},
+    }
+    lines = [f"{key}: {json.dumps(value)}" for key, value in more.items()]
+    file.write_text("\n".join([told, *lines, ""]))
+
+
+def framed(number: int) -> bytes:
+    """An order in Confluent's frame."""
+    written = io.BytesIO()
+    fastavro.schemaless_writer(written, SCHEMA, {"id": number})
+    return b"\0\0\0\0\1" + written.getvalue()
+
+
+@contextmanager
+def begun(place: Place, gate: Gate) -> Iterator[subprocess.Popen[str]]:
+    """A run in whose first batch a worker stands still."""
+    command = [sys.executable, "-m", "frazil.cli", "run", "orders"]
+    with subprocess.Popen(command, env=place.environment, stderr=subprocess.PIPE, text=True) as run:
+        try:
+            until(lambda: gate.asked.is_set() or run.poll() is not None, SECONDS)
+            assert run.poll() is None, run.communicate()[1]
+            assert gate.asked.is_set(), "no worker asked"
+            yield run
+        finally:
+            run.kill()
+
+
+def assert_exact(place: Place) -> None:
+    """The next run lands every record once."""
+    place.succeed("run", "orders")
+    assert sorted(row["id"] for row in rows(place, "shop.orders")) == list(range(GOOD))
+    assert len(rows(place, "shop.orders__dead_letters")) == BAD
+    project = Project.load(place.environment)
+    assert verify(project, project.pipeline("orders")).is_clean
+
+
+def rows(place: Place, table: str) -> list[dict[str, Any]]:
+    project = Project.load(place.environment)
+    found: list[dict[str, Any]] = project.lake("lake").load_table(table).scan().to_arrow().to_pylist()
+    return found
+
+
+def nothing_landed(place: Place) -> bool:
+    return not rows(place, "shop.orders")
+
+
+def driver_of(place: Place) -> int:
+    """The process that has the session."""
+    (file,) = (place.root / "home" / "drivers").glob("*.json")
+    found: int = json.loads(file.read_text())["pid"]
+    return found
+
+
+def test_killed_client_leaves_its_job_to_the_server(orders: Place, gate: Gate) -> None:
+    """Nobody waits for the answer any more: the server ends the work, nothing is published, the next run is exact."""
+    with begun(orders, gate) as run:
+        os.kill(driver_of(orders), signal.SIGKILL)
+        said = run.communicate(timeout=SECONDS)[1]
+
+    assert run.returncode == Retryable.exit_code, said
+    assert gate.left.wait(60), "the worker still waits"
+    assert nothing_landed(orders)
+    gate.opened.set()
+    assert_exact(orders)
+
+
+def test_killed_server_keeps_its_client_waiting(orders: Place, gate: Gate, warm_spark: WarmSpark) -> None:
+    """The run ends as one to be tried again, within a minute; a server that is up again takes the next one."""
+    with begun(orders, gate) as run:
+        warm_spark.kill()
+        said = run.communicate(timeout=60)[1]
+
+    assert run.returncode == Retryable.exit_code, said
+    assert nothing_landed(orders)
+    gate.opened.set()
+    down = orders.frazil("run", "orders")
+    assert (down.returncode, "does not answer" in down.stderr) == (Retryable.exit_code, True), down.stderr
+    warm_spark.up()
+    assert_exact(orders)
+
+
+def test_stop_waits_for_the_server(orders: Place, gate: Gate) -> None:
+    """The batch is discarded at once, and the work on the server ends with it."""
+    with begun(orders, gate) as run:
+        run.send_signal(signal.SIGTERM)
+        said = run.communicate(timeout=30)[1]
+
+    assert run.returncode == Stopped.exit_code, said
+    assert gate.left.wait(20), "the worker still waits"
+    assert nothing_landed(orders)
+    gate.opened.set()
+    assert_exact(orders)
+
+
+def test_dead_managed_server_is_started_by_each_of_two_runs(orders: Place, gate: Gate, warm_spark: WarmSpark) -> None:
+    """The first starts it while the other waits; one lands the records, the other finds them landed."""
+    gate.opened.set()
+    warm_spark.kill()
+    run = [sys.executable, "-m", "frazil.cli", "run", "orders", "--engine", "managed"]
+    env = orders.environment | {key: warm_spark.env[key] for key in ("FRAZIL_HOME", "FRAZIL_SPARK_CONNECT_PORT")}
+    told = (orders.root / "settings.yaml").read_text().replace("${local:home}", str(orders.root / "home"))
+    (orders.root / "settings.yaml").write_text(told)
+
+    both = [subprocess.Popen(run, env=env, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [each.communicate(timeout=SECONDS)[1] for each in both]
+
+    assert [each.returncode for each in both] == [0, 0], said
+    assert sum("spark connect: ready" in text for text in said) == 1, said
+    assert_exact(orders)
+
+
+@pytest.mark.parametrize(
+    ("engine", "expected"),
+    [
+        ({"token": "not it"}, "refuses this client"),
+        ({"conf": {"spark.executor.memory": "2g"}}, "spark.executor.memory can't be set in a session"),
+    ],
+)
+def test_unfit_engine_lands_half_a_run(
+    orders: Place, gate: Gate, warm_spark: WarmSpark, engine: dict[str, Any], expected: str
+) -> None:
+    """What only a person can mend is said before anything is read, without the token."""
+    gate.opened.set()
+    configure(orders, warm_spark, gate, **engine)
+
+    refused = orders.frazil("run", "orders")
+
+    assert refused.returncode == Terminal.exit_code, refused.stderr
+    assert expected in refused.stderr
+    assert "not it" not in refused.stderr
