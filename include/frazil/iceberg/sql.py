@@ -1,0 +1,83 @@
+"""PyIceberg's SQL catalog, opened by many at once, and never made anew over tables that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pyarrow.fs import FileSelector, FileSystem, FileType
+from pyiceberg.catalog.sql import SqlCatalog, SqlCatalogBaseTable
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DBAPIError
+
+from frazil.errors import Terminal
+
+_METADATA: Final = "metadata"
+_METADATA_FILE: Final = ".metadata.json"
+
+
+class SharedSqlCatalog(SqlCatalog):
+    """A SQL catalog whose tables may be made by several processes at the same moment."""
+
+    def create_tables(self) -> None:
+        """Make those that are not there. Each that a rival made since we looked ends one try, so a try more than tables do."""
+        for _ in SqlCatalogBaseTable.metadata.tables:
+            try:
+                return super().create_tables()
+            except DBAPIError as error:
+                if "already exists" not in str(error.orig):
+                    raise
+        return super().create_tables()
+
+
+def open_sql(name: str, properties: Mapping[str, str]) -> SqlCatalog:
+    """Open a catalog; a SQLite file is made, and a local folder for the warehouse.
+
+    Raises:
+        Terminal: The SQLite file is gone, and the warehouse holds tables. A new file would know none of them: pipelines that
+            wrote them would begin where they once began.
+    """
+    file = _sqlite_file(properties["uri"])
+    if file is not None:
+        _refuse_lost(name, file, properties)
+        file.parent.mkdir(parents=True, exist_ok=True)
+    warehouse = properties.get("warehouse", "")
+    if warehouse.startswith("file:"):
+        Path(PyArrowFileIO.parse_location(warehouse)[2]).mkdir(parents=True, exist_ok=True)
+    # Connections are kept for weeks: one that the server closed is opened anew.
+    return SharedSqlCatalog(name, **{"pool_pre_ping": "true", **properties})
+
+
+def _sqlite_file(uri: str) -> Path | None:
+    url = make_url(uri)
+    is_file = url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:")
+    return Path(str(url.database)) if is_file and not str(url.database).startswith("file:") else None
+
+
+def _refuse_lost(name: str, file: Path, properties: Mapping[str, str]) -> None:
+    warehouse = properties.get("warehouse")
+    if file.exists() or not warehouse:
+        return
+    scheme, netloc, path = PyArrowFileIO.parse_location(warehouse)
+    table = _any_table(PyArrowFileIO(dict(properties)).fs_by_scheme(scheme, netloc), path)
+    if table is None or file.exists():  # meanwhile: a rival began the project, and made the table
+        return
+    raise Terminal(
+        f"opening catalog {name}: its database {file} is not there, but warehouse {warehouse} holds tables, such as {table}",
+        next_step=f"restore {file} from a backup: a new one would know no table and no position. To begin anew on purpose,"
+        f" move the warehouse away. Without a backup: make an empty database (touch {file}) and register each table's newest"
+        " metadata file before anything runs",
+    )
+
+
+def _any_table(files: FileSystem, folder: str) -> str | None:
+    """Path of the first table found below a folder. A table's own folders are not looked into."""
+    inside = files.get_file_info(FileSelector(folder, allow_not_found=True))
+    folders = {of.base_name: of.path for of in inside if of.type == FileType.Directory}
+    if _METADATA in folders:
+        found = files.get_file_info(FileSelector(folders[_METADATA]))
+        if any(of.base_name.endswith(_METADATA_FILE) for of in found):
+            return folder
+    return next((table for of in sorted(folders.values()) if (table := _any_table(files, of)) is not None), None)
