@@ -17,6 +17,7 @@ from frazil.errors import Retryable, Terminal
 from frazil.kafka.cluster import Cluster
 from frazil.records.fan_out import FanOut
 from frazil.run.stage import StageOrder, stage_records
+from frazil.spark.answer import answered
 from frazil.spark.faults import SPARK_FAILED
 
 if TYPE_CHECKING:
@@ -76,14 +77,11 @@ class SparkStage:
         tasks = read_ranges(self._spark, order).mapInArrow(stage_task, "staged string, failure string")
         with stopping.cancelling(_cancel_of(self._spark)):
             try:
-                # Not collect: what a JVM leaves out of its answer that dies over it, collect takes for nothing more to come.
-                parts = tasks.toArrow().to_pylist()
-            except (*SPARK_FAILED, pa.ArrowInvalid, EOFError) as error:  # the last two: its answer was cut off
+                parts = answered(tasks, f"batch {order.n}").to_pylist()
+            except (*SPARK_FAILED, Retryable) as error:
                 if stopping.asked():
                     raise stopping.stopped(f"batch {order.n} was not staged to its end, and is discarded") from error
-                if isinstance(error, SPARK_FAILED):
-                    raise
-                raise Retryable(f"Spark's answer on batch {order.n} was cut off: {error}") from error
+                raise
         for part in parts:
             if part["failure"] is not None:
                 raise _failure(part["failure"])
