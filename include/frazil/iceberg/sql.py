@@ -17,6 +17,9 @@ from frazil.errors import Terminal
 _METADATA: Final = "metadata"
 _METADATA_FILE: Final = ".metadata.json"
 
+_LEVELS: Final = 5
+"""How deep tables are looked for: namespaces within namespaces are rare. A warehouse may lie in a folder of many other things."""
+
 
 class SharedSqlCatalog(SqlCatalog):
     """A SQL catalog whose tables may be made by several processes at the same moment."""
@@ -72,12 +75,16 @@ def _refuse_lost(name: str, file: Path, properties: Mapping[str, str]) -> None:
     )
 
 
-def _any_table(files: FileSystem, folder: str) -> str | None:
+def _any_table(files: FileSystem, folder: str, levels: int = _LEVELS) -> str | None:
     """Path of the first table found below a folder. A table's own folders are not looked into."""
+    if levels == 0:
+        return None
     inside = files.get_file_info(FileSelector(folder, allow_not_found=True))
     folders = {of.base_name: of.path for of in inside if of.type == FileType.Directory}
     if _METADATA in folders:
         found = files.get_file_info(FileSelector(folders[_METADATA]))
         if any(of.base_name.endswith(_METADATA_FILE) for of in found):
             return folder
-    return next((table for of in sorted(folders.values()) if (table := _any_table(files, of)) is not None), None)
+    return next(
+        (table for of in sorted(folders.values()) if (table := _any_table(files, of, levels - 1)) is not None), None
+    )
