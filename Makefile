@@ -38,13 +38,13 @@ down: setup ## Stop the embedded stack
 	@$(BIN)/frazil down
 
 test: setup ## Run all tests, the quick ones first (ARGS="-k offsets" for pytest, WORKERS=0 for one process)
-	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses $(WORKERS) $(ARGS)
 
 test-fast: setup ## Run the tests that need neither Java nor a network, in seconds
 	@$(BIN)/python -m pytest --numprocesses $(WORKERS) tests/unit $(ARGS)
 
 test-full: setup ## Run all tests in their long form too: every kill point under every circumstance
-	@$(BIN)/python -m pytest --full --numprocesses $(WORKERS) --dist loadgroup $(ARGS)
+	@$(BIN)/python -m pytest --full --numprocesses $(WORKERS) $(ARGS)
 
 chaos: setup ## Run a random schedule of faults and verify what it left (SEED=1 MINUTES=5)
 	@$(BIN)/python -m tests.chaos.random_schedule --seed $(SEED) --minutes $(MINUTES)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from frazil.errors import Terminal
 from frazil.pipeline.model import Pipeline
+from frazil.pipeline.owner import stated_owner
 from frazil.pipeline.settings import unknown_names
 from frazil.project import Project
 
@@ -15,6 +17,19 @@ REPORT_PREFIX = "dead_letters__"
 
 REPLAY_DAG = f"{REPORT_PREFIX}{REPLAY}"
 """The DAG that lands dead letters of any pipeline."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A pipeline that no DAG is made of.
+
+    Attributes:
+        complaint: What is wrong.
+        owner: Whose it is; None if nobody can tell.
+    """
+
+    complaint: str
+    owner: str | None
 
 
 def sound_pipelines(project: Project) -> list[Pipeline]:
@@ -36,17 +51,20 @@ def refuse_broken(project: Project) -> None:
         raise Terminal("no DAG is made of these pipelines\n" + "\n".join(complaints))
 
 
-def broken_pipelines(project: Project) -> dict[str, str]:
-    """Return the pipelines that no DAG is made of, by name, with what is wrong. One whose file can't be read goes by the file's
-    name, which is its own by custom.
+def broken_pipelines(project: Project) -> dict[str, Broken]:
+    """Return the pipelines that no DAG is made of, by name. One whose file can't be read goes by the file's name, which is its
+    own by custom.
     """
-    found: dict[str, list[str]] = {}
+    found: dict[str, list[Broken]] = {}
     for error in project.pipelines.broken:
-        found.setdefault(error.file.stem, []).append(str(error))
+        found.setdefault(error.file.stem, []).append(Broken(str(error), stated_owner(error.file)))
     for name, pipeline in project.pipelines.usable.items():
         if wrong := problems(project, pipeline):
-            found.setdefault(name, []).append("\n".join(wrong))
-    return {name: "\n".join(complaints) for name, complaints in sorted(found.items())}
+            found.setdefault(name, []).append(Broken("\n".join(wrong), pipeline.owner))
+    return {
+        name: Broken("\n".join(of.complaint for of in files), next((of.owner for of in files if of.owner), None))
+        for name, files in sorted(found.items())
+    }
 
 
 def problems(project: Project, pipeline: Pipeline) -> list[str]:

@@ -18,11 +18,11 @@ from frazil.local.waiting import until
 from frazil.project import Project
 from frazil.report.history import history
 from frazil.verify.check import verify
-from tests.e2e.embedded import RUN_SECONDS, Embedded
+from tests.e2e.embedded import RUN_SECONDS, UNPAUSED_SECONDS, Embedded
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
-METERS = "ingest__meters"
+METERS, REPLAYS = "ingest__meters", "dead_letters__replay"
 RECORDS = 20_000
 STOP_SECONDS = 30.0
 """What the page on `frazil stop` promises."""
@@ -104,12 +104,15 @@ def _stop_from_elsewhere(embedded: Embedded, tmp_path: Path) -> None:
         "FRAZIL_AIRFLOW_URL": home.airflow_url,
         "FRAZIL_AIRFLOW_USER": home.airflow_user,
     }
-    refused = frazil(embedded, "pause", "meters", **elsewhere)
-    assert refused.returncode == Terminal.exit_code
-    assert "FRAZIL_AIRFLOW_PASSWORD is not set" in refused.stderr
+    for command in ("pause", "status"):
+        refused = frazil(embedded, command, "meters", **elsewhere)
+        assert refused.returncode == Terminal.exit_code
+        assert "FRAZIL_AIRFLOW_PASSWORD is not set" in refused.stderr
     elsewhere["FRAZIL_AIRFLOW_PASSWORD"] = embedded.api._password
     assert frazil(embedded, "pause", "meters", **elsewhere).returncode == 0
     assert embedded.is_paused(METERS)
+    seen = json.loads(frazil(embedded, "status", "meters", "--json", **elsewhere).stdout)
+    assert seen["pipelines"]["meters"]["state"] == "Paused"
     assert frazil(embedded, "resume", "meters", **elsewhere).returncode == 0
     assert not embedded.is_paused(METERS)
 
@@ -126,3 +129,20 @@ def _stop_from_elsewhere(embedded: Embedded, tmp_path: Path) -> None:
     # Its task failed; the run itself Airflow may call a success, see docs/reliability.md.
     assert embedded.states(METERS, "e2e-elsewhere")["ingest"] == "failed"
     assert_sound(embedded)
+
+
+def test_stopped_replay_of_letters_is_tried_again(embedded: Embedded) -> None:
+    """Airflow's runs of the form end with the pipeline's own, in whichever state they are; those of other pipelines go on."""
+    form = {"reason": "a test"}
+    assert until(lambda: REPLAYS in embedded.api.dag_ids(), UNPAUSED_SECONDS, 0.5), embedded.api.import_errors()
+    embedded.api.pause(REPLAYS)  # they wait, and can't be over before they are stopped
+    embedded.api.trigger(REPLAYS, run_id="e2e-stopped", conf={**form, "pipeline": "drills"})
+    embedded.api.trigger(REPLAYS, run_id="e2e-other", conf={**form, "pipeline": "parcels"})
+    try:
+        stopped = frazil(embedded, "stop", "drills")
+
+        assert stopped.stdout == f"drills: Airflow's run {REPLAYS}:e2e-stopped is marked failed\n", stopped.stderr
+        assert embedded.api.run(REPLAYS, "e2e-stopped").state == "failed"
+        assert embedded.api.run(REPLAYS, "e2e-other").state == "queued"
+    finally:
+        embedded.api.fail(REPLAYS, "e2e-other")

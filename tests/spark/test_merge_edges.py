@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
+import pyspark.util
+import pytest
 from pyspark.sql import SparkSession
 
+from frazil.errors import Retryable
 from tests.spark.changes import MERGE, Customers, delete, truncate, upsert
 from tests.spark.documents import sqlite
 
@@ -44,3 +49,28 @@ def test_a_row_that_comes_back_stays_deleted(tmp_path: Path, spark: SparkSession
     assert customers.rows("id", "_frazil_deleted") == [(1, True)]
     customers.land(customers.change(2, [upsert(2, 1, "b")]))
     assert customers.rows("id", "name", "_frazil_deleted") == [(1, "b", False)]
+
+
+@pytest.mark.parametrize("cut", [2, 3], ids=["truncates", "keys"])  # the first answer is of the branch that is made
+def test_answer_that_is_cut_off_is_a_batch_without_changes(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, cut: int
+) -> None:
+    """A JVM that dies over its answer ends it early: another try is due, and the table is as it was."""
+    customers, connected, asked = Customers(spark, sqlite(tmp_path)), pyspark.util._create_local_socket, count(1)
+    customers.land(customers.change(1, [upsert(0, 1, "a")]))
+
+    def cut_off(to: object) -> object:
+        answer = connected(to)
+        if next(asked) != cut:
+            return answer
+        answer.read()
+        return io.BytesIO()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pyspark.util, "_create_local_socket", cut_off)
+        with pytest.raises(Retryable, match=r"table shop\.customers: Spark's answer was cut off"):
+            customers.land(customers.change(2, [upsert(2, 2, "b")]))
+    assert customers.rows() == [(1, "a")]
+
+    customers.land(customers.change(2, [upsert(2, 2, "b")]))
+    assert customers.rows() == [(1, "a"), (2, "b")]

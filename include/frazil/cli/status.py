@@ -36,7 +36,10 @@ def status(
     The words, by urgency: Paused, Refused, Failed, Degraded, Behind, Running, Idle. [cyan]lag[/cyan]: records not read yet.
     [cyan]waits[/cyan]: since when the oldest of them does. [cyan]fresh[/cyan]: of 95 in 100 records of the last day, the
     longest time from the record to its commit. With --json and --watch, one line of JSON per look.
+
+    FRAZIL_AIRFLOW_URL, FRAZIL_AIRFLOW_USER and FRAZIL_AIRFLOW_PASSWORD name another Airflow than the embedded one.
     """
+    from frazil.local import airflow
     from frazil.monitor.airflow_runs import runs_of
     from frazil.monitor.project_files import ProjectFiles
     from frazil.monitor.watch import Watch
@@ -44,6 +47,8 @@ def status(
     home = Home.resolve()
     if not pipelines and not as_json and not watch:
         show_stack(home)
+    if airflow.remote_url() is not None:
+        airflow.any_api(home).close()  # a password that is missing would look like an Airflow that does not answer
     files = ProjectFiles(os.environ)
     project = files.project()
     for name in pipelines or ():

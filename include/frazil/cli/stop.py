@@ -11,6 +11,7 @@ from frazil.cli.options import Json, PipelineName
 
 if TYPE_CHECKING:
     from frazil.errors import FrazilError, Retryable
+    from frazil.local.airflow_api import AirflowApi
     from frazil.local.airflow_rows import DagRun
     from frazil.local.drivers import Driver
     from frazil.local.home import Home
@@ -20,6 +21,9 @@ _WAIT_SECONDS: Final = 35.0
 
 _HEARTBEAT_SECONDS: Final = 8.0
 """How long a process may come that belongs to a run that is marked failed: Airflow's heartbeat of 5 s, and what it takes to end."""
+
+_REPLAYS: Final = "dead_letters__replay"
+"""The DAG of the form that brings letters home. Whose letters stands in the form."""
 
 
 def pause(pipeline: PipelineName) -> None:
@@ -41,7 +45,7 @@ def resume(pipeline: PipelineName) -> None:
 def stop(pipeline: PipelineName, *, as_json: Json = False) -> None:
     """End the runs of a pipeline that are at work: a batch that is decided is finished, one that is not is discarded.
 
-    Runs of Airflow are marked failed, without another try; processes on this machine get SIGTERM. All end within 30 s, which
+    Replays of its dead letters are runs, too. Runs of Airflow are marked failed, without another try; processes on this machine get SIGTERM. All end within 30 s, which
     is waited for as far as they share the home: on this machine, and in other containers. The next run comes on schedule and
     goes on from there, unless the pipeline is paused first.
 
@@ -55,11 +59,11 @@ def stop(pipeline: PipelineName, *, as_json: Json = False) -> None:
     began = time.monotonic()
     at_work = drivers(home, name)  # before Airflow is told, which ends the quick ones by itself
     marked, unasked = _fail_runs(home, name)
-    asked = _ask(home, name, at_work, {run.run_id for run in marked if run.state == "running"})
+    asked = _ask(home, name, at_work, {_name(run) for run in marked if run.state == "running"})
     left = _wait_for_end(home, name)
     if left:
         raise _still_at_work(name, left) from unasked
-    ended = _Ended([run.run_id for run in marked], asked, time.monotonic() - began, was_told=unasked is None)
+    ended = _Ended([_name(run) for run in marked], asked, time.monotonic() - began, was_told=unasked is None)
     if as_json:
         console.print_json({"pipeline": name} | ended.facts)
     else:
@@ -171,12 +175,25 @@ def _fail_runs(home: "Home", pipeline: str) -> "tuple[list[DagRun], FrazilError 
         if airflow.remote_url() is None and not stack.status(home).is_running("airflow"):
             return failed, None
         with airflow.any_api(home) as api:
-            for run in api.runs(_dag(pipeline), states=("running", "queued")):
+            for run in _unfinished(api, pipeline):
                 api.fail(run.dag_id, run.run_id)
                 failed.append(run)
     except FrazilError as error:
         return failed, error
     return failed, None
+
+
+def _unfinished(api: "AirflowApi", pipeline: str) -> "Iterator[DagRun]":
+    """Runs that have not ended: of the pipeline's DAG, and of the form that brings letters of any pipeline home."""
+    states = ("running", "queued")
+    yield from api.runs(_dag(pipeline), states)
+    if _REPLAYS in api.paused(_REPLAYS):  # there is one where a pipeline can be chosen
+        yield from (run for run in api.runs(_REPLAYS, states) if run.conf.get("pipeline") == pipeline)
+
+
+def _name(run: "DagRun") -> str:
+    """What a run is called by the process that carries it out: ids are unique in their DAG only."""
+    return f"{run.dag_id}:{run.run_id}" if run.dag_id == _REPLAYS else run.run_id
 
 
 def _wait_for_end(home: "Home", pipeline: str) -> "list[Driver]":

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from threading import Lock
 from typing import Literal
-from urllib.parse import urlparse
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
@@ -177,14 +175,9 @@ class Lake:
 
 
 def _sql(name: str, properties: Mapping[str, str]) -> Catalog:
-    from frazil.iceberg.sql import KeepingSqlCatalog
+    from frazil.iceberg.sql import open_sql
 
-    if properties["uri"].startswith("sqlite:///"):
-        Path(properties["uri"].removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
-    if urlparse(properties.get("warehouse")).scheme == "file":
-        Path(urlparse(properties["warehouse"]).path).mkdir(parents=True, exist_ok=True)
-    # Connections are kept for weeks: one that the server closed is opened anew.
-    return KeepingSqlCatalog(name, **{"pool_pre_ping": "true", **properties})
+    return open_sql(name, properties)
 
 
 def _rest(name: str, properties: Mapping[str, str]) -> Catalog:

@@ -1,84 +1,91 @@
-"""PyIceberg's SQL catalog, which reads the metadata of a table once per version of it.
-
-Rests on a private name of PyIceberg 0.12; a contract test pins it.
-"""
+"""PyIceberg's SQL catalog, opened by many at once, and never made anew over tables that are there."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from threading import Lock
-from typing import Any, Final
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
 
-from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
-from pyiceberg.table import CommitTableResponse, Table
-from pyiceberg.table.metadata import TableMetadata
+from pyarrow.fs import FileSelector, FileSystem, FileType
+from pyiceberg.catalog.sql import SqlCatalog, SqlCatalogBaseTable
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DBAPIError
 
-from frazil.iceberg.past import with_past
+from frazil.errors import Terminal
+from frazil.iceberg.keeping import KeepingSqlCatalog
 
-MOST_SNAPSHOTS: Final = 50_000
-"""Of all metadata that are kept: some 150 MB. The last one that was read stays whatever it holds."""
+_METADATA: Final = "metadata"
+_METADATA_FILE: Final = ".metadata.json"
+
+_LEVELS: Final = 5
+"""How deep tables are looked for: namespaces within namespaces are rare. A warehouse may lie in a folder of many other things."""
 
 
-class KeepingSqlCatalog(SqlCatalog):
-    """A SQL catalog that keeps metadata by their location, as long as there is room: a file of metadata never changes.
+class SharedSqlCatalog(KeepingSqlCatalog):
+    """A SQL catalog whose tables may be made by several processes at the same moment."""
 
-    A batch looks at each of its tables five times and more, and each look would parse all of its snapshots.
+    def create_tables(self) -> None:
+        """Make those that are not there. Each that a rival made since we looked ends one try, so a try more than tables do."""
+        for _ in SqlCatalogBaseTable.metadata.tables:
+            try:
+                return super().create_tables()
+            except DBAPIError as error:
+                if "already exists" not in str(error.orig):
+                    raise
+        return super().create_tables()
+
+
+def open_sql(name: str, properties: Mapping[str, str]) -> SqlCatalog:
+    """Open a catalog; a SQLite file is made, and a local folder for the warehouse.
+
+    Raises:
+        Terminal: The SQLite file is gone, and the warehouse holds tables. A new file would know none of them: pipelines that
+            wrote them would begin where they once began.
     """
-
-    def __init__(self, name: str, **properties: str) -> None:
-        self._kept: Final[dict[str, TableMetadata]] = {}
-        self._keeping: Final = Lock()
-        super().__init__(name, **properties)
-
-    def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
-        location = orm_table.metadata_location or ""
-        metadata = self._taken(location)
-        if metadata is None:
-            read = super()._convert_orm_to_iceberg(orm_table)
-            read.metadata = self._keep(read.metadata_location, read.metadata)
-            return read
-        return Table(
-            identifier=(*Catalog.identifier_to_tuple(orm_table.table_namespace), orm_table.table_name),
-            metadata=metadata,
-            metadata_location=location,
-            io=self._load_file_io(metadata.properties, location),
-            catalog=self,
-        )
-
-    def commit_table(
-        self, table: Table, requirements: tuple[Any, ...], updates: tuple[Any, ...]
-    ) -> CommitTableResponse:
-        """Commit changes of a table."""
-        done = super().commit_table(table, requirements, updates)
-        self._keep(done.metadata_location, done.metadata)
-        return done
-
-    def _taken(self, location: str) -> TableMetadata | None:
-        with self._keeping:
-            metadata = self._kept.pop(location, None)
-            if metadata is not None:
-                self._kept[location] = metadata  # the last one that is asked for goes last
-        return metadata
-
-    def _keep(self, location: str, metadata: TableMetadata) -> TableMetadata:
-        shared = with_past(metadata)
-        with self._keeping:
-            self._kept[location] = shared
-            superseded = {of.metadata_file for of in shared.metadata_log}
-            for of in superseded & self._kept.keys():
-                del self._kept[of]
-            for of in _beyond(list(self._kept.items())):
-                del self._kept[of]
-        return shared
+    file = _sqlite_file(properties["uri"])
+    if file is not None:
+        _refuse_lost(name, file, properties)
+        file.parent.mkdir(parents=True, exist_ok=True)
+    warehouse = properties.get("warehouse", "")
+    if warehouse.startswith("file:"):
+        Path(PyArrowFileIO.parse_location(warehouse)[2]).mkdir(parents=True, exist_ok=True)
+    # Connections are kept for weeks: one that the server closed is opened anew.
+    return SharedSqlCatalog(name, **{"pool_pre_ping": "true", **properties})
 
 
-def _beyond(kept: Sequence[tuple[str, TableMetadata]]) -> list[str]:
-    """Locations of those that there is no room for, the one that was asked for longest ago first; never the last one."""
-    room = MOST_SNAPSHOTS - len(kept[-1][1].snapshots)
-    found = []
-    for location, metadata in reversed(kept[:-1]):
-        room -= len(metadata.snapshots) + 1
-        if room < 0:
-            found.append(location)
-    return found
+def _sqlite_file(uri: str) -> Path | None:
+    url = make_url(uri)
+    is_file = url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:")
+    return Path(str(url.database)) if is_file and not str(url.database).startswith("file:") else None
+
+
+def _refuse_lost(name: str, file: Path, properties: Mapping[str, str]) -> None:
+    warehouse = properties.get("warehouse")
+    if file.exists() or not warehouse:
+        return
+    scheme, netloc, path = PyArrowFileIO.parse_location(warehouse)
+    table = _any_table(PyArrowFileIO(dict(properties)).fs_by_scheme(scheme, netloc), path)
+    if table is None or file.exists():  # meanwhile: a rival began the project, and made the table
+        return
+    raise Terminal(
+        f"opening catalog {name}: its database {file} is not there, but warehouse {warehouse} holds tables, such as {table}",
+        next_step=f"restore {file} from a backup: a new one would know no table and no position. To begin anew on purpose,"
+        f" move the warehouse away. Without a backup: make an empty database (touch {file}) and register each table's newest"
+        " metadata file before anything runs",
+    )
+
+
+def _any_table(files: FileSystem, folder: str, levels: int = _LEVELS) -> str | None:
+    """Path of the first table found below a folder. A table's own folders are not looked into."""
+    if levels == 0:
+        return None
+    inside = files.get_file_info(FileSelector(folder, allow_not_found=True))
+    folders = {of.base_name: of.path for of in inside if of.type == FileType.Directory}
+    if _METADATA in folders:
+        found = files.get_file_info(FileSelector(folders[_METADATA]))
+        if any(of.base_name.endswith(_METADATA_FILE) for of in found):
+            return folder
+    return next(
+        (table for of in sorted(folders.values()) if (table := _any_table(files, of, levels - 1)) is not None), None
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -13,7 +13,7 @@ FINISHED_STATES = frozenset({"success", "failed"})
 
 @dataclass(frozen=True, slots=True)
 class DagRun:
-    """One run of a DAG. Times are UTC; `logical_date` is None for most manual runs."""
+    """One run of a DAG. Times are UTC; `logical_date` is None for most manual runs, `conf` is what was filled in of its form."""
 
     dag_id: str
     run_id: str
@@ -23,6 +23,7 @@ class DagRun:
     start_date: datetime | None
     end_date: datetime | None
     note: str | None
+    conf: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def has_finished(self) -> bool:
@@ -79,6 +80,7 @@ def dag_run(row: Mapping[str, Any]) -> DagRun:
         start_date=_time(row["start_date"]),
         end_date=_time(row["end_date"]),
         note=row["note"],
+        conf=row.get("conf") or {},
     )
 
 

@@ -7,7 +7,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from frazil.errors import FrazilError
-from frazil.local.airflow import api
+from frazil.local.airflow import any_api
 from frazil.local.home import Home
 from frazil.monitor.condition import Runs
 
@@ -28,9 +28,11 @@ _PAGES: Final = 8
 
 
 def runs_of(pipelines: Iterable[str], home: Home) -> Mapping[str, Runs]:
-    """What the embedded Airflow knows of pipelines; nothing if it does not answer."""
+    """What Airflow knows of pipelines, the one that FRAZIL_AIRFLOW_URL names or else the embedded one; nothing if it does not
+    answer.
+    """
     try:
-        with api(home) as airflow:
+        with any_api(home) as airflow:
             return told_by(airflow, pipelines)
     except FrazilError:  # there is no Airflow here: that is no trouble of the pipelines
         return {}

@@ -16,13 +16,14 @@ from frazil.batch.merge import Merge
 from frazil.errors import Terminal
 from frazil.iceberg.key_ranges import Ranges
 from frazil.pipeline.changes import DELETED
+from frazil.spark.answer import answered
 from frazil.spark.change_order import not_older, order_of, place_of, told_keys
 from frazil.spark.quoting import quoted, text
 from frazil.spark.target import Target, assigned, facts_of
 from frazil.spark.truncate import truncated
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _CHANGES: Final = "frazil_changes"
 """Name of the view of a batch's changes, in a session of its own."""
@@ -53,6 +54,7 @@ def merge_rows(
 
     Raises:
         Terminal: Changes of a key are of two partitions, and nothing but their offsets orders them; or one has no key.
+        Retryable: Spark's answer was cut off.
     """
     staged = _placed(staged)
     staged, truncates = truncated(spark, target, merge, staged)
@@ -93,6 +95,7 @@ def _checked(changes: DataFrame, target: Target, merge: Merge) -> Ranges | None:
 
     Raises:
         Terminal: A key is null, or its changes can't be ordered.
+        Retryable: Spark's answer was cut off.
     """
     bounded = [name for name in merge.keys if target.types[name].startswith((*_BOUNDED, "decimal"))]
     nulls = " OR ".join(f"{quoted(name)} IS NULL" for name in merge.keys)
@@ -101,16 +104,13 @@ def _checked(changes: DataFrame, target: Target, merge: Merge) -> Ranges | None:
     keys = told_keys(merge, "changes")
     # As texts: Python has no dates beyond the year 9999.
     ends = [f"CAST({of}({quoted(name)}) AS STRING)" for name in bounded for of in ("min", "max")]
-    found: Row = (
-        changes.alias("changes")
-        .selectExpr(
-            "count(*)",
-            f"count_if({nulls} OR {unordered})",
-            f"max(CASE WHEN {moved} THEN concat({keys}, ' in ', to_json(first_place), ' and ', to_json(last_place)) END)",
-            *ends,
-        )
-        .collect()[0]
+    asked = changes.alias("changes").selectExpr(
+        "count(*)",
+        f"count_if({nulls} OR {unordered})",
+        f"max(CASE WHEN {moved} THEN concat({keys}, ' in ', to_json(first_place), ' and ', to_json(last_place)) END)",
+        *ends,
     )
+    found = [column[0].as_py() for column in answered(asked, f"table {target.table}").columns]
     if found[1]:
         raise Terminal(
             f"table {target.table}: {found[1]:,} staged changes have no value in {', '.join((*merge.keys, merge.order_by or ''))}",
@@ -148,7 +148,7 @@ def _named_values(changes: DataFrame, target: Target, merge: Merge) -> Iterator[
         if name not in target.partitioned_by or not target.types[name].startswith(_BOUNDED):
             continue
         values = changes.selectExpr(f"CAST({quoted(name)} AS STRING)").distinct().limit(_VALUES_NAMED + 1)
-        found = [row[0] for row in values.collect()]
+        found = answered(values, f"table {target.table}").column(0).to_pylist()
         if len(found) <= _VALUES_NAMED:
             yield f"t.{quoted(name)} IN ({', '.join(_literal(target, name, value) for value in found)})"
 

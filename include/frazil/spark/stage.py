@@ -22,6 +22,7 @@ from frazil.errors import Retryable, Terminal
 from frazil.kafka.read import read_ranges
 from frazil.records.fan_out import FanOut
 from frazil.run.stage import StageOrder, stage_records
+from frazil.spark.answer import answered
 from frazil.spark.faults import SPARK_FAILED
 
 if TYPE_CHECKING:
@@ -60,14 +61,11 @@ class SparkStage:
         rows = self._spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(stage_task, "staged string, failure string")
         with stopping.cancelling(_cancel_of(self._spark)):
             try:
-                # Not collect: what a JVM leaves out of its answer that dies over it, collect takes for nothing more to come.
-                parts = rows.toArrow().to_pylist()
-            except (*SPARK_FAILED, pa.ArrowInvalid, EOFError) as error:  # the last two: its answer was cut off
+                parts = answered(rows, f"batch {order.n}").to_pylist()
+            except (*SPARK_FAILED, Retryable) as error:
                 if stopping.asked():
                     raise stopping.stopped(f"batch {order.n} was not staged to its end, and is discarded") from error
-                if isinstance(error, SPARK_FAILED):
-                    raise
-                raise Retryable(f"Spark's answer on batch {order.n} was cut off: {error}") from error
+                raise
         for part in parts:
             if part["failure"] is not None:
                 raise _failure(part["failure"])

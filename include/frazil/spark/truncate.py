@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql import functions as f
 
 from frazil.batch.changes import DELETE, OP, TRUNCATE
 from frazil.batch.merge import Merge
 from frazil.errors import Terminal
+from frazil.spark.answer import answered
 from frazil.spark.change_order import place_of, replaced, unplaced
 from frazil.spark.quoting import quoted, text
 from frazil.spark.target import Target, assigned, facts_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+Truncate: TypeAlias = Mapping[str, Any]
+"""What a truncate says of itself, as texts, by column."""
 
 
 def truncated(
@@ -32,9 +36,10 @@ def truncated(
 
     Raises:
         Terminal: Nobody can tell what is older.
+        Retryable: Spark's answer was cut off.
     """
     statements = []
-    for end in _truncates(staged, merge):
+    for end in _truncates(staged, target, merge):
         if merge.order_by is None:
             _refuse_other_partitions(spark, target, merge, staged, end)
         staged = _ended(staged, merge, end)
@@ -42,17 +47,18 @@ def truncated(
     return staged, tuple(statements)
 
 
-def _truncates(staged: DataFrame, merge: Merge) -> list[Row]:
+def _truncates(staged: DataFrame, target: Target, merge: Merge) -> list[Truncate]:
     """Of each partition the last truncate: what it says of itself, as texts."""
     names = merge.columns
     ends = staged.where(f"{quoted(OP)} = {text(TRUNCATE)}").alias("c")
     said = f"struct({', '.join(f'CAST(c.{quoted(name)} AS STRING) AS {quoted(name)}' for name in facts_of(merge))})"
     order = ", ".join(f"c.{quoted(name)}" for name in (merge.order_by, names.offset) if name is not None)
     last = ends.groupBy(f.expr(place_of(merge, "c"))).agg(f.expr(f"max_by({said}, struct({order}))"))
-    return [found[1] for found in last.collect()]
+    found: list[Truncate] = answered(last, f"table {target.table}").column(1).to_pylist()
+    return found
 
 
-def _before(merge: Merge, row: str, end: Row, types: Mapping[str, str]) -> str:
+def _before(merge: Merge, row: str, end: Truncate, types: Mapping[str, str]) -> str:
     """Whether a row's last change is older than a truncate."""
     names, said = merge.columns, _said_of(end, merge, types)
     topic, offset = f"{row}.{quoted(names.topic)}", f"{row}.{quoted(names.offset)}"
@@ -66,7 +72,9 @@ def _before(merge: Merge, row: str, end: Row, types: Mapping[str, str]) -> str:
     return f"{topic} = {said[names.topic]} AND ({older})"
 
 
-def _refuse_other_partitions(spark: SparkSession, target: Target, merge: Merge, staged: DataFrame, end: Row) -> None:
+def _refuse_other_partitions(
+    spark: SparkSession, target: Target, merge: Merge, staged: DataFrame, end: Truncate
+) -> None:
     names = merge.columns
     elsewhere = (
         f"c.{quoted(names.topic)} = {text(end[names.topic])} AND c.{quoted(names.partition)} <> {end[names.partition]}"
@@ -81,7 +89,7 @@ def _refuse_other_partitions(spark: SparkSession, target: Target, merge: Merge, 
         )
 
 
-def _ended(staged: DataFrame, merge: Merge, end: Row) -> DataFrame:
+def _ended(staged: DataFrame, merge: Merge, end: Truncate) -> DataFrame:
     """A row before a truncate is followed by its deletion, which the truncate brought."""
     types = dict(staged.dtypes)
     before = f"{_before(merge, 'c', end, types)} AND c.{quoted(OP)} <> {text(TRUNCATE)}"
@@ -90,7 +98,7 @@ def _ended(staged: DataFrame, merge: Merge, end: Row) -> DataFrame:
     return staged.unionByName(staged.alias("c").where(before).selectExpr(*columns))
 
 
-def _said_of(end: Row, merge: Merge, types: Mapping[str, str]) -> dict[str, str]:
+def _said_of(end: Truncate, merge: Merge, types: Mapping[str, str]) -> dict[str, str]:
     """What a record says of itself, as values of columns."""
     values = {name: end[name] for name in facts_of(merge)}
     return {
@@ -98,7 +106,7 @@ def _said_of(end: Row, merge: Merge, types: Mapping[str, str]) -> dict[str, str]
     }
 
 
-def _emptied(target: Target, merge: Merge, end: Row) -> str:
+def _emptied(target: Target, merge: Merge, end: Truncate) -> str:
     rows = _before(merge, "t", end, target.types)
     if merge.deleted is None:
         return f"DELETE FROM {target.branch} AS t WHERE {rows}"  # noqa: S608 - quoted

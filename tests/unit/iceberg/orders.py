@@ -14,8 +14,8 @@ from frazil.iceberg.catalog import Lake
 from frazil.iceberg.commit import Change, Refused, commit, fit_of
 from frazil.iceberg.data_files import write_rows
 from frazil.iceberg.holdings import BATCH_KEY, held, landed
+from frazil.iceberg.keeping import KeepingSqlCatalog
 from frazil.iceberg.pipeline_lake import PipelineLake, Place
-from frazil.iceberg.sql import KeepingSqlCatalog
 from frazil.iceberg.table import staging_table
 from frazil.pipeline.model import Destination
 

@@ -8,10 +8,13 @@ from threading import Barrier, Lock, Semaphore
 from typing import Any
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalogBaseTable
+from sqlalchemy import event
 
-from frazil.errors import Retryable
+from frazil.errors import Retryable, Terminal
+from frazil.iceberg import sql
 from frazil.iceberg.catalog import Lake
-from tests.unit.iceberg.orders import TABLE
+from tests.unit.iceberg.orders import TABLE, commit_batches
 
 
 class Gate:
@@ -79,3 +82,63 @@ def test_threads_that_open_a_new_catalog_at_once_make_its_tables_twice(tmp_path:
 
         assert len(set(map(id, found))) == 1
         found[0].close()
+
+
+def test_process_that_opens_a_new_catalog_at_once_breaks_the_other(tmp_path: Path) -> None:
+    """A rival makes the catalog's tables after we saw that there are none: both have the catalog."""
+    ours, rival = (Lake("lake", f"sqlite:///{tmp_path}/c.db", f"file://{tmp_path}/warehouse", {}) for _ in range(2))
+    event.listen(SqlCatalogBaseTable.metadata, "before_create", lambda *_, **__: rival.tables(), once=True)
+
+    assert ours.tables() == []
+
+    ours.close()
+    rival.close()
+
+
+def test_new_database_is_made_over_the_tables_of_a_lost_one(orders: Lake, tmp_path: Path) -> None:
+    """It would know no table, and no position: the pipelines would land everything again. What is meant is said by hand."""
+    commit_batches(orders, 1)
+    file, warehouse = tmp_path / "catalog.db", tmp_path / "warehouse"
+    file.rename(tmp_path / "aside")
+
+    for place in (f"file://{warehouse}", str(warehouse)):
+        with pytest.raises(Terminal, match=f"{file} is not there, but warehouse {place} holds tables") as caught:
+            _tables(orders, place)
+        assert TABLE.replace(".", "/") in str(caught.value)
+        assert not file.exists()
+
+    (tmp_path / "aside").rename(file)
+    assert _tables(orders, orders.warehouse) == [TABLE]
+    file.write_bytes(b"")
+    assert _tables(orders, orders.warehouse) == []
+    file.unlink()
+    warehouse.rename(tmp_path / "former")
+    assert _tables(orders, orders.warehouse) == []
+
+
+def test_rival_that_begins_a_project_looks_like_a_lost_catalog(
+    orders: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It made database and table while we looked for both: nothing is lost."""
+    commit_batches(orders, 1)
+    file, aside = tmp_path / "catalog.db", tmp_path / "aside"
+    file.rename(aside)
+    look = sql._any_table
+
+    def looked(*of: Any) -> str | None:
+        if aside.exists():
+            aside.rename(file)
+        return look(*of)
+
+    monkeypatch.setattr(sql, "_any_table", looked)
+
+    assert _tables(orders, orders.warehouse) == [TABLE]
+
+
+def _tables(lake: Lake, warehouse: str | None) -> list[str]:
+    """What is in a catalog, as somebody sees it who opens it now."""
+    opened = Lake(lake.name, lake.uri, warehouse, {})
+    try:
+        return opened.tables()
+    finally:
+        opened.close()

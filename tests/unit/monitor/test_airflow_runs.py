@@ -7,9 +7,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
+
 from frazil.local.airflow_api import AirflowApi
 from frazil.local.airflow_rows import DagRun
 from frazil.local.home import Home
+from frazil.monitor import airflow_runs
 from frazil.monitor.airflow_runs import runs_of, summed, told_by
 from frazil.monitor.condition import Runs
 
@@ -45,6 +48,23 @@ def test_success_after_failures_is_a_failure() -> None:
 def test_airflow_that_never_was_is_trouble(tmp_path: Path) -> None:
     """Without an embedded Airflow nothing is said of runs."""
     assert runs_of(["orders"], Home.resolve({"FRAZIL_HOME": str(tmp_path)})) == {}
+
+
+def test_airflow_elsewhere_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container the one is asked that variables name: the home never had one."""
+    asked = []
+
+    def told(airflow: AirflowApi, _: Iterable[str]) -> dict[str, Runs]:
+        asked.append(airflow._url)
+        return {"orders": Runs(is_paused=True)}
+
+    monkeypatch.setattr(airflow_runs, "told_by", told)
+    monkeypatch.setenv("FRAZIL_AIRFLOW_URL", "http://airflow:8080")
+    monkeypatch.setenv("FRAZIL_AIRFLOW_PASSWORD", "unused")
+
+    found = runs_of(["orders"], Home.resolve({"FRAZIL_HOME": str(tmp_path)}))
+
+    assert (found["orders"].is_paused, asked) == (True, ["http://airflow:8080"])
 
 
 class Told(AirflowApi):

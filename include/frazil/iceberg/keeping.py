@@ -1,0 +1,84 @@
+"""PyIceberg's SQL catalog, which reads the metadata of a table once per version of it.
+
+Rests on a private name of PyIceberg 0.12; a contract test pins it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from threading import Lock
+from typing import Any, Final
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.metadata import TableMetadata
+
+from frazil.iceberg.past import with_past
+
+MOST_SNAPSHOTS: Final = 50_000
+"""Of all metadata that are kept: some 150 MB. The last one that was read stays whatever it holds."""
+
+
+class KeepingSqlCatalog(SqlCatalog):
+    """A SQL catalog that keeps metadata by their location, as long as there is room: a file of metadata never changes.
+
+    A batch looks at each of its tables five times and more, and each look would parse all of its snapshots.
+    """
+
+    def __init__(self, name: str, **properties: str) -> None:
+        self._kept: Final[dict[str, TableMetadata]] = {}
+        self._keeping: Final = Lock()
+        super().__init__(name, **properties)
+
+    def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
+        location = orm_table.metadata_location or ""
+        metadata = self._taken(location)
+        if metadata is None:
+            read = super()._convert_orm_to_iceberg(orm_table)
+            read.metadata = self._keep(read.metadata_location, read.metadata)
+            return read
+        return Table(
+            identifier=(*Catalog.identifier_to_tuple(orm_table.table_namespace), orm_table.table_name),
+            metadata=metadata,
+            metadata_location=location,
+            io=self._load_file_io(metadata.properties, location),
+            catalog=self,
+        )
+
+    def commit_table(
+        self, table: Table, requirements: tuple[Any, ...], updates: tuple[Any, ...]
+    ) -> CommitTableResponse:
+        """Commit changes of a table."""
+        done = super().commit_table(table, requirements, updates)
+        self._keep(done.metadata_location, done.metadata)
+        return done
+
+    def _taken(self, location: str) -> TableMetadata | None:
+        with self._keeping:
+            metadata = self._kept.pop(location, None)
+            if metadata is not None:
+                self._kept[location] = metadata  # the last one that is asked for goes last
+        return metadata
+
+    def _keep(self, location: str, metadata: TableMetadata) -> TableMetadata:
+        shared = with_past(metadata)
+        with self._keeping:
+            self._kept[location] = shared
+            superseded = {of.metadata_file for of in shared.metadata_log}
+            for of in superseded & self._kept.keys():
+                del self._kept[of]
+            for of in _beyond(list(self._kept.items())):
+                del self._kept[of]
+        return shared
+
+
+def _beyond(kept: Sequence[tuple[str, TableMetadata]]) -> list[str]:
+    """Locations of those that there is no room for, the one that was asked for longest ago first; never the last one."""
+    room = MOST_SNAPSHOTS - len(kept[-1][1].snapshots)
+    found = []
+    for location, metadata in reversed(kept[:-1]):
+        room -= len(metadata.snapshots) + 1
+        if room < 0:
+            found.append(location)
+    return found
