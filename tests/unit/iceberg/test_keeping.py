@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 
-from frazil.iceberg import sql
+from frazil.iceberg import keeping
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.past import with_past
 from tests.unit.iceberg.orders import TABLE, commit_batches, foreign_append
@@ -73,7 +73,7 @@ def test_a_process_that_lives_for_weeks_keeps_all_it_ever_read(orders: Lake, mon
     commit_batches(orders, 1, 2, 3)
     assert list(catalog._kept) == [orders.load_table(TABLE).metadata_location]
 
-    monkeypatch.setattr(sql, "MOST_SNAPSHOTS", 4)
+    monkeypatch.setattr(keeping, "MOST_SNAPSHOTS", 4)
     metadata = orders.load_table(TABLE).metadata.model_copy(update={"metadata_log": []})
     for name in "abc":
         catalog._keep(name, metadata)
