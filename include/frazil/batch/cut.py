@@ -59,10 +59,10 @@ def _shares(ranges: tuple[Range, ...], size: int) -> list[int]:
 def shared_out(ranges: tuple[Range, ...], records_per_task: int, tasks: int = 1) -> tuple[tuple[Range, ...], ...]:
     """Share ranges out to tasks: stretches of the same length, in order, none longer than `records_per_task`.
 
-    A task may get many small partitions, or a part of a big one. No partition is twice in a task.
+    A task may get many small partitions, or a part of a big one.
 
     Args:
-        ranges: What a batch reads, each partition once.
+        ranges: What is read; of a partition there may be several, where parts of a batch are staged again.
         records_per_task: Most offsets of a task.
         tasks: How many tasks run at once. There are that many, or, if they would be too long, a multiple: all end together.
     """

@@ -234,10 +234,10 @@ class Staged:
     @classmethod
     def merged(cls, parts: Iterable[Staged]) -> Staged:
         """All parts together."""
-        whole = cls()
-        for part in parts:
-            whole = whole.merge(part)
-        return whole
+        left = list(parts) or [cls()]
+        while len(left) > 1:  # in pairs: the first parts are not copied as often as there are others
+            left = [one.merge(other) for one, other in zip(left[::2], [*left[1::2], cls()], strict=False)]
+        return left[0]
 
     def merge(self, other: Staged) -> Staged:
         """Both together."""
@@ -269,7 +269,7 @@ class Staged:
 
 
 def _added(left: Mapping[Any, Any], right: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Both together. Only what is on the right is added: a batch of a thousand partitions comes in a thousand parts."""
+    """Both together."""
     both = dict(left)
     for key, of in right.items():
         both[key] = both[key] + of if key in both else of

@@ -72,7 +72,9 @@ def _waves(ranges: Iterable[Range]) -> Iterator[dict[Place, Range]]:
     """Ranges that one consumer can read at once: it reads a partition from one place on."""
     left = [r for r in ranges if r.span > 0]
     while left:
-        wave = {(r.topic, r.partition): r for r in reversed(left)}  # the first of each
+        wave: dict[Place, Range] = {}
+        for r in left:
+            wave.setdefault((r.topic, r.partition), r)
         left = [r for r in left if wave[r.topic, r.partition] is not r]
         yield wave
 
@@ -125,21 +127,32 @@ class _Reading:
         Raises:
             Terminal, Retryable: One of them is an error, or the end of a partition that has less than its range.
         """
-        records, events = arrived, []
         if any(map(Message.error, arrived)):
-            events = [message for message in arrived if message.error() is not None]
-            records = [message for message in arrived if message.error() is None]
-        places = list(map(place_of, records))
-        last = dict(zip(places, map(_offset, records), strict=True))
+            return self._in_turn(arrived)
+        places = list(map(place_of, arrived))
+        last = dict(zip(places, map(_offset, arrived), strict=True))
         # Mostly all lie within their ranges: only where one begins or ends each is looked at.
-        if not all(
+        if all(
             place in self.reached and place in self.left and at < self.left[place].end for place, at in last.items()
         ):
-            records = [of for of, place in zip(records, places, strict=True) if self._is_in(place, _offset(of))]
+            records = arrived
+        else:
+            records = [of for of, place in zip(arrived, places, strict=True) if self._is_in(place, _offset(of))]
         for place, at in last.items():
             self._reach(place, at + 1)
-        for event in events:
-            self._take(event)
+        return records
+
+    def _in_turn(self, arrived: list[Message]) -> list[Message]:
+        """The same where messages among them are none: an error before the last record of a range is one of the range."""
+        records = []
+        for message in arrived:
+            if message.error() is not None:
+                self._take(message)
+                continue
+            place, at = place_of(message), _offset(message)
+            if self._is_in(place, at):
+                records.append(message)
+            self._reach(place, at + 1)
         return records
 
     def _is_in(self, place: Place, offset: int) -> bool:
@@ -157,7 +170,12 @@ class _Reading:
     def _take(self, event: Message) -> None:
         """Take the end of a partition, or an error of one."""
         place, error = place_of(event), event.error()
-        if error is None or place not in self.left:
+        if error is None:
+            return
+        if event.topic() is None:  # of no partition: a cause, if nothing comes any more
+            self.complaints(error)
+            return
+        if place not in self.left:
             return
         if error.code() == KafkaError._PARTITION_EOF:
             # It carries the offset of the next record: markers before it are counted.
@@ -194,12 +212,14 @@ class _Reading:
 
     def _stalled(self) -> FrazilError:
         (place, of), *others = self.left.items()
-        try:
-            self._require_held(place, _LAST_QUESTION_SECONDS)
-        except Terminal as refused:
-            return refused
-        except Retryable:
-            pass  # as silent as before
+        end = time.monotonic() + _LAST_QUESTION_SECONDS
+        for silent in self.left:
+            try:
+                self._require_held(silent, max(end - time.monotonic(), 0.01))
+            except FrazilError as refused:
+                if isinstance(refused, Terminal) or refused.next_step == PLAN_AGAIN:
+                    return refused
+                break  # as silent as before
         more = f", nor of {len(others)} other partitions" if others else ""
         return Retryable(
             f"{self._name(place)}: nothing arrived for {STALL_SECONDS:.0f} s at offset {self.reached.get(place, of.start)} of "

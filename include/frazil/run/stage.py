@@ -20,7 +20,6 @@ from frazil.batch.facts import (
     Range,
     Staged,
     StagedFile,
-    TopicPartition,
 )
 from frazil.crash_points import CrashPoint, reached
 from frazil.iceberg.data_files import StagingTable
@@ -88,20 +87,19 @@ def stage_records(order: StageOrder, batches: Iterable[pa.RecordBatch]) -> Stage
     """Decode records and write their rows and dead letters in one pass, holding a bounded part in memory.
 
     What can't be published any more is not read to its end: if this process is asked to stop, or if the order says what is
-    tolerated. If records need what
-    their tables do not have, nothing is landed: it is told what they need, all of them, and where they are.
+    tolerated. If records need what their tables do not have, nothing is landed: it is told what they need, all of them, and
+    that all ranges of the order are to be staged again: just those, for others may have landed what lies between.
     """
     decoder = FanOut(order.specs, order.route, order.n)
     letters_table = order.dead_letters
     writers = TableWriters(
         order.destinations if letters_table is None else {**order.destinations, letters_table.name: letters_table}
     )
-    whole, asked, seen = Staged(), Staged(), dict[TopicPartition, tuple[int, int]]()
+    whole, asked = Staged(), Staged()
     for batch in batches:
         if stopping.asked():
             return whole.merge(asked).merge(Staged(files=writers.abandon(), stopped=True))
         outcomes = decoder.decode(batch)
-        seen |= _reaches(batch, seen)
         if outcomes.asks or asked.asks:
             needs = Staged(demands=outcomes.demands, new_tables=outcomes.new_tables)
             asked = asked.merge(needs).merge(Staged(void=_paths(writers.abandon())))
@@ -119,24 +117,8 @@ def stage_records(order: StageOrder, batches: Iterable[pa.RecordBatch]) -> Stage
         if order.tolerance is not None and order.tolerance.is_lost(whole.total.dead):
             return whole.merge(Staged(files=writers.abandon(), stopped=True))
     if asked.asks:
-        again = tuple(Range(*place, start, end) for place, (start, end) in sorted(seen.items()))
-        return replace(asked, again=again, void=tuple(dict.fromkeys(asked.void)))
+        return replace(asked, again=order.ranges, void=tuple(dict.fromkeys(asked.void)))
     return whole.merge(Staged(files=writers.close()))
-
-
-def _reaches(
-    batch: pa.RecordBatch, seen: Mapping[TopicPartition, tuple[int, int]]
-) -> dict[TopicPartition, tuple[int, int]]:
-    """The first offset of each partition of a batch, or one that was seen before it, and the one behind the last."""
-    places = pa.table(batch.select(["topic", "partition", "offset"]))
-    ends = places.group_by(["topic", "partition"]).aggregate([("offset", "min"), ("offset", "max")]).to_pylist()
-    found = {}
-    for end in ends:
-        place = end["topic"], end["partition"]
-        first, last = end["offset_min"], end["offset_max"] + 1
-        start, stop = seen.get(place, (first, last))
-        found[place] = (min(start, first), max(stop, last))
-    return found
 
 
 def _paths(files: Mapping[str, tuple[StagedFile, ...]]) -> tuple[str, ...]:

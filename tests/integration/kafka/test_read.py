@@ -102,12 +102,15 @@ def test_partitions_at_once_lose_or_mix_records(cluster: Cluster, topic: Topic) 
 
 
 def test_gone_partition_among_others_is_waited_for_in_silence(cluster: Cluster, topic: Topic) -> None:
-    """A topic that is not there is named even where its neighbours flow."""
-    name = topic()
-    fill(cluster, name, 10)
+    """A topic that is not there is named even where its neighbours flow, or are as silent."""
+    names = [topic(), topic()]
+    fill(cluster, names[0], 10)
+    fill(cluster, names[1], 10)
+    # The first is asked for before it is read.
+    ranges = [Range(names[0], 0, 0, 10), Range(names[1], 0, 0, 10), Range("not-there", 0, 0, 1)]
 
     with pytest.raises(Terminal, match="has no topic 'not-there'"):
-        list(read_ranges(cluster, [Range(name, 0, 0, 10), Range("not-there", 0, 0, 1)]))
+        list(read_ranges(cluster, ranges))
 
 
 def test_log_append_time_is_taken_for_create_time(cluster: Cluster, topic: Topic) -> None:

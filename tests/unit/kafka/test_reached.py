@@ -78,7 +78,23 @@ def test_records_around_the_range_are_handed_out() -> None:
         (KafkaError._BAD_MSG, Retryable),
     ],
 )
-def test_error_among_records_is_passed_over(code: int, kind: type[Exception]) -> None:
-    """An error ends the range with its coordinates, records behind it or not."""
+@pytest.mark.parametrize("last", [6, 9, 12])
+def test_error_among_records_is_passed_over(code: int, kind: type[Exception], last: int) -> None:
+    """An error ends the range with its coordinates, whatever comes behind it: also the last record of the range."""
     with pytest.raises(kind, match=r"topic 't', partition 3"):
-        reading().wanted([message(4), message(5, code), message(6)])
+        reading().wanted([message(4), message(5, code), message(last)])
+
+
+def test_a_range_ends_with_an_error_behind_it() -> None:
+    """What a partition reports once its range has been read is of no matter."""
+    of = reading()
+
+    assert [record.offset() for record in of.wanted([message(9), message(10, KafkaError._BAD_MSG)])] == [9]
+
+
+def test_cause_of_a_silence_is_lost() -> None:
+    """An error of no partition is told if nothing comes any more."""
+    of = reading()
+
+    assert of.wanted([Message(error=KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))]) == []
+    assert [error.code() for error in of.complaints] == [KafkaError.GROUP_AUTHORIZATION_FAILED]
