@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -72,6 +73,9 @@ def test_fault_in_one_look_ends_the_others(
         return Condition(pipeline.name, "shop", BEGIN)  # type: ignore[attr-defined]
 
     reads(monkeypatch, read)
+    logger = logging.getLogger("frazil.monitor.watch")
+    monkeypatch.setattr(logger, "disabled", False)  # which Airflow may do, if a test before brought it
+    monkeypatch.setattr(logger, "handlers", [caplog.handler])
     with Watch(lambda: Project.load(many), refresh_seconds=0.01) as watch:
         assert watch.wait(60)
         assert watch.wait(60)
