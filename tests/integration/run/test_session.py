@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ import pytest
 from frazil.batch.plan import RunPlan
 from frazil.batch.request import RunRequest
 from frazil.batch.session import session_order
-from frazil.errors import Retryable, Terminal
+from frazil.errors import Retryable, Stopped, Terminal
 from frazil.iceberg.catalog import Lake
 from frazil.kafka.observe import observe
 from frazil.kafka.topics import delete_topic
@@ -23,7 +24,7 @@ from frazil.run import session as sessions
 from frazil.run.inline_session import inline_lander
 from frazil.run.plan import plan_run
 from frazil.run.result import run_result
-from frazil.run.session import Session, stay
+from frazil.run.session import Session, serve, stay
 from tests.integration.conftest import Shop, environment
 
 MakeShop = Callable[..., Any]
@@ -64,7 +65,9 @@ def clock() -> Clock:
 
 
 @contextmanager
-def session(orders: Shop, clock: Clock, said: list[str] | None = None, seconds: float = 600) -> Iterator[Session]:
+def session(
+    orders: Shop, clock: Clock, said: list[str] | None = None, seconds: float = 600, *, in_job: bool = False
+) -> Iterator[Session]:
     """A session that ends when the clock says so, or after so many seconds."""
     clock.ahead = timedelta()
 
@@ -74,7 +77,7 @@ def session(orders: Shop, clock: Clock, said: list[str] | None = None, seconds: 
 
     now = datetime.now(UTC)
     order = session_order("orders", RunRequest("stays", reason="a test"), now, now + timedelta(seconds=seconds))
-    with Session(order, load, print if said is None else said.append, clock) as made:
+    with Session(order, load, print if said is None else said.append, clock, in_job=in_job) as made:
         yield made
 
 
@@ -199,7 +202,7 @@ def test_a_topic_that_is_gone_is_waited_for(shop: MakeShop, clock: Clock) -> Non
 
 
 def test_an_edited_file_counts_from_the_next_run_on(shop: MakeShop, clock: Clock) -> None:
-    """A session takes up the file as it is now; one whose engine is another ends, for the next run to begin with it."""
+    """A session takes up the file as it is now, also its engine; one in a job ends, for the waiting one to start another."""
     orders, said = staying(shop()), list[str]()
     orders.produce_orders(range(5))
 
@@ -208,14 +211,118 @@ def test_an_edited_file_counts_from_the_next_run_on(shop: MakeShop, clock: Clock
         orders.with_pipeline(text.replace("name: string", "name: {type: string, from: alias}"))
         orders.produce_orders(range(5, 9))
 
+    def move() -> None:
+        staying(orders, engine="spark")
+        orders.produce_orders(range(9, 12))
+
     with session(orders, clock, said) as made:
-        then = {1: edit, 2: lambda: staying(orders, engine="spark")}
-        assert stay(made, landing(then)) is None
+        waits = stay(made, landing({1: edit, 2: move}))
+        assert waits is not None
+        assert (waits.records, made.pipeline.engine) == (3, "spark")
 
     names = {row["id"]: row["name"] for row in orders.rows()}
     assert names == {n: f"order {n}" if n < 5 else None for n in range(9)}
     assert "from here on they count" in "\n".join(said)
+
+    orders = staying(orders)
+    with session(orders, clock, said, in_job=True) as made:
+        assert stay(made, landing({1: edit})) is None
     assert "the session ends here" in said[-1]
+
+
+def test_a_file_that_is_half_written_ends_the_session(
+    shop: MakeShop, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What can't be read is looked at again, and counts once it can; what stays so fails the run, in its words."""
+    monkeypatch.setattr(sessions, "PAUSES_SECONDS", (0.1, 0.1))
+    orders, said = staying(shop()), list[str]()
+    file = orders.project.pipelines_folder / "orders.yaml"
+    text = file.read_text()
+    orders.produce_orders(range(5))
+
+    def breaks() -> None:
+        file.write_text(text[:30])
+        orders.produce_orders(range(5, 9))
+
+    class Mends(list[str]):
+        def append(self, line: str) -> None:
+            said.append(line)
+            if "tried again" in line:
+                file.write_text(text)
+
+    with session(orders, clock, Mends()) as made:
+        assert stay(made, landing({1: breaks, 2: clock.end})) is None
+    assert orders.ids() == list(range(9))
+    assert sum("files changed" in line for line in said) == 1
+
+    with session(orders, clock) as made:
+        file.unlink()
+        with pytest.raises(Retryable, match="files changed: no pipeline is named 'orders'"):
+            stay(made, landing({}))
+
+
+def test_an_edit_while_a_session_begins_is_never_seen(shop: MakeShop, clock: Clock) -> None:
+    """Files that change as soon as they were read are read again at the first tick."""
+    orders = staying(shop())
+
+    def load() -> tuple[Project, Pipeline]:
+        project = Project.load(environment(orders.project))
+        staying(orders, interval="2s")
+        return project, project.pipeline("orders")
+
+    now = datetime.now(UTC)
+    order = session_order("orders", RunRequest("stays"), now, now + timedelta(seconds=1))
+    with Session(order, load, print, clock) as made:
+        assert made.pipeline.interval == "1s"
+        assert stay(made, landing({})) is None
+        assert made.pipeline.interval == "2s"
+
+
+def test_a_stop_while_it_plans_starts_spark(shop: MakeShop, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan that is for a job is not handed over by a session that was asked to stop meanwhile."""
+    orders = staying(shop(), engine="spark")
+    orders.produce_orders(range(5))
+
+    def planned(*asked: Any) -> Any:
+        signal.raise_signal(signal.SIGTERM)
+        return plan_run(*asked)
+
+    monkeypatch.setattr(sessions, "plan_run", planned)
+    with session(orders, clock) as made, pytest.raises(Stopped, match="between two batches"):
+        stay(made, inline_lander(print))
+
+
+def test_failures_of_jobs_add_up_over_a_day(shop: MakeShop, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that failed is followed by another, as often as there is something landed between; without, a few times."""
+    monkeypatch.setattr(sessions, "PAUSES_SECONDS", (0.1, 0.1))
+    orders, land, jobs = staying(shop(), engine="spark"), inline_lander(print), list[RunPlan]()
+    orders.produce_orders(range(5))
+
+    def dies(plan: RunPlan) -> None:
+        jobs.append(plan)
+        if len(jobs) <= 4:
+            land(made.project, made.pipeline.model_copy(update={"engine": "inline"}), plan)
+            orders.produce_orders(range(5 * len(jobs), 5 * len(jobs) + 5))
+        raise Retryable("the JVM is gone")
+
+    with session(orders, clock) as made, pytest.raises(Retryable, match="JVM"):
+        serve(made, land, dies)
+
+    assert orders.ids() == list(range(20))
+    assert len(jobs) == 4 + 3
+
+
+def test_a_job_asks_a_dead_spark_again_and_again(shop: MakeShop, clock: Clock) -> None:
+    """In a job a batch that fails ends the session at once: whoever waits for it starts another job."""
+    orders, said = staying(shop()), list[str]()
+    orders.produce_orders(range(5))
+
+    def fails(*_: object) -> bool:
+        raise Retryable("Spark could not land its part")
+
+    with session(orders, clock, said, in_job=True) as made, pytest.raises(Retryable, match="its part"):
+        stay(made, fails)
+    assert not any("tried again" in line for line in said)
 
 
 def test_a_session_without_spark_does_its_work(shop: MakeShop, clock: Clock) -> None:
