@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from frazil import stopping
 from frazil.batch.plan import RunPlan
 from frazil.batch.request import RunRequest
 from frazil.batch.session import session_order
@@ -290,6 +291,35 @@ def test_a_stop_while_it_plans_starts_spark(shop: MakeShop, clock: Clock, monkey
     monkeypatch.setattr(sessions, "plan_run", planned)
     with session(orders, clock) as made, pytest.raises(Stopped, match="between two batches"):
         stay(made, inline_lander(print))
+
+
+@pytest.mark.parametrize("error", [None, Retryable("the JVM is gone")])
+def test_a_stop_ends_a_job_and_no_session(
+    shop: MakeShop, monkeypatch: pytest.MonkeyPatch, error: Retryable | None
+) -> None:
+    """Whatever a job ended with that was asked to stop, `frazil run --stay` waits for no further records and starts no other."""
+    from typer.testing import CliRunner
+
+    from frazil.cli.app import app
+
+    orders, jobs = staying(shop(), engine="spark"), Counter[str]()
+    orders.produce_orders(range(5))
+    for name, value in environment(orders.project).items():
+        monkeypatch.setenv(name, value)
+
+    def job(*_: object) -> None:
+        jobs["started"] += 1
+        with stopping.heeded(print):
+            signal.raise_signal(signal.SIGTERM)
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr("frazil.spark.submit.run_spark", job)
+
+    done = CliRunner().invoke(app, ["run", "orders", "--stay", "5s"])
+
+    assert isinstance(done.exception, Stopped), done.output
+    assert jobs["started"] == 1
 
 
 def test_failures_of_jobs_add_up_over_a_day(shop: MakeShop, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
