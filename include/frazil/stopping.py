@@ -38,6 +38,9 @@ _FINISHING_SECONDS = 20.0
 _WAITED_SECONDS = 0.5
 """Between two looks of `wait`: how soon a run that waits ends when it is asked to."""
 
+_PARENT_WATCH = "parent-watch"
+"""Name of the thread that looks whether the parent is there."""
+
 _ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -147,9 +150,13 @@ def finishing() -> Iterator[None]:
 def end_with_parent(is_alone: Callable[[], bool] = lambda: False) -> None:
     """End this process once whoever started it is gone. A batch that it decides at this moment is finished first.
 
+    Said again, as by each job of a session, it changes nothing.
+
     Args:
         is_alone: Whether somebody else is gone without whom it is not to go on.
     """
+    if any(thread.name == _PARENT_WATCH for thread in threading.enumerate()):  # a fork has none of its parent's threads
+        return
     parent = os.getppid()
 
     def watch() -> None:
@@ -158,7 +165,7 @@ def end_with_parent(is_alone: Callable[[], bool] = lambda: False) -> None:
         _wait_finished()
         os._exit(EXIT_PARENT_LOST)  # no print: stdout is a pipe to the dead parent
 
-    threading.Thread(target=watch, daemon=True, name="parent-watch").start()
+    threading.Thread(target=watch, daemon=True, name=_PARENT_WATCH).start()
 
 
 def _wait_finished() -> None:

@@ -74,8 +74,7 @@ class SparkConnectIngestOperator(IngestLineage, SparkConnectJobOperator):
             Retryable, OutcomeUnknown: Another try reads the tables and carries on.
         """
         if tasks.given(self.plan_json).until is not None:
-            stopping.end_with_parent()  # as above
-            return tasks.stay(self.pipeline, self.plan_json, context["outlet_events"], self._submit)
+            return self._stay(context["outlet_events"])
         if tasks.is_for_spark(self.pipeline, self.plan_json):
             return super().execute(context)
         stopping.end_with_parent()  # as above
@@ -86,6 +85,13 @@ class SparkConnectIngestOperator(IngestLineage, SparkConnectJobOperator):
         from frazil.spark.submit import run_spark
 
         return run_spark(project, pipeline, RunPlan.from_json(self.plan_json), self.log.info)
+
+    def _stay(self, outlet_events: Any) -> str:
+        from frazil.spark.watch import STOP_SECONDS
+
+        stopping.end_with_parent()  # as above
+        with stopping.heeded(self.log.info, STOP_SECONDS):  # also what was asked while a job was about to end by itself
+            return tasks.stay(self.pipeline, self.plan_json, outlet_events, self._submit)
 
     def _submit(self, plan: RunPlan) -> str | None:
         from frazil.spark.submit import run_spark

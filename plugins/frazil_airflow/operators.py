@@ -9,7 +9,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from frazil import stopping
 from frazil.batch.plan import RunPlan
-from frazil.errors import Terminal
+from frazil.errors import Retryable, Stopped, Terminal
 from frazil.local.home import Home
 from frazil.project import Project
 from frazil_airflow import tasks
@@ -46,6 +46,7 @@ class SparkJobOperator(SparkSubmitOperator):
         self.pipeline = pipeline
         self.plan_json = plan_json
         self.asset_name = asset_name
+        self.is_killed = False
 
     def execute(self, context: Context) -> str | None:  # type: ignore[override]  # the provider's returns nothing
         """Run the job and wait for it.
@@ -96,6 +97,12 @@ class SparkJobOperator(SparkSubmitOperator):
         self.jars = ",".join(job.jars)
         self.conf = dict(job.conf)
         self.env_vars = dict(job.env)
+        self._hook = None  # the provider's keeps what an earlier job of this task was started with
+
+    def on_kill(self) -> None:
+        """Airflow ends the task: end its job, after which no other one may begin."""
+        self.is_killed = True
+        super().on_kill()
 
     def _require_connection(self) -> None:
         """The provider would take a missing connection for a YARN cluster."""
@@ -131,7 +138,12 @@ class SparkIngestOperator(IngestLineage, SparkJobOperator):
 
         def submit(plan: RunPlan) -> str | None:
             self.plan_json = plan.to_json()
-            return super(SparkIngestOperator, self).execute(context)
+            try:
+                return super(SparkIngestOperator, self).execute(context)
+            except AirflowException as error:
+                if self._is_final(error):
+                    raise
+                raise Retryable(_said(str(error))) from error
 
         stopping.end_with_parent()  # as above
         order = self.plan_json
@@ -139,6 +151,11 @@ class SparkIngestOperator(IngestLineage, SparkJobOperator):
             return tasks.stay(self.pipeline, order, context["outlet_events"], submit)
         finally:
             self.plan_json = order  # which lineage reads
+
+    def _is_final(self, error: AirflowException) -> bool:
+        """Whether a session must not start another job: a person must act, or somebody ended this one."""
+        is_asked = self.is_killed or exit_code(str(error)) == Stopped.exit_code
+        return is_asked or isinstance(error, AirflowFailException)
 
 
 class AutoIngestOperator(SparkIngestOperator):

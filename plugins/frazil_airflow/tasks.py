@@ -6,7 +6,7 @@ Each loads the project when it runs: parsing a DAG must not import Kafka, PyIceb
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -17,8 +17,9 @@ from frazil import stopping
 from frazil.batch.plan import RunPlan
 from frazil.batch.request import RunRequest
 from frazil.batch.session import SessionEnd, session_end, session_order
-from frazil.errors import Retryable
+from frazil.errors import FrazilError
 from frazil.local.completeness import THROUGH
+from frazil.pipeline.engines import AUTO_ENGINE
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil_airflow.assets import tell_complete
@@ -28,11 +29,9 @@ from frazil_airflow.request import AirflowRun, is_session, request_of
 
 if TYPE_CHECKING:
     from frazil.run.plan import Planned
+    from frazil.run.session import Session, Submit
 
 _log = logging.getLogger(__name__)
-
-Submit = Callable[[RunPlan], str | None]
-"""Does a plan in a Spark job; returns what that hands back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,24 +179,35 @@ def stay(pipeline: str, order: str, outlet_events: Any, submit: Submit | None = 
     Raises:
         AirflowFailException: A person must act; the message says what to do.
         Retryable, OutcomeUnknown: What a tick failed for, again and again. Another try reads the tables and carries on.
+        FrazilError: The file names an engine that this task can't start. Another try is of the DAG that follows the file.
     """
-    from frazil.run import session as sessions
     from frazil.run.inline_session import inline_lander
+    from frazil.run.session import Session, serve
 
     def load() -> tuple[Project, Pipeline]:
         project = Project.load()
         return project, project.pipeline(pipeline)
 
     plan = given(order)
-    with terminal_is_final(), sessions.Session(plan, load, _log.info) as session:
-        while (waits := sessions.stay(session, inline_lander(_log.info))) is not None:
-            if submit is None:
-                raise Retryable(f"pipeline {pipeline} names another engine than its DAG, which is about to follow")
-            session.handed_over(waits, submit(waits))
+    with terminal_is_final(), Session(plan, load, _log.info) as session:
+        engine = _engine_of_jobs(session)
+
+        def submitted(waits: RunPlan) -> str | None:
+            # No Retryable, which the session would try again by itself: in this process that can't help.
+            if submit is None or _engine_of_jobs(session) != engine:
+                raise FrazilError(f"pipeline {pipeline} names another engine than its DAG, which is about to follow")
+            return submit(waits)
+
+        serve(session, inline_lander(_log.info), submitted)
         end = session.end
     if end.complete_through is not None:
         _tell_complete(outlet_events, pipeline, plan.run, end.complete_through)
     return end.to_json()
+
+
+def _engine_of_jobs(session: Session) -> str:
+    engine = session.pipeline.engine
+    return session.project.settings.auto.engine if engine == AUTO_ENGINE else engine
 
 
 def record(pipeline: str, plan_json: str, found: str, *, dag_run: Any, outlet_events: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +13,12 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from frazil.batch.plan import PlannedTopic, RunPlan
-from frazil.errors import Retryable
+from frazil.errors import FrazilError, Retryable
 from frazil.local.home import Home
 from frazil.project import Project
+from frazil.run.session import Session
 from frazil.spark.submit import Submission, handed_over
+from frazil_airflow import tasks
 from frazil_airflow.connect_operators import SparkConnectIngestOperator
 from frazil_airflow.operators import SparkIngestOperator
 
@@ -144,6 +147,90 @@ def test_a_session_starts_spark_before_there_is_anything_to_do(
     assert job_ends(0, writes=told) == told
     assert RunPlan.from_json((tmp_path / "plan").read_text()) == found
     assert ingest.plan_json == order.to_json()
+
+
+@pytest.fixture
+def submits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ingest: SparkIngestOperator):
+    """Run a session that hands a plan over for each job: its environment says how it ends, a file what it was started with."""
+    program = tmp_path / "bin" / "spark-submit"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/jobs\necho "frazil: said $CODE"\nexit $CODE\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    ingest.plan_json = replace(RunPlan.from_json(PLAN), until="2026-05-01T10:10:00.000+00:00").to_json()
+
+    def run(*jobs: Submission) -> list[str]:
+        waiting = list(jobs)
+        monkeypatch.setattr(ingest, "submission", lambda: waiting.pop(0))
+
+        def stay(_: str, order: str, __: object, submit: Callable[[RunPlan], str | None]) -> None:
+            for _job in jobs:
+                try:
+                    submit(RunPlan.from_json(order))
+                finally:
+                    ingest._hook._submit_sp.stdout.close()  # as above
+
+        monkeypatch.setattr("frazil_airflow.tasks.stay", stay)
+        ingest.execute({"run_id": "manual__1", "outlet_events": {}})  # type: ignore[typeddict-item]
+        return (tmp_path / "jobs").read_text().splitlines()
+
+    return run
+
+
+def ending(job: Submission, code: int) -> Submission:
+    return replace(job, env={**job.env, "CODE": str(code)})
+
+
+def test_the_second_job_of_a_session_starts_as_the_first_one_did(
+    submits: Callable[..., list[str]], job: Submission, tmp_path: Path
+):
+    """The provider's hook keeps what it was made with; each job is started with what is found then, and watched once."""
+    other = replace(ending(job, 0), conf={"spark.ui.enabled": "true"}, jars=("/jars/c.jar",))
+
+    first, second = submits(ending(job, 0), other)
+
+    assert ("spark.ui.enabled=false" in first, "/jars/a.jar,/jars/b.jar" in first) == (True, True)
+    assert ("spark.ui.enabled=true" in second, "/jars/c.jar" in second) == (True, True)
+    assert [thread.name for thread in threading.enumerate()].count("parent-watch") == 1
+
+
+@pytest.mark.parametrize("code", [70, 75, 76, 1])
+def test_a_spark_that_died_ends_the_session(submits: Callable[..., list[str]], job: Submission, code: int):
+    """What may pass by itself is the session's to try again, in another job."""
+    with pytest.raises(Retryable, match=f"said {code}"):
+        submits(ending(job, code))
+
+
+def test_a_job_that_somebody_ended_is_started_again(
+    submits: Callable[..., list[str]], job: Submission, ingest: SparkIngestOperator
+):
+    """`frazil stop`, what a person must mend, and a task that Airflow ends: the session starts no other job."""
+    for code, kind in ((79, AirflowException), (78, AirflowFailException)):
+        with pytest.raises(kind):
+            submits(ending(job, code))
+
+    ingest.on_kill()
+    with pytest.raises(AirflowException):
+        submits(ending(job, 1))
+
+
+def test_an_engine_of_another_dag_is_started(write_pipeline: Callable[..., Path], monkeypatch: pytest.MonkeyPatch):
+    """Jobs go on the engine of the task's DAG alone; once the file names another, another try is needed, at once."""
+    write_pipeline("orders", interval="10s", more="session_for: 10m\n")
+    order = replace(RunPlan.from_json(PLAN), until="2026-05-01T10:10:00.000+00:00")
+
+    def serve(session: Session, _: object, submit: Callable[[RunPlan], str | None]) -> None:
+        session.pipeline = session.pipeline.model_copy(update={"engine": "auto"})
+        assert submit(order) == "done"  # where auto stands for the very engine
+        session.pipeline = session.pipeline.model_copy(update={"engine": "warm"})
+        submit(order)
+
+    monkeypatch.setattr("frazil.run.session.serve", serve)
+
+    with pytest.raises(FrazilError, match="names another engine than its DAG") as refused:
+        tasks.stay("orders", order.to_json(), {}, lambda _: "done")
+
+    assert not isinstance(refused.value, Retryable)
 
 
 def test_a_result_of_a_killed_run_is_taken_for_that_of_its_retry(tmp_path: Path):

@@ -68,7 +68,7 @@ def test_each_tick_starts_spark_anew(
 
     send(0)
     order = session_order("orders", RunRequest("stays"), now, now + timedelta(minutes=10))
-    with Session(order, load, print, lambda: datetime.now(UTC) + ahead[0], takes_up=False) as kept:
+    with Session(order, load, print, lambda: datetime.now(UTC) + ahead[0], in_job=True) as kept:
         assert stay(kept, landed) is None
 
     result = run_result(kept.project, kept.pipeline, "stays")

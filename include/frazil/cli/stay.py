@@ -66,15 +66,14 @@ def stayed(order: "RunPlan", engine: str | None, progress: Progress) -> "RunResu
 
 
 def _serve(session: "Session", progress: Progress) -> None:
-    from frazil.errors import OutcomeUnknown, Retryable
+    from frazil import stopping
     from frazil.run.inline_session import inline_lander
-    from frazil.run.session import stay
+    from frazil.run.session import serve
     from frazil.spark.submit import run_spark
+    from frazil.spark.watch import STOP_SECONDS
 
-    while (plan := stay(session, inline_lander(progress.done))) is not None:
-        try:
-            told = run_spark(session.project, session.pipeline, plan, progress.done)
-        except (Retryable, OutcomeUnknown) as error:
-            session.failed(error)
-        else:
-            session.handed_over(plan, told)
+    def submit(plan: "RunPlan") -> str | None:
+        return run_spark(session.project, session.pipeline, plan, progress.done)
+
+    with stopping.heeded(progress.done, STOP_SECONDS):  # also what was asked while a job was about to end by itself
+        serve(session, inline_lander(progress.done), submit)

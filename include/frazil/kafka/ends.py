@@ -15,8 +15,8 @@ from frazil.kafka.cluster import Cluster
 
 
 class LogEnds:
-    """Asks one cluster. A new client for each look would cost more than the look: two round trips for some microseconds of
-    work. Use it as a context manager.
+    """Asks one cluster. A new client for each look would cost more than the look, two round trips. Use it as a context
+    manager.
     """
 
     def __init__(self) -> None:

@@ -59,7 +59,7 @@ class Pipeline(Model):
     )
     session_for: SessionLength | None = Field(
         None,
-        description="How long a run of the schedule stays, such as `10m`, at most `1d`: it lands a batch at every tick of the"
+        description="How long a run of the schedule stays, such as `10m`, from `1m` to `1d`: it lands a batch at every tick of the"
         " interval. Without, a run lands what is there and ends.",
     )
     catch_up: int | None = Field(

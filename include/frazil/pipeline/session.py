@@ -20,7 +20,10 @@ def _is_interval(text: str) -> str:
 
 
 def _is_session(text: str) -> str:
-    if parse_duration(text) > LONGEST_SESSION:
+    length = parse_duration(text)
+    if length < SHORTEST:
+        raise ValueError(f"{text!r} is shorter than a minute, the shortest session: Airflow starts runs no more often")
+    if length > LONGEST_SESSION:
         raise ValueError(f"{text!r} is longer than a day, the longest session")
     return text
 

@@ -25,20 +25,23 @@ from frazil.project import Project
 from frazil.run.engine import keeps_engine
 from frazil.run.plan import Planned, plan_run
 from frazil.run.scope import Clock, Report, utc_now
-from frazil.run.session_files import stamps
+from frazil.run.session_files import Stamps, stamps
 
 PLAN_EVERY = timedelta(minutes=5)
 """How old a plan may get while nothing moves: topics appear, and a reset moves the position back."""
 
 PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0)
-"""Before each further try of a tick that failed for what passes: together a broker's restart. Then the run fails, and whoever
-started it decides."""
+"""Before each further try of a tick that failed for what passes: together a broker's restart, or as long as a person needs to
+mend a file. Then the run fails, and whoever started it decides."""
 
 Load = Callable[[], tuple[Project, Pipeline]]
 """Reads settings and pipeline anew."""
 
 Land = Callable[[Project, Pipeline, RunPlan], bool]
 """Lands a plan, or says that it does not: False."""
+
+Submit = Callable[[RunPlan], str | None]
+"""Does a plan in a job, which stays if the plan says until when; returns what that hands back."""
 
 
 class Session:
@@ -49,22 +52,23 @@ class Session:
         load: Reads settings and pipeline: at once, and when their files have changed.
         report: Takes one line per phase, for people who watch.
         clock: Tells the time, UTC.
-        takes_up: Whether it goes on with files that have changed; else it ends, for whoever started it to begin another.
+        in_job: Whether it is a job's, for which another session waits: then it ends for files that changed and for a batch that
+            failed, since what the job was started with may not fit any more, and the waiting one starts another.
 
     Attributes:
         project: Settings in force.
         pipeline: The pipeline in force.
         order: As above.
         report: As above.
+        in_job: As above.
         complete_through: Everything that Kafka had accepted by this instant, ISO 8601, is in; None if that is unknown.
         plans: How often it planned.
     """
 
     def __init__(
-        self, order: RunPlan, load: Load, report: Report, clock: Clock = utc_now, *, takes_up: bool = True
+        self, order: RunPlan, load: Load, report: Report, clock: Clock = utc_now, *, in_job: bool = False
     ) -> None:
-        self.order, self.report = order, report
-        self._takes_up = takes_up
+        self.order, self.report, self.in_job = order, report, in_job
         self.complete_through: str | None = None
         self.plans = 0
         self._load, self._clock = load, clock
@@ -75,12 +79,12 @@ class Session:
                 next_step="set interval, such as 10s, and session_for, such as 10m",
             )
         self._until = datetime.fromisoformat(order.until)
-        self._files = stamps(self.project)
+        self._files: Stamps = {}  # they may have changed since they were read: the first tick reads them again
         self._log_ends = LogEnds()
         self._due: datetime | None = clock()
         self._landed: Mapping[tuple[str, int], int] | None = None
         self._planned_at = datetime.min.replace(tzinfo=UTC)
-        self._failures = 0
+        self._failures, self._n = 0, 0
 
     def __enter__(self) -> Self:
         return self
@@ -106,6 +110,7 @@ class Session:
                 self.failed(error)
                 continue
             if plan is not None:
+                self._go_on()
                 return plan
             self._rest()
         return None
@@ -137,7 +142,7 @@ class Session:
         return SessionEnd(self.complete_through)
 
     def failed(self, error: FrazilError) -> None:
-        """Pause before the tick is tried again.
+        """Have the tick tried again after a pause.
 
         Raises:
             FrazilError: The very error, once it was tried often enough.
@@ -147,7 +152,7 @@ class Session:
         pause = PAUSES_SECONDS[self._failures]
         self._failures, self._landed = self._failures + 1, None
         self.report(f"tried again in {pause:.0f} s: {error.message}")
-        self._wait(self._clock() + timedelta(seconds=pause))
+        self._due = self._clock() + timedelta(seconds=pause)
 
     def _rest(self) -> None:
         self._failures = 0
@@ -157,21 +162,25 @@ class Session:
     def _is_due(self) -> bool:
         """Wait for the next tick; whether there is one."""
         if self._due is not None:
-            self._wait(self._due)
+            stopping.wait(self._due, self._clock)
+            self._go_on()
         return self._due is not None
 
-    def _wait(self, due: datetime) -> None:
-        stopping.wait(due, self._clock)
+    def _go_on(self) -> None:
         if stopping.asked():
             raise stopping.stopped(f"the session of pipeline {self.pipeline.name} ended between two batches")
 
     def _tick(self) -> RunPlan | None:
-        if self._reads_other_files() and not self._taken_up():
+        if not self._is_up_to_date():
             self._until = self._clock()
             return None
         if not self._has_moved():
             return None
         planned = self._plan()
+        if (
+            planned.position.n != self._n
+        ):  # something landed behind its failures, such as batches of a job that failed later
+            self._n, self._failures = planned.position.n, 0
         if planned.plan is None:
             self.complete_through = planned.complete_through or self.complete_through
             at = planned.position.topics
@@ -195,19 +204,24 @@ class Session:
         except (Changed, Terminal):
             return True  # a topic is not what it was; the plan says in full what is wrong with it
 
-    def _reads_other_files(self) -> bool:
-        found = stamps(self.project)
-        has_changed, self._files = found != self._files, found
-        return has_changed
+    def _is_up_to_date(self) -> bool:
+        """Take up what files say by now; whether the session can go on with it.
 
-    def _taken_up(self) -> bool:
-        """Take up what files say by now; whether the session can go on with it."""
-        before, settings = self.pipeline, self.project.settings
-        project, pipeline = self._load()
-        if pipeline == before and project.settings == settings:
+        Raises:
+            Retryable: They are wrong, such as half written.
+        """
+        found = stamps(self.project)
+        if found == self._files:
+            return True
+        try:
+            project, pipeline = self._load()
+        except Terminal as error:
+            raise Retryable(f"files changed: {error.message}", next_step=error.next_step) from error
+        self._files = found
+        if pipeline == self.pipeline and project.settings == self.project.settings:
             return True
         said = "the pipeline file or the settings changed"
-        if not self._takes_up or pipeline.every.every is None or pipeline.engine != before.engine:
+        if self.in_job or pipeline.every.every is None:
             self.report(f"{said}: the session ends here, the next one takes them up")
             return False
         self.report(f"{said}: from here on they count as they are now")
@@ -230,7 +244,7 @@ def stay(session: Session, land: Land) -> RunPlan | None:
     Raises:
         Stopped: A signal asked it to stop. Batches that were decided are finished.
         Terminal: A person must act.
-        Retryable, OutcomeUnknown: What a tick failed for, again and again.
+        Retryable, OutcomeUnknown: What a tick failed for, again and again; in a job what a batch failed for.
     """
     home, order = session.project.home, session.order
     with stopping.heeded(session.report), registered(home, order.pipeline, order.run, session.report):
@@ -239,7 +253,31 @@ def stay(session: Session, land: Land) -> RunPlan | None:
                 if not land(session.project, session.pipeline, plan):
                     return replace(plan, until=order.until) if keeps_engine(session.pipeline) else plan
             except (Retryable, OutcomeUnknown) as error:
+                if session.in_job:
+                    raise
                 session.failed(error)
             else:
                 session.landed(plan)
     return None
+
+
+def serve(session: Session, land: Land, submit: Submit) -> None:
+    """Land batches until the session ends: in this process, or in jobs that it starts and waits for.
+
+    Args:
+        session: The session, entered.
+        land: Lands in this process what is for it.
+        submit: Does any other plan in a job. What that fails for is tried again as everything else is, in another job.
+
+    Raises:
+        Stopped: A signal asked it to stop. Batches that were decided are finished.
+        Terminal: A person must act.
+        Retryable, OutcomeUnknown: What a tick or a job failed for, again and again.
+    """
+    while (plan := stay(session, land)) is not None:
+        try:
+            told = submit(plan)
+        except (Retryable, OutcomeUnknown) as error:
+            session.failed(error)
+        else:
+            session.handed_over(plan, told)

@@ -1,4 +1,4 @@
-"""Whether the files of a project are those that were read: a look of some microseconds."""
+"""Whether the files of a project are those that were read: a look that reads none of them."""
 
 from __future__ import annotations
 

@@ -72,13 +72,16 @@ def land(spark: SparkSession, project: Project, pipeline: Pipeline, plan: RunPla
 
 
 def _stay(spark: SparkSession, pipeline: str, order: RunPlan) -> str:
-    """Land batches until the session ends, or its files change: what Spark was started with may not be theirs."""
+    """Land batches until the session ends, a batch fails, or the files change: what Spark was started with may not be theirs.
+
+    So a Spark that is gone is never asked again: whoever waits for this job starts another.
+    """
 
     def load() -> tuple[Project, Pipeline]:
         project = Project.load()
         return project, project.pipeline(pipeline)
 
-    with Session(order, load, say, takes_up=False) as kept:
+    with Session(order, load, say, in_job=True) as kept:
         stay(kept, partial(land, spark))
         return kept.end.to_json()
 

@@ -18,7 +18,7 @@ REPORT_PREFIX = "frazil: "
 _GRACE_SECONDS = 10.0
 """Bounds the wait for Spark to shut down after a second Ctrl-C; it takes 1-3 s."""
 
-_STOP_SECONDS = stopping.GRACE_SECONDS + 3.0
+STOP_SECONDS = stopping.GRACE_SECONDS + 3.0
 """How long a job that was asked to stop may take: its driver's own time, and what the JVM needs to end."""
 
 _LAST_LINES = 15
@@ -80,7 +80,7 @@ def watch_job(
         Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
         Stopped: This process was asked to stop, and the job has ended.
     """
-    with stopping.heeded(report, _STOP_SECONDS):
+    with stopping.heeded(report, STOP_SECONDS):
         ended = _watched(command, env, log, report, at_work)
         if ended.code and stopping.asked() and ended.code not in _ERROR_CLASSES:
             raise stopping.stopped("the job was ended; what it decided is finished, or the next run finishes it")

@@ -17,6 +17,7 @@ from frazil import crash_points
 from frazil.crash_points import VARIABLE
 from frazil.project import SETTINGS_VARIABLE, Project
 from tests.integration.conftest import environment
+from tests.integration.run.staying import Clock
 from tests.operations import Killed
 from tests.rest_catalog import RestServer
 
@@ -74,3 +75,9 @@ def spread(shop: Callable[..., Any], rest_server: RestServer, tmp_path: Path) ->
         return replace(made, project=project).with_pipeline(text)
 
     return make
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """The clock of the test's sessions."""
+    return Clock()

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from frazil.batch.plan import RunPlan
 from frazil.batch.request import RunRequest
 from frazil.batch.session import session_order
-from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog import Lake
 from frazil.kafka.observe import observe
-from frazil.kafka.topics import delete_topic
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.run import session as sessions
@@ -24,71 +20,8 @@ from frazil.run.inline_session import inline_lander
 from frazil.run.plan import plan_run
 from frazil.run.result import run_result
 from frazil.run.session import Session, stay
-from tests.integration.conftest import Shop, environment
-
-MakeShop = Callable[..., Any]
-
-FILE = """
-name: orders
-source: {{topics: [{topic}]}}
-interval: {interval}
-session_for: 10m
-engine: {engine}
-destinations: [{{table: shop.orders, columns: {{id: long, name: string}}}}]
-"""
-
-
-def staying(made: Shop, interval: str = "1s", engine: str = "inline") -> Shop:
-    return made.with_pipeline(FILE.format(topic=made.topic, interval=interval, engine=engine))
-
-
-class Clock:
-    """The time, until a test says that the session is over."""
-
-    def __init__(self) -> None:
-        self.ahead = timedelta()
-
-    def __call__(self) -> datetime:
-        """Tell it."""
-        return datetime.now(UTC) + self.ahead
-
-    def end(self) -> None:
-        """All sessions are over."""
-        self.ahead = timedelta(hours=1)
-
-
-@pytest.fixture
-def clock() -> Clock:
-    """The clock of the test's sessions."""
-    return Clock()
-
-
-@contextmanager
-def session(orders: Shop, clock: Clock, said: list[str] | None = None, seconds: float = 600) -> Iterator[Session]:
-    """A session that ends when the clock says so, or after so many seconds."""
-    clock.ahead = timedelta()
-
-    def load() -> tuple[Project, Pipeline]:
-        project = Project.load(environment(orders.project))
-        return project, project.pipeline("orders")
-
-    now = datetime.now(UTC)
-    order = session_order("orders", RunRequest("stays", reason="a test"), now, now + timedelta(seconds=seconds))
-    with Session(order, load, print if said is None else said.append, clock) as made:
-        yield made
-
-
-def landing(then: Mapping[int, Callable[[], object]]) -> sessions.Land:
-    """Lands every plan in this process, and does something behind the n-th one."""
-    land, times = inline_lander(print), Counter[str]()
-
-    def landed(project: Project, pipeline: Pipeline, plan: RunPlan) -> bool:
-        done = land(project, pipeline, plan)
-        times["landed"] += 1
-        then.get(times["landed"], lambda: None)()
-        return done
-
-    return landed
+from tests.integration.conftest import environment
+from tests.integration.run.staying import FILE, Clock, MakeShop, landing, session, staying
 
 
 def test_records_wait_for_the_next_run(shop: MakeShop, clock: Clock) -> None:
@@ -159,47 +92,8 @@ def test_a_position_that_was_moved_is_never_seen(shop: MakeShop, clock: Clock, m
         assert made.end.complete_through is not None
 
 
-def test_a_batch_that_fails_for_a_moment_ends_the_session(
-    shop: MakeShop, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What passes is tried again, planned anew; what does not pass ends the run with its own words."""
-    monkeypatch.setattr(sessions, "PAUSES_SECONDS", (0.1, 0.1))
-    orders, said = staying(shop()), list[str]()
-    orders.produce_orders(range(5))
-    failures = [Retryable("no broker"), Retryable("no catalog")]
-    land = inline_lander(said.append)
-
-    def failing(project: Project, pipeline: Pipeline, plan: RunPlan) -> bool:
-        if failures:
-            raise failures.pop()
-        clock.end()
-        return land(project, pipeline, plan)
-
-    with session(orders, clock, said) as made:
-        assert stay(made, failing) is None
-    assert orders.ids() == list(range(5))
-    assert [line for line in said if "tried again" in line] == [
-        "tried again in 0 s: no catalog",
-        "tried again in 0 s: no broker",
-    ]
-
-    orders.produce_orders(range(5, 9))
-    failures += [Retryable("no broker")] * 3
-    with session(orders, clock, said) as made, pytest.raises(Retryable, match="no broker"):
-        stay(made, failing)
-
-
-def test_a_topic_that_is_gone_is_waited_for(shop: MakeShop, clock: Clock) -> None:
-    """A look that finds no topic leads to a plan, which refuses in full, as it does in every run."""
-    orders = staying(shop())
-    orders.produce_orders(range(5))
-    with session(orders, clock) as made, pytest.raises(Terminal, match=orders.topic):
-        stay(made, landing({1: lambda: delete_topic(orders.cluster, orders.topic)}))
-    assert orders.ids() == list(range(5))
-
-
 def test_an_edited_file_counts_from_the_next_run_on(shop: MakeShop, clock: Clock) -> None:
-    """A session takes up the file as it is now; one whose engine is another ends, for the next run to begin with it."""
+    """A session takes up the file as it is now, also its engine; one in a job ends, for the waiting one to start another."""
     orders, said = staying(shop()), list[str]()
     orders.produce_orders(range(5))
 
@@ -208,14 +102,40 @@ def test_an_edited_file_counts_from_the_next_run_on(shop: MakeShop, clock: Clock
         orders.with_pipeline(text.replace("name: string", "name: {type: string, from: alias}"))
         orders.produce_orders(range(5, 9))
 
+    def move() -> None:
+        staying(orders, engine="spark")
+        orders.produce_orders(range(9, 12))
+
     with session(orders, clock, said) as made:
-        then = {1: edit, 2: lambda: staying(orders, engine="spark")}
-        assert stay(made, landing(then)) is None
+        waits = stay(made, landing({1: edit, 2: move}))
+        assert waits is not None
+        assert (waits.records, made.pipeline.engine) == (3, "spark")
 
     names = {row["id"]: row["name"] for row in orders.rows()}
     assert names == {n: f"order {n}" if n < 5 else None for n in range(9)}
     assert "from here on they count" in "\n".join(said)
+
+    orders = staying(orders)
+    with session(orders, clock, said, in_job=True) as made:
+        assert stay(made, landing({1: edit})) is None
     assert "the session ends here" in said[-1]
+
+
+def test_an_edit_while_a_session_begins_is_never_seen(shop: MakeShop, clock: Clock) -> None:
+    """Files that change as soon as they were read are read again at the first tick."""
+    orders = staying(shop())
+
+    def load() -> tuple[Project, Pipeline]:
+        project = Project.load(environment(orders.project))
+        staying(orders, interval="2s")
+        return project, project.pipeline("orders")
+
+    now = datetime.now(UTC)
+    order = session_order("orders", RunRequest("stays"), now, now + timedelta(seconds=1))
+    with Session(order, load, print, clock) as made:
+        assert made.pipeline.interval == "1s"
+        assert stay(made, landing({})) is None
+        assert made.pipeline.interval == "2s"
 
 
 def test_a_session_without_spark_does_its_work(shop: MakeShop, clock: Clock) -> None:

@@ -63,6 +63,7 @@ def test_a_session_is_scheduled_by_its_interval() -> None:
         ({"interval": "*/5 * * * *", "session_for": "10m"}, "needs an interval that is a duration"),
         ({"interval": "10m", "session_for": "10m"}, "not longer than the interval"),
         ({"interval": "10s", "session_for": "2d"}, "longer than a day"),
+        ({"interval": "1s", "session_for": "59s"}, "shorter than a minute, the shortest session"),
         ({"interval": "10s", "session_for": "soon"}, "no duration"),
         ({"interval": "10s", "session_for": "10m", "catch_up": 5}, "lands what waits at every tick"),
         ({"interval": "10s", "session_for": "10m", "trigger": {"records": 5}}, "looks what waits at every tick"),

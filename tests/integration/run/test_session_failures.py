@@ -1,0 +1,168 @@
+"""A run that stays, when something fails, is half written, or asks it to stop: what is tried again, and what ends it."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from frazil import stopping
+from frazil.batch.plan import RunPlan
+from frazil.errors import Retryable, Stopped, Terminal
+from frazil.kafka.topics import delete_topic
+from frazil.pipeline.model import Pipeline
+from frazil.project import Project
+from frazil.run import session as sessions
+from frazil.run.inline_session import inline_lander
+from frazil.run.plan import plan_run
+from frazil.run.session import serve, stay
+from tests.integration.conftest import environment
+from tests.integration.run.staying import Clock, MakeShop, landing, session, staying
+
+
+def test_a_batch_that_fails_for_a_moment_ends_the_session(
+    shop: MakeShop, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What passes is tried again, planned anew; what does not pass ends the run with its own words."""
+    monkeypatch.setattr(sessions, "PAUSES_SECONDS", (0.1, 0.1))
+    orders, said = staying(shop()), list[str]()
+    orders.produce_orders(range(5))
+    failures = [Retryable("no broker"), Retryable("no catalog")]
+    land = inline_lander(said.append)
+
+    def failing(project: Project, pipeline: Pipeline, plan: RunPlan) -> bool:
+        if failures:
+            raise failures.pop()
+        clock.end()
+        return land(project, pipeline, plan)
+
+    with session(orders, clock, said) as made:
+        assert stay(made, failing) is None
+    assert orders.ids() == list(range(5))
+    assert [line for line in said if "tried again" in line] == [
+        "tried again in 0 s: no catalog",
+        "tried again in 0 s: no broker",
+    ]
+
+    orders.produce_orders(range(5, 9))
+    failures += [Retryable("no broker")] * 3
+    with session(orders, clock, said) as made, pytest.raises(Retryable, match="no broker"):
+        stay(made, failing)
+
+
+def test_a_topic_that_is_gone_is_waited_for(shop: MakeShop, clock: Clock) -> None:
+    """A look that finds no topic leads to a plan, which refuses in full, as it does in every run."""
+    orders = staying(shop())
+    orders.produce_orders(range(5))
+    with session(orders, clock) as made, pytest.raises(Terminal, match=orders.topic):
+        stay(made, landing({1: lambda: delete_topic(orders.cluster, orders.topic)}))
+    assert orders.ids() == list(range(5))
+
+
+def test_a_file_that_is_half_written_ends_the_session(
+    shop: MakeShop, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What can't be read is looked at again, and counts once it can; what stays so fails the run, in its words."""
+    monkeypatch.setattr(sessions, "PAUSES_SECONDS", (0.1, 0.1))
+    orders, said = staying(shop()), list[str]()
+    file = orders.project.pipelines_folder / "orders.yaml"
+    text = file.read_text()
+    orders.produce_orders(range(5))
+
+    def breaks() -> None:
+        file.write_text(text[:30])
+        orders.produce_orders(range(5, 9))
+
+    class Mends(list[str]):
+        def append(self, line: str) -> None:
+            said.append(line)
+            if "tried again" in line:
+                file.write_text(text)
+
+    with session(orders, clock, Mends()) as made:
+        assert stay(made, landing({1: breaks, 2: clock.end})) is None
+    assert orders.ids() == list(range(9))
+    assert sum("files changed" in line for line in said) == 1
+
+    with session(orders, clock) as made:
+        file.unlink()
+        with pytest.raises(Retryable, match="files changed: no pipeline is named 'orders'"):
+            stay(made, landing({}))
+
+
+def test_a_stop_while_it_plans_starts_spark(shop: MakeShop, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan that is for a job is not handed over by a session that was asked to stop meanwhile."""
+    orders = staying(shop(), engine="spark")
+    orders.produce_orders(range(5))
+
+    def planned(*asked: Any) -> Any:
+        signal.raise_signal(signal.SIGTERM)
+        return plan_run(*asked)
+
+    monkeypatch.setattr(sessions, "plan_run", planned)
+    with session(orders, clock) as made, pytest.raises(Stopped, match="between two batches"):
+        stay(made, inline_lander(print))
+
+
+@pytest.mark.parametrize("error", [None, Retryable("the JVM is gone")])
+def test_a_stop_ends_a_job_and_no_session(
+    shop: MakeShop, monkeypatch: pytest.MonkeyPatch, error: Retryable | None
+) -> None:
+    """Whatever a job ended with that was asked to stop, `frazil run --stay` waits for no further records and starts no other."""
+    from typer.testing import CliRunner
+
+    from frazil.cli.app import app
+
+    orders, jobs = staying(shop(), engine="spark"), Counter[str]()
+    orders.produce_orders(range(5))
+    for name, value in environment(orders.project).items():
+        monkeypatch.setenv(name, value)
+
+    def job(*_: object) -> None:
+        jobs["started"] += 1
+        with stopping.heeded(print):
+            signal.raise_signal(signal.SIGTERM)
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr("frazil.spark.submit.run_spark", job)
+
+    done = CliRunner().invoke(app, ["run", "orders", "--stay", "5s"])
+
+    assert isinstance(done.exception, Stopped), done.output
+    assert jobs["started"] == 1
+
+
+def test_failures_of_jobs_add_up_over_a_day(shop: MakeShop, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that failed is followed by another, as often as there is something landed between; without, a few times."""
+    monkeypatch.setattr(sessions, "PAUSES_SECONDS", (0.1, 0.1))
+    orders, land, jobs = staying(shop(), engine="spark"), inline_lander(print), list[RunPlan]()
+    orders.produce_orders(range(5))
+
+    def dies(plan: RunPlan) -> None:
+        jobs.append(plan)
+        if len(jobs) <= 4:
+            land(made.project, made.pipeline.model_copy(update={"engine": "inline"}), plan)
+            orders.produce_orders(range(5 * len(jobs), 5 * len(jobs) + 5))
+        raise Retryable("the JVM is gone")
+
+    with session(orders, clock) as made, pytest.raises(Retryable, match="JVM"):
+        serve(made, land, dies)
+
+    assert orders.ids() == list(range(20))
+    assert len(jobs) == 4 + 3
+
+
+def test_a_job_asks_a_dead_spark_again_and_again(shop: MakeShop, clock: Clock) -> None:
+    """In a job a batch that fails ends the session at once: whoever waits for it starts another job."""
+    orders, said = staying(shop()), list[str]()
+    orders.produce_orders(range(5))
+
+    def fails(*_: object) -> bool:
+        raise Retryable("Spark could not land its part")
+
+    with session(orders, clock, said, in_job=True) as made, pytest.raises(Retryable, match="its part"):
+        stay(made, fails)
+    assert not any("tried again" in line for line in said)
