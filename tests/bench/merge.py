@@ -25,7 +25,7 @@ from statistics import median
 from pyspark.sql import SparkSession
 
 from frazil.local.home import Home
-from frazil.local.jars import jar_paths
+from frazil.local.jars import fetch, jar_paths
 from frazil.local.java import ensure_java
 from frazil.spark.catalog import EXTENSIONS
 from tests.spark.changes import TABLE, Changed, Customers, delete, upsert
@@ -37,14 +37,15 @@ FILES = 2
 
 
 @contextmanager
-def session(memory: str) -> Iterator[SparkSession]:
-    """Spark on two cores of this machine."""
-    home = Home.resolve()
+def session(memory: str, *sets: str) -> Iterator[SparkSession]:
+    """Spark on two cores of this machine, with the jars of Frazil's engines and of further sets."""
+    home, sets = Home.resolve(), ("spark", *sets)
+    fetch(home, *sets, report=print)
     os.environ["JAVA_HOME"] = str(ensure_java().home)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName("frazil-bench")
     conf = {
-        "spark.jars": ",".join(str(path) for path in jar_paths(home, "spark")),
+        "spark.jars": ",".join(str(path) for name in sets for path in jar_paths(home, name)),
         "spark.driver.memory": memory,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",

@@ -95,7 +95,11 @@ def main() -> int:
     given = parser.parse_args()
     workload = WORKLOADS[TOPIC]
     found: dict[str, list[Reading]] = {way: [] for way in WAYS}
-    with tempfile.TemporaryDirectory() as folder, running_broker(Path(folder)) as home, session("1g") as spark:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running_broker(Path(folder)) as home,
+        session("1g", "spark-kafka") as spark,
+    ):
         cluster = Cluster("local", {"bootstrap.servers": bootstrap_servers(home)})
         fill(cluster, TOPIC, workload.partitions, workload.pool(), given.records)
         partitions = observe(cluster, [TOPIC]).topics[TOPIC].partitions

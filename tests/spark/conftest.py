@@ -18,7 +18,7 @@ from frazil.spark.server import WORKERS
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Two local cores, a fixed small heap, and the Kafka reader's jars."""
+    """Two local cores, a fixed small heap, and the jars of Frazil's engines."""
     home = Home.resolve()
     java = ensure_java()
     os.environ["JAVA_HOME"] = str(java.home)

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pyspark
 import pytest
 
 from frazil.errors import Retryable, Terminal
+from frazil.local.home import Home
+from frazil.project import Project
+from frazil.spark import connect_server
 from frazil.spark.connect_server import Server
+from frazil.spark.server import managed_engine, managed_server
 
 SERVER = Server("warm", "sc://127.0.0.1:9")
+SETTINGS = """
+clusters: {local: {bootstrap_servers: "127.0.0.1:1"}}
+catalogs: {lake: {uri: "sqlite:///c.db", warehouse: "file:///w"}}
+engines: {warm: {type: connect, managed: true}}
+"""
 
 
 def test_server_of_another_spark_is_used() -> None:
@@ -22,6 +34,43 @@ def test_client_tries_for_long_where_nobody_listens() -> None:
     """The message has the coordinates; another try may help."""
     with pytest.raises(Retryable, match=r"engine warm.*sc://127\.0\.0\.1:9 does not answer"):
         SERVER.require_listening()
+
+
+def test_secret_of_the_address_is_told() -> None:
+    """Parameters that Spark's client does not know are headers, such as a proxy's token: messages show the place alone."""
+    server = Server("warm", "sc://127.0.0.1:9/;use_ssl=true;x-proxy-token=hunter2")
+
+    with pytest.raises(Retryable, match=r"sc://127\.0\.0\.1:9 does not answer") as refused:
+        server.require_listening()
+
+    assert "hunter2" not in f"{refused.value} {server!r}"
+
+
+def test_terminal_and_airflow_restart_each_others_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have different PYTHONPATHs, and mean the same server: its code does not come from who starts it."""
+    (tmp_path / "settings.yaml").write_text(SETTINGS)
+    env = {"FRAZIL_HOME": str(tmp_path / "home"), "FRAZIL_JARS": str(Home.resolve().jars)}
+    project = Project.load(env | {"FRAZIL_SETTINGS": str(tmp_path / "settings.yaml")})
+    engine = managed_engine(project)
+    assert engine is not None
+    releases = set()
+    for sources in ("/somewhere/include:/somewhere/plugins", ""):
+        monkeypatch.setenv("PYTHONPATH", sources)
+        releases.add(managed_server(project, engine).release)
+
+    assert len(releases) == 1
+
+
+@pytest.mark.parametrize(("is_managed", "expected"), [(True, Retryable), (False, Terminal)])
+def test_workers_of_another_frazil_decode(
+    spark: Any, monkeypatch: pytest.MonkeyPatch, is_managed: bool, expected: type[Exception]
+) -> None:
+    """A managed server has the new code at the next try; of another one somebody must give it to the workers."""
+    SERVER.require_sources(spark, is_managed=is_managed)
+    monkeypatch.setattr(connect_server, "digest", lambda: "another")
+
+    with pytest.raises(expected, match="expected code another, found"):
+        SERVER.require_sources(spark, is_managed=is_managed)
 
 
 @pytest.mark.parametrize(

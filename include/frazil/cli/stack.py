@@ -1,11 +1,13 @@
 """`frazil up` and `down`, and how the embedded stack is."""
 
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 import typer
 
 from frazil.cli import console
 from frazil.cli.progress import Progress
+from frazil.errors import Terminal
 from frazil.local.home import Home
 
 _STATE_STYLES = {"running": "green", "dead": "bold red", "stopped": "dim"}
@@ -30,22 +32,34 @@ def up(
     from frazil.local import stack
 
     home = Home.resolve()
+    up_server = _server_start(is_asked_for=only == "spark") if only in (None, "spark") else None
     with Progress() as progress:
         if only != "spark":
             stack.up(home, None if only is None else [only], progress.done)
-        if only in (None, "spark"):
-            _up_server(progress)
+        if up_server is not None:
+            up_server(progress.done)
 
 
-def _up_server(progress: Progress) -> None:
+def _server_start(*, is_asked_for: bool) -> Callable[[Callable[[str], None]], None] | None:
+    """What starts the managed server, by the settings as they are now: broken ones are told before anything is started."""
     from frazil.project import Project
     from frazil.spark.server import managed_engine, served
 
     project = Project.load()
     engine = managed_engine(project)
-    if engine is not None:
-        with served(project, engine, progress.done):
+    if engine is None:
+        if is_asked_for:
+            raise Terminal(
+                f"{project.settings_file}: no engine has a server that Frazil manages",
+                next_step="give one `type: connect` and `managed: true`, see docs/engines.md",
+            )
+        return None
+
+    def start(report: Callable[[str], None]) -> None:
+        with served(project, engine, report):
             pass
+
+    return start
 
 
 def down() -> None:

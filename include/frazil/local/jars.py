@@ -58,19 +58,23 @@ SETS = {
         ),
         transitive=True,
     ),
-    # Listed jar by jar: PySpark brings the rest, and the published metadata of the Kafka source
-    # asks for a token provider of Spark's own version, which not every registry holds. Kafka's
-    # client differs from the broker's.
+    # PySpark brings what these depend on.
     "spark": ArtifactSet(
+        ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0", "org.xerial:sqlite-jdbc:3.50.3.0"),
+        transitive=False,
+    ),
+    # Spark's own Kafka source, which Frazil is measured against. Listed jar by jar: PySpark brings the rest, and the published
+    # metadata of the source asks for a token provider of Spark's own version, which not every registry holds. Kafka's client
+    # differs from the broker's.
+    "spark-kafka": ArtifactSet(
         (
-            "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
             "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3",
             "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
             "org.apache.kafka:kafka-clients:3.9.1",
             "org.apache.commons:commons-pool2:2.12.1",
-            "org.xerial:sqlite-jdbc:3.50.3.0",
         ),
         transitive=False,
+        on_demand=True,
     ),
     # The server side of Iceberg's REST protocol, for tests: it is published as test code only, of 1.11 at the latest.
     "rest": ArtifactSet(

@@ -116,7 +116,8 @@ class EngineSettings(Model):
     url: str | None = Field(
         None,
         description="`connect`: address of the server, `sc://host:port`; further parameters of the client may follow, as in"
-        " `sc://host:port/;use_ssl=true`.",
+        " `sc://host:port/;use_ssl=true`, their values percent-encoded. Those that it does not know are headers of its calls.",
+        repr=False,
     )
     managed: bool = Field(
         False,
@@ -159,13 +160,16 @@ class EngineSettings(Model):
             if self.url is None:
                 raise ValueError("type connect needs url: sc://host:port, or managed: true")
             if not _SERVER_ADDRESS.fullmatch(self.url):
-                raise ValueError("url must be sc://host:port, with further parameters behind /;")
+                raise ValueError(
+                    "url must be sc://host:port, with further parameters behind /;, their values percent-encoded"
+                )
             if any(f";{key}=" in self.url for key in ("token", "session_id")):
                 raise ValueError("url: the token has a key of its own, `token`, and sessions get their own ids")
         return self
 
 
-_SERVER_ADDRESS: Final = re.compile(r"sc://[^/;:\s]+:\d{1,5}(/(;[^;=\s]+=[^;\s]*)*)?")
+_SERVER_ADDRESS: Final = re.compile(r"sc://[^/;:\s]+:\d{1,5}(/(;[^;=/?#\s]+=[^;=/?#\s]*)*)?")
+"""What Spark's client refuses beyond that, it quotes, values and all."""
 
 _FOREIGN_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "type submit": ("url", "managed", "token"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -41,11 +41,16 @@ class Server:
 
     Attributes:
         engine: Name of the engine in the settings.
-        address: `sc://host:port`, perhaps with parameters.
+        address: `sc://host:port`, perhaps with parameters. Spark's client sends those that it does not know as headers: secrets.
     """
 
     engine: str
-    address: str
+    address: str = field(repr=False)
+
+    @property
+    def place(self) -> str:
+        """Its address without parameters, for messages."""
+        return self.address.partition("/;")[0]
 
     @property
     def name(self) -> str:
@@ -54,8 +59,10 @@ class Server:
 
     def remote(self, session_id: str) -> str:
         """The address of one session."""
-        place, _, parameters = self.address.partition("/;")
-        return ";".join([f"{place.rstrip('/')}/", *filter(None, parameters.split(";")), f"session_id={session_id}"])
+        _, _, parameters = self.address.partition("/;")
+        return ";".join(
+            [f"{self.place.rstrip('/')}/", *filter(None, parameters.split(";")), f"session_id={session_id}"]
+        )
 
     def require_listening(self) -> None:
         """Check that somebody takes connections: Spark's client would go on trying for long.
@@ -68,7 +75,7 @@ class Server:
             socket.create_connection((found.hostname or "", found.port or 0), timeout=_REACH_SECONDS).close()
         except OSError as error:
             raise Retryable(
-                f"{self.name} at {self.address} does not answer: {error}",
+                f"{self.name} at {self.place} does not answer: {error}",
                 next_step="start it, or mend the engine's url; a managed one is started by the next run",
             ) from error
 
@@ -77,10 +84,10 @@ class Server:
         said = " ".join(str(error).split())[:500]
         if any(word in said for word in _REFUSED):
             return Terminal(
-                f"{self.name} at {self.address} refuses this client: {said}",
+                f"{self.name} at {self.place} refuses this client: {said}",
                 next_step="the engine's token must be the server's spark.connect.authenticate.token",
             )
-        return Retryable(f"{self.name} at {self.address} opened no session: {said}")
+        return Retryable(f"{self.name} at {self.place} opened no session: {said}")
 
     def require_version(self, found: str) -> None:
         """Check that its Spark is the client's.
@@ -90,15 +97,16 @@ class Server:
         """
         if found != pyspark.__version__:
             raise Terminal(
-                f"{self.name} at {self.address} is of Spark {found}, and pyspark here is {pyspark.__version__}",
+                f"{self.name} at {self.place} is of Spark {found}, and pyspark here is {pyspark.__version__}",
                 next_step=f"start a server of Spark {pyspark.__version__}, or install pyspark and pyspark-client {found} here",
             )
 
-    def require_sources(self, spark: SparkSession) -> None:
+    def require_sources(self, spark: SparkSession, *, is_managed: bool) -> None:
         """Check that its Python workers have this very Frazil: they decode the records.
 
         Raises:
             Terminal: They have another one, or none.
+            Retryable: They have another one, and the server is managed: it was replaced a moment ago.
         """
 
         def told(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
@@ -107,21 +115,24 @@ class Server:
             for _ in batches:
                 yield pa.RecordBatch.from_pydict({"digest": [here()]})
 
+        expected = digest()
         mend = "give the server's workers the same release (image, archive or spark.executorEnv.PYTHONPATH), and start it anew"
         try:
             found = {row["digest"] for row in spark.range(1).mapInArrow(told, "digest string").toArrow().to_pylist()}
         except PySparkException as error:
             if "ModuleNotFoundError" not in str(error):
                 raise
-            raise Terminal(
-                f"{self.name} at {self.address}: its Python workers have no Frazil", next_step=mend
-            ) from error
-        if found != {digest()}:
-            raise Terminal(
-                f"{self.name} at {self.address}: its Python workers have another Frazil: expected code {digest()}, found"
-                f" {', '.join(sorted(found))}",
-                next_step=mend,
+            raise Terminal(f"{self.name} at {self.place}: its Python workers have no Frazil", next_step=mend) from error
+        if found != {expected}:
+            said = (
+                f"{self.name} at {self.place}: its Python workers have another Frazil: expected code {expected}, found"
             )
+            said += f" {', '.join(sorted(found))}"
+            if is_managed:
+                raise Retryable(
+                    f"{said}; it was replaced while the run began", next_step="the next try begins with the new one"
+                )
+            raise Terminal(said, next_step=mend)
 
     def require_extensions(self, spark: SparkSession) -> None:
         """Check that its Spark can write the tables that PyIceberg can't.
@@ -131,7 +142,7 @@ class Server:
         """
         if EXTENSIONS not in (spark.conf.get("spark.sql.extensions", "") or ""):
             raise Terminal(
-                f"{self.name} at {self.address} has no Iceberg extensions, which merges, branches and maintenance need",
+                f"{self.name} at {self.place} has no Iceberg extensions, which merges, branches and maintenance need",
                 next_step=f"start it with Iceberg's runtime jar and --conf spark.sql.extensions={EXTENSIONS}",
             )
 
@@ -145,7 +156,7 @@ class Server:
         if fixed:
             raise Terminal(
                 f"engine {self.engine}: conf: {', '.join(fixed)} can't be set in a session",
-                next_step=f"start the server at {self.address} with them, and take them out of the engine's conf",
+                next_step=f"start the server at {self.place} with them, and take them out of the engine's conf",
             )
 
 

@@ -51,7 +51,7 @@ _ENDED: Final = ("SESSION_CLOSED", "SESSION_CHANGED")
 
 @contextmanager
 def connected(project: Project, engine_name: str, *, writes: bool) -> Iterator[Session]:
-    """The session of a job. If the block ends well another job may have it, else the server drops it and its work.
+    """The session of a job. Another job may have it after the block, unless Spark failed: then the server drops it and its work.
 
     Args:
         project: Settings and doors.
@@ -66,8 +66,9 @@ def connected(project: Project, engine_name: str, *, writes: bool) -> Iterator[S
     server = Server(engine_name, address(project, engine))
     server.require_listening()
     _end_in_order()
-    with _session(server, project, engine) as spark:
+    with _session(server, project, engine) as (spark, kept):
         _prepare(spark, server, engine)
+        kept.is_kept = True
         if writes:
             server.require_extensions(spark)
         yield cast("Session", spark)  # both have what jobs use; Spark's own types don't say so
@@ -79,23 +80,21 @@ def _prepare(spark: SparkSession, server: Server, engine: EngineSettings) -> Non
     if spark.conf.get(_READY, None) is not None:
         spark.interruptAll()  # what its last user may have left, if it was killed
         return
-    if not engine.managed:  # which is started with the code that is here, and anew when it changes
-        server.require_sources(spark)
+    server.require_sources(spark, is_managed=engine.managed)
     server.configure(spark, session_settings(engine))
     spark.conf.set(_READY, "true")
 
 
 @contextmanager
-def _session(server: Server, project: Project, engine: EngineSettings) -> Iterator[SparkSession]:
+def _session(server: Server, project: Project, engine: EngineSettings) -> Iterator[tuple[SparkSession, KeptSession]]:
     folder = project.home.run / "spark-sessions" / _likeness(server, project, engine)
     while True:
         with lent(folder) as kept:
             spark = _opened(server, kept.id)
             if spark is None:
-                kept.is_kept = False
                 continue
             with _closed(spark, kept):
-                yield spark
+                yield spark, kept
             return
 
 
@@ -116,14 +115,33 @@ def _opened(server: Server, session_id: str) -> SparkSession | None:
 
 @contextmanager
 def _closed(spark: SparkSession, kept: KeptSession) -> Iterator[None]:
-    """Close a session with the block; if that fails, or is cut short, end its work on the server, and it."""
+    """Close a session with the block; end its work on the server if that is cut short, and it, too, unless it is kept.
+
+    A failure of Frazil's is none of the session's. To drop it would cost the server a daemon, see `frazil.spark.kept_sessions`.
+    """
     try:
         yield
-    except BaseException:
+    except SPARK_FAILED:
         kept.is_kept = False
-        _leave(spark, release=True)
         raise
-    _leave(spark, release=False)
+    except BaseException:
+        kept.is_kept = kept.is_kept and _interrupted(spark)
+        raise
+    finally:
+        _leave(spark, release=not kept.is_kept)
+
+
+def _interrupted(spark: SparkSession) -> bool:
+    """Whether the server ended the session's work in time."""
+    ended = threading.Event()
+
+    def interrupt() -> None:
+        with suppress(*SPARK_FAILED, ValueError):  # as below
+            spark.interruptAll()
+            ended.set()
+
+    _aside(interrupt).join(_LEAVE_SECONDS)
+    return ended.is_set()
 
 
 def _leave(spark: SparkSession, *, release: bool) -> None:
@@ -159,7 +177,7 @@ def _within(seconds: float, ask: Callable[[], T], server: Server) -> T:
         raise failures[0]
     if not answers:
         raise Retryable(
-            f"{server.name}: {server.address} takes connections and gave no answer in {seconds:.0f} s",
+            f"{server.name}: {server.place} takes connections and gave no answer in {seconds:.0f} s",
             next_step="is it a spark connect server, and is it well? look at its log",
         )
     return answers[0]

@@ -2,7 +2,7 @@
 
 A session's first batch starts a daemon of Python workers on the server, a second or two, and Spark 4.1 ends that daemon only
 with the server (SPARK-54055). So a job takes over the session of one that has ended, and a server has as many as jobs ran at
-once. An id is its user's alone while a lock is held, which ends with the process.
+once. An id is its user's alone while a lock is held, which ends with the process; a job that was killed leaves its session, too.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class KeptSession:
 
     Attributes:
         file: Stands for it; its name has the id.
-        is_kept: Whether another job may take it over at the end.
+        is_kept: Whether another job may take it over at the end: who has it says so once it is fit for that.
     """
 
     file: Path
-    is_kept: bool = True
+    is_kept: bool = False
 
     @property
     def id(self) -> str:
@@ -54,9 +54,6 @@ def lent(folder: Path) -> Iterator[KeptSession]:
         try:
             session.file.touch()
             yield session
-        except BaseException:
-            session.is_kept = False
-            raise
         finally:
             if not session.is_kept:
                 session.file.unlink(missing_ok=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
@@ -81,7 +80,8 @@ def managed_server(project: Project, engine: EngineSettings) -> Server:
     home = project.home
     fetch(home, "spark")
     java, python = ensure_java(), str(interpreter_bin() / "python")
-    sources = os.pathsep.join([str(project.root / "include"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    # Not the caller's PYTHONPATH: Airflow's tasks have another one than a terminal, and the server is the same for both.
+    sources = str(project.root / "include")
     jvm = (archive_options(home, java), engine.conf.get(JVM_OPTIONS, "-XX:+UseParallelGC"))
     conf = {
         **_loopback(home),

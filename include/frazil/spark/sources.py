@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from functools import cache
 from pathlib import Path
 
 import frazil
 
 
-@cache
 def digest() -> str:
-    """A digest of the package's code as this process found it when it first asked."""
+    """A digest of the package's code as it is now: a process that waits for long may outlive an upgrade."""
     root = Path(frazil.__file__).parent
     found = hashlib.sha256()
     for file in sorted(root.rglob("*.py")):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from frazil.local.home import interpreter_bin
+from frazil.local.jars import fetch, jar_paths
 from frazil.project import Project
 from frazil.spark import submit
 from tests.bench.side_by_side import meter
@@ -22,6 +23,8 @@ from tests.bench.side_by_side.sides import Drained, drained
 from tests.bench.side_by_side.tables_made import made_table
 
 JOB: Final = Path(__file__).with_name("plain_job.py")
+_SOURCE: Final = "spark-kafka"
+"""The set of jars that holds Spark's Kafka source."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,9 @@ class PlainSide:
             "--driver-memory",
             engine.driver_memory,
         ]
-        command += ["--jars", ",".join(job.jars)]
+        fetch(of.home, _SOURCE, report=print)
+        jars = [*job.jars, *(str(path) for path in jar_paths(of.home, _SOURCE))]
+        command += ["--jars", ",".join(jars)]
         command += [part for key, value in job.conf.items() for part in ("--conf", f"{key}={value}")]
         servers = bench.cluster.properties["bootstrap.servers"]
         given = [self.way, servers, bench.workload.name, bench.workload.table, str(bench.root / folder / "checkpoint")]

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
@@ -25,6 +26,7 @@ from frazil.kafka.cluster import Cluster
 from frazil.kafka.produce import produce
 from frazil.kafka.record import OutgoingRecord
 from frazil.kafka.topics import create_topic
+from frazil.local.proc import session_members
 from frazil.local.waiting import until
 from frazil.project import Project
 from frazil.verify.check import verify
@@ -176,6 +178,21 @@ def driver_of(place: Place) -> int:
     return found
 
 
+def daemons(warm: WarmSpark) -> set[int]:
+    """The processes of the server that its Python workers are forked from."""
+    found = (process.pid for process in session_members(warm.pid))
+    return {pid for pid in found if parent_of(pid) == warm.pid}
+
+
+def parent_of(pid: int) -> int:
+    """Process id of a process's parent; 0 if the process has ended."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("PPid:")))
+
+
 def test_killed_client_leaves_its_job_to_the_server(orders: Place, gate: Gate) -> None:
     """Nobody waits for the answer any more: the server ends the work, nothing is published, the next run is exact."""
     with begun(orders, gate) as run:
@@ -215,6 +232,21 @@ def test_stop_waits_for_the_server(orders: Place, gate: Gate) -> None:
     assert nothing_landed(orders)
     gate.opened.set()
     assert_exact(orders)
+
+
+def test_each_failed_run_leaves_a_daemon_on_the_server(orders: Place, gate: Gate, warm_spark: WarmSpark) -> None:
+    """Spark ends the daemon of a session's workers only with the server: the next run has the session of the refused one."""
+    gate.opened.set()
+    file = orders.root / "pipelines" / "orders.yaml"
+    file.write_text(file.read_text().replace("max_rate: 1", "max_count: 0"))
+    left = []
+    for _ in range(2):
+        refused = orders.frazil("run", "orders")
+        assert refused.returncode == Terminal.exit_code, refused.stderr
+        left.append(daemons(warm_spark))
+
+    assert left[0], "no daemon was seen"
+    assert left[0] == left[1]
 
 
 def test_dead_managed_server_is_started_by_each_of_two_runs(orders: Place, gate: Gate, warm_spark: WarmSpark) -> None:

@@ -53,13 +53,19 @@ def test_the_lock_pins_everything_that_is_declared() -> None:
 
 
 def test_the_two_kafka_clients_stay_apart() -> None:
-    """Spark and the broker need different clients; resolved together one evicts the other."""
+    """Spark's Kafka source and the broker need different clients; resolved together one evicts the other."""
     lock = read_lock()
 
     files = {name: {artifact.file for artifact in lock.artifacts(name)} for name in SETS}
 
     assert "kafka-clients-4.1.1.jar" in files["broker"]
-    assert "kafka-clients-3.9.1.jar" in files["spark"]
+    assert "kafka-clients-3.9.1.jar" in files["spark-kafka"]
+
+
+def test_engines_are_given_what_only_measurements_need(home: Home) -> None:
+    """Workers read Kafka themselves: whoever runs Spark fetches no Kafka client for it, and nobody does unasked."""
+    assert not [artifact.file for artifact in read_lock().artifacts("spark") if "kafka" in artifact.file]
+    assert "spark-kafka" not in missing(home)
 
 
 def test_the_lock_survives_writing_and_reading() -> None:

@@ -39,6 +39,8 @@ def test_server_that_fits_is_refused(given: dict[str, Any]) -> None:
         ({"type": "connect", "url": "http://a:1"}, "sc://host:port"),
         ({"type": "connect", "url": "sc://a"}, "sc://host:port"),
         ({"type": "connect", "url": "sc://a:1/;token=hunter2"}, "key of its own"),
+        ({"type": "connect", "url": "sc://a:1/;x-key=aHVudGVyMg=="}, "percent-encoded"),
+        ({"type": "connect", "url": "sc://a:1/;x-key=a/b"}, "percent-encoded"),
         ({"type": "connect", "url": "sc://a:1", "master": "yarn"}, "master: type connect has no such key"),
         ({"type": "connect", "url": "sc://a:1", "managed": True}, "url: a managed server has no such key"),
         ({"type": "connect", "managed": True, "connection": "c"}, "connection: a managed server has no such key"),
@@ -57,6 +59,7 @@ def test_two_managed_servers_fight_for_a_port() -> None:
         Settings.model_validate(ELSE | {"engines": {"a": managed, "b": managed}})
 
 
-def test_token_is_a_secret() -> None:
-    """Settings are logged where something fails."""
-    assert "hunter2" not in repr(EngineSettings(type="connect", url="sc://a:1", token="hunter2"))
+def test_token_is_shown() -> None:
+    """Settings are logged where something fails; parameters of the address are headers, which may be tokens of a proxy."""
+    url = "sc://a:1/;x-key=hunter2"
+    assert "hunter2" not in repr(EngineSettings(type="connect", url=url, token="hunter2"))

@@ -15,26 +15,43 @@ def test_session_serves_two_jobs_at_once(tmp_path: Path) -> None:
     """An id is one job's alone; when it has ended the next job has it."""
     with lent(tmp_path) as first, lent(tmp_path) as second:
         assert first.id != second.id
+        first.is_kept = second.is_kept = True
     with lent(tmp_path) as third:
         assert third.id in (first.id, second.id)
+        third.is_kept = True
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_session_of_a_failed_job_is_taken_over(tmp_path: Path) -> None:
-    """What it left in the session is nobody's: the next job begins with a new one."""
-    with pytest.raises(ValueError, match="of the job"), lent(tmp_path) as failed:
-        raise ValueError("of the job")
-    with lent(tmp_path) as closed:
-        closed.is_kept = False
+def test_session_that_was_never_fit_is_taken_over(tmp_path: Path) -> None:
+    """Nobody said that it may be kept: the next job begins with a new one."""
+    with lent(tmp_path) as unfit:
+        pass
 
     with lent(tmp_path) as session:
-        assert session.id not in (failed.id, closed.id)
+        assert session.id != unfit.id
+
+
+def test_failed_job_costs_the_server_its_session(tmp_path: Path) -> None:
+    """Whether a session can be used again is not a matter of how its job ended: the next one has it."""
+    ids = []
+
+    def fail() -> None:
+        with lent(tmp_path) as session:
+            session.is_kept = True
+            ids.append(session.id)
+            raise ValueError("of the job")
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="of the job"):
+            fail()
+
+    assert ids[0] == ids[1]
 
 
 def test_session_is_taken_over_after_its_server_ended_it(tmp_path: Path) -> None:
     """An id that nobody used for days is of no use to anybody, and its file goes."""
     with lent(tmp_path) as old:
-        pass
+        old.is_kept = True
     long_ago = time.time() - 3 * 86_400
     os.utime(old.file, (long_ago, long_ago))
 

@@ -1,0 +1,30 @@
+"""What `frazil up` says before it starts anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from frazil.errors import Terminal
+
+Frazil = Callable[..., Any]
+
+
+def test_server_that_nobody_manages_is_up(frazil: Frazil) -> None:
+    """Asked for the server alone, without an engine that has one, it says what is missing instead of doing nothing."""
+    ended = frazil("up", "--only", "spark")
+
+    assert ended.code == Terminal.exit_code
+    assert "no engine has a server that Frazil manages" in ended.err
+    assert "managed: true" in ended.err
+
+
+def test_stack_is_started_before_its_settings_are_read(place: Path, frazil: Frazil) -> None:
+    """Broken settings end `up` at once: nothing was started, and nothing has to be stopped."""
+    (place / "settings.yaml").write_text("engines: 7\n")
+
+    ended = frazil("up")
+
+    assert ended.code == Terminal.exit_code
+    assert not (place / "home").exists()

@@ -1,0 +1,22 @@
+"""Which Frazil this is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import frazil
+from frazil.spark.sources import digest
+
+
+def test_process_that_waited_puts_back_the_server_of_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An upgrade while a session waits for records is seen: the server is asked for with the code that is there now."""
+    code = tmp_path / "__init__.py"
+    code.write_text("before = 1\n")
+    monkeypatch.setattr(frazil, "__file__", str(code))
+    before = digest()
+
+    code.write_text("after = 1\n")
+
+    assert digest() != before
