@@ -20,6 +20,7 @@ from tests.bench.side_by_side.sink import CATALOG, SinkWorker, control_topic, si
 from tests.bench.side_by_side.tables_made import made_table
 
 COMMIT_SECONDS: Final = 10.0
+_SCRATCH_COMMIT_SECONDS: Final = 3.0
 _LANDED_SECONDS: Final = 3_600.0
 _BUSY_POLL_SECONDS: Final = 1.0
 
@@ -51,7 +52,7 @@ def _warm_up(bench: Bench, worker: SinkWorker, name: str) -> None:
     scratch = bench.scratch
     table = sink_table(scratch.project(name, engine="submit"), worker, scratch, 1)
     control_topic(bench.cluster, name)
-    begin(worker, scratch, name, table, COMMIT_SECONDS)
+    begin(worker, scratch, name, table, _SCRATCH_COMMIT_SECONDS)
     wait(lambda: rows_of(table) >= SCRATCH_RECORDS, lambda: worker.failure(name), _LANDED_SECONDS)
     worker.end(name)
 

@@ -42,7 +42,8 @@ def _failed(results: dict[str, Any]) -> Iterator[str]:
     """Parts that ended early: the file has their rounds until then, the tables have none."""
     for of in results["parts"]:
         if "failed" in of:
-            yield f"**Not measured to its end**: {of['part']} {of.get('workload', '')}: {of['failed'].splitlines()[-1]}"
+            what = " ".join(filter(None, [of["part"], of.get("workload")]))
+            yield f"**Not measured to its end**: {what}: {of['failed'].splitlines()[-1]}"
             yield ""
 
 

@@ -188,6 +188,7 @@ def figures(landing: Landing, order: TrickleOrder, reading: meter.Reading, base:
         commits = [(at, made) for at, made in landed(table, COLUMN) if made]
         steady = reading.began + 2 * order.interval_seconds
         ages = sorted(at - one for at, made in commits for one in made if one >= steady)
+        assert ages, f"a trickle lasts longer than the two intervals of {order.interval_seconds:g} s that are left out"
         found["freshness"] = {key: ages[min(len(ages) - 1, int(share * len(ages)))] for key, share in _FIGURES.items()}
         found |= {"commits": len(commits), "files": len(list(table.refresh().scan().plan_files()))}
     return found
