@@ -27,6 +27,13 @@ def running_broker(root: Path) -> Iterator[Home]:
         broker.stop(processes)
 
 
+def broker_pid(home: Home) -> int:
+    """Id of the broker's process."""
+    found = Processes(home.run, home.logs, home.root).running(broker.NAME)
+    assert found is not None, "the broker is gone"
+    return found.pid
+
+
 def environment(root: Path, home: Home, name: str, pipeline: str, settings: str | None = None) -> dict[str, str]:
     """Write a project in a folder of its own, one pipeline file, and a settings file if it needs another one: what names it."""
     folder = root / f"pipelines-{name}"

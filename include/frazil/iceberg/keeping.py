@@ -17,7 +17,7 @@ from pyiceberg.table.metadata import TableMetadata
 from frazil.iceberg.past import with_past
 
 MOST_SNAPSHOTS: Final = 50_000
-"""Of all metadata that are kept: some 150 MB. The last one that was read stays whatever it holds."""
+"""Of all metadata that are kept: they bound its memory. The last one that was read stays whatever it holds."""
 
 
 class KeepingSqlCatalog(SqlCatalog):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 from pyarrow.fs import FileSelector, FileSystem, FileType
 from pyiceberg.catalog.sql import SqlCatalog, SqlCatalogBaseTable
@@ -43,21 +45,31 @@ def open_sql(name: str, properties: Mapping[str, str]) -> SqlCatalog:
         Terminal: The SQLite file is gone, and the warehouse holds tables. A new file would know none of them: pipelines that
             wrote them would begin where they once began.
     """
+    # Connections are kept for weeks: one that the server closed is opened anew.
+    given = {"pool_pre_ping": "true", **properties}
     file = _sqlite_file(properties["uri"])
     if file is not None:
         _refuse_lost(name, file, properties)
         file.parent.mkdir(parents=True, exist_ok=True)
+        if not file.exists():
+            file.touch()
+        given["uri"] = _of_a_file_that_is_there(properties["uri"], file)
     warehouse = properties.get("warehouse", "")
     if warehouse.startswith("file:"):
         Path(PyArrowFileIO.parse_location(warehouse)[2]).mkdir(parents=True, exist_ok=True)
-    # Connections are kept for weeks: one that the server closed is opened anew.
-    return SharedSqlCatalog(name, **{"pool_pre_ping": "true", **properties})
+    return SharedSqlCatalog(name, **given)
 
 
 def _sqlite_file(uri: str) -> Path | None:
     url = make_url(uri)
     is_file = url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:")
     return Path(str(url.database)) if is_file and not str(url.database).startswith("file:") else None
+
+
+def _of_a_file_that_is_there(uri: str, file: Path) -> str:
+    """A URI whose connections, opened whenever more are needed, don't make the file: it may be lost meanwhile."""
+    opened = make_url(uri).set(database=f"file:{quote(str(file.absolute()))}")
+    return opened.update_query_dict({"mode": "rw", "uri": "true"}).render_as_string(hide_password=False)
 
 
 def _refuse_lost(name: str, file: Path, properties: Mapping[str, str]) -> None:
@@ -71,13 +83,13 @@ def _refuse_lost(name: str, file: Path, properties: Mapping[str, str]) -> None:
     raise Terminal(
         f"opening catalog {name}: its database {file} is not there, but warehouse {warehouse} holds tables, such as {table}",
         next_step=f"restore {file} from a backup: a new one would know no table and no position. To begin anew on purpose,"
-        f" move the warehouse away. Without a backup: make an empty database (touch {file}) and register each table's newest"
-        " metadata file before anything runs",
+        f" move the warehouse away. Without a backup: make an empty database (mkdir -p {file.parent} && touch {file}) and register"
+        " each table's newest metadata file before anything runs",
     )
 
 
 def _any_table(files: FileSystem, folder: str, levels: int = _LEVELS) -> str | None:
-    """Path of the first table found below a folder. A table's own folders are not looked into."""
+    """Path of the first table found below a folder. A table's own folders are not looked into, nor those that nobody may read."""
     if levels == 0:
         return None
     inside = files.get_file_info(FileSelector(folder, allow_not_found=True))
@@ -86,6 +98,8 @@ def _any_table(files: FileSystem, folder: str, levels: int = _LEVELS) -> str | N
         found = files.get_file_info(FileSelector(folders[_METADATA]))
         if any(of.base_name.endswith(_METADATA_FILE) for of in found):
             return folder
-    return next(
-        (table for of in sorted(folders.values()) if (table := _any_table(files, of, levels - 1)) is not None), None
-    )
+    for of in sorted(folders.values()):
+        with suppress(PermissionError):  # such as lost+found, where the warehouse is a disk
+            if (table := _any_table(files, of, levels - 1)) is not None:
+                return table
+    return None

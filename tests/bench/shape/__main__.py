@@ -1,9 +1,9 @@
 """How cost grows with one thing at a time: the batch, partitions, columns, tables, snapshots, dead letters, the backlog.
 
-    python -m tests.bench.shape [--axis NAME] [--quick] [--engine submit]
+    python -m tests.bench.shape [--axis NAME] [--quick]
 
 Lands real records with a broker of its own, and prints per axis a table, and the line through its CPU seconds: what a batch costs
-at all, what each more costs, and how far the figures are from that line. CPU time is this process's and Spark's, not the broker's.
+at all, what each more costs, and how far the figures are from that line. The engine is `inline`: CPU time is this process's.
 Each point has a topic and tables of its own, which were made before; making them is not in the figures.
 """
 
@@ -32,11 +32,10 @@ def main() -> None:
     """Measure, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--axis", choices=list(AXES), action="append")
-    parser.add_argument("--engine", choices=["inline", "submit"], default="inline")
     parser.add_argument("--quick", action="store_true", help="fewer points, none of them large")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, running_broker(Path(folder) / "broker") as broker:
-        ground = Ground(Path(folder), broker, given.engine)
+        ground = Ground(Path(folder), broker)
         AXES["batch"].measure(ground, 1_000)  # the first run of all loads what all need
         for name in given.axis or AXES:
             axis = AXES[name]

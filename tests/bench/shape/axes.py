@@ -15,7 +15,6 @@ from typing import Any, Final
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from frazil.batch.facts import Staged
-from frazil.batch.plan import RunPlan
 from frazil.batch.request import RunRequest
 from frazil.errors import Retryable, Stopped
 from frazil.kafka.cluster import Cluster
@@ -27,7 +26,6 @@ from frazil.run.inline import stage_inline
 from frazil.run.plan import plan_run
 from frazil.run.result import run_result
 from frazil.run.stage import StageOrder
-from frazil.spark.submit import run_spark
 from tests.bench.plan_step import grow_old
 from tests.bench.shape.cost import Cost, costing
 from tests.bench.side_by_side.topics import fill
@@ -46,12 +44,10 @@ class Ground:
     Attributes:
         root: Folder of the bench.
         broker: The stack whose broker it is.
-        engine: `inline`, or `submit`: Spark, started for each run.
     """
 
     root: Path
     broker: Home
-    engine: str
 
     @property
     def cluster(self) -> Cluster:
@@ -60,8 +56,8 @@ class Ground:
 
     def pipeline(self, name: str, **parts: Any) -> Project:
         """A project of one pipeline that reads the topic of its name, and has its tables and its start position."""
-        body = {"name": name, "source": {"topics": [name]}, "start": "earliest", "dead_letters": {"tolerance": "all"}}
-        body |= {"engine": "inline"} if self.engine == "inline" else {}
+        body = {"name": name, "source": {"topics": [name]}, "start": "earliest", "engine": "inline"}
+        body |= {"dead_letters": {"tolerance": "all"}}
         body |= {"limits": {"max_records": _LIMIT, "records_per_task": _LIMIT}} | parts
         of = project(self.root, self.broker, name, json.dumps(body))
         # A broker needs a moment to lead a thousand new partitions.
@@ -79,16 +75,10 @@ class Ground:
         with costing(size, records) as cost:
             planned = plan_run(of, pipeline, RunRequest(run))
             assert planned.plan is not None
-            self._work(of, name, planned.plan)
+            ingest(of, pipeline, planned.plan, stage_inline, lambda _: None)
         done = run_result(of, pipeline, run)
         assert done.read == records == done.written + done.dead, f"{name}: {done} of {records} records"
         return cost
-
-    def _work(self, of: Project, name: str, plan: RunPlan) -> None:
-        if self.engine == "inline":
-            ingest(of, of.pipeline(name), plan, stage_inline, lambda _: None)
-        else:
-            run_spark(of, of.pipeline(name), plan, lambda _: None)
 
 
 def _pool(columns: int = 4, kinds: int = 1, dead: float = 0.0) -> list[bytes]:
@@ -179,7 +169,7 @@ def dead(ground: Ground, size: int, records: int) -> Cost:
 
 
 def backlog(ground: Ground, size: int, records: int) -> Cost:
-    """Planning and the first batch, with more records behind it; by the inline engine, which ends there."""
+    """Planning and the first batch, with more records behind it."""
     name = f"backlog{size}"
     create_topic(ground.cluster, name, 4)
     of = _one(ground, name, limits={"max_records": records, "records_per_task": records})

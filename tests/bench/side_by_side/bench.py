@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from frazil.kafka.cluster import Cluster
-from frazil.local import broker
-from frazil.local.home import Home, bootstrap_servers
+from frazil.local import spark_server
+from frazil.local.home import PORT_VARIABLES, Home, bootstrap_servers
 from frazil.local.port import is_free
 from frazil.local.process import Processes
 from frazil.project import Project
 from tests.bench.side_by_side.workloads import Workload
-from tests.bench.stack import environment, running_broker
+from tests.bench.stack import broker_pid, environment, running_broker
 from tests.registry_server import registry_server
 
 MARK: Final = "FRAZIL_BENCH"
@@ -29,7 +29,12 @@ catalogs:
 registries: {{main: {{url: "{registry}"}}}}
 engines:
   submit: {{master: "local[{cores}]"}}
+  connect: {{type: connect, managed: true, master: "local[{cores}]"}}
+auto: {{engine: submit}}
 """
+
+SCRATCH_RECORDS: Final = 200_000
+"""What a process that runs all the time lands before it is measured: its JVM has compiled what it needs by then."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +61,12 @@ class Bench:
     @property
     def broker_pid(self) -> int:
         """Id of the broker's process."""
-        found = Processes(self.broker.run, self.broker.logs, self.broker.root).running(broker.NAME)
-        assert found is not None, "the broker is gone"
-        return found.pid
+        return broker_pid(self.broker)
+
+    @property
+    def scratch(self) -> Bench:
+        """The same ground with a topic and tables to warm up with, whose records are the workload's."""
+        return replace(self, workload=replace(self.workload, name="scratch"))
 
     def environment(self, folder: str, **keys: object) -> dict[str, str]:
         """Make a project in a folder of its own: what names it.
@@ -71,7 +79,8 @@ class Bench:
         root.mkdir()
         registry = self.registry or "http://127.0.0.1:1"
         settings = SETTINGS.format(registry=registry, cores=os.cpu_count() or 1)
-        return environment(root, self.broker, self.workload.name, self.workload.pipeline_with(**keys), settings)
+        named = environment(root, self.broker, self.workload.name, self.workload.pipeline_with(**keys), settings)
+        return named | {PORT_VARIABLES["spark_connect"]: str(free_port(24_000))}
 
     def project(self, folder: str, **keys: object) -> Project:
         """A project in a folder of its own."""
@@ -88,6 +97,16 @@ def bench(root: Path, workload: Workload) -> Iterator[Bench]:
         if workload.schema is not None:
             url = stack.enter_context(registry_server(root / "registry", free_port(22_000))).url
         yield Bench(root, home, workload, url)
+
+
+@contextmanager
+def server_ended(env: Mapping[str, str]) -> Iterator[None]:
+    """A run within the block may start the server of an engine of type connect: it ends with the block."""
+    try:
+        yield
+    finally:
+        home = Home.resolve(env)
+        spark_server.stop(Processes(home.run, home.logs, home.root))
 
 
 def free_port(first: int) -> int:

@@ -1,19 +1,21 @@
 """Draining a backlog: every side lands the same topic, one after the other, several times.
 
 Each drain lands into a new table in a SQLite catalog, from the beginning of the topic. Measured from the start of the command (of
-Kafka Connect: of the request that starts a connector, on a worker that is warm) until the last record is in a snapshot. Then
+Kafka Connect: of the request that starts a connector) until the last record is in a snapshot. Then
 the tables are read, and every column is compared.
+
+What runs all the time, Kafka Connect's worker and a Spark Connect server, has landed the scratch topic before it is measured.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.bench.side_by_side.bench import bench
+from tests.bench.side_by_side.bench import SCRATCH_RECORDS, bench
 from tests.bench.side_by_side.contents import unequal
 from tests.bench.side_by_side.frazil_side import FrazilSide
 from tests.bench.side_by_side.plain_side import PlainSide
@@ -48,35 +50,32 @@ class DrainOrder:
         return [*map(FrazilSide, self.engines), SinkSide(), *plain]
 
 
-def drain(root: Path, order: DrainOrder, report: Any) -> dict[str, Any]:
+def drain(root: Path, order: DrainOrder, found: dict[str, Any], report: Callable[[str], None]) -> None:
     """Fill a topic and have every side land it by turns.
 
-    Returns:
-        What goes into the results file; `wrong` is empty if all tables hold the same.
+    Args:
+        root: Folder of the bench.
+        order: What is to be drained.
+        found: Gets what goes into the results file, each round as it comes; `wrong` is empty if all tables hold the same.
+        report: Told of each round.
     """
     workload = WORKLOADS[order.workload]
+    found |= {"workload": workload.name, "said": workload.said, "partitions": workload.partitions}
+    found |= {"records": order.records, "cores": os.cpu_count(), "sides": {}, "wrong": []}
     with bench(root, workload) as ground:
-        size = fill(
-            ground.cluster, workload.name, workload.partitions, workload.pool(registry=ground.registry), order.records
-        )
+        pool = workload.pool(registry=ground.registry)
+        fill(ground.cluster, ground.scratch.workload.name, workload.partitions, pool, SCRATCH_RECORDS)
+        found["bytes"] = fill(ground.cluster, workload.name, workload.partitions, pool, order.records)
         rounds: dict[str, list[Drained]] = {side.name: [] for side in order.sides}
         for number in range(order.rounds):
             for side in order.sides:
                 done = side.drain(ground, order.records, number)
                 rounds[side.name].append(done)
+                found["sides"].setdefault(side.name, []).append(asdict(done))
+                found["wrong"] = differences(rounds, order.records)
                 report(
                     f"{workload.name}, round {number + 1}: {side.name} {done.seconds:.1f} s, {done.cpu_seconds:.1f} CPU s"
                 )
-    return {
-        "workload": workload.name,
-        "said": workload.said,
-        "partitions": workload.partitions,
-        "records": order.records,
-        "bytes": size,
-        "cores": os.cpu_count(),
-        "sides": {name: [asdict(of) for of in each] for name, each in rounds.items()},
-        "wrong": differences(rounds, order.records),
-    }
 
 
 def differences(rounds: dict[str, list[Drained]], count: int) -> list[str]:

@@ -8,11 +8,14 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from typing import Final
 
 from frazil.project import Project
 from tests.bench.side_by_side import meter
-from tests.bench.side_by_side.bench import MARK, Bench
+from tests.bench.side_by_side.bench import MARK, Bench, server_ended
 from tests.bench.side_by_side.sides import Drained, drained
+
+_PIPELINES: Final = ("FRAZIL_PIPELINES", "FRAZIL_SETTINGS")
 
 
 @dataclass(frozen=True)
@@ -33,16 +36,25 @@ class FrazilSide:
     def drain(self, bench: Bench, count: int, number: int) -> Drained:
         """Land the topic with one run."""
         folder = f"{self.engine}-{number}"
-        named = bench.environment(folder, engine=self.engine)
-        mark = {MARK: folder}
-        with meter.measured(bench.broker_pid, lambda: meter.processes_with(MARK, folder)) as reading:
-            said = run(bench.workload.name, self.engine, os.environ | named | mark)
+        named = bench.environment(folder, engine=self.engine) | {MARK: folder}
+        with server_ended(named):
+            self._warm_up(bench, named)
+            with meter.measured(bench.broker_pid, lambda: meter.processes_with(MARK, folder)) as reading:
+                said = run(bench.workload.name, self.engine, os.environ | named)
         assert json.loads(said)["written"] == count, said
         of = Project.load(named)
         table = of.lake_of(of.pipeline(bench.workload.name)).load_table(bench.workload.table)
         found = drained(reading, table, list(bench.workload.columns), count)
         shutil.rmtree(bench.root / folder)
         return found
+
+    def _warm_up(self, bench: Bench, named: dict[str, str]) -> None:
+        """Land the scratch topic where a server stays; it starts with that. The other engines start with each run."""
+        engine = Project.load(named).settings.engines.get(self.engine)
+        if engine is not None and engine.managed:
+            scratch = bench.scratch
+            of = scratch.environment(f"{named[MARK]}-scratch", engine=self.engine)
+            run(scratch.workload.name, self.engine, os.environ | named | {key: of[key] for key in _PIPELINES})
 
 
 def command(pipeline: str, engine: str, *more: str) -> list[str]:

@@ -17,8 +17,9 @@ from typing import Final
 
 _SAMPLE_SECONDS: Final = 0.5
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
-_BUSY: Final = (0, 1, 2, 5, 6, 7)
-"""Columns of /proc/stat that are work: user, nice, system, irq, softirq, steal; not idle, not waiting for a disk."""
+_BUSY: Final = (0, 1, 2, 5, 6)
+"""Columns of /proc/stat that are work: user, nice, system, irq, softirq; not idle, not waiting for a disk, nor for a core that a
+hypervisor gave to another machine."""
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """Kafka Connect 4.1 with the Iceberg sink 1.12, in a JVM of its own: what Frazil is measured against, tuned as its users tune it.
 
-The worker is warm when it is measured, its plugins read: that start is not counted. Its heap is fixed and its collector the
+The worker's start is not counted, and before a drain it has landed records of the same kind. Its heap is fixed and its collector the
 one for throughput; consumers may fetch as much as those of Frazil's engines; files are Parquet with zstd, as Frazil's.
 
 A task answers a request to commit between two polls, and a poll without records ends when offsets are due. Kafka Connect's

@@ -1,4 +1,4 @@
-"""Kafka Connect's Iceberg sink as a side: a connector of its own on a worker that is warm."""
+"""Kafka Connect's Iceberg sink as a side: a connector of its own on a worker that has landed records already."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from pyiceberg.table import Table
 
 from frazil.project import Project
 from tests.bench.side_by_side import meter
-from tests.bench.side_by_side.bench import MARK, Bench, free_port
+from tests.bench.side_by_side.bench import MARK, SCRATCH_RECORDS, Bench, free_port
 from tests.bench.side_by_side.contents import rows_of
 from tests.bench.side_by_side.sides import Drained, drained, wait
 from tests.bench.side_by_side.sink import CATALOG, SinkWorker, control_topic, sink_worker
 from tests.bench.side_by_side.tables_made import made_table
 
 COMMIT_SECONDS: Final = 10.0
+_SCRATCH_COMMIT_SECONDS: Final = 3.0
 _LANDED_SECONDS: Final = 3_600.0
 _BUSY_POLL_SECONDS: Final = 1.0
 
@@ -36,6 +37,7 @@ class SinkSide:
         with worker_of(bench, folder, _BUSY_POLL_SECONDS) as worker:
             table = sink_table(of, worker, bench, number)
             control_topic(bench.cluster, folder)
+            _warm_up(bench, worker, f"{folder}-scratch")
             with meter.measured(bench.broker_pid, lambda: meter.processes_with(MARK, folder)) as reading:
                 begin(worker, bench, folder, table, COMMIT_SECONDS)
                 wait(lambda: rows_of(table) >= count, lambda: worker.failure(folder), _LANDED_SECONDS)
@@ -43,6 +45,16 @@ class SinkSide:
         found = drained(reading, table, list(bench.workload.columns), count)
         shutil.rmtree(bench.root / folder)
         return found
+
+
+def _warm_up(bench: Bench, worker: SinkWorker, name: str) -> None:
+    """Have a worker land the scratch topic with a connector of its own."""
+    scratch = bench.scratch
+    table = sink_table(scratch.project(name, engine="submit"), worker, scratch, 1)
+    control_topic(bench.cluster, name)
+    begin(worker, scratch, name, table, _SCRATCH_COMMIT_SECONDS)
+    wait(lambda: rows_of(table) >= SCRATCH_RECORDS, lambda: worker.failure(name), _LANDED_SECONDS)
+    worker.end(name)
 
 
 @contextmanager

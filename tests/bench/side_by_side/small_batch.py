@@ -1,13 +1,15 @@
 """A small batch: from its plan until it is visible, by every way of landing it that Frazil has, and where the time goes.
 
 `inline` in a warm process is the batch alone: the plan, the records, the commits. The other ways are commands, from their start:
-an interpreter starts, and for `submit` a JVM, with the archive of Spark's classes (AppCDS) or without.
+an interpreter starts, and for `submit` a JVM, with the archive of Spark's classes (AppCDS) or without. The server of `connect` is
+there: the batch that is left out starts it.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +21,7 @@ from frazil.run.ingest import ingest
 from frazil.run.inline import stage_inline
 from frazil.run.plan import plan_run
 from tests.bench.side_by_side import frazil_side, meter
-from tests.bench.side_by_side.bench import Bench, bench
+from tests.bench.side_by_side.bench import Bench, bench, server_ended
 from tests.bench.side_by_side.contents import contents, rows_of, seen, unequal, visible_at
 from tests.bench.side_by_side.topics import append, fill
 from tests.bench.side_by_side.workloads import WORKLOADS
@@ -34,7 +36,7 @@ class SmallOrder:
     Attributes:
         records: Of a batch.
         rounds: Batches, after one to warm up.
-        engines: Further engines of the settings, such as one that is warm.
+        engines: Of the settings, beside `inline` and `submit`.
     """
 
     records: int
@@ -47,48 +49,57 @@ class Way:
     """One way of landing a batch: a pipeline of its own on the common topic.
 
     Attributes:
-        of: Its project.
+        env: Names its project.
+        of: The project.
         land: Lands what waits.
     """
 
+    env: Mapping[str, str]
     of: Project
     land: Callable[[str], object]
 
 
-def small_batches(root: Path, order: SmallOrder, report: Callable[[str], None]) -> dict[str, Any]:
+def small_batches(root: Path, order: SmallOrder, found: dict[str, Any], report: Callable[[str], None]) -> None:
     """Land batch after batch by all ways in turn.
 
-    Returns:
-        What goes into the results file; `wrong` is empty if every table has all records, and all the same.
+    Args:
+        root: Folder of the bench.
+        order: What is to be measured.
+        found: Gets what goes into the results file, each batch as it comes; `wrong` is empty if every table has all records, and
+            all the same.
+        report: Told of each batch.
     """
-    with bench(root, WORKLOADS["orders"]) as ground:
+    with bench(root, WORKLOADS["orders"]) as ground, ExitStack() as servers:
         name, pool = ground.workload.name, ground.workload.pool()
         fill(ground.cluster, name, ground.workload.partitions, pool, order.records)
         all_ways = ways(ground, order)
+        for way in all_ways.values():
+            servers.enter_context(server_ended(way.env))
         rounds: dict[str, list[dict[str, Any]]] = {way: [] for way in all_ways}
+        found |= {"records": order.records, "ways": rounds, "wrong": []}
         for number in range(order.rounds + 1):
             if number:
                 append(ground.cluster, name, ground.workload.partitions, pool, order.records)
             for said, way in all_ways.items():
                 took = landed(ground, way, f"round-{number}", (number + 1) * order.records)
-                report(f"small batch, round {number}: {said} {took['seconds']:.2f} s")
                 rounds[said] += [took] if number else []
+                report(f"small batch, round {number}: {said} {took['seconds']:.2f} s")
         held = {said: contents(_table(way.of), list(ground.workload.columns)) for said, way in all_ways.items()}
-    wrong = [f"small batch, {line}" for line in unequal(held, (order.rounds + 1) * order.records)]
-    return {"records": order.records, "ways": rounds, "wrong": wrong}
+    found["wrong"] = [f"small batch, {line}" for line in unequal(held, (order.rounds + 1) * order.records)]
 
 
 def ways(ground: Bench, order: SmallOrder) -> dict[str, Way]:
     """All ways, by what they are called in the report."""
     made: dict[str, Way] = {}
-    warm = ground.project("warm", engine="inline")
-    made["Frazil, inline, warm process"] = Way(warm, lambda run: _in_process(warm, run))
+    env = ground.environment("warm", engine="inline")
+    warm = Project.load(env)
+    made["Frazil, inline, warm process"] = Way(env, warm, lambda run: _in_process(warm, run))
     engines = {f"Frazil, {engine}": engine for engine in dict.fromkeys(("inline", "submit", *order.engines))}
     for said, engine in (engines | {_BARE: "submit"}).items():
         named = ground.environment(said.replace(", ", "-").replace(" ", "-"), engine=engine)
         if said == _BARE:
             named["FRAZIL_JARS"] = str(_without_archive(ground))
-        made[said] = Way(Project.load(named), _command(engine, os.environ | named))
+        made[said] = Way(named, Project.load(named), _command(engine, os.environ | named))
     return made
 
 

@@ -23,7 +23,7 @@ END: Final = "<!-- end of the tables of tests.bench.side_by_side -->"
 
 def tables(results: dict[str, Any]) -> list[str]:
     """Lines of all tables of a run."""
-    return [line for each in (_drains, _trickles, _idle, _small, _ground) for line in each(results)]
+    return [line for each in (_drains, _trickles, _idle, _small, _failed, _ground) for line in each(results)]
 
 
 def _ground(results: dict[str, Any]) -> Iterator[str]:
@@ -35,7 +35,16 @@ def _ground(results: dict[str, Any]) -> Iterator[str]:
 
 
 def _parts(results: dict[str, Any], part: str) -> list[dict[str, Any]]:
-    return [of for of in results["parts"] if of["part"] == part]
+    return [of for of in results["parts"] if of["part"] == part and "failed" not in of]
+
+
+def _failed(results: dict[str, Any]) -> Iterator[str]:
+    """Parts that ended early: the file has their rounds until then, the tables have none."""
+    for of in results["parts"]:
+        if "failed" in of:
+            what = " ".join(filter(None, [of["part"], of.get("workload")]))
+            yield f"**Not measured to its end**: {what}: {of['failed'].splitlines()[-1]}"
+            yield ""
 
 
 def _drains(results: dict[str, Any]) -> Iterator[str]:
@@ -81,6 +90,8 @@ def _ratios(of: dict[str, Any]) -> Iterator[str]:
             line = f"{of['workload']}, {name}: throughput ratio: {rate * _median(sink, 'seconds') / of['records']:.2f}"
             if busy:
                 line += f" (to Kafka Connect's rate between commits, {statistics.median(busy):,.0f} records/s: {rate / statistics.median(busy):.2f})"
+            else:
+                line += " (Kafka Connect made fewer than three commits: no rate between them, and its time holds the wait for one)"
             yield f"{line}; CPU ratio: {cpu:.2f}"
 
 

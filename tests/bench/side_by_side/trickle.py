@@ -1,7 +1,8 @@
 """A trickle of records, or none: how soon each is visible, and what landing it costs, of Frazil and of Kafka Connect.
 
 Freshness of a record is the instant of the commit that made it visible less the instant at which it was made, which it carries
-in its column `at`. Those of the first two intervals are left out: sides are starting. CPU time is that of the side's processes
+in its column `at`. Those of the first two intervals are left out: sides are starting. Frazil is one run that stays and lands at
+every interval; what runs that end take can't be told from outside of them. CPU time is that of the side's processes
 while records come; kept beside it is the machine's, less that of the measuring process, which makes them, of the broker, and
 what the machine takes for itself when only the broker runs.
 """
@@ -17,9 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import count as numbers
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any, Final
 
 from pyiceberg.table import Table
@@ -29,7 +28,7 @@ from frazil.kafka.record import OutgoingRecord
 from frazil.kafka.topics import create_topic
 from frazil.project import Project
 from tests.bench.side_by_side import frazil_side, meter, sink_side
-from tests.bench.side_by_side.bench import MARK, Bench, bench
+from tests.bench.side_by_side.bench import MARK, Bench, bench, server_ended
 from tests.bench.side_by_side.contents import landed, rows_of
 from tests.bench.side_by_side.sides import wait
 from tests.bench.side_by_side.sink import control_topic
@@ -44,6 +43,8 @@ _BUSY_POLL_SECONDS: Final = 1.0
 _IDLE_POLL_SECONDS: Final = 60.0
 """Kafka Connect's own default: see `tests.bench.side_by_side.sink`."""
 _LANDED_SECONDS: Final = 300.0
+_STAYS: Final = "1h"
+"""More than a trickle takes."""
 _FIGURES: Final = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "max": 1.0}
 
 
@@ -56,14 +57,12 @@ class TrickleOrder:
         interval_seconds: Commit interval.
         minutes: How long.
         engine: Frazil's.
-        stays: Whether one run of Frazil stays and lands at every interval; else there is a run per interval.
     """
 
     rate: int
     interval_seconds: float
     minutes: float
     engine: str
-    stays: bool = False
 
     @property
     def seconds(self) -> float:
@@ -71,14 +70,18 @@ class TrickleOrder:
         return self.minutes * 60
 
 
-def trickle(root: Path, order: TrickleOrder, report: Callable[[str], None]) -> dict[str, Any]:
+def trickle(root: Path, order: TrickleOrder, found: dict[str, Any], report: Callable[[str], None]) -> None:
     """Measure both sides, one after the other, each with a topic of its own.
 
-    Returns:
-        What goes into the results file; `wrong` is empty if all that was sent is visible.
+    Args:
+        root: Folder of the bench.
+        order: What is to be measured.
+        found: Gets what goes into the results file, each side as it comes; `wrong` is empty if all that was sent is visible.
+        report: Told of each side.
     """
-    sides, wrong = {}, []
-    for name, side, mark in ((f"Frazil, {order.engine}", frazil, FRAZIL), ("Kafka Connect", sink, SINK)):
+    found |= {"rate": order.rate, "interval_seconds": order.interval_seconds, "minutes": order.minutes}
+    found |= {"engine": order.engine, "stays": True, "sides": {}, "wrong": []}
+    for name, side, mark in ((f"Frazil, {order.engine}, stays", frazil, FRAZIL), ("Kafka Connect", sink, SINK)):
         with bench(root.with_name(name.replace(", ", "-").replace(" ", "-")), WORKLOADS["orders"]) as ground:
             create_topic(ground.cluster, ground.workload.name, ground.workload.partitions)
             base = base_load(ground)
@@ -86,17 +89,10 @@ def trickle(root: Path, order: TrickleOrder, report: Callable[[str], None]) -> d
                 sent, reading = sending(ground, order, mark)
                 if order.rate:
                     wait(lambda: rows_of(landing.table()) >= sent, landing.failure, _LANDED_SECONDS)  # noqa: B023
-            sides[name] = figures(landing, order, reading, base)
+            found["sides"][name] = figures(landing, order, reading, base)
             visible = rows_of(landing.table()) if order.rate else 0
-        wrong += [f"trickle, {name}: {visible:,} rows of {sent:,} records"] if visible != sent else []
-        report(f"{order.rate} records/s, {order.interval_seconds:g} s: {name} {json.dumps(sides[name])}")
-    return {
-        "rate": order.rate,
-        "interval_seconds": order.interval_seconds,
-        "minutes": order.minutes,
-        "sides": sides,
-        "wrong": wrong,
-    }
+        found["wrong"] += [f"trickle, {name}: {visible:,} rows of {sent:,} records"] if visible != sent else []
+        report(f"{order.rate} records/s, {order.interval_seconds:g} s: {name} {json.dumps(found['sides'][name])}")
 
 
 @dataclass(frozen=True)
@@ -128,56 +124,24 @@ def sink(ground: Bench, order: TrickleOrder) -> Iterator[Landing]:
 
 @contextmanager
 def frazil(ground: Bench, order: TrickleOrder) -> Iterator[Landing]:
-    """Runs at every interval, or one that stays."""
-    keys = {"interval": f"{order.interval_seconds:g}s", "session_for": "1h"} if order.stays else {}
-    named = ground.environment(FRAZIL, engine=order.engine, **keys)
+    """A run that stays until it is stopped."""
+    named = ground.environment(FRAZIL, engine=order.engine, interval=f"{order.interval_seconds:g}s", session_for=_STAYS)
     env, of = os.environ | named | {MARK: FRAZIL}, Project.load(named)
     pipeline = of.pipeline(ground.workload.name)
-    frazil_side.run(pipeline.name, order.engine, env)  # the first run makes the tables
-    lake = of.lake_of(pipeline)
-    at_work = _staying if order.stays else _run_by_run
-    with at_work(ground, order, env) as failure:
-        yield Landing(lambda: lake.load_table(ground.workload.table), failure)
-
-
-@contextmanager
-def _staying(ground: Bench, order: TrickleOrder, env: dict[str, str]) -> Iterator[Callable[[], str | None]]:
-    """A run that stays until it is stopped."""
-    log = ground.root / FRAZIL / "stay.log"
-    command = frazil_side.command(ground.workload.name, order.engine, "--stay", "1h")
-    with log.open("w") as said, subprocess.Popen(command, env=env, stdout=said, stderr=said) as run:
-        try:
-            yield lambda: None if run.poll() is None else f"frazil run ended with {run.returncode}:\n{log.read_text()}"
-        finally:
-            run.terminate()
-
-
-@contextmanager
-def _run_by_run(ground: Bench, order: TrickleOrder, env: dict[str, str]) -> Iterator[Callable[[], str | None]]:
-    """A run at every instant of the interval; one that takes longer leaves instants out, as Airflow does."""
-    ended, failed = Event(), list[str]()
-
-    def runs() -> None:
-        began = time.monotonic()
-        for n in numbers(1):
-            due = began + n * order.interval_seconds
-            if due < time.monotonic():
-                continue
-            if ended.wait(due - time.monotonic()):
-                return
+    lake, log = of.lake_of(pipeline), ground.root / FRAZIL / "stay.log"
+    with server_ended(named):
+        frazil_side.run(pipeline.name, order.engine, env)  # the first run makes the tables
+        command = frazil_side.command(pipeline.name, order.engine, "--stay", _STAYS)
+        with log.open("w") as said, subprocess.Popen(command, env=env, stdout=said, stderr=said) as run:
             try:
-                frazil_side.run(ground.workload.name, order.engine, env)
-            except AssertionError as error:
-                failed.append(str(error))
-                return
-
-    at_work = Thread(target=runs, daemon=True)
-    at_work.start()
-    try:
-        yield lambda: failed[0] if failed else None
-    finally:
-        ended.set()
-        at_work.join()
+                yield Landing(
+                    lambda: lake.load_table(ground.workload.table),
+                    lambda: (
+                        None if run.poll() is None else f"frazil run ended with {run.returncode}:\n{log.read_text()}"
+                    ),
+                )
+            finally:
+                run.terminate()
 
 
 def sending(ground: Bench, order: TrickleOrder, mark: str) -> tuple[int, meter.Reading]:
@@ -224,6 +188,7 @@ def figures(landing: Landing, order: TrickleOrder, reading: meter.Reading, base:
         commits = [(at, made) for at, made in landed(table, COLUMN) if made]
         steady = reading.began + 2 * order.interval_seconds
         ages = sorted(at - one for at, made in commits for one in made if one >= steady)
+        assert ages, f"a trickle lasts longer than the two intervals of {order.interval_seconds:g} s that are left out"
         found["freshness"] = {key: ages[min(len(ages) - 1, int(share * len(ages)))] for key, share in _FIGURES.items()}
         found |= {"commits": len(commits), "files": len(list(table.refresh().scan().plan_files()))}
     return found

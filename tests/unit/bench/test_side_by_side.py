@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
+from tests.bench.side_by_side import __main__ as bench
 from tests.bench.side_by_side import tables as report
 from tests.bench.side_by_side.contents import ROW, contents, landed, seen, visible_at
 from tests.bench.side_by_side.drain import differences
@@ -81,7 +84,7 @@ def test_rows_are_visible_from_their_own_commit_on(tmp_path: Path) -> None:
     assert {one for _, made in commits for one in made} == {AT.timestamp()}
 
 
-def results(tmp_path: Path) -> dict[str, object]:
+def results(tmp_path: Path) -> dict[str, Any]:
     table = table_of(tmp_path, "one", [(1, 2)])
     sides = {
         "Frazil, submit": [drained(table, 10, 5), drained(table, 30, 9), drained(table, 20, 6)],
@@ -116,6 +119,45 @@ def test_tables_show_medians_and_ratios(tmp_path: Path) -> None:
     assert row.split(" | ")[1:6] == ["100,000", "198,000", "10.0", "3.0", "2.9"]
     said = "(to Kafka Connect's rate between commits, 50,000 records/s: 2.00); CPU ratio: 0.50"
     assert f"orders, Frazil, submit: throughput ratio: 2.00 {said}" in lines
+
+
+def test_ratio_that_holds_a_wait_for_a_commit_does_not_say_so(tmp_path: Path) -> None:
+    """Of fewer than three commits there is no rate between them: the line says it."""
+    found = results(tmp_path)
+    (drain,) = found["parts"]
+    for each in drain["sides"][report.SINK]:
+        del each["commits"][2:]
+
+    (said,) = [line for line in report.tables(found) if "throughput ratio" in line]
+
+    assert "orders, Frazil, submit: throughput ratio: 2.00 (Kafka Connect made fewer than three commits" in said
+
+
+@pytest.mark.parametrize(("wrong", "expected"), [([], 2), (["one row of two"], 1)])
+def test_part_that_fails_loses_what_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: list[str], expected: int
+) -> None:
+    """Its rounds are in the file, other parts go on, the exit code tells it from wrong results, and tables can be printed."""
+
+    def fail(_: Path, __: object, found: dict[str, Any], report: Callable[[str], None]) -> None:
+        found["ways"] = ["a round"]
+        report("measured")
+        raise AssertionError("the sink did not start")
+
+    def work(_: Path, __: object, found: dict[str, Any], report: Callable[[str], None]) -> None:
+        found["wrong"] = wrong
+        report("measured")
+
+    monkeypatch.setattr(bench, "RUNS", {"small": fail, "other": work})
+    run = results(tmp_path)
+
+    bench.measured([("small", None), ("other", None)], run, tmp_path / "run.json")
+
+    kept = json.loads((tmp_path / "run.json").read_text())
+    assert kept["parts"][1]["ways"] == ["a round"]
+    assert kept["parts"][2] == {"part": "other", "wrong": wrong}
+    assert bench.verdict(kept["parts"]) == expected
+    assert "**Not measured to its end**: small: AssertionError: the sink did not start" in report.tables(kept)
 
 
 def test_a_page_gets_its_tables_between_the_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier, Lock, Semaphore
 from typing import Any
+from urllib.parse import quote
 
 import pytest
+from pyarrow.fs import FileSelector, LocalFileSystem
 from pyiceberg.catalog.sql import SqlCatalogBaseTable
 from sqlalchemy import event
 
@@ -29,6 +31,19 @@ class Gate:
 
     def __exit__(self, *_: object) -> None:
         self.lock.release()
+
+
+class Guarded:
+    """The local files, with a folder that nobody may read; tests are often root's, who may."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def get_file_info(self, asked: FileSelector) -> Any:
+        """What is in a folder."""
+        if Path(asked.base_dir).name == self.folder:
+            raise PermissionError(f"cannot open directory {asked.base_dir}: permission denied")
+        return LocalFileSystem().get_file_info(asked)
 
 
 def test_threads_that_wait_for_a_dead_catalog_wait_one_after_the_other(
@@ -114,6 +129,32 @@ def test_new_database_is_made_over_the_tables_of_a_lost_one(orders: Lake, tmp_pa
     file.unlink()
     warehouse.rename(tmp_path / "former")
     assert _tables(orders, orders.warehouse) == []
+
+
+def test_connection_of_a_process_that_lives_makes_a_lost_database_anew(tmp_path: Path) -> None:
+    """A second connection, opened when the file is gone, fails: an empty file would undo the refusal for all others."""
+    file = tmp_path / "cata %23?log.db"
+    lake = Lake("lake", f"sqlite:///{quote(str(file))}", f"file://{tmp_path}/warehouse", {})
+    assert lake.tables() == []
+    assert file.exists()
+    with lake._catalog.engine.connect():
+        file.unlink()
+        with pytest.raises(Retryable, match="unable to open database file"):
+            lake.tables()
+    assert not file.exists()
+    lake.close()
+
+
+def test_folder_that_nobody_may_read_refuses_a_first_start(orders: Lake, tmp_path: Path) -> None:
+    """A disk of its own has root's lost+found. Tables in the folders beside it are found; the warehouse itself must be read."""
+    commit_batches(orders, 1)
+    warehouse = tmp_path / "warehouse"
+    (warehouse / "lost+found").mkdir()
+
+    assert sql._any_table(Guarded("lost+found"), str(warehouse)) == str(warehouse / TABLE.replace(".", "/"))
+    assert sql._any_table(Guarded(TABLE.partition(".")[0]), str(warehouse)) is None
+    with pytest.raises(PermissionError):
+        sql._any_table(Guarded("warehouse"), str(warehouse))
 
 
 def test_rival_that_begins_a_project_looks_like_a_lost_catalog(
