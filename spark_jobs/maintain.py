@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-
+from frazil.spark.driver import run_job
 from frazil.spark.maintenance_job import main
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_job(main)

@@ -1,20 +1,22 @@
 """Committed offsets of a consumer group: a mirror of the position for lag tools, never read back by a plan.
 
-Through a consumer that never joins: the admin client's question for group offsets crashes the process while a group's
-coordinator loads or moves, as at the first use of a cluster's groups (librdkafka issue 5040, seen with 2.16).
+Written by the admin client: a consumer whose commit is under way when its coordinator goes away waits for it without end, in
+the commit and in its close (librdkafka issue 3740, seen with 2.16). Read through a consumer that never joins: the admin
+client's question for group offsets crashes the process while a group's coordinator loads or moves, as at the first use of a
+cluster's groups (issue 5040, seen with 2.16).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 
 from frazil.errors import FrazilError
-from frazil.kafka.client import REQUEST_SECONDS, Complaints, consumer
+from frazil.kafka.client import REQUEST_SECONDS, Admin, Complaints, admin, consumer
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.failover import while_changing
 from frazil.kafka.failure import is_unknown_topic, translate_group
@@ -37,8 +39,23 @@ def mirror_offsets(cluster: Cluster, group: str, offsets: Mapping[tuple[str, int
     if not offsets:
         return
     wanted = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
-    with outsider(cluster, group) as speaker:
-        speaker.ask(lambda client: client.commit(offsets=wanted, asynchronous=False))
+    with admin(cluster) as asked:
+        while_changing()(_written, asked, group, wanted)
+
+
+def _written(asked: Admin, group: str, wanted: list[TopicPartition]) -> None:
+    order = [ConsumerGroupTopicPartitions(group, wanted)]
+    future = asked.client.alter_consumer_group_offsets(order, request_timeout=REQUEST_SECONDS)[group]
+
+    def refused(error: KafkaException, topic: str | None = None) -> FrazilError:
+        asked.client.poll(0)  # serves the complaints
+        return translate_group(error, asked.cluster, group, asked.complaints, topic=topic)
+
+    try:
+        answered = future.result().topic_partitions
+    except KafkaException as e:
+        raise refused(e) from e
+    _known(answered, refused)
 
 
 def group_offsets(
@@ -70,9 +87,23 @@ def _partitions(client: Consumer) -> list[TopicPartition]:
     return [TopicPartition(name, number) for name, topic in topics.items() for number in topic.partitions]
 
 
+def _known(
+    answered: Iterable[TopicPartition], refused: Callable[[KafkaException, str | None], FrazilError]
+) -> list[TopicPartition]:
+    """The partitions that are there, if nothing else was wrong with any."""
+    found = []
+    for tp in answered:
+        error = KafkaException(tp.error) if tp.error is not None else None
+        if error is None:
+            found.append(tp)
+        elif not is_unknown_topic(error):
+            raise refused(error, tp.topic) from error
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Outsider:
-    """Who speaks about a group without being a member of it."""
+    """Who asks about a group without being a member of it."""
 
     cluster: Cluster
     group: str
@@ -94,11 +125,7 @@ class Outsider:
             if is_unknown_topic(e):  # of every partition that was asked about
                 return []
             raise self._refused(e) from e
-        for tp in answered:
-            error = KafkaException(tp.error) if tp.error is not None else None
-            if error is not None and not is_unknown_topic(error):
-                raise self._refused(error, tp.topic) from error
-        return [tp for tp in answered if tp.error is None]
+        return _known(answered, self._refused)
 
     def _refused(self, error: KafkaException, topic: str | None = None) -> FrazilError:
         self.client.poll(0)  # serves the complaints
@@ -107,7 +134,7 @@ class Outsider:
 
 @contextmanager
 def outsider(cluster: Cluster, group: str) -> Iterator[Outsider]:
-    """Open who speaks about a group.
+    """Open who asks about a group.
 
     Raises:
         Terminal: the cluster's properties are not valid.

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession as AnySession
-from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession
 
 from frazil.errors import Retryable
 from frazil.pipeline.settings import EngineSettings
 from frazil.project import Project
+from frazil.spark.connect_client import bound
 from frazil.spark.connect_server import Server, session_settings
 from frazil.spark.faults import SPARK_FAILED
 from frazil.spark.kept_sessions import KeptSession, lent
@@ -33,11 +33,6 @@ T = TypeVar("T")
 
 _ANSWER_SECONDS: Final = 60.0
 """Bounds the first answer, which makes the session: a fraction of a second on an idle server."""
-
-_RETRIES: Final = 6
-"""Attempts to reach a server that went away, 20 s in all. Spark's own fifteen take ten minutes; Airflow tries again, too."""
-
-_LONGEST_WAIT_MILLISECONDS: Final = 5_000
 
 _READY: Final = "frazil.session"
 """Set in a session that was checked and configured: a server that was started anew has none of it under the same id."""
@@ -102,7 +97,7 @@ def _opened(server: Server, session_id: str) -> SparkSession | None:
     """The session of an id; None if the server ended it."""
     # By the common builder: it makes Spark's functions those of spark connect, in the whole process.
     spark = cast("SparkSession", AnySession.builder.remote(server.remote(session_id)).create())
-    spark.client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES, max_backoff=_LONGEST_WAIT_MILLISECONDS)])
+    bound(spark)
     try:
         _within(_ANSWER_SECONDS, lambda: spark.version, server)
     except PySparkException as error:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import NoReturn
 
 from pyspark.sql import SparkSession
 
@@ -67,6 +69,26 @@ def own_session() -> Iterator[SparkSession]:
     finally:
         with suppress(*SPARK_FAILED):  # a JVM that is gone is stopped already, and what the block met says more
             spark.stop()
+
+
+def run_job(main: Callable[[list[str]], int]) -> NoReturn:
+    """Run a job with the arguments of this process, and end it with the job's exit code.
+
+    Beside a server it ends at once. Python would wait for threads of the server's client, and those may wait for the server.
+    """
+    if ENGINE_VARIABLE not in os.environ:
+        sys.exit(main(sys.argv[1:]))
+    code: object = 1  # Python's own, for what nobody foresaw
+    try:
+        code = main(sys.argv[1:])
+    except SystemExit as asked:
+        code = asked.code
+    except BaseException:  # noqa: BLE001 - told as Python tells it
+        traceback.print_exc()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(BrokenPipeError):
+            stream.flush()
+    os._exit(code if isinstance(code, int) else 1)
 
 
 def exit_code(work: Callable[[], object]) -> int:

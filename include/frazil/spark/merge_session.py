@@ -60,7 +60,10 @@ class MergeSession:
 @contextmanager
 def _cloned(spark: SparkSession) -> Iterator[SparkSession]:
     """A session of its own on the server. It ends with the block: nobody else would end it, and its client ends no process."""
+    from frazil.spark.connect_client import bound  # which only jobs beside a server need
+
     clone: Any = spark.cloneSession()  # type: ignore[attr-defined]  # of spark connect
+    bound(clone)
     try:
         yield clone
     finally:

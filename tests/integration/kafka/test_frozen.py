@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from random import Random
+from threading import Event
 from typing import Any
 
 import pytest
 
 from frazil.errors import OutcomeUnknown, Retryable
+from frazil.kafka.group import mirror_offsets
 from frazil.kafka.produce import produce
 from frazil.kafka.read import read_range
 from frazil.kafka.record import OutgoingRecord
 from frazil.kafka.topics import create_topic
+from frazil.local.waiting import until
+
+WRITERS = 8
+"""So many that some of them are in the middle of it."""
 
 NOISE = Random(1).randbytes(100_000)
 
@@ -56,3 +63,27 @@ def test_frozen_broker_hangs_a_producer(patient: Any) -> None:
 
     assert time.monotonic() - began < 20
     assert f"{acknowledged[-1]} of " in failure.value.message
+
+
+def test_frozen_coordinator_hangs_a_mirror(patient: Any) -> None:
+    """Frozen while positions are on their way to it: each writer hears in time that nobody answers."""
+    create_topic(patient.cluster, "t", 1)
+    written: list[int] = []
+    over = Event()
+
+    def mirrored() -> None:
+        while not over.is_set():
+            mirror_offsets(patient.cluster, "g", {("t", 0): len(written)})
+            written.append(1)
+
+    with ThreadPoolExecutor(WRITERS) as pool:
+        writers = [pool.submit(mirrored) for _ in range(WRITERS)]
+        assert until(lambda: len(written) > 3 * WRITERS, 30)
+        patient.freeze()
+        late = wait(writers, 15).not_done
+        over.set()
+        patient.thaw()  # ends those, too
+
+    assert not late
+    with pytest.raises(Retryable, match="answered in time"):
+        writers[0].result()
