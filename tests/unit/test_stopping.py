@@ -89,14 +89,16 @@ def test_stop_interrupts_what_is_half_done() -> None:
     """A first signal only asks, the same one again changes nothing; a further Ctrl-C ends at once."""
     # A shell has its background jobs ignore Ctrl-C, and what they start inherits it.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    with stopping.heeded(lambda _: None):
-        assert stopping.asked() is None
-        signal.raise_signal(signal.SIGTERM)
-        assert stopping.asked() == "SIGTERM"
-        signal.raise_signal(signal.SIGTERM)
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-    signal.signal(signal.SIGINT, before)
+    try:
+        with stopping.heeded(lambda _: None):
+            assert stopping.asked() is None
+            signal.raise_signal(signal.SIGTERM)
+            assert stopping.asked() == "SIGTERM"
+            signal.raise_signal(signal.SIGTERM)
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
     assert stopping.asked() is None
 

@@ -18,8 +18,14 @@ Reason = Annotated[
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-ENGINES = "Engine of the settings file; 'inline': this process; 'auto': one of both, by what there is to read."
-Engine = Annotated[str | None, typer.Option("--engine", help=ENGINES, show_default="the pipeline's own")]
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        help="Engine of the settings file; 'inline': this process; 'auto': one of both, by what there is to read.",
+        show_default="the pipeline's own",
+    ),
+]
 
 PLACES = "earliest|latest|TIMESTAMP|FILE.json"
 """How a place in topics is written in an option."""

@@ -8,7 +8,7 @@ import typer
 
 from frazil.cli import console
 from frazil.cli.dry_run import look
-from frazil.cli.options import ENGINES, PLACES, Json, PipelineName, place
+from frazil.cli.options import PLACES, Engine, Json, PipelineName, place
 from frazil.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -44,10 +44,7 @@ def plan(pipeline: PipelineName, *, as_json: Json = False) -> None:
 def run(  # noqa: PLR0913 - the options of a command
     pipeline: PipelineName,
     *,
-    engine: Annotated[
-        str | None,
-        typer.Option(help=ENGINES, show_default="the pipeline's own"),
-    ] = None,
+    engine: Engine = None,
     stay: Annotated[
         str | None,
         typer.Option(
