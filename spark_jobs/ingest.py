@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from frazil.spark.driver import run_job
-from frazil.spark.job import main
+from frazil.spark.start import start
 
 if __name__ == "__main__":
+    start(workers=True)
+    from frazil.spark.driver import run_job
+    from frazil.spark.job import main
+
     run_job(main)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from frazil.spark.driver import run_job
-from frazil.spark.maintenance_job import main
+from frazil.spark.start import start
 
 if __name__ == "__main__":
+    start(workers=False)
+    from frazil.spark.driver import run_job
+    from frazil.spark.maintenance_job import main
+
     run_job(main)

@@ -13,7 +13,8 @@ from frazil import crash_points
 from frazil.crash_points import CrashPoint
 from frazil.iceberg.catalog import Lake
 from frazil.local.waiting import until
-from frazil.spark.driver import exit_code, own_session
+from frazil.spark.driver import exit_code
+from frazil.spark.start import started
 from tests.spark.changes import Customers, upsert
 
 SECONDS = 60
@@ -35,9 +36,8 @@ def kill_jvm(point: CrashPoint) -> None:
 def merge(folder: Path) -> None:
     """Land a batch, over which the JVM dies."""
     crash_points.reached = kill_jvm
-    with own_session() as spark:
-        customers = Customers(spark, lake(folder))
-        customers.land(customers.change(1, [upsert(0, 1, "a")]))
+    customers = Customers(started(), lake(folder))
+    customers.land(customers.change(1, [upsert(0, 1, "a")]))
 
 
 if __name__ == "__main__":

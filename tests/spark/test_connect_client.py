@@ -13,7 +13,7 @@ from pyspark.sql.connect.session import SparkSession
 from frazil.local.home import project_root
 from frazil.local.waiting import until
 from frazil.spark.connect_client import bound
-from frazil.spark.submit import ENGINE_VARIABLE
+from frazil.spark.job_environment import ENGINE_VARIABLE
 
 NOBODY = "sc://127.0.0.1:9"
 

@@ -36,8 +36,9 @@ from frazil.cli import (
     validate,
     verify,
 )
-from frazil.cli.lean_imports import leave_out
 from frazil.errors import EXIT_FAILED, FrazilError
+from frazil.garbage import collect_rarely
+from frazil.lean_imports import leave_out
 
 EXIT_INTERRUPTED = 130
 """Ended by Ctrl-C, as shells say it: 128 and the number of the signal."""
@@ -157,6 +158,7 @@ app.add_typer(dead_letters.app)
 def main() -> int:
     """Run the command of this process; returns its exit code."""
     _end_in_order()
+    collect_rarely()
     # PyArrow loads pandas where it finds it: 0.8 of the 3 CPU seconds that `frazil run` took to see nothing new. No
     # command makes a data frame, and Spark's job is a process of its own.
     leave_out("pandas")

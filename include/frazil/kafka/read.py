@@ -17,7 +17,7 @@ from frazil.kafka.cluster import Cluster
 from frazil.kafka.failure import PLAN_AGAIN, reasons, translate
 from frazil.kafka.messages import Place, place_of, to_batch
 
-BATCH_RECORDS: Final = 10_000
+BATCH_RECORDS: Final = 25_000
 """Most records of a batch: enough that the work for a batch is little next to that for its records."""
 
 _POLL_SECONDS: Final = 0.5

@@ -22,6 +22,7 @@ from frazil.batch.facts import (
     StagedFile,
 )
 from frazil.crash_points import CrashPoint, reached
+from frazil.garbage import collecting_rarely
 from frazil.iceberg.data_files import StagingTable
 from frazil.iceberg.table_writers import TableWriters
 from frazil.kafka.cluster import Cluster
@@ -83,6 +84,7 @@ class Stage(Protocol):
         """
 
 
+@collecting_rarely()
 def stage_records(order: StageOrder, batches: Iterable[pa.RecordBatch]) -> Staged:
     """Decode records and write their rows and dead letters in one pass, holding a bounded part in memory.
 

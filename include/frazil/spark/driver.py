@@ -7,17 +7,19 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import NoReturn
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, NoReturn
 
 from frazil import stopping
 from frazil.errors import FrazilError, Retryable
 from frazil.local.proc import stat_of
 from frazil.project import Project
 from frazil.spark.faults import SPARK_FAILED
-from frazil.spark.submit import ENGINE_VARIABLE, SUBMITTER_VARIABLE
+from frazil.spark.job_environment import ENGINE_VARIABLE, SUBMITTER_VARIABLE
+from frazil.spark.start import started
 from frazil.spark.watch import REPORT_PREFIX
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def end_with_parent() -> None:
@@ -40,7 +42,7 @@ def _has_ended(pid: int) -> bool:
 
 @contextmanager
 def session(project: Project, *, writes: bool = False) -> Iterator[SparkSession]:
-    """The session of this job: its own Spark's, which ends with the block, or one on a spark connect server.
+    """The session of this job: its own Spark's, which ends with this process, or one on a spark connect server.
 
     Args:
         project: Settings and doors.
@@ -48,36 +50,25 @@ def session(project: Project, *, writes: bool = False) -> Iterator[SparkSession]
 
     Raises:
         Retryable, Terminal: The server does not answer, or is not fit for it.
+        SPARK_FAILED: Spark does not start.
     """
     engine = os.environ.get(ENGINE_VARIABLE)
-    if engine is not None:
-        from frazil.spark.connected import connected
-
-        with connected(project, engine, writes=writes) as spark:
-            yield spark
+    if engine is None:
+        yield started()
         return
-    with own_session() as spark:
-        yield spark
+    from frazil.spark.connected import connected
 
-
-@contextmanager
-def own_session() -> Iterator[SparkSession]:
-    """The session of a Spark that this process is the driver of; both end with the block."""
-    spark = SparkSession.builder.getOrCreate()
-    try:
+    with connected(project, engine, writes=writes) as spark:
         yield spark
-    finally:
-        with suppress(*SPARK_FAILED):  # a JVM that is gone is stopped already, and what the block met says more
-            spark.stop()
 
 
 def run_job(main: Callable[[list[str]], int]) -> NoReturn:
-    """Run a job with the arguments of this process, and end it with the job's exit code.
+    """Run a job with the arguments of this process, and end it with the job's exit code, at once.
 
-    Beside a server it ends at once. Python would wait for threads of the server's client, and those may wait for the server.
+    Nothing is left to do: Spark stops when its JVM sees that this process is gone. To stop it from here, and then to take
+    this process apart object by object, would take a second and a half. Beside a server Python would even wait for threads of
+    the server's client, and those may wait for the server.
     """
-    if ENGINE_VARIABLE not in os.environ:
-        sys.exit(main(sys.argv[1:]))
     code: object = 1  # Python's own, for what nobody foresaw
     try:
         code = main(sys.argv[1:])

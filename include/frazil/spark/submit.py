@@ -21,6 +21,7 @@ from frazil.project import Project
 from frazil.run.engine import needs_writer
 from frazil.spark.catalog import EXTENSIONS
 from frazil.spark.class_archive import archive_options
+from frazil.spark.job_environment import ENGINE_VARIABLE, SUBMITTER_VARIABLE
 from frazil.spark.job_logs import log_of
 from frazil.spark.server import JVM_OPTIONS, WORKERS, client_environment, served
 from frazil.spark.watch import watch_job
@@ -30,12 +31,6 @@ _WRITING = "-XX:+UseParallelGC"
 
 _WAITING = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """Options of a JVM that only hands out tasks: what the second compiler would gain it would never earn back."""
-
-SUBMITTER_VARIABLE = "FRAZIL_SUBMITTER"
-"""Process id of whoever waits for the job: killed, it can't stop the job any more, so the job looks."""
-
-ENGINE_VARIABLE = "FRAZIL_SPARK_ENGINE"
-"""Name of the engine whose spark connect server the job's session is on. Without: the job's own Spark."""
 
 
 @dataclass(frozen=True)

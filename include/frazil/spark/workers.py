@@ -6,12 +6,21 @@ other modules loaded; Spark starts it by `spark.python.daemon.module`.
 
 from __future__ import annotations
 
-from pyspark.daemon import manager
+from importlib import import_module
+from typing import Final
 
-import frazil.spark.stage
+from frazil.garbage import collect_rarely
+from frazil.lean_imports import leave_out
+from frazil.spark.unzipped import prefer_unzipped
 
-WORK = frazil.spark.stage
+WORK: Final = "frazil.spark.stage"
 """What workers are for."""
 
 if __name__ == "__main__":
+    collect_rarely()
+    prefer_unzipped()
+    leave_out("pandas")
+    from pyspark.daemon import manager
+
+    import_module(WORK)
     manager()  # type: ignore[no-untyped-call]

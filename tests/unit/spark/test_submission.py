@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from frazil.project import Project
+from frazil.spark.job_environment import ENGINE_VARIABLE
 from frazil.spark.server import TOKEN_VARIABLE
-from frazil.spark.submit import ENGINE_VARIABLE, maintenance_submission
+from frazil.spark.submit import maintenance_submission
 
 SETTINGS = """
 clusters: {local: {bootstrap_servers: "127.0.0.1:1"}}

@@ -1,0 +1,32 @@
+"""How often Python looks for objects that hold each other and nothing else."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+_RARELY: Final = (200_000, 20, 20)
+"""The collector looks at the youngest objects whenever so many more were made than freed (default 700)."""
+
+
+def collect_rarely() -> None:
+    """Let the collector look rarely in this process from now on: modules that are read are many objects, and all stay."""
+    gc.set_threshold(*_RARELY)
+
+
+@contextmanager
+def collecting_rarely() -> Iterator[None]:
+    """Let the collector look rarely in this block, while a batch is staged.
+
+    Tens of thousands of messages live from the moment they are consumed until they are an Arrow batch, none of them in a
+    cycle. By default the collector walks through them some forty times meanwhile, which costs as much as consuming them
+    (`python -m tests.bench.readers`). What its last reference leaves is freed at once, as ever.
+    """
+    before = gc.get_threshold()
+    collect_rarely()
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
