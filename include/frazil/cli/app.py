@@ -10,6 +10,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
 from types import FrameType
 from typing import Annotated, Any
 
@@ -36,14 +37,17 @@ from frazil.cli import (
     validate,
     verify,
 )
+from frazil.cli.lean_imports import leave_out
 from frazil.errors import EXIT_FAILED, FrazilError
 from frazil.garbage import collect_rarely
-from frazil.lean_imports import leave_out
 
 EXIT_INTERRUPTED = 130
 """Ended by Ctrl-C, as shells say it: 128 and the number of the signal."""
 
 _DEBUG = "--debug"
+
+_OWN_PARTS = ("frazil.formats", "frazil.transforms")
+"""Entry points by which other packages bring formats and transforms."""
 
 app = typer.Typer(
     name="frazil",
@@ -160,8 +164,9 @@ def main() -> int:
     _end_in_order()
     collect_rarely()
     # PyArrow loads pandas where it finds it: 0.8 of the 3 CPU seconds that `frazil run` took to see nothing new. No
-    # command makes a data frame, and Spark's job is a process of its own.
-    leave_out("pandas")
+    # command makes a data frame, and Spark's job is a process of its own; formats and transforms of users may.
+    if not any(entry_points(group=group) for group in _OWN_PARTS):
+        leave_out("pandas")
     # PyIceberg says so for each ORC file, whose times Arrow reads as nanoseconds. The table's are microseconds: nothing is lost.
     logging.getLogger("pyiceberg.io.pyarrow").addFilter(lambda of: "'ns' timestamp precision" not in of.getMessage())
     return invoke(sys.argv[1:])

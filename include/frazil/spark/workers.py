@@ -10,7 +10,6 @@ from importlib import import_module
 from typing import Final
 
 from frazil.garbage import collect_rarely
-from frazil.lean_imports import leave_out
 from frazil.spark.unzipped import prefer_unzipped
 
 WORK: Final = "frazil.spark.stage"
@@ -19,7 +18,6 @@ WORK: Final = "frazil.spark.stage"
 if __name__ == "__main__":
     collect_rarely()
     prefer_unzipped()
-    leave_out("pandas")
     from pyspark.daemon import manager
 
     import_module(WORK)

@@ -10,7 +10,7 @@ from frazil.local.home import project_root
 
 _PROGRAM = """
 import sys
-from frazil.lean_imports import leave_out
+from frazil.cli.lean_imports import leave_out
 leave_out("pandas")
 import pyarrow.dataset as dataset
 print("pandas" in sys.modules, dataset.field("a") == 1)
