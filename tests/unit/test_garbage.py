@@ -9,12 +9,17 @@ import pytest
 from frazil.garbage import collecting_rarely
 
 
+@collecting_rarely()
+def fail(before: int) -> None:
+    assert gc.get_threshold()[0] > before
+    raise RuntimeError
+
+
 def test_a_failed_batch_leaves_the_collector_asleep() -> None:
     """Whoever staged in this process, Airflow's task for one, collects as before, also after an error."""
     before = gc.get_threshold()
 
-    with pytest.raises(RuntimeError), collecting_rarely():
-        assert gc.get_threshold()[0] > before[0]
-        raise RuntimeError
+    with pytest.raises(RuntimeError):
+        fail(before[0])
 
     assert gc.get_threshold() == before

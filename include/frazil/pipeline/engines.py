@@ -21,7 +21,7 @@ class AutoEngine(Model):
 
     engine: str = Field("spark", description="Name of the engine that takes large runs, and tables that Spark writes.")
     inline_below: int = Field(
-        500_000,
+        2_000_000,
         ge=0,
         description="Planned records (offsets) below which a run is done in the process that runs the plan: there that is"
         " faster than starting Spark. `python -m tests.bench.engines` measures where they meet.",

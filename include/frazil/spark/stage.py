@@ -33,6 +33,9 @@ _SMALLEST_TASK = 50_000
 
 _LOCAL_MASTER = re.compile(r"local(?:\[(\d+|\*)(?:,\d+)?\])?")
 
+_STANDALONE = "spark://"
+"""Begin of the address of a standalone cluster's master."""
+
 
 class SparkStage:
     """Stages batches with one Spark session. A `frazil.run.stage.Stage`."""
@@ -104,13 +107,19 @@ def _failure(text: str) -> Retryable | Terminal:
 def _tasks(spark: SparkSession, ranges: tuple[Range, ...]) -> int:
     """How many tasks a batch is worth: one per core, as far as there is work for them."""
     total = sum(r.span for r in ranges)
-    return max(1, min(_cores(spark), total // _SMALLEST_TASK))
+    return max(1, min(cores(lambda key: spark.conf.get(key, "") or ""), total // _SMALLEST_TASK))
 
 
-def _cores(spark: SparkSession) -> int:
-    """Cores of the executors, as far as the configuration tells. By configuration alone, for Spark Connect's sake."""
-    local = _LOCAL_MASTER.fullmatch(spark.conf.get("spark.master", "") or "")
-    if local is not None:
+def cores(told: Callable[[str], str]) -> int:
+    """Cores of the executors, as far as the configuration tells. By configuration alone, for Spark Connect's sake.
+
+    Args:
+        told: What a key of Spark's configuration is set to; empty: it is not set.
+    """
+    master = told("spark.master")
+    if (local := _LOCAL_MASTER.fullmatch(master)) is not None:
         return (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
-    instances, cores = (int(spark.conf.get(f"spark.executor.{key}", "1") or 1) for key in ("instances", "cores"))
-    return instances * cores
+    if master.startswith(_STANDALONE) and (most := told("spark.cores.max")):
+        return int(most)  # as many executors as that takes: there is no number of them to configure
+    instances, each = (int(told(f"spark.executor.{key}") or 1) for key in ("instances", "cores"))
+    return instances * each

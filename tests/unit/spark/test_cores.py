@@ -1,0 +1,28 @@
+"""How many tasks of a batch run at once."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from frazil.spark.stage import cores
+
+
+@pytest.mark.parametrize(
+    ("configured", "expected"),
+    [
+        ({"spark.master": "local"}, 1),
+        ({"spark.master": "local[3]"}, 3),
+        ({"spark.master": "local[4,2]"}, 4),
+        ({"spark.master": "local[*]"}, os.cpu_count()),
+        ({"spark.master": "spark://a:7077,b:7077", "spark.cores.max": "8", "spark.executor.cores": "2"}, 8),
+        ({"spark.master": "spark://a:7077", "spark.executor.instances": "2", "spark.executor.cores": "3"}, 6),
+        ({"spark.master": "yarn", "spark.cores.max": "8", "spark.executor.instances": "5"}, 5),
+        ({"spark.master": "k8s://a:443", "spark.executor.instances": "4", "spark.executor.cores": "2"}, 8),
+        ({}, 1),
+    ],
+)
+def test_a_batch_leaves_cores_idle(configured: dict[str, str], expected: int) -> None:
+    """A task for each core that the configuration promises, on each kind of master by its own keys."""
+    assert cores(lambda key: configured.get(key, "")) == expected
