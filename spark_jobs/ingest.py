@@ -5,7 +5,7 @@ from __future__ import annotations
 from frazil.spark.start import start
 
 if __name__ == "__main__":
-    start(workers=True)
+    start()
     from frazil.spark.driver import run_job
     from frazil.spark.job import main
 

@@ -9,6 +9,7 @@ import pytest
 from frazil.kafka.topics import create_topic
 from frazil.local.completeness import complete_through
 from frazil.local.waiting import until
+from frazil.pipeline.engines import AutoEngine
 from frazil.project import Project
 from frazil.report.history import BatchHistory, history
 from frazil.verify.check import verify
@@ -48,7 +49,7 @@ def test_records_wait_for_the_end_of_a_session(embedded: Embedded) -> None:
     told = embedded.event(run.run_id)["extra"]
     assert told["batches"] == sum(of.run == run.run_id for of in landed)
     assert told["rows"] == sum(of.written for of in landed if of.run == run.run_id)
-    assert "fewer than 500,000" in embedded.api.log(BUSES, run.run_id, "ingest")
+    assert f"fewer than {AutoEngine().inline_below:,}" in embedded.api.log(BUSES, run.run_id, "ingest")
     through = complete_through(embedded.api, "buses")
     assert through is not None
     assert through >= datetime.fromisoformat(told["complete_through"])

@@ -52,9 +52,17 @@ def test_closed_session_waits_for_a_thread_that_collects_another() -> None:
 
 def test_job_stays_for_threads_of_its_client() -> None:
     """It ends with the code of its work, of SystemExit, or Python's own for what nobody foresaw, which is told."""
-    ended = [job(ends) for ends in ("return 75", "raise SystemExit(143)", "raise LookupError('unforeseen')")]
+    ways = (
+        "return 75",
+        "raise SystemExit(143)",
+        "raise SystemExit",
+        "raise SystemExit('words')",
+        "raise LookupError('unforeseen')",
+    )
+    ended = [job(ends) for ends in ways]
 
-    assert [of.returncode for of in ended] == [75, 143, 1]
+    assert [of.returncode for of in ended] == [75, 143, 0, 1, 1]
+    assert ended[3].stderr == "words\n"
     assert "LookupError: unforeseen" in ended[-1].stderr
 
 

@@ -46,7 +46,7 @@ EXIT_INTERRUPTED = 130
 
 _DEBUG = "--debug"
 
-_OWN_PARTS = ("frazil.formats", "frazil.transforms")
+_OWN_PARTS = {"frazil.formats", "frazil.transforms"}
 """Entry points by which other packages bring formats and transforms."""
 
 app = typer.Typer(
@@ -165,7 +165,7 @@ def main() -> int:
     collect_rarely()
     # PyArrow loads pandas where it finds it: 0.8 of the 3 CPU seconds that `frazil run` took to see nothing new. No
     # command makes a data frame, and Spark's job is a process of its own; formats and transforms of users may.
-    if not any(entry_points(group=group) for group in _OWN_PARTS):
+    if not _OWN_PARTS & entry_points().groups:
         leave_out("pandas")
     # PyIceberg says so for each ORC file, whose times Arrow reads as nanoseconds. The table's are microseconds: nothing is lost.
     logging.getLogger("pyiceberg.io.pyarrow").addFilter(lambda of: "'ns' timestamp precision" not in of.getMessage())

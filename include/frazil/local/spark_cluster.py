@@ -73,7 +73,7 @@ def start(home: Home, port_of_master: int, workers: int, report: Callable[[str],
 
 
 def stop(processes: Processes, workers: int) -> None:
-    """Stop the cluster, workers first; does nothing with what does not run."""
+    """Stop the cluster; does nothing with what does not run."""
     processes.stop(*((worker(number), GRACE_SECONDS) for number in range(workers)), (MASTER, GRACE_SECONDS))
 
 

@@ -23,8 +23,8 @@ class AutoEngine(Model):
     inline_below: int = Field(
         2_000_000,
         ge=0,
-        description="Planned records (offsets) below which a run is done in the process that runs the plan: there that is"
-        " faster than starting Spark. `python -m tests.bench.engines` measures where they meet.",
+        description="Planned records (offsets) below which a run is done in the process that runs the plan, without starting"
+        " Spark. `python -m tests.bench.engines` measures from how many on Spark is faster.",
     )
 
 

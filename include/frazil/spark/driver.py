@@ -14,7 +14,7 @@ from frazil.errors import FrazilError, Retryable
 from frazil.local.proc import stat_of
 from frazil.project import Project
 from frazil.spark.faults import SPARK_FAILED
-from frazil.spark.job_environment import ENGINE_VARIABLE, SUBMITTER_VARIABLE
+from frazil.spark.job_environment import ENGINE_VARIABLE, LOCAL_VARIABLE, SUBMITTER_VARIABLE
 from frazil.spark.start import started
 from frazil.spark.watch import REPORT_PREFIX
 
@@ -54,7 +54,8 @@ def session(project: Project, *, writes: bool = False) -> Iterator[SparkSession]
     """
     engine = os.environ.get(ENGINE_VARIABLE)
     if engine is None:
-        yield started()
+        with _own_session() as spark:
+            yield spark
         return
     from frazil.spark.connected import connected
 
@@ -62,24 +63,45 @@ def session(project: Project, *, writes: bool = False) -> Iterator[SparkSession]
         yield spark
 
 
+@contextmanager
+def _own_session() -> Iterator[SparkSession]:
+    spark = started()
+    try:
+        yield spark
+    finally:
+        if LOCAL_VARIABLE not in os.environ:  # a cluster is told; a Spark that is a JVM alone ends with this process
+            with suppress(*SPARK_FAILED):  # a JVM that is gone is stopped already, and what the block met says more
+                spark.stop()
+
+
 def run_job(main: Callable[[list[str]], int]) -> NoReturn:
     """Run a job with the arguments of this process, and end it with the job's exit code, at once.
 
-    Nothing is left to do: Spark stops when its JVM sees that this process is gone. To stop it from here, and then to take
-    this process apart object by object, would take a second and a half. Beside a server Python would even wait for threads of
-    the server's client, and those may wait for the server.
+    Nothing is left to do: a local Spark stops when its JVM sees that this process is gone. To stop it from here, and then to
+    take this process apart object by object, would take a second and a half. Beside a server Python would even wait for threads
+    of the server's client, and those may wait for the server.
     """
-    code: object = 1  # Python's own, for what nobody foresaw
+    code = 1  # Python's own, for what nobody foresaw
     try:
         code = main(sys.argv[1:])
     except SystemExit as asked:
-        code = asked.code
+        code = _told(asked)
     except BaseException:  # noqa: BLE001 - told as Python tells it
         traceback.print_exc()
     for stream in (sys.stdout, sys.stderr):
-        with suppress(BrokenPipeError):
+        with suppress(OSError, ValueError):  # nobody listens any more, or can
             stream.flush()
-    os._exit(code if isinstance(code, int) else 1)
+    os._exit(code)
+
+
+def _told(asked: SystemExit) -> int:
+    """The exit code that Python would end with; it also says what is no number."""
+    if asked.code is None:
+        return 0
+    if isinstance(asked.code, int):
+        return asked.code
+    print(asked.code, file=sys.stderr)  # noqa: T201
+    return 1
 
 
 def exit_code(work: Callable[[], object]) -> int:

@@ -19,6 +19,7 @@ from frazil.spark.apply import SparkApply
 from frazil.spark.catalog import open_catalog
 from frazil.spark.driver import end_with_parent, exit_code, say, session
 from frazil.spark.stage import SparkStage
+from frazil.spark.start import wake_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,6 +58,7 @@ def _run(pipeline: str, plan: RunPlan) -> str | None:
     project = Project.load()
     known = project.pipeline(pipeline)
     with session(project, writes=needs_writer(known, plan)) as spark:
+        wake_workers(spark)
         if plan.mode == "dry_run":
             return dry_run(project, known, plan, SparkStage(spark), say).to_json()
         if plan.until is not None:

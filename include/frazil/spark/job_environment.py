@@ -9,3 +9,6 @@ SUBMITTER_VARIABLE: Final = "FRAZIL_SUBMITTER"
 
 ENGINE_VARIABLE: Final = "FRAZIL_SPARK_ENGINE"
 """Name of the engine whose spark connect server the job's session is on. Without: the job's own Spark."""
+
+LOCAL_VARIABLE: Final = "FRAZIL_SPARK_LOCAL"
+"""Set where the job's own Spark is this process's JVM and nothing else: it may be started early, and dropped, at no cost."""

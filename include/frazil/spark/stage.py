@@ -119,7 +119,8 @@ def cores(told: Callable[[str], str]) -> int:
     master = told("spark.master")
     if (local := _LOCAL_MASTER.fullmatch(master)) is not None:
         return (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
-    if master.startswith(_STANDALONE) and (most := told("spark.cores.max")):
-        return int(most)  # as many executors as that takes: there is no number of them to configure
     instances, each = (int(told(f"spark.executor.{key}") or 1) for key in ("instances", "cores"))
+    if master.startswith(_STANDALONE) and (most := told("spark.cores.max")):
+        # As many executors as that takes, all of one size: there is no number of them to configure.
+        return max(int(most) // each, 1) * each
     return instances * each

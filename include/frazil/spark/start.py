@@ -7,39 +7,37 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
+from threading import Thread
 from typing import TYPE_CHECKING, Final
 
 from frazil.garbage import collect_rarely
-from frazil.spark.job_environment import ENGINE_VARIABLE
+from frazil.spark.job_environment import LOCAL_VARIABLE
 from frazil.spark.unzipped import prefer_unzipped
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-_STARTED: Final[list[Future[SparkSession]]] = []
-"""At most one: a process has one Spark."""
+_CONTEXT: Final[Future[SparkContext]] = Future()
+"""Of this process, if it was begun: a process has one Spark."""
 
 
-def start(*, workers: bool) -> None:
-    """Begin to start this process's own Spark, if it is to have one, for `started` to take.
+def start() -> None:
+    """Make this process ready for its modules, and begin to start its own Spark, for `started` to take.
 
-    Args:
-        workers: Whether batches follow: then as many Python workers as there are cores get ready, too.
+    Not on a cluster: there a job that fails at once, over its plan, would leave an application behind that nobody ends.
     """
     collect_rarely()
     prefer_unzipped()
-    if ENGINE_VARIABLE in os.environ:  # its session is on a server
-        return
-    import pyspark.sql  # noqa: F401 - here, or both threads would wait for each other's imports
+    if LOCAL_VARIABLE in os.environ:
+        import pyspark.sql  # noqa: F401 - here, or both threads would wait for each other's imports
 
-    thread = ThreadPoolExecutor(1, "spark-start")
-    _STARTED.append(thread.submit(_session))
-    if workers:
-        thread.submit(_wake_workers)
-    thread.shutdown(wait=False)
+        _CONTEXT.set_running_or_notify_cancel()
+        # A process that ends does not wait for it.
+        Thread(target=_start_context, name="spark-start", daemon=True).start()
 
 
 def started() -> SparkSession:
@@ -48,21 +46,36 @@ def started() -> SparkSession:
     Raises:
         SPARK_FAILED: Spark does not start.
     """
-    return _STARTED[0].result() if _STARTED else _session()
-
-
-def _session() -> SparkSession:
     from pyspark.sql import SparkSession
 
+    if _CONTEXT.running() or _CONTEXT.done():
+        _CONTEXT.result()
+    # By the thread that will use it: Spark's functions look for the session of their thread.
     return SparkSession.builder.getOrCreate()
 
 
-def _wake_workers() -> None:
-    """It only saves time: what is wrong the first batch tells."""
+def wake_workers(spark: SparkSession) -> None:
+    """Let as many Python workers as there are cores get ready, while the job still looks at its tables.
+
+    It only saves time: what is wrong the first batch tells.
+    """
+    if LOCAL_VARIABLE in os.environ:
+        Thread(target=_wake_workers, args=(spark,), name="spark-workers", daemon=True).start()
+
+
+def _start_context() -> None:
+    from pyspark import SparkContext
+
+    try:
+        _CONTEXT.set_result(SparkContext.getOrCreate())
+    except BaseException as error:  # noqa: BLE001 - whoever asks for it meets it
+        _CONTEXT.set_exception(error)
+
+
+def _wake_workers(spark: SparkSession) -> None:
     from frazil.spark.faults import SPARK_FAILED
 
     with suppress(*SPARK_FAILED):
-        spark = started()
         count = spark.sparkContext.defaultParallelism
         spark.range(0, count, 1, count).mapInArrow(_as_they_are, "id long").collect()
 

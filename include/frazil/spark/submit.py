@@ -21,7 +21,7 @@ from frazil.project import Project
 from frazil.run.engine import needs_writer
 from frazil.spark.catalog import EXTENSIONS
 from frazil.spark.class_archive import archive_options
-from frazil.spark.job_environment import ENGINE_VARIABLE, SUBMITTER_VARIABLE
+from frazil.spark.job_environment import ENGINE_VARIABLE, LOCAL_VARIABLE, SUBMITTER_VARIABLE
 from frazil.spark.job_logs import log_of
 from frazil.spark.server import JVM_OPTIONS, WORKERS, client_environment, served
 from frazil.spark.watch import watch_job
@@ -139,6 +139,10 @@ def _submission(project: Project, engine_name: str, application: str, name: str,
         SUBMITTER_VARIABLE: str(os.getpid()),
         "SPARK_LAUNCHER_OPTS": _WAITING,
     }
+    if engine.master.startswith("local"):
+        env[LOCAL_VARIABLE] = "1"
+        # Nobody stops it: a thread of a listener or plugin must not keep the JVM.
+        conf.setdefault("spark.submit.callSystemExitOnMainExit", "true")
     return Submission(
         application=project.root / "spark_jobs" / application,
         name=name,

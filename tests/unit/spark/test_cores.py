@@ -17,6 +17,8 @@ from frazil.spark.stage import cores
         ({"spark.master": "local[4,2]"}, 4),
         ({"spark.master": "local[*]"}, os.cpu_count()),
         ({"spark.master": "spark://a:7077,b:7077", "spark.cores.max": "8", "spark.executor.cores": "2"}, 8),
+        ({"spark.master": "spark://a:7077", "spark.cores.max": "8", "spark.executor.cores": "3"}, 6),
+        ({"spark.master": "spark://a:7077", "spark.cores.max": "5"}, 5),
         ({"spark.master": "spark://a:7077", "spark.executor.instances": "2", "spark.executor.cores": "3"}, 6),
         ({"spark.master": "yarn", "spark.cores.max": "8", "spark.executor.instances": "5"}, 5),
         ({"spark.master": "k8s://a:443", "spark.executor.instances": "4", "spark.executor.cores": "2"}, 8),

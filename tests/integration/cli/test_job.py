@@ -1,0 +1,73 @@
+"""A job whose own Spark starts while it still reads its modules."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from frazil.batch.request import RunRequest
+from frazil.local.home import Home
+from frazil.local.jars import fetch
+from frazil.project import Project
+from frazil.run.plan import plan_run
+from frazil.spark.submit import Submission, submission
+from frazil.spark.watch import REPORT_PREFIX
+
+Place = Any
+"""A project of its own: `place.frazil(...)` runs the command in it. See conftest."""
+
+SECONDS = 120
+BROKEN = 'engines: {spark: {conf: {spark.driver.port: "none"}}}'
+"""Spark's context does not start with it."""
+
+
+def ended(job: Submission, *arguments: str) -> tuple[int, str]:
+    """Exit code of a job, and its last line for people."""
+    done = subprocess.run(
+        job.command(list(arguments)),
+        env=os.environ | job.env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+    said = [line for line in done.stdout.splitlines() if line.startswith(REPORT_PREFIX)]
+    return done.returncode, said[-1] if said else done.stdout
+
+
+def test_spark_that_does_not_start_is_no_failure_of_the_job(place: Place) -> None:
+    """Its error is met by whoever asks for the session: told in a line, to be tried again, and nothing is landed."""
+    fetch(Home.resolve(), "spark")
+    settings = place.root / "settings.yaml"
+    settings.write_text(f"{settings.read_text()}\n{BROKEN}\n", encoding="utf-8")
+    place.succeed("produce", place.topic, "--generate", "payments", "--count", "10")
+
+    run = place.frazil("run", "orders", "--engine", "spark")
+
+    assert run.returncode == 75, run.stderr
+    assert "Spark failed" in run.stderr
+    assert "spark.driver.port" in run.stderr
+    assert place.json("run", "orders")["written"] == 10
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_job_that_fails_at_once_waits_for_spark_or_loses_its_message(place: Place, local: bool) -> None:
+    """A plan that can't be carried out is told with its exit code, whether Spark is on its way by then or not."""
+    fetch(Home.resolve(), "spark")
+    place.succeed("produce", place.topic, "--generate", "payments", "--count", "10")
+    project = Project.load(place.environment)
+    pipeline = project.pipeline("orders").model_copy(update={"engine": "spark"})
+    plan = plan_run(project, pipeline, RunRequest("a run")).plan
+    job = submission(project, pipeline, plan)
+    if not local:
+        job = replace(job, env={key: of for key, of in job.env.items() if key != "FRAZIL_SPARK_LOCAL"})
+
+    code, said = ended(job, "--pipeline", "nobody", "--plan", plan.to_json())
+
+    assert code == 78, said
+    assert "nobody" in said
