@@ -1,6 +1,6 @@
-"""The tables of a results file, as Markdown: every figure of the report comes from here.
+"""The tables of results files, as Markdown: every figure of the report comes from here.
 
-    python -m tests.bench.side_by_side.tables FILE [--into docs/benchmarks.md]
+    python -m tests.bench.side_by_side.tables FILE… [--into docs/benchmarks.md]
 
 With `--into`, they take the place of what stands between the marks of that page.
 """
@@ -176,10 +176,10 @@ def _row(figures: list[str]) -> str:
 def main() -> int:
     """Print the tables of a file, or put them into a page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", type=Path)
+    parser.add_argument("file", type=Path, nargs="+", help="one after the other, each with its ground")
     parser.add_argument("--into", type=Path)
     given = parser.parse_args()
-    said = "\n".join(tables(json.loads(given.file.read_text(encoding="utf-8"))))
+    said = "\n".join(line for file in given.file for line in tables(json.loads(file.read_text(encoding="utf-8"))))
     if given.into is None:
         print(said)  # noqa: T201
         return 0
