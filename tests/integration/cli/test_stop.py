@@ -25,7 +25,10 @@ def begin(place: Place) -> subprocess.Popen[str]:
     file = place.root / "pipelines" / "orders.yaml"
     file.write_text(f"{file.read_text()}\nlimits: {{max_records: 100}}\n")
     command = [sys.executable, "-m", "frazil.cli", "run", "orders"]
+    # A shell has its background jobs ignore Ctrl-C, and what they start inherits it.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     run = subprocess.Popen(command, env=place.environment, stderr=subprocess.PIPE, text=True)
+    signal.signal(signal.SIGINT, before)
     assert next((line for line in run.stderr or () if "finished" in line), None) is not None
     return run
 
