@@ -53,7 +53,7 @@ def running_cluster(home: Home) -> Iterator[str]:
     """The address of a standalone cluster, stopped at the end."""
     port = next(port for port in range(22_000, 23_000) if is_free(port))
     try:
-        spark_cluster.start(home, port, WORKERS, lambda _: None)
+        spark_cluster.start(home, port, WORKERS)
         yield spark_cluster.url(port)
     finally:
         spark_cluster.stop(Processes(home.run, home.logs, home.root), WORKERS)

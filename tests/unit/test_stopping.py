@@ -16,6 +16,7 @@ from frazil import stopping
 from frazil.errors import Stopped
 from frazil.local.proc import stat_of
 from frazil.local.waiting import until
+from tests.signals import hearing_ctrl_c
 
 _SECONDS: Final = 30
 _HANGS: Final = """
@@ -87,18 +88,13 @@ def asked_to_stop(command: list[str]) -> tuple[int, str]:
 
 def test_stop_interrupts_what_is_half_done() -> None:
     """A first signal only asks, the same one again changes nothing; a further Ctrl-C ends at once."""
-    # A shell has its background jobs ignore Ctrl-C, and what they start inherits it.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with stopping.heeded(lambda _: None):
-            assert stopping.asked() is None
-            signal.raise_signal(signal.SIGTERM)
-            assert stopping.asked() == "SIGTERM"
-            signal.raise_signal(signal.SIGTERM)
-            with pytest.raises(KeyboardInterrupt):
-                signal.raise_signal(signal.SIGINT)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with hearing_ctrl_c(), stopping.heeded(lambda _: None):
+        assert stopping.asked() is None
+        signal.raise_signal(signal.SIGTERM)
+        assert stopping.asked() == "SIGTERM"
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
 
     assert stopping.asked() is None
 

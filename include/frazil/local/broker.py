@@ -20,7 +20,6 @@ from frazil.local.home import (
 from frazil.local.jars import fetch, jar_paths
 from frazil.local.java import Java, ensure_java
 from frazil.local.process import Processes, Spec
-from frazil.local.waiting import until
 
 NAME = "kafka"
 FORMAT = "kafka-format"
@@ -174,17 +173,13 @@ def _java_command(home: Home, java: Java) -> list[str]:
 
 
 def _wait(home: Home, processes: Processes, ready: Callable[[], bool] | None) -> None:
-    def ended() -> bool:
-        return processes.running(NAME) is None
-
     def started() -> bool:
         said = _STARTED in processes.log(NAME).read_text(encoding="utf-8", errors="replace")
         return said and port.answers(home.ports.kafka) and (ready is None or ready())
 
-    until(lambda: ended() or started(), _START_SECONDS)
-    if not ended() and started():
+    what = processes.not_ready(NAME, started, _START_SECONDS)
+    if what is None:
         return
-    what = "ended while starting" if ended() else f"gave no answer in {_START_SECONDS:.0f} s"
     quoted = processes.last_lines(NAME)
     raise Retryable(
         f"kafka: the broker at {bootstrap_servers(home)} {what}; its log ends with\n{quoted}",

@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -137,6 +137,21 @@ class Processes:
             raise Retryable(f"{spec.name}: took over {timeout_seconds:.0f} s\n{self.last_lines(spec.name)}") from e
         finally:
             self.stop((spec.name, spec.grace_seconds))
+
+    def not_ready(self, name: str, is_ready: Callable[[], bool], timeout_seconds: float) -> str | None:
+        """Wait until a process that was started is ready.
+
+        Returns:
+            None as soon as it is; else what became of it, for an error: it ended, or the time did.
+        """
+
+        def ended() -> bool:
+            return self.running(name) is None
+
+        until(lambda: ended() or is_ready(), timeout_seconds)
+        if not ended() and is_ready():
+            return None
+        return "ended while starting" if ended() else f"gave no answer in {timeout_seconds:.0f} s"
 
     def record(self, name: str) -> Record | None:
         """Return what is known of the component's last start, or None if it was stopped."""

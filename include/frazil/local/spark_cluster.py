@@ -13,7 +13,6 @@ from frazil.local.files import private_folder
 from frazil.local.home import LOOPBACK, Home, inherited_environment, interpreter_bin
 from frazil.local.java import ensure_java
 from frazil.local.process import Processes, Spec
-from frazil.local.waiting import until
 
 MASTER: Final = "spark-master"
 GRACE_SECONDS: Final = 15.0
@@ -36,14 +35,13 @@ def url(port_of_master: int) -> str:
     return f"spark://{LOOPBACK}:{port_of_master}"
 
 
-def start(home: Home, port_of_master: int, workers: int, report: Callable[[str], None], *, memory: str = "1g") -> None:
+def start(home: Home, port_of_master: int, workers: int, *, memory: str = "1g") -> None:
     """Start the master and its workers.
 
     Args:
         home: Whose processes they are.
         port_of_master: Where the master listens; its page and the workers listen on any free ports.
         workers: How many, with one core each.
-        report: Takes what happens, line by line.
         memory: What executors on a worker may have together, such as ``1g``.
 
     Raises:
@@ -69,7 +67,6 @@ def start(home: Home, port_of_master: int, workers: int, report: Callable[[str],
         processes.start(Spec(worker(number), command, env, "", GRACE_SECONDS))
     for number in range(workers):
         _wait(processes, worker(number), partial(_is_registered, processes.log(worker(number))))
-    report(f"spark: {workers} workers ready at {url(port_of_master)}")
 
 
 def stop(processes: Processes, workers: int) -> None:
@@ -82,9 +79,8 @@ def _is_registered(log: Path) -> bool:
 
 
 def _wait(processes: Processes, name: str, is_ready: Callable[[], bool]) -> None:
-    if until(lambda: processes.running(name) is None or is_ready(), _START_SECONDS) and processes.running(name):
-        return
-    what = "ended while starting" if processes.running(name) is None else f"was not ready in {_START_SECONDS:.0f} s"
-    raise Retryable(
-        f"{name}: it {what}; its log ends with\n{processes.last_lines(name)}", next_step=f"read {processes.log(name)}"
-    )
+    what = processes.not_ready(name, is_ready, _START_SECONDS)
+    if what is not None:
+        raise Retryable(
+            f"{name}: it {what}; its log ends with\n{processes.last_lines(name)}", next_step=f"read {processes.log(name)}"
+        )

@@ -116,16 +116,10 @@ def _wait_idle(users: IO[str], report: Callable[[str], None]) -> None:
 
 
 def _wait_started(home: Home, processes: Processes) -> None:
-    def ended() -> bool:
-        return processes.running(NAME) is None
-
-    def started() -> bool:  # it binds its port when Spark is up
-        return port.answers(home.ports.spark_connect)
-
-    until(lambda: ended() or started(), _START_SECONDS)
-    if not ended() and started():
+    # It binds its port when Spark is up.
+    what = processes.not_ready(NAME, lambda: port.answers(home.ports.spark_connect), _START_SECONDS)
+    if what is None:
         return
-    what = "ended while starting" if ended() else f"gave no answer in {_START_SECONDS:.0f} s"
     said = processes.last_lines(NAME)
     processes.stop((NAME, GRACE_SECONDS))
     raise Retryable(

@@ -18,7 +18,7 @@ from frazil.run.session import Session, stay
 from frazil.spark.apply import SparkApply
 from frazil.spark.catalog import open_catalog
 from frazil.spark.driver import end_with_parent, exit_code, say, session
-from frazil.spark.stage import SparkStage
+from frazil.spark.stage import SparkStage, tasks_of
 from frazil.spark.start import wake_workers
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _run(pipeline: str, plan: RunPlan) -> str | None:
     project = Project.load()
     known = project.pipeline(pipeline)
     with session(project, writes=needs_writer(known, plan)) as spark:
-        wake_workers(spark)
+        wake_workers(spark, tasks_of(spark, plan.ranges))
         if plan.mode == "dry_run":
             return dry_run(project, known, plan, SparkStage(spark), say).to_json()
         if plan.until is not None:

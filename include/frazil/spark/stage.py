@@ -7,8 +7,6 @@ there takes (`python -m tests.bench.readers`), and its client has properties of 
 from __future__ import annotations
 
 import json
-import os
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -24,17 +22,13 @@ from frazil.records.fan_out import FanOut
 from frazil.run.stage import StageOrder, stage_records
 from frazil.spark.answer import answered
 from frazil.spark.faults import SPARK_FAILED
+from frazil.spark.master import cores
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SMALLEST_TASK = 50_000
 """Offsets below which another task costs more than the core it occupies saves."""
-
-_LOCAL_MASTER = re.compile(r"local(?:\[(\d+|\*)(?:,\d+)?\])?")
-
-_STANDALONE = "spark://"
-"""Begin of the address of a standalone cluster's master."""
 
 
 class SparkStage:
@@ -53,7 +47,7 @@ class SparkStage:
         """
         FanOut(order.specs, order.route, order.n)  # a shape that can't be met is refused here, not in every task
 
-        tasks = shared_out(order.ranges, order.records_per_task, _tasks(self._spark, order.ranges))
+        tasks = shared_out(order.ranges, order.records_per_task, tasks_of(self._spark, order.ranges))
         order = replace(order, ranges=())
 
         def stage_task(numbers: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
@@ -104,23 +98,7 @@ def _failure(text: str) -> Retryable | Terminal:
     return kind(message, next_step=next_step)
 
 
-def _tasks(spark: SparkSession, ranges: tuple[Range, ...]) -> int:
+def tasks_of(spark: SparkSession, ranges: tuple[Range, ...]) -> int:
     """How many tasks a batch is worth: one per core, as far as there is work for them."""
     total = sum(r.span for r in ranges)
     return max(1, min(cores(lambda key: spark.conf.get(key, "") or ""), total // _SMALLEST_TASK))
-
-
-def cores(told: Callable[[str], str]) -> int:
-    """Cores of the executors, as far as the configuration tells. By configuration alone, for Spark Connect's sake.
-
-    Args:
-        told: What a key of Spark's configuration is set to; empty: it is not set.
-    """
-    master = told("spark.master")
-    if (local := _LOCAL_MASTER.fullmatch(master)) is not None:
-        return (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
-    instances, each = (int(told(f"spark.executor.{key}") or 1) for key in ("instances", "cores"))
-    if master.startswith(_STANDALONE) and (most := told("spark.cores.max")):
-        # As many executors as that takes, all of one size: there is no number of them to configure.
-        return max(int(most) // each, 1) * each
-    return instances * each

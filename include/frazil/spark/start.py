@@ -54,13 +54,17 @@ def started() -> SparkSession:
     return SparkSession.builder.getOrCreate()
 
 
-def wake_workers(spark: SparkSession) -> None:
-    """Let as many Python workers as there are cores get ready, while the job still looks at its tables.
+def wake_workers(spark: SparkSession, count: int) -> None:
+    """Let Python workers get ready, while the job still looks at its tables.
 
     It only saves time: what is wrong the first batch tells.
+
+    Args:
+        spark: The session of this process.
+        count: How many tasks will run at once.
     """
     if LOCAL_VARIABLE in os.environ:
-        Thread(target=_wake_workers, args=(spark,), name="spark-workers", daemon=True).start()
+        Thread(target=_wake_workers, args=(spark, count), name="spark-workers", daemon=True).start()
 
 
 def _start_context() -> None:
@@ -72,11 +76,10 @@ def _start_context() -> None:
         _CONTEXT.set_exception(error)
 
 
-def _wake_workers(spark: SparkSession) -> None:
+def _wake_workers(spark: SparkSession, count: int) -> None:
     from frazil.spark.faults import SPARK_FAILED
 
     with suppress(*SPARK_FAILED):
-        count = spark.sparkContext.defaultParallelism
         spark.range(0, count, 1, count).mapInArrow(_as_they_are, "id long").collect()
 
 

@@ -23,6 +23,7 @@ from frazil.spark.catalog import EXTENSIONS
 from frazil.spark.class_archive import archive_options
 from frazil.spark.job_environment import ENGINE_VARIABLE, LOCAL_VARIABLE, SUBMITTER_VARIABLE
 from frazil.spark.job_logs import log_of
+from frazil.spark.master import is_local
 from frazil.spark.server import JVM_OPTIONS, WORKERS, client_environment, served
 from frazil.spark.watch import watch_job
 
@@ -139,7 +140,7 @@ def _submission(project: Project, engine_name: str, application: str, name: str,
         SUBMITTER_VARIABLE: str(os.getpid()),
         "SPARK_LAUNCHER_OPTS": _WAITING,
     }
-    if engine.master.startswith("local"):
+    if is_local(engine.master):
         env[LOCAL_VARIABLE] = "1"
         # Nobody stops it: a thread of a listener or plugin must not keep the JVM.
         conf.setdefault("spark.submit.callSystemExitOnMainExit", "true")

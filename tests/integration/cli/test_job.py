@@ -14,6 +14,7 @@ from frazil.local.home import Home
 from frazil.local.jars import fetch
 from frazil.project import Project
 from frazil.run.plan import plan_run
+from frazil.spark.job_environment import LOCAL_VARIABLE
 from frazil.spark.submit import Submission, submission
 from frazil.spark.watch import REPORT_PREFIX
 
@@ -65,7 +66,7 @@ def test_job_that_fails_at_once_waits_for_spark_or_loses_its_message(place: Plac
     plan = plan_run(project, pipeline, RunRequest("a run")).plan
     job = submission(project, pipeline, plan)
     if not local:
-        job = replace(job, env={key: of for key, of in job.env.items() if key != "FRAZIL_SPARK_LOCAL"})
+        job = replace(job, env={key: of for key, of in job.env.items() if key != LOCAL_VARIABLE})
 
     code, said = ended(job, "--pipeline", "nobody", "--plan", plan.to_json())
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from frazil.errors import Retryable, Stopped
+from tests.signals import hearing_ctrl_c
 
 Place = Any
 """A project of its own: `place.frazil(...)` runs the command in it. See conftest."""
@@ -25,10 +26,8 @@ def begin(place: Place) -> subprocess.Popen[str]:
     file = place.root / "pipelines" / "orders.yaml"
     file.write_text(f"{file.read_text()}\nlimits: {{max_records: 100}}\n")
     command = [sys.executable, "-m", "frazil.cli", "run", "orders"]
-    # A shell has its background jobs ignore Ctrl-C, and what they start inherits it.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    run = subprocess.Popen(command, env=place.environment, stderr=subprocess.PIPE, text=True)
-    signal.signal(signal.SIGINT, before)
+    with hearing_ctrl_c():
+        run = subprocess.Popen(command, env=place.environment, stderr=subprocess.PIPE, text=True)
     assert next((line for line in run.stderr or () if "finished" in line), None) is not None
     return run
 

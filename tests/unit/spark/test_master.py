@@ -1,4 +1,4 @@
-"""How many tasks of a batch run at once."""
+"""What the address of Spark's master tells."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from frazil.spark.stage import cores
+from frazil.spark.master import cores, is_local
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,18 @@ from frazil.spark.stage import cores
 def test_a_batch_leaves_cores_idle(configured: dict[str, str], expected: int) -> None:
     """A task for each core that the configuration promises, on each kind of master by its own keys."""
     assert cores(lambda key: configured.get(key, "")) == expected
+
+
+@pytest.mark.parametrize(
+    ("master", "expected"),
+    [
+        ("local", True),
+        ("local[*]", True),
+        ("local[2,3]", True),
+        ("local-cluster[2,1,1024]", False),
+        ("spark://a:7077", False),
+    ],
+)
+def test_a_cluster_is_left_without_a_word(master: str, expected: bool) -> None:
+    """Only what ends with the job's own JVM is taken for local: executors of their own are a cluster."""
+    assert is_local(master) is expected
