@@ -82,5 +82,6 @@ def _wait(processes: Processes, name: str, is_ready: Callable[[], bool]) -> None
     what = processes.not_ready(name, is_ready, _START_SECONDS)
     if what is not None:
         raise Retryable(
-            f"{name}: it {what}; its log ends with\n{processes.last_lines(name)}", next_step=f"read {processes.log(name)}"
+            f"{name}: it {what}; its log ends with\n{processes.last_lines(name)}",
+            next_step=f"read {processes.log(name)}",
         )
