@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
+from frazil.kafka.grants import ROLES
 from frazil.monitor.dashboard import dashboard
 from frazil.monitor.metrics import CATALOGUE
 from frazil.monitor.statsd import statsd_mapping
@@ -68,6 +69,7 @@ def pages() -> dict[Path, str]:
         docs / "monitoring.md": filled(docs / "monitoring.md", "metrics", metric_tables()),
         docs / "formats.md": filled(docs / "formats.md", "cases", case_tables()),
         docs / "schema-evolution.md": filled(docs / "schema-evolution.md", "changes", change_tables()),
+        docs / "security.md": filled(docs / "security.md", "grants", grant_table()),
         docs / "transforms.md": filled(docs / "transforms.md", "transforms", transform_sections()),
         ROOT / "docker" / "grafana" / "frazil.json": json.dumps(dashboard(), indent=2) + "\n",
         ROOT / "docker" / "grafana" / "statsd-mapping.yaml": mapping(),
@@ -150,6 +152,18 @@ def metric_tables() -> str:
             parts.append(f"| {' | '.join(cells)} |")
         parts.append("")
     return "\n".join(["", *parts])
+
+
+def grant_table() -> str:
+    """What Kafka's authorizer must allow, by what is done."""
+    lines = ["| to | operation | on | without |", "|---|---|---|---|"]
+    for role in ROLES:
+        does, without = role.does, role.without
+        for one in role.grants:
+            kind = f"{one.resource.replace('_', ' ')}{' prefix' if one.is_prefix else ''}"
+            lines.append(f"| {does} | `{one.operation}` | {kind} `{one.name}` | {without} |")
+            does = without = ""
+    return "\n".join(lines) + "\n"
 
 
 def mapping() -> str:

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, TypeVar
 from frazil.errors import Terminal
 from frazil.local.home import Home, bootstrap_servers
 from frazil.pipeline.engines import AUTO_ENGINE
-from frazil.pipeline.load import Pipelines, References, load_pipelines, load_settings
+from frazil.pipeline.load import Pipelines, load_pipelines, load_settings
 from frazil.pipeline.model import Pipeline
+from frazil.pipeline.references import References, connection_fields, connection_variable
 from frazil.pipeline.settings import EngineSettings, Settings
+from frazil.pipeline.strict import Model
 
 if TYPE_CHECKING:
     from frazil.iceberg.catalog import Lake
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from frazil.kafka.cluster import Cluster
     from frazil.registry.registry import Registry
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Model)
 
 SETTINGS_VARIABLE = "FRAZIL_SETTINGS"
 PIPELINES_VARIABLE = "FRAZIL_PIPELINES"
@@ -194,4 +196,11 @@ def _named(entries: Mapping[str, T], name: str, kind: str, file: Path) -> T:
         raise Terminal(
             f"{file}: {kind}.{name} is not there", next_step=f"known under {kind}: {', '.join(sorted(entries))}"
         )
-    return entries[name]
+    found = entries[name]
+    left = next(connection_fields(found.model_dump_json()), None)
+    if left is not None:
+        raise Terminal(
+            f"{file}: {kind}.{name} refers to field {left[1]!r} of the Airflow connection {left[0]!r}, which is not known here",
+            next_step=f"Airflow's tasks find it in the connection: add it there; elsewhere set {connection_variable(*left)}",
+        )
+    return found

@@ -43,16 +43,17 @@ dead_letters: {{tolerance: {{max_rate: 0.5, min_records: 10}}}}
 
 @dataclass
 class Shop:
-    """A pipeline `orders` over a fresh topic."""
+    """A pipeline over a fresh topic."""
 
     project: Project
     cluster: Cluster
     topic: str
+    name: str = "orders"
 
     @property
     def pipeline(self) -> Pipeline:
         """The pipeline as its file says now."""
-        return self.project.pipeline("orders")
+        return self.project.pipeline(self.name)
 
     def produce(self, values: Iterable[bytes | None]) -> None:
         """Send values without keys."""

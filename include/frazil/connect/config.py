@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-_ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
-_PLAIN = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_KEY = re.compile(r"(?P<key>(?:\\.|[^\\=:\s])*)[ \t\f]*(?:[=:][ \t\f]*|(?<=[ \t\f])|$)(?P<value>.*)", re.DOTALL)
+from frazil.pipeline import java_properties
 
 
 class UnreadableConfig(ValueError):
@@ -54,13 +51,10 @@ def read_properties(text: str) -> dict[str, str]:
     Raises:
         UnreadableConfig: A Unicode escape is broken.
     """
-    found = {}
-    for line in _logical_lines(text.removeprefix("\ufeff")):
-        match = _KEY.match(line)
-        if match is None:
-            raise UnreadableConfig("a line has no key")
-        found[_unescaped(match["key"])] = _unescaped(match["value"])
-    return found
+    try:
+        return java_properties.read(text)
+    except java_properties.UnreadableProperties as error:
+        raise UnreadableConfig(str(error)) from error
 
 
 def _json(text: str) -> Any:
@@ -88,32 +82,3 @@ def _texts(given: Mapping[str, Any]) -> dict[str, str]:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without comments and blank ones; a backslash at the end goes on in the next."""
-    pending = ""
-    for raw in re.split(r"\r\n|\r|\n", text):
-        line = raw.lstrip(" \t\f")
-        if not pending and (not line or line[0] in "#!"):
-            continue
-        ends = len(line) - len(line.rstrip("\\"))
-        if ends % 2:
-            pending += line[:-1]
-            continue
-        yield pending + line
-        pending = ""
-    if pending:
-        yield pending
-
-
-def _unescaped(text: str) -> str:
-    def plain(match: re.Match[str]) -> str:
-        escaped = match[1]
-        if len(escaped) > 1:
-            return chr(int(escaped[1:], 16))
-        if escaped == "u":
-            raise UnreadableConfig("a \\u escape is not followed by four hexadecimal digits")
-        return _PLAIN.get(escaped, escaped)
-
-    return _ESCAPE.sub(plain, text)

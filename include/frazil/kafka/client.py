@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
+from frazil.kafka.authentication import is_refusal
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.failure import translate
 
@@ -114,11 +115,14 @@ class Complaints:
     """What a client reported on the side: why connections failed, the reason behind a time-out."""
 
     def __init__(self) -> None:
-        self._latest: dict[int, KafkaError] = {}
+        self._latest: dict[tuple[int, bool], KafkaError] = {}
 
     def __call__(self, error: KafkaError) -> None:
-        """Take a report of librdkafka, which repeats itself: the latest per code is kept."""
-        self._latest[error.code()] = error
+        """Take a report of librdkafka, which repeats itself: the latest per code is kept.
+
+        Of a lost connection also the latest that says why: others of the same code may follow it.
+        """
+        self._latest[error.code(), is_refusal(error)] = error
 
     def __iter__(self) -> Iterator[KafkaError]:
         return iter(tuple(self._latest.values()))

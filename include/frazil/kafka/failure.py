@@ -8,17 +8,9 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException
 
 from frazil.errors import FrazilError, Retryable, Terminal
+from frazil.kafka.authentication import refusal
 from frazil.kafka.cluster import Cluster
 
-_AUTHENTICATION: Final = frozenset(
-    {
-        KafkaError._AUTHENTICATION,
-        KafkaError._SSL,
-        KafkaError.SASL_AUTHENTICATION_FAILED,
-        KafkaError.UNSUPPORTED_SASL_MECHANISM,
-        KafkaError.ILLEGAL_SASL_STATE,
-    }
-)
 _AUTHORISATION: Final = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -126,6 +118,11 @@ def is_not_allowed(error: KafkaException) -> bool:
     return _kafka_error(error).code() in _AUTHORISATION
 
 
+def is_timeout(error: KafkaException) -> bool:
+    """Return whether no answer came in time, for whatever reason."""
+    return _kafka_error(error).code() == KafkaError._TIMED_OUT
+
+
 def translate(
     error: KafkaException | KafkaError,
     cluster: Cluster,
@@ -148,13 +145,19 @@ def translate(
         `Retryable` for everything else: reading and planning again does no harm. Offsets that went
         while they were read are among the latter: what to do about them is decided by a plan.
     """
-    cause = _root_cause(_kafka_error(error), tuple(complaints))
+    cause, where = _kafka_error(error), _where(cluster, topic, partition)
+    # Refused credentials reach the caller as a time-out only; the reason arrives on the side.
+    reports = (cause, *complaints) if cause.code() in _UNREACHABLE else (cause,)
+    if (refused := refusal(cluster, where, reports)) is not None:
+        return refused
     if cause.code() in _UNREACHABLE:
         return unreachable(cluster, complaints)
     if cause.code() in _UNKNOWN_TOPIC and topic is not None:
         return unknown_topic(cluster, topic, partition)
     said = cluster.redact(f"{cause.str()} ({cause.name()})")
-    return _by_code(cause, cluster, _where(cluster, topic, partition), said)
+    if cause.code() in _AUTHORISATION:
+        return Terminal(f"not allowed at {where}: {said}", next_step=_permission(cause, topic))
+    return _by_code(cause, cluster, where, said)
 
 
 def translate_group(
@@ -176,7 +179,7 @@ def translate_group(
     if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
         return Terminal(
             f"not allowed at {where}: {cluster.redact(_kafka_error(error).str())}",
-            next_step=f"have Read and Describe on group {group} granted",
+            next_step=f"have Read on group {group} granted (Read includes Describe)",
         )
     return translate(error, cluster, complaints, topic=topic)
 
@@ -209,7 +212,14 @@ def translate_transaction(
     if failed.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
         return Terminal(
             f"not allowed at {where}: {cluster.redact(failed.str())}",
-            next_step=f"have Write and Describe on transactional id {name} granted, and Read on the group of that name",
+            next_step=f"have Write on transactional id {name} granted, and Read on the group of that name",
+        )
+    if failed.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+        return translate_group(failed, cluster, name, complaints, topic=topic)
+    if failed.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        return Terminal(
+            f"not allowed at {where}: {cluster.redact(failed.str())}",
+            next_step=f"have Write and Read on topic {topic} granted: what was sent is noted as an offset of it",
         )
     if failed.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         return Terminal(
@@ -220,16 +230,6 @@ def translate_transaction(
 
 
 def _by_code(cause: KafkaError, cluster: Cluster, where: str, said: str) -> FrazilError:
-    if cause.code() in _AUTHENTICATION:
-        return Terminal(
-            f"{where} did not accept the credentials: {said}",
-            next_step=f"check clusters.{cluster.name}.properties of the settings",
-        )
-    if cause.code() in _AUTHORISATION:
-        return Terminal(
-            f"not allowed at {where}: {said}",
-            next_step="have it granted: Describe and Read to ingest, Write to produce",
-        )
     if cause.code() in _OUT_OF_RANGE:
         return Retryable(f"{where} doesn't have the requested offset: {said}", next_step=PLAN_AGAIN)
     if cause.code() in _REFUSED or cause.fatal():
@@ -240,12 +240,27 @@ def _by_code(cause: KafkaError, cluster: Cluster, where: str, said: str) -> Fraz
     return Retryable(f"{where} failed: {said}", next_step="try again; if it stays, look at the broker's log")
 
 
+def _permission(error: KafkaError, topic: str | None) -> str:
+    """What to have granted; docs/security.md has the whole list."""
+    code, of = error.code(), "the topic" if topic is None else f"topic {topic}"
+    if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        return (
+            f"have Read on {of} granted to ingest it (Read includes Describe), Write to send to it, Create to make it"
+        )
+    if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
+        return "have Read on the consumer group granted (Read includes Describe)"
+    if code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+        return "have Write on the transactional id granted (Write includes Describe)"
+    # What an idempotent producer is told that may write to no topic at all.
+    return f"have Write on {of} granted; brokers before Kafka 3.0 want IdempotentWrite on the cluster as well"
+
+
 def unreachable(cluster: Cluster, complaints: Iterable[KafkaError] = ()) -> Retryable:
     """Nobody answers at the cluster's addresses."""
     return Retryable(
         f"no broker of {cluster} answered in time{reasons(cluster, complaints)}",
         next_step="start the embedded broker with `frazil up --only kafka`, "
-        f"or check clusters.{cluster.name}.bootstrap_servers of the settings",
+        f"or check clusters.{cluster.name}.bootstrap_servers of the settings, and security.protocol of its properties",
     )
 
 
@@ -260,8 +275,9 @@ def unknown_topic(cluster: Cluster, topic: str, partition: int | None = None) ->
     missing = f"topic {topic!r}" if partition is None else f"topic {topic!r} with a partition {partition}"
     return Terminal(
         f"{cluster} has no {missing}",
-        next_step=f"correct the name, or create the topic: frazil produce {topic} --partitions N --file LINES, or "
-        f"kafka-topics.sh --create --bootstrap-server {cluster.bootstrap_servers} --topic {topic} --partitions N",
+        next_step="correct the name, have Read on it granted if it is there, or create the topic: "
+        f"frazil produce {topic} --partitions N --file LINES, or kafka-topics.sh --create --bootstrap-server {cluster.bootstrap_servers} "
+        f"--topic {topic} --partitions N",
     )
 
 
@@ -270,13 +286,6 @@ def _kafka_error(error: KafkaException | KafkaError) -> KafkaError:
         return error
     inner: KafkaError = error.args[0]
     return inner
-
-
-def _root_cause(error: KafkaError, complaints: tuple[KafkaError, ...]) -> KafkaError:
-    """Refused credentials reach the caller as a time-out only; the reason arrives on the side."""
-    if error.code() not in _UNREACHABLE:
-        return error
-    return next((c for c in complaints if c.code() in _AUTHENTICATION), error)
 
 
 def _where(cluster: Cluster, topic: str | None, partition: int | None) -> str:

@@ -19,7 +19,7 @@ from frazil.errors import FrazilError
 from frazil.kafka.client import REQUEST_SECONDS, Admin, Complaints, admin, consumer
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.failover import while_changing
-from frazil.kafka.failure import is_unknown_topic, translate_group
+from frazil.kafka.failure import is_not_allowed, is_timeout, is_unknown_topic, translate_group
 
 
 def mirror_offsets(cluster: Cluster, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
@@ -129,7 +129,21 @@ class Outsider:
 
     def _refused(self, error: KafkaException, topic: str | None = None) -> FrazilError:
         self.client.poll(0)  # serves the complaints
+        if is_timeout(error):
+            self._require_allowed()
         return translate_group(error, self.cluster, self.group, self.complaints, topic=topic)
+
+    def _require_allowed(self) -> None:
+        """A consumer that may not see a group looks for the group's coordinator without end, and says nothing. The admin client is
+        told.
+        """
+        with admin(self.cluster) as asked:
+            future = asked.client.describe_consumer_groups([self.group], request_timeout=REQUEST_SECONDS)[self.group]
+            try:
+                future.result()
+            except KafkaException as e:
+                if is_not_allowed(e):
+                    raise translate_group(e, self.cluster, self.group) from e
 
 
 @contextmanager

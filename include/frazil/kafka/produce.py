@@ -158,7 +158,10 @@ class _Sending:
     def _serve(self, seconds: float) -> None:
         """Take acknowledgements for so long; raise when one is a failure or they stay away."""
         before = self.acknowledged
-        self.client.poll(seconds)
+        try:
+            self.client.poll(seconds)
+        except KafkaException as e:  # a fatal one, such as no permission at all to write
+            raise self._failure(e.args[0]) from e
         now = time.monotonic()
         if self.failed is not None:
             raise self._failure(self.failed)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import ConfigEntry, ConfigResource, NewTopic, ResourceType, TopicDescription
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import AclOperation, ConfigEntry, ConfigResource, NewTopic, ResourceType, TopicDescription
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from frazil.errors import Retryable, Terminal
@@ -82,7 +82,7 @@ def create_topic(cluster: Cluster, name: str, partitions: int, config: Mapping[s
 
 
 def ready_topic(cluster: Cluster, name: str, partitions: int) -> str | None:
-    """Make a topic if it is missing, and return its topic id; None where the broker gives none.
+    """Make a topic for noted producers if it is missing, and return its topic id; None where the broker gives none.
 
     Args:
         cluster: Where.
@@ -90,7 +90,7 @@ def ready_topic(cluster: Cluster, name: str, partitions: int) -> str | None:
         partitions: How many partitions a new one gets; not compared with one that exists.
 
     Raises:
-        Terminal: it can't be made or must not be seen.
+        Terminal: it can't be made, or must not be seen, written or read.
         Retryable: no broker answers.
     """
     with admin(cluster) as asked:
@@ -98,7 +98,22 @@ def ready_topic(cluster: Cluster, name: str, partitions: int) -> str | None:
         if found is None:
             _create(asked, NewTopic(name, partitions, _BROKER_DEFAULT))
             found = _until(asked, name, _is_led)
+        _require_allowed(asked, name)
     return None if found is None else topic_id(found.topic_id)
+
+
+def _require_allowed(asked: Admin, name: str) -> None:
+    """Refuse now what a transaction would only hear when it sends, with records on their way. Brokers that don't say are believed."""
+    described = asked.client.describe_topics(
+        TopicCollection([name]), include_authorized_operations=True, request_timeout=REQUEST_SECONDS
+    )
+    allowed = asked.answer(described[name], topic=name).authorized_operations
+    if allowed and not {AclOperation.READ, AclOperation.WRITE} <= set(allowed):
+        raise Terminal(
+            f"not allowed at {asked.cluster}, topic {name!r}: expected Write and Read, found"
+            f" {', '.join(one.name.capitalize() for one in allowed)}",
+            next_step=f"have Write and Read on topic {name} granted: what was sent is noted as an offset of it",
+        )
 
 
 def delete_topic(cluster: Cluster, name: str) -> None:

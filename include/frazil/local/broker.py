@@ -9,7 +9,7 @@ from pathlib import Path
 
 from frazil.errors import Retryable
 from frazil.local import port
-from frazil.local.files import write_atomically
+from frazil.local.files import PRIVATE_FILE, write_atomically
 from frazil.local.home import (
     LOOPBACK,
     PORT_VARIABLES,
@@ -20,6 +20,7 @@ from frazil.local.home import (
 from frazil.local.jars import fetch, jar_paths
 from frazil.local.java import Java, ensure_java
 from frazil.local.process import Processes, Spec
+from frazil.local.secured import Secured
 
 NAME = "kafka"
 FORMAT = "kafka-format"
@@ -63,6 +64,7 @@ def start(
     processes: Processes,
     report: Callable[[str], None],
     ready: Callable[[], bool] | None = None,
+    secured: Secured | None = None,
 ) -> None:
     """Start the broker unless it runs, and wait until it answers.
 
@@ -74,6 +76,7 @@ def start(
         processes: The home's processes.
         report: Receives progress lines.
         ready: A further condition to wait for, for example a metadata request of a client.
+        secured: Passwords, certificates and an authorizer; without it the broker is open to who reaches the port.
 
     Raises:
         Terminal: A port is taken, or there is no fitting Java.
@@ -84,7 +87,7 @@ def start(
         processes.stop((NAME, GRACE_SECONDS))  # what a crash may have left of its session
         port.require_free(home.ports.kafka, PORT_VARIABLES["kafka"], "the Kafka broker")
         port.require_free(home.ports.controller, PORT_VARIABLES["controller"], "the Kafka controller")
-        _start(home, processes, ensure_java(report))
+        _start(home, processes, ensure_java(report), secured)
     _wait(home, processes, ready)
 
 
@@ -132,17 +135,21 @@ def new_cluster_id() -> str:
             return text
 
 
-def _start(home: Home, processes: Processes, java: Java) -> None:
-    config = _write_config(home)
+def _start(home: Home, processes: Processes, java: Java, secured: Secured | None) -> None:
+    config = _write_config(home, secured)
     if not (home.kafka / "data" / "meta.properties").is_file():
         _format(home, processes, java, config)
-    command = [*_java_command(home, java), "kafka.Kafka", str(config)]
+    options = secured.jvm if secured is not None else ()
+    command = [*_java_command(home, java, options), "kafka.Kafka", str(config)]
     processes.start(Spec(NAME, command, _environment(java), bootstrap_servers(home), GRACE_SECONDS))
 
 
-def _write_config(home: Home) -> Path:
-    path = home.kafka / "server.properties"
-    write_atomically(path, "".join(f"{key}={value}\n" for key, value in server_properties(home).items()))
+def _write_config(home: Home, secured: Secured | None) -> Path:
+    path, properties = home.kafka / "server.properties", dict(server_properties(home))
+    if secured is not None:
+        properties |= secured.server_properties(home.ports.kafka, home.ports.controller)
+    written = "".join(f"{key}={value}\n" for key, value in properties.items())
+    write_atomically(path, written, mode=PRIVATE_FILE)  # a secured one has passwords
     write_atomically(home.kafka / "log4j2.properties", _LOG4J)
     return path
 
@@ -166,10 +173,10 @@ def _environment(java: Java) -> dict[str, str]:
     return {**inherited_environment(), "JAVA_HOME": str(java.home)}
 
 
-def _java_command(home: Home, java: Java) -> list[str]:
+def _java_command(home: Home, java: Java, options: tuple[str, ...] = ()) -> list[str]:
     log4j = f"-Dlog4j2.configurationFile={home.kafka / 'log4j2.properties'}"
     classpath = ":".join(str(path) for path in jar_paths(home, "broker"))
-    return [str(java.command), *_JVM, log4j, "-cp", classpath]
+    return [str(java.command), *_JVM, *options, log4j, "-cp", classpath]
 
 
 def _wait(home: Home, processes: Processes, ready: Callable[[], bool] | None) -> None:

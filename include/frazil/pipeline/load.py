@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from frazil.errors import Terminal
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.problems import problems
+from frazil.pipeline.references import REFERENCE, References
 from frazil.pipeline.settings import Settings
 from frazil.pipeline.value import Decoding
 
@@ -22,8 +23,6 @@ M = TypeVar("M", bound=BaseModel)
 
 SCHEMAS = "schemas"
 """Folder of schema files, beside the folder of pipeline files."""
-
-_REFERENCE = re.compile(r"\$\{(?P<kind>[a-z]+):(?P<name>[^}:]+)(?::-(?P<default>[^}]*))?\}")
 
 
 class ConfigError(Terminal):
@@ -41,32 +40,6 @@ class ConfigError(Terminal):
             f"{file}:\n" + "\n".join(f"  {problem}" for problem in problems),
             next_step=f"mend the file, then check it: frazil validate {file}",
         )
-
-
-@dataclass(frozen=True, slots=True)
-class References:
-    """What ``${env:NAME}`` and ``${local:NAME}`` stand for; ``:-`` gives a default for unset or empty, as in shells."""
-
-    env: Mapping[str, str]
-    local: Mapping[str, str]
-
-    def resolve(self, match: re.Match[str]) -> str:
-        """Value of one reference.
-
-        Raises:
-            KeyError: Unknown kind or name, with a readable message as its argument.
-        """
-        kind, name, default = match["kind"], match["name"], match["default"]
-        known = {"env": self.env, "local": self.local}.get(kind)
-        if known is None:
-            raise KeyError(f"{match[0]}: unknown kind {kind!r}; known: env, local")
-        if name in known and (known[name] or default is None):
-            return known[name]
-        if default is not None:
-            return default
-        if kind == "env":
-            raise KeyError(f"environment variable {name} is not set (or give a default: ${{env:{name}:-value}})")
-        raise KeyError(f"{match[0]}: unknown name; known: {', '.join(sorted(known))}")
 
 
 def load_pipeline(path: Path, references: References) -> Pipeline:
@@ -244,4 +217,4 @@ def _substitute(node: object, references: References, at: tuple[str, ...], probl
             problems.append(f"{'.'.join(at)}: {error.args[0]}")
             return ""
 
-    return _REFERENCE.sub(replace, node)
+    return REFERENCE.sub(replace, node)

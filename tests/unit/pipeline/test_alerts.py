@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from frazil.pipeline.alerts import Alerts, AlertSettings, channels_for, unknown_channels
-from frazil.pipeline.load import ConfigError, References, load_settings
+from frazil.pipeline.load import ConfigError, load_settings
+from frazil.pipeline.references import References
 
 CHANNELS = {
     "mail": {"type": "smtp", "connection": "m", "to": ["ops@example.org"]},

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from frazil.pipeline.load import ConfigError, References, load_pipeline
+from frazil.pipeline.load import ConfigError, load_pipeline
 from frazil.pipeline.model import DeadLetters, DeadLetterTopic, Tolerance
+from frazil.pipeline.references import References
 
 GOOD = """
 name: orders

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from frazil.errors import Terminal
-from frazil.pipeline.load import References, load_pipelines
+from frazil.pipeline.load import load_pipelines
+from frazil.pipeline.references import References
 
 
 def test_mistyped_folder_looks_like_a_project_without_pipelines(tmp_path: Path) -> None:

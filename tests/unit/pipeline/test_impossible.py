@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from frazil.pipeline.load import ConfigError, References, load_pipeline
+from frazil.pipeline.load import ConfigError, load_pipeline
+from frazil.pipeline.references import References
 from frazil.pipeline.value import FORMATS
 from frazil.run.record_problems import record_problems
 from tests.unit.pipeline.impossible import AVRO, IMPOSSIBLE, MASK, OBJECT, OF_AVRO, OF_PROTO, PROTO, column, static

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from frazil.pipeline.load import ConfigError, References, load_pipeline
+from frazil.pipeline.load import ConfigError, load_pipeline
 from frazil.pipeline.model import Pipeline
+from frazil.pipeline.references import References
 from frazil.pipeline.settings import Settings, unknown_names
 from frazil.run.record_problems import record_problems
 from frazil.verify.rules import unread_because

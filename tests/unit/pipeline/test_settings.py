@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from frazil.pipeline.load import ConfigError, References, load_settings
+from frazil.pipeline.load import ConfigError, load_settings
+from frazil.pipeline.references import References
 from frazil.pipeline.settings import Settings
 
 SETTINGS = """\

@@ -1,0 +1,109 @@
+"""What a cluster's authorizer must allow, by what is done: no more is needed, and a test runs with exactly this.
+
+docs/security.md is made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+Resource = Literal["topic", "group", "transactional_id"]
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """One operation on one resource, from wherever a client comes.
+
+    Attributes:
+        resource: What kind of thing.
+        name: Of the resource; of those in `ROLES` with a place for what the pipeline says, such as `{topic}`.
+        operation: In Kafka's own spelling, such as `DescribeConfigs`.
+        is_prefix: Whether it is of every resource whose name begins like that.
+    """
+
+    resource: Resource
+    name: str
+    operation: str
+    is_prefix: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What somebody does with a cluster.
+
+    Attributes:
+        name: Short name.
+        does: What it is, for the docs.
+        grants: What it needs.
+        without: What happens without, for the docs.
+    """
+
+    name: str
+    does: str
+    grants: tuple[Grant, ...]
+    without: str
+
+    def of(self, **names: str) -> Iterator[Grant]:
+        """The grants for certain names."""
+        return (replace(one, name=one.name.format(**names)) for one in self.grants)
+
+
+_PRODUCER: Final = "frazil-{pipeline}-dead-letters-"
+"""How the transactional id of a pipeline's letters begins, see `frazil.batch.letter_topic.producer_name`."""
+
+ROLES: Final = (
+    Role(
+        "ingest",
+        "plan and read the topics of `source`: the process that plans, `engine: inline`, Spark's executors",
+        (Grant("topic", "{topic}", "Read"),),
+        "the run fails at the plan, and says which topic",
+    ),
+    Role(
+        "mirror",
+        "show the position as the offsets of `source.consumer_group`",
+        (Grant("group", "{group}", "Read"),),
+        "the run succeeds and reports that the group could not be moved",
+    ),
+    Role(
+        "dead_letter_topic",
+        "send dead letters to `dead_letters.topic`, each once",
+        (
+            Grant("topic", "{letters}", "Write"),
+            Grant("topic", "{letters}", "Read"),
+            Grant("transactional_id", _PRODUCER, "Write", is_prefix=True),
+            Grant("group", _PRODUCER, "Read", is_prefix=True),
+        ),
+        "a batch with dead letters fails before it is decided, and says which grant",
+    ),
+    Role(
+        "make_dead_letter_topic",
+        "make that topic when it is missing",
+        (Grant("topic", "{letters}", "Create"),),
+        "make it yourself",
+    ),
+    Role(
+        "configs",
+        "see how topics keep records: alerts about retention, replays of compacted topics, the largest dead letter",
+        (Grant("topic", "{topic}", "DescribeConfigs"), Grant("topic", "{letters}", "DescribeConfigs")),
+        "no alert about retention; `frazil replay` refuses",
+    ),
+    Role(
+        "produce",
+        "`frazil produce`, which makes the topic when it is missing",
+        (Grant("topic", "{topic}", "Write"), Grant("topic", "{topic}", "Create")),
+        "the command fails",
+    ),
+    Role(
+        "take_over",
+        "`frazil import-connector` where it asks for a sink's offsets: `{group}` is the connector's group",
+        (Grant("group", "{group}", "Describe"), Grant("topic", "{topic}", "Describe")),
+        "the command fails",
+    ),
+)
+
+
+def grants(*roles: str, **names: str) -> list[Grant]:
+    """What all of these roles need together, for certain names: `grants("ingest", topic="orders")`."""
+    return [one for role in ROLES if role.name in roles for one in role.of(**names)]
