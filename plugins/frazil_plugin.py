@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from airflow.plugins_manager import AirflowPlugin
 
 from frazil_airflow.links import REPORTS, ReportLink, TableLink
+from frazil_airflow.order import FairOrder
 
 _PREFIX = "/frazil"
 """As `frazil_airflow.page.app.PREFIX`, which loads more than every process of Airflow needs."""
@@ -17,6 +18,7 @@ class FrazilPlugin(AirflowPlugin):
 
     name = "frazil"
     operator_extra_links = [TableLink(), ReportLink()]  # noqa: RUF012, the loader reads a plain list of the class
+    priority_weight_strategies = [FairOrder]  # noqa: RUF012
     external_views = [  # noqa: RUF012
         {"name": "Frazil", "href": f"{_PREFIX}/", "destination": "nav", "url_route": "frazil"},
         {

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 from frazil.errors import Terminal
 from frazil.local.home import Home, bootstrap_servers
 from frazil.pipeline.engines import AUTO_ENGINE
-from frazil.pipeline.load import Pipelines, load_pipelines, load_settings
+from frazil.pipeline.folder import Pipelines
+from frazil.pipeline.load import load_settings
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.references import References, connection_fields, connection_variable
 from frazil.pipeline.settings import EngineSettings, Settings
@@ -61,7 +62,7 @@ class Project:
         settings: The settings file.
         settings_file: Where it was read from.
         pipelines_folder: Where the pipeline files are.
-        pipelines: The pipeline files, the broken ones apart.
+        pipelines: The pipeline files, the broken ones apart. Read when they are asked for.
     """
 
     root: Path
@@ -74,7 +75,8 @@ class Project:
 
     @classmethod
     def load(cls, env: Mapping[str, str] | None = None) -> Project:
-        """Read settings and pipelines: FRAZIL_HOME, FRAZIL_SETTINGS and FRAZIL_PIPELINES choose other places.
+        """Read settings; pipelines are read when they are asked for. FRAZIL_HOME, FRAZIL_SETTINGS and FRAZIL_PIPELINES choose
+        other places.
 
         Raises:
             ConfigError: The settings file is broken. Broken pipeline files are kept in `pipelines.broken`.
@@ -82,7 +84,7 @@ class Project:
         env = os.environ if env is None else env
         places = Places.resolve(env)
         settings = load_settings(places.settings_file, places.references)
-        pipelines = load_pipelines(places.pipelines_folder, places.references)
+        pipelines = Pipelines(places.pipelines_folder, places.references)
         home = places.home
         return cls(home.project, home, settings, places.settings_file, places.pipelines_folder, pipelines)
 

@@ -43,6 +43,6 @@ def send(project: Project, notice: Notice, channels: Collection[str] | None = No
 
 def told_channels(project: Project, notice: Notice) -> list[str]:
     """Return the names of the channels that are told of a notice."""
-    pipeline = project.pipelines.usable.get(notice.pipeline)
+    pipeline = project.pipelines.find(notice.pipeline)
     alerts = pipeline.alerts if pipeline is not None else Alerts()
     return channels_for(alerts, project.settings.alerts, notice.kind, notice.severity)

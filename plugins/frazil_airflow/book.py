@@ -113,7 +113,7 @@ def by_the_book(
     settings, name = project.settings.alerts, variable or variable_of(pipeline)
     if settings is None:
         return []
-    known = project.pipelines.usable.get(pipeline)
+    known = project.pipelines.find(pipeline)
     alerts = known.alerts if known is not None else Alerts()
     page, messages = due(page, lambda *of: channels_for(alerts, settings, *of), now, parse_age(settings.remind_after))
     store.set(name, to_json(page), _SAID)  # before anything is sent

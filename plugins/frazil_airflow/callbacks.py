@@ -137,7 +137,7 @@ def tell_of_late_run(pipeline: str) -> None:
 
     project, now, store = Project.load(), datetime.now(UTC), Variables()
     settings = project.settings.alerts
-    known = project.pipelines.usable.get(pipeline)
+    known = project.pipelines.find(pipeline)
     if settings is None or known is None:
         return
     looked_at = page_of(store, pipeline).looked_at

@@ -19,7 +19,8 @@ from frazil_airflow.docs import doc_md
 from frazil_airflow.head import head
 from frazil_airflow.manual import params
 from frazil_airflow.operators import AutoIngestOperator, InlineIngestOperator, SparkIngestOperator
-from frazil_airflow.pipelines import sound_pipelines
+from frazil_airflow.order import FairOrder
+from frazil_airflow.pipelines import wanted_pipelines
 from frazil_airflow.timetable import timetable
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def ingest_dags(project: Project, only: str | None = None) -> list[DAG]:
         project: Settings and pipelines.
         only: Id of the one DAG to make; None for all.
     """
-    return [ingest_dag(project, p) for p in sound_pipelines(project) if only in (None, dag_id(p.name))]
+    return [ingest_dag(project, pipeline) for pipeline in wanted_pipelines(project, dag_id, only)]
 
 
 def ingest_dag(project: Project, pipeline: Pipeline) -> DAG:
@@ -72,6 +73,10 @@ def ingest_dag(project: Project, pipeline: Pipeline) -> DAG:
         _plan_task(pipeline) >> _ingest_task(project, pipeline) >> record
         if pipeline.catch_up is not None:
             record >> _catch_up_task(pipeline, pipeline.catch_up)
+    for (
+        task
+    ) in dag.tasks:  # not among the default arguments: as one of them it is written down with its address in memory
+        task.weight_rule = FairOrder()
     return dag
 
 

@@ -11,7 +11,7 @@ from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil_airflow.head import head
 from frazil_airflow.letter_operators import LetterReportOperator
-from frazil_airflow.pipelines import REPORT_PREFIX, sound_pipelines
+from frazil_airflow.pipelines import REPORT_PREFIX, wanted_pipelines
 from frazil_airflow.timetable import timetable
 
 REPORT_TIMEOUT = timedelta(minutes=30)
@@ -35,8 +35,8 @@ def letter_dags(project: Project, only: str | None = None) -> list[DAG]:
     """
     return [
         letter_dag(project, pipeline, reporting.schedule)
-        for pipeline in sound_pipelines(project)
-        if (reporting := pipeline.dead_letters.report) is not False and only in (None, letters_dag_id(pipeline.name))
+        for pipeline in wanted_pipelines(project, letters_dag_id, only)
+        if (reporting := pipeline.dead_letters.report) is not False
     ]
 
 

@@ -42,8 +42,10 @@ def replay_dags(project: Project, only: str | None = None) -> list[DAG]:
         project: Settings and pipelines.
         only: Id of the one DAG to make; None for all.
     """
+    if only not in (None, REPLAY_DAG):
+        return []
     pipelines = sound_pipelines(project)
-    return [replay_dag(project, pipelines)] if pipelines and only in (None, REPLAY_DAG) else []
+    return [replay_dag(project, pipelines)] if pipelines else []
 
 
 def replay_dag(project: Project, pipelines: list[Pipeline]) -> DAG:

@@ -18,7 +18,7 @@ from frazil_airflow.assets import announced
 from frazil_airflow.connect_operators import SparkConnectMaintainOperator
 from frazil_airflow.head import head
 from frazil_airflow.operators import SparkMaintainOperator
-from frazil_airflow.pipelines import sound_pipelines
+from frazil_airflow.pipelines import wanted_pipelines
 from frazil_airflow.timetable import timetable
 
 LOOK_TIMEOUT = timedelta(minutes=30)
@@ -48,8 +48,8 @@ def maintain_dags(project: Project, only: str | None = None) -> list[DAG]:
     """
     return [
         maintain_dag(project, pipeline, schedule)
-        for pipeline in sound_pipelines(project)
-        if only in (None, maintain_dag_id(pipeline.name)) and (schedule := maintenance_schedule(project, pipeline))
+        for pipeline in wanted_pipelines(project, maintain_dag_id, only)
+        if (schedule := maintenance_schedule(project, pipeline))
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from frazil.errors import Terminal
@@ -35,6 +35,21 @@ class Broken:
 def sound_pipelines(project: Project) -> list[Pipeline]:
     """Return the pipelines whose file can be read and whose names the settings know, by name."""
     return [pipeline for _, pipeline in sorted(project.pipelines.usable.items()) if not problems(project, pipeline)]
+
+
+def wanted_pipelines(project: Project, dag_id: Callable[[str], str], only: str | None) -> list[Pipeline]:
+    """Return the pipelines that one can be made of, or the one of a single DAG: then no other file is read.
+
+    Args:
+        project: Settings and pipelines.
+        dag_id: Gives the id of a pipeline's DAG, which ends with its name.
+        only: Id of the one DAG that is wanted; None for all.
+    """
+    if only is None:
+        return sound_pipelines(project)
+    name = only.removeprefix(dag_id(""))
+    found = project.pipelines.find(name) if only == dag_id(name) else None
+    return [] if found is None or problems(project, found) else [found]
 
 
 def refuse_broken(project: Project) -> None:

@@ -208,7 +208,6 @@ def test_an_interval_that_no_clock_divides_keeps_its_length(
     assert parse().dags["ingest__orders"].timetable.delta == timedelta(minutes=7)
 
 
-@pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # Airflow's own
 def test_the_plugin_loader_runs_the_registration_only():
     """It names modules after the file alone: our `docs` or `tasks` would shadow other people's modules."""
     import sys

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from frazil.pipeline.load import load_pipelines, load_settings
+from frazil.pipeline.folder import load_pipelines
+from frazil.pipeline.load import load_settings
 from frazil.pipeline.references import References
 
 ROOT = Path(__file__).resolve().parents[2]

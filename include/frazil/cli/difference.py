@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from frazil.cli import console
 from frazil.cli.revision import files_of
 from frazil.pipeline.difference import PipelineChange, difference, key_changes
-from frazil.pipeline.load import ConfigError, load_pipelines, load_settings
+from frazil.pipeline.folder import load_pipelines
+from frazil.pipeline.load import ConfigError, load_settings
 from frazil.project import Places, Project
 from frazil.run.effects import Effect, Weight, effects
 

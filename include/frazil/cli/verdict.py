@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from frazil.pipeline.load import ConfigError, load_pipeline, load_pipelines, load_settings
+from frazil.pipeline.folder import load_pipelines
+from frazil.pipeline.load import ConfigError, load_pipeline, load_settings
 from frazil.pipeline.references import References
 from frazil.pipeline.settings import Settings, unfit_catalogs, unknown_names
 from frazil.project import Places

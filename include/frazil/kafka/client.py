@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 from frazil.kafka.authentication import is_refusal
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.failure import translate
+from frazil.kafka.kept import KeptAdmins
 
 REQUEST_SECONDS: Final = 8.0
 """Bounds one question to a cluster, looking for a reachable broker included. An answer takes
@@ -127,6 +128,10 @@ class Complaints:
     def __iter__(self) -> Iterator[KafkaError]:
         return iter(tuple(self._latest.values()))
 
+    def forget(self) -> None:
+        """Forget them: they tell of connections of the past."""
+        self._latest.clear()
+
 
 @dataclass(frozen=True, slots=True)
 class Admin:
@@ -153,17 +158,34 @@ class Admin:
             self.client.poll(0)  # serves the complaints
             raise translate(e, self.cluster, self.complaints, topic=topic, partition=partition) from e
 
+    def begin_anew(self) -> None:
+        """Forget what happened while nobody asked: it must not explain a failure of the next question."""
+        self.client.poll(0)  # serves the complaints
+        self.complaints.forget()
+
+    def close(self) -> None:
+        """Close the connections. Waits for the client's threads."""
+        with self.client:
+            pass
+
+
+def _admin(cluster: Cluster) -> Admin:
+    complaints = Complaints()
+    return Admin(cluster, _build(AdminClient, cluster, complaints), complaints)
+
+
+_ADMINS: Final = KeptAdmins(_admin)
+
 
 @contextmanager
 def admin(cluster: Cluster) -> Iterator[Admin]:
-    """Open an admin client for some questions.
+    """The process's admin client of a cluster, for some questions. Threads may ask it at the same time.
 
     Raises:
         Terminal: the cluster's properties are not valid.
     """
-    complaints = Complaints()
-    with _build(AdminClient, cluster, complaints) as client:
-        yield Admin(cluster, client, complaints)
+    with _ADMINS.lent(cluster) as asked:
+        yield asked
 
 
 def consumer(cluster: Cluster, complaints: Complaints, group: str | None = None) -> Consumer:

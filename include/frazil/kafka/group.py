@@ -39,8 +39,12 @@ def mirror_offsets(cluster: Cluster, group: str, offsets: Mapping[tuple[str, int
     if not offsets:
         return
     wanted = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
+    while_changing()(_write, cluster, group, wanted)
+
+
+def _write(cluster: Cluster, group: str, wanted: list[TopicPartition]) -> None:
     with admin(cluster) as asked:
-        while_changing()(_written, asked, group, wanted)
+        _written(asked, group, wanted)
 
 
 def _written(asked: Admin, group: str, wanted: list[TopicPartition]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from confluent_kafka.admin import ConsumerGroupDescription
 
-from frazil.kafka.client import REQUEST_SECONDS, Admin, admin
+from frazil.kafka.client import REQUEST_SECONDS, admin
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.failover import while_changing
 
@@ -16,11 +16,11 @@ def count_members(cluster: Cluster, group: str) -> int:
         Retryable: No broker answers.
         Terminal: Credentials or permissions don't fit.
     """
+    return len(while_changing()(_described, cluster, group).members)
+
+
+def _described(cluster: Cluster, group: str) -> ConsumerGroupDescription:
     with admin(cluster) as asked:
-        return len(while_changing()(_described, asked, group).members)
-
-
-def _described(asked: Admin, group: str) -> ConsumerGroupDescription:
-    futures = asked.client.describe_consumer_groups([group], request_timeout=REQUEST_SECONDS)
-    described: ConsumerGroupDescription = asked.answer(futures[group])
-    return described
+        futures = asked.client.describe_consumer_groups([group], request_timeout=REQUEST_SECONDS)
+        described: ConsumerGroupDescription = asked.answer(futures[group])
+        return described

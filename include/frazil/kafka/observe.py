@@ -77,11 +77,15 @@ def observe(cluster: Cluster, topics: Sequence[str], *, absent_ok: bool = False)
     """
     look = _existing if absent_ok else describe
     names = tuple(dict.fromkeys(topics))
+    # From the names on: a topic in deletion has no leader either, and never gets one. And by a new client, see `lent`.
+    return while_changing()(_cluster_facts, cluster, names, look)
+
+
+def _cluster_facts(cluster: Cluster, names: Sequence[str], look: _Look) -> ClusterFacts:
     with admin(cluster) as asked:
         # Sent before the topics are described, so that both answers travel at the same time.
         cluster_facts = asked.client.describe_cluster(request_timeout=REQUEST_SECONDS)
-        # From the names on: a topic in deletion has no leader either, and never gets one.
-        found = while_changing()(_topics, asked, names, look)
+        found = _topics(asked, names, look)
         cluster_id: str = asked.answer(cluster_facts).cluster_id
     return ClusterFacts(cluster_id, found)
 
@@ -108,8 +112,7 @@ def offsets_at(
         Terminal: a topic or partition is missing, or credentials or permissions don't fit.
     """
     keys = tuple(dict.fromkeys(partitions))
-    with admin(cluster) as asked:
-        return while_changing()(_offsets_at, asked, keys, OffsetSpec.for_timestamp(max(0, at_ms)))
+    return while_changing()(_offsets_at, cluster, keys, OffsetSpec.for_timestamp(max(0, at_ms)))
 
 
 def describe(asked: Admin, topics: Sequence[str]) -> dict[str, TopicDescription]:
@@ -170,13 +173,14 @@ def _partition_facts(asked: Admin, keys: Sequence[_Key]) -> dict[_Key, Partition
     return {key: _ordered(starts[key], stable_ends[key], high_watermarks[key]) for key in keys}
 
 
-def _offsets_at(asked: Admin, keys: Sequence[_Key], moment: OffsetSpec) -> dict[_Key, int | None]:
-    # Described first: of a topic that isn't there, the question for offsets only says "no leader".
-    described = describe(asked, tuple(dict.fromkeys(topic for topic, _ in keys)))
-    for topic, partition in keys:
-        if partition not in {p.id for p in described[topic].partitions}:
-            raise unknown_topic(asked.cluster, topic, partition)
-    found = _answers(asked, _list_offsets(asked, keys, moment, IsolationLevel.READ_UNCOMMITTED))
+def _offsets_at(cluster: Cluster, keys: Sequence[_Key], moment: OffsetSpec) -> dict[_Key, int | None]:
+    with admin(cluster) as asked:
+        # Described first: of a topic that isn't there, the question for offsets only says "no leader".
+        described = describe(asked, tuple(dict.fromkeys(topic for topic, _ in keys)))
+        for topic, partition in keys:
+            if partition not in {p.id for p in described[topic].partitions}:
+                raise unknown_topic(cluster, topic, partition)
+        found = _answers(asked, _list_offsets(asked, keys, moment, IsolationLevel.READ_UNCOMMITTED))
     return {key: offset if offset >= 0 else None for key, offset in found.items()}
 
 

@@ -64,16 +64,23 @@ class ProjectFiles:
 
     def _load(self) -> Project:
         if self._loaded is None:
-            return Project.load(self._env)
+            return _read(self._env)
         before = self._loaded[1]
         try:
-            project = Project.load(self._env)
+            project = _read(self._env)
         except FrazilError as problem:
             # Of no concern to those who look; whoever edits the file is told by its own check.
             _LOG.warning("the settings that were read before stay in force: %s", problem)
             return before
         before.close()
         return project
+
+
+def _read(env: Mapping[str, str]) -> Project:
+    """All of it now: what stays in force must not depend on what becomes of the files."""
+    project = Project.load(env)
+    _ = project.pipelines.usable
+    return project
 
 
 def _stamp(places: Places) -> _Stamp:

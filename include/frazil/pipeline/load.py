@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from difflib import get_close_matches
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
+from yaml.constructor import SafeConstructor
 
 from frazil.errors import Terminal
 from frazil.pipeline.model import Pipeline
@@ -89,58 +89,6 @@ def load_settings(path: Path, references: References) -> Settings:
     return _load(path, Settings, references)
 
 
-@dataclass(frozen=True, slots=True)
-class Pipelines:
-    """All pipeline files of a folder: those that can be used, and the complaints about the others."""
-
-    usable: Mapping[str, Pipeline]
-    broken: tuple[ConfigError, ...]
-
-    def get(self, name: str) -> Pipeline:
-        """The pipeline of that name.
-
-        Raises:
-            ConfigError: Its own file is broken.
-            Terminal: There is none of that name.
-        """
-        if name in self.usable:
-            return self.usable[name]
-        for error in self.broken:
-            if error.file.stem == name:
-                raise error
-        near = get_close_matches(name, self.usable, 1)
-        raise Terminal(
-            f"no pipeline is named {name!r}" + (f", did you mean {near[0]!r}?" if near else ""),
-            next_step=f"known pipelines: {', '.join(sorted(self.usable)) or 'none'}",
-        )
-
-
-def load_pipelines(folder: Path, references: References) -> Pipelines:
-    """Read every ``*.yaml`` and ``*.yml`` of a folder; one broken file does not hide the others."""
-    if not folder.is_dir():
-        raise Terminal(
-            f"the folder of pipeline files is not there: {folder}",
-            next_step="make it, or let FRAZIL_PIPELINES name the one that holds them",
-        )
-    named: dict[str, list[tuple[Path, Pipeline]]] = {}
-    broken: list[ConfigError] = []
-    for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):
-        try:
-            pipeline = load_pipeline(path, references)
-        except ConfigError as error:
-            broken.append(error)
-            continue
-        named.setdefault(pipeline.name, []).append((path, pipeline))
-    usable = {name: files[0][1] for name, files in named.items() if len(files) == 1}
-    for name, files in named.items():
-        if len(files) > 1:  # none of them runs: a copy must not take over the other's position
-            paths = ", ".join(str(path) for path, _ in files)
-            broken += [
-                ConfigError(path, [f"name: {name!r} is the name of several files: {paths}"]) for path, _ in files
-            ]
-    return Pipelines(usable, tuple(broken))
-
-
 def _load(path: Path, model: type[M], references: References) -> M:
     raw = _read_yaml(path)
     unresolved: list[str] = []
@@ -157,7 +105,7 @@ _MERGE = "tag:yaml.org,2002:merge"
 """The key ``<<``, which takes the keys of another mapping over."""
 
 
-class _StrictLoader(yaml.SafeLoader):
+class _Strict(SafeConstructor):
     """YAML without the silent last-one-wins of repeated keys, and with a line number for every complaint."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 - PyYAML's signature
@@ -168,7 +116,7 @@ class _StrictLoader(yaml.SafeLoader):
             raise yaml.MarkedYAMLError(problem=f"unreadable value: {error}", problem_mark=node.start_mark) from error
 
 
-def _mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+def _mapping(loader: _Strict, node: yaml.MappingNode) -> dict[Any, Any]:
     written: list[Any] = []
     for key, _ in node.value:
         if key.tag == _MERGE:
@@ -179,7 +127,32 @@ def _mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
     return loader.construct_mapping(node, deep=True)
 
 
-_StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+_Strict.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)  # type: ignore[type-var]  # stubs want a whole loader
+
+
+class _Loader(_Strict, yaml.SafeLoader):
+    """PyYAML's own parser, whose complaints say most."""
+
+
+if yaml.__with_libyaml__:
+
+    class _FastLoader(_Strict, yaml.CSafeLoader):
+        """The parser in C, in a seventh of the time."""
+
+
+_OPENER = re.compile(r"[\[{?-]")
+"""Without one of these no value of YAML holds another on the same line."""
+
+_OPENERS = 5_000
+"""Bounds how deep values may lie within each other where the parser in C reads them: beyond some 20,000 its stack overflows, and
+with it the process."""
+
+
+def _parsed(text: str) -> object:
+    if yaml.__with_libyaml__ and len(_OPENER.findall(text)) < _OPENERS:
+        with suppress(yaml.YAMLError):  # the other one says better what is wrong
+            return yaml.load(text, _FastLoader)  # noqa: S506 - a SafeLoader
+    return yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
 
 
 def _read_yaml(path: Path) -> object:
@@ -188,12 +161,14 @@ def _read_yaml(path: Path) -> object:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(path, [f"can't be read: {error}"]) from error
     try:
-        raw = yaml.load(text, _StrictLoader)  # noqa: S506 - a SafeLoader
+        raw = _parsed(text)
     except yaml.MarkedYAMLError as error:
         where = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise ConfigError(path, [f"{where}not YAML: {error.problem}"]) from error
     except yaml.YAMLError as error:
         raise ConfigError(path, [f"not YAML: {error}"]) from error
+    except RecursionError as error:
+        raise ConfigError(path, ["values lie within each other too deep to be read"]) from error
     if not isinstance(raw, dict):
         raise ConfigError(
             path, ["expected keys and values, found " + ("an empty file" if raw is None else type(raw).__name__)]

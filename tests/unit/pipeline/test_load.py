@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from frazil.errors import Terminal
-from frazil.pipeline.load import ConfigError, load_pipeline, load_pipelines
+from frazil.pipeline.folder import load_pipelines
+from frazil.pipeline.load import ConfigError, load_pipeline
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.references import References
 
@@ -164,6 +165,9 @@ def test_all_mistakes_are_told_at_once(complaints: Complaints) -> None:
         ("a: [1\n", "line 2: not YAML"),
         ("a: 1\n---\nb: 2\n", "line 2: not YAML"),
         ("a: \x07\n", "not YAML"),
+        ("a: @b\n", "line 1: not YAML: found character '@'"),
+        ("a: " + "[" * 4_000, "values lie within each other too deep"),
+        ("a: " + "[" * 100_000, "values lie within each other too deep"),
         (GOOD + "name: again\n", "line 6: not YAML: key 'name' is written twice"),
         (GOOD.replace("at: timestamptz", "id: int"), "line 5: not YAML: key 'id' is written twice"),
         (GOOD + "x: {1: a, 1: b}\n", "line 6: not YAML: key 1 is written twice"),
@@ -300,24 +304,6 @@ def test_one_broken_file_hides_the_good_ones(tmp_path: Path) -> None:
     with pytest.raises(Terminal, match="did you mean 'orders'") as caught:
         found.get("order")
     assert "known pipelines: orders, pizzas" in str(caught.value)
-
-
-def test_two_files_with_one_name_run_by_turns(tmp_path: Path) -> None:
-    """Neither of two files with one name runs: a copy must not carry on from the other's position."""
-    (tmp_path / "a.yaml").write_text(GOOD)
-    (tmp_path / "b.yaml").write_text(GOOD + "owner: copy\n")
-
-    found = load_pipelines(tmp_path, REFERENCES)
-
-    assert not found.usable
-    assert [error.file.name for error in found.broken] == ["a.yaml", "b.yaml"]
-    assert all("a.yaml" in str(error) and "b.yaml" in str(error) for error in found.broken)
-
-
-def test_folder_without_pipelines_is_an_error(tmp_path: Path) -> None:
-    """A new project has no pipelines yet; asking for one says so."""
-    with pytest.raises(Terminal, match=r"'orders'(.|\n)*known pipelines: none"):
-        load_pipelines(tmp_path, REFERENCES).get("orders")
 
 
 def test_fingerprint_does_not_tell_pipelines_apart(load: Load) -> None:

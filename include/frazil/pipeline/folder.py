@@ -1,0 +1,133 @@
+"""The folder of pipeline files. Who asks for one pipeline has its file read, not the hundreds beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from functools import cached_property
+from pathlib import Path
+
+from frazil.errors import Terminal
+from frazil.pipeline.load import ConfigError, load_pipeline
+from frazil.pipeline.model import Pipeline
+from frazil.pipeline.references import References
+
+_NAME_LINE = re.compile(rb"""^["']?name["']?[ \t]*:(.*)$""", re.MULTILINE)
+"""A line that may say how the pipeline is called: keys of the file itself stand at its left edge, unless all of it is in braces."""
+
+_PLAIN = re.compile(rb"[ \t]+([a-z0-9_]+)[ \t]*(?:[ \t]#.*)?\r?")
+
+
+class Pipelines:
+    """All pipeline files of a folder: those that can be used, and the complaints about the others.
+
+    Read when they are asked for, and then kept.
+
+    Args:
+        folder: Where the files are.
+        references: What references in them stand for.
+
+    Raises:
+        Terminal: There is no such folder.
+    """
+
+    def __init__(self, folder: Path, references: References) -> None:
+        if not folder.is_dir():
+            raise Terminal(
+                f"the folder of pipeline files is not there: {folder}",
+                next_step="make it, or let FRAZIL_PIPELINES name the one that holds them",
+            )
+        self._folder = folder
+        self._references = references
+
+    @property
+    def usable(self) -> Mapping[str, Pipeline]:
+        """Those that can be used, by name."""
+        return self._all[0]
+
+    @property
+    def broken(self) -> tuple[ConfigError, ...]:
+        """The complaints about the others."""
+        return self._all[1]
+
+    def find(self, name: str) -> Pipeline | None:
+        """The pipeline of that name; None if there is none, or if it can't be used."""
+        return self._alone(name) or self.usable.get(name)
+
+    def get(self, name: str) -> Pipeline:
+        """The pipeline of that name.
+
+        Raises:
+            ConfigError: Its own file is broken.
+            Terminal: There is none of that name.
+        """
+        if (found := self.find(name)) is not None:
+            return found
+        for error in self.broken:
+            if error.file.stem == name:
+                raise error
+        near = get_close_matches(name, self.usable, 1)
+        raise Terminal(
+            f"no pipeline is named {name!r}" + (f", did you mean {near[0]!r}?" if near else ""),
+            next_step=f"known pipelines: {', '.join(sorted(self.usable)) or 'none'}",
+        )
+
+    def _alone(self, name: str) -> Pipeline | None:
+        """The pipeline, if all were not read yet, and one of the files that may be called so is, and no other."""
+        if "_all" in self.__dict__:
+            return None
+        named: list[Pipeline] = []
+        for path in filter(lambda path: _may_be(path, name), _files(self._folder)):
+            try:
+                pipeline = load_pipeline(path, self._references)
+            except ConfigError:
+                continue  # told when all are read, if nothing else has the name
+            if pipeline.name == name:
+                named.append(pipeline)
+        return named[0] if len(named) == 1 else None
+
+    @cached_property
+    def _all(self) -> tuple[Mapping[str, Pipeline], tuple[ConfigError, ...]]:
+        named: dict[str, list[tuple[Path, Pipeline]]] = {}
+        broken: list[ConfigError] = []
+        for path in _files(self._folder):
+            try:
+                pipeline = load_pipeline(path, self._references)
+            except ConfigError as error:
+                broken.append(error)
+                continue
+            named.setdefault(pipeline.name, []).append((path, pipeline))
+        usable = {name: files[0][1] for name, files in named.items() if len(files) == 1}
+        for name, files in named.items():
+            if len(files) > 1:  # none of them runs: a copy must not take over the other's position
+                paths = ", ".join(str(path) for path, _ in files)
+                broken += [
+                    ConfigError(path, [f"name: {name!r} is the name of several files: {paths}"]) for path, _ in files
+                ]
+        return usable, tuple(broken)
+
+
+def load_pipelines(folder: Path, references: References) -> Pipelines:
+    """Read every ``*.yaml`` and ``*.yml`` of a folder at once; one broken file does not hide the others.
+
+    Raises:
+        Terminal: There is no such folder.
+    """
+    found = Pipelines(folder, references)
+    _ = found.usable
+    return found
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")])
+
+
+def _may_be(path: Path, name: str) -> bool:
+    """Whether a file may hold the pipeline of that name: all but those that plainly say another one."""
+    try:
+        lines = _NAME_LINE.findall(path.read_bytes())
+    except OSError:
+        return True
+    plain = _PLAIN.fullmatch(lines[0]) if len(lines) == 1 else None
+    return plain is None or plain[1] == name.encode()

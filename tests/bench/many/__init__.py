@@ -1,0 +1,1 @@
+"""Many pipelines in one deployment: see `python -m tests.bench.many --help`."""
