@@ -69,6 +69,7 @@ docs: setup ## Write the generated pages under docs/ anew
 lock: setup ## Resolve all pins anew: packages, tools, jars
 	$(COMPILE) pyproject.toml --all-extras --output-file requirements.txt
 	$(COMPILE) .ci/bootstrap.in --output-file .ci/bootstrap.txt
+	$(COMPILE) docker/notebook.in --constraint requirements.txt --output-file docker/notebook.txt
 	$(BIN)/python -m frazil.local.jars lock
 
 wheel: setup ## Build the wheel into dist/

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +22,24 @@ ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "docker-compose.yml"
 COMPOSE: dict[str, Any] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-ONE_SHOT = {"airflow-init"}
-SECRET = re.compile(r"PASSWORD$|SECRET|FERNET|TOKEN")
+DOCKER = ROOT / "docker"
+ONE_SHOT = {"airflow-init", "object-store-init", "kafka-connect-init"}
+UNASKED = {"generate-pizzas": "sends records, and serves nobody", "generate-payments": "the same"}
+"""Servers without a health check, and why."""
+
+PROFILES = {
+    None: {
+        "kafka", "schema-registry", "object-store", "object-store-init", "iceberg-rest", "postgres", "airflow-init",
+        "airflow-api-server", "airflow-scheduler", "airflow-dag-processor", "airflow-triggerer", "spark-master", "spark-worker",
+    },
+    "tools": {"kafka-ui", "generate-pizzas", "generate-payments", "notebook"},
+    "observability": {"statsd-exporter", "prometheus", "grafana"},
+    "cdc": {"cdc-database", "kafka-connect", "kafka-connect-init"},
+}  # fmt: skip
+SECRET = re.compile(r"PASSWORD$|SECRET|FERNET|TOKEN|ACCESS_KEY")
 
 each_service = pytest.mark.parametrize("name", SERVICES)
-each_server = pytest.mark.parametrize("name", sorted(SERVICES.keys() - ONE_SHOT))
+each_server = pytest.mark.parametrize("name", sorted(SERVICES.keys() - ONE_SHOT - UNASKED.keys()))
 
 
 def secret_names() -> list[str]:
@@ -48,11 +64,31 @@ def test_compose_accepts_the_file(tmp_path: Path) -> None:
         pytest.skip("no Docker Compose on this machine; the rules below hold without it")
     filled = tmp_path / "env"
     filled.write_text("".join(f"{name}=filled-in\n" for name in secret_names()), encoding="utf-8")
-    checked = [*command, "--file", str(FILE), "--env-file", str(filled), "config", "--quiet"]
+    checked = [*command, "--file", str(FILE), "--env-file", str(filled), "--profile", "*", "config", "--quiet"]
 
     done = subprocess.run(checked, capture_output=True, text=True, check=False)
 
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_no_service_is_lost_or_always_on() -> None:
+    """What is named by nobody would start with everything, or with nothing."""
+    found: dict[str | None, set[str]] = {}
+    for name, service in SERVICES.items():
+        (profile,) = service.get("profiles", [None])
+        found.setdefault(profile, set()).add(name)
+
+    assert found == PROFILES
+    assert SERVICES["spark-worker"]["deploy"]["replicas"] == 2
+
+
+@each_service
+def test_services_share_what_is_common(name: str) -> None:
+    """One that restarts or logs otherwise than its neighbours is found when a disk is full."""
+    service = SERVICES[name]
+
+    assert service["logging"] == COMPOSE["x-service"]["logging"]
+    assert service["restart"] == ("on-failure:3" if name in ONE_SHOT else "unless-stopped")
 
 
 @each_service
@@ -60,7 +96,7 @@ def test_images_are_pinned(name: str) -> None:
     """`latest` is another image tomorrow."""
     tag = SERVICES[name]["image"].rpartition(":")[2]
 
-    assert re.match(r"\d+\.\d+", tag), f"{name}: {SERVICES[name]['image']}"
+    assert re.match(r"v?\d+\.\d+", tag), f"{name}: {SERVICES[name]['image']}"
 
 
 @each_server
@@ -72,7 +108,7 @@ def test_servers_say_whether_they_are_healthy(name: str) -> None:
     assert {"interval", "timeout", "retries"} <= check.keys()
 
 
-@each_server
+@each_service
 def test_servers_are_given_time_to_stop(name: str) -> None:
     """Compose kills after ten seconds, in the middle of a batch if need be."""
     assert "stop_grace_period" in SERVICES[name]
@@ -83,6 +119,10 @@ def test_services_wait_for_conditions_that_can_come(name: str) -> None:
     """A service that waits for one that is not there, or is not checked, waits for ever or not at all."""
     for other, wait in SERVICES[name].get("depends_on", {}).items():
         assert other in SERVICES
+        assert other not in UNASKED
+        assert SERVICES[other].get("profiles", []) in ([], SERVICES[name].get("profiles")), (
+            "it is not there without its profile"
+        )
         assert wait["condition"] == ("service_completed_successfully" if other in ONE_SHOT else "service_healthy")
 
 
@@ -102,6 +142,8 @@ def test_ports_are_published_on_the_loopback_interface(name: str) -> None:
 def test_secrets_come_from_the_environment(name: str) -> None:
     """A password in the file, or a default for one, is everybody's password."""
     environment: dict[str, str] = SERVICES[name].get("environment", {})
+    text = json.dumps([SERVICES[name].get("command"), environment])
+    assert re.findall(r"//\w+:(?!\$)[^@/]+@", text) == []
     secrets = {key: value for key, value in environment.items() if SECRET.search(key)}
 
     assert [key for key, value in secrets.items() if not value.startswith("${") or ":?" not in value] == []
@@ -114,13 +156,47 @@ def test_the_example_environment_names_every_secret() -> None:
     assert sorted(re.findall(r"^(\w+)=$", example, re.MULTILINE)) == secret_names()
 
 
+def test_secrets_that_are_made_repeat_or_leave_one_out() -> None:
+    """`make_env.py` fills in every variable with a value that no other has, and that Airflow takes for a Fernet key."""
+    command = [sys.executable, str(DOCKER / "make_env.py")]
+    made = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2)]
+
+    values = [dict(re.findall(r"^(\w+)=(.+)$", text, re.MULTILINE)) for text in made]
+    secrets = [values[n][name] for n in (0, 1) for name in secret_names()]
+    assert len(set(secrets)) == 2 * len(secret_names())
+    assert all(len(secret) >= 32 for secret in secrets)
+    assert len(base64.urlsafe_b64decode(values[0]["AIRFLOW_FERNET_KEY"])) == 32
+
+
+def test_mounted_files_are_there() -> None:
+    """Docker makes an empty folder of a file that is missing, and the service fails over it."""
+    mounted = [
+        of.split(":")[0] for service in SERVICES.values() for of in service.get("volumes", []) if of.startswith(".")
+    ]
+    named = [
+        part for service in SERVICES.values() for part in service.get("command", []) if "/opt/frazil/docker/" in part
+    ]
+
+    places = [*mounted, *(part.replace("/opt/frazil/", "./") for part in named)]
+    assert [place for place in places if not (ROOT / place).exists()] == []
+
+
+def test_volumes_are_declared_and_used() -> None:
+    """Compose refuses one that is not declared; one that is not used keeps data that nobody looks for."""
+    used = {
+        of.split(":")[0] for service in SERVICES.values() for of in service.get("volumes", []) if not of.startswith(".")
+    }
+
+    assert used == COMPOSE["volumes"].keys()
+
+
 def test_all_who_touch_the_lake_share_code_and_volumes() -> None:
     """Driver and workers must see the same files under the same paths, or data files go where nobody finds them."""
-    ours = [service for service in SERVICES.values() if service["image"].startswith("frazil:")]
+    ours = [service for service in SERVICES.values() if service["image"].startswith("frazil-")]
 
     assert len(ours) > 1
-    assert all(service["volumes"] == ours[0]["volumes"] for service in ours)
-    assert all(service["environment"]["PYTHONPATH"] == ours[0]["environment"]["PYTHONPATH"] for service in ours)
+    assert all(service["volumes"] == COMPOSE["x-frazil"]["volumes"] for service in ours)
+    assert all(service["environment"].items() >= COMPOSE["x-environment"].items() for service in ours)
 
 
 def test_command_in_a_container_knows_no_airflow() -> None:
@@ -137,12 +213,14 @@ def test_command_in_a_container_knows_no_airflow() -> None:
         assert environment["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == f"{api}/execution/"
         assert f"{login[0]}:admin" == environment["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"]
         assert f'"password": "{login[1]}"' in environment["AIRFLOW_CONN_FRAZIL_API"]
-        assert f"lake:{home}" in service["volumes"]
+        assert f"home:{home}" in service["volumes"]
 
 
 def test_settings_of_the_stack_fit_the_pipelines() -> None:
     """A pipeline that names a cluster, catalog or engine unknown here would fail on its first run only."""
-    references = References({}, {"home": "/nowhere", "kafka": "nowhere:1"})
+    references = References(
+        dict.fromkeys(COMPOSE["x-environment"], "given"), {"home": "/nowhere", "kafka": "nowhere:1"}
+    )
     settings = load_settings(ROOT / "docker" / "settings.yaml", references)
     pipelines = load_pipelines(ROOT / "include" / "pipelines", references)
 
@@ -152,13 +230,81 @@ def test_settings_of_the_stack_fit_the_pipelines() -> None:
         assert pipeline.source.cluster in settings.clusters
         assert pipeline.catalog in settings.catalogs
         assert pipeline.engine in settings.engines
-    assert {cluster.bootstrap_servers.partition(":")[0] for cluster in settings.clusters.values()} <= SERVICES.keys()
+    hosts = [cluster.bootstrap_servers for cluster in settings.clusters.values()]
+    urls = [*(of.uri for of in settings.catalogs.values()), *(of.url for of in settings.registries.values())]
+    urls += [of.properties["s3.endpoint"] for of in settings.catalogs.values()]
+    assert {of.split("//")[-1].partition(":")[0] for of in (*hosts, *urls)} <= SERVICES.keys()
+
+
+def test_dashboard_and_metrics_meet() -> None:
+    """Prometheus asks the exporter, the exporter reads the mapping, Grafana finds Prometheus and the dashboard."""
+    prometheus = yaml.safe_load((DOCKER / "prometheus" / "prometheus.yml").read_text(encoding="utf-8"))
+    provisioning = DOCKER / "grafana" / "provisioning"
+    source = yaml.safe_load((provisioning / "datasources" / "prometheus.yaml").read_text(encoding="utf-8"))
+    boards = yaml.safe_load((provisioning / "dashboards" / "frazil.yaml").read_text(encoding="utf-8"))
+    airflow = COMPOSE["x-airflow-environment"]
+
+    (target,) = prometheus["scrape_configs"][0]["static_configs"][0]["targets"]
+    assert f"--web.listen-address=:{target.split(':')[1]}" in SERVICES["statsd-exporter"]["command"]
+    assert f"--statsd.listen-udp=:{airflow['AIRFLOW__METRICS__STATSD_PORT']}" in SERVICES["statsd-exporter"]["command"]
+    assert {target.split(":")[0], airflow["AIRFLOW__METRICS__STATSD_HOST"]} == {"statsd-exporter"}
+    assert source["datasources"][0]["url"] == "http://prometheus:9090"
+    shown = f"{boards['providers'][0]['options']['path']}/frazil.json"
+    assert f"./docker/grafana/frazil.json:{shown}:ro" in SERVICES["grafana"]["volumes"]
+    assert SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"] == shown
+
+
+def test_connector_feeds_the_pipeline_that_waits_for_it() -> None:
+    """The connector's file holds no password, and its topic is the one that customers_cdc reads."""
+    connector = json.loads((DOCKER / "cdc" / "customers.json").read_text(encoding="utf-8"))
+    pipeline = load_pipelines(ROOT / "include" / "pipelines", References({}, {})).usable["customers_cdc"]
+    database = SERVICES["cdc-database"]["environment"]
+
+    assert [f"{connector['topic.prefix']}.{connector['table.include.list']}"] == list(pipeline.source.topics)
+    assert connector["database.password"] == "${env:CDC_PASSWORD}"
+    assert "CDC_PASSWORD" in SERVICES["kafka-connect"]["environment"]
+    assert (connector["database.user"], connector["database.dbname"]) == (
+        database["POSTGRES_USER"],
+        database["POSTGRES_DB"],
+    )
+    assert "wal_level=logical" in SERVICES["cdc-database"]["command"]
+
+
+def test_generators_feed_pipelines() -> None:
+    """A topic that no pipeline reads fills up for nothing."""
+    pipelines = load_pipelines(ROOT / "include" / "pipelines", References({}, {})).usable.values()
+    read = {topic for pipeline in pipelines for topic in pipeline.source.topics}
+
+    assert {SERVICES[name]["command"][2] for name in UNASKED} <= read
+
+
+def test_notebooks_hold_no_results() -> None:
+    """What a notebook showed last is somebody's data; and a file that is none can't be opened."""
+    notebooks = sorted((DOCKER / "notebooks").glob("*.ipynb"))
+
+    assert notebooks
+    for file in notebooks:
+        notebook = json.loads(file.read_text(encoding="utf-8"))
+        assert (notebook["nbformat"], notebook["metadata"]["kernelspec"]["language"]) == (4, "python")
+        for cell in notebook["cells"]:
+            assert cell["cell_type"] in {"code", "markdown"}
+            assert cell.get("outputs", []) == []
+            assert cell.get("execution_count") is None
 
 
 def test_image_is_built_from_the_lock_with_checksums() -> None:
     """An image resolved anew at each build differs from what was tested."""
     dockerfile = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8")
 
-    assert re.findall(r"^FROM (\S+)", dockerfile, re.MULTILINE) == re.findall(r"python:\d+\.\d+\.\d+-\S+", dockerfile)
-    assert dockerfile.count("--require-hashes") == len(re.findall(r"pip (?:install --no-cache-dir|sync)", dockerfile))
-    assert "USER frazil" in dockerfile
+    stages = re.findall(r"^FROM (\S+) AS (\w+)$", dockerfile, re.MULTILINE)
+    known = {stage for _, stage in stages}
+    built = {service["build"]["target"] for service in SERVICES.values() if "build" in service}
+    assert dockerfile.count("\nFROM ") == len(stages)
+    assert [of for of, _ in stages if of not in known] == re.findall(r"python:\d+\.\d+\.\d+-\S+", dockerfile)
+    assert all(re.search(r":\d+\.\d+\.\d+$", of) for of in re.findall(r"--from=(\S+)", dockerfile))
+    assert built <= known
+    assert dockerfile.count("--require-hashes") == len(
+        re.findall(r"pip (?:install --no-cache-dir|sync|install --no-cache --c)", dockerfile)
+    )
+    assert dockerfile.rpartition("USER ")[2].strip() == "frazil"
+    assert dockerfile.count("USER root") < dockerfile.count("USER frazil")

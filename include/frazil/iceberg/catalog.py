@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from threading import Lock
 from typing import Literal
 
@@ -18,6 +18,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 
 from frazil.errors import FrazilError, Terminal
 from frazil.iceberg.faults import translated
+from frazil.iceberg.folder import Folder
 from frazil.iceberg.variant import FORMAT_VERSION, metadata_text
 
 Kind = Literal["jdbc", "rest"]
@@ -79,6 +80,36 @@ class Lake:
         given = {**self.properties, "uri": self.uri, **place}
         with translated(f"opening catalog {self.name}"):
             return _rest(self.name, given) if self.kind == "rest" else _sql(self.name, given)
+
+    def ask_for_writing(self) -> None:
+        """Change nothing, in the way of a commit: a SQL database refuses that to whoever may only read.
+
+        A REST server can't be asked without a commit: of it only this is known, that it lists its namespaces.
+
+        Raises:
+            Retryable: The catalog can't be reached.
+            Terminal: The database refuses to be written.
+        """
+        with translated(f"asking catalog {self.name} whether it can be written"):
+            if self.kind == "jdbc":
+                _ask_sql_for_writing(self._catalog)
+            else:
+                self._catalog.list_namespaces()
+
+    def storage(self, tables: Iterable[str]) -> Folder | None:
+        """Where files of tables go: the warehouse. A REST server tells it with a table: of the first that is there, else None.
+
+        Raises:
+            Retryable: The catalog can't be reached.
+        """
+        if self.kind == "jdbc":
+            return Folder(self.warehouse or "", self.properties)
+        found = next((of for name in tables if (of := self.find_table(name)) is not None), None)
+        return (
+            None
+            if found is None
+            else Folder(f"{found.location()}/metadata", {**self.properties, **found.io.properties})
+        )
 
     def find_table(self, name: str) -> Table | None:
         """The table as it is now, or None if there is none.
@@ -178,6 +209,12 @@ def _sql(name: str, properties: Mapping[str, str]) -> Catalog:
     from frazil.iceberg.sql import open_sql
 
     return open_sql(name, properties)
+
+
+def _ask_sql_for_writing(catalog: Catalog) -> None:
+    from frazil.iceberg.sql import ask_for_writing
+
+    ask_for_writing(catalog)
 
 
 def _rest(name: str, properties: Mapping[str, str]) -> Catalog:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from uuid import uuid4
 
 from pyarrow.fs import FileSelector, FileSystem, FileType
 from pyiceberg.io.pyarrow import PyArrowFileIO
@@ -28,7 +29,7 @@ class Folder:
 
     def __init__(self, location: str, properties: Mapping[str, str]) -> None:
         self.location = location.rstrip("/")
-        self._properties = dict(properties)
+        self.properties = dict(properties)
 
     def __repr__(self) -> str:
         return f"Folder({self.location!r})"
@@ -66,9 +67,18 @@ class Folder:
             if files.get_file_info(f"{path}/{name}").type == FileType.File:
                 files.delete_file(f"{path}/{name}")
 
+    def ask_for_writing(self) -> None:
+        """Write a small file, read it back, and remove it."""
+        name = f"frazil-doctor-{uuid4()}"
+        self.write(name, "written by frazil doctor")
+        try:
+            self.read(name)
+        finally:
+            self.delete(name)
+
     def _opened(self) -> tuple[FileSystem, str]:
-        io = PyArrowFileIO(self._properties)
-        scheme, netloc, path = io.parse_location(self.location, self._properties)
+        io = PyArrowFileIO(self.properties)
+        scheme, netloc, path = io.parse_location(self.location, self.properties)
         return io.fs_by_scheme(scheme, netloc), path
 
 

@@ -9,8 +9,10 @@ from typing import Final
 from urllib.parse import quote
 
 from pyarrow.fs import FileSelector, FileSystem, FileType
-from pyiceberg.catalog.sql import SqlCatalog, SqlCatalogBaseTable
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog, SqlCatalogBaseTable
 from pyiceberg.io.pyarrow import PyArrowFileIO
+from sqlalchemy import false, update
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
@@ -58,6 +60,19 @@ def open_sql(name: str, properties: Mapping[str, str]) -> SqlCatalog:
     if warehouse.startswith("file:"):
         Path(PyArrowFileIO.parse_location(warehouse)[2]).mkdir(parents=True, exist_ok=True)
     return SharedSqlCatalog(name, **given)
+
+
+def ask_for_writing(catalog: Catalog) -> None:
+    """Update no row of a SQL catalog: the database looks at permissions all the same.
+
+    Raises:
+        DBAPIError: It refuses.
+        TypeError: The catalog is none of `open_sql`.
+    """
+    if not isinstance(catalog, SqlCatalog):
+        raise TypeError(f"expected a SQL catalog, found {type(catalog).__name__}")
+    with catalog.engine.begin() as connection:
+        connection.execute(update(IcebergTables).where(false()).values(metadata_location=None))
 
 
 def _sqlite_file(uri: str) -> Path | None:

@@ -97,6 +97,15 @@ class RegistrySchemas:
             self._known[schema_id] = found
         return found
 
+    def ask(self) -> None:
+        """Ask for the kinds of schemas that the registry knows: whether it answers, and is one.
+
+        Raises:
+            Retryable, Terminal: As `schema`.
+        """
+        with translated(self.registry, "asking whether it answers"):
+            self._opened().get_schema_types()
+
     def close(self) -> None:
         """Forget the schemas and end the connection; the next question opens another."""
         self._known.clear()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from urllib.parse import quote
@@ -97,6 +98,19 @@ def maintenance_submission(project: Project, pipeline: Pipeline, run: str) -> Su
     )
 
 
+def probe_submission(project: Project, engine_name: str) -> Submission:
+    """How to start the job that asks an engine's executors what they have.
+
+    Raises:
+        Terminal: The settings have no such engine, the jars or a Java are missing.
+    """
+    job = _submission(project, engine_name, "probe.py", f"frazil doctor {engine_name}", writes=False)
+    if job.master is None:
+        return job
+    # Spark's own workers: Frazil's begin with its modules, and would end where they are missing, without a word why.
+    return replace(job, conf={**job.conf, "spark.python.daemon.module": "pyspark.daemon"})
+
+
 def _connected(project: Project, engine_name: str, application: str, name: str) -> Submission:
     env = project.environment() | client_environment(project, project.engine(engine_name))
     env |= {"PYTHONPATH": _sources(project), ENGINE_VARIABLE: engine_name, SUBMITTER_VARIABLE: str(os.getpid())}
@@ -125,6 +139,7 @@ def _submission(project: Project, engine_name: str, application: str, name: str,
         "spark.log.level": "WARN",
         "spark.sql.session.timeZone": "UTC",
         "spark.pyspark.python": python,
+        "spark.pyspark.driver.python": python,  # an engine's spark.pyspark.python is for its executors
         "spark.python.daemon.module": WORKERS,
         "spark.executorEnv.PYTHONPATH": sources,
         **engine.conf,
@@ -202,6 +217,31 @@ def run_maintenance(
     log = log_of(project.home, pipeline.name, run)
     with handed_over(project.home, pipeline.name, run, order) as handover:
         with served(project, project.engine(pipeline.maintenance_engine), report):
+            watch_job(job.command(handover.arguments), job.env, log, report, list)
+        return handover.found()
+
+
+def run_probe(
+    project: Project, engine_name: str, pipelines: Iterable[str], report: Callable[[str], None]
+) -> str | None:
+    """Ask an engine's executors what they have and reach, in a Spark job started by this process.
+
+    Args:
+        project: Settings and doors.
+        engine_name: The engine.
+        pipelines: Names of the pipelines whose clusters and storage they try.
+        report: Takes the job's own lines; everything else goes to its log.
+
+    Returns:
+        What they said, as JSON; see `frazil.spark.probe`.
+
+    Raises:
+        Retryable, Terminal: What the job ended with; the message quotes the end of its log.
+    """
+    job, name = probe_submission(project, engine_name), f"doctor-{engine_name}"
+    log = log_of(project.home, name, str(os.getpid()))
+    with handed_over(project.home, name, str(os.getpid()), json.dumps(list(pipelines))) as handover:
+        with served(project, project.engine(engine_name), report):
             watch_job(job.command(handover.arguments), job.env, log, report, list)
         return handover.found()
 

@@ -37,7 +37,7 @@ HEAVY = {
 def test_no_verb_is_lost() -> None:
     """Renaming a command breaks scripts; this list is the promise."""
     assert " ".join(COMMANDS) == (
-        "demo down history import-connector lag maintain pause plan produce replay reset resume run settle sql status stop up validate verify"
+        "demo doctor down history import-connector lag maintain pause plan produce replay reset resume run settle sql status stop up validate verify"
     )
 
 
@@ -55,7 +55,8 @@ def test_every_help_ends_with_an_example_that_exists(frazil: Frazil, command: st
 
 
 @pytest.mark.parametrize(
-    "command", ["status", "produce", "validate", "import-connector", "plan", "run", "history", "sql", "verify"]
+    "command",
+    ["status", "produce", "validate", "doctor", "import-connector", "plan", "run", "history", "sql", "verify"],
 )
 def test_every_report_can_be_read_by_a_program(frazil: Frazil, command: str) -> None:
     """A command that reports and has no --json would be parsed by regular expressions."""

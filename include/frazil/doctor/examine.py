@@ -1,0 +1,50 @@
+"""All checks, several at once: most of them wait for others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from frazil.doctor.executors import executor_checks
+from frazil.doctor.finding import Check, Finding
+from frazil.doctor.machine import machine_checks
+from frazil.doctor.pipelines import pipeline_checks
+from frazil.doctor.services import cluster_check, service_checks
+from frazil.pipeline.engines import AUTO_ENGINE, INLINE_ENGINE
+from frazil.pipeline.model import Pipeline
+from frazil.project import Project
+
+_AT_ONCE: Final = 8
+"""Checks at work together: a cluster that is away is waited for 8 s, and there may be several."""
+
+
+def examine(project: Project, pipelines: Sequence[Pipeline], *, is_all: bool, with_spark: bool) -> list[Finding]:
+    """Look at this machine, the services and the pipelines.
+
+    Args:
+        project: Settings and doors.
+        pipelines: Which are looked at.
+        is_all: Whether those are all of the project: then all that the settings name is looked at.
+        with_spark: Whether a task per executor is run, which takes seconds.
+    """
+    engines = {name for of in pipelines for name in (of.engine, of.maintenance_engine) if name != INLINE_ENGINE}
+    named = {project.settings.auto.engine if name == AUTO_ENGINE else name for name in engines}
+    named &= project.settings.engines.keys()  # what is unknown, the files' check says
+    starts = any(project.engine(name).type == "submit" or project.engine(name).managed for name in named)
+    checks = machine_checks(project.home, needs_spark=starts)
+    checks += service_checks(project, pipelines, is_all=is_all)
+    found = run_checks(checks)
+    away = {of.check for of in found if of.state == "failed"}
+    of_pipelines = (pipeline_checks(project, of, has_cluster=cluster_check(of) not in away) for of in pipelines)
+    found += run_checks(check for checks in of_pipelines for check in checks)
+    if with_spark:  # alone: it uses all cores
+        found += run_checks(executor_checks(project, pipelines, sorted(named)), at_once=1)
+    return found
+
+
+def run_checks(checks: Iterable[Check], at_once: int = _AT_ONCE) -> list[Finding]:
+    """What all checks find, in their order."""
+    with ThreadPoolExecutor(at_once, "doctor") as pool:
+        found = [finding for findings in pool.map(lambda check: list(check()), checks) for finding in findings]
+    return list(dict.fromkeys(found))  # pipelines of one cluster say the same of its clock

@@ -1,0 +1,126 @@
+"""Checks of an engine's executors, by a Spark job that asks them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from importlib import metadata
+from platform import python_version
+from typing import Any, Final
+
+from frazil.doctor.clocks import TOLERATED, clock_finding
+from frazil.doctor.finding import Check, Finding, of_error
+from frazil.errors import FrazilError
+from frazil.pipeline.engines import AUTO_ENGINE
+from frazil.pipeline.model import Pipeline
+from frazil.project import Project
+from frazil.spark.sources import digest
+from frazil.spark.submit import run_probe
+
+_ENVIRONMENT: Final = "give the executors the driver's environment: the image, a packed archive, or the same packages"
+"""Next step where an executor lacks something; see docs/spark-on-a-cluster.md."""
+
+_CAUSES: Final = (
+    (
+        re.compile(r"Cannot run program \"([^\"]+)\""),
+        "no Python at {0} on an executor",
+        "set spark.pyspark.python of the engine to the executors' own, or " + _ENVIRONMENT,
+    ),
+    (
+        re.compile(r"different minor versions?.*?(\d\.\d+).*?(\d\.\d+)", re.DOTALL),
+        "an executor has Python {0}, the driver {1}",
+        _ENVIRONMENT,
+    ),
+    (re.compile(r"No module named '?([\w.]+)"), "an executor lacks the module {0}", _ENVIRONMENT),
+    (
+        re.compile(r"(Initial job has not accepted any resources)"),
+        "no executor came: {0}",
+        "is the cluster up, and does it have the cores and the memory that the engine asks for?",
+    ),
+)
+"""What Spark says in its log where no task could tell anything: how it is found, what it means, what to do."""
+
+
+def executor_checks(project: Project, pipelines: Sequence[Pipeline], engines: Iterable[str]) -> list[Check]:
+    """A check for each engine, with the pipelines that use it."""
+    return [partial(executors, project, name, _users(project, pipelines, name)) for name in engines]
+
+
+def _users(project: Project, pipelines: Sequence[Pipeline], engine: str) -> list[str]:
+    auto = project.settings.auto.engine
+    used = {of.name: {auto if of.engine == AUTO_ENGINE else of.engine, of.maintenance_engine} for of in pipelines}
+    return [name for name, engines in used.items() if engine in engines]
+
+
+def executors(project: Project, engine: str, pipelines: list[str]) -> Iterator[Finding]:
+    """Whether the executors of an engine have what tasks need, and reach brokers and storage."""
+    check = f"executors of {engine}"
+    try:
+        told = run_probe(project, engine, pipelines, lambda _: None)
+    except FrazilError as error:
+        yield failure_finding(check, error)
+        return
+    if told is not None:
+        driver = {name: _version(name) for name in ("pyspark", "pyarrow", "confluent-kafka", "pyiceberg")}
+        yield from executor_findings(check, json.loads(told), driver, digest())
+
+
+def failure_finding(check: str, error: FrazilError) -> Finding:
+    """What it means that the job failed, as far as what Spark says is known."""
+    for pattern, found, step in _CAUSES:
+        if (match := pattern.search(error.message)) is not None:
+            return Finding(check, "failed", found.format(*match.groups()), "a task on each", step)
+    return of_error(check, error, expected="a job that ends well")
+
+
+def executor_findings(
+    check: str, told: Mapping[str, Any], driver: Mapping[str, str | None], sources: str
+) -> Iterator[Finding]:
+    """Judge what executors said.
+
+    Args:
+        check: Name of the check.
+        told: The answer of `frazil.spark.probe`.
+        driver: Versions of the driver's packages.
+        sources: Digest of the driver's Frazil.
+    """
+    by_executor = {of["executor"]: of for of in told["told"]}
+    wrong = 0
+    for name, of in by_executor.items():
+        for found, expected, step in _wrongs(of, driver, sources):
+            wrong += 1
+            yield Finding(check, "failed", f"{name}: {found}", expected, step)
+        if (ahead := _ahead(of["time"], told)) != 0:
+            yield clock_finding(name, ahead)
+    if not wrong:
+        python = next(iter(by_executor.values()))["python"] if by_executor else python_version()
+        yield Finding(check, "ok", f"{len(by_executor)} answered, with Python {python} and the driver's packages")
+
+
+def _wrongs(
+    of: Mapping[str, Any], driver: Mapping[str, str | None], sources: str
+) -> Iterator[tuple[str, str, str | None]]:
+    if of["lacks"] is not None:
+        yield f"it can't import what tasks need: {of['lacks']}", "Frazil and its packages", _ENVIRONMENT
+    others = {name: has for name, has in of["versions"].items() if name in driver and has not in (None, driver[name])}
+    for name, has in others.items():
+        yield f"{name} is {has}", f"{driver[name]}, as the driver's", _ENVIRONMENT
+    if of["sources"] not in (None, sources):
+        yield "its Frazil is another one", "the driver's, file by file", _ENVIRONMENT
+    for what, message, step in of["problems"]:
+        yield f"{what}: {message}", f"an executor reaches {what}", step
+
+
+def _ahead(at: float, told: Mapping[str, Any]) -> float:
+    """Seconds that a clock is ahead of the driver's at least: the answer fell between the job's begin and its end."""
+    off = at - told["ended"] if at > told["ended"] else min(0.0, at - told["began"])
+    return off if abs(off) > TOLERATED else 0.0
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

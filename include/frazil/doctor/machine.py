@@ -1,0 +1,146 @@
+"""Checks of this machine: Python, packages, Java, jars, disk."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from frazil.doctor.finding import Check, Finding
+from frazil.local.home import Home
+from frazil.local.jar_lock import first_mismatch, read_lock
+from frazil.local.java import INSTALL_HINT, NEWEST, OLDEST, find_java
+
+_PACKAGE: Final = "frazil"
+
+_EXTRAS: Final = {"spark": "pyspark", "airflow": "apache-airflow", "postgres": "psycopg2-binary"}
+"""Groups of packages that a machine has or has not, each with the one that tells: a worker needs no Airflow."""
+
+_SETS: Final = ("broker", "spark")
+"""Jars that are run here; those of tests and measurements are their own business."""
+
+_GIB: Final = 2**30
+
+_LITTLE_DISK: Final = 5 * _GIB
+"""A day of logs, and a Spark that spills: with less, somebody should look."""
+
+_NO_DISK: Final = _GIB // 2
+"""Below it Spark's local files of one batch may not fit."""
+
+
+def machine_checks(home: Home, *, needs_spark: bool) -> list[Check]:
+    """The checks of this machine.
+
+    Args:
+        home: The state folder.
+        needs_spark: Whether a pipeline's engine starts Spark here.
+    """
+    return [
+        python_and_packages,
+        lambda: [java_finding(needed=needs_spark)],
+        lambda: jar_findings(home, needs_spark=needs_spark),
+        lambda: [disk_finding(home.root, free_bytes(home.root))],
+    ]
+
+
+def python_and_packages() -> Iterator[Finding]:
+    """This process's Python, and its packages, against what Frazil's own metadata asks for."""
+    try:
+        told = metadata.metadata(_PACKAGE)
+        asked = metadata.requires(_PACKAGE) or []
+    except metadata.PackageNotFoundError:
+        step = "install Frazil into this environment: `make setup` in a checkout, or pip install the wheel"
+        yield Finding("packages", "warning", "Frazil is on the path, and not installed", "its pins in metadata", step)
+        return
+    yield python_finding(platform.python_version(), told["Requires-Python"] or "")
+    yield packages_finding(asked, _version_of)
+
+
+def python_finding(found: str, wanted: str) -> Finding:
+    """Whether a version of Python fits `requires-python`."""
+    if SpecifierSet(wanted).contains(found, prereleases=True):
+        return Finding("python", "ok", found)
+    step = "make the environment anew with such a Python: PYTHON=/path/to/python3 make setup"
+    return Finding("python", "failed", found, wanted, step)
+
+
+def packages_finding(requirements: Iterable[str], version_of: Callable[[str], str | None]) -> Finding:
+    """Whether packages are there in versions that fit. Those of an extra are asked for where its own package is there.
+
+    Args:
+        requirements: As pyproject.toml has them.
+        version_of: The installed version of a package; None if there is none.
+    """
+    asked = [Requirement(of) for of in requirements]
+    needed = [of for of in asked if of.marker is None or of.marker.evaluate({"extra": ""})]
+    for extra, telling in _EXTRAS.items():
+        if version_of(telling) is not None:
+            needed += [of for of in asked if of.marker is not None and of.marker.evaluate({"extra": extra})]
+    wrong = [text for of in needed if (text := _wrong(of, version_of(of.name))) is not None]
+    if not wrong:
+        return Finding("packages", "ok", f"{len(needed)} packages in versions that fit")
+    step = "make the environment anew from the lock: `make setup` in a checkout, the image elsewhere"
+    return Finding("packages", "failed", "; ".join(wrong), "the versions that pyproject.toml pins", step)
+
+
+def _wrong(of: Requirement, found: str | None) -> str | None:
+    if found is None:
+        return f"{of.name} is missing ({of.specifier or 'any version'})"
+    return None if of.specifier.contains(found, prereleases=True) else f"{of.name} is {found}, not {of.specifier}"
+
+
+def _version_of(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def java_finding(*, needed: bool) -> Finding:
+    """Whether there is a Java that Spark runs on."""
+    java = find_java()
+    if java is not None:
+        return Finding("java", "ok", f"{java.major} in {java.home}")
+    expected = f"Java {OLDEST} to {NEWEST}"
+    return Finding("java", "failed" if needed else "warning", "none that fits", expected, INSTALL_HINT)
+
+
+def jar_findings(home: Home, *, needs_spark: bool) -> Iterator[Finding]:
+    """Whether the jars that were fetched are those of the lock, byte by byte."""
+    lock = read_lock()
+    for name in _SETS:
+        check, folder = f"jars {name}", home.jars / name
+        is_needed = needs_spark and name == "spark"
+        step = f"python -m frazil.local.jars fetch {name}"
+        if not folder.is_dir():
+            if is_needed:
+                found = f"nothing in {folder}"
+                yield Finding(check, "warning", found, f"{len(lock.artifacts(name))} jars, which a run fetches", step)
+            continue
+        wrong = first_mismatch(folder, lock.artifacts(name))
+        if wrong is None:
+            yield Finding(check, "ok", f"{len(lock.artifacts(name))} in {folder}")
+        else:
+            step = f"rm -r {folder} && {step}"
+            yield Finding(check, "failed" if is_needed else "warning", wrong, "the files of jars.lock.json", step)
+
+
+def free_bytes(folder: Path) -> int:
+    """What is free where a folder is, or will be."""
+    there = next(of for of in (folder, *folder.parents) if of.exists())
+    return shutil.disk_usage(there).free
+
+
+def disk_finding(folder: Path, free: int) -> Finding:
+    """Whether there is room for logs, plans and what Spark spills."""
+    found = f"{free / _GIB:,.1f} GiB free for {folder}"
+    if free >= _LITTLE_DISK:
+        return Finding("disk", "ok", found)
+    step = f"make room, or set FRAZIL_HOME to a larger disk; logs are in {folder / 'logs'}"
+    return Finding("disk", "warning" if free >= _NO_DISK else "failed", found, f"{_LITTLE_DISK // _GIB} GiB", step)

@@ -1,0 +1,110 @@
+"""Checks of a pipeline: its topics and what may be done with them, its position, its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final
+
+from frazil.doctor.clocks import record_finding
+from frazil.doctor.finding import Check, Finding, State, tried
+from frazil.kafka.observe import matching_topics
+from frazil.kafka.permissions import NEEDED, TopicAccess, topic_access
+from frazil.monitor.condition import Condition
+from frazil.monitor.promise import promise_of
+from frazil.monitor.reading import read
+from frazil.monitor.state import HEALTH, state_of
+from frazil.monitor.table_health import table_health
+from frazil.pipeline.model import Pipeline
+from frazil.project import Project
+
+_FAILED: Final = ("Refused", "Failed")
+_SHAKY: Final = ("Degraded", "Behind", "Paused")
+
+_STEPS: Final = {
+    "Failed": "frazil history {0}; the failed run's log is in Airflow",
+    "Degraded": "docs/operations.md, Runbooks; frazil lag {0}",
+    "Behind": "frazil lag {0}; frazil run {0}",
+    "Paused": "frazil resume {0}",
+}
+
+
+def pipeline_checks(project: Project, pipeline: Pipeline, *, has_cluster: bool) -> list[Check]:
+    """The checks of one pipeline. Without its cluster nothing of its topics can be told: those are left out."""
+    name = pipeline.name
+    checks: list[Check] = [lambda: tried(f"tables of {name}", lambda: tables(project, pipeline))]
+    if has_cluster:
+        checks.append(lambda: tried(f"topics of {name}", lambda: topics(project, pipeline)))
+        checks.append(lambda: tried(f"position of {name}", lambda: [position(project, pipeline)]))
+    return checks
+
+
+def topics(project: Project, pipeline: Pipeline) -> Iterator[Finding]:
+    """Whether the topics are there and may be read, and what their newest records say of clocks."""
+    cluster, source = project.cluster(pipeline.source.cluster), pipeline.source
+    names = source.topics if source.topics_pattern is None else matching_topics(cluster, source.topics_pattern)
+    if not names:
+        step = "a topic that appears is read from its beginning; is the pattern right, and may the topics be seen?"
+        found = f"none matches {source.topics_pattern}"
+        yield Finding(f"topics of {pipeline.name}", "warning", found, "a topic at least", step)
+        return
+    access = topic_access(cluster, names)
+    yield access_finding(f"topics of {pipeline.name}", access)
+    newest = max((of.newest for of in access.values() if of.newest is not None), default=None)
+    if newest is not None:
+        yield record_finding(cluster.name, newest, datetime.now(UTC).timestamp())
+
+
+def access_finding(check: str, access: dict[str, TopicAccess]) -> Finding:
+    """Whether the credentials may do with topics what a pipeline does."""
+    lacking = {
+        name: sorted(NEEDED - of.operations)
+        for name, of in access.items()
+        if of.operations is not None and not of.operations >= NEEDED
+    }
+    if not lacking:
+        partitions = sum(of.partitions for of in access.values())
+        return Finding(check, "ok", f"{', '.join(access)}: {partitions} partitions, which may be read")
+    found = "; ".join(f"{name}: no {' and no '.join(of)}" for name, of in lacking.items())
+    step = f"have {' and '.join(sorted(NEEDED))} on {', '.join(lacking)} granted to the credentials of the settings"
+    return Finding(check, "failed", found, " and ".join(sorted(NEEDED)), step)
+
+
+def position(project: Project, pipeline: Pipeline) -> Finding:
+    """Whether a plan would go on from the position, and how far retention is behind it."""
+    return position_finding(read(project, pipeline), pipeline)
+
+
+def position_finding(condition: Condition, pipeline: Pipeline) -> Finding:
+    """Judge what was read of a pipeline by the rule for its state word."""
+    check, name = f"position of {pipeline.name}", pipeline.name
+    word, why = state_of(condition, promise_of(pipeline, condition.at))
+    state: State = "failed" if word in _FAILED else "warning" if word in _SHAKY else "ok"
+    if state == "ok":
+        return Finding(check, state, why if condition.n is None else f"batch {condition.n}: {why}")
+    expected = "a position that Kafka still has" if word == "Refused" else "Idle or Running"
+    told = condition.refusal if word == "Refused" else condition.unreadable if word == "Degraded" else None
+    step = _next_step(told) or _STEPS.get(word, "").format(name) or None
+    return Finding(check, state, f"{word}: {why}", expected, step)
+
+
+def _next_step(told: str | None) -> str | None:
+    """The next step of an error that is text by now, see `frazil.errors`."""
+    return None if told is None else told.partition("\n  next: ")[2] or None
+
+
+def tables(project: Project, pipeline: Pipeline) -> Iterator[Finding]:
+    """The health of the tables."""
+    scores = table_health(project, pipeline)
+    yield tables_finding(f"tables of {pipeline.name}", pipeline.name, scores)
+
+
+def tables_finding(check: str, pipeline: str, scores: dict[str, int]) -> Finding:
+    """Judge health scores, table by table."""
+    if not scores:
+        return Finding(check, "ok", "there are none yet: the first run makes them")
+    shown = ", ".join(f"{table} {score}" for table, score in sorted(scores.items()))
+    if min(scores.values()) >= HEALTH:
+        return Finding(check, "ok", f"health of 100: {shown}")
+    step = f"frazil maintain {pipeline} --dry-run says what is due; frazil maintain {pipeline} does it"
+    return Finding(check, "warning", f"health of 100: {shown}", f"{HEALTH} or more", step)

@@ -1,0 +1,142 @@
+"""Checks of what the settings name: Kafka clusters, catalogs and their storage, Schema Registries, and Airflow."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from functools import partial
+from importlib.util import find_spec
+from typing import Final
+
+from frazil.doctor.clocks import ask_time, clock_finding
+from frazil.doctor.finding import Check, Finding, of_error, tried
+from frazil.errors import Retryable, Terminal
+from frazil.iceberg.catalog import Lake
+from frazil.kafka.observe import observe
+from frazil.local.airflow import any_api, remote_url
+from frazil.pipeline.model import Pipeline
+from frazil.project import Project
+from frazil.registry.client import RegistrySchemas
+
+_CLUSTER: Final = "cluster {}"
+
+_S3: Final = "s3.endpoint"
+"""Catalog property: address of an object store."""
+
+
+def service_checks(project: Project, pipelines: Iterable[Pipeline], *, is_all: bool) -> list[Check]:
+    """The checks of services.
+
+    Args:
+        project: Settings and doors.
+        pipelines: Those that are asked about.
+        is_all: Whether those are all: then everything that the settings name is looked at, else what these pipelines name.
+    """
+    named, settings = list(pipelines), project.settings
+    clusters = settings.clusters if is_all else {of.source.cluster for of in named}
+    catalogs = settings.catalogs if is_all else {name for of in named for name in of.catalogs}
+    halves = [half for of in named for half in (of.value, of.key) if half is not None]
+    registries = settings.registries if is_all else {of.registry for of in halves if of.registry is not None}
+    checks: list[Check] = [partial(cluster, project, name) for name in sorted(clusters)]
+    tables = tuple(table for of in named for table in (*of.tables, of.ledger_table))
+    checks += [partial(catalog, project, name, tables) for name in sorted(catalogs)]
+    checks += [partial(registry, project, name) for name in sorted(registries)]
+    return [*checks, partial(airflow, project)]
+
+
+def cluster_check(pipeline: Pipeline) -> str:
+    """Name of the check of a pipeline's cluster."""
+    return _CLUSTER.format(pipeline.source.cluster)
+
+
+def cluster(project: Project, name: str) -> Iterator[Finding]:
+    """Whether brokers of a cluster answer."""
+    check = _CLUSTER.format(name)
+
+    def ask() -> Iterator[Finding]:
+        door = project.cluster(name)
+        began = time.monotonic()
+        facts = observe(door, ())
+        took = 1_000 * (time.monotonic() - began)
+        yield Finding(check, "ok", f"{door.bootstrap_servers} answers in {took:.0f} ms; cluster id {facts.cluster_id}")
+
+    return tried(check, ask)
+
+
+def catalog(project: Project, name: str, tables: tuple[str, ...]) -> Iterator[Finding]:
+    """Whether a catalog answers and can be written, its storage too, and what clocks their servers have."""
+    check = f"catalog {name}"
+
+    def ask() -> Iterator[Finding]:
+        lake = project.lake(name)
+        lake.ask_for_writing()
+        yield Finding(check, "ok", "answers" if lake.kind == "rest" else "answers, and can be written")
+        yield from tried(f"storage of {name}", lambda: [storage(lake, tables)])
+
+    yield from tried(check, ask)
+    found = project.settings.catalogs[name]
+    if found.type == "rest":
+        yield from clock(check, found.uri)
+    if (endpoint := found.properties.get(_S3)) is not None:
+        yield from clock(f"{_S3} of {check}", endpoint)
+
+
+def storage(lake: Lake, tables: Iterable[str]) -> Finding:
+    """Whether files can be written where a catalog's tables keep theirs.
+
+    Raises:
+        Retryable, Terminal: They can't.
+    """
+    check, place = f"storage of {lake.name}", lake.storage(tables)
+    if place is None:
+        return Finding(check, "ok", "not known before there is a table: the server tells where it is")
+    place.ask_for_writing()
+    return Finding(check, "ok", f"a file was written to {place.location}, read and removed")
+
+
+def registry(project: Project, name: str) -> Iterator[Finding]:
+    """Whether a Schema Registry answers, and what clock it has."""
+    check, known = f"registry {name}", project.registry(name)
+
+    def ask() -> Iterator[Finding]:
+        schemas = RegistrySchemas(known)
+        try:
+            schemas.ask()
+        finally:
+            schemas.close()
+        yield Finding(check, "ok", f"{known.redact(known.url)} answers")
+
+    yield from tried(check, ask)
+    for url in known.urls:
+        yield from clock(check, url)
+
+
+def airflow(project: Project) -> Iterator[Finding]:
+    """Whether the Airflow that is known here answers, and its components are healthy. Nothing where there is none."""
+    if find_spec("httpx") is None:  # comes with Airflow's packages
+        return
+    is_embedded = remote_url() is None
+    try:
+        with any_api(project.home) as api:
+            states = api.health()
+    except Terminal as unknown:
+        if not is_embedded:  # else it was never started in this home
+            yield of_error("airflow", unknown)
+        return
+    except Retryable as away:
+        yield of_error("airflow", away, "warning" if is_embedded else "failed")
+        return
+    ill = sorted(name for name, of in states.items() if not of.is_healthy)
+    if ill:
+        step = "look at their logs" + ("; `frazil up` starts what ended" if is_embedded else "")
+        yield Finding("airflow", "failed", f"not healthy: {', '.join(ill)}", "all components are", step)
+    else:
+        yield Finding("airflow", "ok", f"answers, with {', '.join(sorted(states)) or 'no component yet'}")
+    yield from clock("airflow", remote_url() or project.home.airflow_url)
+
+
+def clock(who: str, url: str) -> Iterator[Finding]:
+    """What an HTTP server's clock says, if it does."""
+    told = ask_time(url)
+    if told is not None:
+        yield clock_finding(who, told.ahead)

@@ -1,0 +1,85 @@
+"""The job of `frazil doctor --spark`: a few tasks on an engine's executors, which tell what they have and reach."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark import cloudpickle
+
+from frazil.local.files import write_atomically
+from frazil.pipeline.model import Pipeline
+from frazil.project import Project
+from frazil.spark import executor_facts
+from frazil.spark.answer import answered
+from frazil.spark.driver import end_with_parent, exit_code, session
+from frazil.spark.master import cores
+from frazil.spark.workers import WORK
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_TASKS: Final = 2
+"""For each core that the configuration tells, so that no executor stays without one while others are busy."""
+
+_LEAST: Final = 4
+
+
+def main(argv: list[str]) -> int:
+    """Ask the executors and write down what they say.
+
+    Returns:
+        See `frazil.spark.driver.exit_code`.
+    """
+    end_with_parent()
+    parser = argparse.ArgumentParser(prog="probe")
+    parser.add_argument("--pipeline", required=True, help="for the name of the job")
+    parser.add_argument("--plan", required=True, help="@FILE that holds the names of pipelines as a JSON list")
+    parser.add_argument("--result", type=Path, required=True, help="file for what the executors say, as JSON")
+    arguments = parser.parse_args(argv)
+
+    def work() -> None:
+        project = Project.load()
+        names = json.loads(Path(arguments.plan.removeprefix("@")).read_text(encoding="utf-8"))
+        pipelines = [project.pipeline(name) for name in names]
+        with session(project) as spark:
+            write_atomically(arguments.result, json.dumps(_asked(spark, project, pipelines)))
+
+    return exit_code(work)
+
+
+def _asked(spark: SparkSession, project: Project, pipelines: Iterable[Pipeline]) -> dict[str, Any]:
+    from pyspark.sql.functions import udf
+
+    clusters, storages = _clusters(project, pipelines), _storages(project, pipelines)
+    cloudpickle.register_pickle_by_value(executor_facts)  # type: ignore[no-untyped-call]
+    facts, module = executor_facts.facts, WORK
+    # By Spark's plain functions: those over Arrow need PyArrow, which may be what is missing.
+    tell = udf(lambda _: facts(module, clusters, storages), "string", useArrow=False)
+    count = max(_LEAST, _TASKS * cores(lambda key: spark.conf.get(key, "") or ""))
+    began = time.time()
+    told: pa.Table = answered(spark.range(0, count, 1, count).select(tell("id").alias("told")), "executors")
+    ended = time.time()
+    return {"began": began, "ended": ended, "told": [json.loads(of) for of in told.column("told").to_pylist()]}
+
+
+def _clusters(project: Project, pipelines: Iterable[Pipeline]) -> list[tuple[str, Any, Any]]:
+    topics: dict[str, set[str]] = {}
+    for of in pipelines:
+        topics.setdefault(of.source.cluster, set()).update(of.source.topics)
+    return [(name, dict(project.cluster(name).properties), sorted(of)) for name, of in topics.items()]
+
+
+def _storages(project: Project, pipelines: Iterable[Pipeline]) -> list[tuple[str, Any, Any]]:
+    found = {}
+    for of in pipelines:
+        for name in of.catalogs:
+            place = project.lake(name).storage((*of.tables, of.ledger_table))
+            if place is not None:
+                found[name] = (name, place.location, dict(place.properties))
+    return list(found.values())

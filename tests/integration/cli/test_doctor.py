@@ -1,0 +1,57 @@
+"""`frazil doctor` on a project that is well, and on one where something is wrong in each place that it looks at."""
+
+from __future__ import annotations
+
+import json
+import venv
+from typing import Any
+
+import pytest
+
+
+def checks(told: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {of["check"]: of for of in told["checks"]}
+
+
+@pytest.mark.parametrize("options", [(), pytest.param(("--spark",), marks=pytest.mark.full)], ids=["quick", "spark"])
+def test_a_healthy_project_is_given_advice(landed: Any, options: tuple[str, ...]) -> None:
+    """Every check of a project that lands is well, its executors' too, and the storage holds nothing of the look."""
+    before = sorted((landed.root / "home" / "warehouse").rglob("*"))
+
+    told = landed.json("doctor", *options)
+
+    found = checks(told)
+    assert told["ok"]
+    assert {name: of["found"] for name, of in found.items() if of["state"] == "failed"} == {}
+    assert found["position of orders"]["found"].startswith("batch 1")
+    assert "which may be read" in found["topics of orders"]["found"]
+    assert "no record is of the future" in found["clock of cluster local"]["found"]
+    assert not options or "answered, with Python" in found["executors of spark"]["found"]
+    assert sorted((landed.root / "home" / "warehouse").rglob("*")) == before
+
+
+def test_a_broken_project_is_told_wrong_things(place: Any, broker: str) -> None:
+    """A cluster that is away, a missing topic, storage that can't be written and executors without packages are each named, with what to do."""
+    bare = place.root / "bare"
+    venv.create(bare)
+    catalog = {"uri": "sqlite:///${local:home}/catalog.db", "warehouse": f"file://{place.root}/warehouse"}
+    settings = {
+        "clusters": {"local": {"bootstrap_servers": broker}, "away": {"bootstrap_servers": "127.0.0.1:1"}},
+        "catalogs": {
+            "lake": catalog,
+            "full": catalog | {"warehouse": f"file://{place.root}/settings.yaml/below-a-file"},
+        },
+        "engines": {"spark": {"conf": {"spark.pyspark.python": str(bare / "bin" / "python")}}},
+    }
+    (place.root / "settings.yaml").write_text(json.dumps(settings))
+
+    ended = place.frazil("doctor", "--spark", "--json")
+
+    found = checks(json.loads(ended.stdout))
+    assert ended.returncode == 1
+    assert {name for name, of in found.items() if of["state"] == "failed"} == {
+        "cluster away", "topics of orders", "catalog full", "executors of spark",
+    }  # fmt: skip
+    assert f"has no topic '{place.topic}'" in found["topics of orders"]["found"]
+    assert "No module named" in found["executors of spark"]["found"]
+    assert "packed archive" in found["executors of spark"]["next_step"]

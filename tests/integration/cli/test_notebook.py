@@ -1,0 +1,35 @@
+"""The notebook's questions, asked of what its pipelines landed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from frazil.local.home import project_root
+
+NOTEBOOK = project_root() / "docker" / "notebooks" / "what_landed.ipynb"
+
+
+@pytest.mark.full
+def test_notebook_asks_for_columns_that_are_not_there(
+    tmp_path: Path, broker: str, monkeypatch: pytest.MonkeyPatch, place: Any
+) -> None:
+    """Every cell runs against tables of the example pipelines, and finds something."""
+    own = {"FRAZIL_PIPELINES": str(project_root() / "include" / "pipelines")}
+    for topic, kind, broken in (("completed-pizzas", "pizzas", "0"), ("payments", "payments", "50")):
+        made = ("--generate", kind, "--count", "200", "--seed", "1", "--broken-per-thousand", broken)
+        place.succeed("produce", topic, *made, **own)
+        place.succeed("run", kind, "--engine", "inline", **own)
+    for key, value in (place.environment | own).items():
+        monkeypatch.setenv(key, value)
+
+    names: dict[str, Any] = {}
+    for cell in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]:
+        if cell["cell_type"] == "code":
+            *before, last = "".join(cell["source"]).rpartition("\nask(")
+            exec(before[0], names)  # noqa: S102 - a cell of this repository
+            found = eval(f"ask({last}" if before[1] else last, names)  # noqa: S307
+            assert len(found) > 0, last
