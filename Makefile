@@ -52,12 +52,13 @@ chaos: setup ## Run a random schedule of faults and verify what it left (SEED=1 
 bench: setup ## Measure Frazil beside Kafka Connect's Iceberg sink, some hours (QUICK=1: 15 minutes; ARGS="--part drain")
 	@$(BIN)/python -m tests.bench.side_by_side $(if $(QUICK),--quick) $(ARGS)
 
-check: setup ## Judge style, types, imports between rooms and generated pages; changes nothing
+check: setup ## Judge style, types, imports between rooms, generated pages and the site of docs/ (in build/site); changes nothing
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python docs/generate.py --check
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 fmt: setup ## Mend what a program can mend: format, imports, simple findings
 	$(BIN)/ruff check --fix-only $(CODE)

@@ -1,5 +1,5 @@
 """Writes what is generated under docs/: keys of both files, codes of dead letters, cases of formats, options of transforms,
-metrics; and under docker/grafana what is made of the metrics.
+metrics; under docker/grafana what is made of the metrics; under include/schemas the JSON Schemas of both files.
 
 `python docs/generate.py` writes them; `--check` changes nothing and ends with 1 when one is out of date.
 """
@@ -22,6 +22,7 @@ from frazil.kafka.grants import ROLES
 from frazil.monitor.dashboard import dashboard
 from frazil.monitor.metrics import CATALOGUE
 from frazil.monitor.statsd import statsd_mapping
+from frazil.pipeline.editor_schema import editor_schema
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.settings import Settings
 from frazil.pipeline.transform_step import HasHeaderKey, RecordIsTombstone, TopicNameMatches
@@ -39,6 +40,13 @@ A pipeline is one YAML file in `include/pipelines`. It names a Kafka cluster, a 
 stand for is in the settings file (`include/settings.yaml`), so a pipeline file is the same in every environment. Both
 may refer to the environment with `${env:NAME}` or `${env:NAME:-default}`; `${local:kafka}` and `${local:home}` are the
 broker and the state folder of the embedded stack. An unknown key is an error. `frazil validate` checks all files.
+
+Editors complete keys and show this page's sentences with the JSON Schemas beside the files,
+[pipeline.schema.json](../include/schemas/pipeline.schema.json) and
+[settings.schema.json](../include/schemas/settings.schema.json). Where the YAML language server is at work (VS Code, Neovim,
+Helix, Emacs), the first line of a file names its schema, by a path from the file or an address:
+`# yaml-language-server: $schema=../schemas/pipeline.schema.json`. The schemas know keys, types and choices. What depends on several keys, on names in the other file, or on tables, only
+`frazil validate` knows.
 """
 
 MATRIX_KEY = """
@@ -71,6 +79,8 @@ def pages() -> dict[Path, str]:
         docs / "schema-evolution.md": filled(docs / "schema-evolution.md", "changes", change_tables()),
         docs / "security.md": filled(docs / "security.md", "grants", grant_table()),
         docs / "transforms.md": filled(docs / "transforms.md", "transforms", transform_sections()),
+        ROOT / "include" / "schemas" / "pipeline.schema.json": json.dumps(editor_schema(Pipeline), indent=1) + "\n",
+        ROOT / "include" / "schemas" / "settings.schema.json": json.dumps(editor_schema(Settings), indent=1) + "\n",
         ROOT / "docker" / "grafana" / "frazil.json": json.dumps(dashboard(), indent=2) + "\n",
         ROOT / "docker" / "grafana" / "statsd-mapping.yaml": mapping(),
     }

@@ -42,7 +42,7 @@ class TableColumns(Model):
         10, gt=0, description="Levels of columns that records bring; what is deeper is kept in `value.rescued_column`."
     )
 
-    @field_validator("columns", mode="before")
+    @field_validator("columns", mode="before", json_schema_input_type=dict[str, Column | str])
     @classmethod
     def _short_form(cls, columns: object) -> object:
         if not isinstance(columns, dict):

@@ -85,7 +85,7 @@ class DeadLetters(Model):
         description="The report of the DAG `dead_letters__<pipeline>`. `false`: none, and no such DAG.",
     )
 
-    @field_validator("topic", mode="before")
+    @field_validator("topic", mode="before", json_schema_input_type=DeadLetterTopic | str | None)
     @classmethod
     def _short_form(cls, topic: object) -> object:
         return {"name": topic} if isinstance(topic, str) else topic

@@ -103,7 +103,7 @@ class TableTemplate(TableColumns):
         [parse_sort_field(text) for text in value]
         return value
 
-    @field_validator("properties", mode="before")
+    @field_validator("properties", mode="before", json_schema_input_type=dict[str, str | bool | int])
     @classmethod
     def _texts(cls, value: object) -> object:
         """Properties are texts, which YAML reads as numbers and truth values where they look like some."""

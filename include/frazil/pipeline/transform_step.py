@@ -36,7 +36,9 @@ def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
 Regex = Annotated[str, AfterValidator(_compiles)]
 """A regular expression, as Java or Python spells it."""
 
-Names = Annotated[tuple[str, ...], BeforeValidator(split), AfterValidator(_distinct)]
+Names = Annotated[
+    tuple[str, ...], BeforeValidator(split, json_schema_input_type=tuple[str, ...] | str), AfterValidator(_distinct)
+]
 """Different names, as a list or with commas between them."""
 
 Half = Literal["value", "key"]

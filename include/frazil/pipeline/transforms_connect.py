@@ -47,9 +47,9 @@ class ReplaceField(Step):
     type: Literal["ReplaceField"] = Field(description=_TYPE)
     include: Names = Field((), description="Fields to keep; all without.")
     exclude: Names = Field((), description="Fields to leave out, also of those included.")
-    renames: Annotated[dict[str, str], BeforeValidator(pairs)] = Field(
-        default_factory=dict, description="New names by old ones: a mapping, or pairs `old:new`."
-    )
+    renames: Annotated[
+        dict[str, str], BeforeValidator(pairs, json_schema_input_type=dict[str, str] | tuple[str, ...] | str)
+    ] = Field(default_factory=dict, description="New names by old ones: a mapping, or pairs `old:new`.")
     target: Half = Field("value", description=_TARGET)
 
     @model_validator(mode="after")
@@ -73,7 +73,7 @@ class MaskField(Step):
     )
     target: Half = Field("value", description=_TARGET)
 
-    @field_validator("replacement", mode="before")
+    @field_validator("replacement", mode="before", json_schema_input_type=str | float | None)
     @classmethod
     def _digits(cls, value: object) -> object:
         return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
@@ -88,7 +88,7 @@ class Cast(Step):
     )
     target: Half = Field("value", description=_TARGET)
 
-    @field_validator("spec", mode="before")
+    @field_validator("spec", mode="before", json_schema_input_type=dict[str, str] | tuple[str, ...] | str)
     @classmethod
     def _pairs(cls, spec: Any) -> Any:
         return spec if isinstance(spec, str) and ":" not in spec else pairs(spec)

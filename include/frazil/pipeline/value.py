@@ -218,7 +218,7 @@ class Column(Model):
     def _known(cls, value: str) -> str:
         return str(parse_type(value))
 
-    @field_validator("source", mode="before")
+    @field_validator("source", mode="before", json_schema_input_type=tuple[str, ...] | str | None)
     @classmethod
     def _one_name(cls, value: object) -> object:
         if isinstance(value, str):
