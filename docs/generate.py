@@ -39,14 +39,15 @@ Generated from the models in `include/frazil/pipeline` by `make docs`; `make che
 A pipeline is one YAML file in `include/pipelines`. It names a Kafka cluster, a catalog and an engine; what those names
 stand for is in the settings file (`include/settings.yaml`), so a pipeline file is the same in every environment. Both
 may refer to the environment with `${env:NAME}` or `${env:NAME:-default}`; `${local:kafka}` and `${local:home}` are the
-broker and the state folder of the embedded stack. An unknown key is an error. `frazil validate` checks all files.
+broker and the state folder of the embedded stack. Secrets may come from files and Airflow's connections as well
+([security.md](security.md#secrets)). An unknown key is an error. `frazil validate` checks all files.
 
 Editors complete keys and show this page's sentences with the JSON Schemas beside the files,
 [pipeline.schema.json](../include/schemas/pipeline.schema.json) and
 [settings.schema.json](../include/schemas/settings.schema.json). Where the YAML language server is at work (VS Code, Neovim,
 Helix, Emacs), the first line of a file names its schema, by a path from the file or an address:
-`# yaml-language-server: $schema=../schemas/pipeline.schema.json`. The schemas know keys, types and choices. What depends on several keys, on names in the other file, or on tables, only
-`frazil validate` knows.
+`# yaml-language-server: $schema=../schemas/pipeline.schema.json`. The schemas know keys, types and choices. What depends on
+several keys, on names in the other file, or on tables, only `frazil validate` knows.
 """
 
 MATRIX_KEY = """

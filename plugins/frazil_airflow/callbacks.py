@@ -24,6 +24,7 @@ from frazil.pipeline.maintenance import parse_age
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil_airflow.pipelines import REPLAY_DAG, REPORT_PREFIX
+from frazil_airflow.secrets import load_project
 from frazil_airflow.variables import Store, Variables
 
 Callback = Callable[[Mapping[str, Any]], None]
@@ -135,7 +136,7 @@ def tell_of_late_run(pipeline: str) -> None:
     from frazil.alerts.notice import Notice
     from frazil_airflow.book import by_the_book, late_variable, page_of
 
-    project, now, store = Project.load(), datetime.now(UTC), Variables()
+    project, now, store = load_project(), datetime.now(UTC), Variables()
     settings = project.settings.alerts
     known = project.pipelines.find(pipeline)
     if settings is None or known is None:

@@ -69,10 +69,10 @@ class CatchUpOperator(TriggerDagRunOperator):
         raise AirflowSkipException(said)
 
     def _waiting(self) -> int:
-        from frazil.project import Project
         from frazil.report.waiting import Watch
+        from frazil_airflow.secrets import load_project
 
-        project = Project.load()
+        project = load_project()
         return Watch(project, project.pipeline(self.pipeline)).look().records
 
 

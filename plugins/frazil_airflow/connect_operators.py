@@ -13,6 +13,7 @@ from frazil_airflow import tasks
 from frazil_airflow.failures import terminal_is_final
 from frazil_airflow.lineage import IngestLineage
 from frazil_airflow.links import TableLink
+from frazil_airflow.secrets import load_project_for_job
 
 if TYPE_CHECKING:
     from frazil.pipeline.model import Pipeline
@@ -49,7 +50,7 @@ class SparkConnectJobOperator(BaseOperator):
         """
         stopping.end_with_parent()  # without its worker Airflow starts another try, beside this one
         with terminal_is_final():
-            project = Project.load()
+            project = load_project_for_job()
             return self.carry_out(project, project.pipeline(self.pipeline), context["run_id"])
 
     def carry_out(self, project: Project, pipeline: Pipeline, run_id: str) -> str | None:
@@ -96,7 +97,7 @@ class SparkConnectIngestOperator(IngestLineage, SparkConnectJobOperator):
     def _submit(self, plan: RunPlan) -> str | None:
         from frazil.spark.submit import run_spark
 
-        project = Project.load()
+        project = load_project_for_job()
         return run_spark(project, project.pipeline(self.pipeline), plan, self.log.info)
 
 

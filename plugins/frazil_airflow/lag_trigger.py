@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+from asgiref.sync import sync_to_async
 
 from frazil.batch.waiting import Call, Threshold, Waiting
 from frazil.errors import FrazilError
@@ -69,6 +70,12 @@ class LagTrigger(BaseEventTrigger):
 
     async def _called(self) -> Waiting | None:
         """What a run is called for now, if one is."""
+        if self._watch is None:
+            from frazil_airflow.secrets import load_project
+
+            self._project = await sync_to_async(
+                load_project
+            )()  # asgiref's own thread: connections are read in no other
         found = await asyncio.to_thread(self._enough)
         if found is None or found.epoch is None:
             return None
@@ -87,12 +94,10 @@ class LagTrigger(BaseEventTrigger):
 
     def _enough(self) -> Waiting | None:
         # Here, in a thread: loading the clients of Kafka and Iceberg takes seconds, and would hold up all other triggers.
-        from frazil.project import Project
         from frazil.report.waiting import Watch
 
         if self._watch is None:
-            project = Project.load()
-            self._watch = Watch(project, project.pipeline(self.pipeline))
+            self._watch = Watch(self._project, self._project.pipeline(self.pipeline))
         threshold = Threshold(self.records, self.size)
         found = self._watch.look(threshold)
         return found if found.reaches(threshold) else None

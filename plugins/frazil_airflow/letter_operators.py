@@ -15,6 +15,7 @@ from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil_airflow.failures import terminal_is_final
 from frazil_airflow.links import ReportLink, report_address
+from frazil_airflow.secrets import load_project
 
 if TYPE_CHECKING:
     from frazil.report.letter_reports import KeptReport
@@ -55,7 +56,7 @@ class LetterReportOperator(BaseOperator):
 
         run = context["dag_run"]
         with terminal_is_final():
-            project = Project.load()
+            project = load_project()
             known = project.pipeline(self.pipeline)
             made = report_new_letters(project, known, run.run_id, datetime.now(UTC))
             kept = list_reports(project, known)

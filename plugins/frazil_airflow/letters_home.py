@@ -21,6 +21,7 @@ from frazil_airflow.head import head
 from frazil_airflow.letter_form import DRY_RUN, PIPELINE, REASON, choice_of, params
 from frazil_airflow.pipelines import REPLAY_DAG, sound_pipelines
 from frazil_airflow.request import AirflowRun, started_by
+from frazil_airflow.secrets import load_project
 
 if TYPE_CHECKING:
     from airflow.sdk.execution_time.context import OutletEventAccessors
@@ -91,7 +92,7 @@ def replay(*, dag_run: AirflowRun, params: Mapping[str, Any], outlet_events: Any
 
     stopping.end_with_parent()  # without its worker Airflow starts another try, beside this one
     with terminal_is_final():
-        project = Project.load()
+        project = load_project()
         pipeline = project.pipeline(params[PIPELINE])
         choice, request = _chosen(project, pipeline, params), _request(dag_run, params)
         scope = Scope.of(project, pipeline, _log.info)

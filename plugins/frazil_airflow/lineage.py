@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from frazil.batch.plan import RunPlan
-from frazil.project import Project
+from frazil_airflow.secrets import load_project
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -59,14 +59,14 @@ class IngestLineage:
         """Return the topics of the plan, and the destinations that are there."""
         from frazil.report.lineage import planned_lineage
 
-        project = Project.load()
+        project = load_project()
         return told(planned_lineage(project, project.pipeline(self.pipeline), RunPlan.from_json(self.plan_json)))
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:  # noqa: ARG002, the provider's signature
         """Return what was read and written, with counts; also after a failure: finished batches stay."""
         from frazil.report.lineage import landed_lineage
 
-        project = Project.load()
+        project = load_project()
         return told(landed_lineage(project, project.pipeline(self.pipeline), RunPlan.from_json(self.plan_json)))
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from frazil.project import Project
 from frazil_airflow.failures import terminal_is_final
+from frazil_airflow.secrets import load_project
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ def look(pipeline: str, *, dag_run: Any, params: Mapping[str, Any]) -> str | Non
 
     order = Order(params["table"], tuple(params["steps"]), params["force"])
     with terminal_is_final():
-        project = Project.load()
+        project = load_project()
         found = looked(Scope.of(project, project.pipeline(pipeline)), order)
     for table in found.tables:
         for line in table.said:

@@ -26,6 +26,7 @@ from frazil_airflow.letter_reports import letters_dag_id
 from frazil_airflow.maintenance import maintain_dag_id, maintenance_schedule
 from frazil_airflow.pipelines import REPLAY_DAG, sound_pipelines
 from frazil_airflow.runs import runs_of
+from frazil_airflow.secrets import load_project
 from frazil_airflow.timetable import timetable
 from frazil_airflow.unwatched import close_unwatched, tell_of_broken
 from frazil_airflow.variables import Store, Variables
@@ -81,7 +82,7 @@ def look() -> None:
     """
     from frazil.monitor.condition import Runs
 
-    project, store = Project.load(), Variables()
+    project, store = load_project(), Variables()
     watched = [pipeline for pipeline in sound_pipelines(project) if pipeline.alerts is not False]
     runs = runs_of(watched)
     problems = _done("broken files", lambda: tell_of_broken(project, datetime.now(UTC), store))

@@ -11,11 +11,11 @@ from frazil import stopping
 from frazil.batch.plan import RunPlan
 from frazil.errors import Retryable, Stopped, Terminal
 from frazil.local.home import Home
-from frazil.project import Project
 from frazil_airflow import tasks
 from frazil_airflow.failures import exit_code, job_lines, terminal_is_final
 from frazil_airflow.lineage import IngestLineage, not_loaded_if_off
 from frazil_airflow.links import TableLink
+from frazil_airflow.secrets import load_project_for_job
 
 with not_loaded_if_off():
     from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -63,10 +63,12 @@ class SparkJobOperator(SparkSubmitOperator):
         stopping.end_with_parent()  # without its worker Airflow starts another try, beside this one
         self._require_connection()
         with terminal_is_final():
-            self.take(self.submission())
+            job = self.submission()
+            self.take(job)
             home = Home.resolve()
-        with handed_over(home, self.pipeline, self.run_of(context), self.plan_json) as handover:
+        with handed_over(home, self.pipeline, self.run_of(context), self.plan_json, job.private) as handover:
             self.application_args = handover.arguments
+            self.properties_file = str(handover.properties) if handover.properties is not None else None
             try:
                 super().execute(context)
             except AirflowException as error:
@@ -87,7 +89,7 @@ class SparkJobOperator(SparkSubmitOperator):
         """
         from frazil.spark.submit import submission
 
-        project = Project.load()
+        project = load_project_for_job()
         return submission(project, project.pipeline(self.pipeline), RunPlan.from_json(self.plan_json))
 
     def take(self, job: Submission) -> None:
@@ -231,7 +233,7 @@ class SparkMaintainOperator(SparkJobOperator):
         """
         from frazil.spark.submit import maintenance_submission
 
-        project = Project.load()
+        project = load_project_for_job()
         return maintenance_submission(project, project.pipeline(self.pipeline), "maintenance")
 
 

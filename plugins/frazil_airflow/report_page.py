@@ -9,9 +9,9 @@ from fastapi import Depends, FastAPI, HTTPException
 from fastapi.responses import HTMLResponse
 
 from frazil.errors import Retryable, Terminal
-from frazil.project import Project
 from frazil.report.letter_reports import open_report
 from frazil_airflow.pipelines import REPORT_PREFIX
+from frazil_airflow.secrets import load_project
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'",
@@ -42,7 +42,7 @@ def show(dag_id: str, name: str) -> HTMLResponse:
     if not dag_id.startswith(REPORT_PREFIX):  # another DAG that may be seen says nothing of this pipeline's reports
         raise HTTPException(HTTPStatus.NOT_FOUND, f"{dag_id} reports no dead letters")
     try:
-        project = Project.load()
+        project = load_project()
         page = open_report(project, project.pipeline(dag_id.removeprefix(REPORT_PREFIX)), name)
     except Terminal as error:
         raise HTTPException(HTTPStatus.NOT_FOUND, error.message) from error

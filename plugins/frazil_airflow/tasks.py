@@ -26,6 +26,7 @@ from frazil_airflow.assets import tell_complete
 from frazil_airflow.failures import terminal_is_final
 from frazil_airflow.manual import MAX_RECORDS, limited
 from frazil_airflow.request import AirflowRun, is_session, request_of
+from frazil_airflow.secrets import load_project
 
 if TYPE_CHECKING:
     from frazil.run.plan import Planned
@@ -60,7 +61,7 @@ def plan(pipeline: str, *, dag_run: AirflowRun, params: Mapping[str, Any], outle
     """
     stopping.end_with_parent()  # it finishes batches; without its worker Airflow starts another try, beside this one
     with terminal_is_final():
-        project = Project.load()
+        project = load_project()
         known, request = project.pipeline(pipeline), request_of(dag_run, params)
         if is_session(known, dag_run):
             return _session(known, request, dag_run.run_after)
@@ -128,7 +129,7 @@ def ingest_inline(pipeline: str, plan_json: str) -> str | None:
     from frazil.run.inline import stage_inline
 
     with terminal_is_final():
-        project = Project.load()
+        project = load_project()
         known, planned = project.pipeline(pipeline), RunPlan.from_json(plan_json)
         if planned.mode == "dry_run":
             return dry_run(project, known, planned, stage_inline, _log.info).to_json()
@@ -158,7 +159,7 @@ def is_for_spark(pipeline: str, plan_json: str) -> bool:
     if plan.until is not None:
         return True
     with terminal_is_final():
-        project = Project.load()
+        project = load_project()
         engine = chosen_engine(project.pipeline(pipeline), project.settings.auto, plan)
     _log.info("engine %s", engine.said)
     return not engine.is_inline
@@ -185,7 +186,7 @@ def stay(pipeline: str, order: str, outlet_events: Any, submit: Submit | None = 
     from frazil.run.session import Session, serve
 
     def load() -> tuple[Project, Pipeline]:
-        project = Project.load()
+        project = load_project()
         return project, project.pipeline(pipeline)
 
     plan = given(order)
@@ -230,7 +231,7 @@ def record(pipeline: str, plan_json: str, found: str, *, dag_run: Any, outlet_ev
     from frazil_airflow.notes import write_note
 
     with terminal_is_final():
-        project = Project.load()
+        project = load_project()
         known = project.pipeline(pipeline)
         planned = RunPlan.from_json(plan_json)
         if planned.mode == "dry_run":

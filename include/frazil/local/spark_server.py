@@ -38,16 +38,23 @@ class Server:
         command: Program and arguments.
         env: Its whole environment.
         release: Tells it from a server with other code or configuration: such a one is started anew.
+        properties: What `properties_file` holds while it starts, secrets perhaps; None if the command doesn't name it.
     """
 
     command: tuple[str, ...]
     env: Mapping[str, str] = field(repr=False)
     release: str
+    properties: str | None = field(default=None, repr=False)
 
 
 def url(home: Home) -> str:
     """Address of the managed server. By this name its client sends a token without TLS: it never leaves the machine."""
     return f"sc://localhost:{home.ports.spark_connect}"
+
+
+def properties_file(home: Home) -> Path:
+    """Where the server of a home finds the part of its configuration that is nobody else's."""
+    return home.run / f"{NAME}.properties"
 
 
 def token(home: Home) -> str:
@@ -91,8 +98,13 @@ def _ensure(home: Home, wanted: Server, users: IO[str], report: Callable[[str], 
     release.unlink(missing_ok=True)
     stop(processes)  # also what a crash left of its session
     port.require_free(home.ports.spark_connect, PORT_VARIABLES["spark_connect"], "the spark connect server")
-    processes.start(Spec(NAME, wanted.command, wanted.env, url(home), GRACE_SECONDS))
-    _wait_started(home, processes)
+    if wanted.properties is not None:
+        write_atomically(properties_file(home), wanted.properties, mode=PRIVATE_FILE)
+    try:
+        processes.start(Spec(NAME, wanted.command, wanted.env, url(home), GRACE_SECONDS))
+        _wait_started(home, processes)
+    finally:
+        properties_file(home).unlink(missing_ok=True)
     write_atomically(release, wanted.release)
     report(f"spark connect: ready at {url(home)}")
 

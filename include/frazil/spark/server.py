@@ -17,6 +17,7 @@ from frazil.pipeline.settings import EngineSettings
 from frazil.project import Project
 from frazil.spark.catalog import EXTENSIONS
 from frazil.spark.class_archive import archive_options
+from frazil.spark.private_conf import REDACTION, properties_text
 from frazil.spark.sources import digest
 
 TOKEN_VARIABLE: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - the name of a variable
@@ -89,18 +90,23 @@ def managed_server(project: Project, engine: EngineSettings) -> Server:
         "spark.python.daemon.module": WORKERS,
         "spark.executorEnv.PYTHONPATH": sources,
         **_CLIENT_GONE,
-        **engine.conf,
-        JVM_OPTIONS: " ".join(filter(None, jvm)),
-        "spark.sql.extensions": ",".join(filter(None, [engine.conf.get("spark.sql.extensions"), EXTENSIONS])),
+        **REDACTION,
     }
+    conf = {key: of for key, of in conf.items() if key not in engine.conf}
+    conf[JVM_OPTIONS] = " ".join(filter(None, jvm))
+    conf["spark.sql.extensions"] = ",".join(filter(None, [engine.conf.get("spark.sql.extensions"), EXTENSIONS]))
+    private = {key: of for key, of in engine.conf.items() if key not in conf}
     command = [str(interpreter_bin() / "spark-submit"), "--master", engine.master, "--class", _MAIN]
     command += ["--name", "frazil spark connect", "--driver-memory", engine.driver_memory]
     command += ["--jars", ",".join(str(path) for path in jar_paths(home, "spark"))]
     command += [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
+    if private:
+        command += ["--properties-file", str(spark_server.properties_file(home))]
     command.append("spark-internal")
     own = {"PYTHONPATH": sources, "PYSPARK_PYTHON": python, "JAVA_HOME": str(java.home)}
     env = inherited_environment() | own | {TOKEN_VARIABLE: spark_server.token(home)}
-    return Server(tuple(command), env, _release(command, own))
+    text = properties_text(private) if private else None
+    return Server(tuple(command), env, _release(command, private, own), text)
 
 
 def _loopback(home: Home) -> Mapping[str, str]:
@@ -115,6 +121,6 @@ def _loopback(home: Home) -> Mapping[str, str]:
     }
 
 
-def _release(command: list[str], env: Mapping[str, str]) -> str:
-    told = json.dumps([command, sorted(env.items()), digest()])
+def _release(command: list[str], *settings: Mapping[str, str]) -> str:
+    told = json.dumps([command, *(sorted(of.items()) for of in settings), digest()])
     return hashlib.sha256(told.encode()).hexdigest()[:16]

@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import quote
 
 from frazil.batch.plan import RunPlan
 from frazil.local.drivers import drivers
-from frazil.local.files import private_folder, write_atomically
+from frazil.local.files import PRIVATE_FILE, private_folder, write_atomically
 from frazil.local.home import Home, interpreter_bin
 from frazil.local.jars import fetch, jar_paths
 from frazil.local.java import ensure_java
@@ -25,6 +26,7 @@ from frazil.spark.class_archive import archive_options
 from frazil.spark.job_environment import ENGINE_VARIABLE, LOCAL_VARIABLE, SUBMITTER_VARIABLE
 from frazil.spark.job_logs import log_of
 from frazil.spark.master import is_local
+from frazil.spark.private_conf import REDACTION, properties_text
 from frazil.spark.server import JVM_OPTIONS, WORKERS, client_environment, served
 from frazil.spark.watch import watch_job
 
@@ -33,6 +35,9 @@ _WRITING = "-XX:+UseParallelGC"
 
 _WAITING = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """Options of a JVM that only hands out tasks: what the second compiler would gain it would never earn back."""
+
+_NO_CONF: Mapping[str, str] = MappingProxyType({})
+_EXIT = "spark.submit.callSystemExitOnMainExit"
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,8 @@ class Submission:
         env: Environment of the driver.
         master: Spark's master; None: the server has one. What follows is for spark-submit.
         jars: Jars that Spark itself lacks: for tables that it writes. Other batches are read, written and committed by Python.
-        conf: Spark configuration.
+        conf: Spark configuration of Frazil's own.
+        private: That of the engine's entry: by a file, since some of it may be secret. It wins.
         driver_memory: Heap of the driver, such as ``1g``.
     """
 
@@ -55,15 +61,22 @@ class Submission:
     master: str | None = None
     jars: tuple[str, ...] = ()
     conf: Mapping[str, str] = field(default_factory=dict)
+    private: Mapping[str, str] = field(default_factory=dict, repr=False)
     driver_memory: str = "1g"
 
-    def command(self, arguments: list[str]) -> list[str]:
-        """The program that does the job, with its arguments."""
+    def command(self, arguments: list[str], properties: Path | None = None) -> list[str]:
+        """The program that does the job, with its arguments.
+
+        Args:
+            arguments: Of the job.
+            properties: File with `private`, if there is any.
+        """
         if self.master is None:
             return [str(interpreter_bin() / "python"), str(self.application), *arguments]
         command = [str(interpreter_bin() / "spark-submit"), "--master", self.master, "--name", self.name]
         command += ["--driver-memory", self.driver_memory, "--jars", ",".join(self.jars)]
         command += [part for key, value in self.conf.items() for part in ("--conf", f"{key}={value}")]
+        command += ["--properties-file", str(properties)] if properties is not None else []
         return [*command, str(self.application), *arguments]
 
 
@@ -142,9 +155,10 @@ def _submission(project: Project, engine_name: str, application: str, name: str,
         "spark.pyspark.driver.python": python,  # an engine's spark.pyspark.python is for its executors
         "spark.python.daemon.module": WORKERS,
         "spark.executorEnv.PYTHONPATH": sources,
-        **engine.conf,
-        JVM_OPTIONS: " ".join(filter(None, jvm)),
+        **REDACTION,
     }
+    conf = {key: of for key, of in conf.items() if key not in engine.conf}
+    conf[JVM_OPTIONS] = " ".join(filter(None, jvm))
     if writes:
         conf["spark.sql.extensions"] = ",".join(filter(None, [engine.conf.get("spark.sql.extensions"), EXTENSIONS]))
     env = project.environment() | {
@@ -158,13 +172,15 @@ def _submission(project: Project, engine_name: str, application: str, name: str,
     if is_local(engine.master):
         env[LOCAL_VARIABLE] = "1"
         # Nobody stops it: a thread of a listener or plugin must not keep the JVM.
-        conf.setdefault("spark.submit.callSystemExitOnMainExit", "true")
+        if _EXIT not in engine.conf:
+            conf[_EXIT] = "true"
     return Submission(
         application=project.root / "spark_jobs" / application,
         name=name,
         master=engine.master,
         jars=tuple(str(path) for path in jar_paths(project.home, "spark") if writes),
         conf=conf,
+        private={key: of for key, of in engine.conf.items() if key not in conf},
         env=env,
         driver_memory=engine.driver_memory,
     )
@@ -188,10 +204,10 @@ def run_spark(project: Project, pipeline: Pipeline, plan: RunPlan, report: Calla
     """
     job = submission(project, pipeline, plan)
     log = log_of(project.home, pipeline.name, plan.run)
-    with handed_over(project.home, pipeline.name, plan.run, plan.to_json()) as handover:
+    with handed_over(project.home, pipeline.name, plan.run, plan.to_json(), job.private) as handover:
         at_work = partial(drivers, project.home, pipeline.name, plan.run)
         with served(project, project.engine(pipeline.engine), report):
-            watch_job(job.command(handover.arguments), job.env, log, report, at_work)
+            watch_job(job.command(handover.arguments, handover.properties), job.env, log, report, at_work)
         return handover.found()
 
 
@@ -215,9 +231,9 @@ def run_maintenance(
     """
     job = maintenance_submission(project, pipeline, run)
     log = log_of(project.home, pipeline.name, run)
-    with handed_over(project.home, pipeline.name, run, order) as handover:
+    with handed_over(project.home, pipeline.name, run, order, job.private) as handover:
         with served(project, project.engine(pipeline.maintenance_engine), report):
-            watch_job(job.command(handover.arguments), job.env, log, report, list)
+            watch_job(job.command(handover.arguments, handover.properties), job.env, log, report, list)
         return handover.found()
 
 
@@ -259,11 +275,13 @@ class Handover:
         pipeline: Name of the pipeline.
         plan: Where the plan is.
         result: Where a dry run or a session writes what it found.
+        properties: Where Spark finds its private configuration; None if there is none.
     """
 
     pipeline: str
     plan: Path
     result: Path
+    properties: Path | None = None
 
     @property
     def arguments(self) -> list[str]:
@@ -276,14 +294,19 @@ class Handover:
 
 
 @contextmanager
-def handed_over(home: Home, pipeline: str, run_id: str, plan_json: str) -> Iterator[Handover]:
-    """Write a plan where the job reads it. At the end both files are gone."""
+def handed_over(
+    home: Home, pipeline: str, run_id: str, plan_json: str, conf: Mapping[str, str] = _NO_CONF
+) -> Iterator[Handover]:
+    """Write a plan where the job reads it, and Spark's private configuration. At the end all files are gone."""
     folder, name = private_folder(home.root / "plans"), f"{pipeline}-{quote(run_id, safe=':+')}"
-    handover = Handover(pipeline, folder / f"{name}.json", folder / f"{name}.result.json")
+    properties = folder / f"{name}.properties" if conf else None
+    handover = Handover(pipeline, folder / f"{name}.json", folder / f"{name}.result.json", properties)
     handover.result.unlink(missing_ok=True)  # of a run that was killed
     write_atomically(handover.plan, plan_json)
+    if properties is not None:
+        write_atomically(properties, properties_text(conf), mode=PRIVATE_FILE)
     try:
         yield handover
     finally:
-        handover.plan.unlink(missing_ok=True)
-        handover.result.unlink(missing_ok=True)
+        for file in filter(None, (handover.plan, handover.result, properties)):
+            file.unlink(missing_ok=True)

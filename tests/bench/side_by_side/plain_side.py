@@ -68,7 +68,7 @@ class PlainSide:
         fetch(of.home, _SOURCE, report=print)
         jars = [*job.jars, *(str(path) for path in jar_paths(of.home, _SOURCE))]
         command += ["--jars", ",".join(jars)]
-        command += [part for key, value in job.conf.items() for part in ("--conf", f"{key}={value}")]
+        command += [part for key, value in {**job.conf, **job.private}.items() for part in ("--conf", f"{key}={value}")]
         servers = bench.cluster.properties["bootstrap.servers"]
         given = [self.way, servers, bench.workload.name, bench.workload.table, str(bench.root / folder / "checkpoint")]
         return [*command, str(JOB), *given], os.environ | dict(job.env) | {MARK: folder}

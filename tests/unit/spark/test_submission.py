@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from frazil.local.home import Home
+from frazil.pipeline import java_properties
 from frazil.project import Project
 from frazil.spark.job_environment import ENGINE_VARIABLE
+from frazil.spark.private_conf import properties_text
 from frazil.spark.server import TOKEN_VARIABLE
-from frazil.spark.submit import maintenance_submission
+from frazil.spark.submit import Submission, handed_over, maintenance_submission
 
 SETTINGS = """
 clusters: {local: {bootstrap_servers: "127.0.0.1:1"}}
@@ -43,3 +47,33 @@ def test_token_is_an_argument_of_the_job(project: Project) -> None:
     assert job.env[TOKEN_VARIABLE] == "hunter2"
     assert job.env[ENGINE_VARIABLE] == "warm"
     assert "hunter2" not in " ".join(command)
+
+
+def test_conf_of_the_engine_is_an_argument_of_the_job(tmp_path: Path) -> None:
+    """It may hold secrets, under any name: it comes to Spark by a file of its owner's, behind Spark's own defaults, and is gone."""
+    secret = "a=b: #\\ ü\nhunter2"
+    job = Submission(
+        tmp_path / "ingest.py",
+        "orders",
+        {},
+        "local[1]",
+        conf={"spark.ui.enabled": "false"},
+        private={"spark.x y": secret},
+    )
+    home = replace(Home.resolve({}), root=tmp_path)
+
+    with handed_over(home, "orders", "a run", "{}", job.private) as handover:
+        command = job.command(handover.arguments, handover.properties)
+        assert "hunter2" not in " ".join(command)
+        assert command[command.index("--properties-file") + 1] == str(handover.properties)
+        assert java_properties.read(handover.properties.read_text()) == job.private
+        assert handover.properties.stat().st_mode & 0o777 == 0o600
+    assert not handover.properties.exists()
+
+
+def test_file_of_the_engines_conf_hides_sparks_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given a file, spark-submit doesn't read its defaults; they are in it, and the engine's own words win."""
+    (tmp_path / "spark-defaults.conf").write_text("spark.a   1\nspark.b   2")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+
+    assert java_properties.read(properties_text({"spark.b": "3"})) == {"spark.a": "1", "spark.b": "3"}
