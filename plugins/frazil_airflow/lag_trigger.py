@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator
+from functools import lru_cache
 from time import time
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,7 @@ from frazil.batch.waiting import Call, Threshold, Waiting
 from frazil.errors import FrazilError
 
 if TYPE_CHECKING:
+    from frazil.monitor.project_files import ProjectFiles
     from frazil.report.waiting import Watch
 
 LONGEST_PAUSE = 300.0
@@ -28,11 +31,23 @@ CALL = "call"
 _log = logging.getLogger(__name__)
 
 
+@lru_cache(maxsize=1)
+def _shared(connections: frozenset[tuple[str, str]]) -> ProjectFiles:
+    """The project of all triggers of a process: hundreds of them share the connections of its catalogs.
+
+    Args:
+        connections: Variables with what its settings take from Airflow's connections.
+    """
+    from frazil.monitor.project_files import ProjectFiles
+
+    return ProjectFiles(os.environ | dict(connections))
+
+
 class LagTrigger(BaseEventTrigger):
     """Calls a run of a pipeline when enough records or bytes wait that no run is about to take.
 
     What it is made with names the pipeline and says how much; addresses and secrets are read from the settings where it
-    runs, and again after every failure. A failure never ends it: it looks again later and later.
+    runs, and again when a file of the project changes. A failure never ends it: it looks again later and later.
 
     Args:
         pipeline: Name of the pipeline.
@@ -45,6 +60,7 @@ class LagTrigger(BaseEventTrigger):
     def __init__(self, pipeline: str, dag_id: str, records: int | None, size: int | None, every: float) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.pipeline, self.dag_id, self.records, self.size, self.every = pipeline, dag_id, records, size, every
+        self._files: ProjectFiles | None = None
         self._watch: Watch | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -60,7 +76,7 @@ class LagTrigger(BaseEventTrigger):
                 found = await self._called()
                 failures = 0
             except (FrazilError, AirflowRuntimeError) as error:
-                self._watch = None
+                self._files = self._watch = None  # a password may have been changed
                 failures += 1
                 _log.warning("pipeline %s: the lag is unknown now: %s", self.pipeline, error)
                 found = None
@@ -70,13 +86,12 @@ class LagTrigger(BaseEventTrigger):
 
     async def _called(self) -> Waiting | None:
         """What a run is called for now, if one is."""
-        if self._watch is None:
-            from frazil_airflow.secrets import load_project
+        if self._files is None:
+            from frazil_airflow.secrets import connection_environment
 
-            self._project = await sync_to_async(
-                load_project
-            )()  # asgiref's own thread: connections are read in no other
-        found = await asyncio.to_thread(self._enough)
+            # In asgiref's own thread: connections are read in no other.
+            self._files = _shared(frozenset((await sync_to_async(connection_environment)()).items()))
+        found = await asyncio.to_thread(self._enough, self._files)
         if found is None or found.epoch is None:
             return None
         last, now = await self._last_call(), time()
@@ -85,19 +100,20 @@ class LagTrigger(BaseEventTrigger):
         # A run that is at work, or about to be, may take all of it; one that ended since the look may have taken it.
         if await asyncio.to_thread(self._at_work):
             return None
-        found = await asyncio.to_thread(self._enough)
+        found = await asyncio.to_thread(self._enough, self._files)
         if found is None or found.epoch is None:
             return None
         # On record first: a call that gets lost is made up for by the schedule, one that is repeated starts Spark for nothing.
         await self._note(Call(found.epoch, found.ends, now))
         return found
 
-    def _enough(self) -> Waiting | None:
+    def _enough(self, files: ProjectFiles) -> Waiting | None:
         # Here, in a thread: loading the clients of Kafka and Iceberg takes seconds, and would hold up all other triggers.
         from frazil.report.waiting import Watch
 
-        if self._watch is None:
-            self._watch = Watch(self._project, self._project.pipeline(self.pipeline))
+        project = files.project()
+        if self._watch is None or self._watch.project is not project:
+            self._watch = Watch(project, project.pipeline(self.pipeline))
         threshold = Threshold(self.records, self.size)
         found = self._watch.look(threshold)
         return found if found.reaches(threshold) else None

@@ -22,7 +22,7 @@ def load_project() -> Project:
     Raises:
         Terminal: The settings are broken, or there is no such connection, or it lacks the field.
     """
-    return Project.load(os.environ | _referred())
+    return Project.load(os.environ | connection_environment())
 
 
 def load_project_for_job() -> Project:
@@ -31,12 +31,16 @@ def load_project_for_job() -> Project:
     Raises:
         Terminal: As `load_project`.
     """
-    os.environ.update(_referred())  # of a process that lives as long as the task
+    os.environ.update(connection_environment())  # of a process that lives as long as the task
     return Project.load()
 
 
-def _referred() -> dict[str, str]:
-    """Variables with the fields that the settings refer to, but for those that are set already."""
+def connection_environment() -> dict[str, str]:
+    """Variables with the fields that the settings refer to, but for those that are set already.
+
+    Raises:
+        Terminal: There is no such connection, or it lacks the field.
+    """
     file = Places.resolve(os.environ).settings_file
     try:
         text = file.read_text(encoding="utf-8")

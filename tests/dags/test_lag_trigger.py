@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from frazil.batch.waiting import Waiting
+from frazil.batch.waiting import Threshold, Waiting
 from frazil.errors import Retryable, Terminal
+from frazil.pipeline.model import Pipeline
+from frazil.project import Project
 from frazil_airflow import lag_trigger
 from frazil_airflow.lag_trigger import LagTrigger
 
@@ -42,7 +45,7 @@ def calls(
     """Records that runs were called for, over these looks; `at_work` answers how many runs there are, at last none."""
     script: Iterator[Any] = iter(looks)
 
-    def look(_: LagTrigger) -> Waiting | None:
+    def look(*_: object) -> Waiting | None:
         found = next(script, Over())
         if isinstance(found, Exception):
             raise found
@@ -121,3 +124,34 @@ def test_a_secret_is_kept_in_the_database_of_airflow() -> None:
     assert path == "frazil_airflow.lag_trigger.LagTrigger"
     assert made_with == {"pipeline": "orders", "dag_id": "ingest__orders", "records": 50, "size": 1024, "every": 10.0}
     assert LagTrigger(**made_with).serialize() == (path, made_with)
+
+
+def test_hundreds_of_triggers_open_a_catalog_each(
+    monkeypatch: pytest.MonkeyPatch, write_pipeline: Callable[..., Path]
+) -> None:
+    """All triggers of a process look with one project, so with one catalog's connections; a changed file gives them a new one."""
+    monkeypatch.setattr("frazil.monitor.project_files.LOOK_SECONDS", 0)
+    write_pipeline("orders")
+    lag_trigger._shared.cache_clear()
+    projects: list[Project] = []
+
+    class Watch:
+        """Looks at nothing."""
+
+        def __init__(self, project: Project, pipeline: Pipeline) -> None:
+            assert pipeline.name == "orders"
+            projects.append(project)
+            self.project = project
+
+        def look(self, _: Threshold) -> Waiting:
+            return seen(0, 1)
+
+    monkeypatch.setattr("frazil.report.waiting.Watch", Watch)
+    triggers = [LagTrigger("orders", "ingest__orders", 50, None, 0.0) for _ in range(3)]
+
+    for trigger in (*triggers, *triggers):
+        assert trigger._enough(lag_trigger._shared(frozenset())) is None
+    write_pipeline("pizzas")
+    triggers[0]._enough(lag_trigger._shared(frozenset()))
+
+    assert [of is projects[0] for of in projects] == [True, True, True, False]

@@ -42,10 +42,13 @@ class Watch:
         project: Settings and doors.
         pipeline: The pipeline.
         clock: Seconds.
+
+    Attributes:
+        project: The project that it was made with.
     """
 
     def __init__(self, project: Project, pipeline: Pipeline, clock: Callable[[], float] = time) -> None:
-        self._project, self._pipeline, self._clock = project, pipeline, clock
+        self.project, self._pipeline, self._clock = project, pipeline, clock
         self._cluster = project.cluster(pipeline.source.cluster)
         self._position: Position | None = None
         self._record_bytes: float | None = None
@@ -66,7 +69,7 @@ class Watch:
         return self._compared()
 
     def _read_position(self) -> None:
-        found = held_position(self._project, self._pipeline)
+        found = held_position(self.project, self._pipeline)
         self._position = Position.from_json(found.value) if found else None
         self._record_bytes = bytes_per_record(found.summary) if found else None
         self._read_at = self._clock()

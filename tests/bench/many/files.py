@@ -89,7 +89,12 @@ def check_seconds(env: Mapping[str, str]) -> float:
 
 def parsed(file: Path, env: Mapping[str, str], folder: Path, only: str | None = None) -> Parsed:
     """Parse a DAG file in a process of its own, for all DAGs or for a task of one."""
-    quiet = {"AIRFLOW_HOME": str(folder / "airflow"), "AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR"}
+    # The time limit is one of the clock, and this machine may do other things, too.
+    quiet = {
+        "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "600",
+        "AIRFLOW_HOME": str(folder / "airflow"),
+        "AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR",
+    }
     task = {} if only is None else {_ONE_DAG: only}
     command = [sys.executable, "-c", _PARSE, str(file)]
     said = subprocess.run(command, env=os.environ | env | quiet | task, check=True, capture_output=True, text=True)

@@ -14,11 +14,13 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from frazil.batch.request import RunRequest
+from frazil.batch.waiting import Threshold
 from frazil.kafka import client as kafka_client
 from frazil.kafka.client import Admin
 from frazil.kafka.cluster import Cluster
 from frazil.local.home import Home, bootstrap_servers
 from frazil.project import Project
+from frazil.report.waiting import Watch
 from frazil.run.plan import plan_run
 from tests.bench.many.files import names, topics_of, write
 
@@ -26,6 +28,7 @@ PLANNED = 25
 """Pipelines that are planned, of all that there are: the others only have their files and topics."""
 
 ROUNDS = 4
+_ENOUGH = Threshold(1_000_000, None)
 TOPICS_AT_ONCE = 200
 
 
@@ -51,6 +54,7 @@ def report(folder: Path, home: Home, count: int, each: int) -> Iterator[str]:
         yield f"idle plans: {_plans(project, chosen * ROUNDS)}"
     each_loads = (calls["tables"] - before) / len(chosen) / ROUNDS
     yield f"an idle plan loads {each_loads:.1f} tables; all plans opened {calls['clients']} connections to the cluster"
+    yield f"looks of a trigger: {_looks(project, chosen)}"
     pattern = folder / "pipelines" / "pattern.yaml"
     text = (folder / "pipelines" / f"{chosen[0]}.yaml").read_text()
     pattern.write_text(text.replace(_topics(text), "{topics_pattern: 'p0001[.].*'}").replace(chosen[0], "pattern"))
@@ -84,9 +88,25 @@ def _topics(text: str) -> str:
     return next(line.partition(": ")[2] for line in text.splitlines() if line.startswith("source:"))
 
 
+def _looks(project: Project, of: list[str]) -> str:
+    """What `trigger` costs: a look at Kafka, most of the time without the tables."""
+    watches = [Watch(project, project.pipeline(name)) for name in of]
+    for watch in watches:
+        watch.look(_ENOUGH)
+    cpu, began = time.process_time(), time.perf_counter()
+    for watch in watches * ROUNDS:
+        watch.look(_ENOUGH)
+    return _each(cpu, began, len(watches) * ROUNDS)
+
+
 def _plans(project: Project, of: list[str]) -> str:
     cpu, began = time.process_time(), time.perf_counter()
     for name in of:
         plan_run(project, project.pipeline(name), RunRequest("bench"))
+    return _each(cpu, began, len(of))
+
+
+def _each(cpu: float, began: float, count: int) -> str:
+    """CPU and wall time of each, from what the clocks said before."""
     cpu, seconds = time.process_time() - cpu, time.perf_counter() - began
-    return f"{1_000 * cpu / len(of):.1f} CPU ms, {1_000 * seconds / len(of):.1f} ms each"
+    return f"{1_000 * cpu / count:.1f} CPU ms, {1_000 * seconds / count:.1f} ms each"
