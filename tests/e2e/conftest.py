@@ -90,8 +90,9 @@ def on_postgres(
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The stack on PostgreSQL comes first: two stacks at once are too much for two cores."""
-    items.sort(key=lambda item: "on_postgres" not in getattr(item, "fixturenames", ()))
+    """Tests with a stack of their own come first: two stacks at once are too much for two cores."""
+    alone = {"on_postgres", "stranger"}
+    items.sort(key=lambda item: alone.isdisjoint(getattr(item, "fixturenames", ())))
 
 
 def _stack(root: Path, env: Mapping[str, str], metrics: list[str]) -> Iterator[Embedded]:

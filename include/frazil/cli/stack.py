@@ -36,6 +36,8 @@ def up(
     with Progress() as progress:
         if only != "spark":
             stack.up(home, None if only is None else [only], progress.done)
+            if only != "kafka":
+                progress.done(f"airflow: log in as {home.airflow_user}, with the password in {home.airflow_passwords}")
         if up_server is not None:
             up_server(progress.done)
 

@@ -22,6 +22,9 @@ _WAIT_SECONDS: Final = 35.0
 _HEARTBEAT_SECONDS: Final = 8.0
 """How long a process may come that belongs to a run that is marked failed: Airflow's heartbeat of 5 s, and what it takes to end."""
 
+_READ_SECONDS: Final = 30.0
+"""How long a DAG may take to appear in an Airflow that was just started; the embedded one looks at its files every 5 s."""
+
 _REPLAYS: Final = "dead_letters__replay"
 """The DAG of the form that brings letters home. Whose letters stands in the form."""
 
@@ -150,11 +153,15 @@ def _ask(home: "Home", pipeline: str, at_work: "Sequence[Driver]", begun: set[st
 
 def _set_paused(pipeline: str, *, paused: bool) -> None:
     from frazil.local import airflow
+    from frazil.local.waiting import until
     from frazil.project import Project
 
     project = Project.load()
     dag = _dag(project.pipeline(pipeline).name)
     with airflow.any_api(project.home) as api:
+        until(
+            lambda: dag in api.paused(dag), _READ_SECONDS, 0.5
+        )  # one that never comes is refused by Airflow, in its words
         if paused:
             api.pause(dag)
         else:

@@ -76,7 +76,7 @@ def ensure_secrets(home: Home) -> Secrets:
     if not _secrets_file(home).exists():
         write_atomically(_secrets_file(home), json.dumps(asdict(_new_secrets())), mode=PRIVATE_FILE)
     made = _read_secrets(_secrets_file(home))
-    write_atomically(_passwords_file(home), json.dumps({home.airflow_user: made.password}), mode=PRIVATE_FILE)
+    write_atomically(home.airflow_passwords, json.dumps({home.airflow_user: made.password}), mode=PRIVATE_FILE)
     return made
 
 
@@ -128,7 +128,7 @@ def _configuration(home: Home, *, dags_paused: bool) -> Mapping[str, str]:
         "AIRFLOW__CORE__PARALLELISM": "4",
         "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": str(dags_paused),
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{home.airflow_user}:admin",
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(_passwords_file(home)),
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(home.airflow_passwords),
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{home.airflow_url}/execution/",
         "AIRFLOW__API__HOST": LOOPBACK,
         "AIRFLOW__API__PORT": str(home.ports.airflow),
@@ -166,10 +166,6 @@ def _read_secrets(path: Path) -> Secrets:
 
 def _secrets_file(home: Home) -> Path:
     return home.airflow / "secrets.json"
-
-
-def _passwords_file(home: Home) -> Path:
-    return home.airflow / "passwords.json"
 
 
 def _joined(*parts: Path | str) -> str:

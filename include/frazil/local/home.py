@@ -101,6 +101,11 @@ class Home:
         return self.root / "airflow"
 
     @property
+    def airflow_passwords(self) -> Path:
+        """The password of the one login, for its owner's eyes: mode 600."""
+        return self.airflow / "passwords.json"
+
+    @property
     def warehouse(self) -> Path:
         """Data and metadata files of the Iceberg tables."""
         return self.root / "warehouse"

@@ -1,0 +1,108 @@
+"""docs/quickstart.md as its reader types it: a clean copy, a broker of their own, commands out of the page."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.produce import produce
+from frazil.kafka.record import OutgoingRecord
+from frazil.kafka.topics import create_topic
+from frazil.local import airflow, stack
+from frazil.local.home import Home
+from frazil.local.jars import fetch
+from frazil.local.waiting import until
+from tests.conftest import FreePorts
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LANDED_SECONDS = 240
+"""Bounds the wait for the schedule's first run, about 40 s on two idle cores."""
+
+
+class Stranger:
+    """Somebody in a terminal, in a copy of the repository.
+
+    Attributes:
+        folder: The copy.
+        env: Variables of the terminal.
+    """
+
+    def __init__(self, folder: Path, env: Mapping[str, str]) -> None:
+        self.folder = folder
+        self.env = dict(env)
+
+    def types(self, block: str) -> str:
+        """Run a block of the page in the same terminal; returns what it printed. A command that fails, fails."""
+        script = f"set -euo pipefail\n{block}\nenv -0 > {self.folder}/.terminal\n"
+        done = subprocess.run(
+            ["/bin/bash", "-c", script], cwd=self.folder, env=self.env, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
+        said = (self.folder / ".terminal").read_text().split("\0")
+        self.env = dict(line.split("=", 1) for line in said if "=" in line)
+        return done.stdout
+
+    @property
+    def home(self) -> Home:
+        """Where the copy keeps its stack."""
+        return Home.resolve(self.env | {"FRAZIL_HOME": str(self.folder / ".frazil")})
+
+
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts, broker: str) -> Iterator[Stranger]:
+    """A clean copy with what `make setup` makes (linked, not made again), an empty home of its user, and 500 orders in Kafka."""
+    fetch(Home.resolve(), "spark")
+    folder = tmp_path_factory.mktemp("stranger")
+    for name in ("dags", "plugins", "include", "spark_jobs"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    (folder / ".frazil").mkdir()
+    (folder / ".frazil" / "jars").symlink_to(Home.resolve().jars)
+    topic = f"orders-{uuid4().hex}"
+    assert create_topic(Cluster("mine", {"bootstrap.servers": broker}), topic, 3)
+    values = [b"no order" if n % 100 == 7 else json.dumps({"id": n, "amount": n / 4}).encode() for n in range(500)]
+    produce(Cluster("mine", {"bootstrap.servers": broker}), topic, [OutgoingRecord(None, of) for of in values])
+    (port,) = free_ports(1)
+    env = {
+        "HOME": str(tmp_path_factory.mktemp("user")),
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "PYTHONPATH": os.pathsep.join([str(folder / "include"), str(folder / "plugins")]),
+        "FRAZIL_AIRFLOW_PORT": str(port),
+        "KAFKA": broker,
+        "TOPIC": topic,
+    }
+    made = Stranger(folder, env | {name: os.environ[name] for name in ("JAVA_HOME",) if name in os.environ})
+    try:
+        yield made
+    finally:
+        stack.down(made.home)
+
+
+@pytest.mark.timeout(600)
+def test_quickstart_does_not_lead_to_a_scheduled_pipeline(stranger: Stranger) -> None:
+    """Its blocks, in their order, lead from files that do not exist yet to rows that the schedule landed, proven one by one."""
+    write, look, switch_on, watch, down = BLOCK.findall((ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8"))
+
+    assert "2 files, all usable" in stranger.types(write)
+    assert "500 read" in (told := stranger.types(look))
+    assert "495 rows + 5 dead" in told
+    stranger.types(switch_on)
+    with airflow.api(stranger.home) as api:
+        assert until(lambda: any(run.state == "success" for run in api.runs("ingest__orders")), LANDED_SECONDS, 1)
+    watched = stranger.types(watch)
+    assert "airflow:scheduled" in watched
+    assert "orders: clean, 500 records through batch 1" in watched
+    assert "5 open dead letters" in watched
+    stranger.types(down)
+    assert not stack.status(stranger.home).is_running("airflow")
