@@ -58,7 +58,7 @@ class SparkJobOperator(SparkSubmitOperator):
             AirflowFailException: A person must act: the job said so, or it can't even be started.
             AirflowException: The job failed otherwise. Another try reads the tables and carries on.
         """
-        from frazil.spark.submit import handed_over
+        from frazil.spark.handover import handed_over
 
         stopping.end_with_parent()  # without its worker Airflow starts another try, beside this one
         self._require_connection()
@@ -107,14 +107,19 @@ class SparkJobOperator(SparkSubmitOperator):
         super().on_kill()
 
     def _require_connection(self) -> None:
-        """The provider would take a missing connection for a YARN cluster."""
+        """The provider would take a missing connection for a YARN cluster; and a driver that the cluster starts, nobody hears."""
         try:
-            Connection.get(self._conn_id)
+            connection = Connection.get(self._conn_id)
         except AirflowNotFoundException as error:
             raise AirflowFailException(
                 f"there is no Airflow connection {self._conn_id!r} for the Spark master\n"
                 f"  next: airflow connections add {self._conn_id} --conn-type spark --conn-host 'local[2]'"
             ) from error
+        if connection.extra_dejson.get("deploy-mode") == "cluster":
+            raise AirflowFailException(
+                f"connection {self._conn_id!r}: deploy-mode cluster, and the driver of a job stays with its task, which hears from it"
+                " whether another try can help\n  next: set deploy-mode to client; docs/spark-on-a-cluster.md"
+            )
 
 
 class SparkIngestOperator(IngestLineage, SparkJobOperator):

@@ -17,7 +17,8 @@ from frazil.errors import FrazilError, Retryable
 from frazil.local.home import Home
 from frazil.project import Project
 from frazil.run.session import Session
-from frazil.spark.submit import Submission, handed_over
+from frazil.spark.handover import handed_over
+from frazil.spark.submit import Submission
 from frazil_airflow import tasks
 from frazil_airflow.connect_operators import SparkConnectIngestOperator
 from frazil_airflow.operators import SparkIngestOperator
@@ -47,6 +48,15 @@ def job(tmp_path: Path) -> Submission:
         env={"FRAZIL_HOME": str(tmp_path)},
         driver_memory="1g",
     )
+
+
+def test_a_driver_in_the_cluster_ends_unheard(ingest: SparkIngestOperator, monkeypatch: pytest.MonkeyPatch):
+    """A connection that asks for the deploy mode cluster fails the task at once, without another try."""
+    extra = '{"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}'
+    monkeypatch.setenv("AIRFLOW_CONN_FRAZIL_SPARK", extra)
+
+    with pytest.raises(AirflowFailException, match="set deploy-mode to client"):
+        ingest.execute({"run_id": "r"})
 
 
 def test_spark_is_started_with_what_the_submission_says(ingest: SparkIngestOperator, job: Submission):

@@ -137,6 +137,16 @@ class EngineSettings(Model):
     )
     connection: str = Field("frazil_spark", description="`submit`: Airflow connection of the Spark master.")
     driver_memory: str = Field("1g", description="Heap of the driver, or of the managed server.")
+    py_files: Literal["shared", "zip", "preinstalled"] = Field(
+        "shared",
+        description="`submit`: how executors get Frazil's code. `shared`: it is where it is here, on this machine or in the same image."
+        " `zip`: it is sent with each job. `preinstalled`: their Python has it.",
+    )
+    archives: tuple[str, ...] = Field(
+        (),
+        description="`submit`: packed Python environments that Spark unpacks beside each executor, such as"
+        " s3a://bucket/frazil-env.tar.gz#environment. Executors then use `bin/python` of the first.",
+    )
     pool: str = Field("frazil_spark", description="Airflow pool that bounds how many ingest tasks run at once.")
     maintenance_pool: str = Field(
         "frazil_maintenance",
@@ -156,6 +166,8 @@ class EngineSettings(Model):
         given = [key for key in _FOREIGN_KEYS[meant] if key in self.model_fields_set and getattr(self, key)]
         if given:
             raise ValueError(f"{', '.join(given)}: {meant} has no such key")
+        if self.conf.get(_DEPLOY_MODE) == "cluster":
+            raise ValueError(f"conf.{_DEPLOY_MODE}: cluster, {_CLUSTER_MODE}")
         if self.type == "connect" and not self.managed:
             if self.url is None:
                 raise ValueError("type connect needs url: sc://host:port, or managed: true")
@@ -168,13 +180,21 @@ class EngineSettings(Model):
         return self
 
 
+_DEPLOY_MODE: Final = "spark.submit.deployMode"
+_CLUSTER_MODE: Final = (
+    "and a job's driver stays with who waits for it: its exit code says whether another try can help, it is stopped in order, and hands"
+    " over what a dry run or a session found. (A standalone cluster runs no Python driver at all.) For a driver inside the cluster let"
+    " Airflow run its task there, as its KubernetesExecutor does"
+)
+"""Why a driver that the cluster starts is refused. Of one on YARN or Kubernetes, spark-submit says no more than that it failed."""
+
 _SERVER_ADDRESS: Final = re.compile(r"sc://[^/;:\s]+:\d{1,5}(/(;[^;=/?#\s]+=[^;=/?#\s]*)*)?")
 """What Spark's client refuses beyond that, it quotes, values and all."""
 
 _FOREIGN_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "type submit": ("url", "managed", "token"),
-    "type connect": ("master", "connection", "driver_memory"),
-    "a managed server": ("url", "token", "connection"),
+    "type connect": ("master", "connection", "driver_memory", "py_files", "archives"),
+    "a managed server": ("url", "token", "connection", "py_files", "archives"),
 }
 """What says nothing to an engine: silently taken it would be a setting that does nothing."""
 

@@ -27,8 +27,16 @@ def cores(told: Callable[[str], str]) -> int:
     master = told("spark.master")
     if (local := _LOCAL.fullmatch(master)) is not None:
         return (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
-    instances, each = (int(told(f"spark.executor.{key}") or 1) for key in ("instances", "cores"))
+    each = int(told("spark.executor.cores") or 1)
+    instances = _executors(told)
     if master.startswith(_STANDALONE) and (most := told("spark.cores.max")):
         # As many executors as that takes, all of one size: there is no number of them to configure.
         return max(int(most) // each, 1) * each
     return instances * each
+
+
+def _executors(told: Callable[[str], str]) -> int:
+    """Executors that there may be: as many tasks bring them, where they come and go by need."""
+    if told("spark.dynamicAllocation.enabled") == "true" and (most := told("spark.dynamicAllocation.maxExecutors")):
+        return int(most)
+    return int(told("spark.executor.instances") or 1)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import frazil
@@ -10,9 +12,22 @@ import frazil
 
 def digest() -> str:
     """A digest of the package's code as it is now: a process that waits for long may outlive an upgrade."""
-    root = Path(frazil.__file__).parent
     found = hashlib.sha256()
-    for file in sorted(root.rglob("*.py")):
-        found.update(f"{file.relative_to(root)}\n".encode())
-        found.update(file.read_bytes())
+    for name, content in sorted(_modules(_package())):
+        found.update(f"{name}\n".encode())
+        found.update(content)
     return found.hexdigest()[:16]
+
+
+def _package() -> Path | zipfile.Path:
+    """The package's folder, or that in the archive that it is imported from."""
+    folder = Path(frazil.__file__).parent
+    return folder if folder.is_dir() else zipfile.Path(folder.parent, f"{folder.name}/")
+
+
+def _modules(folder: Path | zipfile.Path, within: str = "") -> Iterator[tuple[str, bytes]]:
+    for of in folder.iterdir():
+        if of.is_dir():
+            yield from _modules(of, f"{within}{of.name}/")
+        elif of.name.endswith(".py"):
+            yield f"{within}{of.name}", of.read_bytes()

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from urllib.parse import quote
 
 from frazil.batch.plan import RunPlan
 from frazil.local.drivers import drivers
-from frazil.local.files import PRIVATE_FILE, private_folder, write_atomically
-from frazil.local.home import Home, interpreter_bin
+from frazil.local.home import interpreter_bin
 from frazil.local.jars import fetch, jar_paths
 from frazil.local.java import ensure_java
 from frazil.pipeline.model import Pipeline
@@ -23,11 +19,13 @@ from frazil.project import Project
 from frazil.run.engine import needs_writer
 from frazil.spark.catalog import EXTENSIONS
 from frazil.spark.class_archive import archive_options
+from frazil.spark.handover import handed_over
 from frazil.spark.job_environment import ENGINE_VARIABLE, LOCAL_VARIABLE, SUBMITTER_VARIABLE
 from frazil.spark.job_logs import log_of
 from frazil.spark.master import is_local
-from frazil.spark.private_conf import REDACTION, properties_text
-from frazil.spark.server import JVM_OPTIONS, WORKERS, client_environment, served
+from frazil.spark.private_conf import REDACTION
+from frazil.spark.server import JVM_OPTIONS, client_environment, served
+from frazil.spark.shipped import driver_place, executor_python
 from frazil.spark.watch import watch_job
 
 _WRITING = "-XX:+UseParallelGC"
@@ -36,7 +34,6 @@ _WRITING = "-XX:+UseParallelGC"
 _WAITING = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """Options of a JVM that only hands out tasks: what the second compiler would gain it would never earn back."""
 
-_NO_CONF: Mapping[str, str] = MappingProxyType({})
 _EXIT = "spark.submit.callSystemExitOnMainExit"
 
 
@@ -147,14 +144,10 @@ def _submission(project: Project, engine_name: str, application: str, name: str,
     conf = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         "spark.log.level": "WARN",
         "spark.sql.session.timeZone": "UTC",
-        "spark.pyspark.python": python,
-        "spark.pyspark.driver.python": python,  # an engine's spark.pyspark.python is for its executors
-        "spark.python.daemon.module": WORKERS,
-        "spark.executorEnv.PYTHONPATH": sources,
+        **driver_place(engine.master),
+        **executor_python(project.home, engine, python, sources),
         **REDACTION,
     }
     conf = {key: of for key, of in conf.items() if key not in engine.conf}
@@ -256,57 +249,12 @@ def run_probe(
     """
     job, name = probe_submission(project, engine_name), f"doctor-{engine_name}"
     log = log_of(project.home, name, str(os.getpid()))
-    with handed_over(project.home, name, str(os.getpid()), json.dumps(list(pipelines))) as handover:
+    with handed_over(project.home, name, str(os.getpid()), json.dumps(list(pipelines)), job.private) as handover:
         with served(project, project.engine(engine_name), report):
-            watch_job(job.command(handover.arguments), job.env, log, report, list)
+            watch_job(job.command(handover.arguments, handover.properties), job.env, log, report, list)
         return handover.found()
 
 
 def maintenance_run(run: str) -> str:
     """Id of a maintenance run. An ingest run may be scheduled for the same instant."""
     return f"maintain__{run}"
-
-
-@dataclass(frozen=True, slots=True)
-class Handover:
-    """Files between a job and whoever waits for it: a plan of thousands of partitions fits no argument of a process.
-
-    Attributes:
-        pipeline: Name of the pipeline.
-        plan: Where the plan is.
-        result: Where a dry run or a session writes what it found.
-        properties: Where Spark finds its private configuration; None if there is none.
-    """
-
-    pipeline: str
-    plan: Path
-    result: Path
-    properties: Path | None = None
-
-    @property
-    def arguments(self) -> list[str]:
-        """What the job is started with."""
-        return ["--result", str(self.result), "--pipeline", self.pipeline, "--plan", f"@{self.plan}"]
-
-    def found(self) -> str | None:
-        """What the job wrote; None if it handed nothing back."""
-        return self.result.read_text(encoding="utf-8") if self.result.exists() else None
-
-
-@contextmanager
-def handed_over(
-    home: Home, pipeline: str, run_id: str, plan_json: str, conf: Mapping[str, str] = _NO_CONF
-) -> Iterator[Handover]:
-    """Write a plan where the job reads it, and Spark's private configuration. At the end all files are gone."""
-    folder, name = private_folder(home.root / "plans"), f"{pipeline}-{quote(run_id, safe=':+')}"
-    properties = folder / f"{name}.properties" if conf else None
-    handover = Handover(pipeline, folder / f"{name}.json", folder / f"{name}.result.json", properties)
-    handover.result.unlink(missing_ok=True)  # of a run that was killed
-    write_atomically(handover.plan, plan_json)
-    if properties is not None:
-        write_atomically(properties, properties_text(conf), mode=PRIVATE_FILE)
-    try:
-        yield handover
-    finally:
-        for file in filter(None, (handover.plan, handover.result, properties)):
-            file.unlink(missing_ok=True)

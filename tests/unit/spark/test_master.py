@@ -22,6 +22,16 @@ from frazil.spark.master import cores, is_local
         ({"spark.master": "spark://a:7077", "spark.executor.instances": "2", "spark.executor.cores": "3"}, 6),
         ({"spark.master": "yarn", "spark.cores.max": "8", "spark.executor.instances": "5"}, 5),
         ({"spark.master": "k8s://a:443", "spark.executor.instances": "4", "spark.executor.cores": "2"}, 8),
+        (
+            {
+                "spark.master": "yarn",
+                "spark.dynamicAllocation.enabled": "true",
+                "spark.dynamicAllocation.maxExecutors": "6",
+            },
+            6,
+        ),
+        ({"spark.master": "yarn", "spark.dynamicAllocation.enabled": "true", "spark.executor.instances": "2"}, 2),
+        ({"spark.master": "yarn", "spark.dynamicAllocation.maxExecutors": "6"}, 1),
         ({}, 1),
     ],
 )

@@ -1,0 +1,61 @@
+"""Files by which a job gets its plan and Spark its private configuration, and by which a result comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from urllib.parse import quote
+
+from frazil.local.files import PRIVATE_FILE, private_folder, write_atomically
+from frazil.local.home import Home
+from frazil.spark.private_conf import properties_text
+
+_NO_CONF: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """Files between a job and whoever waits for it: a plan of thousands of partitions fits no argument of a process.
+
+    Attributes:
+        pipeline: Name of the pipeline.
+        plan: Where the plan is.
+        result: Where a dry run or a session writes what it found.
+        properties: Where Spark finds its private configuration; None if there is none.
+    """
+
+    pipeline: str
+    plan: Path
+    result: Path
+    properties: Path | None = None
+
+    @property
+    def arguments(self) -> list[str]:
+        """What the job is started with."""
+        return ["--result", str(self.result), "--pipeline", self.pipeline, "--plan", f"@{self.plan}"]
+
+    def found(self) -> str | None:
+        """What the job wrote; None if it handed nothing back."""
+        return self.result.read_text(encoding="utf-8") if self.result.exists() else None
+
+
+@contextmanager
+def handed_over(
+    home: Home, pipeline: str, run_id: str, plan_json: str, conf: Mapping[str, str] = _NO_CONF
+) -> Iterator[Handover]:
+    """Write a plan where the job reads it, and Spark's private configuration. At the end all files are gone."""
+    folder, name = private_folder(home.root / "plans"), f"{pipeline}-{quote(run_id, safe=':+')}"
+    properties = folder / f"{name}.properties" if conf else None
+    handover = Handover(pipeline, folder / f"{name}.json", folder / f"{name}.result.json", properties)
+    handover.result.unlink(missing_ok=True)  # of a run that was killed
+    write_atomically(handover.plan, plan_json)
+    if properties is not None:
+        write_atomically(properties, properties_text(conf), mode=PRIVATE_FILE)
+    try:
+        yield handover
+    finally:
+        for file in filter(None, (handover.plan, handover.result, properties)):
+            file.unlink(missing_ok=True)

@@ -1,0 +1,164 @@
+"""A real standalone cluster of two workers, one of which loses its executor, or is lost, in the middle of a batch."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from frazil.crash_points import VARIABLE, CrashPoint
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.produce import produce
+from frazil.kafka.record import OutgoingRecord
+from frazil.local import spark_cluster
+from frazil.local.home import Home, project_root
+from frazil.local.proc import session_members
+from frazil.local.process import Processes
+from frazil.local.waiting import until
+from frazil.project import Project
+from tests.chaos.processes import SECONDS, stop_at
+
+RECORDS: Final = 120_000
+"""Two tasks: one for each worker's core."""
+
+SETTINGS: Final = """
+clusters: {{local: {{bootstrap_servers: "{brokers}"}}}}
+catalogs: {{lake: {{uri: "sqlite:///${{local:home}}/catalog.db", warehouse: "file://${{local:home}}/warehouse"}}}}
+engines:
+  spark:
+    master: "{master}"
+    conf:
+      spark.cores.max: "2"
+      spark.executor.cores: "1"
+      spark.executor.memory: 512m
+      spark.executorEnv.{variable}: "{stop}"
+"""
+ORDERS: Final = """
+name: orders
+source: {{topics: [{topic}]}}
+destinations: [{{table: shop.orders, columns: {{id: {{type: long, required: true}}}}}}]
+"""
+
+
+class Workers:
+    """The processes of a cluster: each worker has a session, in which its executors and their Python are."""
+
+    def __init__(self, home: Home) -> None:
+        records = Processes(home.run, home.logs, home.root)
+        found = [records.running(spark_cluster.worker(number)) for number in range(2)]
+        self.sessions = [of.pid for of in found if of is not None]
+
+    def standing(self, session: int) -> list[int]:
+        """Python workers that stand at the crash point."""
+        return [of.pid for of in session_members(session) if of.state == "T"]
+
+    def executors(self, session: int) -> list[int]:
+        """JVMs of executors."""
+        return [of.pid for of in session_members(session) if b"CoarseGrainedExecutorBackend" in _command(of.pid)]
+
+    def go_on(self) -> None:
+        """Let everything that stands at the crash point go on: also what comes there in a second try."""
+        for session in self.sessions:
+            for pid in self.standing(session):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A cluster, and a project whose engine it is; its Python workers stop in the middle of their first task."""
+
+    home: Home
+    env: dict[str, str]
+
+    @contextmanager
+    def running(self) -> Iterator[subprocess.Popen[str]]:
+        """A run, ended at the end whatever happened, and its Spark with it."""
+        command, env = [sys.executable, "-m", "frazil.cli", "run", "orders"], os.environ | self.env
+        run = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        try:
+            yield run
+        finally:
+            if run.poll() is None:
+                run.send_signal(signal.SIGINT)
+                run.send_signal(signal.SIGINT)
+            run.communicate(timeout=SECONDS)
+
+    @property
+    def said(self) -> str:
+        """What Spark logged."""
+        return "".join(file.read_text() for file in self.home.logs.glob("spark-orders-*.log"))
+
+
+@pytest.fixture
+def place(
+    tmp_path: Path, cluster: Cluster, topic: Callable[..., str], free_ports: Callable[[int], list[int]]
+) -> Iterator[Place]:
+    (port,) = free_ports(1)
+    home, name = replace(Home.resolve(), root=tmp_path / "home"), topic(2)
+    produce(cluster, name, (OutgoingRecord(None, b'{"id": %d}' % number) for number in range(RECORDS)))
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "pipelines" / "orders.yaml").write_text(ORDERS.format(topic=name))
+    given = {"brokers": cluster.bootstrap_servers, "master": spark_cluster.url(port)}
+    stopped = {"variable": VARIABLE, "stop": stop_at(CrashPoint.STAGING)}
+    (tmp_path / "settings.yaml").write_text(SETTINGS.format(**given, **stopped))
+    env = {
+        "FRAZIL_HOME": str(home.root),
+        "FRAZIL_JARS": str(home.jars),
+        "FRAZIL_SETTINGS": str(tmp_path / "settings.yaml"),
+        "FRAZIL_PIPELINES": str(tmp_path / "pipelines"),
+        "PYTHONPATH": str(project_root() / "include"),
+    }
+    try:
+        spark_cluster.start(home, port, 2)
+        yield Place(home, env)
+    finally:
+        spark_cluster.stop(Processes(home.run, home.logs, home.root), 2)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("lost", ["executor", "worker"])
+def test_a_lost_executor_loses_or_doubles_rows(place: Place, lost: str) -> None:
+    """Its task is done again elsewhere: each record lands once, and no file of the task that died is in the table."""
+    workers = Workers(place.home)
+    with place.running() as run:
+        assert until(lambda: all(map(workers.standing, workers.sessions)) or run.poll() is not None, SECONDS), (
+            place.said
+        )
+        assert run.poll() is None, place.said
+        first = workers.sessions[0]
+        gone = workers.executors(first) if lost == "executor" else [of.pid for of in session_members(first)]
+        for pid in [*gone, *workers.standing(first)]:
+            with suppress(ProcessLookupError):  # ended with its executor
+                os.kill(pid, signal.SIGKILL)
+
+        def has_ended() -> bool:
+            workers.go_on()
+            return run.poll() is not None
+
+        assert until(has_ended, SECONDS), place.said
+
+    assert run.returncode == 0, place.said
+    assert "Lost executor" in place.said
+    project = Project.load(os.environ | place.env)
+    table = project.lake_of(project.pipeline("orders")).load_table("shop.orders")
+    ids = table.scan(selected_fields=("id",)).to_arrow().column("id").to_pylist()
+    files = table.inspect.files()
+    assert (len(ids), len(set(ids))) == (RECORDS, RECORDS)
+    assert sum(files.column("record_count").to_pylist()) == RECORDS
+    assert files.num_rows == 2

@@ -1,0 +1,60 @@
+"""Executors of a real cluster whose Python has the packages, but not Frazil."""
+
+from __future__ import annotations
+
+import json
+import site
+import venv
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from frazil.local import spark_cluster
+from frazil.local.home import Home
+from frazil.local.process import Processes
+
+
+def python_without_frazil(root: Path) -> Path:
+    """A Python with all packages of this one, but not what is installed in editable form: that is Frazil."""
+    venv.create(root)
+    (own,) = root.glob("lib/python*/site-packages")
+    (own / "packages.pth").write_text("\n".join(site.getsitepackages()))
+    return root / "bin" / "python"
+
+
+@pytest.mark.full
+def test_executors_run_code_that_was_not_sent(
+    place: Any, broker: str, free_ports: Callable[[int], list[int]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Without `py_files: zip` the doctor names what they lack; with it they are well, and a run lands."""
+    (port,) = free_ports(1)
+    home = replace(Home.resolve(), root=tmp_path_factory.mktemp("cluster"))
+    conf = {
+        "spark.pyspark.python": str(python_without_frazil(home.root / "python")),
+        "spark.cores.max": "1",
+        "spark.executor.memory": "512m",
+        "spark.executorEnv.PYTHONPATH": "/nowhere",
+    }
+    engine = {"master": spark_cluster.url(port), "conf": conf}
+    settings = place.root / "settings.yaml"
+    before = settings.read_text()
+    place.succeed("produce", place.topic, "--generate", "payments", "--count", "1000")
+    try:
+        spark_cluster.start(home, port, 1)
+        settings.write_text(f"{before}\nengines: {json.dumps({'spark': engine})}\n")
+        lacking = place.frazil("doctor", "orders", "--spark", "--json")
+        settings.write_text(f"{before}\nengines: {json.dumps({'spark': engine | {'py_files': 'zip'}})}\n")
+        sent = place.json("doctor", "orders", "--spark")
+        place.succeed("run", "orders", "--engine", "spark")
+    finally:
+        spark_cluster.stop(Processes(home.run, home.logs, home.root), 1)
+
+    said = {of["check"]: of for of in json.loads(lacking.stdout)["checks"]}["executors of spark"]
+    assert (lacking.returncode, said["state"]) == (1, "failed")
+    assert "No module named 'frazil'" in said["found"]
+    found = {of["check"]: of for of in sent["checks"]}["executors of spark"]
+    assert found["state"] == "ok", found
+    assert place.json("sql", "SELECT count(*) AS rows FROM shop.orders") == [{"rows": 1000}]
