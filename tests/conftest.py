@@ -1,4 +1,4 @@
-"""What more than one tier needs: one real broker, REST catalog, PostgreSQL and Schema Registry each, started only if a test asks, and fresh topics."""
+"""What more than one tier needs: one real broker, REST catalog, PostgreSQL, S3 server and Schema Registry each, started only if a test asks, and fresh topics."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from frazil.local.process import Processes
 from tests.postgres_server import PostgresServer, postgres_server, programs
 from tests.registry_server import RegistryServer, registry_server
 from tests.rest_catalog import RestServer, rest_catalog_server
+from tests.s3_server import S3Server, built_program, s3_server
 from tests.warm_spark import WarmSpark, started
 
 TopicFactory = Callable[..., str]
@@ -105,6 +106,16 @@ def postgres(free_ports: FreePorts) -> Iterator[PostgresServer]:
     if programs() is None:
         pytest.skip("no PostgreSQL: neither on PATH nor below /usr/lib/postgresql (apt-get install postgresql)")
     with postgres_server(*free_ports(1)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts) -> Iterator[S3Server]:
+    """An S3 server on the loopback interface; without the program and a Go that builds it the test is skipped."""
+    program = built_program(Home.resolve())
+    if program is None:
+        pytest.skip("no S3 server: Go builds it, and there is none on PATH (https://go.dev/dl, 1.26 or newer)")
+    with s3_server(program, tmp_path_factory.mktemp("s3"), *free_ports(1)) as server:
         yield server
 
 

@@ -18,7 +18,7 @@ LOOPBACK = "127.0.0.1"
 _SECONDS = 30.0
 """Bounds every wait for the server behind and for a thread; both take milliseconds."""
 
-_HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length"}
+_HOP_BY_HOP = {"connection", "expect", "keep-alive", "transfer-encoding", "content-length"}
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,14 @@ def failed(status: int) -> Answer:
     return Answer(status, {"Content-Type": "application/json"}, body.encode())
 
 
+def slowed_down() -> Answer:
+    """S3's answer to who asks too often."""
+    body = (
+        "<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
+    )
+    return Answer(503, {"Content-Type": "application/xml"}, body.encode())
+
+
 def passed(forward: Forward, reply: Reply) -> None:
     """The request passes untouched."""
     reply(forward())
@@ -62,6 +70,15 @@ def refused(status: int | None) -> Step:
 
     def step(_: Forward, reply: Reply) -> None:
         reply(failed(status) if status is not None else None)
+
+    return step
+
+
+def answered(answer: Answer) -> Step:
+    """The request never arrives, and the client hears this."""
+
+    def step(_: Forward, reply: Reply) -> None:
+        reply(answer)
 
     return step
 
@@ -179,16 +196,32 @@ class _Handler(BaseHTTPRequestHandler):
     upstream: int
 
     def do_GET(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self.headers.get("Expect") == "100-continue":  # else a client that asks waits a second
+            self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        body = self._chunks() if self._is_chunked else self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.proxy.next_step(self.command, self.path)(lambda: self._forward(body), self._reply)
 
-    do_POST = do_DELETE = do_HEAD = do_GET  # noqa: N815 - the base class finds methods by these names
+    do_POST = do_PUT = do_DELETE = do_HEAD = do_GET  # noqa: N815 - the base class finds methods by these names
+
+    @property
+    def _is_chunked(self) -> bool:
+        """Whether the body comes in pieces, each behind its length, as that of an upload to S3."""
+        return self.headers.get("Transfer-Encoding", "") == "chunked"
+
+    def _chunks(self) -> bytes:
+        body = b""
+        while size := int(self.rfile.readline(), 16):
+            body += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return body
 
     def _forward(self, body: bytes) -> Answer:
         connection = HTTPConnection(LOOPBACK, self.upstream, timeout=_SECONDS)
         headers = {name: value for name, value in self.headers.items() if name.lower() not in _HOP_BY_HOP}
+        sent = {"body": [body], "encode_chunked": True} if self._is_chunked else {"body": body}
         try:
-            connection.request(self.command, self.path, body, headers)
+            connection.request(self.command, self.path, headers=headers, **sent)
             answer = connection.getresponse()
             return Answer(answer.status, dict(answer.getheaders()), answer.read())
         finally:
@@ -201,7 +234,9 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in answer.headers.items():
             if name.lower() not in _HOP_BY_HOP:
                 self.send_header(name, value)
-        self.send_header("Content-Length", str(len(answer.body)))
+        # To HEAD a server says how long the body would be.
+        own = answer.headers.get("Content-Length") if self.command == "HEAD" else None
+        self.send_header("Content-Length", own or str(len(answer.body)))
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(answer.body)

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from confluent_kafka import Producer
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog import Catalog, load_catalog
 
 from frazil.batch.position import Position
 from frazil.batch.request import RunRequest
@@ -147,10 +147,11 @@ def letters(shop: Any) -> list[tuple[int, int, int]]:
     return sorted((row["partition"], row["offset"], row["_frazil_batch"]) for row in shop.rows(LETTERS))
 
 
-def catalog(shop: Any) -> SqlCatalog:
+def catalog(shop: Any) -> Catalog:
     """The catalog without Frazil, for deeds of others."""
     settings = shop.project.settings.catalogs["lake"]
-    return SqlCatalog("lake", uri=settings.uri, warehouse=settings.warehouse)
+    places = {"uri": settings.address} | ({"warehouse": settings.warehouse} if settings.warehouse else {})
+    return load_catalog("lake", type=settings.type.replace("jdbc", "sql"), **places, **settings.properties)
 
 
 def drop(shop: Any, table: str) -> None:

@@ -118,7 +118,7 @@ class Project:
         if name in self._lakes:
             return self._lakes[name]
         found = _named(self.settings.catalogs, name, "catalogs", self.settings_file)
-        lake = Lake(name, found.uri, found.warehouse, found.properties, kind=found.type)
+        lake = Lake(name, found.address, found.warehouse, found.properties, kind=found.type)
         return self._lakes.setdefault(name, lake)  # another thread may have made it meanwhile
 
     def close(self) -> None:

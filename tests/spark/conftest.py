@@ -10,16 +10,19 @@ import pytest
 from pyspark.sql import SparkSession
 
 from frazil.local.home import Home
-from frazil.local.jars import jar_paths
+from frazil.local.jars import fetch, jar_paths
 from frazil.local.java import ensure_java
 from frazil.spark.class_archive import archive_options
 from frazil.spark.server import WORKERS
+
+JARS = ("spark", "postgres")
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Two local cores, a fixed small heap, and the jars of Frazil's engines."""
     home = Home.resolve()
+    fetch(home, *JARS)
     java = ensure_java()
     os.environ["JAVA_HOME"] = str(java.home)
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -27,7 +30,7 @@ def spark() -> Iterator[SparkSession]:
     session = (
         SparkSession.builder.master("local[2]")
         .appName("frazil-tests")
-        .config("spark.jars", ",".join(str(path) for path in jar_paths(home, "spark")))
+        .config("spark.jars", ",".join(str(path) for name in JARS for path in jar_paths(home, name)))
         .config("spark.driver.memory", "768m")
         # Statements of a few rows, each compiled anew: the second compiler takes as long as all the rest.
         .config(

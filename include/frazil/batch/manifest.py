@@ -19,6 +19,7 @@ from frazil.batch.removal import Removal, RemovedRange
 from frazil.batch.schema_change import Demands, SchemaChange
 from frazil.batch.table_counts import TableCounts
 from frazil.batch.unknown import UnknownFields
+from frazil.batch.written import check_version
 from frazil.errors import Terminal
 
 MANIFEST_VERSION = 1
@@ -208,11 +209,7 @@ class Manifest:
         """
         try:
             body = json.loads(text)
-            version = body.pop("v")
-            if version != MANIFEST_VERSION:
-                raise Terminal(
-                    f"a manifest of version {version} was found, this Frazil reads version {MANIFEST_VERSION}"
-                )
+            check_version("manifest", body.pop("v"), MANIFEST_VERSION)
             body["position"] = Position.from_json(body["position"])
             body["closing"] = _part(body["closing"])
             body["followers"] = tuple(_part(part) for part in body["followers"])

@@ -11,6 +11,7 @@ from typing import Any
 from frazil.batch.facts import ClusterFacts, Range, TopicPartition
 from frazil.batch.position import Position, TopicPosition, whole_numbers
 from frazil.batch.request import Mode
+from frazil.batch.written import check_version
 from frazil.errors import Terminal
 
 PLAN_VERSION = 2
@@ -87,9 +88,7 @@ class RunPlan:
         """
         try:
             body = json.loads(text)
-            version = body.pop("v")
-            if version != PLAN_VERSION:
-                raise Terminal(f"a plan of version {version} was handed over, this Frazil reads version {PLAN_VERSION}")
+            check_version("plan", body.pop("v"), PLAN_VERSION, oldest=PLAN_VERSION)
             return cls(topics={name: _planned(topic) for name, topic in body.pop("topics").items()}, **body)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Terminal(f"this is not a plan: {text[:200]!r} ({error})") from error

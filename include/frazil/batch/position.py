@@ -23,10 +23,14 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
+from frazil.batch.written import check_version
 from frazil.errors import Terminal
 
 VERSION = 1
 """Version of the written form."""
+
+MARK_VERSION = 1
+"""The same of a mark, which does not tell version 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +98,7 @@ class Position:
         """
         try:
             body = json.loads(text)
-            if body["v"] != VERSION:
-                raise Terminal(
-                    f"a position of version {body['v']} was found, this Frazil reads version {VERSION}",
-                    next_step="run the Frazil version that wrote it, or a newer one",
-                )
+            check_version("position", body["v"], VERSION)
             topics = {name: _topic(t) for name, t in body["topics"].items()}
             n, epoch = whole_numbers([body["n"], body["epoch"]])
             position = cls(n, epoch, str(body["cluster"]), topics)
@@ -156,11 +156,12 @@ class BatchMark:
         """Read the written form.
 
         Raises:
-            Terminal: The text is not a mark.
+            Terminal: The text is not a mark, or of a version this Frazil does not know.
         """
         try:
             body = json.loads(text)
+            check_version("batch mark", body.get("v", 1), MARK_VERSION)
             n, epoch = whole_numbers([body["n"], body["epoch"]])
             return cls(n, str(body["batch"]), epoch)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Terminal(f"this is not a batch mark: {text[:200]!r}") from error

@@ -8,6 +8,11 @@ from datetime import UTC, datetime, timedelta
 
 from frazil.batch.plan import RunPlan
 from frazil.batch.request import RunRequest
+from frazil.batch.written import check_version
+from frazil.errors import Terminal
+
+END_VERSION = 1
+"""Version of what a session tells when it ends."""
 
 _BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -24,12 +29,21 @@ class SessionEnd:
 
     def to_json(self) -> str:
         """One line of JSON."""
-        return json.dumps(asdict(self))
+        return json.dumps({"v": END_VERSION, **asdict(self)})
 
     @classmethod
     def from_json(cls, text: str) -> SessionEnd:
-        """Read `to_json`."""
-        return cls(**json.loads(text))
+        """Read `to_json`, also that of a job with another Frazil than who waits for it.
+
+        Raises:
+            Terminal: The text is not the end of a session, or of a version this Frazil does not know.
+        """
+        try:
+            body = json.loads(text)
+            check_version("session's end", body.get("v", 1), END_VERSION)
+            return cls(body["complete_through"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Terminal(f"this is not the end of a session: {text[:200]!r} ({error})") from error
 
 
 def next_tick(now: datetime, every: timedelta, until: datetime) -> datetime | None:

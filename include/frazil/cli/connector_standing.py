@@ -61,7 +61,7 @@ class Doors:
         if entry is None:
             return self._project().lake(name)
         found = _model(CatalogSettings, entry, name)
-        return Lake(name, found.uri, found.warehouse, found.properties, kind=found.type)
+        return Lake(name, found.address, found.warehouse, found.properties, kind=found.type)
 
     def _project(self) -> Project:
         return self.project or Project.load()

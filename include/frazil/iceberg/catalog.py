@@ -9,7 +9,6 @@ from typing import Literal
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
-from pyiceberg.io import load_file_io
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -19,6 +18,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from frazil.errors import FrazilError, Terminal
 from frazil.iceberg.faults import translated
 from frazil.iceberg.folder import Folder
+from frazil.iceberg.storage import opened_storage, with_storage
 from frazil.iceberg.variant import FORMAT_VERSION, metadata_text
 
 Kind = Literal["jdbc", "rest"]
@@ -77,7 +77,7 @@ class Lake:
 
     def _open(self) -> Catalog:
         place = {} if self.warehouse is None else {"warehouse": self.warehouse}
-        given = {**self.properties, "uri": self.uri, **place}
+        given = {**with_storage(self.properties), "uri": self.uri, **place}
         with translated(f"opening catalog {self.name}"):
             return _rest(self.name, given) if self.kind == "rest" else _sql(self.name, given)
 
@@ -189,7 +189,7 @@ class Lake:
         location = f"{self.warehouse}/{name.replace('.', '/')}"
         fresh = new_table_metadata(schema, spec, order, location, dict(properties))
         path = f"{location}/metadata/00000-{uuid.uuid4()}.metadata.json"
-        with load_file_io({**self.properties, "warehouse": self.warehouse}, path).new_output(path).create() as stream:
+        with opened_storage(self.properties, path).new_output(path).create() as stream:
             stream.write(metadata_text(fresh).encode())
         return self._catalog.register_table(name, path)
 

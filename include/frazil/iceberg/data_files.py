@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.conversions import from_bytes, to_bytes
-from pyiceberg.io.pyarrow import PyArrowFileIO, _dataframe_to_data_files
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
@@ -29,6 +29,7 @@ from frazil.iceberg import partition_keys as _partition_keys  # noqa: F401  # me
 from frazil.iceberg import variant as _variant  # noqa: F401  # a worker reads metadata with variants, too
 from frazil.iceberg.faults import translated
 from frazil.iceberg.sorting import in_order
+from frazil.iceberg.storage import opened_storage
 
 FLUSH_BYTES = 128 * 2**20
 """Decoded rows a task holds in memory per table before it writes a file: the bound of a task's memory."""
@@ -67,7 +68,7 @@ class DataFileWriter:
     def __init__(self, target: StagingTable, flush_bytes: int = FLUSH_BYTES) -> None:
         self.name = target.name
         self._metadata = TableMetadataUtil.parse_raw(target.metadata)
-        self._io = PyArrowFileIO(dict(target.io))
+        self._io = opened_storage(target.io, self._metadata.location)
         self._flush_bytes = flush_bytes
         self._counter = itertools.count()
         self._uuid = uuid.uuid4()

@@ -71,6 +71,21 @@ _UNAVAILABLE = (
 )
 
 
+_STORAGE_REFUSED = tuple(
+    f"AWS Error {name} "
+    for name in (
+        "ACCESS_DENIED",
+        "INVALID_ACCESS_KEY_ID",
+        "INVALID_SIGNATURE",
+        "MISSING_AUTHENTICATION_TOKEN",
+        "NO_SUCH_BUCKET",
+        "SIGNATURE_DOES_NOT_MATCH",
+    )
+)
+"""How PyArrow tells what S3 said that will be said again; it has no exceptions of their own for them. What is left out, such as a
+token that expired, is over by the time of another try."""
+
+
 @contextmanager
 def translated(doing: str) -> Iterator[None]:
     """Run a block; what it raises becomes Retryable, Terminal or OutcomeUnknown, with `doing` as its coordinates."""
@@ -108,9 +123,11 @@ class _Meaning:
     what: str
     next_step: str | None = None
     errno: int | None = None
+    says: tuple[str, ...] = ("",)
 
     def fits(self, error: BaseException) -> bool:
-        return isinstance(error, self.of) and (self.errno is None or getattr(error, "errno", None) == self.errno)
+        is_of_number = self.errno is None or getattr(error, "errno", None) == self.errno
+        return isinstance(error, self.of) and is_of_number and any(of in str(error) for of in self.says)
 
 
 _MEANINGS = (
@@ -138,6 +155,13 @@ _MEANINGS = (
         (ImportError,),
         "a Python package is missing",
         "install the driver that the catalog's uri or the warehouse needs",
+    ),
+    _Meaning(
+        Terminal,
+        (OSError,),
+        "the storage refused",
+        "check keys, bucket and region among the properties of the catalog's entry in the settings file, and what its user may do",
+        says=_STORAGE_REFUSED,
     ),
     _Meaning(Terminal, (PermissionError,), "permission denied", "give this user write access to the warehouse"),
     _Meaning(

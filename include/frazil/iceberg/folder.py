@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from uuid import uuid4
 
 from pyarrow.fs import FileSelector, FileSystem, FileType
-from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from frazil.iceberg.faults import translated
+from frazil.iceberg.storage import StorageFileIO
 
 _LOCAL = "local"
 _UNFINISHED = "."
@@ -77,7 +77,7 @@ class Folder:
             self.delete(name)
 
     def _opened(self) -> tuple[FileSystem, str]:
-        io = PyArrowFileIO(self.properties)
+        io = StorageFileIO(self.properties)
         scheme, netloc, path = io.parse_location(self.location, self.properties)
         return io.fs_by_scheme(scheme, netloc), path
 

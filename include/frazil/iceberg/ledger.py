@@ -11,7 +11,6 @@ from pyiceberg.expressions import And, BooleanExpression, EqualTo
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
 from pyiceberg.types import (
     BinaryType,
     IcebergType,
@@ -178,19 +177,6 @@ DEAD_LETTER_SCHEMA = Schema(
         doc="Table that the record does not fit; null: the record as a whole, it is in no table",
     ),
 )
-
-
-def with_all_columns(table: Table, name: str, wanted: Schema) -> Table:
-    """A ledger or dead-letter table, with the columns that an older Frazil did not have.
-
-    Raises:
-        Retryable: The catalog can't be reached, or others change the table at the same moment.
-    """
-    if {field.name for field in wanted.fields} <= {field.name for field in table.schema().fields}:
-        return table
-    with translated(f"adding columns to table {name}"), table.update_schema() as update:
-        update.union_by_name(wanted)
-    return table
 
 
 def ledger_rows(rows: list[dict[str, Any]]) -> pa.Table:

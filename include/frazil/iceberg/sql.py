@@ -11,13 +11,15 @@ from urllib.parse import quote
 from pyarrow.fs import FileSelector, FileSystem, FileType
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog, SqlCatalogBaseTable
-from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.exceptions import NamespaceAlreadyExistsError
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from sqlalchemy import false, update
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from frazil.errors import Terminal
 from frazil.iceberg.keeping import KeepingSqlCatalog
+from frazil.iceberg.storage import StorageFileIO
 
 _METADATA: Final = "metadata"
 _METADATA_FILE: Final = ".metadata.json"
@@ -27,7 +29,7 @@ _LEVELS: Final = 5
 
 
 class SharedSqlCatalog(KeepingSqlCatalog):
-    """A SQL catalog whose tables may be made by several processes at the same moment."""
+    """A SQL catalog whose tables and namespaces may be made by several processes at the same moment."""
 
     def create_tables(self) -> None:
         """Make those that are not there. Each that a rival made since we looked ends one try, so a try more than tables do."""
@@ -38,6 +40,13 @@ class SharedSqlCatalog(KeepingSqlCatalog):
                 if "already exists" not in str(error.orig):
                     raise
         return super().create_tables()
+
+    def create_namespace(self, namespace: str | Identifier, properties: Properties = EMPTY_DICT) -> None:
+        """Make a namespace."""
+        try:
+            super().create_namespace(namespace, properties)
+        except IntegrityError as error:  # PyIceberg looks first; a rival made it since
+            raise NamespaceAlreadyExistsError(f"Namespace {namespace} already exists") from error
 
 
 def open_sql(name: str, properties: Mapping[str, str]) -> SqlCatalog:
@@ -58,7 +67,7 @@ def open_sql(name: str, properties: Mapping[str, str]) -> SqlCatalog:
         given["uri"] = _of_a_file_that_is_there(properties["uri"], file)
     warehouse = properties.get("warehouse", "")
     if warehouse.startswith("file:"):
-        Path(PyArrowFileIO.parse_location(warehouse)[2]).mkdir(parents=True, exist_ok=True)
+        Path(StorageFileIO.parse_location(warehouse)[2]).mkdir(parents=True, exist_ok=True)
     return SharedSqlCatalog(name, **given)
 
 
@@ -91,8 +100,8 @@ def _refuse_lost(name: str, file: Path, properties: Mapping[str, str]) -> None:
     warehouse = properties.get("warehouse")
     if file.exists() or not warehouse:
         return
-    scheme, netloc, path = PyArrowFileIO.parse_location(warehouse)
-    table = _any_table(PyArrowFileIO(dict(properties)).fs_by_scheme(scheme, netloc), path)
+    scheme, netloc, path = StorageFileIO.parse_location(warehouse)
+    table = _any_table(StorageFileIO(dict(properties)).fs_by_scheme(scheme, netloc), path)
     if table is None or file.exists():  # meanwhile: a rival began the project, and made the table
         return
     raise Terminal(

@@ -176,10 +176,11 @@ def location_name(location: str) -> Name:
 
 
 def without_secrets(uri: str) -> str:
-    """An address without user, password and options, which may hold a token."""
+    """An address without user, password and options, which may hold a token, and without the driver of a database."""
     parts = urlsplit(uri)
-    bare = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="")
-    return urlunsplit(bare) if parts.netloc else f"{parts.scheme}://{parts.path}"
+    scheme = parts.scheme.partition("+")[0]
+    bare = parts._replace(scheme=scheme, netloc=parts.netloc.rpartition("@")[2], query="", fragment="")
+    return urlunsplit(bare) if parts.netloc else f"{scheme}://{parts.path}"
 
 
 def _sum(rows: Iterable[Mapping[str, Any]], column: str) -> int:

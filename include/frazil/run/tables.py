@@ -28,8 +28,8 @@ from frazil.iceberg.ledger import (
     PARTITIONED_LAYOUT,
     TABLE_PROPERTIES,
     UNPARTITIONED,
-    with_all_columns,
 )
+from frazil.iceberg.own_tables import with_all_columns
 from frazil.iceberg.schema import declared_order, declared_schema, declared_spec
 from frazil.iceberg.table import Table, read_text
 from frazil.pipeline.model import Destination, Pipeline

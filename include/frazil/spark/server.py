@@ -15,7 +15,7 @@ from frazil.local.java import ensure_java
 from frazil.local.spark_server import Server
 from frazil.pipeline.settings import EngineSettings
 from frazil.project import Project
-from frazil.spark.catalog import EXTENSIONS
+from frazil.spark.catalog import EXTENSIONS, jar_sets
 from frazil.spark.class_archive import archive_options
 from frazil.spark.private_conf import REDACTION, properties_text
 from frazil.spark.sources import digest
@@ -79,7 +79,8 @@ def managed_server(project: Project, engine: EngineSettings) -> Server:
         Terminal: The jars or a Java are missing.
     """
     home = project.home
-    fetch(home, "spark")
+    sets = jar_sets(project.settings)
+    fetch(home, *sets)
     java, python = ensure_java(), str(interpreter_bin() / "python")
     # Not the caller's PYTHONPATH: Airflow's tasks have another one than a terminal, and the server is the same for both.
     sources = str(project.root / "include")
@@ -98,7 +99,7 @@ def managed_server(project: Project, engine: EngineSettings) -> Server:
     private = {key: of for key, of in engine.conf.items() if key not in conf}
     command = [str(interpreter_bin() / "spark-submit"), "--master", engine.master, "--class", _MAIN]
     command += ["--name", "frazil spark connect", "--driver-memory", engine.driver_memory]
-    command += ["--jars", ",".join(str(path) for path in jar_paths(home, "spark"))]
+    command += ["--jars", ",".join(str(path) for name in sets for path in jar_paths(home, name))]
     command += [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
     if private:
         command += ["--properties-file", str(spark_server.properties_file(home))]

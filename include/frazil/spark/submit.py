@@ -17,7 +17,7 @@ from frazil.local.java import ensure_java
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.run.engine import needs_writer
-from frazil.spark.catalog import EXTENSIONS
+from frazil.spark.catalog import EXTENSIONS, jar_sets
 from frazil.spark.class_archive import archive_options
 from frazil.spark.handover import handed_over
 from frazil.spark.job_environment import ENGINE_VARIABLE, LOCAL_VARIABLE, SUBMITTER_VARIABLE
@@ -136,7 +136,8 @@ def _submission(project: Project, engine_name: str, application: str, name: str,
     engine = project.engine(engine_name)
     if engine.type == "connect":
         return _connected(project, engine_name, application, name)
-    fetch(project.home, "spark")
+    sets = jar_sets(project.settings)
+    fetch(project.home, *sets)
     sources = _sources(project)
     python = str(interpreter_bin() / "python")
     java = ensure_java()
@@ -171,7 +172,7 @@ def _submission(project: Project, engine_name: str, application: str, name: str,
         application=project.root / "spark_jobs" / application,
         name=name,
         master=engine.master,
-        jars=tuple(str(path) for path in jar_paths(project.home, "spark") if writes),
+        jars=tuple(str(path) for name in sets for path in jar_paths(project.home, name) if writes),
         conf=conf,
         private={key: of for key, of in engine.conf.items() if key not in conf},
         env=env,

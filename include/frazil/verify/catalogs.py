@@ -85,7 +85,7 @@ def _require_database(pipeline: Pipeline, name: str, settings: CatalogSettings) 
 
 
 def _opened(name: str, settings: CatalogSettings) -> Catalog:
-    places = {"uri": settings.uri, "warehouse": settings.warehouse}
+    places = {"uri": settings.address, "warehouse": settings.warehouse}
     given = {key: value for key, value in places.items() if value is not None}
     if settings.type == "rest":
         return TimedRestCatalog(name, **settings.properties, **given)

@@ -9,7 +9,10 @@ from pydantic import ValidationError
 
 from frazil.pipeline.settings import EngineSettings, Settings
 
-ELSE = {"clusters": {"local": {"bootstrap_servers": "a:1"}}, "catalogs": {"lake": {"uri": "u", "warehouse": "w"}}}
+ELSE = {
+    "clusters": {"local": {"bootstrap_servers": "a:1"}},
+    "catalogs": {"lake": {"uri": "sqlite:///u", "warehouse": "w"}},
+}
 
 
 def test_an_engine_starts_spark_unless_it_says_otherwise() -> None:

@@ -7,7 +7,10 @@ from pydantic import ValidationError
 
 from frazil.pipeline.settings import RegistrySettings, Settings
 
-ELSE = {"clusters": {"local": {"bootstrap_servers": "a:1"}}, "catalogs": {"lake": {"uri": "u", "warehouse": "w"}}}
+ELSE = {
+    "clusters": {"local": {"bootstrap_servers": "a:1"}},
+    "catalogs": {"lake": {"uri": "sqlite:///u", "warehouse": "w"}},
+}
 
 
 def test_there_need_not_be_a_registry() -> None:

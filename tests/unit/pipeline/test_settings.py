@@ -100,3 +100,31 @@ def test_rest_catalog_is_asked_for_a_place_for_data(tmp_path: Path) -> None:
     assert caught.value.problems == [
         "catalogs.lake: warehouse is required by type jdbc: where table data is stored",
     ]
+
+
+CATALOG = "uri: postgresql://me:hunter2@db/lake\n    warehouse: s3://lake"
+
+
+@pytest.mark.parametrize(
+    "kind", ["hadoop", "Hive", "glue", "dynamodb", "bigquery", "nessie", "polaris", "s3tables", "sql"]
+)
+def test_catalog_that_nobody_tested_is_taken(tmp_path: Path, kind: str) -> None:
+    """Refused by its key, with the reason and what to use in its place; the page says more."""
+    with pytest.raises(ConfigError) as caught:
+        load_settings_text(tmp_path, SETTINGS.replace(CATALOG, f"type: {kind}\n    {CATALOG}"))
+
+    (problem,) = caught.value.problems
+    assert problem.startswith(f"catalogs.lake.type: {kind} is not taken: ")
+    assert "type: " in problem or "type jdbc" in problem
+    assert problem.endswith("(docs/catalogs.md)")
+
+
+@pytest.mark.parametrize(
+    "uri", ["mysql://me:hunter2@db/lake", "jdbc:postgresql://db/lake", "postgres://me:hunter2@db/lake"]
+)
+def test_database_that_nobody_tested_is_taken(tmp_path: Path, uri: str) -> None:
+    """Refused without the address, which has a password; and so is Spark's own spelling."""
+    with pytest.raises(ConfigError, match="must begin with sqlite:/// or postgresql://") as caught:
+        load_settings_text(tmp_path, SETTINGS.replace("postgresql://me:hunter2@db/lake", uri))
+
+    assert "hunter2" not in f"{caught.value} {caught.value.problems}"

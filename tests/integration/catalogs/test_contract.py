@@ -1,0 +1,218 @@
+"""What Frazil needs of a catalog, asked of each kind that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
+
+from frazil.batch.facts import Staged
+from frazil.batch.position import Position
+from frazil.batch.request import RunRequest
+from frazil.errors import OutcomeUnknown, Terminal
+from frazil.iceberg.catalog import Lake
+from frazil.iceberg.holdings import POSITION_KEY
+from frazil.pipeline.settings import CatalogSettings
+from frazil.run.ingest import ingest
+from frazil.run.inline import stage_inline
+from frazil.run.plan import plan_run
+from frazil.run.stage import StageOrder
+from tests.evolving import put, rewritten, rows, types
+from tests.integration.catalogs.conftest import Store
+from tests.operations import (
+    LETTERS,
+    ORDERS,
+    TABLES,
+    assert_clean,
+    bad,
+    drop,
+    lake,
+    landed,
+    ledger,
+    letters,
+    order,
+    places,
+    position,
+    replay,
+    roll_back,
+    send,
+    settle,
+    state,
+)
+
+MakeShop = Callable[..., Any]
+
+
+def outcomes(shop: Any) -> tuple[list[int], list[int]]:
+    """Offsets of rows and of dead letters, of one partition."""
+    return [offset for _, offset in places(shop)], [offset for _, offset, _ in letters(shop)]
+
+
+def batch_of(shop: Any, n: int) -> None:
+    """Send four records: two good, two bad."""
+    send(shop, {0: [order(4 * n), bad(4 * n + 1), order(4 * n + 2), bad(4 * n + 3)]})
+
+
+def assert_all(shop: Any, batches: int) -> None:
+    """Every record of so many batches has its one outcome, and another run changes nothing."""
+    assert outcomes(shop) == (list(range(0, 4 * batches, 2)), list(range(1, 4 * batches, 2)))
+    assert_clean(shop)
+    before = state(shop)
+    assert (shop.run().read, state(shop)) == (0, before)
+
+
+def test_position_and_rows_move_apart(catalog_shop: MakeShop) -> None:
+    """The first commit holds the start and no row; each later one rows and position in one snapshot; letters and ledger follow."""
+    orders = catalog_shop(partitions=1, start="latest")
+    batch_of(orders, 0)
+    orders.run()
+    assert (position(orders).n, outcomes(orders)) == (0, ([], []))
+    batch_of(orders, 1)
+
+    result = orders.run()
+
+    assert (result.read, result.written, result.dead) == (4, 2, 2)
+    assert outcomes(orders) == ([4, 6], [5, 7])
+    summary = lake(orders).load_table(ORDERS).current_snapshot().summary
+    moved = Position.from_json(summary[POSITION_KEY.format("orders")])
+    assert (summary["added-records"], moved.n, moved) == ("2", 1, position(orders))
+    assert sorted({row["n"] for row in ledger(orders)}) == [0, 1]
+    assert lake(orders).tables() == sorted(TABLES)
+    assert_clean(orders)
+
+
+def test_rival_lands_the_same_records(catalog_shop: MakeShop) -> None:
+    """Who staged the same records and commits second is refused, and so is a plan that was overtaken."""
+    orders = landed(catalog_shop, 1)
+    batch_of(orders, 1)
+    overtaken = plan_run(orders.project, orders.pipeline, RunRequest("overtaken")).plan
+    rivals: list[Any] = []
+
+    def overtaken_while_staging(staging: StageOrder) -> Staged:
+        staged = stage_inline(staging)
+        if not rivals:
+            rivals.append(orders.run())
+        return staged
+
+    orders.run(stage=overtaken_while_staging)
+    ingest(orders.project, orders.pipeline, overtaken, stage_inline, lambda _: None)
+
+    assert ([rival.written for rival in rivals], position(orders).n) == ([2], 2)
+    assert_all(orders, 2)
+
+
+def test_lost_answer_doubles_or_loses_records(catalog_shop: MakeShop, store: Store) -> None:
+    """A commit that landed and is told to have failed: the run reads the table again and goes on, whichever table it is."""
+    orders = landed(catalog_shop, 1)
+    for number, table in enumerate(TABLES, 1):
+        batch_of(orders, number)
+        store.faults.lose_answer(table)
+
+        result = orders.run()
+
+        assert (result.written, store.faults.unused) == (2, 0)
+    assert_all(orders, 4)
+
+
+def test_catalog_that_falls_silent_is_guessed(catalog_shop: MakeShop, store: Store) -> None:
+    """With no answer and no way to read the table the run says that it does not know; the next one finds out."""
+    orders = landed(catalog_shop, 1)
+    for number, table in enumerate(TABLES, 1):
+        batch_of(orders, number)
+        store.faults.fall_silent(table)
+        with pytest.raises(OutcomeUnknown, match=f"a commit to table {table} was sent and the table can't be read"):
+            orders.run()
+        assert store.faults.unused == 0
+
+        orders.run()
+    assert_all(orders, 4)
+
+
+def test_table_does_not_follow_its_records(catalog_shop: MakeShop) -> None:
+    """Columns and partitions of an undeclared table, then a new column and a wider one."""
+    orders = rewritten(catalog_shop(partitions=1), "{table: shop.orders, partition_by: [kind]}")
+    put(orders, {"id": 1, "kind": "a"})
+    orders.run()
+    put(orders, {"id": 2, "kind": "b", "price": 0.5})
+
+    orders.run()
+
+    assert types(orders) == {"id": "long", "kind": "string", "price": "double"}
+    assert [field.name for field in lake(orders).load_table(ORDERS).spec().fields] == ["kind"]
+    assert rows(orders, ORDERS, "id", "kind", "price") == [(1, "a", None), (2, "b", 0.5)]
+    assert_clean(orders)
+
+
+def test_replay_doubles_or_shows_halves(catalog_shop: MakeShop, store: Store) -> None:
+    """Made on a branch, shown by one commit; an answer that is lost on the way changes nothing."""
+    orders = landed(catalog_shop, 2)
+    store.faults.lose_answer(ORDERS)
+
+    replay(orders, "earliest")
+
+    assert store.faults.unused == 0
+    [n] = {row["n"] for row in ledger(orders, "replay")}
+    assert {row["_frazil_batch"] for row in orders.rows()} == {n}
+    assert list(lake(orders).load_table(ORDERS).metadata.refs) == ["main"]
+    assert_all(orders, 2)
+
+
+def test_expiry_takes_the_position_along(catalog_shop: MakeShop) -> None:
+    """Somebody commits on top and expires everything of ours: the property still tells."""
+    orders = landed(catalog_shop, 2)
+    table = lake(orders).load_table(ORDERS)
+    table.append(pa.Table.from_pylist([], schema=table.schema().as_arrow()))
+    table = lake(orders).load_table(ORDERS)
+    head = table.metadata.current_snapshot_id
+    ours = [of.snapshot_id for of in table.metadata.snapshots if of.snapshot_id != head]
+    table.maintenance.expire_snapshots().by_ids(ours).commit()
+    batch_of(orders, 2)
+
+    assert orders.run().read == 4
+
+    assert_all(orders, 3)
+
+
+def test_rollback_or_drop_goes_unnoticed(catalog_shop: MakeShop) -> None:
+    """Rolled back records come again, on record; tables that are gone are refused by name, with the way on."""
+    orders = landed(catalog_shop, 2)
+    roll_back(orders, ORDERS)
+    orders.run()
+    assert position(orders).epoch == 1
+    assert_all(orders, 2)
+    drop(orders, LETTERS)
+    batch_of(orders, 2)
+    with pytest.raises(Terminal, match=f"frazil settle orders --table {LETTERS} --restage"):
+        orders.run()
+    settle(orders, LETTERS)
+    orders.run()
+    assert_all(orders, 3)
+
+    drop(orders, ORDERS)
+
+    with pytest.raises(Terminal, match="frazil reset orders --to earliest"):
+        orders.run()
+
+
+def test_table_is_made_twice(store: Store) -> None:
+    """Catalog, namespace and table are made by many at the same moment: there is one, and nobody fails."""
+    schema = Schema(NestedField(1, "id", LongType(), required=False))
+    settings = CatalogSettings(**store.entry)
+
+    def make(_: int) -> str:
+        own = Lake("lake", settings.address, settings.warehouse, {}, kind=settings.type)
+        try:
+            return str(own.create_table("shop.eu.orders", schema, UNPARTITIONED_PARTITION_SPEC, {}).metadata.table_uuid)
+        finally:
+            own.close()
+
+    with ThreadPoolExecutor(8) as pool:
+        made = set(pool.map(make, range(8)))
+
+    assert len(made) == 1

@@ -1,0 +1,74 @@
+"""Pipelines of several Kafka clusters that one settings file names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from frazil.errors import Terminal
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.topics import create_topic
+from frazil.local import broker as local_broker
+from frazil.local.home import Home, bootstrap_servers, with_ports
+from frazil.local.process import Processes
+from frazil.project import SETTINGS_VARIABLE, Project
+from tests.conftest import FreePorts
+from tests.integration.conftest import Shop, environment
+from tests.operations import assert_clean, lake, order, send
+
+
+@pytest.fixture
+def other(tmp_path: Path, free_ports: FreePorts) -> Iterator[Cluster]:
+    """A second cluster."""
+    kafka, controller = free_ports(2)
+    home = with_ports(replace(Home.resolve(), root=tmp_path / "other"), kafka=kafka, controller=controller)
+    processes = Processes(home.run, home.logs, home.root)
+    try:
+        local_broker.start(home, processes, print)
+        yield Cluster("other", {"bootstrap.servers": bootstrap_servers(home)})
+    finally:
+        local_broker.stop(processes)
+
+
+class Returns(Shop):
+    """A pipeline `returns`, over a topic of the same name in the other cluster."""
+
+    @property
+    def pipeline(self) -> Any:
+        """The pipeline as its file says now."""
+        return self.project.pipeline("returns")
+
+
+def test_records_of_another_cluster_are_landed(shop: Callable[..., Shop], other: Cluster, tmp_path: Path) -> None:
+    """Topics of one name, one offset and two clusters: each pipeline reads its own, and an edit that swaps them is refused."""
+    orders = shop(partitions=1)
+    create_topic(other, orders.topic, 1)
+    clusters = {of.name: {"bootstrap_servers": of.properties["bootstrap.servers"]} for of in (orders.cluster, other)}
+    catalog = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/warehouse"}
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(json.dumps({"clusters": clusters, "catalogs": {"lake": catalog}}))
+    folder = orders.project.pipelines_folder
+    text = (folder / "orders.yaml").read_text()
+    named = text.replace("name: orders", "name: returns").replace("shop.orders", "shop.returns")
+    (folder / "returns.yaml").write_text(named.replace("topics:", "cluster: other, topics:"))
+    project = Project.load(environment(orders.project) | {SETTINGS_VARIABLE: str(settings)})
+    orders, returns = replace(orders, project=project), Returns(project, other, orders.topic)
+    send(orders, {0: [order(1), order(2)]})
+    send(returns, {0: [order(7), order(8)]})
+
+    assert (orders.run().written, returns.run().written) == (2, 2)
+
+    assert orders.ids() == [1, 2]
+    assert sorted(row["id"] for row in returns.rows("shop.returns")) == [7, 8]
+    assert_clean(orders)
+    assert_clean(returns)
+    swapped = orders.with_pipeline(text.replace("topics:", "cluster: other, topics:"))
+    send(returns, {0: [order(9)]})
+    with pytest.raises(Terminal, match="cluster"):
+        swapped.run()
+    assert len(lake(orders).load_table("shop.orders").scan().to_arrow()) == 2

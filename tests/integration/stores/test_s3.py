@@ -1,0 +1,145 @@
+"""Batches in S3, whose answers are slow, lost or refusals: everything lands exactly once, and nothing is deleted that may be needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Event
+
+import pytest
+
+from frazil.errors import OutcomeUnknown, Retryable, Terminal
+from frazil.iceberg import storage
+from tests.fault_proxy import Step, answered, hung, lost, refused, slowed_down
+from tests.integration.stores.conftest import S3Shop
+from tests.operations import assert_clean, bad, letters, order, places, position, replay, send, state
+
+MakeShop = Callable[..., S3Shop]
+
+PLACES = {
+    "data file": ("PUT", r"/shop/orders/data/.*\.parquet"),
+    "data file of letters": ("PUT", r"/orders__dead_letters/data/.*\.parquet"),
+    "length of a data file": ("HEAD", r"/shop/orders/data/.*\.parquet"),
+    "manifest of the batch": ("PUT", r"/metadata/frazil-orders-.*\.json"),
+    "manifest": ("PUT", r"/shop/orders/metadata/.*-m0\.avro"),
+    "list of manifests": ("PUT", r"/shop/orders/metadata/snap-.*\.avro"),
+    "list of manifests, read": ("GET", r"/shop/orders/metadata/snap-.*\.avro"),
+    "metadata": ("PUT", r"/shop/orders/metadata/.*\.metadata\.json"),
+    "metadata of letters": ("PUT", r"/orders__dead_letters/metadata/.*\.metadata\.json"),
+    "row of the ledger": ("PUT", r"/orders__ledger/data/.*\.parquet"),
+    "metadata of the ledger": ("PUT", r"/orders__ledger/metadata/.*\.metadata\.json"),
+}
+"""Requests of a batch."""
+
+FAULTS: dict[str, Step] = {
+    "SlowDown": answered(slowed_down()),
+    "500": refused(500),
+    "reset": refused(None),
+    "landed, answer lost": lost(None),
+    "landed, 500": lost(500),
+}
+
+ONE = "landed, answer lost"
+"""The fault of the normal run: it may do the most harm."""
+
+faults = pytest.mark.parametrize(
+    "fault", [pytest.param(name, marks=pytest.mark.full) if name != ONE else name for name in FAULTS]
+)
+
+
+def batch_of(made: S3Shop, n: int) -> None:
+    """Send four records: two good, two bad."""
+    send(made.shop, {0: [order(4 * n), bad(4 * n + 1), order(4 * n + 2), bad(4 * n + 3)]})
+
+
+def assert_all(made: S3Shop, batches: int) -> None:
+    """Every record of so many batches has its one outcome, no object was deleted, and another run changes nothing."""
+    orders = made.shop
+    assert made.proxy.unused == 0
+    assert [offset for _, offset in places(orders)] == list(range(0, 4 * batches, 2))
+    assert [offset for _, offset, _ in letters(orders)] == list(range(1, 4 * batches, 2))
+    assert_clean(orders)
+    before = state(orders)
+    assert (orders.run().read, state(orders)) == (0, before)
+    assert [path for method, path in made.proxy.seen if method == "DELETE"] == []
+
+
+@faults
+def test_s3_that_fails_now_and_then_fails_a_batch(s3_shop: MakeShop, fault: str) -> None:
+    """Whatever request of a batch is struck, it is sent again and the batch lands."""
+    made = s3_shop(partitions=1)
+    made.shop.run()
+    for n, (method, path) in enumerate(PLACES.values()):
+        batch_of(made, n)
+        made.proxy.script(method, path, FAULTS[fault])
+
+        result = made.shop.run()
+
+        assert (result.written, made.proxy.unused) == (2, 0)
+    assert_all(made, len(PLACES))
+
+
+@faults
+def test_s3_that_is_away_is_guessed(s3_shop: MakeShop, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    """Given up, the run rides it out or says that another may come, and that one lands what is missing, once."""
+    monkeypatch.setattr(storage, "S3_ATTEMPTS", 1)  # of six the last comes half a minute later
+    made = s3_shop(partitions=1)
+    made.shop.run()
+    ended = []
+    for n, (method, path) in enumerate(PLACES.values()):
+        batch_of(made, n)
+        made.proxy.script(method, path, FAULTS[fault])
+        ended.append(runs(made))
+        assert made.proxy.unused == 0
+        assert ended[-1] or runs(made)
+    assert not all(ended)
+    assert_all(made, len(PLACES))
+
+
+@pytest.mark.full
+def test_slow_s3_hangs_a_run(s3_shop: MakeShop) -> None:
+    """Requests that nobody answers end at the time limit, and are sent again."""
+    made = s3_shop(partitions=1, properties={"s3.request-timeout": "1"})
+    made.shop.run()
+    over = Event()
+    batch_of(made, 0)
+    for carried_out, (method, path) in enumerate([PLACES["data file"], PLACES["metadata"]]):
+        made.proxy.script(method, path, hung(over, carried_out=bool(carried_out)))
+    try:
+        made.shop.run()
+    finally:
+        over.set()
+    assert_all(made, 1)
+
+
+def test_replay_in_s3_deletes_what_it_needs(s3_shop: MakeShop) -> None:
+    """A replay whose uploads and reads are struck replaces its range once, and deletes no object."""
+    made = s3_shop(partitions=1)
+    for n in range(2):
+        batch_of(made, n)
+        made.shop.run()
+    for method, path in (PLACES["metadata"], PLACES["list of manifests, read"], PLACES["metadata of letters"]):
+        made.proxy.script(method, path, FAULTS[ONE])
+
+    replay(made.shop, "earliest")
+
+    assert {row["_frazil_batch"] for row in made.shop.rows()} == {position(made.shop).n}
+    assert_all(made, 2)
+
+
+def test_wrong_key_is_tried_for_ever(s3_shop: MakeShop) -> None:
+    """A key that does not fit stops a pipeline, and the error does not tell it."""
+    made = s3_shop(partitions=1, properties={"s3.secret-access-key": "hunter2"})
+
+    with pytest.raises(Terminal, match="the storage refused") as stopped:
+        made.shop.run()
+
+    assert "hunter2" not in str(stopped.value)
+
+
+def runs(made: S3Shop) -> bool:
+    """Whether a run comes to its end; one that doesn't says that another may."""
+    try:
+        made.shop.run()
+    except (Retryable, OutcomeUnknown):
+        return False
+    return True
