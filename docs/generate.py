@@ -22,6 +22,7 @@ from frazil.kafka.grants import ROLES
 from frazil.monitor.dashboard import dashboard
 from frazil.monitor.metrics import CATALOGUE
 from frazil.monitor.statsd import statsd_mapping
+from frazil.pipeline.capture import KINDS as KINDS_OF_CAPTURE
 from frazil.pipeline.editor_schema import editor_schema
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.settings import Settings
@@ -209,13 +210,15 @@ def reference() -> str:
     parts = [INTRODUCTION, "## The pipeline file\n", f"```yaml\n{example}```\n"]
     parts += sections("Pipeline", Pipeline)
     parts += ["## The settings file\n", *sections("Settings", Settings)]
+    parts += ["## Capture files\n", "See [capture.md](capture.md).\n"]
+    parts += [line for model in KINDS_OF_CAPTURE.values() for line in sections(model.__name__, model)]
     return "\n".join(parts)
 
 
 def sections(title: str, model: type[BaseModel]) -> Iterator[str]:
     """One section for a model and one for each model it refers to, in the order of their first mention."""
     schema = model.model_json_schema()
-    known = schema["$defs"]
+    known = schema.get("$defs", {})
     yield section(title, schema, known)
     for name in mentioned(schema, known, {}):
         yield section(name, known[name], known)

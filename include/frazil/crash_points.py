@@ -19,7 +19,7 @@ class CrashPoint(StrEnum):
     """Where a run can be hit.
 
     Commits name their step: decide (the deciding one), follow, record (the ledger); ready (the dead-letter topic, before
-    the decision), send (letters to that topic).
+    the decision), send (letters to that topic), capture (records of a capture).
     """
 
     PLANNED = "planned"
@@ -47,6 +47,11 @@ class CrashPoint(StrEnum):
     SEND_COMMITTING = "send.committing"
     """Letters are with the broker, their transaction is open."""
     SEND_COMMITTED = "send.committed"
+    CAPTURE_SENDING = "capture.sending"
+    """A record of a capture was handed to the producer; each of them passes here."""
+    CAPTURE_COMMITTING = "capture.committing"
+    """Records and position of a capture are with the broker, their transaction is open."""
+    CAPTURE_COMMITTED = "capture.committed"
     FOLLOW_COMMITTING = "follow.committing"
     FOLLOW_RETRYING = "follow.retrying"
     FOLLOW_COMMITTED = "follow.committed"

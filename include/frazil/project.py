@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from frazil.errors import Terminal
 from frazil.local.home import Home, bootstrap_servers
+from frazil.pipeline.capture import Capture
+from frazil.pipeline.databases import DatabaseSettings
 from frazil.pipeline.engines import AUTO_ENGINE
 from frazil.pipeline.folder import Pipelines
 from frazil.pipeline.load import load_settings
+from frazil.pipeline.load_captures import CAPTURES, Captures, load_captures
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.references import References, connection_fields, connection_variable
 from frazil.pipeline.settings import EngineSettings, Settings
@@ -51,6 +54,11 @@ class Places:
             References(env, {"home": str(home.root), "kafka": bootstrap_servers(home)}),
         )
 
+    @property
+    def captures_folder(self) -> Path:
+        """Where capture files are, if there are any."""
+        return self.pipelines_folder.parent / CAPTURES
+
 
 @dataclass(frozen=True)
 class Project:
@@ -63,6 +71,7 @@ class Project:
         settings_file: Where it was read from.
         pipelines_folder: Where the pipeline files are.
         pipelines: The pipeline files, the broken ones apart. Read when they are asked for.
+        captures: The capture files, the broken ones apart.
     """
 
     root: Path
@@ -71,6 +80,7 @@ class Project:
     settings_file: Path
     pipelines_folder: Path
     pipelines: Pipelines
+    captures: Captures
     _lakes: dict[str, Lake] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
@@ -86,7 +96,8 @@ class Project:
         settings = load_settings(places.settings_file, places.references)
         pipelines = Pipelines(places.pipelines_folder, places.references)
         home = places.home
-        return cls(home.project, home, settings, places.settings_file, places.pipelines_folder, pipelines)
+        captures = load_captures(places.captures_folder, places.references)
+        return cls(home.project, home, settings, places.settings_file, places.pipelines_folder, pipelines, captures)
 
     def pipeline(self, name: str) -> Pipeline:
         """The pipeline of that name.
@@ -95,6 +106,22 @@ class Project:
             Terminal: There is none, or its file is broken.
         """
         return self.pipelines.get(name)
+
+    def capture(self, name: str) -> Capture:
+        """The capture of that name.
+
+        Raises:
+            Terminal: There is none, or its file is broken.
+        """
+        return self.captures.get(name)
+
+    def database(self, name: str) -> DatabaseSettings:
+        """The database of that name in the settings file.
+
+        Raises:
+            Terminal: There is none.
+        """
+        return _named(self.settings.databases, name, "databases", self.settings_file)
 
     def cluster(self, name: str) -> Cluster:
         """The Kafka cluster of that name in the settings file.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from frazil.errors import Terminal
+from frazil.pipeline.capture import unknown_in_capture
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.owner import stated_owner
 from frazil.pipeline.settings import unknown_names
@@ -53,7 +54,7 @@ def wanted_pipelines(project: Project, dag_id: Callable[[str], str], only: str |
 
 
 def refuse_broken(project: Project) -> None:
-    """Complain about every pipeline that no DAG is made of.
+    """Complain about every pipeline and capture that no DAG is made of.
 
     Raises:
         Terminal: There is one; the message has all of them, each with its key paths.
@@ -62,8 +63,11 @@ def refuse_broken(project: Project) -> None:
     for name, pipeline in sorted(project.pipelines.usable.items()):
         where = f"pipeline {name} in {project.pipelines_folder}"
         complaints += [f"{where}: {problem}" for problem in problems(project, pipeline)]
+    complaints += [str(error) for error in project.captures.broken]
+    for name, capture in sorted(project.captures.usable.items()):
+        complaints += [f"capture {name}: {problem}" for problem in unknown_in_capture(capture, project.settings)]
     if complaints:
-        raise Terminal("no DAG is made of these pipelines\n" + "\n".join(complaints))
+        raise Terminal("no DAG is made of these files\n" + "\n".join(complaints))
 
 
 def broken_pipelines(project: Project) -> dict[str, Broken]:

@@ -18,6 +18,7 @@ import typer
 
 from frazil import __version__
 from frazil.cli import (
+    capture,
     console,
     dead_letters,
     demo,
@@ -71,6 +72,14 @@ _COMMANDS: tuple[tuple[Callable[..., Any], tuple[str, ...]], ...] = (
         (
             "frazil produce completed-pizzas --generate pizzas --count 100000",
             "frazil produce payments --file lines.json",
+        ),
+    ),
+    (
+        capture.capture,
+        (
+            "frazil capture access_log --dry-run",
+            "frazil capture access_log",
+            'frazil capture access_log --from end --reason "the old files are known"',
         ),
     ),
     (

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from frazil.pipeline.capture import unknown_in_capture
 from frazil.pipeline.folder import load_pipelines
 from frazil.pipeline.load import ConfigError, load_pipeline, load_settings
+from frazil.pipeline.load_captures import load_capture, load_captures
 from frazil.pipeline.references import References
 from frazil.pipeline.settings import Settings, unfit_catalogs, unknown_names
 from frazil.project import Places
@@ -20,7 +23,7 @@ class Verdict:
     """What was found in one file; no problems means that it can be used. Remarks are what a person may not have meant."""
 
     file: str
-    kind: Literal["settings", "pipeline"]
+    kind: Literal["settings", "pipeline", "capture"]
     problems: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
 
@@ -30,11 +33,18 @@ def judge(files: list[Path], env: Mapping[str, str]) -> list[Verdict]:
     places = Places.resolve(env)
     references, settings_file = places.references, places.settings_file
     settings, about_settings = _settings(settings_file, references)
+    pipeline, capture = (partial(of, references=references, settings=settings) for of in (_pipeline, _capture))
     if files:
         chosen = [file for file in files if file != settings_file]
-        pipelines = [_pipeline(file, references, settings) for file in chosen]
-        return [*([about_settings] if settings_file in files else []), *pipelines]
-    return [about_settings, *_folder(places.pipelines_folder, references, settings)]
+        found = [(capture if file.parent == places.captures_folder else pipeline)(file) for file in chosen]
+        return [*([about_settings] if settings_file in files else []), *found]
+    pipelines = load_pipelines(places.pipelines_folder, references)
+    captures = load_captures(places.captures_folder, references)
+    return [
+        about_settings,
+        *_folder(places.pipelines_folder, pipelines.broken, pipeline),
+        *_folder(places.captures_folder, captures.broken, capture),
+    ]
 
 
 def _settings(file: Path, references: References) -> tuple[Settings | None, Verdict]:
@@ -53,9 +63,17 @@ def _pipeline(file: Path, references: References, settings: Settings | None) -> 
     return Verdict(str(file), "pipeline", (*unknown, *record_problems(pipeline)), remarks(pipeline))
 
 
-def _folder(folder: Path, references: References, settings: Settings | None) -> list[Verdict]:
+def _capture(file: Path, references: References, settings: Settings | None) -> Verdict:
+    try:
+        capture = load_capture(file, references)
+    except ConfigError as error:
+        return Verdict(str(file), "capture", tuple(error.problems))
+    return Verdict(str(file), "capture", tuple(unknown_in_capture(capture, settings)) if settings else ())
+
+
+def _folder(folder: Path, broken: Iterable[ConfigError], judged: Callable[[Path], Verdict]) -> list[Verdict]:
     """Every file on its own, then what only shows beside the others: a name that is taken."""
-    together = {str(error.file): tuple(error.problems) for error in load_pipelines(folder, references).broken}
+    together = {str(error.file): tuple(error.problems) for error in broken}
     files = sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")])
-    alone = [_pipeline(file, references, settings) for file in files]
+    alone = [judged(file) for file in files]
     return [replace(v, problems=v.problems or together.get(v.file, ())) for v in alone]

@@ -16,8 +16,8 @@ from frazil.errors import FrazilError
 from frazil.pipeline.engines import AUTO_ENGINE
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
+from frazil.spark.probe_submit import run_probe
 from frazil.spark.sources import digest
-from frazil.spark.submit import run_probe
 
 _ENVIRONMENT: Final = "give the executors the driver's environment: the image, a packed archive, or the same packages"
 """Next step where an executor lacks something; see docs/spark-on-a-cluster.md."""

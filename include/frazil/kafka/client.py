@@ -212,21 +212,27 @@ def producer(cluster: Cluster, complaints: Complaints) -> Producer:
     return _build(Producer, cluster, complaints, _PRODUCER_DEFAULTS, _PRODUCER)
 
 
-def transactional_producer(cluster: Cluster, complaints: Complaints, name: str, *, alone: bool = False) -> Producer:
+def transactional_producer(
+    cluster: Cluster, complaints: Complaints, name: str, *, batch_bytes: int | None = None, seconds: float | None = None
+) -> Producer:
     """A producer for transactions. Once initialised, it is the only one of its name that can commit.
 
     Args:
         cluster: Where.
         complaints: Takes what the client reports on the side.
         name: Name of the producer.
-        alone: Whether each record is a batch of its own. A topic's limit is one of batches: records that it takes one by
-            one may be too large together.
+        batch_bytes: Most bytes of a batch of several records; 1 makes each a batch of its own. A topic's limit is one of
+            batches: records that it takes one by one may be too large together. None for the client's default.
+        seconds: How long a transaction may be open, at most `transaction.max.timeout.ms` of the brokers, 15 minutes unless
+            they say otherwise; None for the usual minute.
 
     Raises:
         Terminal: the cluster's properties are not valid.
     """
     # Of any size: the first record of a batch is taken whatever its size is, and no second one.
-    own = {"transactional.id": name, **_TRANSACTIONS} | ({"batch.size": 1} if alone else {})
+    own = {"transactional.id": name, **_TRANSACTIONS} | ({} if batch_bytes is None else {"batch.size": batch_bytes})
+    if seconds is not None:
+        own |= dict.fromkeys(("transaction.timeout.ms", "message.timeout.ms"), int(seconds * 1_000))
     return _build(Producer, cluster, complaints, _PRODUCER_DEFAULTS, _PRODUCER | own)
 
 

@@ -90,7 +90,7 @@ SETS = {
     ),
     # How Iceberg's Java side reaches S3: Spark, where a catalog's tables lie there, and the REST server.
     "s3": ArtifactSet(("org.apache.iceberg:iceberg-aws-bundle:1.12.0",), transitive=False, on_demand=True),
-    # How Spark reaches a catalog in PostgreSQL.
+    # How Spark reaches PostgreSQL: a catalog there, or a captured database. Drivers of others are the user's to bring.
     "postgres": ArtifactSet(("org.postgresql:postgresql:42.7.8",), transitive=False, on_demand=True),
     # A Schema Registry with Confluent's API, for tests.
     "registry": ArtifactSet((f"io.apicurio:apicurio-registry-app:3.3.3:all{ARCHIVE}",), transitive=False),

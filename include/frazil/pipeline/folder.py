@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from frazil.errors import Terminal
 from frazil.pipeline.load import ConfigError, load_pipeline
@@ -17,6 +18,16 @@ _NAME_LINE = re.compile(rb"""^["']?name["']?[ \t]*:(.*)$""", re.MULTILINE)
 """A line that may say how the pipeline is called: keys of the file itself stand at its left edge, unless all of it is in braces."""
 
 _PLAIN = re.compile(rb"[ \t]+([a-z0-9_]+)[ \t]*(?:[ \t]#.*)?\r?")
+
+
+class Named(Protocol):
+    """What has a name of its own in a folder of files."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+
+
+N = TypeVar("N", bound=Named)
 
 
 class Pipelines:
@@ -89,23 +100,7 @@ class Pipelines:
 
     @cached_property
     def _all(self) -> tuple[Mapping[str, Pipeline], tuple[ConfigError, ...]]:
-        named: dict[str, list[tuple[Path, Pipeline]]] = {}
-        broken: list[ConfigError] = []
-        for path in _files(self._folder):
-            try:
-                pipeline = load_pipeline(path, self._references)
-            except ConfigError as error:
-                broken.append(error)
-                continue
-            named.setdefault(pipeline.name, []).append((path, pipeline))
-        usable = {name: files[0][1] for name, files in named.items() if len(files) == 1}
-        for name, files in named.items():
-            if len(files) > 1:  # none of them runs: a copy must not take over the other's position
-                paths = ", ".join(str(path) for path, _ in files)
-                broken += [
-                    ConfigError(path, [f"name: {name!r} is the name of several files: {paths}"]) for path, _ in files
-                ]
-        return usable, tuple(broken)
+        return load_folder(self._folder, lambda path: load_pipeline(path, self._references))
 
 
 def load_pipelines(folder: Path, references: References) -> Pipelines:
@@ -117,6 +112,27 @@ def load_pipelines(folder: Path, references: References) -> Pipelines:
     found = Pipelines(folder, references)
     _ = found.usable
     return found
+
+
+def load_folder(folder: Path, load: Callable[[Path], N]) -> tuple[dict[str, N], tuple[ConfigError, ...]]:
+    """Read every ``*.yaml`` and ``*.yml`` of a folder with `load`: what can be used, by name, and the complaints."""
+    named: dict[str, list[tuple[Path, N]]] = {}
+    broken: list[ConfigError] = []
+    for path in _files(folder):
+        try:
+            loaded = load(path)
+        except ConfigError as error:
+            broken.append(error)
+            continue
+        named.setdefault(loaded.name, []).append((path, loaded))
+    usable = {name: files[0][1] for name, files in named.items() if len(files) == 1}
+    for name, files in named.items():
+        if len(files) > 1:  # none of them runs: a copy must not take over the other's position
+            paths = ", ".join(str(path) for path, _ in files)
+            broken += [
+                ConfigError(path, [f"name: {name!r} is the name of several files: {paths}"]) for path, _ in files
+            ]
+    return usable, tuple(broken)
 
 
 def _files(folder: Path) -> list[Path]:

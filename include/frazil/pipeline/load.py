@@ -48,7 +48,7 @@ def load_pipeline(path: Path, references: References) -> Pipeline:
     Raises:
         ConfigError: It can't be read, isn't YAML, or does not fit the model.
     """
-    pipeline = _load(path, Pipeline, references)
+    pipeline = load_model(path, Pipeline, references)
     if found := list(_without_source(pipeline)):
         raise ConfigError(path, found)
     halves = {"value": pipeline.value, "key": pipeline.key}
@@ -86,11 +86,16 @@ def load_settings(path: Path, references: References) -> Settings:
     Raises:
         ConfigError: It can't be read, isn't YAML, or does not fit the model.
     """
-    return _load(path, Settings, references)
+    return load_model(path, Settings, references)
 
 
-def _load(path: Path, model: type[M], references: References) -> M:
-    raw = _read_yaml(path)
+def load_model(path: Path, model: type[M], references: References) -> M:
+    """Read a file as a model.
+
+    Raises:
+        ConfigError: It can't be read, isn't YAML, or does not fit the model.
+    """
+    raw = read_yaml(path)
     unresolved: list[str] = []
     resolved = _substitute(raw, references, (), unresolved)
     if unresolved:
@@ -155,7 +160,12 @@ def _parsed(text: str) -> object:
     return yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
 
 
-def _read_yaml(path: Path) -> object:
+def read_yaml(path: Path) -> dict[Any, Any]:
+    """Read a YAML file that has keys and values, without resolving references.
+
+    Raises:
+        ConfigError: It is none.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -10,6 +10,7 @@ from typing import Final, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from frazil.pipeline.alerts import AlertSettings, unknown_channels
+from frazil.pipeline.databases import CaptureSettings, DatabaseSettings
 from frazil.pipeline.engines import AUTO_ENGINE, INLINE_ENGINE, AutoEngine
 from frazil.pipeline.maintenance import Age
 from frazil.pipeline.model import Pipeline
@@ -264,6 +265,8 @@ class Settings(Model):
         None, description="Who is told when something is wrong. Without: nobody, and Airflow has no DAG `monitor`."
     )
     reports: ReportSettings = Field(default_factory=ReportSettings)
+    databases: dict[str, DatabaseSettings] = Field({}, description="Databases that captures read.")
+    captures: CaptureSettings = Field(default_factory=CaptureSettings)
 
     @model_validator(mode="after")
     def _has_one_managed_server(self) -> Self:
@@ -275,23 +278,23 @@ class Settings(Model):
 
 def unknown_names(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
     """What a pipeline names that the settings don't know, one line per key, with the nearest known name."""
-    yield from _unknown("source.cluster", pipeline.source.cluster, settings.clusters, "clusters")
+    yield from unknown("source.cluster", pipeline.source.cluster, settings.clusters, "clusters")
     if pipeline.value.registry is not None:
-        yield from _unknown("value.registry", pipeline.value.registry, settings.registries, "registries")
+        yield from unknown("value.registry", pipeline.value.registry, settings.registries, "registries")
     if pipeline.key is not None and pipeline.key.registry is not None:
-        yield from _unknown("key.registry", pipeline.key.registry, settings.registries, "registries")
+        yield from unknown("key.registry", pipeline.key.registry, settings.registries, "registries")
     if pipeline.home_catalog == pipeline.catalog or any(of.catalog is None for of in pipeline.declared.values()):
-        yield from _unknown("catalog", pipeline.catalog, settings.catalogs, "catalogs")
+        yield from unknown("catalog", pipeline.catalog, settings.catalogs, "catalogs")
     for key, of in pipeline.declared.items():
         if of.catalog is not None:
-            yield from _unknown(f"{key}.catalog", of.catalog, settings.catalogs, "catalogs")
-    yield from _unknown("engine", pipeline.engine, [*settings.engines, INLINE_ENGINE, AUTO_ENGINE], "engines")
+            yield from unknown(f"{key}.catalog", of.catalog, settings.catalogs, "catalogs")
+    yield from unknown("engine", pipeline.engine, [*settings.engines, INLINE_ENGINE, AUTO_ENGINE], "engines")
     if pipeline.engine == AUTO_ENGINE:
-        yield from _unknown(
+        yield from unknown(
             "engine: auto, which the settings say under auto.engine", settings.auto.engine, settings.engines, "engines"
         )
     if pipeline.maintenance.engine is not None:
-        yield from _unknown("maintenance.engine", pipeline.maintenance.engine, settings.engines, "engines")
+        yield from unknown("maintenance.engine", pipeline.maintenance.engine, settings.engines, "engines")
     yield from unknown_channels(pipeline.alerts, settings.alerts)
 
 
@@ -312,7 +315,8 @@ def unfit_catalogs(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
             )
 
 
-def _unknown(key: str, name: str, known: Collection[str], kind: str) -> Iterator[str]:
+def unknown(key: str, name: str, known: Collection[str], kind: str) -> Iterator[str]:
+    """A line about a name that the settings don't know, with the nearest known one; nothing if they do."""
     if name not in known:
         near = get_close_matches(name, known, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(known))}"

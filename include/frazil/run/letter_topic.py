@@ -21,9 +21,10 @@ from frazil.iceberg.holdings import DONE_KEY, Held, lookup, mark_of
 from frazil.iceberg.letters import staged_letters
 from frazil.kafka.failure import Fenced
 from frazil.kafka.letter_record import BATCH_HEADER, letter_records, origin
-from frazil.kafka.noted import NotedProducer, RecordTooLarge, noted_producer
+from frazil.kafka.noted import NotedProducer, noted_producer
 from frazil.kafka.record import OutgoingRecord
 from frazil.kafka.topics import ready_topic, record_limit
+from frazil.kafka.transaction import RecordTooLarge
 from frazil.run.manifests import Batch
 from frazil.run.scope import Scope
 from frazil.run.tables import Tables

@@ -56,7 +56,7 @@ class SparkStage:
 
         # A row for each task, with its number: what it reads is in the closure, with the properties of the cluster.
         rows = self._spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(stage_task, "staged string, failure string")
-        with stopping.cancelling(_cancel_of(self._spark)):
+        with stopping.cancelling(cancel_of(self._spark)):
             try:
                 parts = answered(rows, f"batch {order.n}").to_pylist()
             except (*SPARK_FAILED, Retryable) as error:
@@ -69,7 +69,7 @@ class SparkStage:
         return Staged.merged(Staged.from_json(part["staged"]) for part in parts)
 
 
-def _cancel_of(spark: SparkSession) -> Callable[[], object]:
+def cancel_of(spark: SparkSession) -> Callable[[], object]:
     """What ends the jobs of a session that are at work now."""
     if hasattr(spark, "cloneSession"):  # spark connect
         return spark.interruptAll

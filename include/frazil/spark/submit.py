@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -108,17 +107,13 @@ def maintenance_submission(project: Project, pipeline: Pipeline, run: str) -> Su
     )
 
 
-def probe_submission(project: Project, engine_name: str) -> Submission:
-    """How to start the job that asks an engine's executors what they have.
+def bare_submission(project: Project, engine: str, application: str, name: str) -> Submission:
+    """How to start a job that is of no pipeline and writes no tables.
 
     Raises:
         Terminal: The settings have no such engine, the jars or a Java are missing.
     """
-    job = _submission(project, engine_name, "probe.py", f"frazil doctor {engine_name}", writes=False)
-    if job.master is None:
-        return job
-    # Spark's own workers: Frazil's begin with its modules, and would end where they are missing, without a word why.
-    return replace(job, conf={**job.conf, "spark.python.daemon.module": "pyspark.daemon"})
+    return _submission(project, engine, application, name, writes=False)
 
 
 def _connected(project: Project, engine_name: str, application: str, name: str) -> Submission:
@@ -227,31 +222,6 @@ def run_maintenance(
     log = log_of(project.home, pipeline.name, run)
     with handed_over(project.home, pipeline.name, run, order, job.private) as handover:
         with served(project, project.engine(pipeline.maintenance_engine), report):
-            watch_job(job.command(handover.arguments, handover.properties), job.env, log, report, list)
-        return handover.found()
-
-
-def run_probe(
-    project: Project, engine_name: str, pipelines: Iterable[str], report: Callable[[str], None]
-) -> str | None:
-    """Ask an engine's executors what they have and reach, in a Spark job started by this process.
-
-    Args:
-        project: Settings and doors.
-        engine_name: The engine.
-        pipelines: Names of the pipelines whose clusters and storage they try.
-        report: Takes the job's own lines; everything else goes to its log.
-
-    Returns:
-        What they said, as JSON; see `frazil.spark.probe`.
-
-    Raises:
-        Retryable, Terminal: What the job ended with; the message quotes the end of its log.
-    """
-    job, name = probe_submission(project, engine_name), f"doctor-{engine_name}"
-    log = log_of(project.home, name, str(os.getpid()))
-    with handed_over(project.home, name, str(os.getpid()), json.dumps(list(pipelines)), job.private) as handover:
-        with served(project, project.engine(engine_name), report):
             watch_job(job.command(handover.arguments, handover.properties), job.env, log, report, list)
         return handover.found()
 

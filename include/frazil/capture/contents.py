@@ -1,0 +1,191 @@
+"""Looks at files: which are there, and what they hold. Packed ones are read unpacked."""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import hashlib
+import os
+import stat
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, Final, cast
+
+from frazil.capture.files import FileMark, FoundFile
+from frazil.errors import FrazilError, Retryable, Terminal
+
+PRINTED: Final = 1024
+"""Bytes at either end of what was captured that make its fingerprint: enough to tell lines of logs apart, which begin with
+times, and read at once."""
+
+_CHUNK: Final = 1 << 20
+
+_BROKEN: Final = (EOFError, zlib.error, gzip.BadGzipFile)
+"""What a packed file raises that is not whole."""
+
+
+def find_files(patterns: Iterable[str], marks: Iterable[FileMark]) -> tuple[FoundFile, ...]:
+    """Find the files that patterns name, and those in the folders of known files; each once, whatever links lead to it.
+
+    Raises:
+        Terminal: A folder or file must not be looked at.
+        Retryable: The storage fails.
+    """
+    asked = {path for pattern in patterns for path in glob.glob(pattern, recursive=True)}  # noqa: PTH207 - absolute ones
+    beside = {path for folder in {Path(mark.path).parent for mark in marks} for path in _listed(folder)}
+    found: dict[tuple[int, int], FoundFile] = {}
+    for path in (*sorted(asked, key=os.path.islink), *sorted(beside - asked)):
+        with translated(path):
+            try:
+                about = Path(path).stat()
+            except FileNotFoundError:  # just renamed, or a link that leads nowhere
+                continue
+        if stat.S_ISREG(about.st_mode):
+            times = about.st_mtime_ns, about.st_ctime_ns
+            file = FoundFile(path, about.st_dev, about.st_ino, about.st_size, *times, path in asked)
+            found.setdefault(file.id, file)
+    return tuple(found.values())
+
+
+def _listed(folder: Path) -> list[str]:
+    with translated(str(folder)):
+        try:
+            return [entry.path for entry in os.scandir(folder) if os.access(entry.path, os.R_OK)]
+        except FileNotFoundError:
+            return []
+
+
+def open_file(file: FoundFile) -> BinaryIO:
+    """Open a file to read what it holds.
+
+    Raises:
+        OSError: It can't be opened, or is another one by now.
+    """
+    raw = Path(file.path).open("rb")  # noqa: SIM115 - closed by whoever asked
+    about = os.fstat(raw.fileno())
+    if (about.st_dev, about.st_ino) != file.id:
+        raw.close()
+        raise FileNotFoundError(f"{file.path} is another file by now")
+    if not file.is_packed:
+        return raw
+    unpacked = gzip.GzipFile(fileobj=raw)
+    unpacked.myfileobj = raw  # type: ignore[assignment]  # which it then closes with itself
+    return cast("BinaryIO", unpacked)
+
+
+def ends_of(stream: BinaryIO, offset: int) -> tuple[bytes, bytes]:
+    """The first bytes of a stream and the last ones before an offset, where it stands then; shorter if there are fewer."""
+    stream.seek(0)
+    head = stream.read(min(PRINTED, offset))
+    stream.seek(max(0, offset - PRINTED))
+    return head, stream.read(min(PRINTED, offset))
+
+
+def fingerprint(head: bytes, tail: bytes) -> str:
+    """Fingerprint of what was captured of a file; of nothing, nothing."""
+    return hashlib.sha256(head + tail).hexdigest()[:32] if head else ""
+
+
+def end_mark(file: FoundFile) -> FileMark | None:
+    """The mark behind the last whole line of a file; None of a packed one that can't be unpacked to its end.
+
+    Raises:
+        Terminal, Retryable: It can't be read.
+    """
+    seen = offset = lines = 0
+    with translated(file.path), open_file(file) as stream:
+        try:
+            for chunk in iter(partial(stream.read, _CHUNK), b""):
+                taken = chunk if file.is_packed else chunk[: file.size - seen]
+                lines += taken.count(b"\n")
+                offset = seen + taken.rindex(b"\n") + 1 if b"\n" in taken else offset
+                seen += len(taken)
+        except _BROKEN:
+            return None
+        offset = seen if file.is_packed else offset
+        printed = fingerprint(*ends_of(stream, offset))
+    mark = replace(FileMark.of(file), offset=offset, lines=lines, print=printed)
+    return replace(mark, packed=file.size) if file.is_packed else replace(mark, unread=seen - offset)
+
+
+class FileContents:
+    """What files hold. A `frazil.capture.files.Contents` that keeps what it read of a file for as long as it lives."""
+
+    def __init__(self) -> None:
+        self._heads: dict[FoundFile, bytes] = {}
+        self._sizes: dict[FoundFile, int | None] = {}
+
+    def continues(self, file: FoundFile, mark: FileMark) -> bool:
+        """Whether a file begins with all that was captured up to a mark."""
+        if file.is_packed and file.size == mark.packed and file.id == mark.id:
+            return True
+        if not file.is_packed and file.size < mark.offset:
+            return False
+        ends = self._ends(file, mark.offset)
+        return len(ends[1]) == min(PRINTED, mark.offset) and fingerprint(*ends) == mark.print
+
+    def is_copy(self, file: FoundFile, of: FoundFile) -> bool:
+        """Whether a file is a copy of another one, or of its beginning; one without bytes is not."""
+        head = self._head(file)
+        if not head or self._head(of)[: len(head)] != head:
+            return False
+        size = self._size(file)
+        if size is None:  # a packed file in the making: as it begins like the other, it is taken for its copy
+            return True
+        return self._ends(file, size) == self._ends(of, size)
+
+    def is_whole(self, file: FoundFile) -> bool:
+        """Whether a packed file can be unpacked to its end. All others are whole."""
+        return self._size(file) is not None
+
+    def _head(self, file: FoundFile) -> bytes:
+        if file not in self._heads:
+            self._heads[file] = self._ends(file, PRINTED)[0]
+        return self._heads[file]
+
+    def _ends(self, file: FoundFile, offset: int) -> tuple[bytes, bytes]:
+        with translated(file.path), open_file(file) as stream:
+            try:
+                return ends_of(stream, offset)
+            except _BROKEN:  # a packed file that ends before
+                return b"", b""
+
+    def _size(self, file: FoundFile) -> int | None:
+        """Bytes that a file holds; None of one that can't be unpacked to its end."""
+        if not file.is_packed:
+            return file.size
+        if file not in self._sizes:
+            with translated(file.path), open_file(file) as stream:
+                try:
+                    self._sizes[file] = sum(len(chunk) for chunk in iter(partial(stream.read, _CHUNK), b""))
+                except _BROKEN:
+                    self._sizes[file] = None
+        return self._sizes[file]
+
+
+@contextmanager
+def translated(path: str) -> Iterator[None]:
+    """Say what an error of the system means and what to do about it.
+
+    Raises:
+        Terminal: The file must not be read.
+        Retryable: It is gone, or the storage fails.
+    """
+    try:
+        yield
+    except PermissionError as error:
+        raise Terminal(
+            f"{path} can't be read: {error.strerror}", next_step="let the user that captures read it"
+        ) from error
+    except FileNotFoundError as error:
+        raise _moved(path) from error
+    except OSError as error:
+        raise Retryable(f"{path} can't be read: {error.strerror or error}", next_step="look at the storage") from error
+
+
+def _moved(path: str) -> FrazilError:
+    return Retryable(f"{path} was renamed or removed while it was read", next_step="run again: it is found anew")

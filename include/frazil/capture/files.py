@@ -1,0 +1,204 @@
+"""Which file is which: names change with rotation, so a file is known by its inode and by what was captured of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, Protocol
+
+COPY_NS: Final = 600 * 10**9
+"""How long a copy of a known file waits, since it was touched, for the original to go. Rotations take seconds; a copy that
+stays is one that somebody made on purpose, and is captured."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file as it lies there now.
+
+    Attributes:
+        path: One of its names.
+        device: Device that it is on.
+        inode: Its number there.
+        size: Bytes, packed ones of a `.gz` file.
+        changed: When it was written last, in nanoseconds since 1970; copies may bring it along.
+        touched: When it was written, renamed or given other rights last, which nobody can set.
+        is_asked: Whether a pattern names it; others were found beside a known file, to which a rotation may have moved it.
+    """
+
+    path: str
+    device: int
+    inode: int
+    size: int
+    changed: int
+    touched: int
+    is_asked: bool = True
+
+    @property
+    def id(self) -> tuple[int, int]:
+        """What a renamed file keeps."""
+        return self.device, self.inode
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether it is read unpacked."""
+        return self.path.endswith(".gz")
+
+
+@dataclass(frozen=True, slots=True)
+class FileMark:
+    """How far a file was captured.
+
+    Attributes:
+        name: Path under which it was first seen; its records say so.
+        path: Where it was last.
+        device: Device that it was on.
+        inode: Its number there.
+        offset: Bytes that were captured, unpacked ones.
+        lines: Lines that were captured.
+        print: Fingerprint of those bytes: of the first and the last of them.
+        unread: Bytes behind the offset when it was last looked at.
+        packed: Bytes of a `.gz` file that was captured to its end, else 0.
+    """
+
+    name: str
+    path: str
+    device: int
+    inode: int
+    offset: int = 0
+    lines: int = 0
+    print: str = ""
+    unread: int = 0
+    packed: int = 0
+
+    @property
+    def id(self) -> tuple[int, int]:
+        """What a renamed file keeps."""
+        return self.device, self.inode
+
+    @classmethod
+    def of(cls, file: FoundFile) -> FileMark:
+        """The mark of a file of which nothing was captured."""
+        return cls(file.path, file.path, *file.id)
+
+    def at(self, file: FoundFile) -> FileMark:
+        """The mark of a file that is there now."""
+        return replace(self, path=file.path, device=file.device, inode=file.inode)
+
+
+def marks_of(state: Any) -> tuple[FileMark, ...]:
+    """Marks as a position holds them."""
+    return tuple(FileMark(**mark) for mark in state["files"])
+
+
+def state_of(marks: Iterable[FileMark]) -> dict[str, Any]:
+    """Marks as a position holds them, in one order."""
+    return {"files": [asdict(mark) for mark in sorted(marks, key=lambda mark: (mark.name, mark.id))]}
+
+
+class Contents(Protocol):
+    """What files hold."""
+
+    def continues(self, file: FoundFile, mark: FileMark) -> bool:
+        """Whether a file begins with all that was captured up to a mark."""
+
+    def is_copy(self, file: FoundFile, of: FoundFile) -> bool:
+        """Whether a file is a copy of another one, or of its beginning; one without bytes is not."""
+
+    def is_whole(self, file: FoundFile) -> bool:
+        """Whether a packed file can be unpacked to its end. All others are whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A file of which something may be missing.
+
+    Attributes:
+        mark: How far it was captured.
+        why: What became of it.
+    """
+
+    mark: FileMark
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What becomes of files.
+
+    Attributes:
+        reads: Files to read on, oldest first, each from its mark.
+        losses: Files of which bytes may be missing.
+        gone: Files that are gone, captured as far as they were seen.
+        waiting: Files that are left alone now, and why.
+    """
+
+    reads: tuple[tuple[FoundFile, FileMark], ...]
+    losses: tuple[Loss, ...]
+    gone: tuple[FileMark, ...]
+    waiting: tuple[tuple[FoundFile, str], ...]
+
+
+def decide(marks: Sequence[FileMark], found: Sequence[FoundFile], contents: Contents, now: int) -> Decided:
+    """Find each known file among those that are there, by inode or by what it holds, and see which are new.
+
+    A rotation that renames keeps the inode. One that copies and truncates, or packs, leaves the captured bytes in another
+    file, where capturing goes on. While it is at work both are there: a copy of a known file waits for that one to go.
+
+    Args:
+        marks: How far files were captured.
+        found: Files that are there, each once.
+        contents: What they hold.
+        now: The time, in nanoseconds since 1970.
+    """
+    by_id = {file.id: file for file in found}
+    held = {mark: by_id[mark.id] for mark in marks if mark.id in by_id and contents.continues(by_id[mark.id], mark)}
+    unknown = [file for file in found if file not in held.values()]
+    lost = [mark for mark in marks if mark not in held]
+    for mark in lost:
+        # The longest first: a copy of a copy may be shorter.
+        for file in sorted(unknown, key=lambda file: (-file.size, file.path)) if mark.offset else ():
+            if contents.is_whole(file) and contents.continues(file, mark):
+                held[mark] = file
+                unknown.remove(file)
+                break
+    missing = [mark for mark in lost if mark not in held]
+    losses = [loss for mark in missing if (loss := _loss(mark, by_id)) is not None]
+    known = {loss.mark for loss in losses}
+    new, waiting = _new(unknown, held, contents, now)
+    reads = [(file, mark.at(file)) for mark, file in held.items()] + [(file, FileMark.of(file)) for file in new]
+    reads.sort(key=lambda of: (of[0].changed, of[0].path))
+    gone = tuple(mark for mark in missing if mark not in known)
+    return Decided(tuple(reads), tuple(losses), gone, tuple(waiting))
+
+
+def _loss(mark: FileMark, by_id: dict[tuple[int, int], FoundFile]) -> Loss | None:
+    file = by_id.get(mark.id)
+    if file is not None and file.path == mark.path:
+        return Loss(
+            mark, f"was truncated or written anew: {mark.offset:,} bytes were captured, {file.size:,} are there now"
+        )
+    if mark.unread:
+        return Loss(mark, f"is gone, with {mark.unread:,} bytes that were not captured")
+    return None
+
+
+def _new(
+    unknown: Iterable[FoundFile], held: Mapping[FileMark, FoundFile], contents: Contents, now: int
+) -> tuple[list[FoundFile], list[tuple[FoundFile, str]]]:
+    new, waiting = list[FoundFile](), list[tuple[FoundFile, str]]()
+    # Of a file and its copy, both new, the one that is likely to be written on is taken.
+    for file in sorted(unknown, key=lambda file: (file.is_packed, -file.size, len(file.path), file.path)):
+        if not file.is_asked:
+            continue
+        original = None
+        if now - file.touched < COPY_NS:
+            # At a name that the known file had before, it is what follows: a rotation that renames copies nothing.
+            known = [other for mark, other in held.items() if file.path not in (mark.name, mark.path)]
+            original = next((other for other in (*known, *new) if contents.is_copy(file, other)), None)
+        if original is not None:
+            waiting.append((file, f"holds what {original.path} begins with, as a copy would while files are rotated"))
+        elif not contents.is_whole(file):
+            waiting.append((file, "is not whole yet"))
+        else:
+            new.append(file)
+    return new, waiting

@@ -1,0 +1,190 @@
+"""Lines of files as records, in batches of which each knows the marks behind it."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import BinaryIO, Final
+
+from frazil.capture.contents import PRINTED, ends_of, fingerprint, open_file, translated
+from frazil.capture.files import Decided, FileMark, FoundFile
+from frazil.errors import Retryable, Terminal
+from frazil.kafka.record import Header, OutgoingRecord
+from frazil.pipeline.capture import FileCapture
+
+BYTES_PER_TRANSACTION: Final = 32 * 2**20
+"""Bounds memory, and the time for which a crash could hold readers of the topic back."""
+
+LONGEST_LINE: Final = 64 * 2**20
+"""Bounds memory where a file has no line breaks. Kafka's default limit of a record is a 64th of it."""
+
+
+Place = tuple[str, int]
+"""Path of a file, and the byte at which a line begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Records of one transaction, where each is from, and how far files are captured behind it."""
+
+    records: tuple[OutgoingRecord, ...]
+    places: tuple[Place, ...]
+    marks: tuple[FileMark, ...]
+
+
+def batches(capture: FileCapture, decided: Decided) -> Iterator[Batch]:
+    """Read all files from their marks to their ends, as they were when they were found.
+
+    The last batch may have no records: marks move, too, when files are renamed, appear or go.
+
+    Args:
+        capture: What records are to be like.
+        decided: The files.
+
+    Raises:
+        Terminal: A line is longer than what is held in memory, or a file must not be read.
+        Retryable: A file was renamed, removed or truncated meanwhile, or the storage fails.
+    """
+    marks = {mark.id: mark for _, mark in decided.reads}
+    as_record = _record_of(capture)
+    records, places, size = list[OutgoingRecord](), list[Place](), 0
+    for file, mark in decided.reads:
+        if file.size == (mark.packed if file.is_packed else mark.offset):
+            marks[mark.id] = replace(mark, unread=0)
+            continue
+        with _reading(file, mark) as reading:
+            while (line := reading.line()) is not None:
+                records.append(as_record(line, reading))
+                places.append((file.path, reading.begins))
+                size += records[-1].size
+                if len(records) >= capture.max_records or size >= BYTES_PER_TRANSACTION:
+                    marks[mark.id] = reading.mark()
+                    yield Batch(tuple(records), tuple(places), tuple(marks.values()))
+                    records, places, size = [], [], 0
+            marks[mark.id] = reading.mark(is_ended=True)
+    yield Batch(tuple(records), tuple(places), tuple(marks.values()))
+
+
+@dataclass(slots=True)
+class _Reading:
+    """A file on its way from a mark to its end.
+
+    Attributes:
+        file: As it was found. What was appended since is left.
+        began: Where reading began.
+        stream: What it holds.
+        offset: Where the next line begins.
+        begins: Where the last one began.
+        lines: Lines before the next one.
+        head: The first bytes of the file, as far as they were read.
+        tail: The last bytes before the offset.
+    """
+
+    file: FoundFile
+    began: FileMark
+    stream: BinaryIO
+    offset: int
+    begins: int
+    lines: int
+    head: bytes
+    tail: bytes
+
+    def line(self) -> bytes | None:
+        """The next line without its line feed; None if there is no whole one before the end.
+
+        Raises:
+            Terminal: It is longer than what is held in memory.
+            Retryable: The file was truncated.
+        """
+        with translated(self.file.path):
+            try:
+                found = self.stream.readline(LONGEST_LINE + 1)
+            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+                raise self._changed() from error
+        if len(found) > LONGEST_LINE:
+            raise Terminal(
+                f"{self.file.path}: the line at byte {self.offset:,} is longer than {LONGEST_LINE:,} bytes; nothing behind"
+                " it is captured",
+                next_step="see what the file is; a file that is not of lines is none to capture",
+            )
+        if not found:
+            if self.file.is_packed or self.offset >= self.file.size:
+                return None
+            raise self._changed()
+        is_whole = found.endswith(b"\n")
+        if not self.file.is_packed and (not is_whole or self.offset + len(found) > self.file.size):
+            return None  # it is still being written
+        self.begins, self.offset = self.offset, self.offset + len(found)
+        self.lines += 1
+        if len(self.head) < PRINTED:
+            self.head = (self.head + found)[:PRINTED]
+        self.tail = (self.tail + found)[-PRINTED:]
+        return found[:-1] if is_whole else found
+
+    def mark(self, *, is_ended: bool = False) -> FileMark:
+        """The mark behind the last line.
+
+        Raises:
+            Retryable: The file was truncated.
+        """
+        with translated(self.file.path):
+            now = os.fstat(self.stream.fileno()).st_size
+        if now < self.file.size:
+            raise self._changed()
+        return replace(
+            self.began,
+            offset=self.offset,
+            lines=self.lines,
+            print=fingerprint(self.head, self.tail),
+            unread=0 if self.file.is_packed and is_ended else self._unread(),
+            packed=self.file.size if self.file.is_packed and is_ended else 0,
+        )
+
+    def _unread(self) -> int:
+        """Bytes that are left; of a packed file nobody knows more than that there are some."""
+        return 1 if self.file.is_packed else self.file.size - self.offset
+
+    def _changed(self) -> Retryable:
+        return Retryable(
+            f"{self.file.path} was truncated or written anew while it was read, behind byte {self.offset:,}",
+            next_step="run again: it is looked at anew",
+        )
+
+
+@contextmanager
+def _reading(file: FoundFile, mark: FileMark) -> Iterator[_Reading]:
+    with translated(file.path):
+        stream = open_file(file)
+    with stream:
+        with translated(file.path):
+            head, tail = ends_of(stream, mark.offset)
+        reading = _Reading(file, mark, stream, mark.offset, mark.offset, mark.lines, head, tail)
+        if len(tail) < min(PRINTED, mark.offset) or fingerprint(head, tail) != mark.print:
+            raise reading._changed()  # noqa: SLF001 - its own
+        yield reading
+
+
+def _record_of(capture: FileCapture) -> Callable[[bytes, _Reading], OutgoingRecord]:
+    """What makes a record of a line."""
+    pattern = re.compile(capture.key_pattern.encode()) if capture.key_pattern is not None else None
+
+    def record(line: bytes, of: _Reading) -> OutgoingRecord:
+        name = os.fsencode(of.began.name)
+        key = name if capture.key == "file" else None
+        if pattern is not None and (match := pattern.search(line)) is not None:
+            key = match[1]
+        headers: tuple[Header, ...] = ()
+        if capture.headers:
+            headers = (
+                ("frazil.file", name),
+                ("frazil.offset", str(of.begins).encode()),
+                ("frazil.line", str(of.lines).encode()),
+            )
+        return OutgoingRecord(key, line, headers)
+
+    return record

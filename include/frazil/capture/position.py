@@ -1,0 +1,136 @@
+"""How far a capture got: plain data, kept beside the records, and why a run may not go on from it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, Literal
+
+from frazil.errors import Terminal
+
+_VERSION: Final = 1
+
+Where = Literal["beginning", "end", "position"]
+"""Where a person lets a capture go on: `position` is where it stood, of whichever topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """The last time that a person moved a capture.
+
+    Attributes:
+        to: Where to.
+        reason: Why.
+        by: Who.
+        at: When, ISO 8601.
+        n: Number of the position before; None if there was none.
+    """
+
+    to: Where
+    reason: str
+    by: str
+    at: str
+    n: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CapturePosition:
+    """How far a capture got.
+
+    Attributes:
+        kind: `file` or `jdbc`.
+        topic: Topic that the records are in.
+        topic_id: Id of the topic; None where the broker gives none.
+        n: Counts transactions. The first one, 0, holds no records.
+        epoch: Counts resets.
+        run: The run that wrote it.
+        state: What the source goes on from, in JSON's terms.
+        reset: The last reset.
+    """
+
+    kind: str
+    topic: str
+    topic_id: str | None
+    n: int
+    epoch: int
+    run: str
+    state: Any
+    reset: Reset | None = None
+
+    def then(self, run: str, state: Any) -> CapturePosition:
+        """The position of the next transaction."""
+        return replace(self, n=self.n + 1, run=run, state=state)
+
+    def to_json(self) -> str:
+        """As it is kept."""
+        return json.dumps({"v": _VERSION, **asdict(self)}, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: bytes | str) -> CapturePosition:
+        """Read a kept position.
+
+        Raises:
+            Terminal: It is none, or of a later version.
+        """
+        try:
+            found = json.loads(text)
+            version = found.pop("v")
+            reset = found.pop("reset")
+            if version == _VERSION:
+                return cls(**found, reset=None if reset is None else Reset(**reset))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Terminal(
+                f"the kept position can't be read: {error}", next_step="see who else writes to the topic of positions"
+            ) from error
+        raise Terminal(
+            f"the kept position is of version {version}, expected {_VERSION}", next_step="run the newer Frazil"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """The topic of a capture as it is now.
+
+    Attributes:
+        name: Its name.
+        id: Its id; None where the broker gives none.
+        used: Offsets that were ever given, markers of transactions included.
+    """
+
+    name: str
+    id: str | None
+    used: int
+
+
+def require_position(name: str, kind: str, found: CapturePosition | None, topic: TopicState) -> None:
+    """Refuse a run that would capture again, or leave out, what nobody can tell.
+
+    Args:
+        name: Of the capture.
+        kind: Of the capture.
+        found: Its last position, if there is one.
+        topic: Its topic.
+
+    Raises:
+        Terminal: The position is lost, or of another topic or kind of source.
+    """
+    again = f"frazil capture {name} --from beginning|end --reason TEXT"
+    if found is None:
+        if topic.used:
+            raise Terminal(
+                f"capture {name} has no position, and topic {topic.name!r} is not new: expected no records, found"
+                f" {topic.used:,} offsets; nobody can tell which of them are of this capture",
+                next_step=f"if it never ran, or its position is lost: {again}",
+            )
+        return
+    if found.kind != kind:
+        raise Terminal(
+            f"capture {name}: its position is of kind {found.kind}, its file says {kind}",
+            next_step=f"give it another name, or: {again}",
+        )
+    if (found.topic, found.topic_id) != (topic.name, topic.id):
+        was, now = f"{found.topic!r} ({found.topic_id})", f"{topic.name!r} ({topic.id})"
+        raise Terminal(
+            f"capture {name}: its position {found.n} is of topic {was}, and the topic is {now} now",
+            next_step=f"frazil capture {name} --from position --reason TEXT goes on in the new one; or {again}",
+        )

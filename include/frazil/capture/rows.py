@@ -1,0 +1,114 @@
+"""Which rows of a database come next, and where a transaction may end between them: plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from frazil.errors import Terminal
+from frazil.pipeline.capture import JdbcCapture
+
+Place = tuple[Any, ...]
+"""Where a row stands in the order of a capture: its values of the ordering columns, in JSON's terms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row as it becomes a record.
+
+    Attributes:
+        key: Key of the record.
+        value: Its value, a JSON object.
+        place: Where it stands; of all rows of a bulk the same.
+    """
+
+    key: bytes | None
+    value: bytes
+    place: Place
+
+
+def begun(capture: JdbcCapture, last: Place | None) -> dict[str, Any]:
+    """The state from which a database is captured behind a place; None: from its beginning."""
+    return {"by": list(capture.order), "last": None if last is None else list(last)}
+
+
+def require_order(capture: JdbcCapture, state: Any) -> None:
+    """Refuse to go on in another order than before.
+
+    Raises:
+        Terminal: The columns are others now.
+    """
+    if state["by"] != list(capture.order):
+        raise Terminal(
+            f"capture {capture.name}: its position is told by {state['by']}, its file says {list(capture.order)}",
+            next_step=f"take the change back, or: frazil capture {capture.name} --from beginning|end --reason TEXT",
+        )
+
+
+def condition(capture: JdbcCapture, state: Any, now: datetime) -> str | None:
+    """Which rows come next, in Spark's SQL, which each database is asked in its own; None for all.
+
+    Args:
+        capture: The capture.
+        state: Where it stands.
+        now: The time, UTC: rows that are younger than the delay are left alone.
+    """
+    last = state["last"]
+    number = capture.incrementing_column
+    if capture.timestamp_column is None:
+        if number is None:
+            return None
+        return f"`{number}` IS NOT NULL" if last is None else f"`{number}` > {int(last[0])}"
+    time = capture.timestamp_column
+    until = f"`{time}` <= {_moment((now - capture.held_back).isoformat())}"
+    if last is None:
+        return until
+    since = f"`{time}` > {_moment(last[0])}"
+    if number is not None and last[1] is not None:
+        since = f"({since} OR (`{time}` = {_moment(last[0])} AND `{number}` > {int(last[1])}))"
+    return f"{since} AND {until}"
+
+
+def end_by_time(capture: JdbcCapture, now: datetime) -> Place:
+    """The place behind all rows that are older than the delay."""
+    at = (now - capture.held_back).isoformat()
+    return (at,) if capture.incrementing_column is None else (at, None)
+
+
+def _moment(text: str) -> str:
+    return f"TIMESTAMP '{datetime.fromisoformat(text).isoformat()}'"
+
+
+class Cuts:
+    """Rows on their way, in transactions. One ends only where the place changes: no position lies between equal places.
+
+    Args:
+        rows: In their order.
+        most: How many rows a transaction has, at least, when it ends before the last row.
+
+    Attributes:
+        last: Place of the last row that was taken.
+        taken: Rows that were taken.
+    """
+
+    def __init__(self, rows: Iterator[Row], most: int) -> None:
+        self._rows = rows
+        self._most = most
+        self._next = next(rows, None)
+        self.last: Place | None = None
+        self.taken = 0
+
+    @property
+    def has_more(self) -> bool:
+        """Whether a row is left."""
+        return self._next is not None
+
+    def transaction(self) -> Iterator[Row]:
+        """The rows of the next transaction, one by one."""
+        count = 0
+        while (row := self._next) is not None and (count < self._most or row.place == self.last):
+            self.last, self._next = row.place, next(self._rows, None)
+            self.taken, count = self.taken + 1, count + 1
+            yield row

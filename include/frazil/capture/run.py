@@ -1,0 +1,188 @@
+"""One run of a capture of files: what is there when it begins is captured, in transactions."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Literal
+
+from frazil import stopping
+from frazil.capture.contents import FileContents, end_mark, find_files
+from frazil.capture.files import Decided, decide, marks_of, state_of
+from frazil.capture.lines import Batch, batches
+from frazil.capture.order import CaptureOrder
+from frazil.capture.position import CapturePosition, require_position
+from frazil.capture.standing import Ground, standing
+from frazil.crash_points import CrashPoint, reached
+from frazil.errors import Terminal
+from frazil.kafka.captures import CaptureProducer
+from frazil.kafka.transaction import RecordTooLarge
+from frazil.pipeline.capture import Capture, FileCapture
+from frazil.project import Project
+
+Report = Callable[[str], None]
+Clock = Callable[[], datetime]
+
+
+def utc_now() -> datetime:
+    """The time, UTC."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureResult:
+    """What a run did.
+
+    Attributes:
+        capture: Name of the capture.
+        run: Id of the run.
+        topic: Where the records went.
+        records: How many.
+        transactions: In how many transactions; those of a position alone are counted.
+        n: Number of the position behind it.
+        said: What people should know of it, one line each.
+    """
+
+    capture: str
+    run: str
+    topic: str
+    records: int
+    transactions: int
+    n: int
+    said: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """As a job hands it back."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> CaptureResult:
+        """What a job handed back."""
+        found = json.loads(text)
+        return cls(**{**found, "said": tuple(found["said"])})
+
+    @property
+    def summary(self) -> str:
+        """One line for people."""
+        if not self.transactions:
+            return f"{self.capture}: nothing new"
+        return f"{self.capture}: {self.records:,} records in {self.topic}, {self.transactions:,} transactions"
+
+
+def ground_of(project: Project, capture: Capture) -> Ground:
+    """What a capture rests on.
+
+    Raises:
+        Terminal: The settings have no such cluster.
+    """
+    return Ground(capture, project.cluster(capture.cluster), project.settings.captures.positions)
+
+
+def capture_files(
+    project: Project, capture: FileCapture, order: CaptureOrder, report: Report, clock: Clock = utc_now
+) -> CaptureResult:
+    """Capture what is in the files of a capture now, from its position on.
+
+    Raises:
+        Terminal: The position is lost or does not fit, bytes of a file may be missing, a line is too large for the topic, or
+            a person must act otherwise.
+        Retryable: No broker answers, another run began, or files changed while they were read.
+        Stopped: A signal asked it to stop. Transactions that were committed stay.
+    """
+    ground = ground_of(project, capture)
+    begin = partial(_begin, capture)
+    with stopping.heeded(report), standing(ground, order, begin, clock()) as (producer, found):
+        decided, said = _decided(capture, found.state)
+        for line in said:
+            report(f"{capture.name}: {line}")
+        reached(CrashPoint.PLANNED)
+        position, records = found, 0
+        for batch in batches(capture, decided):
+            if stopping.asked():
+                raise stopping.stopped(f"capture {capture.name} has committed position {position.n}")
+            state = state_of(batch.marks)
+            if batch.records or state != position.state:
+                position = position.then(order.run, state)
+                _send(capture, producer, batch, position)
+                records += len(batch.records)
+                report(f"{capture.name}: transaction {position.n}, {len(batch.records):,} records")
+    return CaptureResult(capture.name, order.run, capture.topic, records, position.n - found.n, position.n, tuple(said))
+
+
+@dataclass(frozen=True, slots=True)
+class FileLook:
+    """What a run would read of a file.
+
+    Attributes:
+        path: Where it is.
+        offset: From which byte on.
+        size: How many bytes it has.
+    """
+
+    path: str
+    offset: int
+    size: int
+
+
+def look(project: Project, capture: FileCapture) -> tuple[tuple[FileLook, ...], list[str]]:
+    """Tell what a run would read, and what it would say; nothing is made, written or taken over.
+
+    Raises:
+        Terminal: A run would be refused.
+        Retryable: No broker answers.
+    """
+    ground = ground_of(project, capture)
+    found, topic = ground.found(), ground.topic()
+    if topic is not None:
+        require_position(capture.name, capture.capture, found, topic)
+    decided, said = _decided(capture, _begin(capture, capture.start) if found is None else found.state)
+    reads = [(file, mark) for file, mark in decided.reads if file.size != (mark.packed or mark.offset)]
+    return tuple(FileLook(file.path, mark.offset, file.size) for file, mark in reads), said
+
+
+def _begin(capture: FileCapture, where: Literal["beginning", "end"]) -> Any:
+    if where == "beginning":
+        return state_of(())
+    return state_of(mark for file in find_files(capture.paths, ()) if (mark := end_mark(file)) is not None)
+
+
+def _decided(capture: FileCapture, state: Any) -> tuple[Decided, list[str]]:
+    """What becomes of the files, and what people should know of it.
+
+    Raises:
+        Terminal: Bytes may be missing, and the capture does not skip that.
+    """
+    marks = marks_of(state)
+    decided = decide(marks, find_files(capture.paths, marks), FileContents(), time.time_ns())
+    if decided.losses and capture.on_data_loss == "fail":
+        lost = "\n  ".join(f"{loss.mark.path} {loss.why}" for loss in decided.losses)
+        raise Terminal(
+            f"capture {capture.name}: lines may be missing, so nothing is captured:\n  {lost}",
+            next_step="if the files were rotated, let paths name what rotation made of them. Else say what is to happen:"
+            f" on_data_loss: skip, or frazil capture {capture.name} --from beginning|end --reason TEXT",
+        )
+    said = [f"{loss.mark.path} {loss.why}; what is missing is skipped" for loss in decided.losses]
+    said += [f"{mark.path} is gone; all {mark.offset:,} bytes that were seen are captured" for mark in decided.gone]
+    said += [f"{file.path} is left alone: it {why}" for file, why in decided.waiting]
+    if not (decided.reads or decided.waiting):
+        said.append(f"no file is named by {', '.join(capture.paths)}")
+    return decided, said
+
+
+def _send(capture: FileCapture, producer: CaptureProducer, batch: Batch, position: CapturePosition) -> None:
+    try:
+        producer.send(batch.records, position.to_json)
+    except RecordTooLarge as refused:
+        number = next((n for n, record in enumerate(batch.records) if record is refused.record), None)
+        if number is None:
+            raise
+        path, offset = batch.places[number]
+        raise Terminal(
+            f"{path}: the line at byte {offset:,} has {refused.record.size:,} bytes with its key and headers, more than topic"
+            f" {capture.topic!r} takes; it and all behind it wait",
+            next_step=f"raise max.message.bytes of topic {capture.topic}; nothing was dropped, the next run goes on with it",
+        ) from refused

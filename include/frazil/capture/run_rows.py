@@ -1,0 +1,124 @@
+"""One run of a capture of a database, but for the rows: where it stands before, and how they are sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from frazil.capture.position import CapturePosition, require_position
+from frazil.capture.rows import Cuts, Row, begun, condition, end_by_time, require_order
+from frazil.capture.run import Clock, ground_of, utc_now
+from frazil.capture.standing import Begin, Ground
+from frazil.errors import Retryable
+from frazil.kafka.captures import capture_producer
+from frazil.kafka.record import OutgoingRecord
+from frazil.pipeline.capture import JdbcCapture
+from frazil.project import Project
+
+TRANSACTION_SECONDS: Final = 600.0
+"""How long a transaction of rows may take: a bulk is one. Brokers allow 15 minutes unless they say otherwise."""
+
+
+def beginning(capture: JdbcCapture, now: datetime, largest: Callable[[], int | None]) -> Begin:
+    """What makes the state to begin with.
+
+    Args:
+        capture: The capture.
+        now: The time, UTC.
+        largest: Asks the database for the largest number; None if it has no row.
+    """
+
+    def begin(where: Literal["beginning", "end"]) -> dict[str, Any]:
+        if where == "beginning" or capture.mode == "bulk":
+            return begun(capture, None)
+        if capture.timestamp_column is not None:
+            return begun(capture, end_by_time(capture, now))
+        found = largest()
+        return begun(capture, None if found is None else (found,))
+
+    return begin
+
+
+def is_done(capture: JdbcCapture, position: CapturePosition, run: str) -> bool:
+    """Whether an earlier try of a run captured it: another one would send all rows again."""
+    return capture.mode == "bulk" and position.state.get("done") == run
+
+
+def next_rows(capture: JdbcCapture, position: CapturePosition, now: datetime) -> str | None:
+    """Which rows come next, see `frazil.capture.rows.condition`.
+
+    Raises:
+        Terminal: The position is told by other columns.
+    """
+    require_order(capture, position.state)
+    return condition(capture, position.state, now)
+
+
+def look_at_rows(project: Project, capture: JdbcCapture, clock: Clock = utc_now) -> str | None:
+    """Tell which rows a run would capture, without asking the database; None for all.
+
+    Raises:
+        Terminal: A run would be refused.
+        Retryable: No broker answers.
+    """
+    ground = ground_of(project, capture)
+    found, topic = ground.found(), ground.topic()
+    if topic is not None:
+        require_position(capture.name, capture.capture, found, topic)
+    if found is not None:
+        return next_rows(capture, found, clock())
+    if capture.start == "end" and capture.mode != "bulk":
+        return "they come from now on: the first run only notes where the end is"
+    return condition(capture, begun(capture, None), clock())
+
+
+@dataclass(frozen=True, slots=True)
+class RowsTask:
+    """What sends the rows of a run, wherever it runs.
+
+    Attributes:
+        ground: What the capture rests on.
+        capture: The capture.
+        run: Id of the run.
+        planned: The position for which the rows were asked.
+    """
+
+    ground: Ground
+    capture: JdbcCapture
+    run: str
+    planned: CapturePosition
+
+    def send(self, rows: Iterator[Row]) -> tuple[int, CapturePosition]:
+        """Send rows in transactions, each with the position behind it.
+
+        Returns:
+            How many rows were sent, and the last position.
+
+        Raises:
+            Retryable: Somebody committed since the rows were asked for, another run began, or no broker answers.
+            Terminal: The topic refuses a row, or credentials or permissions don't fit.
+        """
+        capture, ground = self.capture, self.ground
+        opened = capture_producer(ground.cluster, capture.topic, ground.positions, capture.name, TRANSACTION_SECONDS)
+        with opened as producer:
+            found = ground.found()
+            if found != self.planned:
+                raise Retryable(
+                    f"capture {capture.name}: rows were asked for behind position {self.planned.n}, and it is"
+                    f" {None if found is None else found.n} now: another run, or try, committed meanwhile",
+                    next_step="run again: it goes on behind that",
+                )
+            position, cuts = found, Cuts(rows, capture.max_records)
+            while cuts.has_more:
+                records = (OutgoingRecord(row.key, row.value) for row in cuts.transaction())
+                producer.send(records, lambda: self._behind(position, cuts).to_json())  # noqa: B023 - called at once
+                position = self._behind(position, cuts)
+        return cuts.taken, position
+
+    def _behind(self, position: CapturePosition, cuts: Cuts) -> CapturePosition:
+        """The position behind the rows that were taken."""
+        if self.capture.mode == "bulk":
+            return position.then(self.run, {**begun(self.capture, None), "done": self.run})
+        return position.then(self.run, begun(self.capture, cuts.last))

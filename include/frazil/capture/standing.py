@@ -1,0 +1,134 @@
+"""Where a capture stands when a run begins: its topics, its position, and what a person asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal
+
+from frazil.capture.order import CaptureOrder
+from frazil.capture.position import CapturePosition, Reset, TopicState, require_position
+from frazil.errors import Terminal
+from frazil.kafka.captures import CaptureProducer, capture_producer, last_position, ready_positions
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.observe import observe
+from frazil.kafka.topics import ready_topic
+from frazil.pipeline.capture import Capture
+
+Begin = Callable[[Literal["beginning", "end"]], Any]
+"""Makes the state from which a source is captured from its beginning, or its end, on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What a capture rests on.
+
+    Attributes:
+        capture: The capture.
+        cluster: Where its topic is.
+        positions: The topic of positions.
+    """
+
+    capture: Capture
+    cluster: Cluster
+    positions: str
+
+    def found(self) -> CapturePosition | None:
+        """Its last position; None if it has none.
+
+        Raises:
+            Terminal, Retryable: As `last_position`; or what is there is none.
+        """
+        text = last_position(self.cluster, self.positions, self.capture.name)
+        return None if text is None else CapturePosition.from_json(text)
+
+    def topic(self) -> TopicState | None:
+        """Its topic; None if it is not there."""
+        facts = observe(self.cluster, [self.capture.topic], absent_ok=True).topics.get(self.capture.topic)
+        if facts is None:
+            return None
+        return TopicState(self.capture.topic, facts.id, sum(of.high_watermark for of in facts.partitions))
+
+    def ready_topic(self) -> TopicState:
+        """Its topic, made if it is missing and the capture says how.
+
+        Raises:
+            Terminal: It is missing.
+            Retryable: No broker answers.
+        """
+        if self.capture.partitions is not None:
+            ready_topic(self.cluster, self.capture.topic, self.capture.partitions)
+        found = self.topic()
+        if found is None:
+            raise Terminal(
+                f"{self.cluster} has no topic {self.capture.topic!r}",
+                next_step=f"create it, or let capture {self.capture.name} do so: partitions: 1",
+            )
+        return found
+
+
+@contextmanager
+def standing(
+    ground: Ground, order: CaptureOrder, begin: Begin, now: datetime, seconds: float | None = None
+) -> Iterator[tuple[CaptureProducer, CapturePosition]]:
+    """Take a capture over, and find where it stands. A first run, or a reset, writes that down before any record.
+
+    Args:
+        ground: What it rests on.
+        order: What is asked for.
+        begin: Makes a state to begin with.
+        now: The time, UTC.
+        seconds: How long a transaction may be open; None for the usual minute.
+
+    Raises:
+        Terminal: The position is lost or does not fit; topics are missing, or refuse.
+        Retryable: No broker answers, or another run began at the same moment.
+    """
+    topic = ground.ready_topic()
+    ready_positions(ground.cluster, ground.positions)
+    capture = ground.capture
+    with capture_producer(ground.cluster, capture.topic, ground.positions, capture.name, seconds) as producer:
+        # Behind the opening: nobody else of this name commits any more.
+        found = ground.found()
+        if order.to is not None and not _is_done(found, order):
+            position = _moved(capture, found, topic, order, begin, now)
+            producer.send((), position.to_json)
+        elif found is None:
+            require_position(capture.name, capture.capture, None, replace(topic, used=ground.ready_topic().used))
+            position = CapturePosition(capture.capture, topic.name, topic.id, 0, 0, order.run, begin(capture.start))
+            producer.send((), position.to_json)
+        else:
+            require_position(capture.name, capture.capture, found, topic)
+            position = found
+        yield producer, position
+
+
+def _is_done(found: CapturePosition | None, order: CaptureOrder) -> bool:
+    """Whether an earlier try of this run did the reset."""
+    return found is not None and found.run == order.run and found.reset is not None and found.reset.to == order.to
+
+
+def _moved(
+    capture: Capture,
+    found: CapturePosition | None,
+    topic: TopicState,
+    order: CaptureOrder,
+    begin: Begin,
+    now: datetime,
+) -> CapturePosition:
+    n = None if found is None else found.n
+    if order.to is None or order.to == "position":
+        if found is None or found.kind != capture.capture:
+            raise Terminal(
+                f"capture {capture.name} has no position of kind {capture.capture} to go on from",
+                next_step="--from beginning, or --from end",
+            )
+        state = found.state
+    else:
+        state = begin(order.to)
+    reset = Reset(order.to or "position", order.reason, order.by, now.isoformat(timespec="seconds"), n)
+    epoch = 1 if found is None else found.epoch + 1
+    number = 0 if n is None else n + 1
+    return CapturePosition(capture.capture, topic.name, topic.id, number, epoch, order.run, state, reset)

@@ -1,0 +1,90 @@
+"""The job of a capture of a database: what spark-submit runs. Arguments in, exit code and a result file out."""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from pathlib import Path
+
+from frazil import stopping
+from frazil.capture.order import CaptureOrder
+from frazil.capture.run import CaptureResult, ground_of, utc_now
+from frazil.capture.run_rows import RowsTask, beginning, is_done, next_rows
+from frazil.capture.standing import standing
+from frazil.errors import Terminal
+from frazil.local.files import write_atomically
+from frazil.pipeline.capture import JdbcCapture
+from frazil.project import Project
+from frazil.spark.capture_rows import largest, rows_of, send_rows
+from frazil.spark.driver import end_with_parent, exit_code, say, session
+from frazil.spark.faults import SPARK_FAILED
+from frazil.spark.stage import cancel_of
+
+_REFUSED = ("password authentication failed", "Access denied for user", "ORA-01017", "Login failed for user")
+"""How databases refuse a password: PostgreSQL, MySQL, Oracle, SQL Server."""
+
+
+def main(argv: list[str]) -> int:
+    """Capture what is new in a database.
+
+    Returns:
+        See `frazil.spark.driver.exit_code`.
+    """
+    end_with_parent()
+    parser = argparse.ArgumentParser(prog="capture")
+    parser.add_argument("--pipeline", required=True, help="name of the capture")
+    parser.add_argument("--plan", required=True, help="@FILE that holds what is asked for, as JSON")
+    parser.add_argument("--result", type=Path, required=True, help="file for what was done, as JSON")
+    arguments = parser.parse_args(argv)
+
+    def work() -> None:
+        project = Project.load()
+        capture = project.capture(arguments.pipeline)
+        if not isinstance(capture, JdbcCapture):
+            raise Terminal(f"capture {capture.name} is of files, which need no Spark")
+        order = CaptureOrder.from_json(Path(arguments.plan.removeprefix("@")).read_text(encoding="utf-8"))
+        write_atomically(arguments.result, capture_rows(project, capture, order).to_json())
+
+    return exit_code(work)
+
+
+def capture_rows(project: Project, capture: JdbcCapture, order: CaptureOrder) -> CaptureResult:
+    """Capture the rows that are new, from the position on.
+
+    Raises:
+        Terminal: The position is lost or does not fit, the database refuses, or a person must act otherwise.
+        Retryable: Kafka or the database is not available now, or another run began.
+        Stopped: A signal asked it to stop. Transactions that were committed stay.
+    """
+    database, ground, now = project.database(capture.database), ground_of(project, capture), utc_now()
+    with stopping.heeded(say), session(project) as spark, stopping.cancelling(cancel_of(spark)):
+        try:
+            frame = rows_of(spark, capture, database)
+            begin = beginning(capture, now, partial(largest, frame, capture))
+            with standing(ground, order, begin, now) as (_, position):
+                chosen = next_rows(capture, position, now)
+            count, behind = 0, position
+            if not is_done(capture, position, order.run):
+                count, behind = send_rows(frame, RowsTask(ground, capture, order.run, position), chosen)
+        except SPARK_FAILED as error:
+            if stopping.asked():
+                raise stopping.stopped(f"capture {capture.name}: what was committed stays") from error
+            if (terminal := refused(capture, str(error))) is not None:
+                raise terminal from error
+            raise
+    return CaptureResult(capture.name, order.run, capture.topic, count, behind.n - position.n, behind.n)
+
+
+def refused(capture: JdbcCapture, said: str) -> Terminal | None:
+    """What a person must mend, if an error of Spark says so."""
+    if any(of in said for of in _REFUSED):
+        return Terminal(
+            f"capture {capture.name}: database {capture.database} did not accept user and password",
+            next_step=f"correct databases.{capture.database} of the settings",
+        )
+    if "ClassNotFoundException" in said or "No suitable driver" in said:
+        return Terminal(
+            f"capture {capture.name}: the JDBC driver of database {capture.database} is not there",
+            next_step=f"name its jar: databases.{capture.database}.jars of the settings; and its class: driver",
+        )
+    return None

@@ -1,0 +1,270 @@
+"""Captures that are killed, paused and run side by side: readers of committed records see each line once."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from frazil.capture.order import CaptureOrder
+from frazil.capture.position import CapturePosition
+from frazil.capture.rows import Row
+from frazil.capture.run import CaptureResult, capture_files, ground_of, utc_now
+from frazil.capture.run_rows import RowsTask, beginning, is_done
+from frazil.capture.standing import standing
+from frazil.crash_points import CrashPoint
+from frazil.errors import Retryable, Terminal
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.topics import create_topic, delete_topic
+from frazil.pipeline.capture import FileCapture, JdbcCapture
+from frazil.project import Project
+from tests.chaos.processes import Nursery, kill_at, stop_at
+from tests.topic_reader import committed
+
+P = CrashPoint
+
+
+def capture_once(project: Project, report: Callable[[str], None]) -> None:
+    """What a child does: one run."""
+    (name,) = project.captures.usable
+    capture = project.capture(name)
+    assert isinstance(capture, FileCapture)
+    report(capture_files(project, capture, CaptureOrder(str(uuid4())), report).summary)
+
+
+@dataclass
+class Site:
+    """A capture of one log, and its topic."""
+
+    project: Project
+    cluster: Cluster
+    children: Nursery
+    log: Path
+
+    @property
+    def capture(self) -> FileCapture:
+        """The capture as its file says."""
+        (found,) = self.project.captures.usable.values()
+        assert isinstance(found, FileCapture)
+        return found
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What makes a child see this project."""
+        return self.project.environment() | {"FRAZIL_KAFKA_PORT": self.cluster.bootstrap_servers.rpartition(":")[2]}
+
+    def write(self, *lines: str) -> None:
+        """Append lines to the log."""
+        with self.log.open("a") as file:
+            file.writelines(f"{line}\n" for line in lines)
+
+    def run(self, to: Any = None, **changes: Any) -> CaptureResult:
+        """One run in this process."""
+        capture = self.capture.model_copy(update=changes)
+        order = CaptureOrder(str(uuid4()), "tests", to, "a test" if to else "")
+        return capture_files(self.project, capture, order, lambda _: None)
+
+    def lines(self) -> list[str]:
+        """What readers of committed records see."""
+        return [(of.value() or b"").decode() for of in committed(self.cluster, self.capture.topic)]
+
+    def position(self) -> CapturePosition:
+        """The last committed position."""
+        found = ground_of(self.project, self.capture).found()
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+def site(tmp_path: Path, cluster: Cluster, children: Nursery) -> Site:
+    """Four lines at most in a transaction; the topics are of this test alone."""
+    name = f"c{uuid4().hex[:8]}"
+    log = tmp_path / "logs" / "app.log"
+    for folder in ("pipelines", "captures", "logs"):
+        (tmp_path / folder).mkdir()
+    capture = {"capture": "file", "name": name, "topic": name, "partitions": 1, "paths": [f"{log}*"], "max_records": 4}
+    (tmp_path / "captures" / f"{name}.yaml").write_text(json.dumps(capture))
+    settings = {
+        "clusters": {"local": {"bootstrap_servers": cluster.bootstrap_servers}},
+        "catalogs": {"lake": {"uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}/w"}},
+        "captures": {"positions": f"positions-{name}"},
+    }
+    (tmp_path / "settings.yaml").write_text(json.dumps(settings))
+    places = {"HOME": tmp_path / "home", "PIPELINES": tmp_path / "pipelines", "SETTINGS": tmp_path / "settings.yaml"}
+    env = os.environ | {f"FRAZIL_{key}": str(path) for key, path in places.items()}
+    return Site(Project.load(env), cluster, children, log)
+
+
+def numbered(first: int, behind: int) -> list[str]:
+    return [f"line {number}" for number in range(first, behind)]
+
+
+FIRST = ((P.CAPTURE_COMMITTING, 1), (P.CAPTURE_COMMITTED, 1))
+"""Around the commit of the first position."""
+
+LATER = (
+    (P.PLANNED, 1),
+    (P.CAPTURE_SENDING, 2),
+    (P.CAPTURE_SENDING, 5),
+    *((point, time) for point in (P.CAPTURE_COMMITTING, P.CAPTURE_COMMITTED) for time in (1, 3)),
+)
+
+
+@pytest.mark.parametrize(
+    "points",
+    [(FIRST[0], LATER[1], LATER[3]), pytest.param((*FIRST, *LATER), marks=pytest.mark.full)],
+    ids=["some", "all"],
+)
+def test_capture_is_killed_anywhere(site: Site, points: tuple[tuple[CrashPoint, int], ...]) -> None:
+    """At each point, before the first position and later, with rotations in between: the next run goes on, each line once."""
+    written = 0
+    for number, (point, time) in enumerate(points):
+        site.write(*numbered(written, written + 11))
+        written += 11
+        site.children.start(capture_once, site.env, kill_at(point, time)).die()
+        if number % 3 == 1:
+            site.log.rename(f"{site.log}.{number}")
+
+    assert site.run().transactions > 0
+    assert site.lines() == numbered(0, written)
+    assert site.run().transactions == 0
+
+
+def test_zombie_commits_after_its_successor(site: Site) -> None:
+    """A run that stood still is fenced by the next one, and what it had sent is not there."""
+    site.run()
+    site.write(*numbered(0, 6))
+    zombie = site.children.start(capture_once, site.env, stop_at(P.CAPTURE_COMMITTING, 1))
+    zombie.pause()
+
+    assert site.run().records == 6
+    zombie.resume()
+    ended = zombie.wait()
+
+    assert (ended.code, "another producer took over" in ended.said) == (Retryable.exit_code, True), ended.said
+    assert site.lines() == numbered(0, 6)
+
+
+def test_lost_position_begins_anew(site: Site) -> None:
+    """Without a position a used topic is refused; a person's order goes on, and is on record. So is one of another topic."""
+    site.write("one")
+    site.run()
+    delete_topic(site.cluster, site.project.settings.captures.positions)
+    with pytest.raises(Terminal, match="has no position") as refused:
+        site.run()
+    assert "--from beginning|end" in str(refused.value)
+    site.write("two")
+    assert site.run(to="end").records == 0
+    site.write("three")
+    site.run()
+    assert site.lines() == ["one", "three"]
+    found = site.position()
+    assert found.reset is not None
+    assert (found.epoch, found.reset.to, found.reset.reason, found.reset.by) == (1, "end", "a test", "tests")
+
+    delete_topic(site.cluster, site.capture.topic)
+    with pytest.raises(Terminal, match="and the topic is"):
+        site.run()
+    site.write("four")
+    site.run(to="position")
+    site.run(to="beginning")
+    assert site.lines() == ["four", "one", "two", "three", "four"]
+
+
+def test_truncated_file_is_skipped_silently(site: Site) -> None:
+    """It is refused, and nothing captured, until the file says skip; that is said."""
+    site.write("one", "two")
+    site.run()
+    site.log.write_text("three\n")
+    with pytest.raises(Terminal, match="was truncated or written anew"):
+        site.run()
+
+    result = site.run(on_data_loss="skip")
+    assert ("truncated" in result.said[0], site.lines()) == (True, ["one", "two", "three"])
+
+
+def test_line_larger_than_the_topic_takes_is_dropped(site: Site) -> None:
+    """It is refused by file and byte, all before it in its transaction too; lines that fit go whatever they are together."""
+    create_topic(site.cluster, site.capture.topic, 1, {"max.message.bytes": "2000"})
+    site.write(*(f"{number}{os.urandom(300).hex()}" for number in range(4)), "five", os.urandom(2_000).hex(), "seven")
+    with pytest.raises(Terminal, match=rf"app.log: the line at byte {4 * 602 + 5:,} has 4,\d+ bytes") as refused:
+        site.run()
+
+    assert "max.message.bytes" in str(refused.value)
+    assert [line[:1] for line in site.lines()] == list("0123")
+
+
+def test_positions_are_kept_where_kafka_forgets(site: Site) -> None:
+    """A topic of positions that is not compacted is refused, before anything is captured."""
+    create_topic(site.cluster, site.project.settings.captures.positions, 1)
+    site.write("one")
+    with pytest.raises(Terminal, match="is not compacted"):
+        site.run()
+
+
+def rows(first: int, behind: int, *, are_ordered: bool) -> Iterator[Row]:
+    places = ((number,) if are_ordered else () for number in range(first, behind))
+    return (Row(None, f"row {number}".encode(), place) for number, place in enumerate(places, first))
+
+
+@dataclass
+class Table:
+    """Rows that are sent as a task of Spark sends them, without Spark."""
+
+    site: Site
+    mode: str
+
+    def run(self, held: int, run: str, fails_at: int | None = None) -> int:
+        """Send the rows that are new of so many; how many were sent."""
+        of_mode = {"incrementing_column": "id"} if self.mode == "incrementing" else {}
+        capture = JdbcCapture(
+            capture="jdbc", name=f"j{self.site.capture.name}", topic=f"j{self.site.capture.name}", partitions=1,
+            database="shop", table="orders", mode=self.mode, max_records=3, **of_mode,
+        )  # fmt: skip
+        ground = replace(ground_of(self.site.project, self.site.capture), capture=capture)
+        with standing(ground, CaptureOrder(run), beginning(capture, utc_now(), lambda: held), utc_now()) as (
+            _,
+            position,
+        ):
+            last = position.state["last"]
+        if is_done(capture, position, run):
+            return 0
+        found = rows(last[0] + 1 if last else 0, held, are_ordered=self.mode != "bulk")
+        return RowsTask(ground, capture, run, position).send(found if fails_at is None else failing(found, fails_at))[0]
+
+    def lines(self) -> list[str]:
+        """What readers of committed records see."""
+        return [(of.value() or b"").decode() for of in committed(self.site.cluster, f"j{self.site.capture.name}")]
+
+
+def failing(found: Iterator[Row], at: int) -> Iterator[Row]:
+    for number, row in enumerate(found):
+        if number == at:
+            raise Retryable("the database went away")
+        yield row
+
+
+def test_rows_come_again_after_a_failure(site: Site) -> None:
+    """Rows behind the last committed transaction are asked for again, and no others."""
+    table = Table(site, "incrementing")
+    with pytest.raises(Retryable, match="went away"):
+        table.run(8, "a", fails_at=5)
+    assert table.lines() == ["row 0", "row 1", "row 2"]
+    assert [table.run(8, "a"), table.run(8, "b")] == [5, 0]
+    assert table.lines() == [f"row {number}" for number in range(8)]
+
+
+def test_bulk_is_captured_by_halves(site: Site) -> None:
+    """All rows of a bulk are one transaction, and another try of its run sends them no second time; the next run does."""
+    table = Table(site, "bulk")
+    with pytest.raises(Retryable, match="went away"):
+        table.run(8, "a", fails_at=7)
+    assert table.lines() == []
+    assert [table.run(8, "a"), table.run(8, "a"), table.run(2, "b")] == [8, 0, 2]
+    assert table.lines() == [f"row {number}" for number in (*range(8), *range(2))]

@@ -1,0 +1,75 @@
+"""DAGs of captures: which there are, what they run as, and what is broken."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk.exceptions import AirflowFailException
+
+from frazil.pipeline.interval import parse_interval
+from frazil_airflow.captures import CaptureFilesOperator, CaptureRowsOperator
+from frazil_airflow.timetable import timetable
+
+pytestmark = pytest.mark.dags
+
+Parse = Callable[[], DagBag]
+
+LOGS = {"capture": "file", "name": "logs", "topic": "logs", "paths": ["/var/log/app.log*"]}
+ROWS = {"capture": "jdbc", "name": "rows", "topic": "rows", "database": "shop", "table": "orders", "mode": "bulk"}
+DATABASE = {"url": "jdbc:sqlite:/tmp/none.db", "driver": "org.sqlite.JDBC"}
+
+
+@pytest.fixture
+def captures(pipelines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Write capture files, beside settings that know one database."""
+
+    def write(*found: dict[str, Any]) -> None:
+        settings = {
+            "clusters": {"local": {"bootstrap_servers": "127.0.0.1:1"}},
+            "catalogs": {"lake": {"uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}/w"}},
+            "engines": {"spark": {"pool": "large", "connection": "cluster"}},
+            "databases": {"shop": DATABASE},
+        }
+        (tmp_path / "settings.yaml").write_text(json.dumps(settings))
+        monkeypatch.setenv("FRAZIL_SETTINGS", str(tmp_path / "settings.yaml"))
+        (tmp_path / "captures").mkdir()
+        for number, of in enumerate(found):
+            (tmp_path / "captures" / f"{number}.yaml").write_text(json.dumps(of))
+
+    return write
+
+
+def test_captures_run_as_something_else(parse: Parse, captures: Callable[..., None]):
+    """One task each, one at a time: files in its own process, rows as a Spark job in the engine's pool."""
+    captures({**LOGS, "interval": "2m", "owner": "web"}, ROWS)
+    bag = parse()
+    assert bag.import_errors == {}
+    files, rows = (bag.dags[f"capture__{name}"].get_task("capture") for name in ("logs", "rows"))
+    assert (type(files), type(rows)) == (CaptureFilesOperator, CaptureRowsOperator)
+    assert (files.owner, files.max_active_tis_per_dag, rows.pool, rows._conn_id) == ("web", 1, "large", "cluster")
+    dag = bag.dags["capture__logs"]
+    assert (dag.timetable, dag.max_active_runs, dag.catchup) == (timetable(parse_interval("2m")), 1, False)
+
+
+def test_broken_capture_hides_the_others(parse: Parse, captures: Callable[..., None]):
+    """Its complaint names file and key, or what the settings lack; the other DAGs are there."""
+    captures(LOGS, {**LOGS, "name": "odd", "path": "/x"}, {**ROWS, "database": "shopp"}, {"capture": "ftp"})
+    bag = parse()
+    assert [name for name in bag.dags if name.startswith("capture__")] == ["capture__logs"]
+    (error,) = bag.import_errors.values()
+    assert "path: unknown key, did you mean 'paths'" in error
+    assert "capture rows: database: the settings have no 'shopp' under databases, did you mean 'shop'" in error
+    assert "capture: expected file or jdbc, found 'ftp'" in error
+
+
+def test_refused_capture_is_tried_again(captures: Callable[..., None], monkeypatch: pytest.MonkeyPatch):
+    """What a person must mend ends the task without another try."""
+    monkeypatch.setattr("frazil.stopping.end_with_parent", lambda: None)
+    captures(LOGS)
+    with pytest.raises(AirflowFailException, match="no capture is named 'gone'"):
+        CaptureFilesOperator(task_id="capture", capture="gone").execute({"run_id": "manual__1"})

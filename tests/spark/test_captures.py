@@ -1,0 +1,197 @@
+"""Rows of real databases through Spark's JDBC source: asked for where the capture stands, and told without loss."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from pyspark.sql import SparkSession
+from sqlalchemy import create_engine, text
+
+from frazil.capture.order import CaptureOrder
+from frazil.capture.run import CaptureResult, ground_of, utc_now
+from frazil.capture.run_rows import RowsTask, beginning, next_rows
+from frazil.capture.standing import standing
+from frazil.errors import Terminal
+from frazil.kafka.cluster import Cluster
+from frazil.local.home import Home
+from frazil.local.jars import fetch, jar_paths
+from frazil.pipeline.capture import JdbcCapture
+from frazil.project import Project
+from frazil.spark.capture_job import refused
+from frazil.spark.capture_rows import largest, rows_of, send_rows
+from frazil.spark.capture_submit import run_capture
+from tests.postgres_server import PASSWORD, USER, PostgresServer
+from tests.topic_reader import committed
+
+MakeProject = Callable[..., Project]
+
+
+@pytest.fixture
+def project(tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> MakeProject:
+    """A project with one database `shop`, and captures of it."""
+
+    def make(database: dict[str, Any], **captures: dict[str, Any]) -> Project:
+        for folder in ("pipelines", "captures"):
+            (tmp_path / folder).mkdir()
+        for name, of in captures.items():
+            capture = {"capture": "jdbc", "name": name, "partitions": 1, "database": "shop", "delay": "0s", **of}
+            (tmp_path / "captures" / f"{name}.yaml").write_text(json.dumps(capture))
+        settings = {
+            "clusters": {"local": {"bootstrap_servers": cluster.bootstrap_servers}},
+            "catalogs": {"lake": {"uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}/w"}},
+            "engines": {"spark": {"master": "local[1]", "driver_memory": "512m"}},
+            "databases": {"shop": database},
+            "captures": {"positions": f"positions-{uuid4().hex[:8]}"},
+        }
+        (tmp_path / "settings.yaml").write_text(json.dumps(settings))
+        places = {"HOME": "home", "PIPELINES": "pipelines", "SETTINGS": "settings.yaml"}
+        env = os.environ | {f"FRAZIL_{key}": str(tmp_path / name) for key, name in places.items()}
+        return Project.load(env | {"FRAZIL_JARS": str(Home.resolve().jars)})
+
+    return make
+
+
+def of(project: Project, name: str) -> JdbcCapture:
+    capture = project.capture(name)
+    assert isinstance(capture, JdbcCapture)
+    return capture
+
+
+def values(cluster: Cluster, capture: JdbcCapture) -> list[Any]:
+    return [json.loads(record.value() or b"") for record in committed(cluster, capture.topic)]
+
+
+ORDERS = {"table": "orders", "mode": "incrementing", "incrementing_column": "ID", "key": ["id"]}
+
+
+@pytest.fixture
+def shop(spark: SparkSession, project: MakeProject, tmp_path: Path) -> Shop:
+    """A SQLite database with three orders, and the capture `orders` of it."""
+    file = tmp_path / "shop.db"
+    many = [(n, f"{n}.000001", None if n % 2 else 'a "b" ü', b"\x00\xff") for n in (3, 1, 2)]
+    with sqlite3.connect(file) as database:
+        database.execute("CREATE TABLE orders (id BIGINT, price DECIMAL(20,6), name TEXT, photo BLOB)")
+        database.executemany("INSERT INTO orders VALUES (?, ?, ?, ?)", many)
+    topic = {"topic": f"orders-{uuid4().hex[:8]}"}
+    made = project({"url": f"jdbc:sqlite:{file}", "driver": "org.sqlite.JDBC"}, orders=ORDERS | topic)
+    return Shop(spark, made, file)
+
+
+@dataclass
+class Shop:
+    """A database, and a capture of it in this process."""
+
+    spark: SparkSession
+    project: Project
+    file: Path
+
+    @property
+    def capture(self) -> JdbcCapture:
+        """The capture."""
+        return of(self.project, "orders")
+
+    def run(self, to: Any = None) -> tuple[int, str]:
+        """One run: how many rows it captured, and how Spark asked for them."""
+        capture, order, now = self.capture, CaptureOrder(str(uuid4()), to=to, reason="a test"), utc_now()
+        ground = ground_of(self.project, capture)
+        frame = rows_of(self.spark, capture, self.project.database("shop"))
+        with standing(ground, order, beginning(capture, now, partial(largest, frame, capture)), now) as (_, position):
+            asked = next_rows(capture, position, now)
+        count, _ = send_rows(frame, RowsTask(ground, capture, order.run, position), asked)
+        return count, frame.where(str(asked))._jdf.queryExecution().toString()
+
+    def refused(self, **changes: Any) -> str:
+        """Why a capture of other columns is refused."""
+        with pytest.raises(Terminal) as caught:
+            rows_of(self.spark, self.capture.model_copy(update=changes), self.project.database("shop"))
+        return caught.value.message
+
+
+def test_database_is_asked_for_all_rows(shop: Shop, cluster: Cluster) -> None:
+    """It is asked for what comes next only; nothing is lost on the way. Whole numbers of SQLite are decimals to Spark."""
+    assert shop.run()[0] == 3
+    with sqlite3.connect(shop.file) as database:
+        database.execute("INSERT INTO orders VALUES (4, '4', 'new', x'')")
+    count, plan = shop.run()
+    assert (count, "GreaterThan(id,3)" in plan.replace("ID", "id")) == (1, True), plan
+    assert shop.run("end")[0] == 0
+
+    keys = [record.key() for record in committed(cluster, shop.capture.topic)]
+    assert keys == [f'{{"id":"{number}"}}'.encode() for number in (1, 2, 3, 4)]
+    first, second, *_ = values(cluster, shop.capture)
+    assert first == {"id": "1", "price": "1.000001", "name": None, "photo": "AP8="}
+    assert second["name"] == 'a "b" ü'
+    assert "expected tinyint or " in shop.refused(incrementing_column="name")
+    assert "which orders does not have" in shop.refused(key=("nowhere",))
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_rows_of_postgresql_are_lost_or_come_twice(
+    project: MakeProject, cluster: Cluster, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As jobs of Spark, in a machine's own time zone: equal times, microseconds, changed rows; a bulk; a wrong password."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    fetch(Home.resolve(), "postgresql")
+    engine = create_engine(postgres.make(f"shop_{uuid4().hex[:8]}"), isolation_level="AUTOCOMMIT")
+    jar = str(jar_paths(Home.resolve(), "postgresql")[0])
+    address = f"jdbc:postgresql://127.0.0.1:{postgres.port}/{engine.url.database}"
+    database = {"url": address, "user": USER, "password": PASSWORD, "driver": "org.postgresql.Driver", "jars": [jar]}
+    topics = {name: f"{name}-{uuid4().hex[:8]}" for name in ("changes", "all")}
+    query = "SELECT id, name, changed_at, price, tags FROM orders WHERE name <> 'hidden'"
+    made = project(
+        database,
+        changes={
+            "topic": topics["changes"], "query": query, "mode": "timestamp+incrementing", "timestamp_column": "changed_at",
+            "incrementing_column": "id", "max_records": 2,
+        },
+        every={"topic": topics["all"], "table": "public.orders", "mode": "bulk"},
+    )  # fmt: skip
+    said: list[str] = []
+
+    def run(name: str, **changes: Any) -> CaptureResult:
+        capture = of(made, name).model_copy(update=changes)
+        return run_capture(made, capture, CaptureOrder(str(uuid4())), said.append)
+
+    with engine.connect() as connection:
+        connection.execute(text(
+            "CREATE TABLE orders (id BIGINT, name TEXT, changed_at TIMESTAMPTZ, price NUMERIC(12,2), tags TEXT[])"
+        ))  # fmt: skip
+        moments = ("2026-03-01 12:00:00.000001Z", "2026-03-01 12:00:00.000001Z", "2026-03-01 12:00:00.000002Z")
+        row = text("INSERT INTO orders VALUES (:id, :name, :at, 1.10, '{a,b}')")
+        for number, moment in enumerate(moments):
+            connection.execute(row, {"id": number, "name": "n", "at": moment})
+        connection.execute(text("INSERT INTO orders VALUES (9, 'later', now() + interval '1 hour', 1, NULL)"))
+        assert run("changes").records == 3
+        connection.execute(row, {"id": 3, "name": "tie", "at": moments[2]})
+        connection.execute(row, {"id": 4, "name": "hidden", "at": moments[2]})
+        connection.execute(text("UPDATE orders SET name = 'changed', changed_at = '2026-03-02 00:00:00Z' WHERE id = 1"))
+        assert run("changes").records == 2
+        assert run("every").records == 6
+
+    found = values(cluster, of(made, "changes"))
+    assert [(row["id"], row["name"]) for row in found] == [(0, "n"), (1, "n"), (2, "n"), (3, "tie"), (1, "changed")]
+    assert found[0] == {
+        "id": 0, "name": "n", "changed_at": "2026-03-01T12:00:00.000001Z", "price": "1.10", "tags": ["a", "b"],
+    }  # fmt: skip
+    logs = "".join(path.read_text(errors="replace") for path in made.home.root.rglob("*.log"))
+    assert PASSWORD not in logs + "".join(said)
+
+
+def test_wrong_password_is_tried_again() -> None:
+    """What databases say of it calls for a person, and so does a driver that is not there; other failures pass."""
+    capture = JdbcCapture(capture="jdbc", name="orders", topic="t", database="shop", table="orders", mode="bulk")
+    for said in ('FATAL: password authentication failed for user "ann"', "java.sql.SQLException: No suitable driver"):
+        found = refused(capture, said)
+        assert found is not None
+        assert "databases.shop" in str(found)
+    assert refused(capture, "Connection refused") is None
