@@ -155,14 +155,12 @@ def metric_tables() -> str:
 
 def grant_table() -> str:
     """What Kafka's authorizer must allow, by what is done."""
-    lines = ["| to | operation | on | without |", "|---|---|---|---|"]
+    rows = ["| to | operation | on | without |", "|---|---|---|---|"]
     for role in ROLES:
-        does, without = role.does, role.without
-        for one in role.grants:
-            kind = f"{one.resource.replace('_', ' ')}{' prefix' if one.is_prefix else ''}"
-            lines.append(f"| {does} | `{one.operation}` | {kind} `{one.name}` | {without} |")
-            does = without = ""
-    return "\n".join(lines) + "\n"
+        for number, one in enumerate(role.grants):
+            does, without = ("", "") if number else (role.does, role.without)
+            rows.append(f"| {does} | `{one.operation}` | {one.on} | {without} |")
+    return "\n".join(rows) + "\n"
 
 
 def mapping() -> str:

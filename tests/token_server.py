@@ -33,12 +33,14 @@ class Tokens:
         audience: Whom tokens are meant for.
         url: Where they are asked for.
         asked: Client ids that asked, in turn.
+        issued: The tokens that they got.
     """
 
     clients: dict[str, str]
     audience: str
     url: str = ""
     asked: list[str] = field(default_factory=list)
+    issued: set[str] = field(default_factory=set)
     key: rsa.RSAPrivateKey = field(default_factory=lambda: rsa.generate_private_key(65537, 2048), repr=False)
 
     def write_keys(self, path: Path) -> Path:
@@ -83,7 +85,9 @@ def token_server(tokens: Tokens, authority: Authority, folder: Path) -> Iterator
                 self._answer(401, {"error": "invalid_client", "error_description": "no such client, or another secret"})
                 return
             tokens.asked.append(client)
-            self._answer(200, {"access_token": tokens.token(client), "token_type": "bearer", "expires_in": 3600})
+            token = tokens.token(client)
+            tokens.issued.add(token)
+            self._answer(200, {"access_token": token, "token_type": "bearer", "expires_in": 3600})
 
         def _client(self, form: dict[str, list[str]]) -> tuple[str, str]:
             basic = self.headers.get("Authorization", "").removeprefix("Basic ")

@@ -20,8 +20,11 @@ _ENGINE = {
     "type": "connect",
     "managed": True,
     "driver_memory": "768m",
-    # Statements of a few rows, each compiled anew: the second compiler takes as long as all the rest.
-    "conf": {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"},
+    "conf": {
+        # Statements of a few rows, each compiled anew: the second compiler takes as long as all the rest.
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "spark.sql.shuffle.partitions": "2",
+    },
 }
 
 

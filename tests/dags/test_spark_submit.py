@@ -45,6 +45,7 @@ def job(tmp_path: Path) -> Submission:
         name="frazil orders manual__1",
         jars=("/jars/a.jar", "/jars/b.jar"),
         conf={"spark.ui.enabled": "false"},
+        private={"spark.own": "hunter2"},
         env={"FRAZIL_HOME": str(tmp_path)},
         driver_memory="1g",
     )
@@ -83,6 +84,7 @@ def job_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ingest: SparkInges
         program.parent.mkdir()
         program.write_text(
             f'#!/bin/sh\necho "$@" >{tmp_path}/arguments\nfor last; do :; done\ncat "${{last#@}}" >{tmp_path}/plan\n'
+            f"cat $(echo \"$@\" | sed 's/.*--properties-file //; s/ .*//') >{tmp_path}/properties\n"
             f"echo INFO noise\necho frazil: said {code}\n"
             f"[ -z '{writes}' ] || echo -n '{writes}' >$(echo \"$@\" | sed 's/.*--result //; s/ .*//')\nexit {code}\n"
         )
@@ -127,6 +129,19 @@ def test_the_plan_of_many_partitions_fits_no_argument(job_ends: Callable[[int], 
     assert arguments[-4:-1] == ["--pipeline", "orders", "--plan"]
     assert (tmp_path / "plan").read_text() == PLAN
     assert not Path(arguments[-1].removeprefix("@")).exists()
+
+
+def test_conf_of_the_engine_is_an_argument(
+    job_ends: Callable[[int], None], tmp_path: Path, ingest: SparkIngestOperator
+):
+    """It may be secret: spark-submit finds it in a file, which is gone afterwards; neither command line nor operator has it."""
+    job_ends(0)
+
+    arguments = (tmp_path / "arguments").read_text()
+    assert "hunter2" not in arguments
+    assert "hunter2" not in str(ingest.conf)
+    assert "spark.own=hunter2" in (tmp_path / "properties").read_text()
+    assert not Path(arguments.split("--properties-file ")[1].split()[0]).exists()
 
 
 def test_what_a_dry_run_found_reaches_the_next_task(

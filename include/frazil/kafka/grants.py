@@ -28,6 +28,11 @@ class Grant:
     operation: str
     is_prefix: bool = False
 
+    @property
+    def on(self) -> str:
+        """Which resource, for the docs."""
+        return f"{self.resource.replace('_', ' ')}{' prefix' if self.is_prefix else ''} `{self.name}`"
+
 
 @dataclass(frozen=True, slots=True)
 class Role:

@@ -232,34 +232,6 @@ def test_missing_reference_becomes_empty_text(complaints: Complaints, text: str,
     assert complaints(GOOD + f"owner: '{text}'\n") == [expected]
 
 
-def test_secret_file_is_not_read_as_kafka_connect_reads_it(load: Load, tmp_path: Path) -> None:
-    """A key of a properties file, its escapes and blanks included; what it holds is not read as a reference again."""
-    file = tmp_path / "secrets.properties"
-    file.write_text("# comment\nkafka.owner = a\\u0062c \\\n  d=e\nother: ${env:OWNER}\n")
-
-    assert load(GOOD + f"owner: '${{file:{file}:kafka.owner}}'\n").owner == "abc d=e"
-    assert load(GOOD + f"owner: '${{file:{file}:other}}'\n").owner == "${env:OWNER}"
-    assert load(GOOD + f"owner: '${{file:{file}:missing:-nobody}}'\n").owner == "nobody"
-
-
-def test_secret_file_without_the_key_is_told_with_its_content(complaints: Complaints, tmp_path: Path) -> None:
-    """A missing file, a missing key and a relative path are complaints with the key path, and quote nothing of the file."""
-    file = tmp_path / "secrets.properties"
-    file.write_text("password=hunter2\nbroken=\\u00zz hunter2\n")
-    names = ["/nowhere/x:password", "secrets.properties:password", f"{file}:password"]
-
-    found = [complaints(GOOD + f"owner: '${{file:{name}}}'\n") for name in names]
-    file.write_text("password=hunter2\n")
-    found.append(complaints(GOOD + f"owner: '${{file:{file}:user}}'\n"))
-
-    assert [said.partition(": ")[2] for (said,) in found] == [
-        "${file:/nowhere/x:password}: /nowhere/x can't be read: No such file or directory",
-        "${file:secrets.properties:password}: expected ${file:/absolute/path:key}",
-        f"${{file:{file}:password}}: {file} can't be read: it is no properties file",
-        f"${{file:{file}:user}}: {file} has no key 'user'",
-    ]
-
-
 def test_missing_references_are_told_one_by_one(complaints: Complaints) -> None:
     """All missing variables of a file, also in lists, in one complaint."""
     found = complaints(GOOD.replace("[orders]", "['${env:A}', '${env:B}']") + "owner: ${env:C}\n")

@@ -1,0 +1,65 @@
+"""What files take from elsewhere: secrets in properties files, and in Airflow's connections."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from frazil.pipeline import java_properties
+from frazil.pipeline.references import REFERENCE, References, connection_fields, connection_variable
+
+
+def resolved(text: str, env: dict[str, str] | None = None) -> str:
+    return REFERENCE.sub(References(env or {}, {}).resolve, text)
+
+
+def test_secret_file_is_not_read_as_kafka_connect_reads_it(tmp_path: Path) -> None:
+    """A key of a properties file, its escapes and blanks included; what it holds is not read as a reference again."""
+    file = tmp_path / "secrets.properties"
+    file.write_text("# comment\nkafka.owner = a\\u0062c \\\n  d=e\nother: ${env:OWNER}\n")
+
+    assert resolved(f"${{file:{file}:kafka.owner}}") == "abc d=e"
+    assert resolved(f"${{file:{file}:other}}", {"OWNER": "rpc"}) == "${env:OWNER}"
+    assert resolved(f"${{file:{file}:missing:-nobody}}") == "nobody"
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        ("${file:/nowhere/x:password}", "/nowhere/x can't be read: No such file or directory"),
+        ("${file:secrets.properties:password}", "expected ${file:/absolute/path:key}"),
+        ("${file:FOLDER/broken.properties:password}", "can't be read: it is no properties file"),
+        ("${file:FOLDER/secrets.properties:user}", "secrets.properties has no key 'user'"),
+        ("${airflow:kafka_prod}", "expected ${airflow:CONNECTION:FIELD}"),
+    ],
+)
+def test_secret_that_is_missing_is_empty_or_told_with_others(tmp_path: Path, written: str, says: str) -> None:
+    """A missing file or key, a relative path, a file that is none: each is a complaint that quotes nothing of the file."""
+    (tmp_path / "secrets.properties").write_text("password=hunter2\n")
+    (tmp_path / "broken.properties").write_text("password=hunter2 \\u00zz\n")
+
+    with pytest.raises(KeyError) as caught:
+        resolved(written.replace("FOLDER", str(tmp_path)))
+
+    assert says in caught.value.args[0]
+    assert "hunter2" not in caught.value.args[0]
+
+
+def test_connection_is_asked_where_it_is_not_known() -> None:
+    """Its variable says it, or the default; else the reference stays as it is, for whoever needs the entry."""
+    text = "${airflow:kafka-prod:password}"
+    variable = connection_variable("kafka-prod", "password")
+
+    assert variable == "FRAZIL_CONNECTION__KAFKA_PROD__PASSWORD"
+    assert resolved(text, {variable: "hunter2"}) == "hunter2"
+    assert resolved("${airflow:kafka-prod:password:-none}") == "none"
+    assert resolved(text) == text
+    assert list(connection_fields(f"{text} ${{env:A}}")) == [("kafka-prod", "password")]
+
+
+def test_written_properties_are_read_as_others() -> None:
+    """Whatever keys and values hold, Java's rules for what is special included."""
+    given = {"a=b: c": " #!\\ x\t\r\n", "ü": "", "plain": "a=b:c"}
+
+    assert java_properties.read(java_properties.write(given)) == given
