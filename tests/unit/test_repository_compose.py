@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
@@ -69,6 +70,16 @@ def test_compose_accepts_the_file(tmp_path: Path) -> None:
     done = subprocess.run(checked, capture_output=True, text=True, check=False)
 
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_file_fits_the_schema_of_compose_files() -> None:
+    """A key that Compose does not know is a mistake, and no Compose is needed to find it."""
+    carrier = pytest.importorskip("check_jsonschema", reason="carries the schema of the Compose specification")
+    schema = Path(carrier.__file__).parent / "builtin_schemas" / "vendor" / "compose-spec.json"
+
+    found = jsonschema.validators.validator_for(read := json.loads(schema.read_text(encoding="utf-8")))(read)
+
+    assert [f"{error.json_path}: {error.message}" for error in found.iter_errors(COMPOSE)] == []
 
 
 def test_no_service_is_lost_or_always_on() -> None:
@@ -234,62 +245,6 @@ def test_settings_of_the_stack_fit_the_pipelines() -> None:
     urls = [*(of.uri for of in settings.catalogs.values()), *(of.url for of in settings.registries.values())]
     urls += [of.properties["s3.endpoint"] for of in settings.catalogs.values()]
     assert {of.split("//")[-1].partition(":")[0] for of in (*hosts, *urls)} <= SERVICES.keys()
-
-
-def test_dashboard_and_metrics_meet() -> None:
-    """Prometheus asks the exporter, the exporter reads the mapping, Grafana finds Prometheus and the dashboard."""
-    prometheus = yaml.safe_load((DOCKER / "prometheus" / "prometheus.yml").read_text(encoding="utf-8"))
-    provisioning = DOCKER / "grafana" / "provisioning"
-    source = yaml.safe_load((provisioning / "datasources" / "prometheus.yaml").read_text(encoding="utf-8"))
-    boards = yaml.safe_load((provisioning / "dashboards" / "frazil.yaml").read_text(encoding="utf-8"))
-    airflow = COMPOSE["x-airflow-environment"]
-
-    (target,) = prometheus["scrape_configs"][0]["static_configs"][0]["targets"]
-    assert f"--web.listen-address=:{target.split(':')[1]}" in SERVICES["statsd-exporter"]["command"]
-    assert f"--statsd.listen-udp=:{airflow['AIRFLOW__METRICS__STATSD_PORT']}" in SERVICES["statsd-exporter"]["command"]
-    assert {target.split(":")[0], airflow["AIRFLOW__METRICS__STATSD_HOST"]} == {"statsd-exporter"}
-    assert source["datasources"][0]["url"] == "http://prometheus:9090"
-    shown = f"{boards['providers'][0]['options']['path']}/frazil.json"
-    assert f"./docker/grafana/frazil.json:{shown}:ro" in SERVICES["grafana"]["volumes"]
-    assert SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"] == shown
-
-
-def test_connector_feeds_the_pipeline_that_waits_for_it() -> None:
-    """The connector's file holds no password, and its topic is the one that customers_cdc reads."""
-    connector = json.loads((DOCKER / "cdc" / "customers.json").read_text(encoding="utf-8"))
-    pipeline = load_pipelines(ROOT / "include" / "pipelines", References({}, {})).usable["customers_cdc"]
-    database = SERVICES["cdc-database"]["environment"]
-
-    assert [f"{connector['topic.prefix']}.{connector['table.include.list']}"] == list(pipeline.source.topics)
-    assert connector["database.password"] == "${env:CDC_PASSWORD}"
-    assert "CDC_PASSWORD" in SERVICES["kafka-connect"]["environment"]
-    assert (connector["database.user"], connector["database.dbname"]) == (
-        database["POSTGRES_USER"],
-        database["POSTGRES_DB"],
-    )
-    assert "wal_level=logical" in SERVICES["cdc-database"]["command"]
-
-
-def test_generators_feed_pipelines() -> None:
-    """A topic that no pipeline reads fills up for nothing."""
-    pipelines = load_pipelines(ROOT / "include" / "pipelines", References({}, {})).usable.values()
-    read = {topic for pipeline in pipelines for topic in pipeline.source.topics}
-
-    assert {SERVICES[name]["command"][2] for name in UNASKED} <= read
-
-
-def test_notebooks_hold_no_results() -> None:
-    """What a notebook showed last is somebody's data; and a file that is none can't be opened."""
-    notebooks = sorted((DOCKER / "notebooks").glob("*.ipynb"))
-
-    assert notebooks
-    for file in notebooks:
-        notebook = json.loads(file.read_text(encoding="utf-8"))
-        assert (notebook["nbformat"], notebook["metadata"]["kernelspec"]["language"]) == (4, "python")
-        for cell in notebook["cells"]:
-            assert cell["cell_type"] in {"code", "markdown"}
-            assert cell.get("outputs", []) == []
-            assert cell.get("execution_count") is None
 
 
 def test_image_is_built_from_the_lock_with_checksums() -> None:
