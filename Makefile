@@ -58,7 +58,7 @@ check: setup ## Judge style, types, imports between rooms, generated pages and t
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python docs/generate.py --check
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 fmt: setup ## Mend what a program can mend: format, imports, simple findings
 	$(BIN)/ruff check --fix-only $(CODE)
@@ -71,6 +71,7 @@ lock: setup ## Resolve all pins anew: packages, tools, jars
 	$(COMPILE) pyproject.toml --all-extras --output-file requirements.txt
 	$(COMPILE) .ci/bootstrap.in --output-file .ci/bootstrap.txt
 	$(COMPILE) docker/notebook.in --constraint requirements.txt --output-file docker/notebook.txt
+	$(COMPILE) .ci/release.in --output-file .ci/release.txt
 	$(BIN)/python -m frazil.local.jars lock
 
 wheel: setup ## Build the wheel into dist/

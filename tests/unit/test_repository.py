@@ -59,7 +59,7 @@ def test_lock_pins_what_pyproject_declares(requirement: Requirement) -> None:
     assert all(version in requirement.specifier for version in versions), f"{requirement}: locked {versions}"
 
 
-@pytest.mark.parametrize("lock", ["requirements.txt", ".ci/bootstrap.txt"])
+@pytest.mark.parametrize("lock", ["requirements.txt", ".ci/bootstrap.txt", ".ci/release.txt"])
 def test_every_pin_has_a_checksum(lock: str) -> None:
     """A pin without a checksum accepts whatever is served under that version."""
     text = (ROOT / lock).read_text(encoding="utf-8")

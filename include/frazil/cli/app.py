@@ -27,6 +27,7 @@ from frazil.cli import (
     import_connector,
     lag,
     maintain,
+    plugins,
     produce,
     replay,
     reset,
@@ -142,6 +143,7 @@ _COMMANDS: tuple[tuple[Callable[..., Any], tuple[str, ...]], ...] = (
             'frazil sql "FROM rpc.pizzas.snapshots"',
         ),
     ),
+    (plugins.plugins, ("frazil plugins", "frazil plugins --json")),
     (demo.demo, ("frazil demo", "DEMO_EXIT=1 frazil demo --records 5000")),
 )
 """Every sub-command with the examples that end its help."""

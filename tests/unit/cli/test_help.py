@@ -37,7 +37,7 @@ HEAVY = {
 def test_no_verb_is_lost() -> None:
     """Renaming a command breaks scripts; this list is the promise."""
     assert " ".join(COMMANDS) == (
-        "capture demo doctor down history import-connector lag maintain pause plan produce replay reset resume run settle sql status stop up validate verify"
+        "capture demo doctor down history import-connector lag maintain pause plan plugins produce replay reset resume run settle sql status stop up validate verify"
     )
 
 

@@ -1,0 +1,97 @@
+"""Formats, transforms and alert channels as they can be named here: where each comes from, in which version, whether it can be used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
+from types import MappingProxyType
+from typing import Final, Literal
+
+from frazil import __version__
+from frazil.records.formats import catalogue as formats
+from frazil.records.transforms import catalogue as transforms
+
+Kind = Literal["format", "transform", "channel"]
+
+FRAZIL: Final = "frazil"
+
+CHANNELS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "smtp": "apache-airflow-providers-smtp",
+        "slack": "apache-airflow-providers-slack",
+        "webhook": "apache-airflow-providers-http",
+        "pagerduty": "apache-airflow-providers-pagerduty",
+    }
+)
+"""Types of alert channels, and the package whose notifier sends."""
+
+OWN_PARTS: Final[Mapping[str, Kind]] = MappingProxyType({formats.GROUP: "format", transforms.GROUP: "transform"})
+"""Entry points by which other packages bring formats and transforms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """Something that a pipeline or settings file may name.
+
+    Attributes:
+        kind: What it is.
+        name: As files write it.
+        package: The installed package that it comes from.
+        version: Of the package; None where it is not installed.
+        place: Module and class of an own part; None for those that come with Frazil.
+        problem: Why it can't be used; None where it can.
+    """
+
+    kind: Kind
+    name: str
+    package: str
+    version: str | None
+    place: str | None = None
+    problem: str | None = None
+
+
+def plugins(own: Iterable[EntryPoint] | None = None) -> list[Plugin]:
+    """Return all of them, those that come with Frazil first. Own parts are loaded, to know whether they can be.
+
+    Args:
+        own: Entry points of own parts; those of the installed packages when None.
+    """
+    found = [of for group in OWN_PARTS for of in entry_points(group=group)] if own is None else own
+    return [*_delivered(), *_own(found)]
+
+
+def _delivered() -> Iterator[Plugin]:
+    for name in formats.FORMATS:
+        yield Plugin("format", name, FRAZIL, __version__)
+    for name in transforms.TRANSFORMS:
+        yield Plugin("transform", name, FRAZIL, __version__)
+    for name, package in CHANNELS.items():
+        installed = _version(package)
+        problem = None if installed else f"not installed where this command runs: pip install {package}"
+        yield Plugin("channel", name, package, installed, problem=problem)
+
+
+def _own(found: Iterable[EntryPoint]) -> Iterator[Plugin]:
+    taken = {(of.kind, of.name) for of in _delivered()}
+    for entry in sorted(found, key=lambda of: (of.group, of.name, of.value)):
+        kind = OWN_PARTS[entry.group]
+        problem = "another part has this name" if (kind, entry.name) in taken else _loading_problem(entry)
+        taken.add((kind, entry.name))
+        package = entry.dist.name if entry.dist else "unknown"
+        yield Plugin(kind, entry.name, package, entry.dist.version if entry.dist else None, entry.value, problem)
+
+
+def _loading_problem(entry: EntryPoint) -> str | None:
+    try:
+        entry.load()
+    except (ImportError, AttributeError, SyntaxError, TypeError, ValueError) as problem:
+        return f"{type(problem).__name__}: {problem}"
+    return None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

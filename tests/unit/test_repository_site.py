@@ -1,0 +1,87 @@
+"""The pages read the same on the site and on a Git host, and the site is not built from pages that lead nowhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+
+import markdown
+from markdown_it import MarkdownIt
+from mkdocs.config import load_config
+
+from frazil.local.jar_lock import read_lock
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+BLOCKS = {"h1", "h2", "h3", "h4", "li", "ol", "ul", "table", "tr", "blockquote"}
+
+
+class Blocks(HTMLParser):
+    """Counts what a page is built of."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:  # noqa: ARG002 - the parser's signature
+        """Count a block."""
+        self.counts.update({tag} & BLOCKS)
+
+
+def test_page_falls_apart_on_the_site() -> None:
+    """A list right behind its sentence, or indented by two, is a list to Git hosts, and running text to MkDocs."""
+    config = load_config(str(ROOT / "mkdocs.yml"))
+    site = markdown.Markdown(extensions=config.markdown_extensions, extension_configs=config.mdx_configs)
+    host = MarkdownIt("commonmark").enable("table")
+    pages = {page: page.read_text(encoding="utf-8") for page in sorted(DOCS.rglob("*.md"))}
+
+    differ = {
+        str(page.relative_to(ROOT)): (found - shown, shown - found)
+        for page, text in pages.items()
+        if (found := Blocks(host.render(text)).counts) != (shown := Blocks(site.reset().convert(text)).counts)
+    }
+
+    assert differ == {}
+
+
+def built(folder: Path, **pages: str) -> tuple[int, str]:
+    """Exit code and complaints of a strict build of other pages, whose navigation knows the first one only."""
+    (folder / "docs").mkdir()
+    for name, text in pages.items():
+        (folder / "docs" / f"{name}.md").write_text(text)
+    nav = [f"{next(iter(pages))}.md", "repository/CHANGELOG.md", "repository/CONTRIBUTING.md"]
+    config = (
+        f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: docs\nsite_dir: site\nhooks: [{DOCS / 'website.py'}]\nnav: {nav}\n"
+    )
+    (folder / "mkdocs.yml").write_text(config)
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(folder / "mkdocs.yml")]
+    env = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    return done.returncode, done.stderr
+
+
+def test_site_is_built_from_pages_that_lead_nowhere(tmp_path: Path) -> None:
+    """A dead link, a dead anchor, a page that nobody finds and a diagram that shows something else end `make check`."""
+    diagram = "```mermaid\nflowchart LR\n    a --> b\n```\n"
+
+    code, said = built(tmp_path, index=f"# A page\n\n[a](#nowhere) [b](gone.md)\n\n{diagram}", lost="# Not in nav\n")
+
+    assert code == 1
+    assert "does not contain an anchor '#nowhere'" in said or "there is no such anchor on this page" in said
+    assert "'gone.md'" in said
+    assert "not drawn as they are now: index-1" in said
+    assert "lost.md" in said
+
+
+def test_licence_of_a_jar_is_missing() -> None:
+    """A jar that joins the lock is under a licence that somebody has to look at."""
+    page = (DOCS / "third-party-jars.md").read_text(encoding="utf-8")
+    told = set(re.findall(r"^\| `(\S+)` \| [A-Z]", page, re.MULTILINE))
+
+    assert told == {of.coordinates for name in ("spark", "broker") for of in read_lock().artifacts(name)}
