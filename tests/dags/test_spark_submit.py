@@ -14,10 +14,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from frazil.batch.plan import PlannedTopic, RunPlan
 from frazil.errors import FrazilError, Retryable
-from frazil.local.home import Home
 from frazil.project import Project
 from frazil.run.session import Session
-from frazil.spark.handover import handed_over
 from frazil.spark.submit import Submission
 from frazil_airflow import tasks
 from frazil_airflow.connect_operators import SparkConnectIngestOperator
@@ -256,18 +254,6 @@ def test_an_engine_of_another_dag_is_started(write_pipeline: Callable[..., Path]
         tasks.stay("orders", order.to_json(), {}, lambda _: "done")
 
     assert not isinstance(refused.value, Retryable)
-
-
-def test_a_result_of_a_killed_run_is_taken_for_that_of_its_retry(tmp_path: Path):
-    """A file that was left behind under the same id is removed before the job begins."""
-    home = Home.resolve({"FRAZIL_HOME": str(tmp_path)})
-    with handed_over(home, "orders", "manual__1", "{}") as handover:
-        handover.result.write_text("new")
-        assert handover.found() == "new"
-    handover.result.write_text("of a run that was killed")
-
-    with handed_over(home, "orders", "manual__1", "{}") as handover:
-        assert handover.found() is None
 
 
 def test_a_missing_connection_is_named_instead_of_looking_for_a_yarn_cluster():

@@ -25,8 +25,8 @@ from frazil.iceberg.refs import branch_name
 from frazil.iceberg.row_files import RowFileWriter
 from frazil.iceberg.schema import declared_schema, declared_spec
 from frazil.iceberg.table import TableMetadata, staging_table
+from frazil.pipeline.catalogs import CatalogSettings
 from frazil.pipeline.model import Destination
-from frazil.pipeline.settings import CatalogSettings
 from frazil.spark.apply import SparkApply
 from frazil.spark.catalog import open_catalog
 

@@ -21,8 +21,8 @@ from frazil.iceberg.refs import branch_name
 from frazil.iceberg.row_files import RowFileWriter
 from frazil.iceberg.schema import arrow_columns, declared_order, declared_schema, declared_spec
 from frazil.iceberg.table import TableMetadata, staging_table
+from frazil.pipeline.catalogs import CatalogSettings
 from frazil.pipeline.model import Destination
-from frazil.pipeline.settings import CatalogSettings
 from frazil.records.spec import KafkaColumns
 from frazil.spark.apply import SparkApply
 from frazil.spark.catalog import open_catalog

@@ -8,7 +8,8 @@ from typing import Any
 
 import yaml
 
-from frazil.pipeline.load import References, load_pipelines
+from frazil.pipeline.folder import load_pipelines
+from frazil.pipeline.references import References
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKER = ROOT / "docker"

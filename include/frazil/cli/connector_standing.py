@@ -13,7 +13,8 @@ from frazil.connect.importing import Imported
 from frazil.connect.merge import Settings, with_values
 from frazil.connect.positions import Bounds, start_offsets
 from frazil.errors import Terminal
-from frazil.pipeline.settings import CatalogSettings, ClusterSettings
+from frazil.pipeline.catalogs import CatalogSettings
+from frazil.pipeline.settings import ClusterSettings
 from frazil.project import Project
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from frazil.pipeline.settings import CatalogSettings, Settings
+from frazil.pipeline.catalogs import CatalogSettings
+from frazil.pipeline.settings import Settings
 from frazil.spark.storage import scheme_of, storage_properties
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 
 from frazil.errors import Terminal
+from frazil.pipeline.catalogs import CatalogSettings
 from frazil.pipeline.model import Pipeline
-from frazil.pipeline.settings import CatalogSettings
 from frazil.verify.faults import reading_tables
 from frazil.verify.rest import TimedRestCatalog
 

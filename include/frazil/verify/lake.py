@@ -21,8 +21,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from frazil.errors import Retryable, Terminal
+from frazil.pipeline.catalogs import CatalogSettings
 from frazil.pipeline.model import KafkaColumns, Pipeline
-from frazil.pipeline.settings import CatalogSettings
 from frazil.pipeline.value import Column
 from frazil.verify.catalogs import Catalogs
 from frazil.verify.faults import reading_tables

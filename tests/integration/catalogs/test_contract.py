@@ -18,7 +18,7 @@ from frazil.batch.request import RunRequest
 from frazil.errors import OutcomeUnknown, Terminal
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.holdings import POSITION_KEY
-from frazil.pipeline.settings import CatalogSettings
+from frazil.pipeline.catalogs import CatalogSettings
 from frazil.run.ingest import ingest
 from frazil.run.inline import stage_inline
 from frazil.run.plan import plan_run

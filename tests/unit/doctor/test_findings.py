@@ -17,7 +17,8 @@ from frazil.errors import Retryable
 from frazil.kafka.permissions import TopicAccess
 from frazil.local.home import Home
 from frazil.monitor.condition import Condition, Retention
-from frazil.pipeline.load import References, load_pipeline
+from frazil.pipeline.load import load_pipeline
+from frazil.pipeline.references import References
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 PIZZAS = load_pipeline(Path(__file__).resolve().parents[3] / "include/pipelines/pizzas.yaml", References({}, {}))

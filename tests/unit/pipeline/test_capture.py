@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from frazil.pipeline.capture import FileCapture, JdbcCapture, unknown_in_capture
-from frazil.pipeline.load import ConfigError, References
+from frazil.pipeline.load import ConfigError
 from frazil.pipeline.load_captures import load_capture, load_captures
+from frazil.pipeline.references import References
 from frazil.pipeline.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[3]

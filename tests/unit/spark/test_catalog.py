@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from frazil.pipeline.settings import CatalogSettings, Settings
+from frazil.pipeline.catalogs import CatalogSettings
+from frazil.pipeline.settings import Settings
 from frazil.spark.catalog import catalog_properties, jar_sets
 
 RESOLVING = "org.apache.iceberg.io.ResolvingFileIO"

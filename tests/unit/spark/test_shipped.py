@@ -11,7 +11,8 @@ import pytest
 
 from frazil.batch.plan import RunPlan
 from frazil.local.home import Home, project_root
-from frazil.pipeline.load import ConfigError, References, load_settings
+from frazil.pipeline.load import ConfigError, load_settings
+from frazil.pipeline.references import References
 from frazil.project import Project
 from frazil.spark import submit
 from frazil.spark.private_conf import REDACTION
