@@ -21,7 +21,7 @@ _REST_INSTEAD = {
     "nessie": "Nessie speaks Iceberg's REST protocol: http://<host>:19120/iceberg",
 }
 _ELSEWHERE = "name a catalog that speaks Iceberg's REST protocol under catalogs"
-_DIALECTS = {"postgresql": "postgresql+psycopg2", "mysql": "mysql+pymysql", "sqlite": "sqlite"}
+_DIALECTS = {"postgresql": "postgresql+psycopg2", "sqlite": "sqlite"}
 _JVM = ("io-impl", "clients", "client.pool.", "client.factory", "cache-enabled", "cache.", "metrics-reporter-impl")
 """Beginnings of properties that only Java's catalogs read; Spark gets them, PyIceberg passes over them."""
 

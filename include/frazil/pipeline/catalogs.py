@@ -76,4 +76,5 @@ class CatalogSettings(Model):
 
 
 _POSTGRESQL: Final = re.compile(r"^postgresql://")
-_DATABASE: Final = re.compile(r"sqlite:///|postgresql(\+psycopg2?)?://")
+_DATABASE: Final = re.compile(r"sqlite:///|postgresql(\+psycopg2?)?://|\$\{")
+"""Or a reference to a variable that is not looked up yet."""

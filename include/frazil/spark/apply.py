@@ -32,6 +32,7 @@ from frazil.spark.faults import SPARK_FAILED
 from frazil.spark.merge import merge_rows, moved_key
 from frazil.spark.merge_session import MergeSession
 from frazil.spark.quoting import quoted, text
+from frazil.spark.staged_rows import staged_rows
 from frazil.spark.target import Target
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class SparkApply:
         else:
             if change.removal is not None and planned is not None:
                 self._spark.sql(f"DELETE FROM {branch} WHERE {_condition(change.removal)}").collect()  # noqa: S608 - quoted
-            self._append(change, operation, branch)
+            self._append(lake, change, operation, branch)
         tip = _tip(lake, change, operation, name, planned)
         crash_points.reached(CrashPoint.BRANCH_STAGED)
         _log.info("branch %s of %s ends in snapshot %d", name, change.table, tip)
@@ -118,7 +119,7 @@ class SparkApply:
         metadata, planned = table.metadata, head_of(table.metadata, name)
         target = Target(change.table, branch, types, identity_columns(metadata), operation.variants)
         with self._merging.stamped(change.summary) as session:
-            staged = session.read.parquet(*(file.path for file in change.files))
+            staged = staged_rows(session, lake, change.table, change.files)
             _require_rows(change, staged.count(), "were staged, their files have")
             try:
                 merge_rows(session, target, merge, staged, partial(may_hold, table, change.table, planned))
@@ -128,18 +129,18 @@ class SparkApply:
                     raise moved_key(change.table, told.partition(" SQLSTATE")[0].partition("\n")[0]) from error
                 raise
         if not carries(lake.load_table(change.table).metadata, change, name):  # no row was changed
-            self._append(replace(change, files=()), operation, branch)
+            self._append(lake, replace(change, files=()), operation, branch)
 
-    def _append(self, change: Change, operation: Operation, branch: str) -> None:
+    def _append(self, lake: Lake, change: Change, operation: Operation, branch: str) -> None:
         """One snapshot with the rows, even if there are none: it carries the summary."""
-        rows = self._rows(change, operation, branch) if change.files else self._spark.table(branch).limit(0)
+        rows = self._rows(lake, change, operation, branch) if change.files else self._spark.table(branch).limit(0)
         writer = rows.writeTo(branch)
         for key, value in change.summary.items():
             writer = writer.option(f"snapshot-property.{key}", value)
         writer.append()
 
-    def _rows(self, change: Change, operation: Operation, branch: str) -> DataFrame:
-        staged = self._spark.read.parquet(*(file.path for file in change.files))
+    def _rows(self, lake: Lake, change: Change, operation: Operation, branch: str) -> DataFrame:
+        staged = staged_rows(self._spark, lake, change.table, change.files)
         wanted = {field.name: field.dataType.simpleString() for field in self._spark.table(branch).schema}
         columns = [
             f"parse_json({quoted(name)}) AS {quoted(name)}"
