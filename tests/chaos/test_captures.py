@@ -151,6 +151,24 @@ def test_zombie_commits_after_its_successor(site: Site) -> None:
     assert site.lines() == numbered(0, 6)
 
 
+def test_position_behind_an_open_transaction_is_overlooked(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a crashed run of another capture holds readers of positions back, an older position is not taken for the last."""
+    log = site.log.with_name("other.log")
+    other = {"name": "other", "topic": f"other-{site.capture.topic}", "paths": (str(log),)}
+    site.write("one")
+    log.write_text("1\n")
+    site.run(**other)
+    crashed = site.children.start(capture_once, site.env, kill_at(P.CAPTURE_COMMITTING, 1))
+    crashed.die()
+    with monkeypatch.context() as patched:
+        patched.setattr("frazil.kafka.captures.REQUEST_SECONDS", 0.2)
+        with pytest.raises(Retryable, match="a transaction of another capture stays open"):
+            site.run(**other)
+
+    site.run()
+    assert (site.run(**other).records, site.lines()) == (0, ["one"])
+
+
 def test_lost_position_begins_anew(site: Site) -> None:
     """Without a position a used topic is refused; a person's order goes on, and is on record. So is one of another topic."""
     site.write("one")

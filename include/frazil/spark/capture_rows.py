@@ -129,16 +129,10 @@ def _rows(capture: JdbcCapture, batches: Iterable[pa.RecordBatch]) -> Iterator[R
 
 
 def _json(frame: DataFrame) -> Column:
-    """All columns as one JSON object. Decimals are texts: JSON's readers take numbers for binary fractions."""
+    """All columns as one JSON object. Decimals are numbers with all their digits, as Frazil's pipelines read them."""
     from pyspark.sql import functions
 
-    columns = [
-        functions.col(quoted(name)).cast("string").alias(name)
-        if kind.startswith("decimal")
-        else functions.col(quoted(name))
-        for name, kind in frame.dtypes
-    ]
-    return functions.to_json(functions.struct(*columns), _JSON)
+    return functions.to_json(functions.struct(*(functions.col(quoted(name)) for name in frame.columns)), _JSON)
 
 
 def _require(capture: JdbcCapture, key: str, found: str | None, expected: tuple[str, ...]) -> None:
