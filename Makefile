@@ -17,10 +17,10 @@ export PYTHONPATH := include:plugins:.$(if $(PYTHONPATH),:$(PYTHONPATH))
 # `frazil validate`, and the tests start hundreds of processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup system demo up down test test-fast test-full chaos bench check fmt docs lock wheel clean
+.PHONY: help setup system demo up down test test-fast test-full test-production chaos bench check fmt docs lock wheel clean
 
 help: ## Show these verbs
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Make .venv from the lock file and fetch the jars; skips what is done
 	@.ci/setup
@@ -45,6 +45,10 @@ test-fast: setup ## Run the tests that need neither Java nor a network, in secon
 
 test-full: setup ## Run all tests in their long form too: every kill point under every circumstance
 	@$(BIN)/python -m pytest --full --numprocesses $(WORKERS) $(ARGS)
+
+test-production: setup ## Run integration and chaos tests, then a random schedule of faults, on the parts of `frazil up --profile production`
+	@$(BIN)/python -m pytest --profile production tests/integration tests/chaos $(ARGS)
+	@$(BIN)/python -m tests.chaos.random_schedule --profile production --seed $(SEED) --minutes $(MINUTES)
 
 chaos: setup ## Run a random schedule of faults and verify what it left (SEED=1 MINUTES=5)
 	@$(BIN)/python -m tests.chaos.random_schedule --seed $(SEED) --minutes $(MINUTES)

@@ -38,8 +38,23 @@ def tier_of(path: Path) -> str:
     return tier
 
 
+def is_on_production(item: pytest.Item) -> bool:
+    """Whether a test can have its topics and tables in the production profile: it has a shop or a lab, and brings no catalog,
+    registry or Spark of its own, and nothing says that it looks into the embedded ones (mark `embedded`).
+    """
+    asked = set(getattr(item, "fixturenames", ()))
+    own = {"rest_server", "rest_settings", "registry", "warm_spark", "spread"}
+    return "home_at" in asked and not asked & own and item.get_closest_marker("embedded") is None
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="run the tests marked `full` too: minutes instead of seconds")
+    parser.addoption(
+        "--profile",
+        choices=["embedded", "production"],
+        default="embedded",
+        help="where labs and shops of the integration and chaos tests have topics and tables; one process, tests/production.py",
+    )
 
 
 def pytest_configure() -> None:
@@ -71,6 +86,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         long = [item for item in items if item.get_closest_marker("full")]
         config.hook.pytest_deselected(items=long)
         items[:] = [item for item in items if item not in long]
+    if config.getoption("--profile") == "production":
+        others = [item for item in items if not is_on_production(item)]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in others]
     for item in items:
         tier = tier_of(item.path)
         item.add_marker(tier)

@@ -18,8 +18,10 @@ from frazil.local import broker as local_broker
 from frazil.local.home import Home, bootstrap_servers, with_ports
 from frazil.local.jars import fetch
 from frazil.local.port import is_free
+from frazil.local.postgres import programs
 from frazil.local.process import Processes
-from tests.postgres_server import PostgresServer, postgres_server, programs
+from tests.postgres_server import PostgresServer, postgres_server
+from tests.production import STORES, beside, cluster_of, empty, production_stack
 from tests.registry_server import RegistryServer, registry_server
 from tests.rest_catalog import RestServer, rest_catalog_server
 from tests.s3_server import S3Server, built_program, s3_server
@@ -47,8 +49,21 @@ def free_ports() -> FreePorts:
 
 
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts) -> Iterator[str]:
+def production(request: pytest.FixtureRequest) -> Iterator[Home | None]:
+    """The stores of the production profile, if the tests are to run on them (`--profile production`); else None."""
+    if request.config.getoption("--profile") != "production":
+        yield None
+        return
+    with production_stack(STORES) as home:
+        yield home
+
+
+@pytest.fixture(scope="session")
+def broker(production: Home | None, tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts) -> Iterator[str]:
     """`host:port` of a broker in a home of its own; the jars are the project's."""
+    if production is not None:
+        yield bootstrap_servers(production)
+        return
     kafka, controller = free_ports(2)
     root = tmp_path_factory.mktemp("broker")
     home = with_ports(replace(Home.resolve(), root=root), kafka=kafka, controller=controller)
@@ -61,9 +76,22 @@ def broker(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts) -> I
 
 
 @pytest.fixture
-def cluster(broker: str) -> Cluster:
+def cluster(broker: str, production: Home | None) -> Cluster:
     """The broker as a cluster named `local`."""
-    return Cluster("local", {"bootstrap.servers": broker})
+    return Cluster("local", {"bootstrap.servers": broker}) if production is None else cluster_of(production)
+
+
+@pytest.fixture
+def home_at(production: Home | None) -> Callable[[Path], Path]:
+    """Say where a home is to be: `home_at(tmp_path / "home")`. On the production profile it has its stores, emptied."""
+
+    def make(root: Path) -> Path:
+        if production is not None:
+            empty(production)
+            beside(production, root)
+        return root
+
+    return make
 
 
 @pytest.fixture

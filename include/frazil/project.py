@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from frazil.errors import Terminal
+from frazil.local import production
 from frazil.local.home import Home, bootstrap_servers
 from frazil.pipeline.capture import Capture
 from frazil.pipeline.databases import DatabaseSettings
@@ -44,14 +45,22 @@ class Places:
 
     @classmethod
     def resolve(cls, env: Mapping[str, str]) -> Places:
-        """Find them: FRAZIL_HOME, FRAZIL_SETTINGS and FRAZIL_PIPELINES choose other places than the project's own."""
+        """Find them: FRAZIL_HOME, FRAZIL_SETTINGS and FRAZIL_PIPELINES choose other places than the project's own.
+
+        A home in the production profile has its own settings.
+        """
         home = Home.resolve(env)
         include = home.project / "include"
+        known = {"home": str(home.root), "kafka": bootstrap_servers(home)}
+        settings = include / "settings.yaml"
+        if home.profile == "production":
+            known |= production.references(home)
+            settings = production.settings_file(home)
         return cls(
             home,
-            Path(env.get(SETTINGS_VARIABLE) or include / "settings.yaml").absolute(),
+            Path(env.get(SETTINGS_VARIABLE) or settings).absolute(),
             Path(env.get(PIPELINES_VARIABLE) or include / "pipelines").absolute(),
-            References(env, {"home": str(home.root), "kafka": bootstrap_servers(home)}),
+            References(env, known),
         )
 
     @property

@@ -23,7 +23,7 @@ from typing import Final
 from frazil.batch.request import RunRequest
 from frazil.kafka.cluster import Cluster
 from frazil.local import spark_cluster
-from frazil.local.home import Home, bootstrap_servers
+from frazil.local.home import Home, bootstrap_servers, with_ports
 from frazil.local.port import is_free
 from frazil.local.process import Processes
 from frazil.project import Project
@@ -51,12 +51,13 @@ engines:
 @contextmanager
 def running_cluster(home: Home) -> Iterator[str]:
     """The address of a standalone cluster, stopped at the end."""
-    port = next(port for port in range(22_000, 23_000) if is_free(port))
+    placed = with_ports(home, spark_master=next(port for port in range(22_000, 23_000) if is_free(port)))
+    processes = Processes(home.run, home.logs, home.root)
     try:
-        spark_cluster.start(home, port, WORKERS)
-        yield spark_cluster.url(port)
+        spark_cluster.start(placed, processes, print, WORKERS)
+        yield spark_cluster.url(placed.ports.spark_master)
     finally:
-        spark_cluster.stop(Processes(home.run, home.logs, home.root), WORKERS)
+        spark_cluster.stop(processes, WORKERS)
 
 
 def landed_in(env: Mapping[str, str], count: int, run: str) -> tuple[float, float]:

@@ -23,12 +23,19 @@ def children(tmp_path: Path) -> Iterator[Nursery]:
 
 
 @pytest.fixture
-def lab(tmp_path: Path, cluster: Cluster, children: Nursery, request: pytest.FixtureRequest) -> MakeLab:
+def lab(
+    tmp_path: Path,
+    cluster: Cluster,
+    children: Nursery,
+    home_at: Callable[[Path], Path],
+    request: pytest.FixtureRequest,
+) -> MakeLab:
     """Make a lab: `lab(catalog="rest", partitions=2, topic_config={...}, max_records=20)`; further options are the
     pipeline's. The catalog is SQLite (`jdbc`) unless asked otherwise; the REST server starts only if somebody asks.
     """
 
     def make(catalog: Catalog = "jdbc", **options: Any) -> Lab:
+        home_at(tmp_path / "home")
         settings = request.getfixturevalue("rest_settings")() if catalog == "rest" else None
         return new_lab(tmp_path, cluster, children, settings=settings, **options)
 

@@ -15,6 +15,7 @@ from frazil.local.home import Home
 from frazil.local.jars import jar_paths
 from frazil.local.java import ensure_java
 from frazil.project import Project
+from frazil.spark.catalog import open_catalog
 from frazil.spark.class_archive import archive_options
 
 _EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
@@ -30,17 +31,9 @@ class Maintenance:
         """Maintenance of one lab's tables."""
         settings = project.settings.catalogs["lake"]
         session = self.spark.newSession()
-        catalog = {
-            "": "org.apache.iceberg.spark.SparkCatalog",
-            ".type": "jdbc",
-            ".uri": settings.uri.replace("sqlite:///", "jdbc:sqlite:"),
-            ".warehouse": str(settings.warehouse),
-            ".jdbc.schema-version": "V1",
-            ".cache-enabled": "false",
-        }
-        for key, value in catalog.items():
-            session.conf.set(f"spark.sql.catalog.lake{key}", value)
-        return Maintained(session)
+        open_catalog(session, "lake", settings)
+        is_local = settings.type == "jdbc"
+        return Maintained(session, "" if is_local else ", prefix_listing => true")
 
 
 @dataclass
@@ -48,6 +41,7 @@ class Maintained:
     """Maintenance of the tables of one catalog."""
 
     session: SparkSession
+    listing: str = ""
 
     def compact(self, table: str) -> Any:
         """Rewrite all data files into one."""
@@ -61,7 +55,7 @@ class Maintained:
 
     def remove_orphans(self, table: str) -> Any:
         """Remove files that no snapshot names and that are older than the three days that are Iceberg's default."""
-        return self._call(f"remove_orphan_files(table => '{table}')")
+        return self._call(f"remove_orphan_files(table => '{table}'{self.listing})")
 
     def rows(self, table: str) -> int:
         """How many rows Spark reads."""
@@ -72,8 +66,8 @@ class Maintained:
 
 
 @contextmanager
-def maintenance() -> Iterator[Maintenance]:
-    """Start Spark on two cores with a small heap."""
+def maintenance(jars: tuple[str, ...] = ("spark",)) -> Iterator[Maintenance]:
+    """Start Spark on two cores with a small heap, and some sets of jars."""
     home = Home.resolve()
     java = ensure_java()
     os.environ["JAVA_HOME"] = str(java.home)
@@ -81,7 +75,7 @@ def maintenance() -> Iterator[Maintenance]:
     session = (
         SparkSession.builder.master("local[2]")
         .appName("frazil-maintenance")
-        .config("spark.jars", ",".join(str(path) for path in jar_paths(home, "spark")))
+        .config("spark.jars", ",".join(str(path) for name in jars for path in jar_paths(home, name)))
         .config("spark.sql.extensions", _EXTENSIONS)
         .config("spark.driver.memory", "768m")
         # Statements of a few rows, each compiled anew: the second compiler takes as long as all the rest.

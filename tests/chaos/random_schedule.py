@@ -24,10 +24,12 @@ from frazil.local import broker
 from frazil.local.home import Home, bootstrap_servers, with_ports
 from frazil.local.port import is_free
 from frazil.local.process import Processes
+from frazil.spark.catalog import jar_sets
 from tests.chaos.lab import new_lab
 from tests.chaos.maintenance import maintenance
 from tests.chaos.processes import nursery
 from tests.chaos.storm import Broken, Storm
+from tests.production import STORES, beside, cluster_of, production_stack
 from tests.transactions import transactions
 
 PARTITIONS, BATCH = 3, 60
@@ -40,9 +42,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=5)
+    parser.add_argument("--profile", choices=["embedded", "production"], default="embedded")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="frazil-chaos-") as folder, ExitStack() as stack:
-        storm = _storm(stack, Path(folder), asked.seed)
+        storm = _storm(stack, Path(folder), asked.seed, on_production=asked.profile == "production")
         try:
             _blow(storm, asked.minutes)
             said = f"{storm.check()}; {_figures(storm.figures)}"
@@ -51,16 +54,22 @@ def main() -> int:
             said = f"BROKEN; {_figures(storm.figures)}"
     _say(f"seed {asked.seed}: {said}")
     if said.startswith("BROKEN"):
-        _say(f"again: make chaos SEED={asked.seed} MINUTES={asked.minutes:g}")
+        options = f"--seed {asked.seed} --minutes {asked.minutes:g} --profile {asked.profile}"
+        _say(f"again: python -m tests.chaos.random_schedule {options}")
         return 1
     return 0
 
 
-def _storm(stack: ExitStack, folder: Path, seed: int) -> Storm:
-    cluster = Cluster("local", {"bootstrap.servers": stack.enter_context(_broker(folder))})
+def _storm(stack: ExitStack, folder: Path, seed: int, *, on_production: bool) -> Storm:
+    if on_production:
+        home = stack.enter_context(production_stack(STORES))
+        beside(home, folder / "home")
+        cluster = cluster_of(home)
+    else:
+        cluster = Cluster("local", {"bootstrap.servers": stack.enter_context(_broker(folder))})
     children = stack.enter_context(nursery(folder / "children"))
     orders = new_lab(folder, cluster, children, PARTITIONS, max_records=BATCH)
-    maintained = stack.enter_context(maintenance()).of(orders.project)
+    maintained = stack.enter_context(maintenance(jar_sets(orders.project.settings))).of(orders.project)
     writer = stack.enter_context(transactions(cluster, orders.topic))
     return Storm(orders, maintained, writer, Random(seed))
 

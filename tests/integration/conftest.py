@@ -99,7 +99,7 @@ def environment(project: Project) -> dict[str, str]:
 
 
 @pytest.fixture
-def shop(tmp_path: Path, cluster: Cluster) -> Callable[..., Shop]:
+def shop(tmp_path: Path, cluster: Cluster, home_at: Callable[[Path], Path]) -> Callable[..., Shop]:
     """Make a shop: `shop(partitions=2, start="earliest", max_records=1000)`."""
 
     def make(partitions: int = 2, start: str = "earliest", max_records: int = 1_000_000) -> Shop:
@@ -109,7 +109,8 @@ def shop(tmp_path: Path, cluster: Cluster) -> Callable[..., Shop]:
         folder.mkdir()
         (folder / "orders.yaml").write_text(ORDERS.format(topic=topic, start=start, max_records=max_records))
         port = cluster.bootstrap_servers.rpartition(":")[2]
-        env = {"FRAZIL_HOME": str(tmp_path / "home"), "FRAZIL_PIPELINES": str(folder), "FRAZIL_KAFKA_PORT": port}
+        home = home_at(tmp_path / "home")
+        env = {"FRAZIL_HOME": str(home), "FRAZIL_PIPELINES": str(folder), "FRAZIL_KAFKA_PORT": port}
         return Shop(Project.load(env), cluster, topic)
 
     return make

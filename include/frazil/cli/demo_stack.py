@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from frazil.cli.progress import Progress
-from frazil.local import airflow, broker, stack
+from frazil.local import stack
 from frazil.local.files import write_atomically
 from frazil.local.home import Home
+from frazil.local.parts import PartName, names
 
 _UNDISTURBED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -25,7 +26,7 @@ def demo_stack(home: Home, progress: Progress) -> Iterator[None]:
     """
     record = home.run / "demo.json"
     now = stack.status(home)
-    owned = [part for part in stack.PARTS if part in _recorded(record) or not now.is_running(part)]
+    owned = [part for part in names(home.profile) if part in _recorded(record) or not now.is_running(part)]
     write_atomically(record, json.dumps(owned))
     try:
         with progress:
@@ -48,12 +49,5 @@ def _recorded(record: Path) -> list[str]:
         return []
 
 
-def _stop(home: Home, owned: list[stack.Part]) -> None:
-    processes = stack.processes_of(home)
-    if set(owned) == set(stack.PARTS):
-        stack.down(home)
-        return
-    if "airflow" in owned:
-        airflow.stop(processes)
-    if "kafka" in owned:
-        broker.stop(processes)
+def _stop(home: Home, owned: list[PartName]) -> None:
+    stack.down(home, only=None if set(owned) == set(names(home.profile)) else owned)

@@ -1,6 +1,7 @@
 """`frazil up` and `down`, and how the embedded stack is."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, Literal
 
 import typer
@@ -16,13 +17,21 @@ _STATE_STYLES = {"running": "green", "dead": "bold red", "stopped": "dim"}
 def up(
     *,
     only: Annotated[
-        Literal["kafka", "airflow", "spark"] | None,
+        Literal["kafka", "airflow", "spark", "postgres", "s3", "catalog", "registry", "cluster"] | None,
         typer.Option(
             help="Start this part only. All when it is left out; [cyan]spark[/cyan]: an engine's managed server."
         ),
     ] = None,
+    profile: Annotated[
+        Literal["embedded", "production"] | None,
+        typer.Option(
+            help="[cyan]production[/cyan]: Kafka with TLS and passwords, a Schema Registry, an S3 server, a REST catalog,"
+            " PostgreSQL and a Spark cluster of two workers, without Docker.",
+            show_default="what this home had before, at first embedded",
+        ),
+    ] = None,
 ) -> None:
-    """Start the embedded stack: a Kafka broker and Airflow, on the loopback interface.
+    """Start the stack: a Kafka broker and Airflow, on the loopback interface.
 
     If the settings have an engine with a managed spark connect server, that too.
 
@@ -30,11 +39,20 @@ def up(
     New DAGs wait in Airflow until they are unpaused.
     """
     from frazil.local import stack
+    from frazil.local.parts import names
 
-    home = Home.resolve()
-    up_server = _server_start(is_asked_for=only == "spark") if only in (None, "spark") else None
+    found = Home.resolve()
+    home = replace(found, profile=profile or found.profile)
+    if only not in (None, "spark", *names(home.profile)):
+        raise Terminal(
+            f"profile {home.profile} has no part {only}",
+            next_step=f"its parts: {', '.join(names(home.profile))}; or --profile production",
+        )
+    # Of a home that changes its profile the settings are not there yet.
+    starts_server = only in (None, "spark") and home.profile == found.profile
+    up_server = _server_start(is_asked_for=only == "spark") if starts_server else None
     with Progress() as progress:
-        if only != "spark":
+        if only is None or only != "spark":
             stack.up(home, None if only is None else [only], progress.done)
             if only != "kafka":
                 progress.done(f"airflow: log in as {home.airflow_user}, with the password in {home.airflow_passwords}")
@@ -92,8 +110,9 @@ def show_stack(home: Home) -> None:
         table.add_row(component.name, state, str(component.pid or ""), since)
     console.show_table(table)
     console.say()
-    console.say(f"kafka    {facts['bootstrap_servers']}")
-    console.say(f"airflow  {facts['airflow']['url']}")
+    for part, address in facts["addresses"].items():
+        if part != "catalog":
+            console.say(f"{part:<9}{address}")
     console.say(
         f"catalog  {facts['catalog']['name']}: {facts['catalog']['uri']}, tables in {facts['catalog']['warehouse']}"
     )

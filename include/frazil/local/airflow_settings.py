@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from frazil.errors import Terminal
 from frazil.local.airflow_database import AirflowDatabase
@@ -28,7 +29,7 @@ SPARK_CONNECTION = {
     "host": "local[2]",
     "extra": {"deploy-mode": "client", "spark-binary": "spark-submit"},
 }
-"""Airflow connection `frazil_spark`: jobs run in one local JVM with two task threads."""
+"""Airflow connection `frazil_spark`: jobs run in one local JVM with two task threads. The production profile has a cluster."""
 
 REFRESH_SECONDS = 5
 """How often the DAG files are looked at. Airflow's defaults (300 and 30) suit a cluster, not a
@@ -97,7 +98,7 @@ def environment(
         HOME_VARIABLE: str(home.root),
         JARS_VARIABLE: str(home.jars),
         "AIRFLOW_HOME": str(home.airflow),
-        "AIRFLOW_CONN_FRAZIL_SPARK": json.dumps(SPARK_CONNECTION),
+        "AIRFLOW_CONN_FRAZIL_SPARK": json.dumps(_spark_connection(home)),
         "AIRFLOW_CONN_FRAZIL_API": json.dumps(_api_connection(home, made)),
         "JAVA_HOME": str(java.home),
         "PATH": _joined(interpreter_bin(), inherited.get("PATH", os.defpath)),
@@ -112,6 +113,12 @@ def environment(
         **_secret_configuration(made),
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database.url,
     }
+
+
+def _spark_connection(home: Home) -> Mapping[str, Any]:
+    if home.profile == "embedded":
+        return SPARK_CONNECTION
+    return {**SPARK_CONNECTION, "host": f"spark://{LOOPBACK}", "port": home.ports.spark_master}
 
 
 def _api_connection(home: Home, made: Secrets) -> Mapping[str, str]:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from frazil.errors import Terminal
 from frazil.local.files import write_atomically
@@ -27,18 +27,39 @@ PORT_VARIABLES: Mapping[str, str] = {
     "controller": "FRAZIL_KAFKA_CONTROLLER_PORT",
     "airflow": "FRAZIL_AIRFLOW_PORT",
     "spark_connect": "FRAZIL_SPARK_CONNECT_PORT",
+    "kafka_sasl": "FRAZIL_KAFKA_SASL_PORT",
+    "kafka_ssl": "FRAZIL_KAFKA_SSL_PORT",
+    "postgres": "FRAZIL_POSTGRES_PORT",
+    "s3": "FRAZIL_S3_PORT",
+    "catalog": "FRAZIL_CATALOG_PORT",
+    "registry": "FRAZIL_REGISTRY_PORT",
+    "spark_master": "FRAZIL_SPARK_MASTER_PORT",
 }
 """The environment variable that moves each port, by the name of the port in `Ports`."""
 
 
+Profile = Literal["embedded", "production"]
+"""What `frazil up` starts: the small stack, or the parts of a production setup."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """TCP ports on the loopback interface. The defaults lie next to, not on, the usual ones."""
+    """TCP ports on the loopback interface. The defaults lie next to, not on, the usual ones.
+
+    What follows `spark_connect` is of the production profile.
+    """
 
     kafka: int = 19092
     controller: int = 19093
     airflow: int = 18080
     spark_connect: int = 15102
+    kafka_sasl: int = 19094
+    kafka_ssl: int = 19095
+    postgres: int = 15432
+    s3: int = 17070
+    catalog: int = 18181
+    registry: int = 18081
+    spark_master: int = 17077
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +72,9 @@ class Home:
         jars: Folder of the artifact sets. Several homes may share it.
         ports: Ports in force.
         airflow_user: Name of the one Airflow login.
-        airflow_database: Address of the PostgreSQL database for Airflow's metadata, a secret; None means SQLite. Not recorded.
+        airflow_database: Address of the PostgreSQL database for Airflow's metadata, a secret; None means SQLite, and the stack's
+            own in the production profile. Not recorded.
+        profile: Which stack it is.
     """
 
     root: Path
@@ -60,6 +83,7 @@ class Home:
     ports: Ports = Ports()
     airflow_user: str = DEFAULT_USER
     airflow_database: str | None = field(default=None, repr=False)
+    profile: Profile = "embedded"
 
     @classmethod
     def resolve(cls, environ: Mapping[str, str] | None = None) -> Home:
@@ -78,7 +102,8 @@ class Home:
         recorded = _recorded(root / "stack.json")
         user = env.get(USER_VARIABLE) or recorded.get("airflow_user") or DEFAULT_USER
         ports = _ports(env, recorded.get("ports", {}), root / "stack.json")
-        return cls(root, project, jars, ports, user, env.get(DATABASE_VARIABLE) or None)
+        profile = _profile(recorded.get("profile", "embedded"), root / "stack.json")
+        return cls(root, project, jars, ports, user, env.get(DATABASE_VARIABLE) or None, profile)
 
     @property
     def logs(self) -> Path:
@@ -116,6 +141,11 @@ class Home:
         return self.root / "catalog.db"
 
     @property
+    def production(self) -> Path:
+        """Settings, passwords and certificates of the production profile."""
+        return self.root / "production"
+
+    @property
     def stack(self) -> Path:
         """What the last `up` used, for commands in other shells."""
         return self.root / "stack.json"
@@ -126,14 +156,14 @@ class Home:
         return f"http://{LOOPBACK}:{self.ports.airflow}"
 
     def record(self) -> None:
-        """Write the ports in force to `stack`: shells without the variables find them there."""
-        state = {"ports": asdict(self.ports), "airflow_user": self.airflow_user}
+        """Write profile and ports in force to `stack`: shells without the variables find them there."""
+        state = {"profile": self.profile, "ports": asdict(self.ports), "airflow_user": self.airflow_user}
         write_atomically(self.stack, json.dumps(state, indent=2) + "\n")
 
 
 def bootstrap_servers(home: Home) -> str:
-    """Kafka's `bootstrap.servers` of the stack's broker."""
-    return f"{LOOPBACK}:{home.ports.kafka}"
+    """Kafka's `bootstrap.servers` of the stack's broker; in the production profile of the listener that asks for a password."""
+    return f"{LOOPBACK}:{home.ports.kafka_sasl if home.profile == 'production' else home.ports.kafka}"
 
 
 def project_root() -> Path:
@@ -169,6 +199,16 @@ def _recorded(path: Path) -> dict[str, Any]:
     if not isinstance(state, dict):
         raise Terminal(f"{path}: expected an object", next_step=f"remove {path}, then `frazil up`")
     return state
+
+
+def _profile(recorded: object, source: Path) -> Profile:
+    for known in get_args(Profile):
+        if recorded == known:
+            return known  # type: ignore[no-any-return]  # get_args tells nothing of types
+    raise Terminal(
+        f"{source}: profile {recorded!r}, known are {', '.join(get_args(Profile))}",
+        next_step=f"`frazil down` with the Frazil that wrote it, remove {source}, then `frazil up`",
+    )
 
 
 def _ports(env: Mapping[str, str], recorded: object, source: Path) -> Ports:

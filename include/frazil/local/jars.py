@@ -76,23 +76,30 @@ SETS = {
         transitive=False,
         on_demand=True,
     ),
-    # The server side of Iceberg's REST protocol, for tests: it is published as test code only, of 1.11 at the latest.
+    # The server side of Iceberg's REST protocol: it is published as test code only, of 1.11 at the latest.
     "rest": ArtifactSet(
         (
             "org.apache.iceberg:iceberg-core:1.11.0",
             "org.apache.iceberg:iceberg-core:1.11.0:tests",
+            "org.apache.iceberg:iceberg-aws:1.11.0",
             "org.eclipse.jetty.ee10:jetty-ee10-servlet:12.1.1",
             "org.eclipse.jetty:jetty-xml:12.1.1",
+            "org.postgresql:postgresql:42.7.8",
             "org.slf4j:slf4j-simple:2.0.17",
             "org.xerial:sqlite-jdbc:3.50.3.0",
         ),
         transitive=True,
     ),
-    # How Iceberg's Java side reaches S3: Spark, where a catalog's tables lie there, and the REST server.
-    "s3": ArtifactSet(("org.apache.iceberg:iceberg-aws-bundle:1.12.0",), transitive=False, on_demand=True),
+    # Amazon's clients, by which Iceberg reaches S3: Spark, where a catalog's tables lie there, and the REST server.
+    # The second is of the SDK in the first, and for the server, whose Iceberg knows an older Apache client than is in there.
+    "s3": ArtifactSet(
+        ("org.apache.iceberg:iceberg-aws-bundle:1.12.0", "software.amazon.awssdk:url-connection-client:2.54.17"),
+        transitive=False,
+        on_demand=True,
+    ),
     # How Spark reaches PostgreSQL: a catalog there, or a captured database. Drivers of others are the user's to bring.
     "postgres": ArtifactSet(("org.postgresql:postgresql:42.7.8",), transitive=False, on_demand=True),
-    # A Schema Registry with Confluent's API, for tests.
+    # A Schema Registry with Confluent's API.
     "registry": ArtifactSet((f"io.apicurio:apicurio-registry-app:3.3.3:all{ARCHIVE}",), transitive=False),
     # Kafka Connect with the Iceberg sink, which Frazil is measured against.
     "kafka-connect": ArtifactSet(

@@ -10,7 +10,7 @@ from typing import Final
 from frazil.errors import Retryable
 from frazil.local import port
 from frazil.local.files import private_folder
-from frazil.local.home import LOOPBACK, Home, inherited_environment, interpreter_bin
+from frazil.local.home import LOOPBACK, PORT_VARIABLES, Home, inherited_environment, interpreter_bin
 from frazil.local.java import ensure_java
 from frazil.local.process import Processes, Spec
 
@@ -20,6 +20,12 @@ GRACE_SECONDS: Final = 15.0
 
 _START_SECONDS: Final = 60.0
 """Bounds the way from the processes to workers that are registered; 4 s on two cores."""
+
+SECRET_VARIABLE: Final = "_SPARK_AUTH_SECRET"  # noqa: S105 - a name
+"""Where Spark's processes look for the secret first (`SecurityManager.ENV_AUTH_SECRET`): arguments can be read by everybody."""
+
+_TIDY: Final = "-Dspark.worker.cleanup.enabled=true -Dspark.worker.cleanup.appDataTtl=86400"
+"""Workers keep a folder of each application, with what its executors wrote: for a day, not for ever."""
 
 _REGISTERED: Final = "Successfully registered with master"
 """A worker's own word, from which on executors start on it."""
@@ -35,38 +41,47 @@ def url(port_of_master: int) -> str:
     return f"spark://{LOOPBACK}:{port_of_master}"
 
 
-def start(home: Home, port_of_master: int, workers: int, *, memory: str = "1g") -> None:
-    """Start the master and its workers.
+def start(
+    home: Home,
+    processes: Processes,
+    report: Callable[[str], None],
+    workers: int,
+    *,
+    memory: str = "1g",
+    secret: str | None = None,
+) -> None:
+    """Start what does not run of the master and its workers, and wait until the workers are registered.
 
     Args:
-        home: Whose processes they are.
-        port_of_master: Where the master listens; its page and the workers listen on any free ports.
+        home: The stack. The master listens on its port `spark_master`; its page and the workers listen on any free ports.
+        processes: The home's processes.
+        report: Receives progress lines.
         workers: How many, with one core each.
         memory: What executors on a worker may have together, such as ``1g``.
+        secret: What drivers must know (`SECRET_VARIABLE`); None: whoever reaches the port may run code.
 
     Raises:
+        Terminal: The port is taken, or there is no fitting Java.
         Retryable: One of them ended, or the workers are not registered in time; the message quotes its log.
     """
-    processes = Processes(home.run, home.logs, home.root)
-    spark_class = str(interpreter_bin() / "spark-class")
-    env = inherited_environment() | {
-        "JAVA_HOME": str(ensure_java().home),
-        "PYSPARK_DRIVER_PYTHON": str(interpreter_bin() / "python"),  # by it Spark's scripts find Spark
-        "SPARK_LOCAL_IP": LOOPBACK,
-        "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-    }
+    spark_class, env = str(interpreter_bin() / "spark-class"), _environment(secret, report)
     listening = ("--host", LOOPBACK, "--webui-port", "0")
-    master = (spark_class, "org.apache.spark.deploy.master.Master", *listening, "--port", str(port_of_master))
-    processes.start(Spec(MASTER, master, env, url(port_of_master), GRACE_SECONDS))
-    _wait(processes, MASTER, lambda: port.answers(port_of_master))
+    at = url(home.ports.spark_master)
+    if processes.running(MASTER) is None:
+        stop(processes, workers)  # workers of another master would go on waiting for it
+        port.require_free(home.ports.spark_master, PORT_VARIABLES["spark_master"], "Spark's master")
+        here = ("--port", str(home.ports.spark_master))
+        master = (spark_class, "org.apache.spark.deploy.master.Master", *listening, *here)
+        processes.start(Spec(MASTER, master, env, at, GRACE_SECONDS))
+    _wait(processes, MASTER, lambda: port.answers(home.ports.spark_master), secret)
     one = (spark_class, "org.apache.spark.deploy.worker.Worker", *listening, "--cores", "1", "--memory", memory)
     for number in range(workers):
-        folder = private_folder(home.run / worker(number))
-        command = (*one, "--work-dir", str(folder), url(port_of_master))
-        processes.start(Spec(worker(number), command, env, "", GRACE_SECONDS))
+        if processes.running(worker(number)) is None:
+            processes.stop((worker(number), GRACE_SECONDS))  # executors that a crash left
+            folder = private_folder(home.run / worker(number))
+            processes.start(Spec(worker(number), (*one, "--work-dir", str(folder), at), env, "", GRACE_SECONDS))
     for number in range(workers):
-        _wait(processes, worker(number), partial(_is_registered, processes.log(worker(number))))
+        _wait(processes, worker(number), partial(_is_registered, processes.log(worker(number))), secret)
 
 
 def stop(processes: Processes, workers: int) -> None:
@@ -74,14 +89,32 @@ def stop(processes: Processes, workers: int) -> None:
     processes.stop(*((worker(number), GRACE_SECONDS) for number in range(workers)), (MASTER, GRACE_SECONDS))
 
 
+def _environment(secret: str | None, report: Callable[[str], None]) -> dict[str, str]:
+    options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    given = {} if secret is None else {SECRET_VARIABLE: secret}
+    if secret is not None:
+        options.append("-Dspark.authenticate=true")
+    return {
+        **inherited_environment(),
+        "JAVA_HOME": str(ensure_java(report).home),
+        "PYSPARK_DRIVER_PYTHON": str(interpreter_bin() / "python"),  # by it Spark's scripts find Spark
+        "SPARK_LOCAL_IP": LOOPBACK,
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": " ".join(options),
+        "SPARK_WORKER_OPTS": _TIDY,
+        **given,
+    }
+
+
 def _is_registered(log: Path) -> bool:
     return _REGISTERED in log.read_text(encoding="utf-8", errors="replace")
 
 
-def _wait(processes: Processes, name: str, is_ready: Callable[[], bool]) -> None:
+def _wait(processes: Processes, name: str, is_ready: Callable[[], bool], secret: str | None) -> None:
     what = processes.not_ready(name, is_ready, _START_SECONDS)
     if what is not None:
+        said = processes.last_lines(name, [secret] if secret is not None else [])
         raise Retryable(
-            f"{name}: it {what}; its log ends with\n{processes.last_lines(name)}",
+            f"{name}: it {what}; its log ends with\n{said}",
             next_step=f"read {processes.log(name)}",
         )

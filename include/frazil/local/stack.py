@@ -10,21 +10,15 @@ from datetime import datetime
 from typing import Any, Literal
 
 from frazil.errors import Terminal
-from frazil.local import airflow, broker, spark_server
+from frazil.local import production, rest_catalog, spark_server
 from frazil.local.files import exclusive
-from frazil.local.home import PORT_VARIABLES, Home, bootstrap_servers
+from frazil.local.home import HOME_VARIABLE, PORT_VARIABLES, Home, bootstrap_servers
+from frazil.local.parts import PARTS, Launch, PartName
 from frazil.local.process import Processes
-
-Part = Literal["kafka", "airflow"]
-PARTS: tuple[Part, ...] = ("kafka", "airflow")
-"""What `up` starts, in this order."""
 
 CATALOG = "lake"
 """Name of the embedded catalog; part of its rows' keys, so Spark and PyIceberg must use the
 same."""
-
-_COMPONENTS = (broker.NAME, *airflow.NAMES)
-_PORTS = {broker.NAME: "kafka", airflow.API_SERVER: "airflow"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +48,19 @@ class Status:
     home: Home
     components: tuple[ComponentStatus, ...]
 
-    def is_running(self, part: Part) -> bool:
+    def is_running(self, part: PartName) -> bool:
         """Return whether every process of a part runs."""
-        names = (broker.NAME,) if part == "kafka" else airflow.NAMES
-        return all(c.state == "running" for c in self.components if c.name in names)
+        needed = next(of.processes for of in PARTS[self.home.profile] if of.name == part)
+        return all(c.state == "running" for c in self.components if c.name in needed)
 
     def to_json(self) -> dict[str, Any]:
         """Return what other programs need to use the stack, as JSON values. No secret is in it."""
         return {
             "home": str(self.home.root),
+            "profile": self.home.profile,
             "bootstrap_servers": bootstrap_servers(self.home),
-            "catalog": {
-                "name": CATALOG,
-                "uri": f"sqlite:///{self.home.catalog}",
-                "warehouse": f"file://{self.home.warehouse}",
-            },
+            "catalog": {"name": CATALOG, **_catalog(self.home)},
+            "addresses": {part.name: part.url(self.home) for part in PARTS[self.home.profile]},
             "airflow": {"url": self.home.airflow_url, "user": self.home.airflow_user},
             "components": [_component_json(component) for component in self.components],
         }
@@ -81,7 +73,7 @@ def processes_of(home: Home) -> Processes:
 
 def up(
     home: Home,
-    only: Collection[Part] | None = None,
+    only: Collection[PartName] | None = None,
     report: Callable[[str], None] = lambda _: None,
     *,
     dags_paused: bool = True,
@@ -98,28 +90,33 @@ def up(
         dags_paused: Whether a DAG seen for the first time waits to be unpaused.
 
     Raises:
-        Terminal: A port is taken or was moved under a running component, or something must be
+        Terminal: A port is taken or was moved under a running component, another profile runs, or something must be
             installed.
         Retryable: A download failed, or a component did not start; its log is quoted.
     """
     processes = processes_of(home)
-    parts = [part for part in PARTS if only is None or part in only]
+    launch = Launch(home, processes, report, dags_paused)
     with _alone(home, report):
+        _refuse_other_profile(home, processes)
         _refuse_moved_ports(home, processes)
+        if home.profile == "production":
+            production.write_settings(home)
         home.record()
         home.warehouse.mkdir(parents=True, exist_ok=True)
-        for part in parts:
-            began = time.monotonic()
-            if part == "kafka":
-                broker.start(home, processes, report)
-                report(f"kafka: ready at {bootstrap_servers(home)} ({time.monotonic() - began:.1f} s)")
-            else:
-                airflow.start(home, processes, report, dags_paused=dags_paused)
-                report(f"airflow: ready at {home.airflow_url} ({time.monotonic() - began:.1f} s)")
+        for part in PARTS[home.profile]:
+            if only is None or part.name in only:
+                began = time.monotonic()
+                part.start(launch)
+                report(f"{part.name}: ready at {part.url(home)} ({time.monotonic() - began:.1f} s)")
 
 
-def down(home: Home, report: Callable[[str], None] = lambda _: None) -> None:
+def down(home: Home, report: Callable[[str], None] = lambda _: None, only: Collection[PartName] | None = None) -> None:
     """Stop every process of the stack, last started first, also what a crashed `up` left.
+
+    Args:
+        home: The stack, whatever its profile was.
+        report: Receives progress lines.
+        only: Parts to stop; all, and a managed spark connect server, when None.
 
     Raises:
         Retryable: A process could not be ended.
@@ -128,33 +125,54 @@ def down(home: Home, report: Callable[[str], None] = lambda _: None) -> None:
     if not home.run.is_dir():
         return
     with _alone(home, report):
-        airflow.stop(processes)
-        spark_server.stop(processes)
-        broker.stop(processes)
+        for part in reversed(PARTS["production"]):  # it has every part that there is
+            if only is None or part.name in only:
+                part.stop(processes)
+            if only is None and part.name == "airflow":
+                spark_server.stop(processes)
     report("stopped")
 
 
 def status(home: Home) -> Status:
     """Return how the stack is, from its process records."""
     processes = processes_of(home)
-    there = processes.record(spark_server.NAME) is not None  # only where the settings ask for it
-    names = (*_COMPONENTS, spark_server.NAME) if there else _COMPONENTS
-    return Status(home, tuple(_component(processes, name) for name in names))
+    components = [name for part in PARTS[home.profile] for name in part.processes]
+    if processes.record(spark_server.NAME) is not None:  # only where the settings ask for it
+        components.append(spark_server.NAME)
+    return Status(home, tuple(_component(processes, name) for name in components))
 
 
 def _alone(home: Home, report: Callable[[str], None]) -> AbstractContextManager[None]:
     return exclusive(home.run / "stack.lock", lambda: report("waiting for another `frazil up` or `frazil down`"))
 
 
+def _refuse_other_profile(home: Home, processes: Processes) -> None:
+    before = Home.resolve({HOME_VARIABLE: str(home.root)}).profile
+    if before == home.profile:
+        return
+    running = [name for part in PARTS[before] for name in part.processes if processes.running(name) is not None]
+    if running:
+        raise Terminal(
+            f"{', '.join(running)} run in profile {before} of {home.root}, asked for is {home.profile}",
+            next_step="`frazil down` first, or let FRAZIL_HOME name another folder",
+        )
+
+
 def _refuse_moved_ports(home: Home, processes: Processes) -> None:
-    wanted = {broker.NAME: bootstrap_servers(home), airflow.API_SERVER: home.airflow_url}
-    for name, url in wanted.items():
-        found = processes.running(name)
+    for part in PARTS[home.profile]:
+        first, url = part.processes[0], part.url(home)
+        found = processes.running(first)
         if found is not None and found.url != url:
             raise Terminal(
-                f"{name} runs at {found.url}, but {PORT_VARIABLES[_PORTS[name]]} asks for {url}",
+                f"{first} runs at {found.url}, but {PORT_VARIABLES[part.port]} asks for {url}",
                 next_step="`frazil down` first, or unset the variable",
             )
+
+
+def _catalog(home: Home) -> dict[str, str]:
+    if home.profile == "production":
+        return {"uri": rest_catalog.url(home), "warehouse": production.WAREHOUSE}
+    return {"uri": f"sqlite:///{home.catalog}", "warehouse": f"file://{home.warehouse}"}
 
 
 def _component(processes: Processes, name: str) -> ComponentStatus:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlparse
 
 from frazil.errors import Terminal
@@ -18,6 +18,9 @@ from frazil.maintain.need import ORPHANS_KEY
 from frazil.maintain.procedures import Argument, GaveWay, Procedures
 from frazil.pipeline.maintenance import Compaction, Expiry, Orphans, Stats, parse_age
 from frazil.run.scope import Scope
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
 
 OWN_FOLDERS: Final = ("data", "metadata", "frazil-staged")
 """Folders below a table's location that are the table's: beside them another table may lie."""
@@ -197,7 +200,10 @@ def remove_orphans(work: Work, rules: Orphans, sound: Sound) -> dict[str, int]:
     now = work.scope.clock()
     given: dict[str, Argument] = {"table": work.table, "older_than": now - parse_age(rules.older_than)}
     sound(work.table)
-    rows = work.engine.call(work.catalog, "remove_orphan_files", {**given, "dry_run": True})
+    # Listed by Iceberg where it is an object store, for which Spark has no file system of its own.
+    is_local = _plain(_metadata(work).location).startswith("file:")
+    listing: dict[str, Argument] = {} if is_local else {"prefix_listing": True}
+    rows = work.engine.call(work.catalog, "remove_orphan_files", {**given, **listing, "dry_run": True})
     paths = [row["orphan_file_location"] for row in rows]
     own = _own(work, paths)
     if len(own) < len(paths):
@@ -212,13 +218,17 @@ def remove_orphans(work: Work, rules: Orphans, sound: Sound) -> dict[str, int]:
     return {"orphan_files": len(own), "left_alone": len(paths) - len(own)}
 
 
+def _metadata(work: Work) -> TableMetadata:
+    return work.scope.lake.catalog_of(work.table).load_table(work.table).metadata
+
+
 def _own(work: Work, paths: list[str]) -> dict[str, str]:
     """Files in the table's folders, but for manifests of batches, and how the table spells their addresses.
 
     Another table may lie below a table's location, in a namespace of its name: its files are no orphans. And of listed files
     the procedure takes only those that begin with the location, letter by letter.
     """
-    metadata = work.scope.lake.catalog_of(work.table).load_table(work.table).metadata
+    metadata = _metadata(work)
     location = metadata.location.rstrip("/")
     below = tuple(f"{_plain(location)}/{folder}/" for folder in OWN_FOLDERS)
     named = {_plain(path) for path in named_manifests(metadata)}

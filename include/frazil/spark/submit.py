@@ -131,7 +131,7 @@ def _submission(project: Project, engine_name: str, application: str, name: str,
     engine = project.engine(engine_name)
     if engine.type == "connect":
         return _connected(project, engine_name, application, name)
-    sets = jar_sets(project.settings)
+    sets = jar_sets(project.settings) if writes else ("spark",)
     fetch(project.home, *sets)
     sources = _sources(project)
     python = str(interpreter_bin() / "python")

@@ -145,6 +145,7 @@ def test_backlog_is_cut_and_a_piece_goes_missing(shop: MakeShop) -> None:
     assert all(batch.read <= 42 for batch in orders.history())
 
 
+@pytest.mark.embedded
 def test_too_many_dead_letters_are_published(shop: MakeShop) -> None:
     """Above the tolerated rate nothing is published, no file is left, and the position does not move."""
     orders = shop()
@@ -177,7 +178,7 @@ def test_partition_added_later_is_skipped_to_its_end(shop: MakeShop) -> None:
 def grow(orders: Any, partitions: int) -> None:
     from confluent_kafka.admin import AdminClient, NewPartitions
 
-    admin = AdminClient({"bootstrap.servers": orders.cluster.bootstrap_servers})
+    admin = AdminClient(dict(orders.cluster.properties))
     admin.create_partitions([NewPartitions(orders.topic, partitions)])[orders.topic].result()
 
 
@@ -195,6 +196,7 @@ def test_recreated_topic_is_read_as_the_old_one(shop: MakeShop) -> None:
     assert orders.ids() == list(range(5))
 
 
+@pytest.mark.embedded
 @pytest.mark.parametrize("table", ["shop.orders", "shop.orders__dead_letters", "shop.orders__ledger"])
 def test_dropped_table_is_silently_begun_anew(shop: MakeShop, table: str) -> None:
     """A table of the pipeline that is gone stops the pipeline instead of starting from earliest again."""

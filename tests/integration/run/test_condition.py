@@ -174,6 +174,7 @@ def test_lost_dead_letters_are_found_by_the_next_run_only(shop: MakeShop) -> Non
     assert "shop.orders__dead_letters is gone" in found.refusal
 
 
+@pytest.mark.embedded
 def test_unreachable_broker_hides_what_the_tables_say(shop: MakeShop, tmp_path: Path) -> None:
     """Kafka is away: that is said, and the ledger is read all the same."""
     orders = shop(partitions=1)

@@ -20,6 +20,8 @@ from frazil.run.inline import stage_inline
 from frazil.run.plan import plan_run
 from frazil.run.stage import StageOrder
 
+pytestmark = pytest.mark.embedded
+
 MakeShop = Callable[..., Any]
 BAD = [b'{"id": "x"}', b"", b'{"id": 1', None]
 

@@ -15,6 +15,8 @@ from tests.integration.conftest import environment
 from tests.layouts import DECLARED, EXPECTED, NAME, described, orders
 from tests.operations import Killed, assert_clean, lake
 
+pytestmark = pytest.mark.embedded
+
 
 @pytest.fixture(params=["sqlite", "rest"])
 def ordering(shop: Callable[..., Any], request: pytest.FixtureRequest) -> Any:

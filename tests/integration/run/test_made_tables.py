@@ -146,6 +146,7 @@ def test_somebody_makes_the_table_at_the_same_moment(shop: Callable[..., Any], a
     assert_clean(orders)
 
 
+@pytest.mark.embedded
 def test_names_that_the_catalog_takes_for_one_table(shop: Callable[..., Any]) -> None:
     """Where case means nothing, the first name has the table; records of the other one are dead letters, not lost rows."""
     orders = shops.made(shop)

@@ -189,7 +189,7 @@ def test_replay_without_kafka_columns_reads_the_range_in_vain(shop: MakeShop) ->
 def test_replay_before_the_log_start_takes_rows_for_good(shop: MakeShop) -> None:
     """Rows whose records Kafka deleted stay: the range is refused, with its offsets."""
     orders = landed(shop)
-    admin = AdminClient({"bootstrap.servers": orders.cluster.bootstrap_servers})
+    admin = AdminClient(dict(orders.cluster.properties))
     (future,) = admin.delete_records([TopicPartition(orders.topic, 0, 4)]).values()
     future.result()
 
@@ -266,6 +266,7 @@ def test_replay_in_parts_changes_in_parts(shop: MakeShop) -> None:
     assert_clean(orders)
 
 
+@pytest.mark.embedded
 def test_replay_beside_a_schedule_stages_everything_in_vain(shop: MakeShop) -> None:
     """Batches that land all the time: each attempt ends with the part under way, and the last says what to do."""
     orders = shop(partitions=1, max_records=10)

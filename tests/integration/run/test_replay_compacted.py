@@ -18,6 +18,8 @@ from tests.compaction import COMPACTED, configure, eager_cleaner, send_apart, wa
 from tests.operations import assert_clean, bad, letters, offsets, order, places, position, replay, reset
 from tests.transactions import transactions
 
+pytestmark = pytest.mark.embedded
+
 MakeShop = Callable[..., Any]
 
 KEPT_TOMBSTONES = COMPACTED | {"delete.retention.ms": "86400000", "retention.ms": "-1"}

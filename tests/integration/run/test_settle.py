@@ -158,7 +158,7 @@ def test_letters_gone_from_kafka_are_given_up_in_silence(shop: MakeShop) -> None
 
     orders = landed(shop)
     drop(orders, LETTERS)
-    admin = AdminClient({"bootstrap.servers": orders.cluster.bootstrap_servers})
+    admin = AdminClient(dict(orders.cluster.properties))
     (future,) = admin.delete_records([TopicPartition(orders.topic, 0, 6)]).values()
     future.result()
 

@@ -17,6 +17,8 @@ from tests.integration.sink_scenarios.ending import assert_ends
 from tests.integration.sink_scenarios.scenario import Held, Scenario, sent
 from tests.operations import LEDGER, LETTERS, lake
 
+pytestmark = pytest.mark.embedded
+
 Meanwhile = Callable[..., None]
 P = CrashPoint
 

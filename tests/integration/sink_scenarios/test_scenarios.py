@@ -12,6 +12,8 @@ from tests.integration.sink_scenarios.evolution import EVOLUTION
 from tests.integration.sink_scenarios.routing import ROUTING
 from tests.integration.sink_scenarios.scenario import Scenario
 
+pytestmark = pytest.mark.embedded
+
 SCENARIOS = (*ROUTING, *CREATION, *EVOLUTION, *CONVERSION)
 
 

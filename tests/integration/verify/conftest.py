@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from pyiceberg.expressions import And, EqualTo
 from pyiceberg.table import Table
 
+from frazil.kafka.cluster import Cluster
 from frazil.verify.check import verify
 from frazil.verify.result import Verification
 
@@ -58,11 +59,11 @@ def check() -> Callable[..., Verification]:
 
 
 @pytest.fixture
-def transactions(broker: str) -> Callable[..., None]:
+def transactions(cluster: Cluster) -> Callable[..., None]:
     """Send values in one transaction: `transactions(topic, values, commit=False, partition=0)`."""
 
     def send(topic: str, values: Iterable[bytes], *, commit: bool = True, partition: int = 0) -> None:
-        producer = Producer({"bootstrap.servers": broker, "transactional.id": uuid4().hex, "linger.ms": 0})
+        producer = Producer({**cluster.properties, "transactional.id": uuid4().hex, "linger.ms": 0})
         producer.init_transactions(10)
         producer.begin_transaction()
         for value in values:
@@ -77,11 +78,11 @@ def transactions(broker: str) -> Callable[..., None]:
 
 
 @pytest.fixture
-def delete_records(broker: str) -> Callable[[str, dict[int, int]], None]:
+def delete_records(cluster: Cluster) -> Callable[[str, dict[int, int]], None]:
     """Do what retention does: `delete_records(topic, {0: 20})`; -1 stands for all there is."""
 
     def delete(topic: str, before: dict[int, int]) -> None:
-        admin = AdminClient({"bootstrap.servers": broker})
+        admin = AdminClient(dict(cluster.properties))
         asked = [TopicPartition(topic, partition, offset) for partition, offset in before.items()]
         for answer in admin.delete_records(asked).values():
             answer.result()
@@ -90,13 +91,13 @@ def delete_records(broker: str) -> Callable[[str, dict[int, int]], None]:
 
 
 @pytest.fixture
-def set_policy(broker: str) -> Callable[[str, str], None]:
+def set_policy(cluster: Cluster) -> Callable[[str, str], None]:
     """Set how a topic's log is cleaned: `set_policy(topic, "compact")`."""
 
     def change(topic: str, policy: str) -> None:
         entry = ConfigEntry("cleanup.policy", policy, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-        admin = AdminClient({"bootstrap.servers": broker})
+        admin = AdminClient(dict(cluster.properties))
         admin.incremental_alter_configs([resource])[resource].result()
 
     return change

@@ -109,12 +109,12 @@ def test_stored_types_are_compared_in_another_form(shop: Make, check: Make) -> N
     assert totals(found, "rows") == (len(FULL) + 3,)
 
 
-def test_records_that_retention_deleted_are_missed(shop: Make, check: Make, broker: str) -> None:
+def test_records_that_retention_deleted_are_missed(shop: Make, check: Make) -> None:
     """Below the log start nothing is missing and nothing unexpected; doubles would still be found."""
     orders = shop(partitions=1)
     orders.produce_orders(range(30))
     orders.run()
-    admin = AdminClient({"bootstrap.servers": broker})
+    admin = AdminClient(dict(orders.cluster.properties))
     admin.delete_records([TopicPartition(orders.topic, 0, 20)])[TopicPartition(orders.topic, 0, 20)].result()
 
     found = check(orders)
@@ -219,7 +219,7 @@ def test_a_table_that_cannot_be_checked_is_called_clean(shop: Make) -> None:
         verify(bare.project, bare.pipeline)
 
 
-def test_the_check_leaves_a_trace(shop: Make, check: Make, broker: str) -> None:
+def test_the_check_leaves_a_trace(shop: Make, check: Make) -> None:
     """Verifying commits no offset to any group and writes to no table."""
     orders = shop(partitions=1)
     orders.produce_orders(range(5))
@@ -229,7 +229,7 @@ def test_the_check_leaves_a_trace(shop: Make, check: Make, broker: str) -> None:
     assert check(orders).is_clean
 
     after = [orders.snapshots(name) for name in ("shop.orders", "shop.orders__dead_letters", "shop.orders__ledger")]
-    consumer = Consumer({"bootstrap.servers": broker, "group.id": "frazil-verify"})
+    consumer = Consumer({**orders.cluster.properties, "group.id": "frazil-verify"})
     try:
         (committed,) = consumer.committed([TopicPartition(orders.topic, 0)], timeout=10)
     finally:

@@ -49,7 +49,7 @@ def order(number: int) -> bytes:
 
 def consumed(orders: Any, start: int, end: int) -> list[Any]:
     """Records of partition 0 as Kafka has them."""
-    consumer = Consumer({"bootstrap.servers": orders.cluster.bootstrap_servers, "group.id": "peek"})
+    consumer = Consumer({**orders.cluster.properties, "group.id": "peek"})
     try:
         consumer.assign([TopicPartition(orders.topic, 0, start)])
         return consumer.consume(end - start, timeout=10)
@@ -71,7 +71,7 @@ def filtered(shop: Make) -> Any:
     plain = shop(partitions=1)
     orders = plain.with_pipeline(FILTERED % plain.topic)
     orders.produce([order(1), b"broken", order(2), None])
-    producer = Producer({"bootstrap.servers": orders.cluster.bootstrap_servers})
+    producer = Producer(dict(orders.cluster.properties))
     producer.produce(orders.topic, order(3), headers=[("test", b"")])
     producer.flush(10)
     orders.produce([order(4)])

@@ -1,0 +1,79 @@
+"""How each part of the production profile is started: with what it is told of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.grants import Grant, Resource
+from frazil.local import airflow, broker, object_store, postgres, rest_catalog, schema_registry, spark_cluster
+from frazil.local.home import Home
+from frazil.local.process import Processes
+from frazil.local.production import (
+    USER,
+    WAREHOUSE,
+    WORKERS,
+    ensure_passwords,
+    kafka_access,
+)
+
+Report = Callable[[str], None]
+
+_GRANTED: Final[tuple[Resource, ...]] = ("topic", "group", "transactional_id")
+_AIRFLOW, _CATALOG, _REGISTRY = "airflow", "catalog", "registry"
+"""Databases of the PostgreSQL server."""
+
+
+def start_postgres(home: Home, processes: Processes, report: Report) -> None:
+    """Start PostgreSQL, and make the databases of the other parts."""
+    password = ensure_passwords(home).postgres
+    postgres.start(home, processes, report, password)
+    for database in (_AIRFLOW, _CATALOG, _REGISTRY):
+        postgres.ensure_database(home, database, password)
+
+
+def start_s3(home: Home, processes: Processes, report: Report) -> None:
+    """Start the S3 server."""
+    object_store.start(home, processes, report, ensure_passwords(home).keys)
+
+
+def start_catalog(home: Home, processes: Processes, report: Report) -> None:
+    """Start the REST catalog: its list of tables in PostgreSQL, their metadata in S3."""
+    made = ensure_passwords(home)
+    login = {"CATALOG_USER": postgres.USER, "CATALOG_PASSWORD": made.postgres}
+    keys = {"AWS_ACCESS_KEY_ID": made.s3_access_key, "AWS_SECRET_ACCESS_KEY": made.s3_secret_key}
+    database = postgres.jdbc_url(home, _CATALOG)
+    backing = rest_catalog.Backing.s3(WAREHOUSE, object_store.url(home), database, login | keys)
+    rest_catalog.start(home, processes, report, backing)
+
+
+def start_registry(home: Home, processes: Processes, report: Report) -> None:
+    """Start the Schema Registry over PostgreSQL."""
+    password = ensure_passwords(home).postgres
+    database = schema_registry.Database(postgres.jdbc_url(home, _REGISTRY), postgres.USER, password)
+    schema_registry.start(home, processes, report, database)
+
+
+def start_kafka(home: Home, processes: Processes, report: Report) -> None:
+    """Start the broker behind certificates and passwords; the one user of the stack may do everything."""
+    from frazil.kafka.access import grant, set_passwords
+
+    access = kafka_access(home)
+    broker.start(home, processes, report, secured=access)
+    cluster = Cluster("local", access.super_user())
+    set_passwords(cluster, access.users)
+    grant(cluster, USER, (Grant(kind, "*", "All") for kind in _GRANTED))
+
+
+def start_cluster(home: Home, processes: Processes, report: Report) -> None:
+    """Start the Spark cluster."""
+    spark_cluster.start(home, processes, report, WORKERS, secret=ensure_passwords(home).spark)
+
+
+def start_airflow(home: Home, processes: Processes, report: Report, *, dags_paused: bool) -> None:
+    """Start Airflow with its metadata in PostgreSQL: the stack's own, if the home names no other."""
+    own = postgres.url(home, _AIRFLOW, ensure_passwords(home).postgres)
+    placed = replace(home, airflow_database=home.airflow_database or own)
+    airflow.start(placed, processes, report, dags_paused=dags_paused)

@@ -1,0 +1,91 @@
+"""The production profile from the command line: up, land, hit, land again, down."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from frazil.crash_points import VARIABLE, CrashPoint
+from frazil.errors import Retryable
+from frazil.kafka.topics import create_topic
+from frazil.local import spark_cluster, stack
+from frazil.local.home import Home
+from frazil.local.proc import session_members
+from frazil.local.process import Processes
+from tests.integration.local.conftest import processes_naming
+from tests.production import cluster_of, lacking, production_home
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+NEEDED = ("postgres", "s3", "catalog", "kafka", "cluster")
+"""Airflow and the registry would double the time, and have tests of their own."""
+
+COUNT = 600
+
+
+class Shell:
+    """Somebody's shell, in which the home is named and nothing else."""
+
+    def __init__(self, home: Home) -> None:
+        self.env = {
+            **{key: of for key, of in os.environ.items() if not key.startswith("FRAZIL_")},
+            "FRAZIL_HOME": str(home.root),
+            "FRAZIL_JARS": str(home.jars),
+        }
+
+    def frazil(self, *arguments: str, code: int = 0, **env: str) -> str:
+        """Run a command; what it said."""
+        command = [sys.executable, "-m", "frazil.cli", *arguments]
+        done = subprocess.run(command, env=self.env | env, capture_output=True, text=True, timeout=600, check=False)
+        assert done.returncode == code, f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+
+@pytest.fixture
+def home() -> Iterator[Home]:
+    """An empty home in the profile; the test is skipped where the machine lacks a part."""
+    if (what := lacking(Home.resolve().jars)) is not None:
+        pytest.skip(what)
+    with production_home() as made:
+        yield made
+
+
+def kill(processes: Processes, name: str) -> None:
+    """End a component and everything of its session outright."""
+    found = processes.record(name)
+    assert found is not None
+    for member in [*session_members(found.pid)]:
+        os.kill(member.pid, signal.SIGKILL)
+
+
+def test_production_profile_loses_doubles_or_leaves_something(home: Home) -> None:
+    """TLS, passwords, REST, S3 and a Spark cluster carry a pipeline through a killed driver and a killed worker; down ends all."""
+    shell, processes = Shell(home), stack.processes_of(home)
+    stack.up(home, NEEDED, print)
+    create_topic(cluster_of(home), "payments", 2)
+    shell.frazil("run", "payments")  # nothing to land: the position begins
+    make = ("produce", "payments", "--generate", "payments")
+
+    shell.frazil(*make, "--count", str(COUNT), "--seed", "1")
+    shell.frazil("run", "payments", code=Retryable.exit_code, **{VARIABLE: f"{CrashPoint.DECIDE_COMMITTED}=kill"})
+    kill(processes, spark_cluster.worker(0))
+    shell.frazil(*make, "--count", str(COUNT), "--seed", "2")
+    shell.frazil("run", "payments")  # finishes the first batch, and lands the second with one worker
+    shell.frazil("up", "--only", "cluster")
+
+    counted = "select count(*) n, count(distinct (_kafka_partition, _kafka_offset)) places from orders.payments"
+    assert json.loads(shell.frazil("sql", counted, "--json")) == [{"n": 2 * COUNT, "places": 2 * COUNT}]
+    assert "clean" in shell.frazil("verify", "payments")
+    assert stack.status(home).is_running("cluster")
+    secrets = [*json.loads((home.production / "passwords.json").read_text()).values()]
+    told = "".join(path.read_text(errors="replace") for path in home.logs.iterdir())
+    assert not [secret for secret in secrets if secret in told]
+    assert not [line for line in processes_naming(home.root) if any(secret in line for secret in secrets)]
+    shell.frazil("down")
+    assert processes_naming(home.root) == []
