@@ -140,10 +140,9 @@ def postgres(free_ports: FreePorts) -> Iterator[PostgresServer]:
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts) -> Iterator[S3Server]:
     """An S3 server on the loopback interface; without the program and a Go that builds it the test is skipped."""
-    program = built_program(Home.resolve())
-    if program is None:
+    if built_program(Home.resolve()) is None:
         pytest.skip("no S3 server: Go builds it, and there is none on PATH (https://go.dev/dl, 1.26 or newer)")
-    with s3_server(program, tmp_path_factory.mktemp("s3"), *free_ports(1)) as server:
+    with s3_server(tmp_path_factory.mktemp("s3"), *free_ports(1)) as server:
         yield server
 
 

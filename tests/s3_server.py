@@ -1,36 +1,23 @@
-"""A real S3 server in a folder of its own, for tests: Versity's gateway, built by Go once."""
+"""The stack's S3 server in a folder of its own, for tests."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyarrow.fs import S3FileSystem
 
-from frazil.local.files import exclusive
-from frazil.local.home import LOOPBACK, Home, inherited_environment
-from frazil.local.process import Processes, Spec
-from frazil.local.waiting import until
+from frazil.errors import Terminal
+from frazil.local import object_store
+from frazil.local.home import LOOPBACK, Home
+from frazil.local.object_store import BUCKET, REGION, Keys
+from frazil.local.process import Processes
 
-PROGRAM, VERSION = "versitygw", "v1.8.0"
-MODULE = f"github.com/versity/versitygw/cmd/versitygw@{VERSION}"
-"""Go checks what it downloads against its public checksum database: the version pins the content."""
+__all__ = ["BUCKET", "S3Server", "s3_server"]
 
-BUCKET, REGION = "lake", "us-east-1"
 ACCESS_KEY, SECRET_KEY = "frazil-tests", "s3cret/of+tests"
-_GO = Path("/usr/local/go/bin/go")
-"""Where Go's own archive puts it, often not on PATH."""
-
-_BUILD_SECONDS = 1200
-"""Bounds download and build: 2 minutes on two cores, once."""
-
-_START_SECONDS = 60.0
-"""Bounds the way from the process to its first answer, 0.2 s on an idle machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,56 +51,22 @@ class S3Server:
         )
 
 
-def go() -> str | None:
-    """Go's command, if there is one."""
-    return shutil.which("go") or (str(_GO) if _GO.is_file() else None)
-
-
 def built_program(home: Home) -> Path | None:
-    """The server's program, kept beside the jars; None if it is not there and there is no Go to build it."""
-    built = home.jars / "tools" / f"{PROGRAM}-{VERSION}"
-    with exclusive(home.jars / ".tools.lock", lambda: None):
-        command = go()
-        if not built.is_file() and command is not None:
-            staging = built.parent / ".staging"
-            env = inherited_environment() | {"GOBIN": str(staging)}
-            asked = [command, "install", "-ldflags", "-s -w", MODULE]
-            done = subprocess.run(asked, env=env, capture_output=True, text=True, check=False, timeout=_BUILD_SECONDS)
-            assert done.returncode == 0, done.stderr[-2000:]
-            (staging / PROGRAM).replace(built)
-            staging.rmdir()
-    return built if built.is_file() else None
+    """The server's program; None if it is not there and there is no Go to build it."""
+    try:
+        return object_store.program(home)
+    except Terminal:
+        return None
 
 
 @contextmanager
-def s3_server(program: Path, root: Path, port: int) -> Iterator[S3Server]:
+def s3_server(root: Path, port: int) -> Iterator[S3Server]:
     """Start the server in a folder of its own, wait until it answers, make the bucket, stop it in the end."""
-    home = Home.resolve({"FRAZIL_HOME": str(root)})
-    objects, beside = root / "objects", root / "attributes"
-    for folder in (objects, beside):
-        folder.mkdir(parents=True)
-    # Beside, since not every file system keeps extended attributes.
-    command = [str(program), "--port", f"{LOOPBACK}:{port}", "--region", REGION, "--quiet"]
-    command += ["posix", "--sidecar", str(beside), str(objects)]
-    env = inherited_environment() | {"ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY, "NO_PROXY": "*"}
+    home = Home.resolve({"FRAZIL_HOME": str(root), "FRAZIL_JARS": str(Home.resolve().jars)})
+    home = replace(home, ports=replace(home.ports, s3=port))
     processes = Processes(home.run, home.logs, home.root)
     try:
-        processes.start(Spec("s3", tuple(command), env, f"http://{LOOPBACK}:{port}"))
-        running = until(lambda: _answers(port) or processes.running("s3") is None, _START_SECONDS)
-        assert running and _answers(port), processes.last_lines("s3")  # noqa: PT018
-        server = S3Server(port)
-        server.files().create_dir(BUCKET)
-        yield server
+        object_store.start(home, processes, print, Keys(ACCESS_KEY, SECRET_KEY))
+        yield S3Server(port)
     finally:
-        processes.stop(("s3", 10.0))
-
-
-def _answers(port: int) -> bool:
-    connection = HTTPConnection(LOOPBACK, port, timeout=5)
-    try:
-        connection.request("GET", "/")
-        return connection.getresponse().status in {200, 403}
-    except (OSError, HTTPException):
-        return False
-    finally:
-        connection.close()
+        object_store.stop(processes)

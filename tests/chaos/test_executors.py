@@ -19,7 +19,7 @@ from frazil.kafka.cluster import Cluster
 from frazil.kafka.produce import produce
 from frazil.kafka.record import OutgoingRecord
 from frazil.local import spark_cluster
-from frazil.local.home import Home, project_root
+from frazil.local.home import Home, project_root, with_ports
 from frazil.local.proc import session_members
 from frazil.local.process import Processes
 from frazil.local.waiting import until
@@ -110,7 +110,8 @@ def place(
     tmp_path: Path, cluster: Cluster, topic: Callable[..., str], free_ports: Callable[[int], list[int]]
 ) -> Iterator[Place]:
     (port,) = free_ports(1)
-    home, name = replace(Home.resolve(), root=tmp_path / "home"), topic(2)
+    home, name = with_ports(replace(Home.resolve(), root=tmp_path / "home"), spark_master=port), topic(2)
+    processes = Processes(home.run, home.logs, home.root)
     produce(cluster, name, (OutgoingRecord(None, b'{"id": %d}' % number) for number in range(RECORDS)))
     (tmp_path / "pipelines").mkdir()
     (tmp_path / "pipelines" / "orders.yaml").write_text(ORDERS.format(topic=name))
@@ -125,10 +126,10 @@ def place(
         "PYTHONPATH": str(project_root() / "include"),
     }
     try:
-        spark_cluster.start(home, port, 2)
+        spark_cluster.start(home, processes, print, 2)
         yield Place(home, env)
     finally:
-        spark_cluster.stop(Processes(home.run, home.logs, home.root), 2)
+        spark_cluster.stop(processes, 2)
 
 
 @pytest.mark.full

@@ -141,9 +141,9 @@ def test_rows_of_postgresql_are_lost_or_come_twice(
 ) -> None:
     """As jobs of Spark, in a machine's own time zone: equal times, microseconds, changed rows; a bulk; a wrong password."""
     monkeypatch.setenv("TZ", "America/New_York")
-    fetch(Home.resolve(), "postgresql")
+    fetch(Home.resolve(), "postgres")
     engine = create_engine(postgres.make(f"shop_{uuid4().hex[:8]}"), isolation_level="AUTOCOMMIT")
-    jar = str(jar_paths(Home.resolve(), "postgresql")[0])
+    jar = str(jar_paths(Home.resolve(), "postgres")[0])
     address = f"jdbc:postgresql://127.0.0.1:{postgres.port}/{engine.url.database}"
     database = {"url": address, "user": USER, "password": PASSWORD, "driver": "org.postgresql.Driver", "jars": [jar]}
     topics = {name: f"{name}-{uuid4().hex[:8]}" for name in ("changes", "all")}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from frazil.local import spark_cluster
-from frazil.local.home import Home
+from frazil.local.home import Home, with_ports
 from frazil.local.process import Processes
 
 
@@ -31,7 +31,8 @@ def test_executors_run_code_that_was_not_sent(
 ) -> None:
     """Without `py_files: zip` the doctor names what they lack; with it they are well, and a run lands."""
     (port,) = free_ports(1)
-    home = replace(Home.resolve(), root=tmp_path_factory.mktemp("cluster"))
+    home = with_ports(replace(Home.resolve(), root=tmp_path_factory.mktemp("cluster")), spark_master=port)
+    processes = Processes(home.run, home.logs, home.root)
     conf = {
         "spark.pyspark.python": str(python_without_frazil(home.root / "python")),
         "spark.cores.max": "1",
@@ -43,14 +44,14 @@ def test_executors_run_code_that_was_not_sent(
     before = settings.read_text()
     place.succeed("produce", place.topic, "--generate", "payments", "--count", "1000")
     try:
-        spark_cluster.start(home, port, 1)
+        spark_cluster.start(home, processes, print, 1)
         settings.write_text(f"{before}\nengines: {json.dumps({'spark': engine})}\n")
         lacking = place.frazil("doctor", "orders", "--spark", "--json")
         settings.write_text(f"{before}\nengines: {json.dumps({'spark': engine | {'py_files': 'zip'}})}\n")
         sent = place.json("doctor", "orders", "--spark")
         place.succeed("run", "orders", "--engine", "spark")
     finally:
-        spark_cluster.stop(Processes(home.run, home.logs, home.root), 1)
+        spark_cluster.stop(processes, 1)
 
     said = {of["check"]: of for of in json.loads(lacking.stdout)["checks"]}["executors of spark"]
     assert (lacking.returncode, said["state"]) == (1, "failed")
