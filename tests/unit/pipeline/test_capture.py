@@ -75,7 +75,7 @@ def test_password_of_a_database_is_shown() -> None:
     settings = Settings.model_validate(
         {
             "clusters": {"local": {"bootstrap_servers": "h:1"}},
-            "catalogs": {"lake": {"uri": "sqlite://", "warehouse": "file:///w"}},
+            "catalogs": {"lake": {"uri": "sqlite:////w/catalog.db", "warehouse": "file:///w"}},
             "engines": {"warm": {"type": "connect", "managed": True}},
             "databases": {"shop": database},
         }
