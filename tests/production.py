@@ -11,10 +11,11 @@ from itertools import islice
 from pathlib import Path
 from random import SystemRandom
 
+from frazil.errors import Terminal
 from frazil.kafka.cluster import Cluster
 from frazil.local import postgres, stack
 from frazil.local.home import Home, Ports
-from frazil.local.object_store import PROGRAM, VERSION, go
+from frazil.local.object_store import require_program
 from frazil.local.parts import PartName, names
 from frazil.local.port import is_free
 from frazil.local.production import USER, kafka_access
@@ -31,8 +32,10 @@ def lacking(jars: Path) -> str | None:
     """What this machine lacks for the profile; None: nothing."""
     if postgres.programs() is None:
         return "no PostgreSQL: neither on PATH nor below /usr/lib/postgresql (apt-get install postgresql)"
-    if go() is None and not (jars / "tools" / f"{PROGRAM}-{VERSION}").is_file():
-        return f"no Go to build the S3 server, {PROGRAM} {VERSION} (https://go.dev/dl)"
+    try:
+        require_program(replace(Home.resolve(), jars=jars))
+    except Terminal as missing:
+        return str(missing)
     return None
 
 

@@ -13,7 +13,7 @@ from frazil.errors import Retryable
 from frazil.kafka.produce import produce
 from frazil.kafka.record import OutgoingRecord
 from frazil.kafka.topics import create_topic
-from frazil.local import airflow_settings, stack
+from frazil.local import airflow_settings, broker, stack
 from frazil.local.airflow_database import airflow_database
 from frazil.local.airflow_rows import DagRun
 from frazil.local.completeness import complete_through
@@ -57,7 +57,7 @@ def test_enough_waits_and_nobody_comes_or_two_do(embedded: Embedded) -> None:
     (first,) = started(embedded, CLICKS, "asset_triggered", 1)
     landed = embedded.ids("clicks")
     embedded.send("clicks", range(60, 100))
-    stack.broker.stop(stack.processes_of(embedded.project.home))
+    broker.stop(stack.processes_of(embedded.project.home))
     embedded.up()
     embedded.send("clicks", range(100, 120))
     runs = started(embedded, CLICKS, "asset_triggered", 2)

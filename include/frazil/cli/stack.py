@@ -54,7 +54,7 @@ def up(
     with Progress() as progress:
         if only is None or only != "spark":
             stack.up(home, None if only is None else [only], progress.done)
-            if only != "kafka":
+            if only in (None, "airflow"):
                 progress.done(f"airflow: log in as {home.airflow_user}, with the password in {home.airflow_passwords}")
         if up_server is not None:
             up_server(progress.done)

@@ -5,6 +5,7 @@ Rests on private names of PyIceberg 0.12 and on how PyArrow's file systems tell 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Final
 
@@ -28,6 +29,11 @@ CONNECT_SECONDS: Final = 10.0
 
 ANSWER_SECONDS: Final = 60.0
 """The same for each next part of an answer, and `s3.request-timeout`; PyArrow: 3 s, which a busy store takes."""
+
+_LOADED: Final = "Loaded FileIO: %s"
+logging.getLogger("pyiceberg.io").addFilter(
+    lambda record: record.msg != _LOADED
+)  # for each table, in every log of a task
 
 _AZURE: Final = ("abfs", "abfss", "wasb", "wasbs")
 _ACCOUNT: Final = "adls.account-name"

@@ -87,6 +87,9 @@ def start(
         processes.stop((NAME, GRACE_SECONDS))  # what a crash may have left of its session
         port.require_free(home.ports.kafka, PORT_VARIABLES["kafka"], "the Kafka broker")
         port.require_free(home.ports.controller, PORT_VARIABLES["controller"], "the Kafka controller")
+        if secured is not None:
+            port.require_free(secured.sasl, PORT_VARIABLES["kafka_sasl"], "the Kafka broker's listener SASL_SSL")
+            port.require_free(secured.ssl, PORT_VARIABLES["kafka_ssl"], "the Kafka broker's listener SSL")
         _start(home, processes, ensure_java(report), secured)
     _wait(home, processes, ready)
 

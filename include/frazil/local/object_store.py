@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping
@@ -29,6 +30,13 @@ _MODULE: Final = f"github.com/versity/versitygw/cmd/versitygw@{VERSION}"
 _GO: Final = Path("/usr/local/go/bin/go")
 """Where Go's own archive puts it, often not on PATH."""
 
+_LEAST: Final = (1, 26)
+"""Version of Go that the server asks for."""
+
+_FETCHES: Final = (1, 21)
+"""From here on Go fetches a newer one where a program asks for it (https://go.dev/doc/toolchain)."""
+
+_ASK_SECONDS: Final = 60.0
 _BUILD_SECONDS: Final = 1200
 """Bounds download and build: 2 minutes on two cores, once."""
 
@@ -100,12 +108,13 @@ def program(home: Home, report: Callable[[str], None] = lambda _: None) -> Path:
     """The server's program: the pinned version, built once into `tools` beside the jars.
 
     Raises:
-        Terminal: It is not there, and there is no Go.
+        Terminal: It is not there, and there is no Go that builds it.
         Retryable: Download or build failed; the end of what Go said is quoted.
     """
-    built = home.jars / "tools" / f"{PROGRAM}-{VERSION}"
+    built = _program_file(home)
     if built.is_file():
         return built
+    require_program(home)
     with exclusive(home.jars / ".tools.lock", lambda: report("s3: waiting for another build")):
         if not built.is_file():
             report(f"s3: building {PROGRAM} {VERSION}")
@@ -114,17 +123,47 @@ def program(home: Home, report: Callable[[str], None] = lambda _: None) -> Path:
 
 
 def go() -> str | None:
-    """Go's command, if there is one."""
-    return shutil.which("go") or (str(_GO) if _GO.is_file() else None)
+    """Go's command, if there is one that builds the server: of the server's own version, or one that fetches such a Go."""
+    command = shutil.which("go") or (str(_GO) if _GO.is_file() else None)
+    if command is None:
+        return None
+    asked = [command, "env", "GOVERSION", "GOTOOLCHAIN"]
+    told = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=_ASK_SECONDS).stdout
+    return command if is_fit(*[*told.splitlines(), "", ""][:2]) else None
+
+
+def is_fit(version: str, toolchain: str) -> bool:
+    """Whether a Go builds the server.
+
+    Args:
+        version: Its `GOVERSION`, such as ``go1.26.8``.
+        toolchain: Its `GOTOOLCHAIN`: ``local`` fetches no other Go, everything else does since Go 1.21.
+    """
+    found = re.match(r"go(\d+)\.(\d+)", version)
+    least = _LEAST if toolchain == "local" else _FETCHES
+    return found is not None and (int(found[1]), int(found[2])) >= least
+
+
+def require_program(home: Home) -> None:
+    """Check that the server's program is there, or can be built.
+
+    Raises:
+        Terminal: It is not.
+    """
+    built = _program_file(home)
+    if not built.is_file() and go() is None:
+        raise Terminal(
+            f"the S3 server, {PROGRAM} {VERSION}, is built by Go, and no Go that does is on this machine",
+            next_step=f"install Go 1.26 or newer (https://go.dev/dl), or put the program of that version at {built}",
+        )
+
+
+def _program_file(home: Home) -> Path:
+    return home.jars / "tools" / f"{PROGRAM}-{VERSION}"
 
 
 def _build(built: Path) -> None:
-    command = go()
-    if command is None:
-        raise Terminal(
-            f"the S3 server, {PROGRAM} {VERSION}, is built by Go, and there is no Go on this machine",
-            next_step=f"install Go 1.26 or newer (https://go.dev/dl), or put the program of that version at {built}",
-        )
+    command = go() or "go"  # asked for before
     staging = built.parent / ".staging"
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import shutil
 import signal
 import subprocess
@@ -32,6 +33,9 @@ GRACE_SECONDS: Final = 30.0
 
 _NOBODY: Final = "nobody"
 """PostgreSQL refuses to run as root; root's server runs as this user."""
+
+_DEBIAN: Final = Path("/usr/lib/postgresql")
+"""Where Debian keeps every version, each in a folder of that name."""
 
 _START_SECONDS: Final = 60.0
 """Bounds the way from the process to its first answer: under a second, and longer after a kill."""
@@ -63,12 +67,7 @@ def start(
         Retryable: It ended or did not answer in time; the end of its log is quoted.
     """
     if processes.running(NAME) is None:
-        found = programs()
-        if found is None:
-            raise Terminal(
-                "no PostgreSQL: neither on PATH nor below /usr/lib/postgresql",
-                next_step="install it, such as by `apt-get install postgresql`; no server of its own needs to run",
-            )
+        found = require_programs(home)
         processes.stop((NAME, GRACE_SECONDS))
         port.require_free(home.ports.postgres, PORT_VARIABLES["postgres"], "PostgreSQL")
         _make_data(home, processes, found, password, report)
@@ -116,12 +115,53 @@ def ensure_database(home: Home, database: str, password: str) -> None:
             connection.execute(text(f"CREATE DATABASE {database}"))
 
 
-def programs() -> Path | None:
-    """Folder of `initdb` and `postgres`: of PATH, or where Debian keeps them; None if there is none."""
+def require_programs(home: Home) -> Path:
+    """Folder of the programs for the home's data.
+
+    Raises:
+        Terminal: There is no PostgreSQL on this machine, or none of the version that made the data.
+    """
+    file = _data(home) / "PG_VERSION"
+    version = file.read_text(encoding="ascii").strip() if file.is_file() else None
+    found = programs(version)
+    if found is not None:
+        return found
+    if version is not None and programs() is not None:
+        raise Terminal(
+            f"the data at {_data(home)} are of PostgreSQL {version}, and there is no such server on this machine",
+            next_step=f"install PostgreSQL {version} beside the other one, or move the data with pg_upgrade",
+        )
+    raise Terminal(
+        "no PostgreSQL: neither on PATH nor below /usr/lib/postgresql",
+        next_step="install it, such as by `apt-get install postgresql`; no server of its own needs to run",
+    )
+
+
+def programs(version: str | None = None) -> Path | None:
+    """Folder of `initdb` and `postgres`: of PATH, or where Debian keeps them; None if there is none.
+
+    Args:
+        version: Major version that it must be; any if None.
+    """
     named = shutil.which("initdb")
     folders = [Path(named).resolve().parent] if named else []
-    folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    folders += sorted(_DEBIAN.glob("*/bin"), key=_version_of, reverse=True)
+    if version is not None:
+        folders = [each for each in folders if _version_of(each) == int(version)]
     return next((each for each in folders if (each / "initdb").exists() and (each / "postgres").exists()), None)
+
+
+def _version_of(folder: Path) -> int:
+    """Major version of a folder's programs; -1 if they don't tell."""
+    if folder.parent.parent == _DEBIAN and folder.parent.name.isdecimal():
+        return int(folder.parent.name)
+    try:
+        asked = [str(folder / "postgres"), "--version"]
+        told = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=_INIT_SECONDS).stdout
+    except OSError:
+        return -1
+    found = re.search(r"(\d+)", told)
+    return int(found[1]) if found else -1
 
 
 def _data(home: Home) -> Path:

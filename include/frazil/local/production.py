@@ -94,7 +94,8 @@ def kafka_access(home: Home) -> Secured:
 
     folder = home.production / "kafka"
     private_folder(home.production)
-    return secured(folder, home.ports.kafka_sasl, home.ports.kafka_ssl, (USER,))
+    with exclusive(home.production / ".kafka.lock"):  # two first calls would mix their certificates
+        return secured(folder, home.ports.kafka_sasl, home.ports.kafka_ssl, (USER,))
 
 
 def _read(file: Path) -> Passwords:

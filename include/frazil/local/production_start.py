@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -24,6 +24,22 @@ Report = Callable[[str], None]
 _GRANTED: Final[tuple[Resource, ...]] = ("topic", "group", "transactional_id")
 _AIRFLOW, _CATALOG, _REGISTRY = "airflow", "catalog", "registry"
 """Databases of the PostgreSQL server."""
+
+
+def require(home: Home, parts: Collection[str]) -> None:
+    """Check that what the machine must bring for these parts is there, before any of them is started.
+
+    Raises:
+        Terminal: Something must be installed.
+    """
+    asked: Mapping[str, Callable[[], object]] = {
+        "postgres": lambda: postgres.require_programs(home),
+        "s3": lambda: object_store.require_program(home),
+        "registry": schema_registry.require_java,
+    }
+    for part, ask in asked.items():
+        if part in parts:
+            ask()
 
 
 def start_postgres(home: Home, processes: Processes, report: Report) -> None:

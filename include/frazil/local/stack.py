@@ -10,10 +10,10 @@ from datetime import datetime
 from typing import Any, Literal
 
 from frazil.errors import Terminal
-from frazil.local import production, rest_catalog, spark_server
+from frazil.local import production, production_start, rest_catalog, spark_server
 from frazil.local.files import exclusive
 from frazil.local.home import HOME_VARIABLE, PORT_VARIABLES, Home, bootstrap_servers
-from frazil.local.parts import PARTS, Launch, PartName
+from frazil.local.parts import PARTS, Launch, PartName, names
 from frazil.local.process import Processes
 
 CATALOG = "lake"
@@ -99,7 +99,8 @@ def up(
     with _alone(home, report):
         _refuse_other_profile(home, processes)
         _refuse_moved_ports(home, processes)
-        if home.profile == "production":
+        if home.profile == "production":  # else a home would change its profile, and then lack something
+            production_start.require(home, names("production") if only is None else only)
             production.write_settings(home)
         home.record()
         home.warehouse.mkdir(parents=True, exist_ok=True)

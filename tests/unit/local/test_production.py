@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from frazil.errors import Terminal
-from frazil.local import object_store, production, stack
+from frazil.local import object_store, postgres, production, stack
 from frazil.local.home import Home, bootstrap_servers
 from frazil.local.process import Processes, Spec
 from frazil.project import Project
@@ -93,7 +93,7 @@ def test_missing_go_is_a_stack_trace(home: Home, monkeypatch: pytest.MonkeyPatch
     """The message says what to install, and that the program may be brought instead."""
     monkeypatch.setattr(object_store, "go", lambda: None)
 
-    with pytest.raises(Terminal, match="there is no Go") as told:
+    with pytest.raises(Terminal, match="no Go that does") as told:
         object_store.program(home)
 
     assert "go.dev/dl" in told.value.next_step
@@ -110,3 +110,41 @@ def test_part_of_the_other_profile_is_started(home: Home) -> None:
 
     assert isinstance(done.exception, Terminal)
     assert "profile embedded has no part s3" in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("version", "toolchain", "fit"),
+    [
+        ("go1.26.8", "local", True),
+        ("go1.22.1", "auto", True),
+        ("go1.22.1", "local", False),
+        ("go1.19.8", "", False),
+        ("devel", "auto", False),
+        ("", "", False),
+    ],
+)
+def test_an_old_go_is_tried_again_for_ever(version: str, toolchain: str, fit: bool) -> None:
+    """Only a Go that builds the server, or fetches one that does, counts as one."""
+    assert object_store.is_fit(version, toolchain) is fit
+
+
+def test_a_home_that_lacks_a_program_changes_its_profile(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What must be installed is told before anything is written: the home stays what it was."""
+    monkeypatch.setattr(postgres, "programs", lambda _=None: None)
+
+    with pytest.raises(Terminal, match="no PostgreSQL"):
+        stack.up(home)
+
+    assert not home.stack.exists()
+    assert not production.settings_file(home).exists()
+
+
+def test_a_newer_postgresql_is_started_on_older_data(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The data's own version is asked for; another one alone is told as what is missing."""
+    monkeypatch.setattr(postgres, "programs", lambda version=None: None if version == "15" else Path("/17/bin"))
+    data = home.root / "postgres" / "data"
+    data.mkdir(parents=True)
+    (data / "PG_VERSION").write_text("15\n")
+
+    with pytest.raises(Terminal, match="are of PostgreSQL 15"):
+        postgres.require_programs(home)
