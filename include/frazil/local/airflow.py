@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 
 from frazil.errors import Retryable, Terminal
 from frazil.local import port
-from frazil.local.airflow_database import SQLITE, AirflowDatabase, airflow_database, require_answer, sqlite_url
+from frazil.local.airflow_database import (
+    API_BUSY_SECONDS,
+    SQLITE,
+    AirflowDatabase,
+    airflow_database,
+    require_answer,
+    sqlite_url,
+)
 from frazil.local.airflow_settings import credentials, ensure_secrets, environment
 from frazil.local.files import write_atomically
 from frazil.local.home import DATABASE_VARIABLE, PORT_VARIABLES, Home, interpreter_bin
@@ -23,6 +30,7 @@ from frazil.local.waiting import until
 if TYPE_CHECKING:
     from frazil.local.airflow_api import AirflowApi
 
+_ADDRESS = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
 API_SERVER = "airflow-api-server"
 MIGRATE = "airflow-migrate"
 WORKERS: Mapping[str, tuple[str, ...]] = {
@@ -156,7 +164,8 @@ def _start_missing(
         _migrate(home, processes, database, env, hidden, report)
         write_atomically(_database_note(home), database.name)
         report("airflow: starting the API server")
-        processes.start(_spec(API_SERVER, ("api-server",), env, home.airflow_url))
+        own = {_ADDRESS: sqlite_url(home, busy_seconds=API_BUSY_SECONDS)} if database.is_file else {}
+        processes.start(_spec(API_SERVER, ("api-server",), {**env, **own}, home.airflow_url))
     with api(home) as client:
         # A scheduler that is up before the API server answers fails the tasks it starts.
         _wait(client.answers, processes, (API_SERVER,), hidden)
@@ -197,7 +206,7 @@ def _migrate(
     target = file if marker.is_file() else file.with_name("airflow.db.new")
     if target != file:
         target.unlink(missing_ok=True)
-    _run_migration(processes, {**env, "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": sqlite_url(home, target.name)}, hidden)
+    _run_migration(processes, {**env, _ADDRESS: sqlite_url(home, target.name)}, hidden)
     shutil.move(target, file)
     marker.write_text(installed, encoding="utf-8")
 

@@ -23,6 +23,10 @@ _FORM = f"{_DRIVER}://USER:PASSWORD@HOST:5432/DATABASE"
 _BUSY_SECONDS = 30
 """How long a writer of the SQLite file waits for the others: on two busy cores, longer than SQLite's 5."""
 
+API_BUSY_SECONDS = 10
+"""The same for the API server. Airflow 3.3 writes its audit log in the server's event loop, so such a write may wait for a request whose
+commit needs that very loop: only the end of the wait frees both. Tasks that start meanwhile ask again for 25 s, then they are lost."""
+
 _CONNECT_SECONDS = 10
 """Bounds the first connection to PostgreSQL, so that an address behind a firewall is named soon."""
 
@@ -65,9 +69,9 @@ def airflow_database(home: Home) -> AirflowDatabase:
     return AirflowDatabase(address, name, (url.password, encoded) if url.password else ())
 
 
-def sqlite_url(home: Home, name: str = "airflow.db") -> str:
+def sqlite_url(home: Home, name: str = "airflow.db", busy_seconds: int = _BUSY_SECONDS) -> str:
     """Return the SQLAlchemy address of an SQLite file, whose writers wait for each other instead of failing after 5 s."""
-    return f"sqlite:///{home.airflow / name}?timeout={_BUSY_SECONDS}"
+    return f"sqlite:///{home.airflow / name}?timeout={busy_seconds}"
 
 
 def require_answer(database: AirflowDatabase, report: Callable[[str], None]) -> None:
