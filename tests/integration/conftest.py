@@ -50,6 +50,9 @@ class Shop:
     topic: str
     name: str = "orders"
 
+    def __post_init__(self) -> None:
+        _ = self.project.pipelines.usable  # its file as it is now: a test may make another shop in the same folder
+
     @property
     def pipeline(self) -> Pipeline:
         """The pipeline as its file says now."""
