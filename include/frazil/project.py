@@ -213,11 +213,20 @@ class Project:
         """The engine of that name in the settings file; of `auto`, the one that takes large runs.
 
         Raises:
+            Terminal: There is none, or it refers to a connection that is not known here.
+        """
+        return _complete(self.engine_entry(name), "engines", self._engine_name(name), self.settings_file)
+
+    def engine_entry(self, name: str) -> EngineSettings:
+        """The same, where no secret is needed: its `${airflow:...}` may not be known here, as while a DAG is parsed.
+
+        Raises:
             Terminal: There is none.
         """
-        if name == AUTO_ENGINE:
-            name = self.settings.auto.engine
-        return _named(self.settings.engines, name, "engines", self.settings_file)
+        return _entry(self.settings.engines, self._engine_name(name), "engines", self.settings_file)
+
+    def _engine_name(self, name: str) -> str:
+        return self.settings.auto.engine if name == AUTO_ENGINE else name
 
     def environment(self) -> dict[str, str]:
         """Variables that make a child process see this very project."""
@@ -230,12 +239,19 @@ class Project:
 
 
 def _named(entries: Mapping[str, T], name: str, kind: str, file: Path) -> T:
+    return _complete(_entry(entries, name, kind, file), kind, name, file)
+
+
+def _entry(entries: Mapping[str, T], name: str, kind: str, file: Path) -> T:
     if name not in entries:
         raise Terminal(
             f"{file}: {kind}.{name} is not there", next_step=f"known under {kind}: {', '.join(sorted(entries))}"
         )
-    found = entries[name]
-    left = next(connection_fields(found.model_dump_json()), None)
+    return entries[name]
+
+
+def _complete(found: T, kind: str, name: str, file: Path) -> T:
+    left = next(connection_fields(found.model_dump()), None)
     if left is not None:
         raise Terminal(
             f"{file}: {kind}.{name} refers to field {left[1]!r} of the Airflow connection {left[0]!r}, which is not known here",

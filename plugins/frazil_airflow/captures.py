@@ -14,6 +14,7 @@ from frazil.project import Project
 from frazil_airflow.failures import terminal_is_final
 from frazil_airflow.head import head
 from frazil_airflow.operators import SparkJobOperator
+from frazil_airflow.secrets import load_project, load_project_for_job
 from frazil_airflow.timetable import timetable
 
 CAPTURE_TIMEOUT = timedelta(hours=2)
@@ -64,7 +65,7 @@ def _task(project: Project, capture: Capture) -> BaseOperator:
     }
     if isinstance(capture, FileCapture):
         return CaptureFilesOperator(**shared)
-    engine = project.engine(capture.engine)
+    engine = project.engine_entry(capture.engine)
     return CaptureRowsOperator(
         conn_id=engine.connection, driver_memory=engine.driver_memory, pool=engine.pool, **shared
     )
@@ -96,7 +97,7 @@ class CaptureFilesOperator(BaseOperator):
 
         stopping.end_with_parent()  # without its worker Airflow starts another try, beside this one
         with terminal_is_final():
-            project = Project.load()
+            project = load_project()
             chosen = project.capture(self.capture)
             if not isinstance(chosen, FileCapture):
                 raise _other_kind(self.capture)
@@ -147,7 +148,7 @@ class CaptureRowsOperator(SparkJobOperator):
         """
         from frazil.spark.capture_submit import capture_submission
 
-        project = Project.load()
+        project = load_project_for_job()
         chosen = project.capture(self.pipeline)
         if isinstance(chosen, FileCapture):
             raise _other_kind(self.pipeline)

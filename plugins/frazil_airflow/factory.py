@@ -119,7 +119,7 @@ def _ingest_task(project: Project, pipeline: Pipeline) -> BaseOperator:
             doc_md="Runs the planned batches in this task's process.",
             **shared,
         )
-    engine = project.engine(pipeline.engine)
+    engine = project.engine_entry(pipeline.engine)
     operator = AutoIngestOperator if pipeline.engine == AUTO_ENGINE else SparkIngestOperator
     shared |= {
         "pipeline": pipeline.name,

@@ -78,7 +78,7 @@ def _maintain_task(pipeline: Pipeline, engine: EngineSettings) -> BaseOperator:
 
 def maintain_dag(project: Project, pipeline: Pipeline, schedule: str) -> DAG:
     """Make the maintenance DAG of a pipeline."""
-    engine = project.engine(pipeline.maintenance_engine)
+    engine = project.engine_entry(pipeline.maintenance_engine)
     with DAG(
         maintain_dag_id(pipeline.name),
         description=f"Keeps the tables of {pipeline.name} in shape",

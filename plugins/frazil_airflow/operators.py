@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, Connection, Context
@@ -93,13 +94,23 @@ class SparkJobOperator(SparkSubmitOperator):
         return submission(project, project.pipeline(self.pipeline), RunPlan.from_json(self.plan_json))
 
     def take(self, job: Submission) -> None:
-        """Fill in what the provider's operator submits."""
+        """Fill in what the provider's operator submits.
+
+        Raises:
+            Terminal: A provider is missing.
+        """
         self.application = str(job.application)
         self.name = job.name
         self.jars = ",".join(job.jars)
         self.conf = dict(job.conf)
         self.env_vars = dict(job.env)
         self._hook = None  # the provider's keeps what an earlier job of this task was started with
+        connection = Connection.get(self._conn_id)
+        if "k8s" in f"{connection.conn_type}://{connection.host}":
+            _require_kubernetes()
+            # There the provider gives variables to a driver in a pod only; this one inherits them from the task's own process.
+            os.environ.update(job.env)
+            self.env_vars = None
 
     def on_kill(self) -> None:
         """Airflow ends the task: end its job, after which no other one may begin."""
@@ -120,6 +131,17 @@ class SparkJobOperator(SparkSubmitOperator):
                 f"connection {self._conn_id!r}: deploy-mode cluster, and the driver of a job stays with its task, which hears from it"
                 " whether another try can help\n  next: set deploy-mode to client; docs/spark-on-a-cluster.md"
             )
+
+
+def _require_kubernetes() -> None:
+    """What the provider of Spark says without that of Kubernetes is `name 'kube_client' is not defined`."""
+    from airflow.providers.apache.spark.hooks import spark_submit
+
+    if not hasattr(spark_submit, "kube_client"):
+        raise Terminal(
+            "for a Spark master on Kubernetes Airflow lacks the provider of Kubernetes",
+            next_step="install apache-airflow-providers-cncf-kubernetes wherever tasks run; docs/spark-on-a-cluster.md",
+        )
 
 
 class SparkIngestOperator(IngestLineage, SparkJobOperator):

@@ -11,7 +11,7 @@ import os
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from frazil.errors import Terminal
+from frazil.pipeline.load import read_yaml
 from frazil.pipeline.references import connection_fields, connection_variable
 from frazil.project import Places, Project
 
@@ -20,7 +20,7 @@ def load_project() -> Project:
     """Load the project.
 
     Raises:
-        Terminal: The settings are broken, or there is no such connection, or it lacks the field.
+        ConfigError: The settings are broken.
     """
     return Project.load(os.environ | connection_environment())
 
@@ -29,7 +29,7 @@ def load_project_for_job() -> Project:
     """Load the project in a task that starts a job: the job inherits this process's variables, and finds the fields there.
 
     Raises:
-        Terminal: As `load_project`.
+        ConfigError: As `load_project`.
     """
     os.environ.update(connection_environment())  # of a process that lives as long as the task
     return Project.load()
@@ -38,31 +38,24 @@ def load_project_for_job() -> Project:
 def connection_environment() -> dict[str, str]:
     """Variables with the fields that the settings refer to, but for those that are set already.
 
+    A connection or a field that is not there is left out: its default stands for it, and without one whoever needs the
+    entry is told.
+
     Raises:
-        Terminal: There is no such connection, or it lacks the field.
+        ConfigError: The settings are not YAML.
     """
-    file = Places.resolve(os.environ).settings_file
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return {}  # loading says it better
-    wanted = {connection_variable(*reference): reference for reference in connection_fields(text)}
-    return {variable: _field(*of) for variable, of in wanted.items() if variable not in os.environ}
+    wanted = {
+        connection_variable(*of): of for of in connection_fields(read_yaml(Places.resolve(os.environ).settings_file))
+    }
+    found = {variable: _field(*of) for variable, of in wanted.items() if variable not in os.environ}
+    return {variable: value for variable, value in found.items() if value is not None}
 
 
-def _field(connection: str, field: str) -> str:
+def _field(connection: str, field: str) -> str | None:
     try:
         found = Connection.get(connection)
-    except AirflowNotFoundException as error:
-        raise Terminal(
-            f"the settings refer to field {field!r} of the Airflow connection {connection!r}, which is not there",
-            next_step=f"airflow connections add {connection}, or add it to Airflow's secrets backend",
-        ) from error
-    own = {name: getattr(found, name) for name in ("login", "password", "host", "schema", "port")}
-    value = own[field] if field in own else found.extra_dejson.get(field)
-    if value is None:
-        raise Terminal(
-            f"the settings refer to field {field!r} of the Airflow connection {connection!r}, which has none of that name",
-            next_step=f"set it there: {', '.join(own)}, or a key of the extra",
-        )
-    return str(value)
+    except AirflowNotFoundException:
+        return None
+    own = ("login", "password", "host", "schema", "port")
+    value = getattr(found, field) if field in own else found.extra_dejson.get(field)
+    return None if value is None else str(value)

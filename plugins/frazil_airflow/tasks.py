@@ -190,7 +190,8 @@ def stay(pipeline: str, order: str, outlet_events: Any, submit: Submit | None = 
         return project, project.pipeline(pipeline)
 
     plan = given(order)
-    with terminal_is_final(), Session(plan, load, _log.info) as session:
+    with terminal_is_final():
+        session = Session(plan, load, _log.info)
         engine = _engine_of_jobs(session)
 
         def submitted(waits: RunPlan) -> str | None:

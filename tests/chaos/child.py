@@ -86,9 +86,9 @@ def stay(project: Project, report: Report, seconds: float = SESSION_SECONDS) -> 
 
     now = utc_now()
     order = session_order(PIPELINE, RunRequest(str(uuid4())), now, now + timedelta(seconds=seconds))
-    with Session(order, load, report) as session:
-        report("staying")
-        stay_in(session, inline_lander(report))
+    session = Session(order, load, report)
+    report("staying")
+    stay_in(session, inline_lander(report))
 
 
 def bring_home(project: Project, report: Report) -> None:

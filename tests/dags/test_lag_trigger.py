@@ -19,6 +19,12 @@ from frazil_airflow.lag_trigger import LagTrigger
 pytestmark = [pytest.mark.dags, pytest.mark.timeout(30)]
 
 
+SETTINGS = """
+clusters: {local: {bootstrap_servers: "127.0.0.1:1", properties: {sasl.password: "${file:SECRET:password}"}}}
+catalogs: {lake: {uri: "sqlite:///c.db", warehouse: "file:///w"}}
+"""
+
+
 class Store(dict[str, Any]):
     """Airflow's store of an asset."""
 
@@ -93,15 +99,60 @@ def test_a_run_is_called_beside_one_that_takes_the_same_records(monkeypatch: pyt
 
 def test_a_broker_that_restarts_ends_the_trigger(monkeypatch: pytest.MonkeyPatch) -> None:
     """Failures of any class are waited out, and the settings are read again after each."""
-    looks = [
-        Retryable("no broker answers"),
-        Terminal("refused"),
-        Retryable("no broker answers"),
-        seen(0, 60),
-        seen(0, 60),
-    ]
+    failures = [Retryable("no broker answers"), Terminal("refused"), Retryable("no broker answers")]
+    read: list[str] = []
 
-    assert calls(monkeypatch, Store(), looks, []) == [60]
+    def connections() -> dict[str, str]:
+        read.append("connections")
+        return {}
+
+    def shared(of: frozenset[tuple[str, str]]) -> object:
+        assert of == frozenset()
+        read.append("project")
+        return object()
+
+    monkeypatch.setattr("frazil_airflow.secrets.connection_environment", connections)
+    monkeypatch.setattr(lag_trigger, "_shared", shared)
+
+    assert calls(monkeypatch, Store(), [*failures, seen(0, 60), seen(0, 60)], []) == [60]
+    assert read == ["connections", "project"] * (1 + len(failures))
+
+
+def test_a_rotated_secret_never_reaches_the_trigger(
+    monkeypatch: pytest.MonkeyPatch, write_pipeline: Callable[..., Path], tmp_path: Path
+) -> None:
+    """The file that the settings take it from is one of the project's: once it changes, the next look has the new secret."""
+    write_pipeline("orders")
+    secret, settings = tmp_path / "secrets.properties", tmp_path / "settings.yaml"
+    secret.write_text("password=hunter1\n")
+    settings.write_text(SETTINGS.replace("SECRET", str(secret)))
+    monkeypatch.setenv("FRAZIL_SETTINGS", str(settings))
+    monkeypatch.setattr("frazil.monitor.project_files.LOOK_SECONDS", 0)
+    monkeypatch.setattr(LagTrigger, "_at_work", lambda _: 0)
+    lag_trigger._shared.cache_clear()
+
+    class Watch:
+        """Asks a broker that takes the new password only."""
+
+        def __init__(self, project: Project, _: Pipeline) -> None:
+            self.project = project
+
+        def look(self, _: Threshold) -> Waiting:
+            if self.project.cluster("local").properties["sasl.password"] != "hunter2":
+                secret.write_text("password=hunter2\n# rotated\n")
+                raise Terminal("the broker did not accept the credentials")
+            return seen(0, 60)
+
+    monkeypatch.setattr("frazil.report.waiting.Watch", Watch)
+    trigger = LagTrigger("orders", "ingest__orders", 50, None, 0.0)
+    trigger.asset_state_store = Store()  # type: ignore[assignment]
+
+    async def first() -> Any:
+        async for event in trigger.run():
+            return event.payload
+        return None
+
+    assert asyncio.run(asyncio.wait_for(first(), 20))["records"] == 60
 
 
 def test_failures_are_repeated_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:

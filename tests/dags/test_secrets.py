@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from airflow.sdk.exceptions import AirflowFailException
 
+from frazil.doctor import examine as doctor
 from frazil.errors import Terminal
+from frazil.pipeline.load import ConfigError
 from frazil.project import Project
+from frazil_airflow.captures import CaptureFilesOperator, CaptureRowsOperator
 from frazil_airflow.secrets import load_project, load_project_for_job
+
+if TYPE_CHECKING:
+    from airflow.dag_processing.dagbag import DagBag
 
 SETTINGS = """
 clusters:
@@ -20,6 +29,18 @@ clusters:
 catalogs: {lake: {uri: "sqlite:///c.db", warehouse: "file:///w"}}
 """
 VARIABLE = "FRAZIL_CONNECTION__KAFKA_PROD__PASSWORD"
+
+ENGINE = """
+clusters: {local: {bootstrap_servers: "127.0.0.1:1", properties: {sasl.password: "${airflow:shop:password}"}}}
+catalogs: {lake: {uri: "sqlite:///c.db", warehouse: "file:///w"}}
+engines: {spark: {conf: {spark.hadoop.fs.s3a.secret.key: "${airflow:shop:password}"}}}
+databases: {shop: {url: "jdbc:sqlite:/tmp/none.db", driver: org.sqlite.JDBC, password: "${airflow:shop:password}"}}
+"""
+CAPTURES = {
+    "logs": {"capture": "file", "paths": ["/var/log/app.log*"]},
+    "rows": {"capture": "jdbc", "database": "shop", "table": "orders", "mode": "bulk"},
+}
+SHOP = "FRAZIL_CONNECTION__SHOP__PASSWORD"
 
 
 @pytest.fixture
@@ -60,15 +81,82 @@ def test_parsing_a_dag_asks_for_a_secret() -> None:
 
 
 @pytest.mark.usefixtures("connection")
-def test_missing_connection_becomes_an_empty_password(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection or a field that isn't there needs a person; the other fields are not shown."""
+def test_missing_connection_becomes_an_empty_password() -> None:
+    """A connection or a field that isn't there needs a person, once somebody needs the entry; the other fields are not shown."""
     os.environ["AIRFLOW_CONN_KAFKA_PROD"] = json.dumps({"conn_type": "generic", "host": "kafka", "password": "hunter2"})
     with pytest.raises(
-        Terminal, match="field 'user-name' of the Airflow connection 'kafka_prod', which has none"
+        Terminal, match="refers to field 'user-name' of the Airflow connection 'kafka_prod', which is not known"
     ) as caught:
-        load_project()
+        load_project().cluster("guarded")
     assert "hunter2" not in str(caught.value)
 
     del os.environ["AIRFLOW_CONN_KAFKA_PROD"]
-    with pytest.raises(Terminal, match="which is not there"):
+    assert load_project().lake("lake").name == "lake"  # of no concern to who does not need it
+    with pytest.raises(Terminal, match="field 'host' of the Airflow connection 'kafka_prod'"):
+        load_project().cluster("guarded")
+
+
+@pytest.mark.usefixtures("connection")
+def test_connection_that_nobody_needs_is_demanded(tmp_path: Path) -> None:
+    """A default stands for a field that is not there, a comment is none of the settings; a malformed reference names its key."""
+    text = SETTINGS.replace(":user-name}", ":realm:-main}") + "\n# ${airflow:old_kafka:password}\n"
+    (tmp_path / "settings.yaml").write_text(text)
+    assert load_project().cluster("guarded").properties["sasl.username"] == "main"
+
+    (tmp_path / "settings.yaml").write_text(SETTINGS.replace(":user-name}", ":}"))
+    with pytest.raises(ConfigError, match=r"clusters\.guarded\.properties\.sasl\.username: .*expected \$\{airflow:"):
         load_project()
+
+
+@pytest.fixture
+def guarded_engine(write_pipeline: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipeline and captures whose cluster, database and engine refer to a connection, which is there."""
+    (tmp_path / "settings.yaml").write_text(ENGINE)
+    monkeypatch.setenv("FRAZIL_SETTINGS", str(tmp_path / "settings.yaml"))
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps({"conn_type": "generic", "password": "hunter2"}))
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    write_pipeline("orders")
+    (tmp_path / "captures").mkdir()
+    for name, more in CAPTURES.items():
+        (tmp_path / "captures" / f"{name}.yaml").write_text(json.dumps({"name": name, "topic": name, **more}))
+
+
+@pytest.mark.dags
+@pytest.mark.usefixtures("guarded_engine")
+def test_secret_of_an_engine_takes_every_dag_away(parse: Callable[[], DagBag], monkeypatch: pytest.MonkeyPatch) -> None:
+    """DAGs and checks need pool, connection and kind of an engine: they are there without its secret, which a job asks for."""
+    bag = parse()
+    assert bag.import_errors == {}
+    assert {"ingest__orders", "maintain__orders", "capture__logs", "capture__rows"} <= set(bag.dags)
+
+    project = Project.load()
+    for checks in ("machine_checks", "service_checks", "pipeline_checks"):
+        monkeypatch.setattr(doctor, checks, lambda *_, **__: [])
+    assert doctor.examine(project, [project.pipeline("orders")], is_all=True, with_spark=False) == []
+    with pytest.raises(Terminal, match=r"engines\.spark refers to field 'password' of the Airflow connection 'shop'"):
+        project.engine("spark")
+    assert load_project_for_job().engine("spark").conf["spark.hadoop.fs.s3a.secret.key"] == "hunter2"
+
+
+@pytest.mark.dags
+@pytest.mark.usefixtures("guarded_engine")
+def test_captures_do_not_find_the_secrets_of_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are captured with them; of rows the job inherits them, by its environment."""
+    found: list[Any] = []
+
+    def taken(project: Project, *_: object) -> Any:
+        found.append(project.cluster("local").properties["sasl.password"])
+        raise Terminal("enough", next_step="")
+
+    monkeypatch.setattr("frazil.stopping.end_with_parent", lambda: None)
+    monkeypatch.setattr("frazil.capture.run.capture_files", taken)
+    monkeypatch.setattr("frazil.spark.capture_submit.capture_submission", taken)
+
+    with pytest.raises(AirflowFailException, match="enough"):
+        CaptureFilesOperator(task_id="capture", capture="logs").execute({"run_id": "manual__1"})
+    assert SHOP not in os.environ
+    with pytest.raises(Terminal, match="enough"):
+        CaptureRowsOperator(task_id="capture", capture="rows", conn_id="frazil_spark").submission()
+
+    assert found == ["hunter2", "hunter2"]
+    assert os.environ[SHOP] == "hunter2"

@@ -68,8 +68,8 @@ def test_each_tick_starts_spark_anew(
 
     send(0)
     order = session_order("orders", RunRequest("stays"), now, now + timedelta(minutes=10))
-    with Session(order, load, print, lambda: datetime.now(UTC) + ahead[0], in_job=True) as kept:
-        assert stay(kept, landed) is None
+    kept = Session(order, load, print, lambda: datetime.now(UTC) + ahead[0], in_job=True)
+    assert stay(kept, landed) is None
 
     result = run_result(kept.project, kept.pipeline, "stays")
     assert (result.batches, result.written) == (2, 40)

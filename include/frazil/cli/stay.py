@@ -58,11 +58,11 @@ def stayed(order: "RunPlan", engine: str | None, progress: Progress) -> "RunResu
         pipeline = project.pipeline(order.pipeline)
         return project, pipeline if engine is None else pipeline.model_copy(update={"engine": engine})
 
-    with Session(order, load, progress.done) as session:
-        progress.done(f"{order.pipeline}: staying until {order.until}, a batch every {session.pipeline.interval}")
-        progress.doing(f"{order.pipeline}: waiting for records")
-        _serve(session, progress)
-        return run_result(session.project, session.pipeline, order.run)
+    session = Session(order, load, progress.done)
+    progress.done(f"{order.pipeline}: staying until {order.until}, a batch every {session.pipeline.interval}")
+    progress.doing(f"{order.pipeline}: waiting for records")
+    _serve(session, progress)
+    return run_result(session.project, session.pipeline, order.run)
 
 
 def _serve(session: "Session", progress: Progress) -> None:

@@ -31,7 +31,7 @@ def examine(project: Project, pipelines: Sequence[Pipeline], *, is_all: bool, wi
     engines = {name for of in pipelines for name in (of.engine, of.maintenance_engine) if name != INLINE_ENGINE}
     named = {project.settings.auto.engine if name == AUTO_ENGINE else name for name in engines}
     named &= project.settings.engines.keys()  # what is unknown, the files' check says
-    starts = any(project.engine(name).type == "submit" or project.engine(name).managed for name in named)
+    starts = any(of.type == "submit" or of.managed for of in map(project.engine_entry, named))
     checks = machine_checks(project.home, needs_spark=starts)
     checks += service_checks(project, pipelines, is_all=is_all)
     found = run_checks(checks)

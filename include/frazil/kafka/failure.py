@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.kafka.authentication import refusal
 from frazil.kafka.cluster import Cluster
+from frazil.kafka.grants import grant_to_send
 
 _AUTHORISATION: Final = frozenset(
     {
@@ -200,6 +201,7 @@ def translate_transaction(
     complaints: Iterable[KafkaError] = (),
     *,
     topic: str,
+    is_noted: bool = False,
 ) -> FrazilError:
     """Say what an error of a transactional producer means and what to do about it; otherwise as `translate`.
 
@@ -212,14 +214,15 @@ def translate_transaction(
     if failed.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
         return Terminal(
             f"not allowed at {where}: {cluster.redact(failed.str())}",
-            next_step=f"have Write on transactional id {name} granted, and Read on the group of that name",
+            next_step=f"have Write on transactional id {name} granted"
+            + (", and Read on the group of that name" if is_noted else ""),
         )
     if failed.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
         return translate_group(failed, cluster, name, complaints, topic=topic)
     if failed.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         return Terminal(
             f"not allowed at {where}: {cluster.redact(failed.str())}",
-            next_step=f"have Write and Read on topic {topic} granted: what was sent is noted as an offset of it",
+            next_step=grant_to_send(topic, is_noted=is_noted),
         )
     if failed.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         return Terminal(

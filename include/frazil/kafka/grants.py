@@ -95,6 +95,24 @@ ROLES: Final = (
         "no alert about retention; `frazil replay` refuses",
     ),
     Role(
+        "capture",
+        "`frazil capture`, and DAGs of captures: `{topic}` is the capture's, `{positions}` is `captures.positions`",
+        (
+            Grant("topic", "{topic}", "Write"),
+            Grant("topic", "{positions}", "Write"),
+            Grant("topic", "{positions}", "Read"),
+            Grant("topic", "{positions}", "DescribeConfigs"),
+            Grant("transactional_id", "frazil.capture.{capture}", "Write"),
+        ),
+        "the capture fails before it sends anything, and says which grant",
+    ),
+    Role(
+        "make_capture_topics",
+        "make those topics when they are missing",
+        (Grant("topic", "{topic}", "Create"), Grant("topic", "{positions}", "Create")),
+        "make them yourself, `{positions}` with one partition and `cleanup.policy=compact`",
+    ),
+    Role(
         "produce",
         "`frazil produce`, which makes the topic when it is missing",
         (Grant("topic", "{topic}", "Write"), Grant("topic", "{topic}", "Create")),
@@ -112,3 +130,10 @@ ROLES: Final = (
 def grants(*roles: str, **names: str) -> list[Grant]:
     """What all of these roles need together, for certain names: `grants("ingest", topic="orders")`."""
     return [one for role in ROLES if role.name in roles for one in role.of(**names)]
+
+
+def grant_to_send(topic: str, *, is_noted: bool) -> str:
+    """What to have granted where a transaction may not send; records whose offset is noted, as dead letters', need more."""
+    if not is_noted:
+        return f"have Write on topic {topic} granted"
+    return f"have Write and Read on topic {topic} granted: what was sent is noted as an offset of it"

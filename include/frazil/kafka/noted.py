@@ -91,6 +91,6 @@ def noted_producer(cluster: Cluster, topic: str, name: str, *, alone: bool = Fal
     complaints = Complaints()
     with outsider(cluster, name) as group:
         client = transactional_producer(cluster, complaints, name, batch_bytes=1 if alone else None)
-        producer = TransactionalProducer(cluster, topic, name, client, complaints)
+        producer = TransactionalProducer(cluster, topic, name, client, complaints, is_noted=True)
         producer.begin()
         yield NotedProducer(producer, group)

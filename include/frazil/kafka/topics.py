@@ -16,6 +16,7 @@ from frazil.errors import Retryable, Terminal
 from frazil.kafka.client import REQUEST_SECONDS, Admin, admin
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.failure import is_existing_topic, is_not_allowed, is_unknown_topic
+from frazil.kafka.grants import grant_to_send
 from frazil.kafka.observe import find, topic_id
 
 _BROKER_DEFAULT: Final = -1
@@ -81,16 +82,17 @@ def create_topic(cluster: Cluster, name: str, partitions: int, config: Mapping[s
     return created
 
 
-def ready_topic(cluster: Cluster, name: str, partitions: int) -> str | None:
-    """Make a topic for noted producers if it is missing, and return its topic id; None where the broker gives none.
+def ready_topic(cluster: Cluster, name: str, partitions: int, *, is_noted: bool = False) -> str | None:
+    """Make a topic for transactional producers if it is missing, and return its topic id; None where the broker gives none.
 
     Args:
         cluster: Where.
         name: Name of the topic.
         partitions: How many partitions a new one gets; not compared with one that exists.
+        is_noted: Whether what is sent will be noted as an offset of it, for which it must be readable, too.
 
     Raises:
-        Terminal: it can't be made, or must not be seen, written or read.
+        Terminal: it can't be made, or must not be seen, written or, if it is noted, read.
         Retryable: no broker answers.
     """
     with admin(cluster) as asked:
@@ -98,21 +100,22 @@ def ready_topic(cluster: Cluster, name: str, partitions: int) -> str | None:
         if found is None:
             _create(asked, NewTopic(name, partitions, _BROKER_DEFAULT))
             found = _until(asked, name, _is_led)
-        _require_allowed(asked, name)
+        _require_allowed(asked, name, is_noted=is_noted)
     return None if found is None else topic_id(found.topic_id)
 
 
-def _require_allowed(asked: Admin, name: str) -> None:
+def _require_allowed(asked: Admin, name: str, *, is_noted: bool) -> None:
     """Refuse now what a transaction would only hear when it sends, with records on their way. Brokers that don't say are believed."""
     described = asked.client.describe_topics(
         TopicCollection([name]), include_authorized_operations=True, request_timeout=REQUEST_SECONDS
     )
     allowed = asked.answer(described[name], topic=name).authorized_operations
-    if allowed and not {AclOperation.READ, AclOperation.WRITE} <= set(allowed):
+    wanted = {AclOperation.WRITE, AclOperation.READ} if is_noted else {AclOperation.WRITE}
+    if allowed and not wanted <= set(allowed):
         raise Terminal(
-            f"not allowed at {asked.cluster}, topic {name!r}: expected Write and Read, found"
+            f"not allowed at {asked.cluster}, topic {name!r}: expected {'Write and Read' if is_noted else 'Write'}, found"
             f" {', '.join(one.name.capitalize() for one in allowed)}",
-            next_step=f"have Write and Read on topic {name} granted: what was sent is noted as an offset of it",
+            next_step=grant_to_send(name, is_noted=is_noted),
         )
 
 

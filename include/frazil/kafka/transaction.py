@@ -56,6 +56,7 @@ class TransactionalProducer:
         name: Name of the producer.
         client: The client.
         complaints: What it reports on the side.
+        is_noted: Whether what was sent is noted as an offset of the topic, which takes more grants.
     """
 
     cluster: Cluster
@@ -63,6 +64,7 @@ class TransactionalProducer:
     name: str
     client: Producer
     complaints: Complaints
+    is_noted: bool = False
     _sent: int = 0
     _acknowledged: int = 0
     _failed: tuple[KafkaError, str, OutgoingRecord] | None = None
@@ -206,7 +208,9 @@ class TransactionalProducer:
     ) -> FrazilError:
         if record is not None and is_too_large(error):
             return RecordTooLarge(self.cluster, topic or self.topic, record)
-        return translate_transaction(error, self.cluster, self.name, self.complaints, topic=topic or self.topic)
+        return translate_transaction(
+            error, self.cluster, self.name, self.complaints, topic=topic or self.topic, is_noted=self.is_noted
+        )
 
     def _stalled(self) -> Retryable:
         return Retryable(

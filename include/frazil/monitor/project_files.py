@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
 from threading import Lock
 from typing import Final
 
 from frazil.errors import FrazilError, Retryable
-from frazil.pipeline.load import SCHEMAS
+from frazil.pipeline.load import SCHEMAS, ConfigError, read_yaml
+from frazil.pipeline.references import referenced_files
 from frazil.project import Places, Project
 
 _LOG: Final = logging.getLogger(__name__)
@@ -32,6 +36,8 @@ class ProjectFiles:
         self._env = env
         self._lock = Lock()
         self._loaded: tuple[_Stamp, Project] | None = None
+        self._own: _Stamp = ()
+        self._named: tuple[Path, ...] = ()
         self._looked_at = 0.0
 
     def project(self) -> Project:
@@ -50,9 +56,20 @@ class ProjectFiles:
                 self._looked_at = now
             return self._loaded[1]
 
+    def take(self, env: Mapping[str, str]) -> None:
+        """Let other variables say where the files are, and what they refer to: from the next look on."""
+        with self._lock:
+            if env != self._env:
+                self._env, self._own, self._looked_at = env, (), -math.inf
+                self._loaded = ((), self._loaded[1]) if self._loaded is not None else None
+
     def _stamp(self) -> _Stamp:
         try:
-            return _stamp(Places.resolve(self._env))
+            places = Places.resolve(self._env)
+            own = _stamp(_files(places))
+            if own != self._own:
+                self._own, self._named = own, _named(places)
+            return own + _stamp(self._named, absent=OSError)  # what else is wrong with them, loading says
         except OSError as problem:  # a folder that vanishes, a share that is away
             if self._loaded is None:
                 raise Retryable(
@@ -83,15 +100,37 @@ def _read(env: Mapping[str, str]) -> Project:
     return project
 
 
-def _stamp(places: Places) -> _Stamp:
-    """What changes when a file does that the project was read from."""
-    schemas = places.pipelines_folder.parent / SCHEMAS
-    files = [places.settings_file, *sorted(places.pipelines_folder.glob("*.y*ml")), *sorted(schemas.rglob("*"))]
+def _files(places: Places) -> list[Path]:
+    """The files of the project."""
+    return [*_written(places), *sorted((places.pipelines_folder.parent / SCHEMAS).rglob("*"))]
+
+
+def _written(places: Places) -> list[Path]:
+    """Those with references."""
+    return [places.settings_file, *sorted(places.pipelines_folder.glob("*.y*ml"))]
+
+
+def _named(places: Places) -> tuple[Path, ...]:
+    """Files that they take secrets from."""
+    found: set[Path] = set()
+    for file in _written(places):
+        with suppress(ConfigError):  # loading says it
+            found.update(referenced_files(read_yaml(file)))
+    return tuple(sorted(found))
+
+
+def _stamp(files: Iterable[Path], absent: type[OSError] = FileNotFoundError) -> _Stamp:
+    """What changes when one of the files does.
+
+    Args:
+        files: The files.
+        absent: How one that is not there is told, as when it was removed since the folder was listed.
+    """
     found = []
     for file in files:
         try:
             status = file.stat()
-        except FileNotFoundError:  # removed since the folder was listed
+        except absent:
             continue
         found.append((str(file), status.st_mtime_ns, status.st_size))
     return tuple(found)

@@ -15,7 +15,7 @@ from yaml.constructor import SafeConstructor
 from frazil.errors import Terminal
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.problems import problems
-from frazil.pipeline.references import REFERENCE, References
+from frazil.pipeline.references import REFERENCE, References, ambiguous_connections
 from frazil.pipeline.settings import Settings
 from frazil.pipeline.value import Decoding
 
@@ -96,7 +96,7 @@ def load_model(path: Path, model: type[M], references: References) -> M:
         ConfigError: It can't be read, isn't YAML, or does not fit the model.
     """
     raw = read_yaml(path)
-    unresolved: list[str] = []
+    unresolved = list(ambiguous_connections(raw))
     resolved = _substitute(raw, references, (), unresolved)
     if unresolved:
         raise ConfigError(path, unresolved)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -40,7 +41,8 @@ class References:
         if kind == "file":
             return _of_file(name, default)
         if kind == "airflow":
-            return self.env.get(connection_variable(*_connection(match))) or default or match[0]
+            found = self.env.get(connection_variable(*_connection(match)))
+            return found or (match[0] if default is None else default)
         known = {"env": self.env, "local": self.local}.get(kind)
         if known is None:
             raise KeyError(f"{match[0]}: unknown kind {kind!r}; known: {_KINDS}")
@@ -60,16 +62,45 @@ def connection_variable(connection: str, field: str) -> str:
     return CONNECTION_VARIABLE + "__".join(re.sub(r"\W", "_", part).upper() for part in (connection, field))
 
 
-def connection_fields(text: str) -> Iterator[tuple[str, str]]:
-    """Airflow connections that a text refers to, each with the field."""
-    for match in REFERENCE.finditer(text):
-        if match["kind"] == "airflow" and ":" in match["name"]:
+def connection_fields(node: object) -> Iterator[tuple[str, str]]:
+    """Airflow connections that the values of a file refer to, each with the field. Malformed references are left out: who
+    resolves them says what is wrong with them.
+    """
+    for match in _references(node, "airflow"):
+        with suppress(KeyError):
             yield _connection(match)
+
+
+def referenced_files(node: object) -> Iterator[Path]:
+    """Files that the values of a file take keys from."""
+    return (Path(match["name"].rpartition(":")[0]) for match in _references(node, "file"))
+
+
+def ambiguous_connections(node: object) -> Iterator[str]:
+    """Fields of connections whose names differ but whose variable is one: which of them it held would be chance."""
+    first: dict[str, tuple[str, str]] = {}
+    for of in connection_fields(node):
+        other = first.setdefault(variable := connection_variable(*of), of)
+        if other != of:
+            written = " and ".join(f"${{airflow:{':'.join(each)}}}" for each in (other, of))
+            yield f"{written} are both the variable {variable}: give one of the connections another name"
+
+
+def _references(node: object, kind: str) -> Iterator[re.Match[str]]:
+    """References of a kind in the values of a file, as YAML gives them."""
+    if isinstance(node, str):
+        yield from (match for match in REFERENCE.finditer(node) if match["kind"] == kind)
+    elif isinstance(node, Mapping):
+        for value in node.values():
+            yield from _references(value, kind)
+    elif isinstance(node, list | tuple):
+        for value in node:
+            yield from _references(value, kind)
 
 
 def _connection(match: re.Match[str]) -> tuple[str, str]:
     connection, _, field = match["name"].partition(":")
-    if not field:
+    if not (connection and field):
         raise KeyError(f"{match[0]}: expected ${{airflow:CONNECTION:FIELD}}, such as ${{airflow:kafka_prod:password}}")
     return connection, field
 

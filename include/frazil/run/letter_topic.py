@@ -60,7 +60,7 @@ def ready_letter_topic(scope: Scope, tables: Tables, batch: Batch) -> LetterTopi
     if topic is None or batch.kind not in _SENDING or not batch.staged.files.get(scope.pipeline.dead_letters_table):
         return None
     name = producer_name(scope.pipeline.name, fit_of(tables.closing.metadata).uuid)
-    found = LetterTopic(topic.name, ready_topic(scope.cluster, topic.name, topic.partitions), name)
+    found = LetterTopic(topic.name, ready_topic(scope.cluster, topic.name, topic.partitions, is_noted=True), name)
     limit = record_limit(scope.cluster, topic.name)
     try:
         _while_fenced()(lambda: _renew_note(scope, found, _large(scope, tables, batch, limit)))
@@ -131,7 +131,7 @@ def _send_whole(scope: Scope, manifest: Manifest, topic: LetterTopic, part: Tabl
 
 def _send(scope: Scope, manifest: Manifest, topic: LetterTopic, part: TablePart, *, alone: bool = False) -> int:
     settings = scope.pipeline.dead_letters.topic
-    found = ready_topic(scope.cluster, topic.name, settings.partitions if settings else 1)
+    found = ready_topic(scope.cluster, topic.name, settings.partitions if settings else 1, is_noted=True)
     with noted_producer(scope.cluster, topic.name, topic.producer, alone=alone) as producer:
         before = letters_sent(_note(producer), manifest.mark, part.rows, topic.id, found)
         if before == part.rows or _is_finished(scope, manifest):

@@ -1,6 +1,6 @@
 """A session: a run that stays, and lands a batch at every tick of the interval.
 
-At each tick it asks Kafka where the partitions end, over one client that it keeps. Only if one has moved since the last batch
+At each tick it asks Kafka where the partitions end, over a connection that is kept. Only if one has moved since the last batch
 it plans as any run does: reads the tables, finishes what a crash left, fixes the ends. The batches of a session carry its one
 run id.
 """
@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Self
 
 from frazil import stopping
 from frazil.batch.plan import RunPlan
 from frazil.batch.request import RunRequest
 from frazil.batch.session import SessionEnd, next_tick
 from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Terminal
-from frazil.kafka.ends import LogEnds
+from frazil.kafka.ends import log_ends
 from frazil.kafka.failover import Changed
 from frazil.local.drivers import registered
 from frazil.pipeline.model import Pipeline
@@ -45,7 +44,7 @@ Submit = Callable[[RunPlan], str | None]
 
 
 class Session:
-    """What a run that stays knows from one tick to the next. Use it as a context manager.
+    """What a run that stays knows from one tick to the next.
 
     Args:
         order: Names pipeline, run, and the end of the session.
@@ -80,17 +79,10 @@ class Session:
             )
         self._until = datetime.fromisoformat(order.until)
         self._files: Stamps = {}  # they may have changed since they were read: the first tick reads them again
-        self._log_ends = LogEnds()
         self._due: datetime | None = clock()
         self._landed: Mapping[tuple[str, int], int] | None = None
         self._planned_at = datetime.min.replace(tzinfo=UTC)
         self._failures, self._n = 0, 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._log_ends.__exit__(None, None, None)
 
     def next_plan(self) -> RunPlan | None:
         """Wait for a tick at which there is something to do, and plan it.
@@ -200,7 +192,7 @@ class Session:
             return True
         cluster = self.project.cluster(self.pipeline.source.cluster)
         try:
-            return self._log_ends.look(cluster, landed.keys()) != landed
+            return log_ends(cluster, landed.keys()) != landed
         except (Changed, Terminal):
             return True  # a topic is not what it was; the plan says in full what is wrong with it
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Final
 from urllib.parse import quote
 
 from frazil.local.files import PRIVATE_FILE, private_folder, write_atomically
 from frazil.local.home import Home
 from frazil.spark.private_conf import properties_text
+
+_ABANDONED_SECONDS: Final = 3600.0
+"""Age of private configuration that nobody will read any more: spark-submit does when it starts."""
 
 _NO_CONF: Mapping[str, str] = MappingProxyType({})
 
@@ -46,16 +51,27 @@ class Handover:
 def handed_over(
     home: Home, pipeline: str, run_id: str, plan_json: str, conf: Mapping[str, str] = _NO_CONF
 ) -> Iterator[Handover]:
-    """Write a plan where the job reads it, and Spark's private configuration. At the end all files are gone."""
+    """Write a plan where the job reads it, and Spark's private configuration. At the end all files are gone, and so is what
+    submitters left who were killed.
+    """
     folder, name = private_folder(home.root / "plans"), f"{pipeline}-{quote(run_id, safe=':+')}"
     properties = folder / f"{name}.properties" if conf else None
     handover = Handover(pipeline, folder / f"{name}.json", folder / f"{name}.result.json", properties)
+    _sweep(folder)
     handover.result.unlink(missing_ok=True)  # of a run that was killed
-    write_atomically(handover.plan, plan_json)
-    if properties is not None:
-        write_atomically(properties, properties_text(conf), mode=PRIVATE_FILE)
     try:
+        write_atomically(handover.plan, plan_json)
+        if properties is not None:
+            write_atomically(properties, properties_text(conf), mode=PRIVATE_FILE)
         yield handover
     finally:
         for file in filter(None, (handover.plan, handover.result, properties)):
             file.unlink(missing_ok=True)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove private configuration whose submitter was killed: it may hold secrets, and no other run would."""
+    for file in folder.glob("*.properties*"):  # also half written ones, which begin with a dot
+        with suppress(FileNotFoundError):  # its own submitter, or another sweep, was faster
+            if time.time() - file.stat().st_mtime > _ABANDONED_SECONDS:
+                file.unlink()

@@ -83,9 +83,9 @@ def _stay(spark: SparkSession, pipeline: str, order: RunPlan) -> str:
         project = Project.load()
         return project, project.pipeline(pipeline)
 
-    with Session(order, load, say, in_job=True) as kept:
-        stay(kept, partial(land, spark))
-        return kept.end.to_json()
+    kept = Session(order, load, say, in_job=True)
+    stay(kept, partial(land, spark))
+    return kept.end.to_json()
 
 
 def _apply(spark: SparkSession, project: Project, pipeline: Pipeline, plan: RunPlan) -> SparkApply | None:

@@ -30,10 +30,10 @@ def properties_text(conf: Mapping[str, str]) -> str:
 
 
 def _defaults() -> str:
-    """The text of the file that spark-submit reads if it is given none."""
+    """The text of the file that spark-submit reads if it is given none; as there, what is no UTF-8 becomes U+FFFD."""
     folder = os.environ.get("SPARK_CONF_DIR") or _spark_home() / "conf"
     try:
-        return (Path(folder) / _DEFAULTS).read_text(encoding="utf-8") + "\n"
+        return (Path(folder) / _DEFAULTS).read_text(encoding="utf-8", errors="replace") + "\n"
     except OSError:
         return ""
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cache
 from threading import BoundedSemaphore, Lock
 from typing import TYPE_CHECKING
 
-from frazil.errors import Retryable
+from frazil.errors import FrazilError, Retryable
 from frazil.monitor.condition import Condition
 from frazil.monitor.project_files import ProjectFiles
 from frazil.monitor.promise import promise_of
 from frazil.monitor.series import Series
 from frazil.monitor.watch import Watch
 from frazil.report import dead_letters, letter_reports, table_past
+from frazil_airflow.secrets import connection_environment
 
 if TYPE_CHECKING:
     from frazil.batch.letters import LetterChoice, Place
@@ -41,13 +44,30 @@ MOST_SCHEMAS = 50
 """Schemas that are shown of a table: evolution is rare."""
 
 
+CONNECTIONS_SECONDS = 60.0
+"""From one look at Airflow's connections to the next, while somebody looks at the page: a secrets backend may be slow, and bill each."""
+
+
 class ProjectSource:
     """The project of this process. Conditions are there once its watch was started."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
+        self._env = env
+        self._asked_at = -math.inf
         self._files = ProjectFiles(env)
         self._seats = BoundedSemaphore(SEATS)
-        self.watch = Watch(self._files.project, forsaken_seconds=FORSAKEN_SECONDS)
+        self.watch = Watch(self._with_connections, forsaken_seconds=FORSAKEN_SECONDS)
+
+    def ask_connections(self) -> None:
+        """Take up what the settings refer to of Airflow's connections. May wait for a secrets backend: no request does but the first."""
+        self._asked_at = time.monotonic()
+        with suppress(FrazilError):  # half-written settings: what is known stays
+            self._files.take({**self._env, **connection_environment()})
+
+    def _with_connections(self) -> Project:
+        if time.monotonic() - self._asked_at >= CONNECTIONS_SECONDS:
+            self.ask_connections()
+        return self._files.project()
 
     def pipelines(self) -> Mapping[str, Pipeline]:
         """Pipelines by name, as their files say now."""
@@ -147,5 +167,6 @@ _MAKING = Lock()
 @cache
 def _made() -> ProjectSource:
     source = ProjectSource(dict(os.environ))
+    source.ask_connections()
     source.watch.start()
     return source

@@ -20,6 +20,11 @@ from frazil_airflow.page.project_source import SEATS, ProjectSource
 
 SETTINGS = Path(__file__).parents[3] / "include" / "settings.yaml"
 
+GUARDED = """
+clusters: {local: {bootstrap_servers: "127.0.0.1:1", properties: {sasl.password: "${airflow:shop:password}"}}}
+catalogs: {lake: {uri: "sqlite:///c.db", warehouse: "file:///w"}}
+"""
+
 AVRO = "value: {format: avro, schema_file: orders.avsc}"
 
 PATIENCE = 20.0
@@ -77,6 +82,29 @@ def test_a_pipeline_whose_file_is_broken_vanishes_in_silence(
 
     assert set(source.pipelines()) == {"orders"}
     assert source.broken() == {}
+
+
+def test_page_knows_no_connection_of_airflow(
+    write_pipeline: Callable[..., Path], settings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its settings refer to connections as those of tasks do; what the watch asks for again, requests have from then on."""
+    write_pipeline("orders")
+    settings.write_text(GUARDED)
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP", '{"conn_type": "generic", "password": "hunter1"}')
+    project_source._made.cache_clear()
+    monkeypatch.setattr(project_source.Watch, "start", lambda of: of)
+
+    source = project_source.shared_source()
+    project_source._made.cache_clear()
+    first = source._files.project()
+    assert first.cluster("local").properties["sasl.password"] == "hunter1"
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP", '{"conn_type": "generic", "password": "hunter2"}')
+    assert source._with_connections() is first  # not asked at each look
+    monkeypatch.setattr(project_source, "CONNECTIONS_SECONDS", 0.0)
+
+    assert source._with_connections().cluster("local").properties["sasl.password"] == "hunter2"
+    settings.write_text("clusters: [")
+    assert source._with_connections() is source._files.project()  # as it was before
 
 
 def test_settings_that_were_never_good_are_taken_for_an_empty_project(

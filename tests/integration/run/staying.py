@@ -62,8 +62,8 @@ def session(
 
     now = datetime.now(UTC)
     order = session_order("orders", RunRequest("stays", reason="a test"), now, now + timedelta(seconds=seconds))
-    with Session(order, load, print if said is None else said.append, clock, in_job=in_job) as made:
-        yield made
+    made = Session(order, load, print if said is None else said.append, clock, in_job=in_job)
+    yield made
 
 
 def landing(then: Mapping[int, Callable[[], object]]) -> sessions.Land:

@@ -45,7 +45,7 @@ def test_records_wait_for_the_next_run(shop: MakeShop, clock: Clock) -> None:
 
 
 def test_idle_ticks_read_the_catalog(shop: MakeShop, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As long as Kafka's ends do not move, a tick asks Kafka alone, over one client."""
+    """As long as Kafka's ends do not move, a tick asks Kafka alone."""
     orders = staying(shop())
     orders.produce_orders(range(5))
     loads, find = Counter[str](), Lake.find_table
@@ -56,7 +56,7 @@ def test_idle_ticks_read_the_catalog(shop: MakeShop, clock: Clock, monkeypatch: 
 
     monkeypatch.setattr(Lake, "find_table", counting)
     with session(orders, clock) as made:
-        looks, look = Counter[str](), made._log_ends.look
+        looks, look = Counter[str](), sessions.log_ends
 
         def looked(*asked: Any) -> Any:
             looks["ends"] += 1
@@ -64,13 +64,11 @@ def test_idle_ticks_read_the_catalog(shop: MakeShop, clock: Clock, monkeypatch: 
                 clock.end()
             return look(*asked)
 
-        monkeypatch.setattr(made._log_ends, "look", looked)
+        monkeypatch.setattr(sessions, "log_ends", looked)
         assert stay(made, landing({1: loads.clear})) is None
-        client = made._log_ends._asked
 
         assert made.plans == 1
         assert looks["ends"] == 3
-        assert client is not None
     assert loads == {}
     assert orders.ids() == list(range(5))
 
@@ -127,15 +125,16 @@ def test_an_edit_while_a_session_begins_is_never_seen(shop: MakeShop, clock: Clo
 
     def load() -> tuple[Project, Pipeline]:
         project = Project.load(environment(orders.project))
+        found = project, project.pipeline("orders")
         staying(orders, interval="2s")
-        return project, project.pipeline("orders")
+        return found
 
     now = datetime.now(UTC)
     order = session_order("orders", RunRequest("stays"), now, now + timedelta(seconds=1))
-    with Session(order, load, print, clock) as made:
-        assert made.pipeline.interval == "1s"
-        assert stay(made, landing({})) is None
-        assert made.pipeline.interval == "2s"
+    made = Session(order, load, print, clock)
+    assert made.pipeline.interval == "1s"
+    assert stay(made, landing({})) is None
+    assert made.pipeline.interval == "2s"
 
 
 def test_a_session_without_spark_does_its_work(shop: MakeShop, clock: Clock) -> None:

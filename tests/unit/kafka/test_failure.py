@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.kafka.cluster import MASK, Cluster
-from frazil.kafka.failure import translate, translate_group
+from frazil.kafka.failure import translate, translate_group, translate_transaction
 
 CLUSTER = Cluster("prod", {"bootstrap.servers": "kafka:9092", "sasl.password": "hunter2"})
 
@@ -111,3 +111,18 @@ def test_group_error_of_a_topic_is_one_of_the_topic() -> None:
     assert type(failure) is Terminal
     assert "topic 'orders'" in failure.message
     assert type(loading) is Retryable
+
+
+def test_capture_is_told_of_grants_that_only_dead_letters_need() -> None:
+    """Records whose offset is noted need Read as well; a capture, which notes none, is told what it lacks."""
+    codes = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    steps = {
+        is_noted: [
+            translate_transaction(KafkaError(code), CLUSTER, "id", topic="logs", is_noted=is_noted).next_step
+            for code in codes
+        ]
+        for is_noted in (False, True)
+    }
+
+    assert steps[False] == ["have Write on topic logs granted", "have Write on transactional id id granted"]
+    assert all("Read" in (step or "") for step in steps[True])

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from frazil.pipeline import java_properties
+from frazil.pipeline.load import ConfigError, load_settings
 from frazil.pipeline.references import REFERENCE, References, connection_fields, connection_variable
 
 
@@ -32,6 +33,7 @@ def test_secret_file_is_not_read_as_kafka_connect_reads_it(tmp_path: Path) -> No
         ("${file:FOLDER/broken.properties:password}", "can't be read: it is no properties file"),
         ("${file:FOLDER/secrets.properties:user}", "secrets.properties has no key 'user'"),
         ("${airflow:kafka_prod}", "expected ${airflow:CONNECTION:FIELD}"),
+        ("${airflow::password}", "expected ${airflow:CONNECTION:FIELD}"),
     ],
 )
 def test_secret_that_is_missing_is_empty_or_told_with_others(tmp_path: Path, written: str, says: str) -> None:
@@ -54,8 +56,26 @@ def test_connection_is_asked_where_it_is_not_known() -> None:
     assert variable == "FRAZIL_CONNECTION__KAFKA_PROD__PASSWORD"
     assert resolved(text, {variable: "hunter2"}) == "hunter2"
     assert resolved("${airflow:kafka-prod:password:-none}") == "none"
+    assert resolved("${airflow:kafka-prod:password:-}") == ""
     assert resolved(text) == text
-    assert list(connection_fields(f"{text} ${{env:A}}")) == [("kafka-prod", "password")]
+    settings = {"properties": [f"{text} ${{env:A}}", "${airflow:malformed:}", 3]}
+    assert list(connection_fields(settings)) == [("kafka-prod", "password")]
+
+
+def test_two_connections_are_one_variable(tmp_path: Path) -> None:
+    """Which of them it held would be chance: the file is refused, and both are named. The same one twice is no matter."""
+    file = tmp_path / "settings.yaml"
+    file.write_text('{clusters: {a: "${airflow:kafka-prod:password} ${airflow:kafka-prod:password}"}}')
+    with pytest.raises(ConfigError) as of_the_model:
+        load_settings(file, References({}, {}))
+    assert "variable" not in str(of_the_model.value)
+
+    file.write_text('{clusters: {a: "${airflow:kafka-prod:password}", b: "${airflow:Kafka.prod:password}"}}')
+    with pytest.raises(
+        ConfigError,
+        match=r"\$\{airflow:kafka-prod:password\} and \$\{airflow:Kafka\.prod:password\} are both the variable",
+    ):
+        load_settings(file, References({}, {}))
 
 
 def test_written_properties_are_read_as_others() -> None:

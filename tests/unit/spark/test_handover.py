@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
+import pytest
+
 from frazil.local.home import Home
+from frazil.spark import handover as handovers
 from frazil.spark.handover import handed_over
 
 
@@ -18,3 +23,32 @@ def test_a_result_of_a_killed_run_is_taken_for_that_of_its_retry(tmp_path: Path)
 
     with handed_over(home, "orders", "manual__1", "{}") as handover:
         assert handover.found() is None
+
+
+def test_secrets_of_a_killed_submitter_stay_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next hand-over, of whichever pipeline, removes them, half-written ones too; those of a job that starts now stay."""
+    home, conf = Home.resolve({"FRAZIL_HOME": str(tmp_path)}), {"spark.own": "hunter2"}
+    with handed_over(home, "orders", "manual__1", "{}", conf) as other:
+        assert other.properties is not None
+        left = [other.properties.with_name(name) for name in ("lost.properties", ".lost.properties.x1")]
+        for file in left:
+            file.write_text("spark.own=hunter2")
+            os.utime(file, (time.time() - 7200,) * 2)
+        with handed_over(home, "payments", "manual__1", "{}"):
+            assert [file.exists() for file in (*left, other.properties)] == [False, False, True]
+
+    def fail(_: object) -> str:
+        raise OSError("disk is full")
+
+    monkeypatch.setattr(handovers, "properties_text", fail)
+    with pytest.raises(OSError, match="full"), handed_over(home, "orders", "manual__2", "{}", conf):
+        pass
+    assert list((tmp_path / "plans").iterdir()) == []
+
+
+def test_odd_defaults_of_spark_end_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A spark-defaults.conf that is no UTF-8 is read as Spark reads it."""
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    (tmp_path / "spark-defaults.conf").write_bytes(b"spark.app.name caf\xe9\n")
+
+    assert handovers.properties_text({"spark.own": "a"}).startswith("spark.app.name caf\ufffd\n\n")
