@@ -25,11 +25,14 @@ from frazil.kafka.cluster import Cluster
 from frazil.local.home import Home
 from frazil.local.jars import fetch, jar_paths
 from frazil.pipeline.capture import JdbcCapture
+from frazil.pipeline.databases import DatabaseSettings
 from frazil.project import Project
-from frazil.spark.capture_job import refused
+from frazil.spark.capture_job import refused, sql_state
 from frazil.spark.capture_rows import largest, rows_of, send_rows
 from frazil.spark.capture_submit import run_capture
-from tests.postgres_server import PASSWORD, USER, PostgresServer
+from frazil.spark.faults import SPARK_FAILED
+from tests.conftest import FreePorts
+from tests.postgres_server import PASSWORD, PostgresServer
 from tests.topic_reader import committed
 
 MakeProject = Callable[..., Project]
@@ -144,8 +147,11 @@ def test_rows_of_postgresql_are_lost_or_come_twice(
     fetch(Home.resolve(), "postgres")
     engine = create_engine(postgres.make(f"shop_{uuid4().hex[:8]}"), isolation_level="AUTOCOMMIT")
     jar = str(jar_paths(Home.resolve(), "postgres")[0])
-    address = f"jdbc:postgresql://127.0.0.1:{postgres.port}/{engine.url.database}"
-    database = {"url": address, "user": USER, "password": PASSWORD, "driver": "org.postgresql.Driver", "jars": [jar]}
+    at = engine.url
+    database = {
+        "url": f"jdbc:postgresql://127.0.0.1:{at.port}/{at.database}", "user": at.username, "password": PASSWORD,
+        "driver": "org.postgresql.Driver", "jars": [jar],
+    }  # fmt: skip
     topics = {name: f"{name}-{uuid4().hex[:8]}" for name in ("changes", "all")}
     query = "SELECT id, name, changed_at, price, tags FROM orders WHERE name <> 'hidden'"
     made = project(
@@ -195,3 +201,19 @@ def test_wrong_password_is_tried_again() -> None:
         assert found is not None
         assert "databases.shop" in str(found)
     assert refused(capture, "Connection refused") is None
+
+
+def test_language_of_the_database_decides(spark: SparkSession, free_ports: FreePorts) -> None:
+    """A person must act, or not, by the SQLSTATE of the database's exception, which lies deep in what Spark raises."""
+    capture = JdbcCapture(capture="jdbc", name="orders", topic="t", database="shop", table="nowhere", mode="bulk")
+    url = f"jdbc:postgresql://127.0.0.1:{free_ports(1)[0]}/shop"
+    with pytest.raises(SPARK_FAILED) as caught:
+        rows_of(spark, capture, DatabaseSettings(url=url, driver="org.postgresql.Driver"))
+    assert sql_state(caught.value) == "08001"  # nobody is there: another try may help
+    assert refused(capture, str(caught.value), "08001") is None
+    with pytest.raises(SPARK_FAILED) as caught:
+        spark.range(1).select("nowhere")
+    assert sql_state(caught.value) == ""
+
+    assert "user and password" in str(refused(capture, "Passwort-Authentifizierung schlug fehl", "28P01"))
+    assert "refuses the query: SQLSTATE 42P01" in str(refused(capture, "Relation existiert nicht", "42P01"))

@@ -15,14 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
-from frazil.capture.files import FileMark, FoundFile
+from frazil.capture.files import PRINTED, FileMark, FoundFile
 from frazil.errors import FrazilError, Retryable, Terminal
 
-PRINTED: Final = 1024
-"""Bytes at either end of what was captured that make its fingerprint: enough to tell lines of logs apart, which begin with
-times, and read at once."""
-
 _CHUNK: Final = 1 << 20
+
+_TRAILER: Final = 8
+"""Bytes at the end of a `.gz` file that hold the checksum and the length of what it holds (RFC 1952)."""
 
 _BROKEN: Final = (EOFError, zlib.error, gzip.BadGzipFile)
 """What a packed file raises that is not whole."""
@@ -33,8 +32,9 @@ def find_files(patterns: Iterable[str], marks: Iterable[FileMark]) -> tuple[Foun
 
     Raises:
         Terminal: A folder or file must not be looked at.
-        Retryable: The storage fails.
+        Retryable: The storage fails, or is not there.
     """
+    marks = tuple(marks)
     asked = {path for pattern in patterns for path in glob.glob(pattern, recursive=True)}  # noqa: PTH207 - absolute ones
     beside = {path for folder in {Path(mark.path).parent for mark in marks} for path in _listed(folder)}
     found: dict[tuple[int, int], FoundFile] = {}
@@ -48,7 +48,23 @@ def find_files(patterns: Iterable[str], marks: Iterable[FileMark]) -> tuple[Foun
             times = about.st_mtime_ns, about.st_ctime_ns
             file = FoundFile(path, about.st_dev, about.st_ino, about.st_size, *times, path in asked)
             found.setdefault(file.id, file)
+    known = [mark for mark in marks if not mark.gone]
+    if known and not any(file.is_asked for file in found.values()) and all(map(_is_away, known)):
+        raise Retryable(
+            f"none of {len(known):,} known files is there, nor is what their folders were, as {Path(known[0].path).parent}",
+            next_step="is the volume mounted, and is this the machine that has the files? Nothing was captured or forgotten",
+        )
     return tuple(found.values())
+
+
+def _is_away(mark: FileMark) -> bool:
+    """Whether the folder of a file went with it, or is on another device, as the place of a volume is that is not mounted."""
+    folder = Path(mark.path).parent
+    with translated(str(folder)):
+        try:
+            return folder.stat().st_dev != mark.device
+        except (FileNotFoundError, NotADirectoryError):
+            return True
 
 
 def _listed(folder: Path) -> list[str]:
@@ -108,8 +124,32 @@ def end_mark(file: FoundFile) -> FileMark | None:
             return None
         offset = seen if file.is_packed else offset
         printed = fingerprint(*ends_of(stream, offset))
+        trailer = trailer_of(file, stream)
     mark = replace(FileMark.of(file), offset=offset, lines=lines, print=printed)
-    return replace(mark, packed=file.size) if file.is_packed else replace(mark, unread=seen - offset)
+    if file.is_packed:
+        return replace(mark, packed=file.size, trailer=trailer)
+    return replace(mark, unread=seen - offset)
+
+
+def trailer_of(file: FoundFile, stream: BinaryIO) -> str:
+    """The last bytes of an open packed file, as they lie there; of others, nothing."""
+    if not file.is_packed:
+        return ""
+    return os.pread(stream.fileno(), _TRAILER, max(0, file.size - _TRAILER)).hex()
+
+
+def is_captured(file: FoundFile, mark: FileMark) -> bool:
+    """Whether nothing is in a file behind its mark.
+
+    Raises:
+        Terminal, Retryable: It can't be read.
+    """
+    if not file.is_packed:
+        return file.size == mark.offset
+    if file.size != mark.packed:
+        return False
+    with translated(file.path), open_file(file) as stream:
+        return trailer_of(file, stream) == mark.trailer
 
 
 class FileContents:
@@ -121,7 +161,7 @@ class FileContents:
 
     def continues(self, file: FoundFile, mark: FileMark) -> bool:
         """Whether a file begins with all that was captured up to a mark."""
-        if file.is_packed and file.size == mark.packed and file.id == mark.id:
+        if file.is_packed and file.id == mark.id and is_captured(file, mark):
             return True
         if not file.is_packed and file.size < mark.offset:
             return False

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Protocol
 
+PRINTED: Final = 1024
+"""Bytes at either end of what was captured that make its fingerprint: enough to tell lines of logs apart, which begin with
+times, and read at once."""
+
+_ROTATED: Final = re.compile(r"(\.\d+)?(\.gz)?$")
+"""What rotation adds to a name, and counts up."""
+
 COPY_NS: Final = 600 * 10**9
 """How long a copy of a known file waits, since it was touched, for the original to go. Rotations take seconds; a copy that
 stays is one that somebody made on purpose, and is captured."""
+
+GONE_NS: Final = 7 * 24 * 3600 * 10**9
+GONE_MOST: Final = 300
+"""How long, and of how many files, marks are kept when the files are gone. One that was only away, as on a volume that was not
+mounted, is not captured again; each is a part of every position that is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +71,8 @@ class FileMark:
         print: Fingerprint of those bytes: of the first and the last of them.
         unread: Bytes behind the offset when it was last looked at.
         packed: Bytes of a `.gz` file that was captured to its end, else 0.
+        trailer: The last of those bytes: checksum and length of what it holds.
+        gone: Since when the file is not there, in nanoseconds since 1970; 0: it is there.
     """
 
     name: str
@@ -69,6 +84,8 @@ class FileMark:
     print: str = ""
     unread: int = 0
     packed: int = 0
+    trailer: str = ""
+    gone: int = 0
 
     @property
     def id(self) -> tuple[int, int]:
@@ -82,7 +99,7 @@ class FileMark:
 
     def at(self, file: FoundFile) -> FileMark:
         """The mark of a file that is there now."""
-        return replace(self, path=file.path, device=file.device, inode=file.inode)
+        return replace(self, path=file.path, device=file.device, inode=file.inode, gone=0)
 
 
 def marks_of(state: Any) -> tuple[FileMark, ...]:
@@ -92,7 +109,7 @@ def marks_of(state: Any) -> tuple[FileMark, ...]:
 
 def state_of(marks: Iterable[FileMark]) -> dict[str, Any]:
     """Marks as a position holds them, in one order."""
-    return {"files": [asdict(mark) for mark in sorted(marks, key=lambda mark: (mark.name, mark.id))]}
+    return {"files": [asdict(mark) for mark in sorted(marks, key=lambda mark: (mark.name, mark.id, mark.gone))]}
 
 
 class Contents(Protocol):
@@ -130,12 +147,14 @@ class Decided:
         losses: Files of which bytes may be missing.
         gone: Files that are gone, captured as far as they were seen.
         waiting: Files that are left alone now, and why.
+        kept: Marks of files that are gone, now or before, should they come back.
     """
 
     reads: tuple[tuple[FoundFile, FileMark], ...]
     losses: tuple[Loss, ...]
     gone: tuple[FileMark, ...]
     waiting: tuple[tuple[FoundFile, str], ...]
+    kept: tuple[FileMark, ...] = ()
 
 
 def decide(marks: Sequence[FileMark], found: Sequence[FoundFile], contents: Contents, now: int) -> Decided:
@@ -143,6 +162,7 @@ def decide(marks: Sequence[FileMark], found: Sequence[FoundFile], contents: Cont
 
     A rotation that renames keeps the inode. One that copies and truncates, or packs, leaves the captured bytes in another
     file, where capturing goes on. While it is at work both are there: a copy of a known file waits for that one to go.
+    A file that was gone and is back is known by its path and what it holds.
 
     Args:
         marks: How far files were captured.
@@ -150,25 +170,57 @@ def decide(marks: Sequence[FileMark], found: Sequence[FoundFile], contents: Cont
         contents: What they hold.
         now: The time, in nanoseconds since 1970.
     """
-    by_id = {file.id: file for file in found}
-    held = {mark: by_id[mark.id] for mark in marks if mark.id in by_id and contents.continues(by_id[mark.id], mark)}
+    held = _held(marks, found, contents)
     unknown = [file for file in found if file not in held.values()]
-    lost = [mark for mark in marks if mark not in held]
-    for mark in lost:
-        # The longest first: a copy of a copy may be shorter.
-        for file in sorted(unknown, key=lambda file: (-file.size, file.path)) if mark.offset else ():
-            if contents.is_whole(file) and contents.continues(file, mark):
-                held[mark] = file
-                unknown.remove(file)
-                break
-    missing = [mark for mark in lost if mark not in held]
+    by_id = {file.id: file for file in unknown}  # a held one only has the inode of one that is gone
+    missing = [mark for mark in marks if mark not in held and not mark.gone]
     losses = [loss for mark in missing if (loss := _loss(mark, by_id)) is not None]
     known = {loss.mark for loss in losses}
     new, waiting = _new(unknown, held, contents, now)
     reads = [(file, mark.at(file)) for mark, file in held.items()] + [(file, FileMark.of(file)) for file in new]
     reads.sort(key=lambda of: (of[0].changed, of[0].path))
     gone = tuple(mark for mark in missing if mark not in known)
-    return Decided(tuple(reads), tuple(losses), gone, tuple(waiting))
+    kept = _kept([mark for mark in marks if mark not in held], found, now)
+    return Decided(tuple(reads), tuple(losses), gone, tuple(waiting), kept)
+
+
+def _held(marks: Sequence[FileMark], found: Sequence[FoundFile], contents: Contents) -> dict[FileMark, FoundFile]:
+    """The known files that are there."""
+    by_id = {file.id: file for file in found}
+    there = [mark for mark in marks if not mark.gone]
+    held = {mark: by_id[mark.id] for mark in there if mark.id in by_id and contents.continues(by_id[mark.id], mark)}
+    unknown = [file for file in found if file not in held.values()]
+    lost = [mark for mark in there if mark not in held and mark.offset]
+    # The last one first: a path may have been that of several files.
+    away = sorted((mark for mark in marks if mark.gone), key=lambda mark: -mark.gone)
+    for mark in (*lost, *away):
+        # The longest first: a copy of a copy may be shorter.
+        for file in sorted(unknown, key=lambda file: (-file.size, file.path)):
+            if _may_follow(file, mark) and contents.is_whole(file) and contents.continues(file, mark):
+                held[mark] = file
+                unknown.remove(file)
+                break
+    return held
+
+
+def _kept(missing: Iterable[FileMark], found: Iterable[FoundFile], now: int) -> tuple[FileMark, ...]:
+    """Marks to keep of files that are not there; not of those in whose place, and inode, there is another one."""
+    taken = {(file.path, file.id) for file in found}
+    marks = [
+        replace(mark, gone=mark.gone or now) for mark in missing if mark.offset and (mark.path, mark.id) not in taken
+    ]
+    last = sorted((mark for mark in marks if now - mark.gone < GONE_NS), key=lambda mark: -mark.gone)
+    return tuple(last[:GONE_MOST])
+
+
+def _may_follow(file: FoundFile, mark: FileMark) -> bool:
+    """Whether a file may be what became of a known one, if it begins like it.
+
+    A few bytes, such as a header, are in many files: then its name must say so. One that was away has its path.
+    """
+    if mark.gone:
+        return file.path == mark.path
+    return mark.offset >= PRINTED or file.path.startswith(_ROTATED.sub("", mark.path))
 
 
 def _loss(mark: FileMark, by_id: dict[tuple[int, int], FoundFile]) -> Loss | None:

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import BinaryIO, Final
 
-from frazil.capture.contents import PRINTED, ends_of, fingerprint, open_file, translated
-from frazil.capture.files import Decided, FileMark, FoundFile
+from frazil.capture.contents import ends_of, fingerprint, is_captured, open_file, trailer_of, translated
+from frazil.capture.files import PRINTED, Decided, FileMark, FoundFile
 from frazil.errors import Retryable, Terminal
 from frazil.kafka.record import Header, OutgoingRecord
 from frazil.pipeline.capture import FileCapture
@@ -51,10 +51,11 @@ def batches(capture: FileCapture, decided: Decided) -> Iterator[Batch]:
         Retryable: A file was renamed, removed or truncated meanwhile, or the storage fails.
     """
     marks = {mark.id: mark for _, mark in decided.reads}
+    kept = decided.kept
     as_record = _record_of(capture)
     records, places, size = list[OutgoingRecord](), list[Place](), 0
     for file, mark in decided.reads:
-        if file.size == (mark.packed if file.is_packed else mark.offset):
+        if is_captured(file, mark):
             marks[mark.id] = replace(mark, unread=0)
             continue
         with _reading(file, mark) as reading:
@@ -64,10 +65,10 @@ def batches(capture: FileCapture, decided: Decided) -> Iterator[Batch]:
                 size += records[-1].size
                 if len(records) >= capture.max_records or size >= BYTES_PER_TRANSACTION:
                     marks[mark.id] = reading.mark()
-                    yield Batch(tuple(records), tuple(places), tuple(marks.values()))
+                    yield Batch(tuple(records), tuple(places), (*marks.values(), *kept))
                     records, places, size = [], [], 0
             marks[mark.id] = reading.mark(is_ended=True)
-    yield Batch(tuple(records), tuple(places), tuple(marks.values()))
+    yield Batch(tuple(records), tuple(places), (*marks.values(), *kept))
 
 
 @dataclass(slots=True)
@@ -134,6 +135,7 @@ class _Reading:
         """
         with translated(self.file.path):
             now = os.fstat(self.stream.fileno()).st_size
+            trailer = trailer_of(self.file, self.stream) if is_ended else ""
         if now < self.file.size:
             raise self._changed()
         return replace(
@@ -143,6 +145,7 @@ class _Reading:
             print=fingerprint(self.head, self.tail),
             unread=0 if self.file.is_packed and is_ended else self._unread(),
             packed=self.file.size if self.file.is_packed and is_ended else 0,
+            trailer=trailer,
         )
 
     def _unread(self) -> int:

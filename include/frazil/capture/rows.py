@@ -63,6 +63,8 @@ def condition(capture: JdbcCapture, state: Any, now: datetime) -> str | None:
         return f"`{number}` IS NOT NULL" if last is None else f"`{number}` > {int(last[0])}"
     time = capture.timestamp_column
     until = f"`{time}` <= {_moment((now - capture.held_back).isoformat())}"
+    if number is not None:  # it is a part of the position, which no row without one could be behind
+        until += f" AND `{number}` IS NOT NULL"
     if last is None:
         return until
     since = f"`{time}` > {_moment(last[0])}"

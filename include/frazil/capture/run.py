@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Literal
 
 from frazil import stopping
-from frazil.capture.contents import FileContents, end_mark, find_files
+from frazil.capture.contents import FileContents, end_mark, find_files, is_captured
 from frazil.capture.files import Decided, decide, marks_of, state_of
 from frazil.capture.lines import Batch, batches
 from frazil.capture.order import CaptureOrder
@@ -140,7 +140,7 @@ def look(project: Project, capture: FileCapture) -> tuple[tuple[FileLook, ...], 
     if topic is not None:
         require_position(capture.name, capture.capture, found, topic)
     decided, said = _decided(capture, _begin(capture, capture.start) if found is None else found.state)
-    reads = [(file, mark) for file, mark in decided.reads if file.size != (mark.packed or mark.offset)]
+    reads = [(file, mark) for file, mark in decided.reads if not is_captured(file, mark)]
     return tuple(FileLook(file.path, mark.offset, file.size) for file, mark in reads), said
 
 

@@ -18,11 +18,14 @@ from frazil.kafka.cluster import Cluster
 from frazil.kafka.observe import observe
 from frazil.kafka.read import read_range
 from frazil.kafka.record import OutgoingRecord
-from frazil.kafka.topics import compacted, create_topic, record_limit
+from frazil.kafka.topics import cleanup_policies, create_topic, record_limit
 from frazil.kafka.transaction import TransactionalProducer
 
-_COMPACTED: Final[Mapping[str, str]] = MappingProxyType({"cleanup.policy": "compact", "segment.ms": "86400000"})
-"""Configuration of the topic of positions: of each key the last one stays. A segment a day lets the others go."""
+_COMPACTED: Final[Mapping[str, str]] = MappingProxyType(
+    {"cleanup.policy": "compact", "segment.ms": "600000", "min.cleanable.dirty.ratio": "0.1"}
+)
+"""Configuration of the topic of positions: of each key the last one stays. Each run reads it from its start, and the broker cleans
+no segment that is written, nor where less than half is to go, unless it is told so."""
 
 _BATCH_BYTES: Final = 1_000_000
 """Most bytes of a batch where the topic takes more: the client's default."""
@@ -112,9 +115,11 @@ def ready_positions(cluster: Cluster, topic: str) -> None:
     """
     if topic not in observe(cluster, [topic], absent_ok=True).topics:
         create_topic(cluster, topic, 1, _COMPACTED)
-    if topic not in compacted(cluster, [topic]):
+    policy = cleanup_policies(cluster, [topic])[topic]
+    if policy != {"compact"}:
         raise Terminal(
-            f"{cluster}, topic {topic!r} holds positions of captures and is not compacted: Kafka would forget them",
+            f"{cluster}, topic {topic!r} holds positions of captures, which Kafka would forget: expected cleanup.policy compact,"
+            f" found {','.join(sorted(policy)) or 'none'}",
             next_step=f"set cleanup.policy=compact on topic {topic}, or name another one: captures.positions of the settings",
         )
     _partition(cluster, topic)

@@ -147,13 +147,23 @@ def compacted(cluster: Cluster, topics: Collection[str]) -> frozenset[str]:
             fit.
         Retryable: no broker answers.
     """
+    return frozenset(name for name, policy in cleanup_policies(cluster, topics).items() if "compact" in policy)
+
+
+def cleanup_policies(cluster: Cluster, topics: Collection[str]) -> dict[str, frozenset[str]]:
+    """How Kafka removes records of topics, `compact`, `delete` or both, as it is in force; of one that isn't there, nothing.
+
+    Raises:
+        Terminal: the configuration of a topic must not be seen, or credentials or settings don't
+            fit.
+        Retryable: no broker answers.
+    """
     if not topics:
-        return frozenset()
+        return {}
     with admin(cluster) as asked:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in sorted(set(topics))]
         futures = asked.client.describe_configs(resources, request_timeout=REQUEST_SECONDS)
-        policies = {resource.name: _cleanup_policy(asked, resource.name, f) for resource, f in futures.items()}
-    return frozenset(name for name, policy in policies.items() if "compact" in policy)
+        return {resource.name: _cleanup_policy(asked, resource.name, f) for resource, f in futures.items()}
 
 
 def retention(cluster: Cluster, topics: Collection[str]) -> dict[str, TopicRetention]:

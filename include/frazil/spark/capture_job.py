@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Final
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from frazil import stopping
 from frazil.capture.order import CaptureOrder
@@ -21,7 +25,10 @@ from frazil.spark.faults import SPARK_FAILED
 from frazil.spark.stage import cancel_of
 
 _REFUSED = ("password authentication failed", "Access denied for user", "ORA-01017", "Login failed for user")
-"""How databases refuse a password: PostgreSQL, MySQL, Oracle, SQL Server."""
+"""How databases refuse a password, in English: PostgreSQL, MySQL, Oracle, SQL Server; where no SQLSTATE tells it."""
+
+_CAUSES: Final = 20
+"""Bounds how deep the database's exception may lie in those of Spark; some are their own cause."""
 
 
 def main(argv: list[str]) -> int:
@@ -69,15 +76,38 @@ def capture_rows(project: Project, capture: JdbcCapture, order: CaptureOrder) ->
         except SPARK_FAILED as error:
             if stopping.asked():
                 raise stopping.stopped(f"capture {capture.name}: what was committed stays") from error
-            if (terminal := refused(capture, str(error))) is not None:
+            if (terminal := refused(capture, str(error), sql_state(error))) is not None:
                 raise terminal from error
             raise
     return CaptureResult(capture.name, order.run, capture.topic, count, behind.n - position.n, behind.n)
 
 
-def refused(capture: JdbcCapture, said: str) -> Terminal | None:
-    """What a person must mend, if an error of Spark says so."""
-    if any(of in said for of in _REFUSED):
+def sql_state(error: BaseException) -> str:
+    """SQLSTATE of the database's exception that is the cause of one of Spark's; empty if there is none."""
+    thrown = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    for _ in range(_CAUSES):
+        if thrown is None:
+            break
+        with suppress(Py4JError):  # only those of JDBC have it
+            return thrown.getSQLState() or ""
+        thrown = thrown.getCause()
+    return ""
+
+
+def refused(capture: JdbcCapture, said: str, state: str = "") -> Terminal | None:
+    """What a person must mend, if an error of Spark says so.
+
+    Args:
+        capture: The capture.
+        said: The error.
+        state: SQLSTATE of the database. Classes of ISO/IEC 9075: 28 is the authorization, 42 what is asked, or who may ask it.
+    """
+    if state.startswith("42"):
+        return Terminal(
+            f"capture {capture.name}: database {capture.database} refuses the query: SQLSTATE {state}",
+            next_step="read its words in the log of the job; correct the capture file, or let the user read it",
+        )
+    if state.startswith("28") or any(of in said for of in _REFUSED):
         return Terminal(
             f"capture {capture.name}: database {capture.database} did not accept user and password",
             next_step=f"correct databases.{capture.database} of the settings",

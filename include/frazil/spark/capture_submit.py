@@ -22,6 +22,9 @@ from frazil.spark.watch import watch_job
 _UTC: Final = "-Duser.timezone=UTC"
 """Option of each JVM: drivers take it for the time zone of their session, in which literals without one are read."""
 
+_SESSION_CLOCK: Final = "spark.sql.session.timeZone"
+"""Time zone in which times are written, and sorted: in one with summer time an hour would come before the one before it."""
+
 _EXECUTOR_OPTIONS: Final = "spark.executor.extraJavaOptions"
 
 
@@ -44,9 +47,12 @@ def capture_submission(project: Project, capture: JdbcCapture, run: str) -> Subm
         )
     job = bare_submission(project, capture.engine, "capture.py", f"frazil capture {capture.name} {run}")
     jars = database.jars or tuple(str(path) for path in jar_paths(project.home, "spark"))
-    given = {**job.private, **job.conf}
-    clocks = {key: f"{given.get(key, '')} {_UTC}".strip() for key in (JVM_OPTIONS, _EXECUTOR_OPTIONS)}
-    return replace(job, jars=jars, conf={**job.conf, **clocks})
+    private = {key: of for key, of in job.private.items() if key != _SESSION_CLOCK}
+    conf = {**job.conf, _SESSION_CLOCK: "UTC", JVM_OPTIONS: f"{job.conf.get(JVM_OPTIONS, '')} {_UTC}".strip()}
+    # What the engine says may be secret, and stays where it is.
+    place = private if _EXECUTOR_OPTIONS in private else conf
+    place[_EXECUTOR_OPTIONS] = f"{private.get(_EXECUTOR_OPTIONS, '')} {_UTC}".strip()
+    return replace(job, jars=jars, conf=conf, private=private)
 
 
 def capture_run(run: str) -> str:

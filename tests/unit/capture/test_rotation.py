@@ -93,4 +93,4 @@ def _age(path: Path) -> int:
 
 
 TestRotation = Rotation.TestCase
-TestRotation.settings = settings(max_examples=60, stateful_step_count=20)
+TestRotation.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)

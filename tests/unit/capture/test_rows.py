@@ -18,6 +18,7 @@ from frazil.pipeline.capture import JdbcCapture
 
 NOW = datetime(2026, 5, 1, 12, 0, 30, tzinfo=UTC)
 UNTIL = "`at` <= TIMESTAMP '2026-05-01T12:00:00+00:00'"
+NUMBERED = "`id` IS NOT NULL"
 T = "2026-04-30T00:00:00.000001Z"
 MOMENT = "TIMESTAMP '2026-04-30T00:00:00.000001+00:00'"
 
@@ -36,8 +37,13 @@ def capture_of(mode: Any) -> JdbcCapture:
         ("incrementing", [17], "`id` > 17"),
         ("timestamp", None, UNTIL),
         ("timestamp", [T], f"`at` > {MOMENT} AND {UNTIL}"),
-        ("timestamp+incrementing", [T, 3], f"(`at` > {MOMENT} OR (`at` = {MOMENT} AND `id` > 3)) AND {UNTIL}"),
-        ("timestamp+incrementing", [T, None], f"`at` > {MOMENT} AND {UNTIL}"),
+        ("timestamp+incrementing", None, f"{UNTIL} AND {NUMBERED}"),
+        (
+            "timestamp+incrementing",
+            [T, 3],
+            f"(`at` > {MOMENT} OR (`at` = {MOMENT} AND `id` > 3)) AND {UNTIL} AND {NUMBERED}",
+        ),
+        ("timestamp+incrementing", [T, None], f"`at` > {MOMENT} AND {UNTIL} AND {NUMBERED}"),
     ],
 )
 def test_rows_between_two_runs_are_left_out(mode: str, last: list[Any] | None, expected: str | None) -> None:
