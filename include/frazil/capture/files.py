@@ -190,7 +190,8 @@ def _held(marks: Sequence[FileMark], found: Sequence[FoundFile], contents: Conte
     there = [mark for mark in marks if not mark.gone]
     held = {mark: by_id[mark.id] for mark in there if mark.id in by_id and contents.continues(by_id[mark.id], mark)}
     unknown = [file for file in found if file not in held.values()]
-    lost = [mark for mark in there if mark not in held and mark.offset]
+    lost = [mark for mark in there if mark not in held and (mark.offset or mark.unread)]
+    lost.sort(key=lambda mark: -mark.offset)  # where nothing was captured, any file of such a name fits
     # The last one first: a path may have been that of several files.
     away = sorted((mark for mark in marks if mark.gone), key=lambda mark: -mark.gone)
     for mark in (*lost, *away):

@@ -84,6 +84,19 @@ def test_packed_file_is_read_again(log: Path) -> None:
     assert captured.run() == []
 
 
+def test_file_is_packed_before_its_first_line_was_whole(log: Path) -> None:
+    """Nothing was captured of it, so only its name says what became of it; it is captured from its beginning, and no loss."""
+    append(log, b"on")
+    captured = Captured(capture_of(f"{log}*"))
+    captured.run()
+    append(log, b"e\n")
+    Path(f"{log}.1.gz").write_bytes(gzip.compress(log.read_bytes()))
+    log.unlink()
+
+    assert captured.look().losses == ()
+    assert captured.run() == [b"one"]
+
+
 def test_packed_file_of_equal_size_is_taken_for_another_one(log: Path) -> None:
     """An inode is given again, and packed sizes are few: what tells two packed files apart is the checksum at their ends."""
     packed = Path(f"{log}.gz")
