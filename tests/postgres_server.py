@@ -29,6 +29,11 @@ class PostgresServer:
 
     home: Home
 
+    @property
+    def port(self) -> int:
+        """Its port on the loopback interface."""
+        return self.home.ports.postgres
+
     def url(self, database: str) -> str:
         """SQLAlchemy address of one of its databases, password included."""
         return postgres.url(self.home, database, PASSWORD)
