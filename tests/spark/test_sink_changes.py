@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +124,7 @@ destinations:
 class MergingShop(Shop):
     """A shop whose changes are merged by a Spark session; records are decoded in this process."""
 
-    spark: SparkSession
+    spark: SparkSession = field(kw_only=True)
 
     def run(self, *_: Any) -> RunResult:
         """One run."""
@@ -153,7 +153,7 @@ def place(tmp_path: Path, cluster: Cluster, spark: SparkSession) -> Callable[[Sc
         session = spark.newSession()  # a session keeps a catalog that it has opened
         open_catalog(session, "lake", project.settings.catalogs["lake"])
         session.conf.set("spark.sql.shuffle.partitions", "2")
-        return Place(MergingShop(project, cluster, topic, session), scenario)
+        return Place(MergingShop(project, cluster, topic, spark=session), scenario)
 
     return make
 
