@@ -21,7 +21,7 @@ from frazil.local.process import Processes
 from frazil.local.waiting import until
 from tests.chaos import child
 from tests.chaos.lab import Lab, new_lab
-from tests.chaos.processes import SECONDS, Nursery, kill_at
+from tests.chaos.processes import SECONDS, Nursery, kill_at, stop_at
 from tests.conftest import FreePorts
 
 MakeLab = Callable[..., Lab]
@@ -69,16 +69,20 @@ def test_session_that_waits_cannot_be_stopped(lab: MakeLab) -> None:
 
 
 def test_session_and_a_run_land_the_same_records(lab: MakeLab) -> None:
-    """A run beside a session, and a session that was asleep for a while, take what the other left."""
+    """A run that overtakes a session lands its records, and the session goes on with those that come later.
+
+    It stands still where it holds no lock of the catalog: a run beside one that does would have to wait for it.
+    """
     orders = lab(partitions=2)
-    session = orders.start(child.stay)
+    session = orders.start(child.stay, ",".join(stop_at(P.STAGED, time) for time in (1, 2, 3)))
     for first in range(0, 600, 200):
         orders.fill(first)
-        session.stop()
+        session.pause()
         orders.fill(first + 100)
         orders.run()
         session.resume()
-    assert until(lambda: len(orders.rows()) >= 6 * 21, SECONDS), session.said
+    orders.fill(600)
+    assert until(lambda: len(orders.rows()) >= 7 * 21, SECONDS), session.said
     session.kill()
 
     orders.run()

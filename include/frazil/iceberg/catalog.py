@@ -5,15 +5,16 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from threading import Lock
-from typing import Literal
+from typing import Final, Literal
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import NoSuchTableError, ServerError, TableAlreadyExistsError
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
 from frazil.errors import FrazilError, Terminal
 from frazil.iceberg.faults import translated
@@ -22,6 +23,9 @@ from frazil.iceberg.storage import opened_storage, with_storage
 from frazil.iceberg.variant import FORMAT_VERSION, metadata_text
 
 Kind = Literal["jdbc", "rest"]
+
+_ATTEMPTS: Final = 5
+"""How often a table is asked for: a server may fail at the one of two that come at the same moment, and what is there is not made again."""
 
 
 class Lake:
@@ -169,18 +173,29 @@ class Lake:
         Raises:
             Retryable: The catalog can't be reached.
         """
-        namespace = tuple(name.split(".")[:-1])
         with translated(f"creating table {name} in catalog {self.name}"):
-            for depth in range(1, len(namespace) + 1):
-                self._catalog.create_namespace_if_not_exists(namespace[:depth])
-            try:
-                if self.kind == "jdbc" and properties.get("format-version") == str(FORMAT_VERSION):
-                    return self._register(name, schema, spec, properties, order)
-                return self._catalog.create_table(
-                    name, schema, partition_spec=spec, sort_order=order, properties=dict(properties)
-                )
-            except TableAlreadyExistsError:
-                return self._catalog.load_table(name)
+            asked = Retrying(
+                retry=retry_if_exception_type(ServerError),
+                stop=stop_after_attempt(_ATTEMPTS),
+                wait=wait_random(0.05, 0.5),
+                reraise=True,
+            )
+            return asked(self._create_once, name, schema, spec, properties, order)
+
+    def _create_once(
+        self, name: str, schema: Schema, spec: PartitionSpec, properties: Mapping[str, str], order: SortOrder
+    ) -> Table:
+        namespace = tuple(name.split(".")[:-1])
+        for depth in range(1, len(namespace) + 1):
+            self._catalog.create_namespace_if_not_exists(namespace[:depth])
+        try:
+            if self.kind == "jdbc" and properties.get("format-version") == str(FORMAT_VERSION):
+                return self._register(name, schema, spec, properties, order)
+            return self._catalog.create_table(
+                name, schema, partition_spec=spec, sort_order=order, properties=dict(properties)
+            )
+        except TableAlreadyExistsError:
+            return self._catalog.load_table(name)
 
     def _register(
         self, name: str, schema: Schema, spec: PartitionSpec, properties: Mapping[str, str], order: SortOrder

@@ -187,11 +187,5 @@ def _wait(home: Home, processes: Processes, ready: Callable[[], bool] | None) ->
         said = _STARTED in processes.log(NAME).read_text(encoding="utf-8", errors="replace")
         return said and port.answers(home.ports.kafka) and (ready is None or ready())
 
-    what = processes.not_ready(NAME, started, _START_SECONDS)
-    if what is None:
-        return
-    quoted = processes.last_lines(NAME)
-    raise Retryable(
-        f"kafka: the broker at {bootstrap_servers(home)} {what}; its log ends with\n{quoted}",
-        next_step=f"read {processes.log(NAME)}, then start it again",
-    )
+    who = f"kafka: the broker at {bootstrap_servers(home)}"
+    processes.wait_ready(NAME, who, started, _START_SECONDS, then=", then start it again")

@@ -85,12 +85,7 @@ def start(home: Home, processes: Processes, report: Callable[[str], None], keys:
         # Beside, since not every file system keeps extended attributes.
         command = (str(built), *listening, "posix", "--sidecar", str(beside), str(objects))
         processes.start(Spec(NAME, command, _environment(keys), url(home), GRACE_SECONDS))
-    what = processes.not_ready(NAME, lambda: port.answers(home.ports.s3), _START_SECONDS)
-    if what is not None:
-        raise Retryable(
-            f"s3: the server at {url(home)} {what}; its log ends with\n{processes.last_lines(NAME)}",
-            next_step=f"read {processes.log(NAME)}",
-        )
+    processes.wait_ready(NAME, f"s3: the server at {url(home)}", lambda: port.answers(home.ports.s3), _START_SECONDS)
     _ensure_bucket(home, keys)
 
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import socket
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 
 from frazil.errors import Terminal
 from frazil.local.home import LOOPBACK
 
 _CONNECT_SECONDS = 1.0
 """Bounds one connect on the loopback interface, where an answer takes microseconds."""
+
+_ANSWER_SECONDS = 5.0
+"""Bounds one answer to a request that costs a server nothing."""
 
 
 def require_free(port: int, variable: str, component: str) -> None:
@@ -49,3 +54,15 @@ def answers(port: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def serves(port: int, path: str) -> bool:
+    """Return whether an HTTP server on the port answers a GET of this path with 200."""
+    connection = HTTPConnection(LOOPBACK, port, timeout=_ANSWER_SECONDS)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status == HTTPStatus.OK
+    except (OSError, HTTPException):
+        return False
+    finally:
+        connection.close()

@@ -218,12 +218,7 @@ def _wait(home: Home, processes: Processes, password: str) -> None:
             return False
         return True
 
-    what = processes.not_ready(NAME, answers, _START_SECONDS)
-    if what is not None:
-        raise Retryable(
-            f"postgres: the server at {address(home)} {what}; its log ends with\n{processes.last_lines(NAME)}",
-            next_step=f"read {processes.log(NAME)}",
-        )
+    processes.wait_ready(NAME, f"postgres: the server at {address(home)}", answers, _START_SECONDS)
 
 
 def _engine(home: Home, database: str, password: str) -> Engine:

@@ -138,11 +138,27 @@ class Processes:
         finally:
             self.stop((spec.name, spec.grace_seconds))
 
-    def not_ready(self, name: str, is_ready: Callable[[], bool], timeout_seconds: float) -> str | None:
+    def wait_ready(
+        self,
+        name: str,
+        who: str,
+        is_ready: Callable[[], bool],
+        timeout_seconds: float,
+        hidden: Sequence[str] = (),
+        then: str = "",
+    ) -> None:
         """Wait until a process that was started is ready.
 
-        Returns:
-            None as soon as it is; else what became of it, for an error: it ended, or the time did.
+        Args:
+            name: The process.
+            who: What an error calls it.
+            is_ready: Says whether it is.
+            timeout_seconds: How long it may take.
+            hidden: Texts to blot out of its quoted log.
+            then: What to do when its log was read, as the end of the sentence.
+
+        Raises:
+            Retryable: It ended, or the time did; its log's end is quoted.
         """
 
         def ended() -> bool:
@@ -150,16 +166,15 @@ class Processes:
 
         until(lambda: ended() or is_ready(), timeout_seconds)
         if not ended() and is_ready():
-            return None
-        return "ended while starting" if ended() else f"gave no answer in {timeout_seconds:.0f} s"
+            return
+        what = "ended while starting" if ended() else f"gave no answer in {timeout_seconds:.0f} s"
+        found = f"{who} {what}; its log ends with\n{self.last_lines(name, hidden)}"
+        raise Retryable(found, next_step=f"read {self.log(name)}{then}")
 
     def record(self, name: str) -> Record | None:
         """Return what is known of the component's last start, or None if it was stopped."""
         try:
-            text, written = (
-                self._file(name).read_text(encoding="utf-8"),
-                self._file(name).stat().st_mtime,
-            )
+            text, written = self._file(name).read_text(encoding="utf-8"), self._file(name).stat().st_mtime
         except FileNotFoundError:
             return None
         boot, leader, url = text.splitlines()

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Final
 
-from frazil.errors import Retryable
 from frazil.local import port
 from frazil.local.home import LOOPBACK, PORT_VARIABLES, Home, inherited_environment
 from frazil.local.jars import fetch, jar_paths
@@ -95,14 +93,12 @@ def start(home: Home, processes: Processes, report: Callable[[str], None], backi
             NAME, [*command, *arguments, str(_CONFIGURATION)], {**env, **backing.secrets}, url(home), GRACE_SECONDS
         )
         processes.start(spec)
-    what = processes.not_ready(NAME, lambda: _answers(home.ports.catalog), _START_SECONDS)
-    if what is not None:
-        hidden = [of for name, of in backing.secrets.items() if name != "CATALOG_USER"]
-        said = processes.last_lines(NAME, hidden)
-        raise Retryable(
-            f"catalog: the server at {url(home)} {what}; its log ends with\n{said}",
-            next_step=f"read {processes.log(NAME)}",
-        )
+    hidden = [of for name, of in backing.secrets.items() if name != "CATALOG_USER"]
+
+    def is_up() -> bool:
+        return port.serves(home.ports.catalog, "/v1/config")
+
+    processes.wait_ready(NAME, f"catalog: the server at {url(home)}", is_up, _START_SECONDS, hidden)
 
 
 def stop(processes: Processes) -> None:
@@ -113,14 +109,3 @@ def stop(processes: Processes) -> None:
 def url(home: Home) -> str:
     """Root of its API."""
     return f"http://{LOOPBACK}:{home.ports.catalog}"
-
-
-def _answers(of: int) -> bool:
-    connection = HTTPConnection(LOOPBACK, of, timeout=5)
-    try:
-        connection.request("GET", "/v1/config")
-        return connection.getresponse().status == 200  # noqa: PLR2004 - HTTP's own number
-    except (OSError, HTTPException):
-        return False
-    finally:
-        connection.close()

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from http.client import HTTPConnection, HTTPException
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from frazil.errors import Retryable, Terminal
+from frazil.errors import Terminal
 from frazil.local import port
 from frazil.local.home import LOOPBACK, PORT_VARIABLES, Home, inherited_environment
 from frazil.local.jars import fetch
@@ -61,14 +60,12 @@ def start(home: Home, processes: Processes, report: Callable[[str], None], datab
         port.require_free(home.ports.registry, PORT_VARIABLES["registry"], "the Schema Registry")
         env = {**inherited_environment(), **_storage(database)}
         processes.start(Spec(NAME, _command(home, java), env, url(home), GRACE_SECONDS))
-    what = processes.not_ready(NAME, lambda: _answers(home.ports.registry), _START_SECONDS)
-    if what is not None:
-        hidden = [database.password] if database is not None else []
-        said = processes.last_lines(NAME, hidden)
-        raise Retryable(
-            f"registry: the server at {url(home)} {what}; its log ends with\n{said}",
-            next_step=f"read {processes.log(NAME)}",
-        )
+    hidden = [database.password] if database is not None else []
+
+    def is_up() -> bool:
+        return port.serves(home.ports.registry, f"{_PATH}/subjects")
+
+    processes.wait_ready(NAME, f"registry: the server at {url(home)}", is_up, _START_SECONDS, hidden)
 
 
 def stop(processes: Processes) -> None:
@@ -126,14 +123,3 @@ def _command(home: Home, java: Path) -> list[str]:
     }
     properties = [f"-D{name}={value}" for name, value in given.items()]
     return [str(java), *_JVM, *properties, "-jar", str(home.jars / NAME / "quarkus-run.jar")]
-
-
-def _answers(of: int) -> bool:
-    connection = HTTPConnection(LOOPBACK, of, timeout=5)
-    try:
-        connection.request("GET", f"{_PATH}/subjects")
-        return connection.getresponse().status == 200  # noqa: PLR2004 - HTTP's own number
-    except (OSError, HTTPException):
-        return False
-    finally:
-        connection.close()

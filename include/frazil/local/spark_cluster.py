@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from frazil.errors import Retryable
 from frazil.local import port
 from frazil.local.files import private_folder
 from frazil.local.home import LOOPBACK, PORT_VARIABLES, Home, inherited_environment, interpreter_bin
@@ -111,10 +110,4 @@ def _is_registered(log: Path) -> bool:
 
 
 def _wait(processes: Processes, name: str, is_ready: Callable[[], bool], secret: str | None) -> None:
-    what = processes.not_ready(name, is_ready, _START_SECONDS)
-    if what is not None:
-        said = processes.last_lines(name, [secret] if secret is not None else [])
-        raise Retryable(
-            f"{name}: it {what}; its log ends with\n{said}",
-            next_step=f"read {processes.log(name)}",
-        )
+    processes.wait_ready(name, f"{name}: it", is_ready, _START_SECONDS, [secret] if secret is not None else ())

@@ -128,16 +128,14 @@ def _wait_idle(users: IO[str], report: Callable[[str], None]) -> None:
 
 
 def _wait_started(home: Home, processes: Processes) -> None:
-    # It binds its port when Spark is up.
-    what = processes.not_ready(NAME, lambda: port.answers(home.ports.spark_connect), _START_SECONDS)
-    if what is None:
-        return
-    said = processes.last_lines(NAME)
-    processes.stop((NAME, GRACE_SECONDS))
-    raise Retryable(
-        f"spark connect: the server {what}; its log ends with\n{said}",
-        next_step=f"read {processes.log(NAME)}",
-    )
+    def is_up() -> bool:  # it binds its port when Spark is
+        return port.answers(home.ports.spark_connect)
+
+    try:
+        processes.wait_ready(NAME, "spark connect: the server", is_up, _START_SECONDS)
+    except Retryable:
+        processes.stop((NAME, GRACE_SECONDS))
+        raise
 
 
 @contextmanager

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -16,12 +14,12 @@ from frazil.capture.run import CaptureResult, ground_of, utc_now
 from frazil.capture.run_rows import RowsTask, beginning, is_done, next_rows
 from frazil.capture.standing import standing
 from frazil.errors import Terminal
-from frazil.local.files import write_atomically
 from frazil.pipeline.capture import JdbcCapture
 from frazil.project import Project
 from frazil.spark.capture_rows import largest, rows_of, send_rows
 from frazil.spark.driver import end_with_parent, exit_code, say, session
 from frazil.spark.faults import SPARK_FAILED
+from frazil.spark.handover import Handover
 from frazil.spark.stage import cancel_of
 
 _REFUSED = ("password authentication failed", "Access denied for user", "ORA-01017", "Login failed for user")
@@ -38,19 +36,15 @@ def main(argv: list[str]) -> int:
         See `frazil.spark.driver.exit_code`.
     """
     end_with_parent()
-    parser = argparse.ArgumentParser(prog="capture")
-    parser.add_argument("--pipeline", required=True, help="name of the capture")
-    parser.add_argument("--plan", required=True, help="@FILE that holds what is asked for, as JSON")
-    parser.add_argument("--result", type=Path, required=True, help="file for what was done, as JSON")
-    arguments = parser.parse_args(argv)
+    handover = Handover.of("capture", argv)
 
     def work() -> None:
         project = Project.load()
-        capture = project.capture(arguments.pipeline)
+        capture = project.capture(handover.pipeline)
         if not isinstance(capture, JdbcCapture):
             raise Terminal(f"capture {capture.name} is of files, which need no Spark")
-        order = CaptureOrder.from_json(Path(arguments.plan.removeprefix("@")).read_text(encoding="utf-8"))
-        write_atomically(arguments.result, capture_rows(project, capture, order).to_json())
+        order = CaptureOrder.from_json(handover.asked())
+        handover.hand_back(capture_rows(project, capture, order).to_json())
 
     return exit_code(work)
 

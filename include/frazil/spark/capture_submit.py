@@ -13,11 +13,8 @@ from frazil.errors import Retryable, Terminal
 from frazil.local.jars import jar_paths
 from frazil.pipeline.capture import JdbcCapture
 from frazil.project import Project
-from frazil.spark.handover import handed_over
-from frazil.spark.job_logs import log_of
 from frazil.spark.server import JVM_OPTIONS
-from frazil.spark.submit import Submission, bare_submission
-from frazil.spark.watch import watch_job
+from frazil.spark.submit import Submission, bare_submission, run_submission
 
 _UTC: Final = "-Duser.timezone=UTC"
 """Option of each JVM: drivers take it for the time zone of their session, in which literals without one are read."""
@@ -77,10 +74,7 @@ def run_capture(
     """
     job = capture_submission(project, capture, order.run)
     run = capture_run(order.run)
-    log = log_of(project.home, capture.name, run)
-    with handed_over(project.home, capture.name, run, order.to_json(), job.private) as handover:
-        watch_job(job.command(handover.arguments, handover.properties), job.env, log, report, list)
-        return handed_back(handover.found())
+    return handed_back(run_submission(project.home, job, capture.name, run, order.to_json(), report))
 
 
 def handed_back(found: str | None) -> CaptureResult:

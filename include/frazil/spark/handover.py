@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -37,10 +38,33 @@ class Handover:
     result: Path
     properties: Path | None = None
 
+    @classmethod
+    def of(cls, prog: str, argv: list[str]) -> Handover:
+        """The files that a job was started with: the other end of `arguments`.
+
+        Args:
+            prog: Name of the job, for its usage.
+            argv: Its arguments.
+        """
+        parser = argparse.ArgumentParser(prog=prog)
+        parser.add_argument("--pipeline", required=True, help="name of the pipeline or capture")
+        parser.add_argument("--plan", required=True, help="@FILE that holds what is asked for, as JSON")
+        parser.add_argument("--result", type=Path, required=True, help="file for what was done, as JSON")
+        given = parser.parse_args(argv)
+        return cls(given.pipeline, Path(given.plan.removeprefix("@")), given.result)
+
     @property
     def arguments(self) -> list[str]:
         """What the job is started with."""
         return ["--result", str(self.result), "--pipeline", self.pipeline, "--plan", f"@{self.plan}"]
+
+    def asked(self) -> str:
+        """What the job is to do."""
+        return self.plan.read_text(encoding="utf-8")
+
+    def hand_back(self, text: str) -> None:
+        """Write what the job did."""
+        write_atomically(self.result, text)
 
     def found(self) -> str | None:
         """What the job wrote; None if it handed nothing back."""

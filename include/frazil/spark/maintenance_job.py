@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
-
-from frazil.local.files import write_atomically
 from frazil.maintain.need import Order
 from frazil.maintain.result import MaintenanceResult
 from frazil.maintain.run import maintain
@@ -13,6 +9,7 @@ from frazil.project import Project
 from frazil.run.scope import Scope
 from frazil.spark.catalog import open_catalog
 from frazil.spark.driver import end_with_parent, exit_code, say, session
+from frazil.spark.handover import Handover
 from frazil.spark.procedures import SparkProcedures
 
 
@@ -23,15 +20,11 @@ def main(argv: list[str]) -> int:
         See `frazil.spark.driver.exit_code`: 0 also if a step failed, which the result says.
     """
     end_with_parent()
-    parser = argparse.ArgumentParser(prog="maintain")
-    parser.add_argument("--pipeline", required=True, help="name of the pipeline")
-    parser.add_argument("--plan", required=True, help="@FILE that holds what is asked for, as JSON")
-    parser.add_argument("--result", type=Path, required=True, help="file for what was done, as JSON")
-    arguments = parser.parse_args(argv)
+    handover = Handover.of("maintain", argv)
 
     def work() -> None:
-        order = Order.from_json(Path(arguments.plan.removeprefix("@")).read_text(encoding="utf-8"))
-        write_atomically(arguments.result, _run(arguments.pipeline, order).to_json())
+        order = Order.from_json(handover.asked())
+        handover.hand_back(_run(handover.pipeline, order).to_json())
 
     return exit_code(work)
 

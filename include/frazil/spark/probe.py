@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark import cloudpickle
 
-from frazil.local.files import write_atomically
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.spark import executor_facts
 from frazil.spark.answer import answered
 from frazil.spark.driver import end_with_parent, exit_code, session
+from frazil.spark.handover import Handover
 from frazil.spark.master import cores
 from frazil.spark.workers import WORK
 
@@ -37,18 +35,13 @@ def main(argv: list[str]) -> int:
         See `frazil.spark.driver.exit_code`.
     """
     end_with_parent()
-    parser = argparse.ArgumentParser(prog="probe")
-    parser.add_argument("--pipeline", required=True, help="for the name of the job")
-    parser.add_argument("--plan", required=True, help="@FILE that holds the names of pipelines as a JSON list")
-    parser.add_argument("--result", type=Path, required=True, help="file for what the executors say, as JSON")
-    arguments = parser.parse_args(argv)
+    handover = Handover.of("probe", argv)
 
     def work() -> None:
         project = Project.load()
-        names = json.loads(Path(arguments.plan.removeprefix("@")).read_text(encoding="utf-8"))
-        pipelines = [project.pipeline(name) for name in names]
+        pipelines = [project.pipeline(name) for name in json.loads(handover.asked())]
         with session(project) as spark:
-            write_atomically(arguments.result, json.dumps(_asked(spark, project, pipelines)))
+            handover.hand_back(json.dumps(_asked(spark, project, pipelines)))
 
     return exit_code(work)
 

@@ -8,11 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from frazil.project import Project
-from frazil.spark.handover import handed_over
-from frazil.spark.job_logs import log_of
 from frazil.spark.server import served
-from frazil.spark.submit import Submission, bare_submission
-from frazil.spark.watch import watch_job
+from frazil.spark.submit import Submission, bare_submission, run_submission
 
 
 def probe_submission(project: Project, engine_name: str) -> Submission:
@@ -46,8 +43,5 @@ def run_probe(
         Retryable, Terminal: What the job ended with; the message quotes the end of its log.
     """
     job, name = probe_submission(project, engine_name), f"doctor-{engine_name}"
-    log = log_of(project.home, name, str(os.getpid()))
-    with handed_over(project.home, name, str(os.getpid()), json.dumps(list(pipelines)), job.private) as handover:
-        with served(project, project.engine(engine_name), report):
-            watch_job(job.command(handover.arguments, handover.properties), job.env, log, report, list)
-        return handover.found()
+    with served(project, project.engine(engine_name), report):
+        return run_submission(project.home, job, name, str(os.getpid()), json.dumps(list(pipelines)), report)

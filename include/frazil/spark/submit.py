@@ -10,7 +10,7 @@ from pathlib import Path
 
 from frazil.batch.plan import RunPlan
 from frazil.local.drivers import drivers
-from frazil.local.home import interpreter_bin
+from frazil.local.home import Home, interpreter_bin
 from frazil.local.jars import fetch, jar_paths
 from frazil.local.java import ensure_java
 from frazil.pipeline.model import Pipeline
@@ -192,12 +192,8 @@ def run_spark(project: Project, pipeline: Pipeline, plan: RunPlan, report: Calla
         Stopped: A signal asked this process to stop. The job finished what it had decided, and has ended.
     """
     job = submission(project, pipeline, plan)
-    log = log_of(project.home, pipeline.name, plan.run)
-    with handed_over(project.home, pipeline.name, plan.run, plan.to_json(), job.private) as handover:
-        at_work = partial(drivers, project.home, pipeline.name, plan.run)
-        with served(project, project.engine(pipeline.engine), report):
-            watch_job(job.command(handover.arguments, handover.properties), job.env, log, report, at_work)
-        return handover.found()
+    with served(project, project.engine(pipeline.engine), report):
+        return run_submission(project.home, job, pipeline.name, plan.run, plan.to_json(), report)
 
 
 def run_maintenance(
@@ -219,10 +215,33 @@ def run_maintenance(
         Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
     """
     job = maintenance_submission(project, pipeline, run)
-    log = log_of(project.home, pipeline.name, run)
-    with handed_over(project.home, pipeline.name, run, order, job.private) as handover:
-        with served(project, project.engine(pipeline.maintenance_engine), report):
-            watch_job(job.command(handover.arguments, handover.properties), job.env, log, report, list)
+    with served(project, project.engine(pipeline.maintenance_engine), report):
+        return run_submission(project.home, job, pipeline.name, run, order, report)
+
+
+def run_submission(
+    home: Home, job: Submission, name: str, run: str, order: str, report: Callable[[str], None]
+) -> str | None:
+    """Start a job, and wait for it.
+
+    Args:
+        home: Where its log is, and the files by which it gets its order.
+        job: How it is started.
+        name: Of the pipeline or capture.
+        run: Id of the run.
+        order: What is asked for, as JSON.
+        report: Takes the job's own lines; everything else goes to its log.
+
+    Returns:
+        What it handed back.
+
+    Raises:
+        Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
+        Stopped: A signal asked this process to stop.
+    """
+    with handed_over(home, name, run, order, job.private) as handover:
+        command = job.command(handover.arguments, handover.properties)
+        watch_job(command, job.env, log_of(home, name, run), report, partial(drivers, home, name, run))
         return handover.found()
 
 

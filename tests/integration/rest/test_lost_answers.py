@@ -96,6 +96,19 @@ def test_lost_answer_to_a_new_table_stops_the_pipeline_for_good(
     shop.assert_exactly_once(orders=10, rounds=1)
 
 
+@pytest.mark.parametrize("fault", [lost(500), refused(500)], ids=["made", "not made"])
+def test_server_that_fails_once_over_a_new_table_fails_the_run(rest_shop: Callable[..., RestShop], fault: Step) -> None:
+    """Servers do when two ask at the same moment: the run asks again, and takes the table if it is there."""
+    shop = rest_shop()
+    shop.produce(0, 10)
+    shop.proxy.script("POST", "/namespaces/shop/tables", fault)
+
+    shop.run()
+
+    assert shop.proxy.unused == 0
+    shop.assert_exactly_once(orders=10, rounds=1)
+
+
 def runs(shop: RestShop) -> bool:
     """Whether a run comes to its end; one that doesn't says that another may."""
     try:
