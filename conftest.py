@@ -43,7 +43,7 @@ def is_on_production(item: pytest.Item) -> bool:
     registry or Spark of its own, and nothing says that it looks into the embedded ones (mark `embedded`).
     """
     asked = set(getattr(item, "fixturenames", ()))
-    own = {"rest_server", "rest_settings", "registry", "warm_spark", "spread"}
+    own = {"rest_server", "rest_settings", "registry", "warm_spark", "spread", "s3", "store"}
     return "home_at" in asked and not asked & own and item.get_closest_marker("embedded") is None
 
 

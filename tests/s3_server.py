@@ -26,9 +26,11 @@ class S3Server:
 
     Attributes:
         port: Its port on the loopback interface.
+        folder: Where it keeps objects: a folder for each bucket, a file for each object.
     """
 
     port: int
+    folder: Path
 
     def properties(self, port: int | None = None) -> dict[str, str]:
         """File-io properties as the settings file has them, straight or by way of another port."""
@@ -67,6 +69,6 @@ def s3_server(root: Path, port: int) -> Iterator[S3Server]:
     processes = Processes(home.run, home.logs, home.root)
     try:
         object_store.start(home, processes, print, Keys(ACCESS_KEY, SECRET_KEY))
-        yield S3Server(port)
+        yield S3Server(port, root / "s3" / "objects")
     finally:
         object_store.stop(processes)
