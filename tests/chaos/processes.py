@@ -75,10 +75,6 @@ class Child:
         assert until(lambda: self._state() in "TZX", SECONDS, _OFTEN), f"neither stopped nor ended:\n{self.said}"
         return self._state() == "T"
 
-    def stop(self) -> None:
-        """Let it stand still, wherever it is."""
-        os.kill(self._pid, signal.SIGSTOP)
-
     def resume(self) -> None:
         """Let it go on."""
         os.kill(self._pid, signal.SIGCONT)

@@ -14,7 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random
 
 from frazil.errors import FrazilError, Terminal
 from frazil.iceberg.faults import translated
@@ -24,8 +24,11 @@ from frazil.iceberg.variant import FORMAT_VERSION, metadata_text
 
 Kind = Literal["jdbc", "rest"]
 
-_ATTEMPTS: Final = 5
-"""How often a table is asked for: a server may fail at the one of two that come at the same moment, and what is there is not made again."""
+_CREATE_ATTEMPTS: Final = 5
+_CREATE_SECONDS: Final = 10.0
+"""How often and how long a REST server is asked for a table: it may answer 500 when two make the same one at once, and asked
+again it answers that the table is there.
+"""
 
 
 class Lake:
@@ -168,15 +171,15 @@ class Lake:
         properties: Mapping[str, str],
         order: SortOrder = UNSORTED_SORT_ORDER,
     ) -> Table:
-        """Create a table, and its namespaces, unless somebody else did it first.
+        """Create a table, and its namespaces, unless somebody else did it first. A server that fails over it is asked again.
 
         Raises:
-            Retryable: The catalog can't be reached.
+            Retryable: The catalog can't be reached, or fails each time.
         """
         with translated(f"creating table {name} in catalog {self.name}"):
             asked = Retrying(
                 retry=retry_if_exception_type(ServerError),
-                stop=stop_after_attempt(_ATTEMPTS),
+                stop=stop_after_attempt(_CREATE_ATTEMPTS) | stop_after_delay(_CREATE_SECONDS),
                 wait=wait_random(0.05, 0.5),
                 reraise=True,
             )

@@ -27,9 +27,9 @@ class Handover:
     """Files between a job and whoever waits for it: a plan of thousands of partitions fits no argument of a process.
 
     Attributes:
-        pipeline: Name of the pipeline.
-        plan: Where the plan is.
-        result: Where a dry run or a session writes what it found.
+        pipeline: Name of the pipeline or capture.
+        plan: Where the job finds what is asked for.
+        result: Where it writes what it hands back.
         properties: Where Spark finds its private configuration; None if there is none.
     """
 

@@ -227,7 +227,7 @@ def run_submission(
     Args:
         home: Where its log is, and the files by which it gets its order.
         job: How it is started.
-        name: Of the pipeline or capture.
+        name: Of the pipeline, capture or probe: its files and its log are named after it, and its drivers are found by it.
         run: Id of the run.
         order: What is asked for, as JSON.
         report: Takes the job's own lines; everything else goes to its log.

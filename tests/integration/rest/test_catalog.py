@@ -65,6 +65,17 @@ def test_catalog_that_is_away_looks_like_an_empty_one(free_ports: FreePorts) -> 
         Lake("lake", f"http://127.0.0.1:{port}", None, {}, kind="rest").find_table("shop.orders")
 
 
+def test_server_that_fails_over_each_new_table_is_a_surprise(empty: RestServer, proxy: FaultProxy) -> None:
+    """It is asked a few times, and then the run may be tried again."""
+    proxy.script("POST", "/namespaces/shop/tables", *[refused(500)] * 5)
+
+    with pytest.raises(Retryable, match=r"creating table shop\.orders in catalog lake: .*ServerError"):
+        make(empty.lake(proxy.uri), "shop.orders")
+
+    assert proxy.unused == 0
+    make(empty.lake(proxy.uri), "shop.orders")
+
+
 @pytest.mark.parametrize("place", ["opening", "loading"])
 def test_catalog_that_hangs_hangs_the_run(empty: RestServer, proxy: FaultProxy, place: str) -> None:
     """A server that takes the connection and never answers is given up at the time limit."""

@@ -193,6 +193,18 @@ def test_a_quoted_log_shows_no_secret(processes: Processes) -> None:
     assert processes.last_lines("it", ["s3cret"]) == "key=*** and so on"
 
 
+def test_part_that_does_not_start_tells_its_secret(processes: Processes) -> None:
+    """What ended instead of answering is quoted, with the next step and without what is hidden."""
+    processes.finish(spec("sh", "-c", "echo key=s3cret; exit 1"), SOON)
+
+    with pytest.raises(Retryable) as told:
+        processes.wait_ready("it", "the part", lambda: False, SOON, hidden=["s3cret"], then=", then frazil up")
+
+    assert "the part ended while starting; its log ends with\nkey=***" in str(told.value)
+    assert f"read {processes.log('it')}, then frazil up" in str(told.value)
+    assert "s3cret" not in str(told.value)
+
+
 def test_logs_and_records_are_for_their_owner_only(processes: Processes) -> None:
     """Airflow's scheduler writes connection passwords to its output."""
     processes.start(spec(*SLEEP))
