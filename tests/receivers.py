@@ -87,7 +87,7 @@ class Mails:
 def mails(port: int) -> Iterator[Mails]:
     """A mail server on a free port."""
     taken = Mails(port)
-    controller = Controller(taken, hostname="127.0.0.1", port=port)
+    controller = Controller(taken, hostname="127.0.0.1", port=port, ready_timeout=60)
     controller.start()
     try:
         yield taken

@@ -29,7 +29,7 @@ TOPICS = {PIZZAS: "completed-pizzas", PAYMENTS: "payments"}
 WEB_TOKEN = "t0ken-of-the-webhook"
 """In the address of the web server that alerts go to."""
 
-UNPAUSED_SECONDS = 90
+UNPAUSED_SECONDS = 240
 """Bounds the wait until Airflow has read the DAGs, and until it has made the first run of one."""
 
 RUN_SECONDS = 240
@@ -148,13 +148,13 @@ class Embedded:
 
     def event(self, run_id: str) -> dict[str, Any]:
         """The one asset event of a run's data; that of how far the pipeline is complete has no rows."""
-        events = self.api._request("GET", "/assets/events", params={"limit": 500})["asset_events"]
+        events = self.api._pages("/assets/events", "asset_events", order_by="-timestamp")
         (event,) = (each for each in events if each["source_run_id"] == run_id and "rows" in each["extra"])
         return event
 
     def noted(self, place: str) -> dict[str, Any]:
         """What the last failed run of a DAG left for the monitor, as Airflow keeps it; nothing if it is forgotten."""
-        variables = self.api._request("GET", "/variables", params={"limit": 500})["variables"]
+        variables = self.api._pages("/variables", "variables")
         return next((json.loads(of["value"]) for of in variables if of["key"] == f"frazil_failure__{place}"), {})
 
     def rows(self, table: str) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from frazil.local.waiting import until
 from frazil.project import Project
 from frazil.report.letter_reports import KeptReport, list_reports, open_report
 from frazil.verify.check import verify
-from tests.e2e.embedded import Embedded
+from tests.e2e.embedded import RUN_SECONDS, Embedded
 from tests.receivers import Mails, Posts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -107,7 +107,7 @@ def test_a_form_lands_letters_twice_or_never(embedded: Embedded, project: Projec
     note = str(embedded.api.run(FORM, done.run_id).note)
     assert "refunds: of 3 dead letters 3 are rows now, batch 2; reason: a new field may come" in note
     assert before == 5
-    assert until(lambda: not embedded.noted(f"{FORM}.refunds"), 60, 0.5)
+    assert until(lambda: not embedded.noted(f"{FORM}.refunds"), RUN_SECONDS, 0.5)
     event = embedded.event(done.run_id)
     facts = event["extra"]
     assert (event["name"], facts["mode"], facts["table_rows"]) == ("lake.shop.refunds", "dead_letters", 3)

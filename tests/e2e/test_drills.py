@@ -30,7 +30,7 @@ from tests.e2e.embedded import UNPAUSED_SECONDS, Embedded
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 SPARK, INLINE = "drills", "inline_drills"
-BACKLOG = {SPARK: 1_000, INLINE: 200}
+BACKLOG = {SPARK: 1_000, INLINE: 600}
 """Records that wait when a drill begins, of 50 and of 2 a batch: for longer than the 5 s in which Airflow tells a task to end."""
 
 ORPHAN_SECONDS = 60

@@ -13,7 +13,7 @@ from frazil.kafka.read import read_range
 from frazil.local.airflow_rows import DagRun
 from frazil.local.waiting import until
 from frazil.report.history import dead_letter_counts
-from tests.e2e.embedded import PAYMENTS, PIZZAS, TOPICS, Embedded
+from tests.e2e.embedded import PAYMENTS, PIZZAS, RUN_SECONDS, TOPICS, Embedded
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -154,7 +154,7 @@ def test_a_broken_pipeline_file_is_an_import_error_while_the_others_work(embedde
     broken = Path(embedded.project.pipelines_folder) / "returns.yaml"
     broken.write_text("name: returns\nintervall: 5m\n")
     try:
-        assert until(lambda: bool(embedded.api.import_errors()), 60, 0.5)
+        assert until(lambda: bool(embedded.api.import_errors()), RUN_SECONDS, 0.5)
         (error,) = embedded.api.import_errors()
         assert error.filename.endswith("broken_pipelines.py")
         assert f"{broken}" in error.stack_trace
@@ -163,4 +163,4 @@ def test_a_broken_pipeline_file_is_an_import_error_while_the_others_work(embedde
         assert embedded.run(PIZZAS, "e2e-beside-a-broken-file").state == "success"
     finally:
         broken.unlink()
-    assert until(lambda: not embedded.api.import_errors(), 60, 0.5)
+    assert until(lambda: not embedded.api.import_errors(), RUN_SECONDS, 0.5)

@@ -84,6 +84,7 @@ def test_a_dead_letter_is_found_and_its_payload_read(page: Page, landed: DagRun)
     frame.get_by_text("Clear").wait_for()
     assert f"code={code}" in page.frames[-1].url
     frame.get_by_role("link", name="Clear").click()
+    frame.get_by_role("link", name="Clear").wait_for(state="hidden")
     picture(page, "page-letters")
     frame.get_by_role("rowheader").get_by_role("link").first.click()
     frame.get_by_role("heading", name="Value").wait_for()

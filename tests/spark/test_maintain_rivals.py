@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,9 @@ from tests.spark.kills import at
 from tests.spark.maintained import Maintained, maintained
 
 Make = Callable[..., Maintained]
+CORES = 2
+"""Of the session that tests share."""
+
 MERGED = "write: upsert\n    identifier: [id]"
 
 
@@ -36,20 +40,33 @@ def make(tmp_path: Path, cluster: Cluster, topic: Callable[..., str], spark: Spa
 def beside_compaction(
     orders: Maintained, monkeypatch: pytest.MonkeyPatch, place: CrashPoint, deed: Callable[[], None]
 ) -> StepOutcome:
-    """Do something that goes on from that place when a compaction has its plan, and writes files."""
-    tracker = orders.engine.spark.sparkContext.statusTracker()
-    with ThreadPoolExecutor(1) as pool:
+    """Do something that goes on from that place when a compaction has its plan, and waits for a core to write files."""
+    context = orders.engine.spark.sparkContext
+    tracker, gate = context.statusTracker(), orders.project.home.root / f"gate-{uuid.uuid4().hex}"
+    with ThreadPoolExecutor(2) as pool:
         begun = []
 
         def compaction_runs() -> None:
+            pool.submit(lambda: context.parallelize([str(gate)] * CORES, CORES).foreach(stand_before))
+            assert until(lambda: len(tracker.getActiveJobsIds()) == 1, 60, 0.002)
             begun.append(pool.submit(orders.step, "compaction"))
-            assert until(lambda: bool(tracker.getActiveJobsIds()), 60, 0.002)
+            assert until(lambda: len(tracker.getActiveJobsIds()) > 1, 60, 0.002)
 
-        with monkeypatch.context() as patch:
-            at(patch, place, compaction_runs)
-            deed()
+        try:
+            with monkeypatch.context() as patch:
+                at(patch, place, compaction_runs)
+                deed()
+        finally:
+            gate.touch()
         (outcome,) = begun
         return outcome.result()
+
+
+def stand_before(gate: str) -> None:
+    """Hold a core of Spark until there is a file; not for ever, lest a deed that needs a core itself hangs."""
+    end = time.monotonic() + 60
+    while not Path(gate).exists() and time.monotonic() < end:
+        time.sleep(0.01)
 
 
 def replay() -> RunRequest:

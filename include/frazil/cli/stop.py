@@ -22,7 +22,7 @@ _WAIT_SECONDS: Final = 35.0
 _HEARTBEAT_SECONDS: Final = 8.0
 """How long a process may come that belongs to a run that is marked failed: Airflow's heartbeat of 5 s, and what it takes to end."""
 
-_READ_SECONDS: Final = 30.0
+_READ_SECONDS: Final = 90.0
 """How long a DAG may take to appear in an Airflow that was just started; the embedded one looks at its files every 5 s."""
 
 _REPLAYS: Final = "dead_letters__replay"

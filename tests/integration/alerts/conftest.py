@@ -61,12 +61,12 @@ def desk(
 def own_broker(desk: Desk, free_ports: FreePorts, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The embedded broker of the drill's own project in place of the one that all share: it can be stopped.
 
-    That nobody answers is known after a second, in place of eight.
+    That nobody answers is known after half of the time; a broker that was just started may need some of it.
     """
     kafka, controller = free_ports(2)
     monkeypatch.setenv(PORT_VARIABLES["kafka"], str(kafka))
     monkeypatch.setenv(PORT_VARIABLES["controller"], str(controller))
-    monkeypatch.setattr("frazil.kafka.observe.REQUEST_SECONDS", 1.0)
+    monkeypatch.setattr("frazil.kafka.observe.REQUEST_SECONDS", 4.0)
     try:
         assert invoke(["up", "--only", "kafka"]) == 0
         desk.cluster = Cluster("local", {"bootstrap.servers": f"127.0.0.1:{kafka}"})

@@ -22,8 +22,8 @@ from frazil.local.home import Home, project_root
 from frazil.local.jars import fetch
 from tests.warm_spark import WarmSpark
 
-_SECONDS = 120
-"""Bounds one command; the slowest here takes 5 s on an idle machine."""
+_SECONDS = 280
+"""Bounds one command; a job of Spark takes 20 s on an idle machine."""
 
 
 @dataclass(frozen=True)

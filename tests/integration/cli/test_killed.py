@@ -19,7 +19,7 @@ from frazil.local.waiting import until
 Place = Any
 """A project of its own: `place.frazil(...)` runs the command in it. See conftest."""
 
-ENDS_WITHIN_SECONDS = 30
+ENDS_WITHIN_SECONDS = 120
 """Bounds the wait for the job to notice; it looks twice a second, and Spark takes some seconds to shut down."""
 
 

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from frazil.crash_points import VARIABLE
 from frazil.errors import Retryable, Terminal
 
@@ -45,6 +47,7 @@ def rows(place: Place) -> list[tuple[int, str]]:
     return [(row["id"], row["name"]) for row in found]
 
 
+@pytest.mark.timeout(900)
 def test_killed_jobs_lose_changes_or_bring_rows_back(place: Place, engine: str) -> None:
     """Killed before and behind the table's commit: the next run finishes, another is idle, and old ranges stay out."""
     (Path(place.root) / "pipelines" / "customers.yaml").write_text(FILE.format(topic=place.topic, engine=engine))

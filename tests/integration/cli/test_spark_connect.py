@@ -200,7 +200,7 @@ def test_killed_client_leaves_its_job_to_the_server(orders: Place, gate: Gate) -
         said = run.communicate(timeout=SECONDS)[1]
 
     assert run.returncode == Retryable.exit_code, said
-    assert gate.left.wait(60), "the worker still waits"
+    assert gate.left.wait(SECONDS), "the worker still waits"
     assert nothing_landed(orders)
     gate.opened.set()
     assert_exact(orders)
@@ -210,7 +210,7 @@ def test_killed_server_keeps_its_client_waiting(orders: Place, gate: Gate, warm_
     """The run ends as one to be tried again, within a minute; a server that is up again takes the next one."""
     with begun(orders, gate) as run:
         warm_spark.kill()
-        said = run.communicate(timeout=60)[1]
+        said = run.communicate(timeout=SECONDS)[1]
 
     assert run.returncode == Retryable.exit_code, said
     assert nothing_landed(orders)
@@ -225,10 +225,10 @@ def test_stop_waits_for_the_server(orders: Place, gate: Gate) -> None:
     """The batch is discarded at once, and the work on the server ends with it."""
     with begun(orders, gate) as run:
         run.send_signal(signal.SIGTERM)
-        said = run.communicate(timeout=30)[1]
+        said = run.communicate(timeout=SECONDS)[1]
 
     assert run.returncode == Stopped.exit_code, said
-    assert gate.left.wait(20), "the worker still waits"
+    assert gate.left.wait(SECONDS), "the worker still waits"
     assert nothing_landed(orders)
     gate.opened.set()
     assert_exact(orders)

@@ -21,10 +21,10 @@ RECORDS = 4_000
 
 
 def begin(place: Place) -> subprocess.Popen[str]:
-    """A run of forty batches that has finished the first one."""
+    """A run of two hundred batches that has finished the first one."""
     place.succeed("produce", place.topic, "--generate", "payments", "--count", str(RECORDS))
     file = place.root / "pipelines" / "orders.yaml"
-    file.write_text(f"{file.read_text()}\nlimits: {{max_records: 100}}\n")
+    file.write_text(f"{file.read_text()}\nlimits: {{max_records: 20}}\n")
     command = [sys.executable, "-m", "frazil.cli", "run", "orders"]
     with hearing_ctrl_c():
         run = subprocess.Popen(command, env=place.environment, stderr=subprocess.PIPE, text=True)
@@ -37,7 +37,7 @@ def assert_carried_on(place: Place) -> None:
     ((landed,),) = [row.values() for row in place.json("sql", "SELECT count(*) AS n FROM shop.orders")]
     assert 0 < landed < RECORDS
     file = place.root / "pipelines" / "orders.yaml"
-    file.write_text(file.read_text().replace("max_records: 100", "max_records: 100000"))
+    file.write_text(file.read_text().replace("max_records: 20}", "max_records: 100000}"))
     place.succeed("run", "orders")
     rows = place.json("sql", "SELECT count(*) AS n, count(DISTINCT id) AS d FROM shop.orders")
     assert rows == [{"n": RECORDS, "d": RECORDS}]

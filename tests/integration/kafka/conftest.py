@@ -16,6 +16,7 @@ from frazil.kafka.cluster import Cluster
 from frazil.local import broker as local_broker
 from frazil.local.home import Home, bootstrap_servers, with_ports
 from frazil.local.process import Processes
+from tests.conftest import FreePorts
 from tests.transactions import Transactions
 from tests.transactions import transactions as open_transactions
 
@@ -53,10 +54,9 @@ class Patient:
 
 
 @pytest.fixture
-def patient(tmp_path: Path) -> Iterator[Patient]:
+def patient(tmp_path: Path, free_ports: FreePorts) -> Iterator[Patient]:
     """A broker of its own, thawed and stopped at the end."""
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
-        kafka, controller = one.getsockname()[1], two.getsockname()[1]
+    kafka, controller = free_ports(2)
     home = with_ports(replace(Home.resolve(), root=tmp_path / "home"), kafka=kafka, controller=controller)
     processes = Processes(home.run, home.logs, home.root)
     with ExitStack() as cleanup:

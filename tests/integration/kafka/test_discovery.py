@@ -67,7 +67,7 @@ def test_absent_topics_stop_the_others(cluster: Cluster, topic: Topic) -> None:
     assert facts.topics[name].partitions == (PartitionFacts(0, 0, 0),)
     assert none.topics == {}
     assert none.cluster_id == facts.cluster_id
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 15
 
 
 def test_topic_in_deletion_hangs_or_breaks_the_look(cluster: Cluster, topic: Topic) -> None:
@@ -91,7 +91,7 @@ def test_topic_in_deletion_hangs_or_breaks_the_look(cluster: Cluster, topic: Top
             seen.append(size(vanishing))
         deletion.join()
         assert set(seen) == {20, 0}
-    assert slowest < 3
+    assert slowest < 14
 
 
 def test_a_moment_is_found_in_the_wrong_place(cluster: Cluster, topic: Topic) -> None:

@@ -43,7 +43,7 @@ def test_frozen_broker_hangs_a_reader(patient: Any) -> None:
     with pytest.raises(Retryable, match="topic 't', partition 0: nothing arrived") as failure:
         arrived.extend((batch.num_rows, time.monotonic()) for batch in batches)
 
-    assert time.monotonic() - arrived[-1][1] < 15
+    assert time.monotonic() - arrived[-1][1] < 40
     assert sum(rows for rows, _ in arrived) < count
     assert f"of 0 to {count}" in failure.value.message
 
@@ -61,7 +61,7 @@ def test_frozen_broker_hangs_a_producer(patient: Any) -> None:
     with pytest.raises(OutcomeUnknown, match="may or may not have arrived") as failure:
         produce(patient.cluster, "t", noise(100_000, 100), rate=1_000, progress=freeze)
 
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
     assert f"{acknowledged[-1]} of " in failure.value.message
 
 
@@ -80,7 +80,7 @@ def test_frozen_coordinator_hangs_a_mirror(patient: Any) -> None:
         writers = [pool.submit(mirrored) for _ in range(WRITERS)]
         assert until(lambda: len(written) > 3 * WRITERS, 30)
         patient.freeze()
-        late = wait(writers, 15).not_done
+        late = wait(writers, 40).not_done
         over.set()
         patient.thaw()  # ends those, too
 

@@ -61,13 +61,15 @@ def test_rate_drifts(cluster: Cluster, topic: Topic) -> None:
             yield OutgoingRecord(None, b"v")
             taken.append(time.monotonic())
 
-    done = produce(cluster, topic(), clocked(), rate=400)
+    name = topic()
+    asked = time.monotonic()
+    done = produce(cluster, name, clocked(), rate=400)
 
-    # Each stamp is the moment after a record was sent; the first is sent at once.
-    early = [n for n, at in enumerate(taken) if at - taken[0] < n / 400 - 0.05]
+    # Each stamp is the moment after a record was sent.
+    early = [n for n, at in enumerate(taken) if at - asked < n / 400]
     assert early == []
     assert done.count == 200
-    assert 199 / 400 <= done.seconds < 3
+    assert 199 / 400 <= done.seconds < 30
 
 
 def test_refused_record_passes_for_sent(cluster: Cluster, topic: Topic) -> None:

@@ -66,7 +66,7 @@ def test_catalog_that_falls_silent_after_a_commit_is_guessed(begun: RestShop, fa
 @pytest.mark.parametrize("carried_out", [True, False], ids=["landed", "never arrived"])
 def test_catalog_that_hangs_on_a_commit_is_waited_for(rest_shop: Callable[..., RestShop], carried_out: bool) -> None:
     """A commit without any answer ends at the time limit, and the table says what became of it."""
-    shop = rest_shop(properties={ANSWER: "3000"})
+    shop = rest_shop(properties={ANSWER: "10000"})
     shop.run()
     shop.produce(0, 10)
     over = Event()

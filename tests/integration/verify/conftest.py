@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
-from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from pyiceberg.expressions import And, EqualTo
 from pyiceberg.table import Table
@@ -17,6 +16,7 @@ from pyiceberg.table import Table
 from frazil.kafka.cluster import Cluster
 from frazil.verify.check import verify
 from frazil.verify.result import Verification
+from tests.transactions import transaction
 
 
 @dataclass
@@ -63,16 +63,8 @@ def transactions(cluster: Cluster) -> Callable[..., None]:
     """Send values in one transaction: `transactions(topic, values, commit=False, partition=0)`."""
 
     def send(topic: str, values: Iterable[bytes], *, commit: bool = True, partition: int = 0) -> None:
-        producer = Producer({**cluster.properties, "transactional.id": uuid4().hex, "linger.ms": 0})
-        producer.init_transactions(10)
-        producer.begin_transaction()
-        for value in values:
-            producer.produce(topic, value, partition=partition)
-        producer.flush(10)
-        if commit:
-            producer.commit_transaction(10)
-        else:
-            producer.abort_transaction(10)
+        with transaction(cluster, topic, list(values), commit=commit, partition=partition):
+            pass
 
     return send
 
