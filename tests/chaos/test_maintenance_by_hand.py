@@ -45,6 +45,7 @@ def test_orphan_removal_takes_files_while_a_run_sleeps(lab: MakeLab, tmp_path: P
     orders.assert_clean()
 
 
+@pytest.mark.embedded  # deletes files
 @pytest.mark.parametrize("is_overtaken", [False, True], ids=["alone", "overtaken"])
 def test_replay_wakes_after_the_files_it_saw_are_gone(lab: MakeLab, *, is_overtaken: bool) -> None:
     """A gap makes it count what it would lose: in the tables as they are, or it comes too late; never a call for a person."""

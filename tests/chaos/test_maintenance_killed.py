@@ -69,6 +69,7 @@ def let_all_expire(orders: Lab) -> None:
             change.set_properties(old)
 
 
+@pytest.mark.embedded  # looks into folders, and at processes of its own Spark
 @pytest.mark.timeout(4 * SECONDS)
 @pytest.mark.parametrize(
     ("step", "middle"),

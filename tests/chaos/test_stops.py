@@ -88,6 +88,7 @@ def test_stop_leaves_half_a_batch(lab: MakeLab, scene: Scene, point: CrashPoint,
     orders.assert_at_rest()
 
 
+@pytest.mark.embedded  # looks at processes of its own Spark
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("asked", ["run", pytest.param("driver", marks=pytest.mark.full)])
 def test_stopped_spark_run_leaves_its_job_behind(lab: MakeLab, asked: str) -> None:

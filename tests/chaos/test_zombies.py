@@ -45,6 +45,7 @@ def test_zombie_repeats_or_undoes_what_was_done_meanwhile(
     _comes_back(lab(max_records=BATCH), scene, point, time)
 
 
+@pytest.mark.embedded
 def test_zombie_on_a_rest_catalog_commits_beside_its_successor(lab: MakeLab) -> None:
     """The same where a server decides which commit comes first: it refuses the one that the zombie still wants."""
     _comes_back(lab(catalog="rest", max_records=BATCH), INGEST, P.DECIDE_COMMITTING, 1)

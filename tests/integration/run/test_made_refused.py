@@ -20,6 +20,7 @@ from tests.made import LETTERS, fill, ids, letters, told
 from tests.operations import Killed, assert_clean, catalog, drop, request, scope
 
 
+@pytest.mark.embedded
 def test_a_table_of_that_name_can_not_be_loaded(shop: Callable[..., Any]) -> None:
     """It is somebody else's, and its metadata is lost: only records that name it are dead letters."""
     orders = shops.made(shop)
