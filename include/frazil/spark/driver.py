@@ -13,7 +13,7 @@ from frazil import stopping
 from frazil.errors import FrazilError, Retryable
 from frazil.local.proc import stat_of
 from frazil.project import Project
-from frazil.spark.faults import SPARK_FAILED
+from frazil.spark.faults import SPARK_FAILED, not_started
 from frazil.spark.job_environment import ENGINE_VARIABLE, LOCAL_VARIABLE, SUBMITTER_VARIABLE
 from frazil.spark.start import started
 from frazil.spark.watch import REPORT_PREFIX
@@ -49,8 +49,7 @@ def session(project: Project, *, writes: bool = False) -> Iterator[SparkSession]
         writes: Whether Spark writes tables.
 
     Raises:
-        Retryable, Terminal: The server does not answer, or is not fit for it.
-        SPARK_FAILED: Spark does not start.
+        Retryable, Terminal: Spark does not start; the server does not answer, or is not fit for it.
     """
     engine = os.environ.get(ENGINE_VARIABLE)
     if engine is None:
@@ -65,7 +64,10 @@ def session(project: Project, *, writes: bool = False) -> Iterator[SparkSession]
 
 @contextmanager
 def _own_session() -> Iterator[SparkSession]:
-    spark = started()
+    try:
+        spark = started()
+    except SPARK_FAILED as error:
+        raise not_started(error) from error
     try:
         yield spark
     finally:

@@ -51,7 +51,7 @@ def test_spark_that_does_not_start_is_no_failure_of_the_job(place: Place) -> Non
     run = place.frazil("run", "orders", "--engine", "spark")
 
     assert run.returncode == 75, run.stderr
-    assert "Spark failed" in run.stderr
+    assert "Spark did not start" in run.stderr
     assert "spark.driver.port" in run.stderr
     assert place.json("run", "orders")["written"] == 10
 
