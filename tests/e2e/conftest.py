@@ -16,7 +16,7 @@ from frazil.local.home import Home
 from frazil.local.jars import fetch
 from frazil.project import Project
 from tests.conftest import FreePorts
-from tests.e2e.embedded import PAYMENTS, PIZZAS, TOPICS, WEB_TOKEN, Embedded, up
+from tests.e2e.embedded import MARKS, PAYMENTS, PIZZAS, TOPICS, WEB_TOKEN, Embedded, up
 from tests.postgres_server import PostgresServer
 from tests.receivers import Mails, Posts, mails, posts
 from tests.statsd import statsd_receiver
@@ -189,10 +189,24 @@ alerts:
 """
 
 
+REGISTRY = """
+registries:
+  main: {url: 'https://127.0.0.1:9', user_info: 'reader:${env:MARKED_REGISTRY}'}
+"""
+
+WAREHOUSE = "    warehouse: file://${local:home}/warehouse\n"
+CONF = "    conf:\n"
+
+
 def _channels(root: Path, mail: int, web: int) -> dict[str, str]:
-    """The delivered settings with channels that lead to servers of the tests."""
+    """The delivered settings with channels that lead to servers of the tests, and marked secrets in each place for some."""
     settings = root / "settings.yaml"
-    settings.write_text((ROOT / "include" / "settings.yaml").read_text() + ALERTS)
+    delivered = (ROOT / "include" / "settings.yaml").read_text()
+    assert WAREHOUSE in delivered
+    assert CONF in delivered
+    marked = delivered.replace(WAREHOUSE, f"{WAREHOUSE}    properties: {{credential: '${{env:MARKED_CATALOG}}'}}\n", 1)
+    marked = marked.replace(CONF, f"{CONF}      spark.frazil.test: ${{env:MARKED_CONF}}\n", 1)
+    settings.write_text(marked + REGISTRY + ALERTS)
     connections = {
         "MAIL": {
             "conn_type": "smtp",
@@ -204,6 +218,7 @@ def _channels(root: Path, mail: int, web: int) -> dict[str, str]:
     }
     return {
         "FRAZIL_SETTINGS": str(settings),
+        **MARKS,
         **{f"AIRFLOW_CONN_TEST_{name}": json.dumps(of) for name, of in connections.items()},
     }
 

@@ -61,7 +61,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     """Each kind of catalog in turn, empty."""
     if request.param == "sqlite":
         faults = SqliteFaults(monkeypatch)
-        yield Store("sqlite", _database(f"sqlite:///{tmp_path}/catalog.db?timeout=60", tmp_path), faults)
+        yield Store("sqlite", _database(f"sqlite:///{tmp_path}/catalog.db", tmp_path), faults)
     elif request.param == "postgres":
         with _postgres(request.getfixturevalue("postgres"), tmp_path) as made:
             yield made
