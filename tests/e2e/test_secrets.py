@@ -20,7 +20,7 @@ def test_secret_is_found_outside_of_the_environment(embedded: Embedded, landed: 
     files = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
     told = {
         of: str(embedded.api._request("GET", f"/dags/{PIZZAS}/dagRuns/{landed.run_id}/taskInstances{of}"))
-        for of in ("", "/ingest", "/plan/xcomEntries/return_value", "/ingest/xcomEntries/return_value")
+        for of in ("", "/ingest", "/ingest/xcomEntries", "/plan/xcomEntries", "/plan/xcomEntries/return_value")
     }
 
     assert any(path.name == "airflow.db" for path in files)
