@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.io import FileIO
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Identifier
 from requests import Session
 
@@ -36,11 +41,27 @@ class BoundedRestCatalog(RestCatalog):
         table.metadata = with_past(table.metadata)
         return table
 
+    @staticmethod
+    def _delete_old_metadata(io: FileIO, base: TableMetadata, metadata: TableMetadata) -> None:
+        """Delete what a commit made superfluous; of what the server deleted first, as Iceberg's own does, nobody is warned."""
+        RestCatalog._delete_old_metadata(cast("FileIO", _Forgiving(io)), base, metadata)
+
     def _config_headers(self, session: Session) -> None:
         # The first thing that PyIceberg does to a new session; the first request follows at once, for a token.
         super()._config_headers(session)
         limits = (_seconds(self.properties, CONNECT), _seconds(self.properties, ANSWER))
         session.request = partial(session.request, timeout=limits)  # type: ignore[method-assign]
+
+
+@dataclass(frozen=True, slots=True)
+class _Forgiving:
+    """A file-io for which what is gone is deleted."""
+
+    io: FileIO
+
+    def delete(self, location: str) -> None:
+        with suppress(FileNotFoundError):
+            self.io.delete(location)
 
 
 def _seconds(properties: Mapping[str, str], key: str) -> float:

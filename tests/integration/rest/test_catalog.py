@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from threading import Event
 
 import pytest
@@ -55,6 +56,22 @@ def test_tables_of_nested_namespaces_are_overlooked(empty: RestServer) -> None:
     assert lake.find_table("nowhere.orders") is None
     with pytest.raises(Terminal, match=re.escape("its tables: lab.orders, shop.europe.orders, shop.orders")):
         lake.load_table("shop.order")
+
+
+def test_each_commit_warns_of_metadata_that_the_server_deleted(
+    empty: RestServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Client and server both delete what a commit made superfluous; whoever comes second has nothing to tell."""
+    make(empty.lake(), "shop.orders")
+    kept = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "1"}
+    for number in range(4):
+        with empty.lake().load_table("shop.orders").transaction() as transaction:
+            transaction.set_properties({**kept, "number": str(number)})
+
+    table = empty.lake().load_table("shop.orders")
+    location = Path(table.metadata.location.removeprefix("file://"))
+    assert len(list(location.glob("metadata/*.metadata.json"))) == 2
+    assert [record.message for record in caplog.records if "delete" in record.message] == []
 
 
 def test_catalog_that_is_away_looks_like_an_empty_one(free_ports: FreePorts) -> None:
