@@ -44,7 +44,7 @@ class BoundedRestCatalog(RestCatalog):
     @staticmethod
     def _delete_old_metadata(io: FileIO, base: TableMetadata, metadata: TableMetadata) -> None:
         """Delete what a commit made superfluous; of what the server deleted first, as Iceberg's own does, nobody is warned."""
-        RestCatalog._delete_old_metadata(cast("FileIO", _Forgiving(io)), base, metadata)
+        RestCatalog._delete_old_metadata(cast("FileIO", _Forgiving(io)), base, metadata)  # noqa: SLF001 - what it overrides
 
     def _config_headers(self, session: Session) -> None:
         # The first thing that PyIceberg does to a new session; the first request follows at once, for a token.

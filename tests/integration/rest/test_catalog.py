@@ -62,13 +62,13 @@ def test_each_commit_warns_of_metadata_that_the_server_deleted(
     empty: RestServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Client and server both delete what a commit made superfluous; whoever comes second has nothing to tell."""
-    make(empty.lake(), "shop.orders")
+    make(empty.lake(), "shop.busy")
     kept = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "1"}
     for number in range(4):
-        with empty.lake().load_table("shop.orders").transaction() as transaction:
+        with empty.lake().load_table("shop.busy").transaction() as transaction:
             transaction.set_properties({**kept, "number": str(number)})
 
-    table = empty.lake().load_table("shop.orders")
+    table = empty.lake().load_table("shop.busy")
     location = Path(table.metadata.location.removeprefix("file://"))
     assert len(list(location.glob("metadata/*.metadata.json"))) == 2
     assert [record.message for record in caplog.records if "delete" in record.message] == []
