@@ -189,11 +189,6 @@ alerts:
 """
 
 
-REGISTRY = """
-registries:
-  main: {url: 'https://127.0.0.1:9', user_info: 'reader:${env:MARKED_REGISTRY}'}
-"""
-
 WAREHOUSE = "    warehouse: file://${local:home}/warehouse\n"
 CONF = "    conf:\n"
 
@@ -204,9 +199,14 @@ def _channels(root: Path, mail: int, web: int) -> dict[str, str]:
     delivered = (ROOT / "include" / "settings.yaml").read_text()
     assert WAREHOUSE in delivered
     assert CONF in delivered
-    marked = delivered.replace(WAREHOUSE, f"{WAREHOUSE}    properties: {{credential: '${{env:MARKED_CATALOG}}'}}\n", 1)
-    marked = marked.replace(CONF, f"{CONF}      spark.frazil.test: ${{env:MARKED_CONF}}\n", 1)
-    settings.write_text(marked + REGISTRY + ALERTS)
+    kept = root / "secrets.properties"
+    kept.write_text("".join(f"{key}={secret}\n" for key, secret in MARKS.items()))
+    kept.chmod(0o600)
+    catalog, registry, conf = (f"${{file:{kept}:{key}}}" for key in MARKS)
+    marked = delivered.replace(WAREHOUSE, f"{WAREHOUSE}    properties: {{credential: '{catalog}'}}\n", 1)
+    marked = marked.replace(CONF, f"{CONF}      spark.frazil.test: '{conf}'\n", 1)
+    registries = f"registries:\n  main: {{url: 'https://127.0.0.1:9', user_info: 'reader:{registry}'}}\n"
+    settings.write_text(marked + registries + ALERTS)
     connections = {
         "MAIL": {
             "conn_type": "smtp",
@@ -218,7 +218,6 @@ def _channels(root: Path, mail: int, web: int) -> dict[str, str]:
     }
     return {
         "FRAZIL_SETTINGS": str(settings),
-        **MARKS,
         **{f"AIRFLOW_CONN_TEST_{name}": json.dumps(of) for name, of in connections.items()},
     }
 

@@ -29,8 +29,8 @@ TOPICS = {PIZZAS: "completed-pizzas", PAYMENTS: "payments"}
 WEB_TOKEN = "t0ken-of-the-webhook"
 """In the address of the web server that alerts go to."""
 
-MARKS = {f"MARKED_{place}": f"marked-{place.lower()}-9f3c" for place in ("CATALOG", "REGISTRY", "CONF")}
-"""Variables that hold the secrets of the settings."""
+MARKS = {place: f"marked-{place}-9f3c" for place in ("catalog", "registry", "conf")}
+"""Secrets of the settings, by their keys in a file beside the home."""
 
 UNPAUSED_SECONDS = 240
 """Bounds the wait until Airflow has read the DAGs, and until it has made the first run of one."""
