@@ -11,6 +11,8 @@ ARGS ?=
 WORKERS ?= 2
 SEED ?= 1
 MINUTES ?= 5
+# What each test took is kept, and the slowest are named: a suite grows by seconds that nobody sees.
+DURATIONS := --junitxml build/tests.xml --durations 25 --durations-min 10
 
 export PYTHONPATH := include:plugins:.$(if $(PYTHONPATH),:$(PYTHONPATH))
 # Where a machine tells Python to keep no bytecode, every process compiles all that it imports: two of the three seconds of
@@ -37,14 +39,14 @@ up: setup ## Start the embedded stack: Kafka and Airflow
 down: setup ## Stop the embedded stack
 	@$(BIN)/frazil down
 
-test: setup ## Run all tests, the quick ones first (ARGS="-k offsets" for pytest, WORKERS=0 for one process)
-	@$(BIN)/python -m pytest --numprocesses $(WORKERS) $(ARGS)
+test: setup ## Run all tests, the quick ones first (ARGS="-k offsets" for pytest, WORKERS=0 for one process); durations are in build/tests.xml
+	@$(BIN)/python -m pytest --numprocesses $(WORKERS) $(DURATIONS) $(ARGS)
 
 test-fast: setup ## Run the tests that need neither Java nor a network, in seconds
 	@$(BIN)/python -m pytest --numprocesses $(WORKERS) tests/unit $(ARGS)
 
 test-full: setup ## Run all tests in their long form too: every kill point under every circumstance
-	@$(BIN)/python -m pytest --full --numprocesses $(WORKERS) $(ARGS)
+	@$(BIN)/python -m pytest --full --numprocesses $(WORKERS) $(DURATIONS) $(ARGS)
 
 test-production: setup ## Run integration and chaos tests, then a random schedule of faults, on the parts of `frazil up --profile production`
 	@$(BIN)/python -m pytest --profile production tests/integration tests/chaos $(ARGS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,15 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-TIERS = ("unit", "dags", "spark", "e2e", "integration", "chaos")
-"""Folders under tests/, in the order in which they run: what needs no server first, then the tiers that one process each runs
-alone, side by side, and what all processes can share to the end. Each is a marker too."""
+TIERS = ("unit", "dags", "e2e", "spark", "integration", "chaos")
+"""Folders under tests/, in the order in which they run: the quick ones first, in processes that have met nothing yet; then those
+that one process must run alone, the longest at the front; then what the processes share to the end. Each is a marker too."""
 
-ONE_PROCESS = ("spark", "e2e")
-"""Tiers whose tests share something big, a Spark session or the whole stack: one worker process runs all of a tier."""
+ONE_PROCESS = ("e2e", "spark")
+"""Tiers whose tests share something big, the whole stack or a Spark session: one worker process runs all of a tier."""
+
+OWN_STACK = ("test_postgres.py", "test_quickstart.py")
+"""Files of e2e that bring a stack of their own: another process runs them beside the stack that the others share."""
 
 TESTS = Path(__file__).parent / "tests"
 
@@ -36,6 +40,31 @@ def tier_of(path: Path) -> str:
     if tier not in TIERS:
         raise pytest.UsageError(f"{path}: tests lie in tests/{{{','.join(TIERS)}}}/")
     return tier
+
+
+def is_in_short_lane(item: Any) -> bool:
+    """Whether `make test` runs a test: it is not marked `full`, and its parameters are among those that `short` names."""
+    if item.get_closest_marker("full") is not None:
+        return False
+    short = item.get_closest_marker("short")
+    return short is None or item.callspec.id in short.args
+
+
+def check_short_ids(items: Sequence[Any]) -> None:
+    """Look whether each id that a mark `short` names is the id of a parameter.
+
+    Raises:
+        pytest.UsageError: It is not, so that no lane short of `--full` would run the proof.
+    """
+    ids: dict[tuple[str, tuple[str, ...]], set[str]] = {}
+    for item in items:
+        if short := item.get_closest_marker("short"):
+            ids.setdefault((item.nodeid.partition("[")[0], short.args), set()).add(item.callspec.id)
+    for (test, named), present in ids.items():
+        if len(present) > 1 and not present >= {*named}:  # a single one was asked for by its id
+            raise pytest.UsageError(
+                f"{test}: no parameter has the id {', '.join({*named} - present)}; ids: {sorted(present)}"
+            )
 
 
 def is_on_production(item: pytest.Item) -> bool:
@@ -76,23 +105,28 @@ class TierScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no
     """Each test goes to whoever is free, and a whole tier to one process where it shares something big."""
 
     def _split_scope(self, nodeid: str) -> str:
-        tier = nodeid.split("/")[1]
-        return tier if tier in ONE_PROCESS else nodeid
+        _, tier, *rest = nodeid.partition("::")[0].split("/")
+        if tier not in ONE_PROCESS:
+            return nodeid
+        return rest[-1] if rest[-1] in OWN_STACK else tier
 
 
 @pytest.hookimpl(trylast=True)  # after the plugin that shuffles: the sort is stable, so each tier stays shuffled
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--full"):
-        long = [item for item in items if item.get_closest_marker("full")]
-        config.hook.pytest_deselected(items=long)
-        items[:] = [item for item in items if item not in long]
+        check_short_ids(items)
+        _keep(config, items, is_in_short_lane)
     if config.getoption("--profile") == "production":
-        others = [item for item in items if not is_on_production(item)]
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if item not in others]
+        _keep(config, items, is_on_production)
     for item in items:
         tier = tier_of(item.path)
         item.add_marker(tier)
         if tier == "unit":
             item.add_marker("disable_socket")
-    items.sort(key=lambda item: TIERS.index(tier_of(item.path)))
+    items.sort(key=lambda item: (TIERS.index(tier_of(item.path)), item.path.name in OWN_STACK))
+
+
+def _keep(config: pytest.Config, items: list[pytest.Item], fits: Callable[[pytest.Item], bool]) -> None:
+    """Deselect the items that do not fit."""
+    config.hook.pytest_deselected(items=[item for item in items if not fits(item)])
+    items[:] = filter(fits, items)

@@ -1,4 +1,4 @@
-"""Airflow DAGs for dead letters: `dead_letters__<pipeline>` reports new ones, `dead_letters__replay` lands what is good now.
+"""Airflow DAGs for the dead letters of each pipeline: one reports what is new, one lands what is good now.
 
 A task's process only builds the DAG it belongs to. Pipelines that no DAG can be made of are in `broken_pipelines`.
 """

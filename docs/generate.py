@@ -36,10 +36,15 @@ INTRODUCTION = """\
 Generated from the models in `include/frazil/pipeline` by `make docs`; `make check` fails when it is out of date.
 
 A pipeline is one YAML file in `include/pipelines`. It names a Kafka cluster, a catalog and an engine; what those names
-stand for is in the settings file (`include/settings.yaml`), so a pipeline file is the same in every environment. Both
-may refer to the environment with `${env:NAME}` or `${env:NAME:-default}`; `${local:kafka}` and `${local:home}` are the
+stand for is in the settings file (`include/settings.yaml`), so a pipeline file is the same in every environment.
+
+Settings may refer to the environment with `${env:NAME}` or `${env:NAME:-default}`; `${local:kafka}` and `${local:home}` are the
 broker and the state folder of the embedded stack. Secrets may come from files and Airflow's connections as well
-([security.md](security.md#secrets)). An unknown key is an error. `frazil validate` checks all files.
+([security.md](security.md#secrets)). Pipeline and capture files may refer to what the settings list under `references.allow`, and
+to nothing else; a text that looks like a reference is written with another dollar, `$${env:NAME}`. An unknown key is an error, and so
+is a file of more than 1 MiB, of more than 100,000 values (YAML's aliases counted as what they stand for), or with values more than
+64 deep within each other. Pipeline, capture and schema files lie in their folders: links are followed within them only.
+`frazil validate` checks all files.
 
 Editors complete keys and show this page's sentences with the JSON Schemas beside the files,
 [pipeline.schema.json](../include/schemas/pipeline.schema.json) and
@@ -105,7 +110,10 @@ def change_tables() -> str:
         heads = ["change", "the table has", "sent", *(f"`{level}`" for level in levels)]
         parts += [f"### {group}\n", f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
         for of in found:
-            has = ", ".join(f"{name} {kind.replace('!', ', required')}" for name, kind in of.columns.items())
+            has = ", ".join(
+                f"{name} {kind.replace('!', ', required').replace('?', ', not declared')}"
+                for name, kind in of.columns.items()
+            )
             results = (changes(of.result(level)) for level in levels)
             parts.append(f"| {of.change} | {code(has)} | {code(of.sent)} | {' | '.join(results)} |")
         parts.append("")
@@ -115,7 +123,7 @@ def change_tables() -> str:
 def changes(result: str) -> str:
     """Changes of a table as they are logged, and what becomes of the record."""
     kinds = ("add ", "widen ", "optional ")
-    parts = re.split(r", (?=[A-Z]{2,}|left|add |widen |optional )", result)
+    parts = re.split(r", (?=[A-Z]{2,}|left|rescued|add |widen |optional )", result)
     return ", ".join(outcome(CODES.get(of, of)) if of in CODES or of.startswith(kinds) else of for of in parts)
 
 

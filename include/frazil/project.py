@@ -12,6 +12,7 @@ from frazil.errors import Terminal
 from frazil.local import production
 from frazil.local.home import Home, bootstrap_servers
 from frazil.pipeline.capture import Capture
+from frazil.pipeline.catalogs import CatalogSettings
 from frazil.pipeline.databases import DatabaseSettings
 from frazil.pipeline.engines import AUTO_ENGINE
 from frazil.pipeline.folder import Pipelines
@@ -103,9 +104,10 @@ class Project:
         env = os.environ if env is None else env
         places = Places.resolve(env)
         settings = load_settings(places.settings_file, places.references)
-        pipelines = Pipelines(places.pipelines_folder, places.references)
+        references = places.references.allowing(settings.references.allow)
+        pipelines = Pipelines(places.pipelines_folder, references)
         home = places.home
-        captures = load_captures(places.captures_folder, places.references)
+        captures = load_captures(places.captures_folder, references)
         return cls(home.project, home, settings, places.settings_file, places.pipelines_folder, pipelines, captures)
 
     def pipeline(self, name: str) -> Pipeline:
@@ -149,12 +151,9 @@ class Project:
         Raises:
             Terminal: There is none.
         """
-        from frazil.iceberg.catalog import Lake
-
         if name in self._lakes:
             return self._lakes[name]
-        found = _named(self.settings.catalogs, name, "catalogs", self.settings_file)
-        lake = Lake(name, found.address, found.warehouse, found.properties, kind=found.type)
+        lake = catalog_of(name, _named(self.settings.catalogs, name, "catalogs", self.settings_file))
         return self._lakes.setdefault(name, lake)  # another thread may have made it meanwhile
 
     def close(self) -> None:
@@ -236,6 +235,20 @@ class Project:
             SETTINGS_VARIABLE: str(self.settings_file),
             PIPELINES_VARIABLE: str(self.pipelines_folder),
         }
+
+
+def catalog_of(name: str, settings: CatalogSettings) -> Lake:
+    """The Iceberg catalog that an entry of the settings describes; nothing is opened yet."""
+    from frazil.iceberg.catalog import Lake
+
+    return Lake(
+        name,
+        settings.address,
+        settings.warehouse,
+        settings.properties,
+        kind=settings.type,
+        table_properties=settings.table_properties,
+    )
 
 
 def _named(entries: Mapping[str, T], name: str, kind: str, file: Path) -> T:

@@ -46,9 +46,9 @@ def completeness(pipeline: str) -> AssetAlias:
     return AssetAlias(name=f"{pipeline}/completeness", group=PER_PIPELINE)
 
 
-def landings(of: str) -> AssetAlias:
-    """Return the outlet of a task that may land rows of any pipeline: which tables got some is known when it has run."""
-    return AssetAlias(name=f"{of}/landed", group=PER_PIPELINE)
+def landings(pipeline: str) -> AssetAlias:
+    """Return the outlet of a task that lands dead letters: which tables got rows is known when it has run."""
+    return AssetAlias(name=f"{pipeline}/landed", group=PER_PIPELINE)
 
 
 def tell_complete(events: OutletEventAccessors, told: Mapping[str, Any]) -> None:

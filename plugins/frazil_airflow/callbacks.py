@@ -23,7 +23,7 @@ from frazil.pipeline.alerts import AlertSettings
 from frazil.pipeline.maintenance import parse_age
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
-from frazil_airflow.pipelines import REPLAY_DAG, REPORT_PREFIX
+from frazil_airflow.pipelines import REPLAY_PREFIX, REPORT_PREFIX
 from frazil_airflow.secrets import load_project
 from frazil_airflow.variables import Store, Variables
 
@@ -70,7 +70,7 @@ def note_failed_task(context: Mapping[str, Any]) -> None:
 
 def note_failed_run(context: Mapping[str, Any]) -> None:
     """Note that a run failed, unless a task of it said why."""
-    known = noted(Variables(), _place(context))
+    known = noted(Variables(), context["dag"].dag_id)
     if known is None or known.run != str(context["run_id"]):
         reason = str(context.get("reason"))
         _note(context, _REASONS.get(reason, reason), final=False)
@@ -78,7 +78,7 @@ def note_failed_run(context: Mapping[str, Any]) -> None:
 
 def forget_failure(context: Mapping[str, Any]) -> None:
     """Forget what a DAG's last failure left: it works again, unless the run was asked to do a part only."""
-    asked, variable = _asked(context), note_of(_place(context))
+    asked, variable = _asked(context), note_of(context["dag"].dag_id)
     if not any(asked.get(name) for name in ("dry_run", "table", "steps")) and Variables().get(variable) is not None:
         Variables().delete(variable)
 
@@ -98,17 +98,6 @@ def noted(store: Store, place: str) -> Failure | None:
 def note_of(place: str) -> str:
     """Return the name of the Airflow Variable that holds what a DAG's last failure left."""
     return f"frazil_failure__{place}"
-
-
-def replay_place(pipeline: str) -> str:
-    """Return where failures of replays of a pipeline's dead letters are noted: one DAG does those of all pipelines."""
-    return f"{REPLAY_DAG}.{pipeline}"
-
-
-def _place(context: Mapping[str, Any]) -> str:
-    dag: str = context["dag"].dag_id
-    pipeline = _asked(context).get("pipeline") if dag == REPLAY_DAG else None
-    return dag if pipeline is None else replay_place(pipeline)
 
 
 def _asked(context: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -167,16 +156,17 @@ def _note(context: Mapping[str, Any], said: str, *, final: bool) -> None:
     found, chore = failure(dag, run, datetime.now(UTC), said, final=final), _chore(dag)
     if chore == "failed_replay" and _asked(context).get("dry_run"):  # who asked for a look is looking
         return
-    place = note_of(_place(context))
     found = found if chore is None else of_chore(found, chore)
-    Variables().set(place, found.to_json(), "Frazil: what the last failed run left; for the monitor")
+    Variables().set(note_of(dag), found.to_json(), "Frazil: what the last failed run left; for the monitor")
 
 
 def _chore(dag: str) -> ChoreKind | None:
     """What a DAG beside ingestion fails at; None of ingestion itself."""
-    if dag == REPLAY_DAG:
-        return "failed_replay"
-    chores: dict[str, ChoreKind] = {"maintain__": "failed_maintenance", REPORT_PREFIX: "failed_report"}
+    chores: dict[str, ChoreKind] = {
+        "maintain__": "failed_maintenance",
+        REPORT_PREFIX: "failed_report",
+        REPLAY_PREFIX: "failed_replay",
+    }
     return next((kind for prefix, kind in chores.items() if dag.startswith(prefix)), None)
 
 

@@ -72,7 +72,9 @@ def sentence(facts: Mapping[str, Any]) -> str:
     """Return the facts as one line for people."""
     batches = f"{facts['batches']} batch" + ("" if facts["batches"] == 1 else "es")
     dead = _dead(facts["dead_letters"], facts["dead_codes"])
-    mode = "" if facts["mode"] == "ingest" else f"{facts['mode']}, reason: {facts['reason'] or 'none given'}; "
+    # A backtick of a person would end the code spans in which names of fields stand.
+    reason = (facts["reason"] or "none given").replace("`", "'")
+    mode = "" if facts["mode"] == "ingest" else f"{facts['mode']}, reason: {reason}; "
     said = (
         f"{mode}{facts['rows']:,} rows, {dead}, {facts['filtered']:,} filtered in {batches}, {facts['seconds']:.1f} s"
     )

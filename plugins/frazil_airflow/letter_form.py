@@ -14,10 +14,13 @@ from frazil.pipeline.model import Pipeline
 if TYPE_CHECKING:
     from frazil.batch.letters import LetterChoice
 
-PIPELINE, CODES, TOPICS, SINCE, UNTIL = "pipeline", "codes", "topics", "since", "until"
+CODES, TOPICS, SINCE, UNTIL = "codes", "topics", "since", "until"
 REASON, DRY_RUN = "reason", "dry_run"
 
 ALL_CODES = (
+    "RECORD_TOO_LARGE",
+    "UNREADABLE_BATCH",
+    "INVALID_HEADERS",
     "NULL_VALUE",
     "EMPTY_VALUE",
     "INVALID_UTF8",
@@ -27,6 +30,7 @@ ALL_CODES = (
     "DUPLICATE_KEY",
     "INVALID_WIRE",
     "UNKNOWN_SCHEMA",
+    "SCHEMA_NOT_ASKED_FOR",
     "UNUSABLE_SCHEMA",
     "INVALID_AVRO",
     "INVALID_PROTOBUF",
@@ -59,19 +63,9 @@ _INSTANTS = (
 )
 
 
-def params(pipelines: Sequence[Pipeline]) -> dict[str, Param]:
-    """Return the fields of the form.
-
-    Args:
-        pipelines: Those to choose from: at least one.
-    """
+def params(pipeline: Pipeline) -> dict[str, Param]:
+    """Return the fields of the form."""
     return {
-        PIPELINE: Param(
-            type="string",
-            enum=[of.name for of in pipelines],
-            title="Pipeline",
-            description="Whose dead letters.",
-        ),
         CODES: Param(
             [],
             type="array",
@@ -86,7 +80,7 @@ def params(pipelines: Sequence[Pipeline]) -> dict[str, Param]:
             items={"type": "string"},
             title="Topics",
             description="Only letters of these topics. Empty: of all.",
-            **_known_topics(pipelines),
+            **_known_topics(pipeline),
         ),
         SINCE: _instant("Since", f"Only records of this Kafka timestamp or later: {_INSTANTS}. Empty: of any time."),
         UNTIL: _instant("Until", "Only records of before this Kafka timestamp, written alike."),
@@ -137,11 +131,9 @@ def choice_of(filled_in: Mapping[str, Any], pipeline: Pipeline, topics: Sequence
     return LetterChoice(frozenset(filled_in[CODES]), frozenset(filled_in[TOPICS]), since, until=until)
 
 
-def _known_topics(pipelines: Sequence[Pipeline]) -> dict[str, Any]:
-    """Topics to choose from; nothing, so that any can be written, where patterns choose what is read."""
-    if any(of.source.topics_pattern is not None for of in pipelines):
-        return {}
-    return {"examples": sorted({topic for of in pipelines for topic in of.source.topics})}
+def _known_topics(pipeline: Pipeline) -> dict[str, Any]:
+    """Topics to choose from; nothing, so that any can be written, where a pattern chooses what is read."""
+    return {} if pipeline.source.topics_pattern is not None else {"examples": sorted(pipeline.source.topics)}
 
 
 def _instant(title: str, description: str) -> Param:

@@ -11,7 +11,7 @@ from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil_airflow.head import head
 from frazil_airflow.letter_operators import LetterReportOperator
-from frazil_airflow.pipelines import REPORT_PREFIX, wanted_pipelines
+from frazil_airflow.pipelines import REPLAY_PREFIX, REPORT_PREFIX, wanted_pipelines
 from frazil_airflow.timetable import timetable
 
 REPORT_TIMEOUT = timedelta(minutes=30)
@@ -71,5 +71,5 @@ frazil dead-letters list {pipeline.name}
 frazil dead-letters report {pipeline.name} --since 7d
 ```
 
-`{pipeline.dead_letters_table}` holds the letters; DAG `dead_letters__replay` lands those that are good now.
+`{pipeline.dead_letters_table}` holds the letters; DAG `{REPLAY_PREFIX}{pipeline.name}` lands those that are good now.
 """

@@ -1,4 +1,4 @@
-"""The DAG that brings dead letters home, of any pipeline, when a person asks for it with a form."""
+"""Pipelines become replay DAGs: each lands the dead letters of its pipeline that are good now, when a person fills in its form."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from frazil.project import Project
 from frazil_airflow.assets import landings
 from frazil_airflow.failures import terminal_is_final
 from frazil_airflow.head import head
-from frazil_airflow.letter_form import DRY_RUN, PIPELINE, REASON, choice_of, params
-from frazil_airflow.pipelines import REPLAY_DAG, sound_pipelines
+from frazil_airflow.letter_form import DRY_RUN, REASON, choice_of, params
+from frazil_airflow.pipelines import REPLAY_PREFIX, wanted_pipelines
 from frazil_airflow.request import AirflowRun, started_by
 from frazil_airflow.secrets import load_project
 
@@ -36,34 +36,37 @@ REPLAY_TIMEOUT = timedelta(hours=2)
 _log = logging.getLogger(__name__)
 
 
+def replay_dag_id(pipeline: str) -> str:
+    """Return the id of the DAG that lands a pipeline's dead letters."""
+    return f"{REPLAY_PREFIX}{pipeline}"
+
+
 def replay_dags(project: Project, only: str | None = None) -> list[DAG]:
-    """Make the DAG, if there is a pipeline to choose.
+    """Make the replay DAG of every pipeline.
 
     Args:
         project: Settings and pipelines.
         only: Id of the one DAG to make; None for all.
     """
-    if only not in (None, REPLAY_DAG):
-        return []
-    pipelines = sound_pipelines(project)
-    return [replay_dag(project, pipelines)] if pipelines else []
+    return [replay_dag(project, pipeline) for pipeline in wanted_pipelines(project, replay_dag_id, only)]
 
 
-def replay_dag(project: Project, pipelines: list[Pipeline]) -> DAG:
-    """Make the DAG."""
+def replay_dag(project: Project, pipeline: Pipeline) -> DAG:
+    """Make the replay DAG of a pipeline. Its task knows the pipeline from here, so that no form names another one."""
     with DAG(
-        REPLAY_DAG,
-        description="Lands dead letters that are good under the present pipeline file",
-        doc_md=_DOC,
+        replay_dag_id(pipeline.name),
+        description=f"Lands dead letters of {pipeline.name} that are good under its present file",
+        doc_md=_doc(pipeline.name),
         schedule=None,
-        params=params(pipelines),
-        **head("dead_letters", told=project, forgets=True),
+        params=params(pipeline),
+        **head("dead_letters", pipeline, told=project, forgets=True),
     ) as dag:
         PythonOperator(
             task_id="replay",
             doc_md="Decodes open letters again, from what the table keeps of them, and lands what is good now, once.",
             python_callable=replay,
-            outlets=[landings(REPLAY_DAG)],
+            op_args=[pipeline.name],
+            outlets=[landings(pipeline.name)],
             # Replays of one pipeline would only refuse each other. Ingestion needs no such bound: whichever of both is
             # decided second is refused, and staged again.
             max_active_tis_per_dag=1,
@@ -72,8 +75,14 @@ def replay_dag(project: Project, pipelines: list[Pipeline]) -> DAG:
     return dag
 
 
-def replay(*, dag_run: AirflowRun, params: Mapping[str, Any], outlet_events: Any) -> dict[str, Any]:
+def replay(name: str, *, dag_run: AirflowRun, params: Mapping[str, Any], outlet_events: Any) -> dict[str, Any]:
     """Land what is good now, and tell the events of the tables that got rows; or only look.
+
+    Args:
+        name: The pipeline.
+        dag_run: The run.
+        params: The form.
+        outlet_events: Airflow's events of the task.
 
     Returns:
         What became of the letters.
@@ -93,8 +102,8 @@ def replay(*, dag_run: AirflowRun, params: Mapping[str, Any], outlet_events: Any
     stopping.end_with_parent()  # without its worker Airflow starts another try, beside this one
     with terminal_is_final():
         project = load_project()
-        pipeline = project.pipeline(params[PIPELINE])
-        choice, request = _chosen(project, pipeline, params), _request(dag_run, params)
+        pipeline = project.pipeline(name)
+        choice, request = _chosen(project, pipeline, params), _request(name, dag_run, params)
         scope = Scope.of(project, pipeline, _log.info)
         found = bring_home(scope, choice, request, dry_run=params[DRY_RUN])
         said = _sentence(pipeline.name, found, _landed_before(project, pipeline, request.run, found), params)
@@ -102,7 +111,7 @@ def replay(*, dag_run: AirflowRun, params: Mapping[str, Any], outlet_events: Any
             project, pipeline, request.run
         )  # with what an earlier try landed: events come of successes only
     _log.info("%s", said)
-    write_note(REPLAY_DAG, dag_run.run_id, said)
+    write_note(replay_dag_id(name), dag_run.run_id, said)
     if not found.tried and not result.batches:
         raise AirflowSkipException(said)
     _tell_landed(outlet_events, pipeline, result, request.reason)
@@ -116,7 +125,7 @@ def _tell_landed(events: OutletEventAccessors, pipeline: Pipeline, result: RunRe
     facts = event_facts(result, "dead_letters", reason)
     for asset, extra in told_of_tables(pipeline, result, facts):
         if extra["table_rows"]:
-            events[landings(REPLAY_DAG)].add(asset, extra=extra)
+            events[landings(pipeline.name)].add(asset, extra=extra)
 
 
 def _chosen(project: Project, pipeline: Pipeline, params: Mapping[str, Any]) -> LetterChoice:
@@ -126,9 +135,9 @@ def _chosen(project: Project, pipeline: Pipeline, params: Mapping[str, Any]) -> 
     return choice_of(params, pipeline, topics, datetime.now(UTC))
 
 
-def _request(dag_run: AirflowRun, params: Mapping[str, Any]) -> RunRequest:
+def _request(name: str, dag_run: AirflowRun, params: Mapping[str, Any]) -> RunRequest:
     """An ingest run of the same pipeline may have the same id: Airflow's are unique in their DAG only."""
-    return RunRequest(f"{REPLAY_DAG}:{dag_run.run_id}", started_by(dag_run), reason=params[REASON])
+    return RunRequest(f"{replay_dag_id(name)}:{dag_run.run_id}", started_by(dag_run), reason=params[REASON])
 
 
 def _landed_before(project: Project, pipeline: Pipeline, run: str, found: BroughtHome) -> list[tuple[int, int]]:
@@ -162,14 +171,15 @@ def _outcome(name: str, found: BroughtHome, *, dry_run: bool) -> str:
     return f"{'dry run, nothing was landed; ' if dry_run else ''}{', '.join(parts)}{batches}"
 
 
-_DOC = """### Dead letters come home
+def _doc(name: str) -> str:
+    return f"""### Dead letters of {name} come home
 
 Decodes open dead letters again with the present pipeline file, from what the table keeps of them: Kafka is not asked. What is
 good now lands as rows, exactly once, in a batch of its own; the position stays. What is still bad stays dead, with its new
 reason. It is the same as
 
 ```
-frazil dead-letters replay PIPELINE --code CODE --since 24h --reason "…"
+frazil dead-letters replay {name} --code CODE --since 24h --reason "…"
 ```
 
 It may run beside ingestion: whichever is decided second reads the tables again and does its part on top.

@@ -19,12 +19,13 @@ from frazil.pipeline.maintenance import parse_age
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil_airflow.book import by_the_book, forget_late, late_variable, whole_page
-from frazil_airflow.callbacks import noted, replay_place
+from frazil_airflow.callbacks import noted
 from frazil_airflow.factory import dag_id
 from frazil_airflow.head import head
 from frazil_airflow.letter_reports import letters_dag_id
+from frazil_airflow.letters_home import replay_dag_id
 from frazil_airflow.maintenance import maintain_dag_id, maintenance_schedule
-from frazil_airflow.pipelines import REPLAY_DAG, sound_pipelines
+from frazil_airflow.pipelines import sound_pipelines
 from frazil_airflow.runs import runs_of
 from frazil_airflow.secrets import load_project
 from frazil_airflow.timetable import timetable
@@ -196,7 +197,7 @@ def _case(project: Project, pipeline: Pipeline, condition: Condition, store: Sto
             if maintenance_schedule(project, pipeline)
             else None,
             "failed_report": noted(store, letters_dag_id(name)) if pipeline.dead_letters.report else None,
-            "failed_replay": noted(store, replay_place(name)),
+            "failed_replay": noted(store, replay_dag_id(name)),
         },
     )
 
@@ -208,8 +209,8 @@ def _link(pipeline: Pipeline, kind: str, runs: Runs) -> str | None:
     base = conf.get("api", "base_url", fallback=None)
     if not base:
         return None
-    chores = {"failed_maintenance": maintain_dag_id(pipeline.name), "failed_report": letters_dag_id(pipeline.name)}
-    dag = (chores | {"failed_replay": REPLAY_DAG}).get(kind, dag_id(pipeline.name))
+    chores = {"failed_maintenance": maintain_dag_id, "failed_report": letters_dag_id, "failed_replay": replay_dag_id}
+    dag = chores.get(kind, dag_id)(pipeline.name)
     failed: Sequence[str] = ("failed_run", "tolerance", "conflict")
     tail = f"/runs/{quote(runs.last_run)}" if kind in failed and runs.last_run else ""
     return f"{base.rstrip('/')}/dags/{dag}{tail}"

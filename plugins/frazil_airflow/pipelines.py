@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from frazil.errors import Terminal
@@ -12,12 +12,11 @@ from frazil.pipeline.owner import stated_owner
 from frazil.pipeline.settings import unknown_names
 from frazil.project import Project
 
-REPLAY = "replay"
 REPORT_PREFIX = "dead_letters__"
 """Begins the id of a DAG that reports a pipeline's dead letters."""
 
-REPLAY_DAG = f"{REPORT_PREFIX}{REPLAY}"
-"""The DAG that lands dead letters of any pipeline."""
+REPLAY_PREFIX = "replay_dead_letters__"
+"""Begins the id of a DAG that lands a pipeline's dead letters. Each pipeline has its own, because Airflow grants rights per DAG."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +87,4 @@ def broken_pipelines(project: Project) -> dict[str, Broken]:
 
 def problems(project: Project, pipeline: Pipeline) -> list[str]:
     """Return what keeps a readable pipeline from becoming a DAG, one line per key."""
-    return [*unknown_names(pipeline, project.settings), *_taken_name(pipeline)]
-
-
-def _taken_name(pipeline: Pipeline) -> Iterator[str]:
-    """The report's DAG would have the id of the form that brings letters home."""
-    if pipeline.name == REPLAY and pipeline.dead_letters.report is not False:
-        yield f"dead_letters.report: the DAG of this name is {REPLAY_DAG}, for all pipelines: say report: false, or rename it"
+    return [project.pipelines.hidden(problem) for problem in unknown_names(pipeline, project.settings)]

@@ -1,9 +1,10 @@
-"""Shows kept reports on dead letters to those who may see their DAG."""
+"""Shows kept reports on dead letters to those who may read the task logs of their DAG: samples quote records."""
 
 # No `from __future__ import annotations`: FastAPI reads the signatures.
 
 from http import HTTPStatus
 
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
 from fastapi import Depends, FastAPI, HTTPException
 from fastapi.responses import HTMLResponse
@@ -27,9 +28,8 @@ def create_app() -> FastAPI:
     app = FastAPI(
         title="Frazil reports", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(get_user)]
     )
-    app.add_api_route(
-        "/{dag_id}/{name}", show, response_class=HTMLResponse, dependencies=[Depends(requires_access_dag("GET", None))]
-    )
+    may_read = Depends(requires_access_dag("GET", DagAccessEntity.TASK_LOGS))
+    app.add_api_route("/{dag_id}/{name}", show, response_class=HTMLResponse, dependencies=[may_read])
     return app
 
 

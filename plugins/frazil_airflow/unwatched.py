@@ -17,9 +17,10 @@ from frazil_airflow.book import (
     variable_of,
     whole_page,
 )
-from frazil_airflow.callbacks import note_of, replay_place
+from frazil_airflow.callbacks import note_of
 from frazil_airflow.factory import dag_id
 from frazil_airflow.letter_reports import letters_dag_id
+from frazil_airflow.letters_home import replay_dag_id
 from frazil_airflow.maintenance import maintain_dag_id
 from frazil_airflow.pipelines import broken_pipelines, sound_pipelines
 from frazil_airflow.variables import Store
@@ -83,6 +84,6 @@ def _close(project: Project, name: str, why: str, now: datetime, store: Store) -
     problems = by_the_book(project, name, page, now, store)
     forget_late(store, name, late)  # or it would be over at each look anew
     if not page_of(store, name).entries:
-        notes = (dag_id(name), maintain_dag_id(name), letters_dag_id(name), replay_place(name))
+        notes = (dag_id(name), maintain_dag_id(name), letters_dag_id(name), replay_dag_id(name))
         forget(store, *map(note_of, notes), variable_of(name))
     return problems

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 from collections.abc import Iterator, Mapping
@@ -13,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from frazil.crash_points import CrashPoint
-from frazil.local.home import Home
 from frazil.local.waiting import until
 from tests.chaos.child import Deed, enter
+from tests.fork_server import fork_server
 
 SECONDS: Final = 120
 """Bounds everything that a child does; it takes a second or two."""
@@ -107,7 +106,7 @@ class Nursery:
     def start(self, deed: Deed, env: Mapping[str, str], crash: str = "") -> Child:
         """Start a child."""
         log = self.folder / f"child-{len(self.children)}.log"
-        process = _server().Process(target=enter, args=(deed, dict(env), crash, log), daemon=True)
+        process = fork_server().Process(target=enter, args=(deed, dict(env), crash, log), daemon=True)
         process.start()
         child = Child(process, log)
         self.children.append(child)
@@ -125,17 +124,6 @@ def nursery(folder: Path) -> Iterator[Nursery]:
         for child in made.children:
             child.kill()
             child.process.close()
-
-
-def _server() -> multiprocessing.context.ForkServerContext:
-    """The fork server: it has no threads, and everything that a child needs is loaded in it."""
-    project = Home.resolve().project
-    paths = [str(project / "include"), str(project)]
-    if os.environ.get("PYTHONPATH", "").split(os.pathsep)[:2] != paths:
-        os.environ["PYTHONPATH"] = os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.chaos.child"])
-    return context
 
 
 def kill_at(point: CrashPoint, time: int = 1) -> str:

@@ -93,7 +93,7 @@ def site(tmp_path: Path, cluster: Cluster, children: Nursery) -> Site:
     settings = {
         "clusters": {"local": {"bootstrap_servers": cluster.bootstrap_servers}},
         "catalogs": {"lake": {"uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}/w"}},
-        "captures": {"positions": f"positions-{name}"},
+        "captures": {"positions": f"positions-{name}", "folders": [str(tmp_path / "logs")]},
     }
     (tmp_path / "settings.yaml").write_text(json.dumps(settings))
     places = {"HOME": tmp_path / "home", "PIPELINES": tmp_path / "pipelines", "SETTINGS": tmp_path / "settings.yaml"}

@@ -77,6 +77,7 @@ def test_kill_loses_or_doubles_records(lab: MakeLab, scene: Scene, point: CrashP
 
 
 @pytest.mark.embedded
+@pytest.mark.short("ingest-decide.committed-1")
 @pytest.mark.parametrize(("scene", "point", "time"), ON_REST)
 def test_kill_on_a_rest_catalog_loses_or_doubles_records(
     lab: MakeLab, scene: Scene, point: CrashPoint, time: int

@@ -37,6 +37,14 @@ def _comes_back(orders: Lab, scene: Scene, point: CrashPoint, time: int) -> None
     orders.assert_at_rest()
 
 
+@pytest.mark.short(
+    "ingest-decide.committing-1",
+    "ingest-follow.committing-1",
+    "replay-decide.committing-1",
+    "reset-decide.committing-1",
+    "dead_letters-follow.committing-1",
+    "letter_topic-send.committing-1",
+)
 @pytest.mark.parametrize(("scene", "point", "time"), QUICK)
 def test_zombie_repeats_or_undoes_what_was_done_meanwhile(
     lab: MakeLab, scene: Scene, point: CrashPoint, time: int

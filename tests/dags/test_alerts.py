@@ -44,10 +44,10 @@ def test_nobody_is_watched_over_although_a_channel_is_named(
     assert bag.import_errors == {}
     assert bag.dags["monitor"].is_paused_upon_creation is False
     assert bag.dags["monitor"].max_active_runs == 1
-    for name in ("ingest__orders", "maintain__orders", "dead_letters__orders", "dead_letters__replay"):
+    for name in ("ingest__orders", "maintain__orders", "dead_letters__orders", "replay_dead_letters__orders"):
         assert bag.dags[name].has_on_failure_callback
         assert all(task.has_on_failure_callback for task in bag.dags[name].tasks), name
-    for name in ("maintain__orders", "dead_letters__orders", "dead_letters__replay"):
+    for name in ("maintain__orders", "dead_letters__orders", "replay_dead_letters__orders"):
         assert bag.dags[name].has_on_success_callback, name
     assert bag.dags["ingest__orders"].deadline is None
 

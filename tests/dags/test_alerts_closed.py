@@ -81,7 +81,7 @@ def test_a_pipeline_that_nobody_watches_any_more_leaves_an_incident_open(
     """What was told is over, with the reason, and nothing of the pipeline is kept."""
     known, store = project(), variables
     assert tell(known, REFUSED, store) == []
-    for of in ("ingest__orders", "maintain__orders", "dead_letters__orders", "dead_letters__replay.orders"):
+    for of in ("ingest__orders", "maintain__orders", "dead_letters__orders", "replay_dead_letters__orders"):
         store.texts[f"frazil_failure__{of}"] = "{}"
     path = known.pipelines_folder / "orders.yaml"
     if becomes is None:
@@ -204,14 +204,14 @@ def test_a_kind_that_is_silenced_stays_open(project: Callable[..., Project], hoo
 
 
 @pytest.mark.parametrize(
-    ("kind", "dag"), [("failed_report", "dead_letters__orders"), ("failed_replay", "dead_letters__replay")]
+    ("kind", "dag"), [("failed_report", "dead_letters__orders"), ("failed_replay", "replay_dead_letters__orders")]
 )
 def test_a_report_that_fails_is_told_to_nobody(
     project: Callable[..., Project], hook: Posts, monkeypatch: pytest.MonkeyPatch, kind: str, dag: str
 ):
     """What a failed report, or form, left is told with a link to its DAG, and over when it is forgotten."""
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example.org")
-    place = f"frazil_failure__{dag}" + (".orders" if kind == "failed_replay" else "")
+    place = f"frazil_failure__{dag}"
     left = of_chore(failure(dag, "r1", NOW, "no space", final=True), kind)
     store, known = Kept(texts={place: left.to_json()}), project()
 

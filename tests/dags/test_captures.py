@@ -34,6 +34,7 @@ def captures(pipelines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             "catalogs": {"lake": {"uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}/w"}},
             "engines": {"spark": {"pool": "large", "connection": "cluster"}},
             "databases": {"shop": DATABASE},
+            "captures": {"folders": ["/var/log"]},
         }
         (tmp_path / "settings.yaml").write_text(json.dumps(settings))
         monkeypatch.setenv("FRAZIL_SETTINGS", str(tmp_path / "settings.yaml"))

@@ -29,7 +29,7 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 class Run:
     """What is read of Airflow's run."""
 
-    dag_id, run_id, triggering_user_name = "dead_letters__replay", "manual__1", "ana"
+    dag_id, run_id, triggering_user_name = "dead_letters__orders", "manual__1", "ana"
     run_type = SimpleNamespace(value="manual")
 
 
@@ -54,7 +54,7 @@ def test_pipeline_without_a_report_has_one_all_the_same(parse: Parse, write_pipe
     """`report: false` leaves it to the command; the form stays."""
     with_letters(write_pipeline("orders"), "{report: false}")
 
-    assert sorted(parse().dags) == ["dead_letters__replay", "ingest__orders", "maintain__orders"]
+    assert sorted(parse().dags) == ["ingest__orders", "maintain__orders", "replay_dead_letters__orders"]
 
 
 def test_cron_that_never_ticks_is_found_when_it_is_scheduled(parse: Parse, write_pipeline: Write):
@@ -63,26 +63,6 @@ def test_cron_that_never_ticks_is_found_when_it_is_scheduled(parse: Parse, write
     (error,) = parse().import_errors.values()
 
     assert "dead_letters.report.schedule: '0 0 31 2 *'" in error
-
-
-def test_a_report_takes_the_name_of_the_form(parse: Parse, write_pipeline: Write):
-    """A pipeline called replay would have the DAG of the form; without a report it has none."""
-    path = write_pipeline("replay")
-    (error,) = parse().import_errors.values()
-    assert "the DAG of this name is dead_letters__replay" in error
-
-    with_letters(path, "{report: false}")
-    bag = parse()
-    assert bag.import_errors == {}
-    assert list(bag.dags["dead_letters__replay"].params) == [
-        "pipeline",
-        "codes",
-        "topics",
-        "since",
-        "until",
-        "reason",
-        "dry_run",
-    ]
 
 
 KEPT = KeptReport(

@@ -74,15 +74,15 @@ def test_how_far_a_job_was_is_told_for_why_it_ended(variables: Kept, code: int):
 
 
 @pytest.mark.parametrize(
-    ("dag", "conf", "place", "kind"),
+    ("dag", "conf", "kind"),
     [
-        ("maintain__orders", None, "maintain__orders", "failed_maintenance"),
-        ("dead_letters__orders", None, "dead_letters__orders", "failed_report"),
-        ("dead_letters__replay", {"pipeline": "orders"}, "dead_letters__replay.orders", "failed_replay"),
+        ("maintain__orders", None, "failed_maintenance"),
+        ("dead_letters__orders", None, "failed_report"),
+        ("replay_dead_letters__orders", {"reason": "mended"}, "failed_replay"),
     ],
 )
 def test_what_fails_beside_ingestion_is_told_to_nobody(
-    variables: Kept, dag: str, conf: dict[str, Any] | None, place: str, kind: str
+    variables: Kept, dag: str, conf: dict[str, Any] | None, kind: str
 ):
     """It is noted under its pipeline, and forgotten when a later run succeeds."""
     run = {"dag": SimpleNamespace(dag_id=dag), "dag_run": SimpleNamespace(conf=conf)}
@@ -91,7 +91,7 @@ def test_what_fails_beside_ingestion_is_told_to_nobody(
     callbacks.note_failed_run(context(reason="task_failure", **run))
 
     (found,) = variables.texts
-    assert found == f"frazil_failure__{place}"
+    assert found == f"frazil_failure__{dag}"
     left = Failure.from_json(variables.texts[found])
     assert (left.kind, left.severity, left.cause) == (kind, "warning", "no space")
     callbacks.forget_failure(context(**run))
@@ -100,8 +100,8 @@ def test_what_fails_beside_ingestion_is_told_to_nobody(
 
 def test_a_look_at_letters_that_failed_wakes_somebody(variables: Kept):
     """Whoever asked for a dry run sees how it ended."""
-    conf = {"pipeline": "orders", "dry_run": True}
-    run = {"dag": SimpleNamespace(dag_id="dead_letters__replay"), "dag_run": SimpleNamespace(conf=conf)}
+    conf = {"dry_run": True}
+    run = {"dag": SimpleNamespace(dag_id="replay_dead_letters__orders"), "dag_run": SimpleNamespace(conf=conf)}
 
     callbacks.note_failed_task(context(AirflowFailException("no space"), **run))
 

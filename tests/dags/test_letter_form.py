@@ -1,4 +1,4 @@
-"""The form that brings dead letters home: what it takes, what it refuses, and what it says."""
+"""The form that brings dead letters home: whose it lands, what it takes, what it refuses, and what it says."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EMPTY: dict[str, Any] = {"codes": [], "topics": [], "since": None, "until": None
 class Run:
     """What is read of Airflow's run."""
 
-    dag_id, run_id, triggering_user_name = "dead_letters__replay", "manual__1", "ana"
+    dag_id, run_id, triggering_user_name = "replay_dead_letters__orders", "manual__1", "ana"
     run_type = SimpleNamespace(value="manual")
 
 
@@ -40,15 +40,41 @@ def asked_for(params: Any, filled_in: dict[str, Any]) -> None:
     params.validate()
 
 
-def test_form_lacks_a_pipeline_or_a_code(parse: Parse, write_pipeline: Write):
-    """It offers the pipelines and topics of the files, and every code; without a pipeline there is no form."""
-    assert parse().dags == {}
+def test_form_lands_dead_letters_of_the_pipeline_of_its_dag_only(
+    parse: Parse, write_pipeline: Write, notes: list[str], monkeypatch: pytest.MonkeyPatch
+):
+    """Airflow grants rights per DAG: whoever may start that of one pipeline must reach no other, whatever he fills in, however
+    the run began.
+    """
     write_pipeline("orders")
     write_pipeline("returns")
-    params = parse().dags["dead_letters__replay"].params
+    seen: list[str] = []
 
-    assert params.get_param("pipeline").schema["enum"] == ["orders", "returns"]
-    assert params.get_param("topics").schema["examples"] == ["orders-topic", "returns-topic"]
+    def bring_home(scope: Any, *_: Any, **__: Any) -> BroughtHome:
+        seen.append(scope.pipeline.name)
+        return BroughtHome(1, 1, dead_codes={})
+
+    monkeypatch.setattr("frazil.run.dead_letters.bring_home", bring_home)
+    dags = parse().dags
+    for name in ("orders", "returns"):
+        dag = dags[f"replay_dead_letters__{name}"]
+        task = dag.get_task("replay")
+        filled_in = EMPTY | {"pipeline": "orders"}
+        task.python_callable(*task.op_args, dag_run=Run, params=filled_in, outlet_events={})
+        assert "pipeline" not in dag.params
+
+    assert "dead_letters__replay" not in dags
+    assert seen == ["orders", "returns"]
+    assert [note.partition(":")[0] for note in notes] == ["orders", "returns"]
+
+
+def test_form_offers_topics_of_the_file_and_every_code(parse: Parse, write_pipeline: Write):
+    """Without a pipeline there is no form."""
+    assert parse().dags == {}
+    write_pipeline("orders")
+    params = parse().dags["replay_dead_letters__orders"].params
+
+    assert params.get_param("topics").schema["examples"] == ["orders-topic"]
     assert tuple(code.value for code in DeadCode) == ALL_CODES
     assert params.get_param("codes").schema["examples"] == list(DeadCode)
 
@@ -58,14 +84,12 @@ def test_topics_of_a_pattern_can_not_be_chosen(parse: Parse, write_pipeline: Wri
     path = write_pipeline("orders")
     path.write_text(path.read_text().replace("{topics: [orders-topic]}", "{topics_pattern: 'orders-.*'}"))
 
-    assert "examples" not in parse().dags["dead_letters__replay"].params.get_param("topics").schema
+    assert "examples" not in parse().dags["replay_dead_letters__orders"].params.get_param("topics").schema
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"pipeline": "order"},
-        {"pipeline": None},
         {"codes": ["INVALID_JSN"]},
         {"codes": "INVALID_JSON"},
         {"since": "soon"},
@@ -79,20 +103,19 @@ def test_topics_of_a_pattern_can_not_be_chosen(parse: Parse, write_pipeline: Wri
 def test_airflow_takes_a_wrong_form(parse: Parse, write_pipeline: Write, wrong: dict[str, Any]):
     """What can be told by its form is refused before there is a run."""
     write_pipeline("orders")
-    params = parse().dags["dead_letters__replay"].params
-    params.update(EMPTY | {"pipeline": "orders"})
+    params = parse().dags["replay_dead_letters__orders"].params
+    params.update(EMPTY)
     params.validate()
 
     with pytest.raises(ParamValidationError):
         asked_for(params, wrong)
 
 
-@pytest.mark.parametrize("left_out", ["pipeline", "reason"])
-def test_a_field_is_filled_in_for_a_person(parse: Parse, write_pipeline: Write, left_out: str):
-    """Pipeline and reason have no default: nobody lands the letters of the first one in the list by mistake."""
+def test_reason_must_be_filled_in(parse: Parse, write_pipeline: Write):
+    """It has no default: whoever reads the ledger later is told why."""
     write_pipeline("orders")
-    params = parse().dags["dead_letters__replay"].params
-    params.update({name: of for name, of in (EMPTY | {"pipeline": "orders"}).items() if name != left_out})
+    params = parse().dags["replay_dead_letters__orders"].params
+    params.update({name: of for name, of in EMPTY.items() if name != "reason"})
 
     with pytest.raises(ParamValidationError):
         params.validate()
@@ -149,7 +172,7 @@ def asked(
         return found
 
     monkeypatch.setattr("frazil.run.dead_letters.bring_home", bring_home)
-    returned = letters_home.replay(dag_run=Run, params=EMPTY | {"pipeline": "orders"} | filled_in, outlet_events={})  # type: ignore[arg-type]
+    returned = letters_home.replay("orders", dag_run=Run, params=EMPTY | filled_in, outlet_events={})  # type: ignore[arg-type]
     return seen, returned
 
 
@@ -163,7 +186,7 @@ def test_a_replay_forgets_who_asked_and_what_became_of_it(
     seen, returned = asked(monkeypatch, found, codes=["TOO_DEEP"])
 
     assert (seen["request"].run, seen["request"].started_by, seen["request"].reason) == (
-        "dead_letters__replay:manual__1",
+        "replay_dead_letters__orders:manual__1",
         "airflow:manual:ana",
         "mended",
     )
@@ -199,6 +222,6 @@ def test_a_wrong_value_is_tried_again(write_pipeline: Write, monkeypatch: pytest
     monkeypatch.setattr("frazil.run.dead_letters.bring_home", None)
 
     with pytest.raises(AirflowFailException, match="never read topic"):
-        letters_home.replay(dag_run=Run, params=EMPTY | {"pipeline": "orders", "topics": ["x"]}, outlet_events={})  # type: ignore[arg-type]
+        letters_home.replay("orders", dag_run=Run, params=EMPTY | {"topics": ["x"]}, outlet_events={})  # type: ignore[arg-type]
     with pytest.raises(AirflowFailException, match="orders2"):
-        letters_home.replay(dag_run=Run, params=EMPTY | {"pipeline": "orders2"}, outlet_events={})  # type: ignore[arg-type]
+        letters_home.replay("orders2", dag_run=Run, params=EMPTY, outlet_events={})  # type: ignore[arg-type]

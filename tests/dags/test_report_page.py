@@ -1,12 +1,14 @@
-"""The page of reports: whoever may see the DAG sees it, nobody else, and it runs nothing."""
+"""The page of reports: whoever may read the DAG's task logs sees it, nobody else, and it runs nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api import security
 from fastapi.testclient import TestClient
 
@@ -23,15 +25,20 @@ PAGE = f"/dead_letters__orders/{NAME}"
 
 @pytest.fixture
 def client(write_pipeline: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
-    """Somebody who may see the DAG of one pipeline, which has a report."""
+    """Somebody who may read the task logs of one pipeline's report."""
     for name in ("orders", "returns"):
         write_pipeline(name)
         folder = reports_folder(Project.load(), Project.load().pipeline(name))
         for ending, text in ((".html", f"<p>{name}</p>"), (".json", "{}")):
             folder.write(f"{NAME}{ending}", text)
-    manager = SimpleNamespace(
-        is_authorized_dag=lambda *, details, **_: details.id in ("dead_letters__orders", "returns")
-    )
+
+    def is_authorized(*, method: str, access_entity: DagAccessEntity | None, details: DagDetails, user: Any) -> bool:
+        """Every reader sees the DAG of returns, and not its logs."""
+        assert (method, user.get_name()) == ("GET", "ana")
+        logs = access_entity is DagAccessEntity.TASK_LOGS
+        return details.id in ("dead_letters__orders", "returns") if logs else details.id == "dead_letters__returns"
+
+    manager = SimpleNamespace(is_authorized_dag=is_authorized)
     monkeypatch.setattr(security, "get_auth_manager", lambda: manager)
     monkeypatch.setattr("airflow.models.dag.DagModel.get_team_name", lambda *_, **__: None)
     app = create_app()
@@ -52,8 +59,10 @@ def client(write_pipeline: Callable[..., Path], monkeypatch: pytest.MonkeyPatch)
         ("/", 404),
     ],
 )
-def test_a_report_is_shown_to_a_stranger(client: TestClient, path: str, status: int):
-    """Airflow is asked of the DAG in the address, which says whose report it is; a name leads nowhere else."""
+def test_report_is_shown_only_to_who_may_read_task_logs(client: TestClient, path: str, status: int):
+    """Its samples quote records. Airflow is asked of the DAG in the address, which says whose report it is; a name leads
+    nowhere else.
+    """
     answer = client.get(path)
 
     assert answer.status_code == status

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.api.datamodels._generated import DagRun, DagRunState, DagRunType
 from airflow.sdk.exceptions import AirflowFailException, ParamValidationError
 
@@ -181,6 +185,24 @@ def test_a_backfill_that_does_nothing_does_not_say_why():
     assert '--dag-run-conf \'{"mode": "replay"}\'' in nothing(Target("timestamp", END))
     assert nothing() == "nothing new; the table is complete through 2026-05-01T12:00:00.000+00:00"
     assert "below the position" in nothing(mode="replay")
+
+
+@pytest.mark.parametrize("engine", ["inline", "spark"])
+def test_braces_in_a_form_are_text(parse: Callable[[], DagBag], write_pipeline: Callable[..., Path], engine: str):
+    """Airflow renders a task's fields as templates. What a person fills in gets there by the plan, and is rendered no further: it
+    would read variables and connections that the person may not see.
+    """
+    write_pipeline("orders", engine=engine)
+    task = parse().dags["ingest__orders"].get_task("ingest")
+    topics = {"orders": PlannedTopic("id", (0,), (10,))}
+    plan = RunPlan(
+        "orders", "r", "t", "c", topics, complete=False, reason="{{ 7 * 7 }} {% raise %} {{ var.value.secret }}"
+    )
+    ti = SimpleNamespace(xcom_pull=lambda **_: plan.to_json())
+
+    task.render_template_fields({"ti": ti})  # type: ignore[typeddict-item]
+
+    assert RunPlan.from_json(task.plan_json).reason == plan.reason
 
 
 def test_a_plan_loses_what_was_asked_for_on_its_way():

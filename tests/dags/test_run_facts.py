@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowFailException
+from markdown_it import MarkdownIt
 
 from frazil.batch.facts import Counts, DeadSample
 from frazil.batch.plan import PlannedTopic, RunPlan
@@ -104,8 +105,37 @@ def test_fields_that_are_left_out_stay_unsaid():
     facts = facts_of(replace(RESULT, unknown_fields=left_out), plan_of((0,), (12,)))
 
     assert (facts["unknown_records"], facts["unknown_fields"]) == (3, {"coupon": 3})
-    assert "; 3 records with fields that no column takes (coupon 3); complete through" in sentence(facts)
-    assert look_sentence(replace(LOOK, unknown_fields=left_out)).endswith("no column takes (coupon 3)")
+    assert "; 3 records with fields that no column takes (`coupon` 3); complete through" in sentence(facts)
+    assert look_sentence(replace(LOOK, unknown_fields=left_out)).endswith("no column takes (`coupon` 3)")
+
+
+HOSTILE_NAMES = (
+    "[pay here](https://evil.example)",
+    "https://evil.example/login",
+    "<img src=x onerror=alert(1)>",
+    "`</code><script>",
+    "**bold** _x_ # h | ~~no~~",
+    "a\n\n# heading\n\x1b[2J\x9b31m\u202e",
+    "![](https://evil.example/pixel.png)" + "x" * 5_000,
+)
+
+
+def test_names_of_unknown_fields_are_no_markup_in_the_note_of_a_run():
+    """Producers choose the names of fields: in Markdown each is a code span, on one line, and the note keeps its size."""
+    hostile = UnknownFields.counted(9, dict.fromkeys(HOSTILE_NAMES, 1))
+    plan = replace(plan_of((0,), (12,)), mode="replay", reason="a ` of a person", complete=False)
+    note = with_facts("asked for by Ana", sentence(facts_of(replace(RESULT, unknown_fields=hostile), plan)))
+
+    inline = [token for token in MarkdownIt("gfm-like", {"linkify": False}).parse(note) if token.children]
+    kinds = {child.type for token in inline for child in token.children or ()}
+    texts = "".join(child.content for token in inline for child in token.children or () if child.type == "text")
+    spans = [child.content for token in inline for child in token.children or () if child.type == "code_inline"]
+    assert kinds == {"text", "code_inline"}
+    assert len(inline) == 2  # the paragraph of the person, and ours
+    assert "evil" not in texts
+    assert len(spans) >= 4
+    assert all(span.isprintable() for span in spans)
+    assert len(note) < 1_000
 
 
 def test_a_replay_looks_like_any_other_run():

@@ -35,6 +35,7 @@ clusters: {local: {bootstrap_servers: "127.0.0.1:1", properties: {sasl.password:
 catalogs: {lake: {uri: "sqlite:///c.db", warehouse: "file:///w"}}
 engines: {spark: {conf: {spark.hadoop.fs.s3a.secret.key: "${airflow:shop:password}"}}}
 databases: {shop: {url: "jdbc:sqlite:/tmp/none.db", driver: org.sqlite.JDBC, password: "${airflow:shop:password}"}}
+captures: {folders: [/var/log]}
 """
 CAPTURES = {
     "logs": {"capture": "file", "paths": ["/var/log/app.log*"]},

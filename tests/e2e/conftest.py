@@ -89,12 +89,6 @@ def on_postgres(
     yield from _stack(root, _environment(root, *free_ports(3)) | servers, [])
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests with a stack of their own come first: two stacks at once are too much for two cores."""
-    alone = {"on_postgres", "stranger"}
-    items.sort(key=lambda item: alone.isdisjoint(getattr(item, "fixturenames", ())))
-
-
 def _stack(root: Path, env: Mapping[str, str], metrics: list[str]) -> Iterator[Embedded]:
     home = Home.resolve(env)
     for purpose in ("broker", "spark"):

@@ -23,8 +23,8 @@ from tests.receivers import Mails, Posts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
-REPORTS, FORM = "dead_letters__refunds", "dead_letters__replay"
-ASKED = {"pipeline": "refunds", "codes": ["UNKNOWN_FIELD"], "since": "1d", "reason": "a new field may come"}
+REPORTS, FORM = "dead_letters__refunds", "replay_dead_letters__refunds"
+ASKED = {"codes": ["UNKNOWN_FIELD"], "since": "1d", "reason": "a new field may come"}
 REFUNDS = """
 name: refunds
 owner: returns team
@@ -87,15 +87,15 @@ def test_dead_letters_are_told_to_nobody_or_twice(
 
 
 def test_a_form_lands_letters_twice_or_never(embedded: Embedded, project: Project, reported: DagRun):
-    """A pipeline that there is not is refused; a look lands nothing; then the mended file lands all, and verify is clean. A form
+    """A form without a reason is refused; a look lands nothing; then the mended file lands all, and verify is clean. A form
     that failed is noted for its pipeline, until one lands what it asks for.
     """
     embedded.api.unpause(FORM)
-    with pytest.raises(Terminal, match="pipeline"):
-        embedded.api.trigger(FORM, run_id="e2e-wrong", conf=ASKED | {"pipeline": "refund"})
+    with pytest.raises(Terminal, match="reason"):
+        embedded.api.trigger(FORM, run_id="e2e-wrong", conf=ASKED | {"reason": " "})
     embedded.api.trigger(FORM, run_id="e2e-lost", conf=ASKED | {"topics": ["nowhere"]})
     assert embedded.api.wait(FORM, "e2e-lost", 120).state == "failed"
-    assert "never read topic 'nowhere'" in embedded.noted(f"{FORM}.refunds")["cause"]
+    assert "never read topic 'nowhere'" in embedded.noted(FORM)["cause"]
     file = project.pipelines_folder / "refunds.yaml"
     file.write_text(REFUNDS.replace("unknown_fields: fail", "unknown_fields: ignore"))
 
@@ -107,7 +107,7 @@ def test_a_form_lands_letters_twice_or_never(embedded: Embedded, project: Projec
     note = str(embedded.api.run(FORM, done.run_id).note)
     assert "refunds: of 3 dead letters 3 are rows now, batch 2; reason: a new field may come" in note
     assert before == 5
-    assert until(lambda: not embedded.noted(f"{FORM}.refunds"), RUN_SECONDS, 0.5)
+    assert until(lambda: not embedded.noted(FORM), RUN_SECONDS, 0.5)
     event = embedded.event(done.run_id)
     facts = event["extra"]
     assert (event["name"], facts["mode"], facts["table_rows"]) == ("lake.shop.refunds", "dead_letters", 3)

@@ -260,7 +260,8 @@ def test_hanging_driver_outlives_its_time(drill: MakeDrill, pipeline: str, limit
     hit.assert_over(at)
 
 
-@pytest.mark.parametrize("pipeline", [INLINE, pytest.param(SPARK, marks=full)])
+@full
+@pytest.mark.parametrize("pipeline", [INLINE, SPARK])
 def test_driver_whose_task_airflow_has_forgotten_is_not_stopped(drill: MakeDrill, pipeline: str) -> None:
     """Its worker stands still, so nobody tells it that its run is over: `frazil stop` finds and ends it."""
     hit = drill(pipeline)

@@ -22,7 +22,8 @@ from tests.e2e.embedded import RUN_SECONDS, UNPAUSED_SECONDS, Embedded
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
-METERS, REPLAYS = "ingest__meters", "dead_letters__replay"
+METERS = "ingest__meters"
+REPLAYS = [f"replay_dead_letters__{name}" for name in ("drills", "parcels")]
 RECORDS = 60_000
 STOP_SECONDS = 30.0
 """What the page on `frazil stop` promises."""
@@ -134,15 +135,16 @@ def _stop_from_elsewhere(embedded: Embedded, tmp_path: Path) -> None:
 def test_stopped_replay_of_letters_is_tried_again(embedded: Embedded) -> None:
     """Airflow's runs of the form end with the pipeline's own, in whichever state they are; those of other pipelines go on."""
     form = {"reason": "a test"}
-    assert until(lambda: REPLAYS in embedded.api.dag_ids(), UNPAUSED_SECONDS, 0.5), embedded.api.import_errors()
-    embedded.api.pause(REPLAYS)  # they wait, and can't be over before they are stopped
-    embedded.api.trigger(REPLAYS, run_id="e2e-stopped", conf={**form, "pipeline": "drills"})
-    embedded.api.trigger(REPLAYS, run_id="e2e-other", conf={**form, "pipeline": "parcels"})
+    assert until(lambda: {*REPLAYS} <= {*embedded.api.dag_ids()}, UNPAUSED_SECONDS, 0.5), embedded.api.import_errors()
+    for dag_id in REPLAYS:
+        embedded.api.pause(dag_id)  # they wait, and can't be over before they are stopped
+        embedded.api.trigger(dag_id, run_id="e2e-form", conf=form)
+    mine, other = REPLAYS
     try:
         stopped = frazil(embedded, "stop", "drills")
 
-        assert stopped.stdout == f"drills: Airflow's run {REPLAYS}:e2e-stopped is marked failed\n", stopped.stderr
-        assert embedded.api.run(REPLAYS, "e2e-stopped").state == "failed"
-        assert embedded.api.run(REPLAYS, "e2e-other").state == "queued"
+        assert stopped.stdout == f"drills: Airflow's run {mine}:e2e-form is marked failed\n", stopped.stderr
+        assert embedded.api.run(mine, "e2e-form").state == "failed"
+        assert embedded.api.run(other, "e2e-form").state == "queued"
     finally:
-        embedded.api.fail(REPLAYS, "e2e-other")
+        embedded.api.fail(other, "e2e-form")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
-DAG, FORM, PAGE = "ingest__parcels", "dead_letters__replay", "/plugin/frazil/frazil/pipelines/parcels"
+DAG, FORM, PAGE = "ingest__parcels", "replay_dead_letters__parcels", "/plugin/frazil/frazil/pipelines/parcels"
 MONTHS = range(1, 7)
 A_MONTH = 5
 """Parcels per month; one of April has a field that no column takes."""
@@ -157,7 +157,6 @@ def bring_it_home(page: Page, embedded: Embedded) -> None:
     frame = inside(page)
     frame.get_by_role("link", name="Replay dead letters").click()
     frame.get_by_label("Reason").fill("whether it is fragile is not asked any more")
-    assert frame.get_by_label("Pipeline").input_value() == '"parcels"'
     frame.get_by_label("Codes").fill('["UNKNOWN_FIELD"]')
     picture(page, "path-8-replay")
     frame.get_by_role("button", name="Start the run").click()

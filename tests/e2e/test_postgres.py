@@ -55,6 +55,7 @@ def test_scheduled_run_lands_nothing(on_postgres: Embedded, scheduled: DagRun) -
     assert set(FIRST) <= set(on_postgres.ids("visits"))
 
 
+@pytest.mark.full
 def test_run_of_the_form_doubles_rows(on_postgres: Embedded, scheduled: DagRun) -> None:
     """A replay that was asked for over REST replaces rows, and the ledger has its reason."""
     before = on_postgres.ids("visits")
@@ -66,6 +67,7 @@ def test_run_of_the_form_doubles_rows(on_postgres: Embedded, scheduled: DagRun) 
     assert (last.kind, last.reason) == ("replay", "looked odd")
 
 
+@pytest.mark.full
 def test_backfill_side_by_side_locks_the_database(on_postgres: Embedded, scheduled: DagRun) -> None:
     """Six intervals, three at once, over REST: created by one request, and each record lands once."""
     for month in MONTHS:
@@ -97,6 +99,7 @@ def refused(log: Path) -> list[str]:
     return re.findall(r".*status_code=5\d\d", log.read_text())
 
 
+@pytest.mark.full
 def test_failed_run_is_told_to_nobody(on_postgres: Embedded, scheduled: DagRun, hook: Posts) -> None:
     """The monitor tells a web server."""
     on_postgres.api.trigger(VISITS, run_id="fails", conf={"mode": "replay"})  # from where, nobody says
@@ -108,6 +111,7 @@ def test_failed_run_is_told_to_nobody(on_postgres: Embedded, scheduled: DagRun, 
     assert [body["status"] for body in hook.bodies if body["key"] == "failed_run/visits"] == ["firing"]
 
 
+@pytest.mark.full
 def test_maintenance_does_not_look(on_postgres: Embedded, scheduled: DagRun) -> None:
     """Its schedule's own run reads the tables and leaves word of them."""
     run = on_postgres.unpause(MAINTAIN)
@@ -127,6 +131,7 @@ def test_page_asks_a_database_that_is_not_there(on_postgres: Embedded, scheduled
     assert quote(scheduled.run_id) in pipeline.text
 
 
+@pytest.mark.full
 def test_pause_stop_and_resume_reach_no_other_airflow(on_postgres: Embedded, scheduled: DagRun) -> None:
     """They do what they say in the Airflow that the variables name; `stop` says that it sees no process there."""
     frazil(on_postgres, "pause", "visits")

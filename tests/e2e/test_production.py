@@ -21,7 +21,11 @@ from frazil.local.process import Processes
 from tests.integration.local.conftest import processes_naming
 from tests.production import cluster_of, lacking, production_home
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.full,
+    pytest.mark.timeout(900),
+]  # seven minutes; `make test-production` is on these parts
 
 NEEDED = ("postgres", "s3", "catalog", "kafka", "cluster")
 """Airflow and the registry would double the time, and have tests of their own."""

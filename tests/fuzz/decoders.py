@@ -2,7 +2,7 @@
 
 Good values are mutated and put between good neighbours; `tests.fuzz.promises` says what must hold of every batch. Now and
 then a batch is decoded again, without blocks where the format has them and in two halves, and must come out the same.
-Prints a line per format: inputs, seconds, what became of them, and findings. A finding is shrunk to one input where one
+Prints a line per format, and how it is landed: inputs, seconds, what became of them, and findings. A finding is shrunk to one input where one
 is enough. The seed decides every input.
 """
 
@@ -15,20 +15,25 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
+from resource import RUSAGE_SELF, getrusage
 
 import pyarrow as pa
 
-from frazil.records.decode import Decoder
 from frazil.records.outcome import Outcomes
-from tests.fuzz.promises import Batch, BrokenPromiseError, batch, random_batch, same, shown
+from tests.fuzz.promises import Batch, BrokenPromiseError, Landing, random_batch, same, shown
 from tests.fuzz.subjects import SUBJECTS, Subject
-from tests.unit.records.kafka_batches import BATCH_NUMBER, kafka_batch
+from tests.fuzz.ways import CELLS
 
 BATCH = 250
 """Inputs per batch; blocks are parsed from a handful on."""
 
 AGAIN_EVERY = 16
 """One batch in so many is decoded again in other ways."""
+
+NEW_TABLE_EVERY = 40
+"""A table that follows its records begins anew after so many batches."""
+
+EVERY = (*SUBJECTS, *CELLS)
 
 
 @dataclass(slots=True)
@@ -44,53 +49,52 @@ class Findings:
 def fuzz(subject: Subject, inputs: int, seed: int) -> Findings:
     """Feed the decoder of a format, and return what happened."""
     rng = Random(f"{subject.name} {seed}")
-    decoder = Decoder(subject.spec, BATCH_NUMBER)
-    exact = Decoder(subject.spec, BATCH_NUMBER, blocks=False)
+    decoder = Landing(subject)
     found, began, number = Findings(), time.monotonic(), 0
     while found.inputs < inputs:
+        if number % NEW_TABLE_EVERY == 0:
+            decoder = Landing(subject)
         size = min(BATCH, inputs - found.inputs)
-        made = random_batch(rng, subject, decoder, size)
+        made = random_batch(rng, subject, size)
         found.inputs += size
         try:
             outcomes = made.decoded(decoder)
             if number % AGAIN_EVERY == 0:
-                _again(made, exact, outcomes)
+                _again(made, decoder.without_blocks(), outcomes)
             _count(found.outcomes, outcomes, made)
         except BrokenPromiseError as broken:
-            found.broken.append((str(broken), _culprit(made, decoder)))
+            found.broken.append((str(broken), _culprit(made, subject)))
         number += 1
     found.seconds = time.monotonic() - began
     return found
 
 
-def _again(made: Batch, exact: Decoder, outcomes: Outcomes) -> None:
+def _again(made: Batch, exact: Landing, outcomes: Outcomes) -> None:
     """Decode without blocks, and in two halves: neither may make a difference."""
     if not same(outcomes, made.decoded(exact)):
         raise BrokenPromiseError("blocks make a difference")
-    records = kafka_batch(made.values)
-    middle = len(records) // 2
-    halves = [exact.decode(half) for half in (records.slice(0, middle), records.slice(middle))]
+    middle = len(made.records) // 2
+    halves = [exact.decode(half) for half in (made.records.slice(0, middle), made.records.slice(middle))]
     for of, whole in (("rows", outcomes.rows), ("dead", outcomes.dead)):
         if [row for half in halves for row in shown(getattr(half, of))] != shown(whole):
             raise BrokenPromiseError(f"neighbours make a difference to {of}")
 
 
 def _count(into: Counter[str], outcomes: Outcomes, made: Batch) -> None:
-    into["row"] += len(outcomes.rows) - len(made.good)
+    into["row"] += len(outcomes.rows)
     into.update(outcomes.dead["code"].to_pylist())
 
 
-def _culprit(made: Batch, decoder: Decoder) -> bytes | None:
+def _culprit(made: Batch, subject: Subject) -> bytes | None:
     """Return the input that breaks a promise alone between two good neighbours, or None if it takes several."""
-    good = made.values[made.good[0].as_py()] if len(made.good) else None
-    for value in made.values:
-        one = Batch([value], pa.array([], pa.int64()), made.rows.slice(0, 0))
+    good = made.good[0].as_py() if len(made.good) else None
+    for at in range(len(made.records)):
+        places = [at] if good is None or good == at else sorted([at, good])
+        one = Batch(made.records.take(places), pa.array([], pa.int64()))
         try:
-            one.decoded(decoder)
-            if good is not None:
-                batch([good, value, good], [0, 2], decoder).decoded(decoder)
+            one.decoded(Landing(subject))
         except BrokenPromiseError:
-            return value
+            return made.records["value"][at].as_py()  # type: ignore[no-any-return]
     return None
 
 
@@ -99,16 +103,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--inputs", type=int, default=100_000, help="inputs over all formats, or for the one")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--format", choices=[subject.name for subject in SUBJECTS])
+    parser.add_argument("--memory", type=int, default=0, help="MiB that the process may take at most")
+    parser.add_argument("--format", choices=[subject.name for subject in EVERY])
     asked = parser.parse_args()
-    chosen = [subject for subject in SUBJECTS if asked.format in {None, subject.name}]
+    chosen = [subject for subject in EVERY if asked.format in {None, subject.name}]
     broken = 0
     for subject in chosen:
         found = fuzz(subject, -(-asked.inputs // len(chosen)), asked.seed)
         broken += len(found.broken)
         for line in _said(subject, found):
             print(line, flush=True)  # noqa: T201
-    return 1 if broken else 0
+    peak = getrusage(RUSAGE_SELF).ru_maxrss // 1024
+    print(f"peak of memory: {peak:,} MiB", flush=True)  # noqa: T201
+    return 1 if broken or (asked.memory and peak > asked.memory) else 0
 
 
 def _said(subject: Subject, found: Findings) -> Iterator[str]:

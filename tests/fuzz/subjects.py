@@ -53,6 +53,7 @@ class Subject:
         tokens: Parts that mean something in this format, to insert anywhere.
         head: Bytes before a value's own, such as the frame of a Schema Registry.
         structure: Returns a random value that is well formed.
+        specs: Of a table that follows its records, what is wanted of them when it has these columns; None: it never changes.
     """
 
     name: str
@@ -62,6 +63,11 @@ class Subject:
     tokens: tuple[bytes, ...]
     head: bytes = b""
     structure: Structure | None = None
+    specs: Callable[[pa.Schema], RecordSpec] | None = None
+
+    def spec_of(self, columns: pa.Schema) -> RecordSpec:
+        """What is wanted of the records once the table has other columns."""
+        return self.spec if self.specs is None else self.specs(columns)
 
 
 def cut(value: bytes) -> bytes:

@@ -160,6 +160,39 @@ TEXT_TOKENS = (
 )
 
 
+HOSTILE_TOKENS = (
+    *(
+        b'"${env:HOME}": 1,',
+        b'"user-id": {"a-b": 1},',
+        b'"a.b": 1,',
+        b'"": {"": ""},',
+        b'"`": 1,',
+        b'"\\u0000": 1,',
+        b'"Id": 1,',
+    ),
+    *(
+        b'"_rescued": 1,',
+        b'"_kafka_offset": "x",',
+        b'"_frazil_op": {},',
+        b'"id__string": 1,',
+        b'"added": [],',
+        b'"op": "d",',
+    ),
+    *(b'"%s": 1,' % (b"n" * 500), b'"%s": {"a": 1},' % ("ñ".encode() * 256), b'"%s": [],' % (b"x" * 256)),
+    *(
+        b'"mixed": [null, 1, "1", {}],',
+        b'"mixed": [[1], {"a": 1}, 2.5],',
+        b'"mixed": {"a": 1},',
+        b'"mixed": 9223372036854775808,',
+    ),
+    *(b'"deep": %s1%s,' % (b'{"a":' * times, b"}" * times) for times in (9, 30, 48, 49, 62, 300)),
+    *(b'"lists": %s%s,' % (b"[" * times, b"]" * times) for times in (23, 49, 64, 300)),
+    b'"many": {%s},' % b",".join(b'"key_%d": %d' % (at, at) for at in range(300)),
+    b"%s" % b"".join(b'"key_%d": "v",' % at for at in range(500)),
+)
+"""Of JSON, most of all: names, levels, numbers of fields and mixtures that a producer may send."""
+
+
 def deep(opening: bytes, times: int) -> bytes:
     """Protobuf's Struct within Struct: a field `a` that holds a struct, so many times."""
     inner = b""

@@ -16,6 +16,8 @@ from frazil.spark.class_archive import archive_options
 from frazil.spark.server import WORKERS
 
 JARS = ("spark", "postgres")
+MARKED = "FRAZIL_MARKED", "marked-b3a71f"
+"""A variable in the environment of Spark's JVM, and its value: it must never come out of there."""
 
 
 @pytest.fixture(scope="session")
@@ -26,6 +28,7 @@ def spark() -> Iterator[SparkSession]:
     java = ensure_java()
     os.environ["JAVA_HOME"] = str(java.home)
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ[MARKED[0]] = MARKED[1]
     os.environ["PYTHONPATH"] = os.pathsep.join([str(home.project / "include"), os.environ.get("PYTHONPATH", "")])
     session = (
         SparkSession.builder.master("local[2]")

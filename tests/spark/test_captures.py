@@ -31,6 +31,7 @@ from frazil.spark.capture_job import refused, sql_state
 from frazil.spark.capture_rows import largest, rows_of, send_rows
 from frazil.spark.capture_submit import run_capture
 from frazil.spark.faults import SPARK_FAILED
+from frazil.spark.quoting import prepare
 from tests.conftest import FreePorts
 from tests.postgres_server import PASSWORD, PostgresServer
 from tests.topic_reader import committed
@@ -52,7 +53,7 @@ def project(tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -
             "clusters": {"local": {"bootstrap_servers": cluster.bootstrap_servers}},
             "catalogs": {"lake": {"uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}/w"}},
             "engines": {"spark": {"master": "local[1]", "driver_memory": "512m"}},
-            "databases": {"shop": database},
+            "databases": {"shop": {"queries": True, **database}},
             "captures": {"positions": f"positions-{uuid4().hex[:8]}"},
         }
         (tmp_path / "settings.yaml").write_text(json.dumps(settings))
@@ -86,7 +87,9 @@ def shop(spark: SparkSession, project: MakeProject, tmp_path: Path) -> Shop:
         database.executemany("INSERT INTO orders VALUES (?, ?, ?, ?)", many)
     topic = {"topic": f"orders-{uuid4().hex[:8]}"}
     made = project({"url": f"jdbc:sqlite:{file}", "driver": "org.sqlite.JDBC"}, orders=ORDERS | topic)
-    return Shop(spark, made, file)
+    session = spark.newSession()
+    prepare(session)
+    return Shop(session, made, file)
 
 
 @dataclass

@@ -26,7 +26,7 @@ SECONDS = 240
 """Bounds a driver with a JVM of its own; it takes ten on an idle machine."""
 
 
-@pytest.fixture(params=["2", "3"])
+@pytest.fixture(params=["2", pytest.param("3", marks=pytest.mark.full)])
 def customers(tmp_path: Path, spark: SparkSession, request: pytest.FixtureRequest) -> Customers:
     """An empty table, of each format version."""
     return Customers(spark, sqlite(tmp_path), version=request.param)
@@ -61,6 +61,7 @@ def test_a_rival_finishes_the_batch_first(customers: Customers, monkeypatch: pyt
     assert set(customers.metadata.refs) == {"main"}
 
 
+@pytest.mark.short("2-branch.staged", "2-follow.committing")
 @pytest.mark.parametrize(
     "place",
     [CrashPoint.BRANCH_MADE, CrashPoint.BRANCH_STAGED, CrashPoint.FOLLOW_COMMITTING, CrashPoint.FOLLOW_COMMITTED],

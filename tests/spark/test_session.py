@@ -20,7 +20,10 @@ from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.run.result import run_result
 from frazil.run.session import Session, stay
+from frazil.spark import driver
 from frazil.spark.job import land
+from frazil.spark.job_environment import LOCAL_VARIABLE
+from tests.spark.conftest import MARKED
 
 FILE = """
 name: orders
@@ -74,3 +77,16 @@ def test_each_tick_starts_spark_anew(
     result = run_result(kept.project, kept.pipeline, "stays")
     assert (result.batches, result.written) == (2, 40)
     assert len(set(applications)) == 1
+
+
+def test_session_of_a_job_substitutes_no_variables(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever its engine's configuration says: text that a record or a file has a part in means itself."""
+    own = spark.newSession()
+    own.conf.set("spark.sql.variable.substitute", "true")
+    asked = f"SELECT '${{env:{MARKED[0]}}}' AS found"
+    assert own.sql(asked).head().found == MARKED[1]
+    monkeypatch.setattr(driver, "started", lambda: own)
+    monkeypatch.setenv(LOCAL_VARIABLE, "1")  # it is not stopped at the end
+
+    with driver.session(Project.load({})) as session:
+        assert session.sql(asked).head().found == f"${{env:{MARKED[0]}}}"

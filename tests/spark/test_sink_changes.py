@@ -78,7 +78,7 @@ CHANGES = (
         "records as rows",
         "IntegrationTest.testIcebergSinkPartitionedUpsert, testIcebergSinkUnpartitionedUpsert",
         f"""
-value: {{fields: {{id: long, type: string, ts: long, payload: string}}}}
+value: {{null_value: filter, fields: {{id: long, type: string, ts: long, payload: string}}}}
 destinations:
   - {{table: shop.by_day, columns: {KEYED}, write: upsert, identifier: [id], partition_by: [day(ts)]}}
   - {{table: shop.log, columns: {{id: long, type: string}}}}

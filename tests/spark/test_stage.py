@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import json
 import uuid
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyspark.util
 import pytest
+from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from frazil.batch.audit import Tolerance, audit
 from frazil.batch.facts import Range, Staged
-from frazil.batch.schema_change import SchemaChange
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.ledger import DEAD_LETTER_SCHEMA, UNPARTITIONED
@@ -27,6 +29,7 @@ from frazil.kafka.produce import produce
 from frazil.kafka.record import OutgoingRecord
 from frazil.kafka.topics import create_topic
 from frazil.pipeline.model import Destination
+from frazil.records.evolve.asked import together
 from frazil.records.evolve.policy import Evolution
 from frazil.records.route import NewTables, Route, TopicRoute
 from frazil.records.spec import RecordSpec
@@ -144,9 +147,10 @@ def test_tasks_ask_for_other_columns(spark: SparkSession, order: StageOrder) -> 
 
     by_spark, inline = SparkStage(spark)(asking), stage_inline(asking)
 
-    price = SchemaChange(("price",), "add", "double")
-    assert by_spark.demands == inline.demands
-    assert price in by_spark.demands["shop.orders"]
+    wanted = asking.specs["shop.orders"]
+    changes = together(by_spark.demands["shop.orders"], wanted)
+    assert changes == together(inline.demands["shop.orders"], wanted)
+    assert [(change.path, change.kind, change.type) for change in changes] == [(("price",), "add", "double")]
     read = sum(r.span for r in by_spark.again) + by_spark.total.read
     assert read == sum(r.span for r in inline.again) == sum(r.span for r in order.ranges)
     assert len(by_spark.again) > len(inline.again)
@@ -217,3 +221,35 @@ def test_a_batch_that_is_lost_is_read_to_its_end(spark: SparkSession, order: Sta
     assert refused[0] == refused[1]
     assert f"{said}, so reading stopped; the first is topic {topic}, partition 0, offset 1: INVALID" in refused[0]
     assert SparkStage(spark)(dataclasses.replace(strict, tolerance=None)).total.read == len(values)
+
+
+@pytest.mark.parametrize("count", [pytest.param(8, id="8"), pytest.param(56, marks=pytest.mark.full, id="56")])
+def test_records_of_100_mb_take_bounded_memory_of_a_worker(spark: SparkSession, order: StageOrder, count: int) -> None:
+    """Each is a dead letter with its size; no Python process below this one ever had 1 GB."""
+    topic = f"large-{uuid.uuid4().hex[:8]}"
+    create_topic(order.cluster, topic, 1)
+    bounds = {"message.max.bytes": 1_000_000_000, "queue.buffering.max.kbytes": 2_000_000, "compression.type": "zstd"}
+    producer = Producer({**order.cluster.properties, **bounds})
+    for _ in range(count):
+        producer.produce(topic, bytes(100_000_000), partition=0)
+        producer.flush()
+
+    staged = SparkStage(spark)(dataclasses.replace(order, ranges=(Range(topic, 0, 0, count),)))
+
+    assert staged.dead_codes == {"RECORD_TOO_LARGE": count}
+    assert staged.rows("shop.letters") == count
+    assert staged.samples["RECORD_TOO_LARGE"].message.startswith("100,000,000 bytes")
+    peaks = worker_peaks()
+    assert peaks
+    assert max(peaks.values()) < 1_000_000, peaks
+
+
+def worker_peaks() -> dict[str, int]:
+    """The most memory (VmHWM, in kB) of each Python process below this one."""
+    found = {}
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess, OSError):
+            if "python" in process.name():
+                status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
+                found[str(process.pid)] = int(status.partition("VmHWM:")[2].split()[0])
+    return found

@@ -167,6 +167,7 @@ def test_an_idle_run_starts_spark(place: Place) -> None:
     assert lake.load_table("shop.docs").metadata_location == before
 
 
+@pytest.mark.short("branch.staged")
 @pytest.mark.parametrize(
     "point",
     [CrashPoint.DECIDE_COMMITTED, CrashPoint.BRANCH_STAGED, CrashPoint.FOLLOW_COMMITTED, CrashPoint.RECORD_COMMITTING],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -24,19 +25,46 @@ FILE = ROOT / "docker-compose.yml"
 COMPOSE: dict[str, Any] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 DOCKER = ROOT / "docker"
-ONE_SHOT = {"airflow-init", "object-store-init", "kafka-connect-init"}
+ONE_SHOT = {"airflow-init", "object-store-init", "object-store-users", "kafka-connect-init"}
 UNASKED = {"generate-pizzas": "sends records, and serves nobody", "generate-payments": "the same"}
 """Servers without a health check, and why."""
 
 PROFILES = {
     None: {
-        "kafka", "schema-registry", "object-store", "object-store-init", "iceberg-rest", "postgres", "airflow-init",
+        "kafka", "schema-registry", "object-store", "object-store-users", "object-store-init", "iceberg-rest", "postgres", "airflow-init",
         "airflow-api-server", "airflow-scheduler", "airflow-dag-processor", "airflow-triggerer", "spark-master", "spark-worker",
     },
     "tools": {"kafka-ui", "generate-pizzas", "generate-payments", "notebook"},
     "observability": {"statsd-exporter", "prometheus", "grafana"},
     "cdc": {"cdc-database", "kafka-connect", "kafka-connect-init"},
 }  # fmt: skip
+WRITABLE = {"kafka-connect": "its entry point writes the configuration into the image's folders"}
+"""Services whose image's files can be changed, and why."""
+
+SECRETS = {
+    "object-store-users": {"S3_WRITER_ACCESS_KEY", "S3_WRITER_SECRET_KEY", "S3_READER_ACCESS_KEY", "S3_READER_SECRET_KEY"},
+    "object-store": {"S3_ROOT_ACCESS_KEY", "S3_ROOT_SECRET_KEY"},
+    "object-store-init": {"S3_WRITER_ACCESS_KEY", "S3_WRITER_SECRET_KEY", "S3_READER_ACCESS_KEY"},
+    "iceberg-rest": {"S3_WRITER_ACCESS_KEY", "S3_WRITER_SECRET_KEY"},
+    "postgres": {"POSTGRES_PASSWORD"},
+    "airflow-init": {"POSTGRES_PASSWORD", "AIRFLOW_FERNET_KEY", "AIRFLOW_PASSWORD", "AIRFLOW_TASKS_PASSWORD"},
+    "airflow-api-server": {
+        "POSTGRES_PASSWORD", "AIRFLOW_FERNET_KEY", "AIRFLOW_JWT_SECRET", "AIRFLOW_API_SECRET", "S3_READER_ACCESS_KEY",
+        "S3_READER_SECRET_KEY",
+    },
+    "airflow-scheduler": {
+        "POSTGRES_PASSWORD", "AIRFLOW_FERNET_KEY", "AIRFLOW_JWT_SECRET", "AIRFLOW_TASKS_PASSWORD", "S3_WRITER_ACCESS_KEY",
+        "S3_WRITER_SECRET_KEY",
+    },
+    "airflow-dag-processor": {"POSTGRES_PASSWORD", "AIRFLOW_FERNET_KEY"},
+    "airflow-triggerer": {"POSTGRES_PASSWORD", "AIRFLOW_FERNET_KEY", "S3_READER_ACCESS_KEY", "S3_READER_SECRET_KEY"},
+    "notebook": {"NOTEBOOK_TOKEN", "S3_READER_ACCESS_KEY", "S3_READER_SECRET_KEY"},
+    "grafana": {"GRAFANA_PASSWORD"},
+    "cdc-database": {"CDC_PASSWORD"},
+    "kafka-connect": {"CDC_PASSWORD"},
+}  # fmt: skip
+"""What each service needs of the secrets; the others need none."""
+
 SECRET = re.compile(r"PASSWORD$|SECRET|FERNET|TOKEN|ACCESS_KEY")
 
 each_service = pytest.mark.parametrize("name", SERVICES)
@@ -105,9 +133,10 @@ def test_services_share_what_is_common(name: str) -> None:
 @each_service
 def test_images_are_pinned(name: str) -> None:
     """`latest` is another image tomorrow."""
-    tag = SERVICES[name]["image"].rpartition(":")[2]
+    image, _, digest = SERVICES[name]["image"].partition("@")
 
-    assert re.match(r"v?\d+\.\d+", tag), f"{name}: {SERVICES[name]['image']}"
+    assert re.match(r"v?\d+\.\d+", image.rpartition(":")[2]), f"{name}: {image}"
+    assert not digest or re.fullmatch(r"sha256:[0-9a-f]{64}", digest)
 
 
 @each_server
@@ -160,6 +189,66 @@ def test_secrets_come_from_the_environment(name: str) -> None:
     assert [key for key, value in secrets.items() if not value.startswith("${") or ":?" not in value] == []
 
 
+@each_service
+def test_service_knows_only_secrets_that_it_needs(name: str) -> None:
+    """Whoever breaks into one service holds what it knows. Tasks, which pipelines steer, must not know the administrator's
+    password, nor anybody but the store its root key.
+    """
+    known = re.findall(r"\$\{(\w+):\?", json.dumps(SERVICES[name]))
+
+    assert set(known) == SECRETS.get(name, set())
+
+
+def test_file_of_logins_is_mounted_where_people_log_in_only() -> None:
+    """It holds the passwords of all who may log in to Airflow."""
+    path = COMPOSE["x-airflow-logins"]["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"]
+    folder = path.rpartition("/")[0]
+    mounted = {name for name, service in SERVICES.items() for of in service.get("volumes", []) if f":{folder}" in of}
+    inside = {
+        of
+        for service in SERVICES.values()
+        for of in service.get("volumes", [])
+        if folder.startswith(f"{of.split(':')[-1]}/")
+    }
+
+    assert mounted == {"airflow-init", "airflow-api-server"}
+    assert inside == set()
+
+
+@each_service
+def test_service_has_no_capabilities_and_can_not_change_its_image(name: str) -> None:
+    """What a service does not have, nobody who breaks into it has."""
+    service = SERVICES[name]
+
+    assert (service["cap_drop"], service["security_opt"]) == (["ALL"], ["no-new-privileges:true"])
+    assert not {"cap_add", "privileged", "pid", "ipc", "network_mode"} & service.keys()
+    assert service["read_only"] is (name not in WRITABLE)
+    assert [of for of in service.get("volumes", []) if of.startswith("/var/run/docker.sock")] == []
+
+
+@each_service
+def test_folders_in_memory_can_be_written_by_the_user_of_the_image(name: str) -> None:
+    """One in memory belongs to root, with the mode of the folder below it, unless its own is given."""
+    assert [of for of in SERVICES[name].get("tmpfs", []) if "mode=1777" not in of] == []
+
+
+def test_users_of_the_object_store_are_a_writer_and_a_reader(tmp_path: Path) -> None:
+    """The file is the server's own form; its root key is not in it."""
+    given = {
+        f"S3_{name}_{kind}_KEY": f"{name}-{kind}" for name in ("WRITER", "READER") for kind in ("ACCESS", "SECRET")
+    }
+    command = [sys.executable, str(DOCKER / "object_store.py"), "users", str(tmp_path)]
+
+    subprocess.run(command, env=os.environ | given, capture_output=True, check=True)
+
+    accounts = json.loads((tmp_path / "users.json").read_text(encoding="utf-8"))["accessAccounts"]
+    roles = {key: (of["access"], of["secret"], of["role"]) for key, of in accounts.items()}
+    assert roles == {
+        "WRITER-ACCESS": ("WRITER-ACCESS", "WRITER-SECRET", "userplus"),
+        "READER-ACCESS": ("READER-ACCESS", "READER-SECRET", "user"),
+    }
+
+
 def test_the_example_environment_names_every_secret() -> None:
     """Whoever copies the example must not meet a variable it doesn't name."""
     example = (ROOT / "docker" / ".env.example").read_text(encoding="utf-8")
@@ -194,9 +283,7 @@ def test_mounted_files_are_there() -> None:
 
 def test_volumes_are_declared_and_used() -> None:
     """Compose refuses one that is not declared; one that is not used keeps data that nobody looks for."""
-    used = {
-        of.split(":")[0] for service in SERVICES.values() for of in service.get("volumes", []) if not of.startswith(".")
-    }
+    used = {of.split(":")[0] for service in SERVICES.values() for of in service.get("volumes", []) if of[0] not in "./"}
 
     assert used == COMPOSE["volumes"].keys()
 
@@ -206,8 +293,11 @@ def test_all_who_touch_the_lake_share_code_and_volumes() -> None:
     ours = [service for service in SERVICES.values() if service["image"].startswith("frazil-")]
 
     assert len(ours) > 1
-    assert all(service["volumes"] == COMPOSE["x-frazil"]["volumes"] for service in ours)
-    assert all(service["environment"].items() >= COMPOSE["x-environment"].items() for service in ours)
+    code = [of for of in COMPOSE["x-frazil"]["volumes"] if of.startswith(".")]
+    at_work = [SERVICES[name] for name in ("airflow-scheduler", "spark-worker")]
+    assert all({of for of in service["volumes"] if of.startswith(".")} <= set(code) for service in ours)
+    assert all({*code, "home:/var/lib/frazil"} <= set(service["volumes"]) for service in at_work)
+    assert all(service["environment"].items() >= COMPOSE["x-environment"].items() for service in at_work)
 
 
 def test_command_in_a_container_knows_no_airflow() -> None:
@@ -215,16 +305,15 @@ def test_command_in_a_container_knows_no_airflow() -> None:
     dockerfile = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8")
     (home,) = re.findall(r"FRAZIL_HOME=(\S+)", dockerfile)
     api = "http://airflow-api-server:8080"
-    for name, service in SERVICES.items():
-        if not name.startswith("airflow-"):
-            continue
-        environment = service["environment"]
-        login = environment["FRAZIL_AIRFLOW_USER"], environment["FRAZIL_AIRFLOW_PASSWORD"]
-        assert environment["FRAZIL_AIRFLOW_URL"] == api
-        assert environment["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == f"{api}/execution/"
-        assert f"{login[0]}:admin" == environment["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"]
-        assert f'"password": "{login[1]}"' in environment["AIRFLOW_CONN_FRAZIL_API"]
-        assert f"home:{home}" in service["volumes"]
+    scheduler, server = (SERVICES[f"airflow-{name}"] for name in ("scheduler", "api-server"))
+    environment = scheduler["environment"]
+    login = environment["FRAZIL_AIRFLOW_USER"], environment["FRAZIL_AIRFLOW_PASSWORD"]
+    assert environment["FRAZIL_AIRFLOW_URL"] == api
+    assert environment["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == f"{api}/execution/"
+    assert f"{login[0]}:user" in server["environment"]["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"].split(",")
+    assert f'"login": "{login[0]}"' in environment["AIRFLOW_CONN_FRAZIL_API"]
+    assert f'"password": "{login[1]}"' in environment["AIRFLOW_CONN_FRAZIL_API"]
+    assert f"home:{home}" in scheduler["volumes"]
 
 
 def test_settings_of_the_stack_fit_the_pipelines() -> None:

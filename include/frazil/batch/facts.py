@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from frazil.batch.new_tables import first_names
 from frazil.batch.record_ages import RecordAges, added
-from frazil.batch.schema_change import Demands, SchemaChange, Untold, bounded
+from frazil.batch.schema_change import Demands, SchemaChange, Untold, bounded, fewer
 from frazil.batch.table_counts import TableCounts
 from frazil.batch.unknown import UnknownFields
 
@@ -221,7 +221,7 @@ class Staged:
             {table: TableCounts.from_body(of) for table, of in body["tables"].items()},
             body["whole_dead"],
             {
-                table: tuple(SchemaChange(tuple(path), kind, of, tuple(former)) for path, kind, of, former in found)
+                table: tuple(SchemaChange(tuple(path), kind, of, tuple(old), at) for path, kind, of, old, at in found)
                 for table, found in body["demands"].items()
             },
             tuple(Range(*r) for r in body["again"]),
@@ -253,10 +253,7 @@ class Staged:
             self.unknown_fields + other.unknown_fields,
             _added(self.tables, other.tables),
             self.whole_dead + other.whole_dead,
-            {
-                k: tuple(sorted({*self.demands.get(k, ()), *other.demands.get(k, ())}))
-                for k in {*self.demands, *other.demands}
-            },
+            {k: fewer({*self.demands.get(k, ()), *other.demands.get(k, ())}) for k in {*self.demands, *other.demands}},
             (*self.again, *other.again),
             (*self.void, *other.void),
             first_names(self.new_tables, other.new_tables),

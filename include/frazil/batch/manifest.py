@@ -198,6 +198,9 @@ class Manifest:
     def to_json(self) -> str:
         """The text of the file."""
         body = dataclasses.asdict(self) | {"v": MANIFEST_VERSION, "position": self.position.to_json()}
+        for changes in body["schema_changes"].values():
+            for change in changes:
+                del change["position"]  # of demands only
         return json.dumps(body, separators=(",", ":"))
 
     @classmethod
@@ -233,7 +236,8 @@ class Manifest:
             body["letter_topic"] = LetterTopic(**topic) if topic else None
             return cls(**body)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Terminal(f"this is not a manifest: {text[:200]!r} ({error})") from error
+            # Its path came from a table, so the text may be that of any file: nothing of it is told.
+            raise Terminal(f"this is not a manifest: {type(error).__name__}") from error
 
 
 def _part(body: dict[str, Any]) -> TablePart:

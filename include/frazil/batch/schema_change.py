@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 ChangeKind = Literal["add", "widen", "optional"]
 
@@ -21,15 +21,32 @@ class SchemaChange:
         type: The type after the change in Iceberg's spelling, such as `struct<a: long>`; empty for `optional`.
         former: Of what is only asked for: names that the field had before, so that it gets no column beside that of another
             record's field which still has one of them.
+        position: Of what is only asked for: where the field stands among its neighbours in the records, which orders columns.
     """
 
     path: tuple[str, ...]
     kind: ChangeKind
     type: str = ""
     former: tuple[str, ...] = ()
+    position: int = 0
 
     def __str__(self) -> str:
         return " ".join(filter(None, (self.kind, ".".join(self.path), self.type)))
+
+
+_LISTED: Final = 10
+_SHORTENED: Final = 200
+
+
+def listed(changes: Sequence[SchemaChange]) -> str:
+    """Return changes in a line of bounded length: records decide how many there are, and how long their names."""
+    named = ", ".join(shortened(str(change)) for change in changes[:_LISTED])
+    return named if len(changes) <= _LISTED else f"{named}, and {len(changes) - _LISTED:,} more"
+
+
+def shortened(text: str) -> str:
+    """Return the beginning of a text in which names of records stand, such as the type of a struct."""
+    return text if len(text) <= _SHORTENED else f"{text[:_SHORTENED]}…"
 
 
 Untold = Mapping[str, frozenset[tuple[str, ...]]]
@@ -46,6 +63,19 @@ def bounded(paths: Iterable[tuple[str, ...]]) -> frozenset[tuple[str, ...]]:
     """Paths that tell no type, or `ANYWHERE` if there are very many: keys may be data."""
     found = frozenset(paths)
     return found if len(found) <= UNTOLD_NAMED and ANYWHERE not in found else frozenset({ANYWHERE})
+
+
+REMEMBERED = 20_000
+"""Demands for new columns of a table that are carried along, twice as many as it may have: keys may be data."""
+
+
+def fewer(changes: Iterable[SchemaChange]) -> tuple[SchemaChange, ...]:
+    """Demands in order, of those for new columns as many as are remembered, breadth first."""
+    found = sorted(changes)
+    if len(found) <= REMEMBERED:
+        return tuple(found)
+    adds = sorted((of for of in found if of.kind == "add"), key=lambda of: (len(of.path), of.position, of))
+    return tuple(sorted([*adds[:REMEMBERED], *(of for of in found if of.kind != "add")]))
 
 
 Demands = Mapping[str, tuple[SchemaChange, ...]]

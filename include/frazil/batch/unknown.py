@@ -16,6 +16,9 @@ _NAMES_KEPT: Final = 500
 
 _NAME_CHARACTERS: Final = 80
 
+_LISTED_CHARACTERS: Final = 400
+"""Of the names in one line: the note of a run in Airflow takes 1,000 characters in all."""
+
 
 @dataclass(frozen=True, slots=True)
 class UnknownFields:
@@ -52,12 +55,24 @@ class UnknownFields:
 
     @property
     def said(self) -> str | None:
-        """One line for people, or None if there is nothing to say."""
+        """One line for people, or None if there is nothing to say.
+
+        Producers choose the names. Each stands in backticks, which are a code span in Markdown: nothing in it is markup.
+        """
         if not self.records:
             return None
-        listed = ", ".join(f"{name} {count:,}" for name, count in self.shown.names.items())
+        listed = self._listed()
         count = "1 record" if self.records == 1 else f"{self.records:,} records"
         return f"{count} with fields that no column takes{f' ({listed})' if listed else ''}"
+
+    def _listed(self) -> str:
+        parts: list[str] = []
+        for name, count in self.shown.names.items():
+            quoted = name.replace("`", "'") or '""'
+            parts.append(f"`{quoted}` {count:,}")
+            if sum(map(len, parts)) > _LISTED_CHARACTERS:
+                return ", ".join([*parts[:-1], f"and {len(self.names) - len(parts) + 1:,} more"])
+        return ", ".join(parts)
 
     def without_names(self) -> UnknownFields:
         """Return the number of records alone, where names may be secrets too."""

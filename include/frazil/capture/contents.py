@@ -27,13 +27,20 @@ _BROKEN: Final = (EOFError, zlib.error, gzip.BadGzipFile)
 """What a packed file raises that is not whole."""
 
 
-def find_files(patterns: Iterable[str], marks: Iterable[FileMark]) -> tuple[FoundFile, ...]:
+def find_files(patterns: Iterable[str], marks: Iterable[FileMark], folders: Iterable[str]) -> tuple[FoundFile, ...]:
     """Find the files that patterns name, and those in the folders of known files; each once, whatever links lead to it.
 
+    Args:
+        patterns: Names, with wildcards.
+        marks: Known files.
+        folders: Nothing outside of these is read; a link that leads out is passed over.
+
     Raises:
-        Terminal: A folder or file must not be looked at.
+        Terminal: A folder or file must not be looked at, or a pattern names files outside.
         Retryable: The storage fails, or is not there.
     """
+    listed = [Path(folder) for folder in folders]
+    within = [folder.resolve() for folder in listed]
     marks = tuple(marks)
     asked = {path for pattern in patterns for path in glob.glob(pattern, recursive=True)}  # noqa: PTH207 - absolute ones
     beside = {path for folder in {Path(mark.path).parent for mark in marks} for path in _listed(folder)}
@@ -41,10 +48,16 @@ def find_files(patterns: Iterable[str], marks: Iterable[FileMark]) -> tuple[Foun
     for path in (*sorted(asked, key=os.path.islink), *sorted(beside - asked)):
         with translated(path):
             try:
-                about = Path(path).stat()
+                Path(path).stat()  # of links that lead to each other it says so
+                place = Path(path).resolve()
+                about = place.lstat()  # of this place, not of what a link may lead to by now
             except FileNotFoundError:  # just renamed, or a link that leads nowhere
                 continue
         if stat.S_ISREG(about.st_mode):
+            if not any(place.is_relative_to(folder) for folder in within):
+                if path in asked and not any(Path(path).is_relative_to(folder) for folder in (*listed, *within)):
+                    raise _outside(path)
+                continue  # a link that leads out: whoever may write logs there can't stop the others' files
             times = about.st_mtime_ns, about.st_ctime_ns
             file = FoundFile(path, about.st_dev, about.st_ino, about.st_size, *times, path in asked)
             found.setdefault(file.id, file)
@@ -55,6 +68,13 @@ def find_files(patterns: Iterable[str], marks: Iterable[FileMark]) -> tuple[Foun
             next_step="is the volume mounted, and is this the machine that has the files? Nothing was captured or forgotten",
         )
     return tuple(found.values())
+
+
+def _outside(path: str) -> Terminal:
+    return Terminal(
+        f"{path} is in no folder that captures may read; nothing is captured",
+        next_step="name other paths, or list the folder in the settings, under captures.folders",
+    )
 
 
 def _is_away(mark: FileMark) -> bool:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import gzip
 import os
-import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import BinaryIO, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from frazil.capture.contents import ends_of, fingerprint, is_captured, open_file, trailer_of, translated
 from frazil.capture.files import PRINTED, Decided, FileMark, FoundFile
 from frazil.errors import Retryable, Terminal
 from frazil.kafka.record import Header, OutgoingRecord
 from frazil.pipeline.capture import FileCapture
+from frazil.pipeline.patterns import refused_because
 
 BYTES_PER_TRANSACTION: Final = 32 * 2**20
 """Bounds memory, and the time for which a crash could hold readers of the topic back."""
@@ -47,9 +50,11 @@ def batches(capture: FileCapture, decided: Decided) -> Iterator[Batch]:
         decided: The files.
 
     Raises:
-        Terminal: A line is longer than what is held in memory, or a file must not be read.
+        Terminal: A line is longer than what is held in memory, a file must not be read, or RE2 does not take the pattern of keys.
         Retryable: A file was renamed, removed or truncated meanwhile, or the storage fails.
     """
+    if capture.key_pattern is not None and (reason := refused_because(capture.key_pattern)) is not None:
+        raise Terminal(f"capture {capture.name}: key_pattern: {reason}", next_step="correct it in the capture file")
     marks = {mark.id: mark for _, mark in decided.reads}
     kept = decided.kept
     as_record = _record_of(capture)
@@ -65,10 +70,20 @@ def batches(capture: FileCapture, decided: Decided) -> Iterator[Batch]:
                 size += records[-1].size
                 if len(records) >= capture.max_records or size >= BYTES_PER_TRANSACTION:
                     marks[mark.id] = reading.mark()
-                    yield Batch(tuple(records), tuple(places), (*marks.values(), *kept))
+                    yield Batch(_keyed(capture, records), tuple(places), (*marks.values(), *kept))
                     records, places, size = [], [], 0
             marks[mark.id] = reading.mark(is_ended=True)
-    yield Batch(tuple(records), tuple(places), (*marks.values(), *kept))
+    yield Batch(_keyed(capture, records), tuple(places), (*marks.values(), *kept))
+
+
+def _keyed(capture: FileCapture, records: Sequence[OutgoingRecord]) -> tuple[OutgoingRecord, ...]:
+    """Records with the keys that a pattern finds in their lines: RE2 looks, in time by their length, whoever wrote them."""
+    if capture.key_pattern is None or not records:
+        return tuple(records)
+    lines = pa.array([record.value for record in records], pa.binary())
+    around = f"(?s:\\A.*?)(?:{capture.key_pattern})(?s:.*)\\z"
+    found = pc.if_else(pc.match_substring_regex(lines, around), pc.replace_substring_regex(lines, around, r"\1"), None)
+    return tuple(replace(record, key=key or None) for record, key in zip(records, found.to_pylist(), strict=True))
 
 
 @dataclass(slots=True)
@@ -174,13 +189,10 @@ def _reading(file: FoundFile, mark: FileMark) -> Iterator[_Reading]:
 
 def _record_of(capture: FileCapture) -> Callable[[bytes, _Reading], OutgoingRecord]:
     """What makes a record of a line."""
-    pattern = re.compile(capture.key_pattern.encode()) if capture.key_pattern is not None else None
 
     def record(line: bytes, of: _Reading) -> OutgoingRecord:
         name = os.fsencode(of.began.name)
         key = name if capture.key == "file" else None
-        if pattern is not None and (match := pattern.search(line)) is not None:
-            key = match[1]
         headers: tuple[Header, ...] = ()
         if capture.headers:
             headers = (

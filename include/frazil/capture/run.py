@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -21,7 +21,7 @@ from frazil.crash_points import CrashPoint, reached
 from frazil.errors import Terminal
 from frazil.kafka.captures import CaptureProducer
 from frazil.kafka.transaction import RecordTooLarge
-from frazil.pipeline.capture import Capture, FileCapture
+from frazil.pipeline.capture import Capture, FileCapture, beyond_reach
 from frazil.project import Project
 
 Report = Callable[[str], None]
@@ -77,8 +77,10 @@ def ground_of(project: Project, capture: Capture) -> Ground:
     """What a capture rests on.
 
     Raises:
-        Terminal: The settings have no such cluster.
+        Terminal: The settings have no such cluster, or don't let captures read what it reads.
     """
+    if (beyond := next(beyond_reach(capture, project.settings), None)) is not None:
+        raise Terminal(f"capture {capture.name}: {beyond}", next_step="change the capture, or the settings")
     return Ground(capture, project.cluster(capture.cluster), project.settings.captures.positions)
 
 
@@ -94,9 +96,10 @@ def capture_files(
         Stopped: A signal asked it to stop. Transactions that were committed stay.
     """
     ground = ground_of(project, capture)
-    begin = partial(_begin, capture)
+    folders = project.settings.captures.folders
+    begin = partial(_begin, capture, folders)
     with stopping.heeded(report), standing(ground, order, begin, clock()) as (producer, found):
-        decided, said = _decided(capture, found.state)
+        decided, said = _decided(capture, found.state, folders)
         for line in said:
             report(f"{capture.name}: {line}")
         reached(CrashPoint.PLANNED)
@@ -135,29 +138,32 @@ def look(project: Project, capture: FileCapture) -> tuple[tuple[FileLook, ...], 
         Terminal: A run would be refused.
         Retryable: No broker answers.
     """
+    folders = project.settings.captures.folders
     ground = ground_of(project, capture)
     found, topic = ground.found(), ground.topic()
     if topic is not None:
         require_position(capture.name, capture.capture, found, topic)
-    decided, said = _decided(capture, _begin(capture, capture.start) if found is None else found.state)
+    decided, said = _decided(
+        capture, _begin(capture, folders, capture.start) if found is None else found.state, folders
+    )
     reads = [(file, mark) for file, mark in decided.reads if not is_captured(file, mark)]
     return tuple(FileLook(file.path, mark.offset, file.size) for file, mark in reads), said
 
 
-def _begin(capture: FileCapture, where: Literal["beginning", "end"]) -> Any:
+def _begin(capture: FileCapture, folders: Sequence[str], where: Literal["beginning", "end"]) -> Any:
     if where == "beginning":
         return state_of(())
-    return state_of(mark for file in find_files(capture.paths, ()) if (mark := end_mark(file)) is not None)
+    return state_of(mark for file in find_files(capture.paths, (), folders) if (mark := end_mark(file)) is not None)
 
 
-def _decided(capture: FileCapture, state: Any) -> tuple[Decided, list[str]]:
+def _decided(capture: FileCapture, state: Any, folders: Sequence[str]) -> tuple[Decided, list[str]]:
     """What becomes of the files, and what people should know of it.
 
     Raises:
         Terminal: Bytes may be missing, and the capture does not skip that.
     """
     marks = marks_of(state)
-    decided = decide(marks, find_files(capture.paths, marks), FileContents(), time.time_ns())
+    decided = decide(marks, find_files(capture.paths, marks, folders), FileContents(), time.time_ns())
     if decided.losses and capture.on_data_loss == "fail":
         lost = "\n  ".join(f"{loss.mark.path} {loss.why}" for loss in decided.losses)
         raise Terminal(

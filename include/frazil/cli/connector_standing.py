@@ -15,7 +15,7 @@ from frazil.connect.positions import Bounds, start_offsets
 from frazil.errors import Terminal
 from frazil.pipeline.catalogs import CatalogSettings
 from frazil.pipeline.settings import ClusterSettings
-from frazil.project import Project
+from frazil.project import Project, catalog_of
 
 if TYPE_CHECKING:
     from frazil.connect.tables import Columns
@@ -56,13 +56,10 @@ class Doors:
         Raises:
             Terminal: There is none, or a variable that it needs is not set.
         """
-        from frazil.iceberg.catalog import Lake
-
         entry = self._entry("catalogs", name)
         if entry is None:
             return self._project().lake(name)
-        found = _model(CatalogSettings, entry, name)
-        return Lake(name, found.address, found.warehouse, found.properties, kind=found.type)
+        return catalog_of(name, _model(CatalogSettings, entry, name))
 
     def _project(self) -> Project:
         return self.project or Project.load()

@@ -4,11 +4,12 @@ import json
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import date, time
 from typing import TYPE_CHECKING, Any, TextIO
 
-from rich.console import Console, ConsoleDimensions
+from rich.console import Console, ConsoleDimensions, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 
 if TYPE_CHECKING:
@@ -39,9 +40,26 @@ def _console(stream: TextIO) -> Console:
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False, force_terminal=stream.isatty())
 
 
+class _Shown:
+    """Something to print, with the control characters of its texts escaped: producers choose names that stand in them."""
+
+    def __init__(self, what: RenderableType) -> None:
+        self._what = what
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for text, style, control in console.render(self._what, options):
+            yield Segment(text if control else _visible(text), style, control)
+
+
+def _visible(text: str) -> str:
+    if text.isprintable() or text == "\n":
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
 def say(line: str = "") -> None:
     """Print one line of a report, as it is and never wrapped."""
-    out().print(line, soft_wrap=True)
+    out().print(_Shown(line), soft_wrap=True)
 
 
 def show_table(table: "Table") -> None:
@@ -50,7 +68,7 @@ def show_table(table: "Table") -> None:
     width = console.measure(table, options=console.options.update(width=_ENDLESS)).maximum
     # print() takes no more than the console has; on a dumb terminal that is 80, unless both sides of it are set.
     console.size = ConsoleDimensions(max(width, console.width), console.height)
-    console.print(table, crop=False)
+    console.print(_Shown(table), crop=False)
 
 
 def headline(text: str) -> None:
@@ -63,9 +81,9 @@ def headline(text: str) -> None:
 def show_failure(label: str, message: str, next_step: str | None) -> None:
     """Print what went wrong and what to do now."""
     console = err()
-    console.print(Text.assemble((f"{label}: ", "bold red"), message), soft_wrap=True)
+    console.print(_Shown(Text.assemble((f"{label}: ", "bold red"), message)), soft_wrap=True)
     if next_step is not None:
-        console.print(Text.assemble(("  next: ", "bold"), next_step), soft_wrap=True)
+        console.print(_Shown(Text.assemble(("  next: ", "bold"), next_step)), soft_wrap=True)
 
 
 def print_json(value: object) -> None:

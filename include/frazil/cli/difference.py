@@ -1,7 +1,7 @@
 """`frazil validate --diff`: what a pull request would change, for people, programs and comments."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from frazil.cli import console
@@ -69,8 +69,9 @@ def compare(places: Places, project: Project, revision: str, *, offline: bool) -
     Raises:
         Terminal: There is no such revision.
     """
+    references = places.references.allowing(project.settings.references.allow)
     with files_of(places, revision) as files:
-        before = load_pipelines(files.pipelines, places.references)
+        before = load_pipelines(files.pipelines, references)
         remarks = [
             f"{error.file.name} of {revision} can't be used, its pipeline counts as new" for error in before.broken
         ]
@@ -82,7 +83,10 @@ def compare(places: Places, project: Project, revision: str, *, offline: bool) -
             except ConfigError:
                 remarks.append(f"the settings of {revision} can't be used")
     told = tuple(
-        Told(change, effects(change, project, offline=offline))
+        Told(
+            change,
+            tuple(replace(of, text=references.hidden(of.text)) for of in effects(change, project, offline=offline)),
+        )
         for change in difference(before.usable, project.pipelines.usable)
     )
     return Difference(revision, told, settings, tuple(remarks))

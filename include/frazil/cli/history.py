@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from frazil.batch.schema_change import listed
 from frazil.cli import console
 from frazil.cli.options import Json, PipelineName
 
@@ -112,11 +113,11 @@ def _below(batch: "BatchHistory", *, phases: bool, is_wide: bool) -> Iterator[st
     if batch.skipped:
         yield f"skipped, deleted by retention: {' '.join(map(_range, batch.skipped))}"
     if batch.unknown_fields and (left_out := batch.unknown_fields.said):
-        yield f"left out: {left_out}"
+        yield left_out
     for table, counts in batch.changes.items():
         yield f"merged into {table}: {counts.said}"
     for table, changes in batch.schema_changes.items():
-        yield f"changed {table}: {', '.join(map(str, changes))}"
+        yield f"changed {table}: {listed(changes)}"
     yield from _removals(batch.removed)
     if phases and batch.phases:
         yield "seconds: " + ", ".join(f"{phase} {seconds:.2f}" for phase, seconds in batch.phases.items())

@@ -217,6 +217,6 @@ def show_result(result: "RunResult") -> None:
     for table, counts in result.changes.items():
         console.say(f"  merged into {table}: {counts.said}")
     if left_out := result.unknown_fields.said:
-        console.say(f"  left out: {left_out}")
+        console.say(f"  {left_out}")
     for said in result.tolerance_exceeded:
         console.say(f"  more dead letters than tolerated, published nevertheless: {said}")

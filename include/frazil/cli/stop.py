@@ -25,8 +25,8 @@ _HEARTBEAT_SECONDS: Final = 8.0
 _READ_SECONDS: Final = 90.0
 """How long a DAG may take to appear in an Airflow that was just started; the embedded one looks at its files every 5 s."""
 
-_REPLAYS: Final = "dead_letters__replay"
-"""The DAG of the form that brings letters home. Whose letters stands in the form."""
+_REPLAYS: Final = "replay_dead_letters__"
+"""Begins the id of the DAG that lands a pipeline's dead letters."""
 
 
 def pause(pipeline: PipelineName) -> None:
@@ -191,16 +191,17 @@ def _fail_runs(home: "Home", pipeline: str) -> "tuple[list[DagRun], FrazilError 
 
 
 def _unfinished(api: "AirflowApi", pipeline: str) -> "Iterator[DagRun]":
-    """Runs that have not ended: of the pipeline's DAG, and of the form that brings letters of any pipeline home."""
+    """Runs that have not ended: of the DAG that ingests, and of the one that lands dead letters."""
     states = ("running", "queued")
     yield from api.runs(_dag(pipeline), states)
-    if _REPLAYS in api.paused(_REPLAYS):  # there is one where a pipeline can be chosen
-        yield from (run for run in api.runs(_REPLAYS, states) if run.conf.get("pipeline") == pipeline)
+    replays = f"{_REPLAYS}{pipeline}"
+    if replays in api.paused(replays):  # Airflow may not have read its file yet
+        yield from api.runs(replays, states)
 
 
 def _name(run: "DagRun") -> str:
     """What a run is called by the process that carries it out: ids are unique in their DAG only."""
-    return f"{run.dag_id}:{run.run_id}" if run.dag_id == _REPLAYS else run.run_id
+    return f"{run.dag_id}:{run.run_id}" if run.dag_id.startswith(_REPLAYS) else run.run_id
 
 
 def _wait_for_end(home: "Home", pipeline: str) -> "list[Driver]":

@@ -8,10 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from frazil.pipeline.capture import unknown_in_capture
+from frazil.pipeline.capture import FileCapture, unknown_in_capture
 from frazil.pipeline.folder import load_pipelines
 from frazil.pipeline.load import ConfigError, load_pipeline, load_settings
 from frazil.pipeline.load_captures import load_capture, load_captures
+from frazil.pipeline.patterns import refused_because
 from frazil.pipeline.references import References
 from frazil.pipeline.settings import Settings, unfit_catalogs, unknown_names
 from frazil.project import Places
@@ -33,6 +34,8 @@ def judge(files: list[Path], env: Mapping[str, str]) -> list[Verdict]:
     places = Places.resolve(env)
     references, settings_file = places.references, places.settings_file
     settings, about_settings = _settings(settings_file, references)
+    if settings is not None:
+        references = references.allowing(settings.references.allow)
     pipeline, capture = (partial(of, references=references, settings=settings) for of in (_pipeline, _capture))
     if files:
         chosen = [file for file in files if file != settings_file]
@@ -60,7 +63,10 @@ def _pipeline(file: Path, references: References, settings: Settings | None) -> 
     except ConfigError as error:
         return Verdict(str(file), "pipeline", tuple(error.problems))
     unknown = (*unknown_names(pipeline, settings), *unfit_catalogs(pipeline, settings)) if settings else ()
-    return Verdict(str(file), "pipeline", (*unknown, *record_problems(pipeline)), remarks(pipeline))
+    found, noted = (
+        tuple(map(references.hidden, lines)) for lines in ((*unknown, *record_problems(pipeline)), remarks(pipeline))
+    )
+    return Verdict(str(file), "pipeline", found, noted)
 
 
 def _capture(file: Path, references: References, settings: Settings | None) -> Verdict:
@@ -68,7 +74,11 @@ def _capture(file: Path, references: References, settings: Settings | None) -> V
         capture = load_capture(file, references)
     except ConfigError as error:
         return Verdict(str(file), "capture", tuple(error.problems))
-    return Verdict(str(file), "capture", tuple(unknown_in_capture(capture, settings)) if settings else ())
+    pattern = capture.key_pattern if isinstance(capture, FileCapture) else None
+    refused = None if pattern is None else refused_because(pattern)
+    unknown = unknown_in_capture(capture, settings) if settings else ()
+    found = (*([] if refused is None else [f"key_pattern: {refused}"]), *unknown)
+    return Verdict(str(file), "capture", tuple(map(references.hidden, found)))
 
 
 def _folder(folder: Path, broken: Iterable[ConfigError], judged: Callable[[Path], Verdict]) -> list[Verdict]:

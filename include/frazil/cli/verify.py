@@ -69,6 +69,8 @@ def _show(found: "Verification") -> None:
         console.say(
             f"values were not compared, since {found.values_not_compared_because}: only places, bytes and counts"
         )
+        for table, columns in found.columns_not_compared.items():
+            console.say(f"not compared in {table}: {', '.join(columns)}")
     for count, what in _remarks(found):
         if count:
             console.say(f"{count:,} {what}")

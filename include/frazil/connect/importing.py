@@ -16,6 +16,7 @@ from frazil.connect.names import APACHE, TABULAR
 from frazil.connect.routing import Routed, routed
 from frazil.connect.secrets import Secrets
 from frazil.connect.worker import close_worker
+from frazil.pipeline.references import references_in
 
 OTHERS: Mapping[str, str] = MappingProxyType(
     {
@@ -140,6 +141,11 @@ def _imported(connector: Connector, known: Known, names: Names, keys: Keys, work
         "destinations": tables.destinations(keys, routes.tables, columns, known.absent),
         "dead_letters": tolerance.dead_letters(keys),
     }
+    for reference in dict.fromkeys(match[0] for match in references_in(pipeline)):
+        keys.note(
+            f"{reference}, which a config provider fills in, is refused in a pipeline file unless the settings list it under"
+            " references.allow: write the value, or list it there."
+        )
     keys.note(source.starts_anew(pipeline["start"]))
     catalog.hadoop(keys)
     source.framework(keys)

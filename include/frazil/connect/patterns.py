@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-_NAMED_GROUP = re.compile(r"\(\?<(?=[A-Za-z])")
+from frazil.pipeline.patterns import compiled, refused_because
+
 _JAVA_ONLY = re.compile(r"(?<!\\)(?:\\\\)*(?P<part>\\[pPQEhHRXGzk]|&&|\(\?[a-zA-Z]*[dUu])|\[[^\]\\]*\[")
 
 
@@ -21,9 +22,10 @@ def python_regex(pattern: str) -> str:
     if found := _JAVA_ONLY.search(pattern):
         part = found["part"] or "["
         raise UnusablePattern(f"Python has no {part} as Java has it: another expression is needed")
-    spelled = _NAMED_GROUP.sub("(?P<", pattern)
     try:
-        re.compile(spelled)
-    except (re.error, RecursionError, OverflowError) as error:
-        raise UnusablePattern(f"not a regular expression: {error}") from error
+        spelled = compiled(pattern).pattern
+    except ValueError as error:
+        raise UnusablePattern(str(error)) from error
+    if (reason := refused_because(pattern)) is not None:
+        raise UnusablePattern(reason)
     return spelled

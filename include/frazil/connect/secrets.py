@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 _MARKS = (
@@ -71,8 +70,3 @@ def is_secret(key: str, value: str = "") -> bool:
     if any(part in lowered for part in _NO_SECRET) and not lowered.endswith(("password", "secret")):
         return bool(_CREDENTIALS.search(value))
     return any(mark in lowered for mark in _MARKS) or bool(_CREDENTIALS.search(value))
-
-
-def provided(values: Mapping[str, str]) -> Iterator[str]:
-    """Keys whose values a config provider of Kafka Connect fills in."""
-    return (key for key, value in values.items() if _PROVIDED.search(value))

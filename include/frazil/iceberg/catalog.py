@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from threading import Lock
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError, ServerError, TableAlreadyExistsError
@@ -17,10 +17,16 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random
 
 from frazil.errors import FrazilError, Terminal
+from frazil.iceberg import nested_nulls as _nested_nulls  # noqa: F401  # mends PyIceberg's projection for all who read tables
 from frazil.iceberg.faults import translated
 from frazil.iceberg.folder import Folder
 from frazil.iceberg.storage import opened_storage, with_storage
+from frazil.iceberg.table_properties import refuse_code
 from frazil.iceberg.variant import FORMAT_VERSION, metadata_text
+
+if TYPE_CHECKING:
+    from frazil.iceberg.rest import BoundedRestCatalog
+    from frazil.iceberg.sql import SharedSqlCatalog
 
 Kind = Literal["jdbc", "rest"]
 
@@ -40,16 +46,26 @@ class Lake:
         warehouse: Where new tables are stored; a REST catalog may know that itself.
         properties: Further catalog and file-io properties.
         kind: `jdbc` for the tables of a SQL database, `rest` for a server.
+        table_properties: Properties of tables that have a say in how files are read and written; see
+            `frazil.iceberg.table_properties`.
     """
 
     def __init__(
-        self, name: str, uri: str, warehouse: str | None, properties: Mapping[str, str], *, kind: Kind = "jdbc"
+        self,
+        name: str,
+        uri: str,
+        warehouse: str | None,
+        properties: Mapping[str, str],
+        *,
+        kind: Kind = "jdbc",
+        table_properties: Iterable[str] = (),
     ) -> None:
         self.name = name
         self.uri = uri
         self.warehouse = warehouse
         self.properties = properties
         self.kind = kind
+        self.table_properties = frozenset(table_properties)
         self._opened: Catalog | None = None
         self._opening = Lock()
         self._failure: FrazilError | None = None
@@ -86,7 +102,9 @@ class Lake:
         place = {} if self.warehouse is None else {"warehouse": self.warehouse}
         given = {**with_storage(self.properties), "uri": self.uri, **place}
         with translated(f"opening catalog {self.name}"):
-            return _rest(self.name, given) if self.kind == "rest" else _sql(self.name, given)
+            opened = _rest(self.name, given) if self.kind == "rest" else _sql(self.name, given)
+            opened.table_properties = self.table_properties
+            return opened
 
     def ask_for_writing(self) -> None:
         """Change nothing, in the way of a commit: a SQL database refuses that to whoever may only read.
@@ -163,6 +181,14 @@ class Lake:
             )
         return table
 
+    def refuse_code(self, table: Table) -> None:
+        """Refuse a table to an engine, which would run a class that the table names.
+
+        Raises:
+            Terminal: It names one that the settings don't allow.
+        """
+        refuse_code(".".join(table.name()), table.metadata, self.table_properties)
+
     def create_table(
         self,
         name: str,
@@ -223,7 +249,7 @@ class Lake:
             yield from self._namespaces(namespace)
 
 
-def _sql(name: str, properties: Mapping[str, str]) -> Catalog:
+def _sql(name: str, properties: Mapping[str, str]) -> SharedSqlCatalog:
     from frazil.iceberg.sql import open_sql
 
     return open_sql(name, properties)
@@ -235,7 +261,7 @@ def _ask_sql_for_writing(catalog: Catalog) -> None:
     ask_for_writing(catalog)
 
 
-def _rest(name: str, properties: Mapping[str, str]) -> Catalog:
+def _rest(name: str, properties: Mapping[str, str]) -> BoundedRestCatalog:
     from frazil.iceberg.rest import BoundedRestCatalog
 
     return BoundedRestCatalog(name, **properties)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -34,10 +33,8 @@ from pyiceberg.table.update import (
     TableRequirement,
     TableUpdate,
 )
-from pyiceberg.types import TimeType, UUIDType
 
-from frazil.batch.changes import OP, PLACE
-from frazil.batch.schema_change import SchemaChange
+from frazil.batch.schema_change import SchemaChange, listed, shortened
 from frazil.crash_points import CrashPoint, reached
 from frazil.errors import Terminal
 from frazil.iceberg.catalog import Lake
@@ -184,12 +181,8 @@ def _refuse_unfit(wanted: TableChanges, after: Schema) -> None:
             raise _unfit(wanted, f"{field.name} is the name of a partition field and of a column")
     if not wanted.destination.by_engine:
         return
-    merging = (OP, PLACE) if wanted.destination.is_merged else ()  # beside the columns in staged files
-    names = Counter(name.casefold() for name in (*(field.name for field in after.fields), *merging))
-    if alike := [field.name for field in after.fields if names[field.name.casefold()] > 1]:
-        raise _unfit(wanted, f"{', '.join(alike)} differ in case only, which Spark does not tell apart")
     for number in index_by_id(after):
-        if isinstance(kind := after.find_type(number), TimeType | UUIDType):
+        if str(kind := after.find_type(number)) in wanted.destination.absent_types:
             raise _unfit(
                 wanted, f"{after.find_column_name(number)} would be {kind}, which Spark, who writes it, has not"
             )
@@ -202,7 +195,7 @@ _OTHERWISE = (
 
 def _unfit(wanted: TableChanges, why: str, next_step: str = _OTHERWISE) -> Terminal:
     return Terminal(
-        f"table {wanted.table} can't become what its records need ({'; '.join(map(str, wanted.changes))}): {why}",
+        f"table {wanted.table} can't become what its records need ({listed(wanted.changes)}): {why}",
         next_step=next_step,
     )
 
@@ -264,4 +257,4 @@ def _refuse_unwritable(lake: Lake, table: Table, name: str) -> None:
 def said(changes: Sequence[SchemaChange]) -> Iterator[str]:
     """Changes as a log line tells them."""
     words = {"add": "column {} added: {}", "widen": "column {} is {} now", "optional": "column {} may be null now"}
-    return (words[change.kind].format(".".join(change.path), change.type) for change in changes)
+    return (words[change.kind].format(".".join(change.path), shortened(change.type)) for change in changes)

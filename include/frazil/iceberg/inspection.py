@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any, Final
 
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, MonthTransform, YearTransform
-from pyiceberg.types import DateType, TimestampType, TimestamptzType, TimeType
+from pyiceberg.types import DateType, TimestampType, TimestamptzType
 
 from frazil.iceberg.faults import translated
+from frazil.iceberg.schema import columns_with_times
 
 MOST_FILES: Final = 200_000
 """Files that one inspection reads about: 4 s. Of a table with more, the manifests written last are read."""
@@ -230,7 +231,7 @@ class _Files:
             format_version=metadata.format_version,
             is_sorted=bool(metadata.sort_order().fields) if metadata.sort_orders else False,
             time_field=self._time[1] if self._time else None,
-            unreadable=next(_without_spark_type(metadata.schema()), None),
+            unreadable=next(columns_with_times(metadata.schema()), None),
         )
 
 
@@ -266,12 +267,6 @@ def _time_field(spec: PartitionSpec, schema: Schema) -> tuple[int, TimeField] | 
         if unit is None and isinstance(of.transform, IdentityTransform) and kind is DateType:
             unit = "day"
         if unit is not None and kind in _LITERALS:
-            return place, TimeField(tuple(column.split(".")), _LITERALS[kind], unit)
+            is_top = any(field.field_id == of.source_id for field in schema.fields)  # its name may have dots
+            return place, TimeField((column,) if is_top else tuple(column.split(".")), _LITERALS[kind], unit)
     return None
-
-
-def _without_spark_type(schema: Schema) -> Iterator[str]:
-    """Columns of type time, which Iceberg's Spark can't read."""
-    for of in schema.fields:
-        if any(isinstance(part.field_type, TimeType) for part in index_by_id(Schema(of)).values()):
-            yield of.name

@@ -11,10 +11,13 @@ from typing import Any, Final
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
+from pyiceberg.io import FileIO
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from frazil.iceberg.past import with_past
+from frazil.iceberg.table_properties import for_storage, without_code
 
 MOST_SNAPSHOTS: Final = 50_000
 """Of all metadata that are kept: they bound its memory. The last one that was read stays whatever it holds."""
@@ -24,12 +27,20 @@ class KeepingSqlCatalog(SqlCatalog):
     """A SQL catalog that keeps metadata by their location, as long as there is room: a file of metadata never changes.
 
     A batch looks at each of its tables five times and more, and each look would parse all of its snapshots.
+
+    Attributes:
+        table_properties: Properties of tables that have a say in how files are read and written.
     """
+
+    table_properties: frozenset[str] = frozenset()
 
     def __init__(self, name: str, **properties: str) -> None:
         self._kept: Final[dict[str, TableMetadata]] = {}
         self._keeping: Final = Lock()
         super().__init__(name, **properties)
+
+    def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
+        return super()._load_file_io(for_storage(properties, self.table_properties), location)
 
     def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
         location = orm_table.metadata_location or ""
@@ -62,7 +73,7 @@ class KeepingSqlCatalog(SqlCatalog):
         return metadata
 
     def _keep(self, location: str, metadata: TableMetadata) -> TableMetadata:
-        shared = with_past(metadata)
+        shared = with_past(without_code(metadata, self.table_properties))
         with self._keeping:
             self._kept[location] = shared
             superseded = {of.metadata_file for of in shared.metadata_log}

@@ -17,6 +17,7 @@ from frazil.batch.letters import Place
 from frazil.batch.removal import Removal
 from frazil.iceberg.faults import translated
 from frazil.iceberg.removal import file_rows, matches, row_filter
+from frazil.records.kafka import with_python_times
 
 _LETTERS_AT_ONCE = 250
 """Whole letters held in memory."""
@@ -31,7 +32,7 @@ class Letter:
     Attributes:
         place: Which record it is.
         code: Reason code.
-        timestamp: Kafka timestamp of the record.
+        timestamp: Kafka timestamp of the record; None also for one beyond year 9999.
         batch: Number of the batch that kept it.
         destination: The table that the record does not fit; None for a record as a whole.
     """
@@ -56,7 +57,7 @@ def open_letters(table: Table, name: str, undone: Collection[int]) -> Iterator[L
     """
     named = [column for column in (*_NAMED, "destination") if column in {of.name for of in table.schema().fields}]
     for batch in _batches(table, name, _is_open(table, undone), tuple(named)):
-        for row in batch.to_pylist():
+        for row in with_python_times(batch).to_pylist():
             place = Place(row["topic"], row["partition"], row["offset"])
             yield Letter(place, row["code"], row["timestamp"], row["_frazil_batch"], row.get("destination"))
 

@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
-from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.rest import RestCatalog, TableResponse
 from pyiceberg.io import FileIO
-from pyiceberg.table import Table
+from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
 from requests import Session
 
 from frazil.errors import Terminal
 from frazil.iceberg.past import with_past
+from frazil.iceberg.table_properties import for_storage, without_code
 
 CONNECT = "rest.client.connection-timeout-ms"
 """Catalog property, by the name that Iceberg's Java client has for it: how long a connection may take to open."""
@@ -31,14 +33,35 @@ _DEFAULTS = {CONNECT: 10_000, ANSWER: 60_000}
 class BoundedRestCatalog(RestCatalog):
     """A REST catalog whose requests end, also those that fetch a token. Copies of its tables' metadata share their past.
 
+    Attributes:
+        table_properties: Properties of tables that have a say in how files are read and written, beside what the server says.
+
     Raises:
         Terminal: A time limit among the properties is no number of milliseconds.
     """
+
+    table_properties: frozenset[str] = frozenset()
 
     def load_table(self, identifier: str | Identifier) -> Table:
         """Load a table."""
         table: Table = super().load_table(identifier)
         table.metadata = with_past(table.metadata)
+        return table
+
+    def commit_table(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> CommitTableResponse:
+        """Commit changes of a table."""
+        done: CommitTableResponse = super().commit_table(table, requirements, updates)
+        return done.model_copy(update={"metadata": without_code(done.metadata, self.table_properties)})
+
+    def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
+        # PyIceberg gives the file-io all properties of the table, and over them what the server says of this table.
+        metadata = table_response.metadata
+        told = for_storage(metadata.properties, self.table_properties)
+        bare = metadata.model_copy(update={"properties": told})
+        table = super()._response_to_table(identifier_tuple, table_response.model_copy(update={"metadata": bare}))
+        table.metadata = without_code(metadata, self.table_properties)
         return table
 
     @staticmethod

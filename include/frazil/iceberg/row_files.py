@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -18,6 +19,11 @@ from frazil.iceberg.orc_limits import ORC, refuse_altered
 FOLDER: Final = "frazil-staged"
 """Below the table's location, so that an orphan removal takes what is not needed any more."""
 
+_UUID_BYTES: Final = 16
+_UUID_CHARACTERS: Final = 36
+_DIGITS: Final = [at for at in range(_UUID_CHARACTERS) if at not in {8, 13, 18, 23}]
+"""Places of the digits in a UUID's text."""
+
 
 class RowFileWriter(DataFileWriter):
     """Writes rows of one table into Parquet files of bounded size, in their Arrow types. No snapshot may name them."""
@@ -28,8 +34,65 @@ class RowFileWriter(DataFileWriter):
         path = f"{metadata.location.rstrip('/')}/{FOLDER}/{uuid.uuid4()}.parquet"
         file = self._io.new_output(path)
         with file.create() as stream:
-            pq.write_table(table, stream)
+            pq.write_table(_spelled(table), stream)
         return [StagedFile(path, table.num_rows, len(file), "", _ops(table))]
+
+
+def _spelled(table: pa.Table) -> pa.Table:
+    """Rows with UUIDs as texts: Spark reads no others, and writes these into columns of the type."""
+    for number, column in enumerate(table.schema):
+        kind = _spelled_type(column.type)
+        if kind != column.type:
+            chunks = [_spelled_array(chunk, kind) for chunk in table.column(number).chunks]
+            table = table.set_column(number, column.with_type(kind), pa.chunked_array(chunks, kind))
+    return table
+
+
+def _spelled_type(of: pa.DataType) -> pa.DataType:
+    if of == pa.uuid():
+        return pa.string()
+    if pa.types.is_struct(of):
+        return pa.struct([field.with_type(_spelled_type(field.type)) for field in of])
+    if pa.types.is_list(of):
+        return pa.list_(of.value_field.with_type(_spelled_type(of.value_type)))
+    if pa.types.is_map(of):
+        item = of.item_field.with_type(_spelled_type(of.item_type))
+        return pa.map_(of.key_field.with_type(_spelled_type(of.key_type)), item)
+    return of
+
+
+def _spelled_array(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    if array.type == kind:
+        return array
+    if array.type == pa.uuid():
+        return _uuid_texts(array.storage)
+    if pa.types.is_struct(kind):
+        columns = [_spelled_array(column, field.type) for column, field in zip(array.flatten(), kind, strict=True)]
+        return pa.StructArray.from_arrays(columns, fields=list(kind), mask=array.is_null())
+    if pa.types.is_list(kind):
+        values = _spelled_array(array.flatten(), kind.value_type)
+        return pa.ListArray.from_arrays(_offsets(array), values, type=kind, mask=array.is_null())
+    lists = array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
+    keys, items = lists.flatten().flatten()
+    keys, items = _spelled_array(keys, kind.key_type), _spelled_array(items, kind.item_type)
+    return pa.MapArray.from_arrays(_offsets(lists), keys, items, type=kind, mask=array.is_null())
+
+
+def _offsets(array: pa.Array) -> pa.Array:
+    """Where the values of each list, or entries of each map, begin among those that it has, whatever was sliced off."""
+    lengths = pc.fill_null(pc.list_value_length(array), 0)
+    return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths).cast(pa.int32())])
+
+
+def _uuid_texts(values: pa.Array) -> pa.Array:
+    filled = values.fill_null(bytes(_UUID_BYTES))
+    octets = filled.buffers()[1][filled.offset * _UUID_BYTES : (filled.offset + len(filled)) * _UUID_BYTES].to_pybytes()
+    texts = np.full((len(values), _UUID_CHARACTERS), ord("-"), np.uint8)
+    texts[:, _DIGITS] = np.frombuffer(octets.hex().encode(), np.uint8).reshape(len(values), 2 * _UUID_BYTES)
+    whole = pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(_UUID_CHARACTERS), len(values), [None, pa.py_buffer(texts.tobytes())]
+    )
+    return pc.if_else(values.is_valid(), whole.cast(pa.binary()).cast(pa.string()), pa.scalar(None, pa.string()))
 
 
 def _ops(table: pa.Table) -> dict[str, int]:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, NullOrder, SortDirection, SortField, SortOrder
@@ -229,7 +229,9 @@ def check_destination(table: Table, destination: model.Destination, *, fold: boo
         if not (name in coming if name not in found else fits(field.field_type, found[name].field_type))
     ]
     problems += identifier_problems(table, destination)
-    problems += [] if destination.by_engine else _writer_problems(table, found if takes_all else declared)
+    problems += list(
+        _engine_problems(table) if destination.by_engine else _writer_problems(table, found if takes_all else declared)
+    )
     if destination.format_version == "3" and table.format_version < FORMAT_VERSION:
         problems.append(f"format version {table.format_version}: the pipeline declares {FORMAT_VERSION}")
     problems += [
@@ -242,6 +244,19 @@ def check_destination(table: Table, destination: model.Destination, *, fold: boo
             f"table {destination.table} does not fit its pipeline:\n" + "\n".join(f"  {p}" for p in problems),
             next_step="change the columns of the pipeline file, or alter the table",
         )
+
+
+def columns_with_times(schema: Schema) -> Iterator[str]:
+    """Columns that are, or hold, times of day: Iceberg's Spark can't read a table that has one."""
+    for of in schema.fields:
+        if any(isinstance(part.field_type, TimeType) for part in index_by_id(Schema(of)).values()):
+            yield of.name
+
+
+def _engine_problems(table: Table) -> Iterator[str]:
+    """What keeps Spark from writing an existing table."""
+    for name in columns_with_times(table.schema()):
+        yield f"column {name}: it has the type time, and Spark, which writes the table, can't read it"
 
 
 def _writer_problems(table: Table, filled: Collection[str]) -> Iterator[str]:

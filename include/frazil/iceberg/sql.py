@@ -49,7 +49,7 @@ class SharedSqlCatalog(KeepingSqlCatalog):
             raise NamespaceAlreadyExistsError(f"Namespace {namespace} already exists") from error
 
 
-def open_sql(name: str, properties: Mapping[str, str]) -> SqlCatalog:
+def open_sql(name: str, properties: Mapping[str, str]) -> SharedSqlCatalog:
     """Open a catalog; a SQLite file is made, and a local folder for the warehouse.
 
     Raises:

@@ -16,7 +16,7 @@ from frazil.errors import Retryable, Terminal
 from frazil.kafka.client import REQUEST_SECONDS, Complaints, transactional_producer
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.observe import observe
-from frazil.kafka.read import read_range
+from frazil.kafka.read import WHOLE, read_range
 from frazil.kafka.record import OutgoingRecord
 from frazil.kafka.topics import cleanup_policies, create_topic, record_limit
 from frazil.kafka.transaction import TransactionalProducer
@@ -151,7 +151,7 @@ def last_position(cluster: Cluster, topic: str, name: str) -> bytes | None:
         ) from error
     found: bytes | None = None
     key = name.encode()
-    for batch in read_range(cluster, topic, 0, partition.log_start, wanted):
+    for batch in read_range(cluster, topic, 0, partition.log_start, wanted, WHOLE):
         for of, value in zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True):
             found = value if of == key else found
     return found

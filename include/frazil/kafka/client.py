@@ -71,6 +71,24 @@ _CONSUMER: Final[dict[str, Any]] = {
     "fetch.wait.max.ms": 50,
     # How long the client rests when it holds enough ahead (default 1 s): decoding is through with that much in less.
     "fetch.queue.backoff.ms": 20,
+    # How long it rests before it fetches again what it could not unpack (default 500 ms): the reader passes over it.
+    "fetch.error.backoff.ms": 20,
+    # The client raises fetch.max.bytes to it; it bounds nothing else of a consumer.
+    "message.max.bytes": 1_000,
+}
+
+FETCH_BYTES: Final = 8 * 1024
+"""Most bytes of one answer of a broker, as they are in the log; the first batch of records is in it whatever its size is.
+
+The client unpacks a whole answer before it hands out its first record, and 4 bytes of zstd may become 128 KiB: 256 MiB for
+each broker that is read at once. On one host larger answers read no faster; from far brokers they do."""
+
+_CONSUMER_DEFAULTS: Final[dict[str, Any]] = {
+    "fetch.max.bytes": FETCH_BYTES,
+    # Unpacked records held ahead (default 64 MiB). An answer may go beyond it once.
+    "queued.max.messages.kbytes": 16 * 1024,
+    # The largest answer, and the largest batch of records that zstd is unpacked to (default 100,000,000).
+    "receive.message.max.bytes": 128 * 2**20,
 }
 
 _PRODUCER: Final[dict[str, Any]] = {"enable.idempotence": True, "acks": "all"}
@@ -200,7 +218,7 @@ def consumer(cluster: Cluster, complaints: Complaints, group: str | None = None)
         Terminal: the cluster's properties are not valid.
     """
     own = {} if group is None else {"group.id": group}
-    return _build(Consumer, cluster, complaints, required=_CONSUMER | own)
+    return _build(Consumer, cluster, complaints, _CONSUMER_DEFAULTS, _CONSUMER | own)
 
 
 def producer(cluster: Cluster, complaints: Complaints) -> Producer:

@@ -19,7 +19,7 @@ from frazil.connect.control import FilesWritten
 from frazil.errors import Retryable, Terminal
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.observe import observe
-from frazil.kafka.read import read_range
+from frazil.kafka.read import WHOLE, read_range
 
 _MAGIC: Final = b"\xc2\x01"
 _DATA_WRITTEN: Final = 1
@@ -56,7 +56,7 @@ def announced_files(cluster: Cluster, topic: str) -> tuple[dict[int, tuple[int, 
 
 
 def _events(cluster: Cluster, topic: str, partition: int, start: int, end: int) -> Iterator[FilesWritten]:
-    for batch in read_range(cluster, topic, partition, start, end):
+    for batch in read_range(cluster, topic, partition, start, end, WHOLE):
         for offset, value in zip(batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True):
             try:
                 event = decode_event(partition, offset, value)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition, Uuid
 from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec, TopicDescription
 
@@ -37,15 +38,15 @@ def matching_topics(cluster: Cluster, pattern: str) -> tuple[str, ...]:
 
     Args:
         cluster: Where.
-        pattern: Regular expression in Python's syntax.
+        pattern: Regular expression that RE2 takes.
 
     Raises:
         Retryable: no broker answers.
         Terminal: the pattern is no regular expression, or credentials or settings don't fit.
     """
     try:
-        matches = re.compile(pattern).fullmatch
-    except re.error as e:
+        pc.match_substring_regex(pa.array([""]), pattern)
+    except pa.ArrowInvalid as e:
         raise Terminal(f"topic pattern {pattern!r} is no regular expression: {e}", next_step="correct it") from e
     with admin(cluster) as asked:
         try:
@@ -53,7 +54,8 @@ def matching_topics(cluster: Cluster, pattern: str) -> tuple[str, ...]:
         except KafkaException as e:
             asked.client.poll(0)  # serves the complaints
             raise translate(e, cluster, asked.complaints) from e
-    return tuple(sorted(name for name in known if matches(name) and not name.startswith(_INTERNAL)))
+    names = pa.array(sorted(name for name in known if not name.startswith(_INTERNAL)), pa.string())
+    return tuple(names.filter(pc.match_substring_regex(names, f"\\A(?s:{pattern})\\z")).to_pylist())
 
 
 def observe(cluster: Cluster, topics: Sequence[str], *, absent_ok: bool = False) -> ClusterFacts:

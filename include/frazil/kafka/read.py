@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
 
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -15,7 +15,7 @@ from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.kafka.client import REQUEST_SECONDS, STALL_SECONDS, Complaints, consumer
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.failure import PLAN_AGAIN, reasons, translate
-from frazil.kafka.messages import Place, place_of, to_batch
+from frazil.kafka.messages import Place, place_of, to_batch, unreadable_batch
 
 BATCH_RECORDS: Final = 25_000
 """Most records of a batch: enough that the work for a batch is little next to that for its records."""
@@ -27,20 +27,47 @@ _LAST_QUESTION_SECONDS: Final = 2.0
 """Bounds the question that a silence ends with: is the topic gone?"""
 
 _BATCH_BYTES: Final = 64 * 1024 * 1024
-"""Bytes of values after which a batch is handed out: as much as librdkafka holds ahead by default, so that large records
-need about twice that at most."""
+"""Bytes of values after which a batch is handed out."""
+
+_LARGE_BYTES: Final = 1024 * 1024
+"""A value of so many bytes is taken from the client alone: others behind it may be as large."""
+
+
+_WORK_SECONDS: Final = 1.0
+"""CPU time of this process in a silence after which the client is taken to be at work: it unpacks a large batch of
+records before it hands out the first, and nothing else works here meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """What is taken over of the records that Kafka hands out.
+
+    Attributes:
+        batch_records: Most records in a batch. It ends earlier where they are large.
+        record_bytes: Most bytes of key, value and headers; of a larger record only its place, its time and its size.
+        unreadable: What is done about a batch of records that the client can't unpack: its offsets are told as records
+            that were not taken over, or reading fails.
+    """
+
+    batch_records: int = BATCH_RECORDS
+    record_bytes: int = 16 * 2**20
+    unreadable: Literal["dead_letter", "fail"] = "dead_letter"
+
+
+_LIMITS: Final = ReadLimits()
+
+WHOLE: Final = ReadLimits(record_bytes=2**27, unreadable="fail")
+"""For topics that hold positions: what can't be read must not look like what was never written."""
 
 
 def read_range(
-    cluster: Cluster, topic: str, partition: int, start: int, end: int, batch_records: int = BATCH_RECORDS
+    cluster: Cluster, topic: str, partition: int, start: int, end: int, limits: ReadLimits = _LIMITS
 ) -> Iterator[pa.RecordBatch]:
     """Read the committed records with offsets `start` <= o < `end` of one partition, in order; see `read_ranges`."""
-    return read_ranges(cluster, (Range(topic, partition, start, end),), batch_records)
+    return read_ranges(cluster, (Range(topic, partition, start, end),), limits)
 
 
-def read_ranges(
-    cluster: Cluster, ranges: Iterable[Range], batch_records: int = BATCH_RECORDS
-) -> Iterator[pa.RecordBatch]:
+def read_ranges(cluster: Cluster, ranges: Iterable[Range], limits: ReadLimits = _LIMITS) -> Iterator[pa.RecordBatch]:
     """Read the committed records of ranges, those of several partitions at once; the records of a partition in order.
 
     Offsets may have gaps: transaction markers, aborted records, what compaction removed. A range has been read when Kafka
@@ -49,23 +76,24 @@ def read_ranges(
     Args:
         cluster: Where.
         ranges: What; ends are at most the last stable offset.
-        batch_records: Most records in a batch. It ends earlier where they are large.
+        limits: What is taken over of records.
 
     Yields:
-        Batches with the schema `frazil.records.kafka.KAFKA_SCHEMA`, never empty, perhaps of several partitions.
+        Batches with the schema `frazil.records.kafka.KAFKA_SCHEMA`, never empty, perhaps of several partitions. With records
+        that were not taken over, they have the further column `UNREAD_BYTES`.
 
     Raises:
-        Terminal: a range ends beyond what is committed, or topic, credentials or permissions don't fit.
+        Terminal: a range ends beyond what is committed, or topic, credentials or permissions don't fit; or a batch of
+            records can't be unpacked, and the limits say to fail.
         Retryable: the beginning of a range is gone, the broker doesn't answer, or nothing arrives for `STALL_SECONDS`.
     """
     for wave in _waves(ranges):
         complaints = Complaints()
-        client = consumer(cluster, complaints)
+        reading = _Reading(cluster, consumer(cluster, complaints), complaints, wave, limits)
         try:
-            for messages in _Reading(cluster, client, complaints, wave).until_end(batch_records):
-                yield to_batch(messages)
+            yield from reading.until_end()
         finally:
-            client.close()
+            reading.close()
 
 
 def _waves(ranges: Iterable[Range]) -> Iterator[dict[Place, Range]]:
@@ -88,17 +116,31 @@ class _Reading:
         client: The consumer.
         complaints: What it reports on the side.
         left: Ranges that have not been read to their end, by partition.
+        limits: What is taken over of records.
         reached: The next offset to read of each partition of which something came.
+        unreadable: Offsets that were passed over since the last batch, because they can't be unpacked.
+        passed: The first offset of the last batch of records of each partition that can't be unpacked.
+        prober: A second consumer, once there was one: it finds where such a batch ends.
     """
 
     cluster: Cluster
     client: Consumer
     complaints: Complaints
     left: dict[Place, Range]
+    limits: ReadLimits = _LIMITS
     reached: dict[Place, int] = field(default_factory=dict)
+    unreadable: list[Range] = field(default_factory=list)
+    passed: dict[Place, int] = field(default_factory=dict)
+    prober: Consumer | None = None
 
-    def until_end(self, batch_records: int) -> Iterator[list[Message]]:
-        """Yield the records of the ranges, in lists of at most `batch_records` that end at `_BATCH_BYTES`."""
+    def close(self) -> None:
+        """End the consumers."""
+        for client in filter(None, (self.client, self.prober)):
+            client.close()
+
+    def until_end(self) -> Iterator[pa.RecordBatch]:
+        """Yield the records of the ranges, in batches that end at the limit of records or at `_BATCH_BYTES`."""
+        batch_records = self.limits.batch_records
         # One question before: that nobody answers, or that the topic is gone, is said sooner and better than by silence.
         self._require_held(next(iter(self.left)))
         self.client.assign([TopicPartition(r.topic, r.partition, r.start) for r in self.left.values()])
@@ -108,18 +150,27 @@ class _Reading:
             records = self.wanted(self._next(batch_records - len(pending)))
             pending += records
             size += sum(map(len, records))
-            if pending and (len(pending) >= batch_records or size >= _BATCH_BYTES or not self.left):
-                yield pending
+            is_full = len(pending) >= batch_records or size >= _BATCH_BYTES
+            if pending and (is_full or not self.left or self.unreadable):
+                for messages in _parts(pending, size):
+                    yield to_batch(messages, self.limits.record_bytes)
                 pending, size = [], 0
+            for r in self.unreadable:
+                for start in range(r.start, r.end, batch_records):
+                    yield unreadable_batch(r.topic, r.partition, start, min(r.end, start + batch_records))
+            self.unreadable.clear()
 
     def _next(self, most: int) -> list[Message]:
         """What Kafka hands out next: at least one message, at most `most`."""
-        deadline = time.monotonic() + STALL_SECONDS
+        deadline, worked = time.monotonic() + STALL_SECONDS, time.process_time()
         while (first := self.client.poll(_POLL_SECONDS)) is None:
-            if time.monotonic() >= deadline:
+            if time.monotonic() < deadline:
+                continue
+            if time.process_time() - worked < _WORK_SECONDS:
                 raise self._stalled()
+            deadline, worked = time.monotonic() + STALL_SECONDS, time.process_time()
         # `consume` alone would wait for a full list; after the first message, what is here already is enough.
-        return [first, *(self.client.consume(most - 1, 0) if most > 1 else ())]
+        return [first, *(self.client.consume(most - 1, 0) if most > 1 and len(first) < _LARGE_BYTES else ())]
 
     def wanted(self, arrived: list[Message]) -> list[Message]:
         """Return the records of the ranges among messages, and note how far each partition has been read.
@@ -183,9 +234,64 @@ class _Reading:
             if place in self.left:
                 self._require_held(place)
             return
+        if error.code() == KafkaError._BAD_COMPRESSION:
+            self._pass_over(place, _offset(event), error)
+            return
         if error.code() in _OUT_OF_RANGE:
             self._require_held(place)
         raise translate(error, self.cluster, self.complaints, topic=place[0], partition=place[1])
+
+    def _pass_over(self, place: Place, base: int, error: KafkaError) -> None:
+        """Go on behind a batch of records, the first of which has the offset `base`, that the client can't unpack."""
+        if base <= self.passed.get(place, -1):
+            return  # the client told it again before it was moved on
+        of = self.left[place]
+        start = max(base, self.reached.get(place, of.start))
+        if self.limits.unreadable == "fail":
+            raise Terminal(
+                f"{self._name(place)}: the batch of records at offset {start} can't be unpacked: {error.str()}",
+                next_step=f"raise receive.message.max.bytes of clusters.{self.cluster.name}.properties in the settings, or"
+                " set source.on_unreadable: dead_letter, which keeps coordinates only",
+            )
+        end = self._end_of_batch(place, base, start, of.end)
+        self.passed[place] = base
+        self.unreadable.append(replace(of, start=start, end=end))
+        self._reach(place, end)
+        if place in self.left:
+            self.client.seek(TopicPartition(*place, end))
+
+    def _end_of_batch(self, place: Place, base: int, start: int, end: int) -> int:
+        """One past the last offset, below `end`, of the batch of records that holds `start`.
+
+        The client does not tell it: each offset of the batch brings the same error again, the one behind it does not.
+        """
+        inside, outside, step = start, min(start + 1, end), 1
+        while outside < end and self._is_of_batch(place, base, outside):
+            step *= 2
+            inside, outside = outside, min(outside + step, end)
+        while outside - inside > 1:
+            middle = (inside + outside) // 2
+            if self._is_of_batch(place, base, middle):
+                inside = middle
+            else:
+                outside = middle
+        return outside
+
+    def _is_of_batch(self, place: Place, base: int, offset: int) -> bool:
+        self.prober = client = self.prober or consumer(self.cluster, self.complaints)
+        client.assign([TopicPartition(*place, offset)])
+        deadline = time.monotonic() + STALL_SECONDS
+        while time.monotonic() < deadline:
+            event = client.poll(_POLL_SECONDS)
+            error = None if event is None else event.error()
+            if event is None or (error is not None and event.topic() is None):
+                continue
+            if error is not None and error.code() == KafkaError._BAD_COMPRESSION:
+                return _offset(event) == base
+            if error is None or error.code() == KafkaError._PARTITION_EOF:
+                return False
+            raise translate(error, self.cluster, self.complaints, topic=place[0], partition=place[1])
+        raise self._stalled()
 
     def _require_held(self, place: Place, seconds: float = REQUEST_SECONDS) -> None:
         """Refuse a range that the log doesn't hold: it would never end, or with records missing."""
@@ -229,6 +335,19 @@ class _Reading:
 
     def _name(self, place: Place) -> str:
         return f"{self.cluster}, topic {place[0]!r}, partition {place[1]}"
+
+
+def _parts(messages: list[Message], size: int) -> Iterator[list[Message]]:
+    """Messages in lists whose values have about `_BATCH_BYTES` at most; `size` is that of all."""
+    if size < 2 * _BATCH_BYTES:
+        yield messages
+        return
+    first = held = 0
+    for at, length in enumerate(map(len, messages), 1):
+        held += length
+        if held >= _BATCH_BYTES or at == len(messages):
+            yield messages[first:at]
+            first, held = at, 0
 
 
 _OUT_OF_RANGE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from frazil.iceberg.inspection import Inspection, PartitionFiles, TimeField
+from frazil.iceberg.inspection import Inspection, PartitionFiles
 from frazil.pipeline.maintenance import Compaction
 
 _MONTHS: Final = 12
@@ -74,13 +74,3 @@ def period_start(unit: str, at: datetime) -> datetime:
         return hour
     day = hour.replace(hour=0)
     return day if unit == "day" else day.replace(day=1) if unit == "month" else day.replace(month=1, day=1)
-
-
-def condition(field: TimeField, before: datetime) -> str:
-    """The rows of partitions before an instant, in Spark's SQL."""
-    column = ".".join(f"`{part.replace('`', '``')}`" for part in field.column)
-    if field.type == "date":
-        return f"{column} < DATE '{before:%Y-%m-%d}'"
-    if field.type == "timestamp":
-        return f"{column} < TIMESTAMP_NTZ '{before:%Y-%m-%d %H:%M:%S}'"
-    return f"{column} < TIMESTAMP '{before:%Y-%m-%d %H:%M:%S} UTC'"

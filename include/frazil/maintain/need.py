@@ -109,13 +109,18 @@ def _obstacle(step: Step, found: Inspection, rules: TableMaintenance, given: Cir
     """Why a step can't be done, whatever the numbers."""
     if getattr(rules, step) is False:
         return "the pipeline file leaves it out"
-    if found.unreadable is not None and step != "orphans":
-        return f"column {found.unreadable} is of type time, for which Iceberg's Spark has no type"
+    if found.unreadable is not None and not _is_done_without_engine(step, found):
+        return f"column {found.unreadable} is of type time: Spark can't load the table"
     if given.on_branch and step in ("position_deletes", "manifests", "stats"):
         return "Spark does it on main only, and the pipeline lands on a branch"
     if step == "position_deletes" and found.format_version >= _VERSION_WITHOUT_FILES:
         return "tables of format version 3 have deletion vectors, one per data file"
     return None
+
+
+def _is_done_without_engine(step: Step, found: Inspection) -> bool:
+    """Whether a step needs no engine that knows all types. PyIceberg 0.12 writes no metadata of version 3."""
+    return step == "orphans" or (step == "expiry" and found.format_version < _VERSION_WITHOUT_FILES)
 
 
 def _judged(step: Step, found: Inspection, rules: TableMaintenance, given: Circumstances) -> Need:

@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
 from frazil.errors import Retryable
 
-Argument = str | int | bool | datetime | tuple[str, ...] | Mapping[str, str]
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """Rows of partitions before an instant: the path of their column, its type (date, timestamp, timestamptz), the instant."""
+
+    column: tuple[str, ...]
+    type: str
+    instant: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ZOrder:
+    """An order by several columns at once."""
+
+    columns: tuple[str, ...]
+
+
+Argument = str | int | bool | datetime | tuple[str, ...] | Mapping[str, str] | Before | ZOrder
 """What a procedure is given."""
 
 

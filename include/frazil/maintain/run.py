@@ -81,17 +81,17 @@ def _table(
     judged, since = (health(of, len(expirable(of, rules.expiry or _NO_EXPIRY, now))) for of in (before, after))
     outcome = TableOutcome(name, str(judged), Figures.of(before, judged), Figures.of(after, since), outcomes)
     if engine is not None and outcome.did_something:
-        _note(scope, outcome, engine)
+        _note(steps.Work(scope, name, after, engine), outcome)
     return outcome
 
 
-def _note(scope: Scope, outcome: TableOutcome, engine: Procedures) -> None:
+def _note(work: steps.Work, outcome: TableOutcome) -> None:
     """Leave what was done in the table. It is a note: without it nothing but the note is missing."""
-    noted = Maintained(scope.clock(), scope.pipeline.name, outcome).to_json()
+    noted = Maintained(work.scope.clock(), work.scope.pipeline.name, outcome).to_json()
     try:
-        engine.note(scope.lake.catalog_of(outcome.table).name, outcome.table, MAINTAINED_KEY, noted)
+        work.note(MAINTAINED_KEY, noted)
     except Retryable as failure:
-        scope.report(f"{outcome.table}: what was done is not noted in the table: {failure.message}")
+        work.scope.report(f"{outcome.table}: what was done is not noted in the table: {failure.message}")
 
 
 def _inspected(scope: Scope, name: str) -> Inspection:
@@ -121,6 +121,11 @@ def _carried_out(work: steps.Work, need: Need, rules: TableMaintenance) -> StepO
     counts: dict[str, int] = {}
     reason = need.reason
     work.scope.report(f"{work.table}: {need.step}: {need.reason}")
+    lake = work.scope.lake.catalog_of(work.table)
+    try:
+        lake.refuse_code(lake.load_table(work.table))
+    except Terminal as refusal:  # of this table only: the others are maintained
+        return StepOutcome(need.step, "failed", refusal.message)
     try:
         counts = _done(work, need.step, rules)
     except Unsound as unsound:

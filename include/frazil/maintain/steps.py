@@ -11,11 +11,12 @@ from urllib.parse import urlparse
 from frazil.errors import Terminal
 from frazil.iceberg.inspection import Inspection
 from frazil.iceberg.kept import named_manifests
-from frazil.maintain.ages import expiry_age, expiry_keep
-from frazil.maintain.compaction import condition, most_files, portions
+from frazil.iceberg.upkeep import expire_snapshots, set_property
+from frazil.maintain.ages import expirable, expiry_age, expiry_keep
+from frazil.maintain.compaction import most_files, portions
 from frazil.maintain.guard import Sound, hold, lost
 from frazil.maintain.need import ORPHANS_KEY
-from frazil.maintain.procedures import Argument, GaveWay, Procedures
+from frazil.maintain.procedures import Argument, Before, GaveWay, Procedures, ZOrder
 from frazil.pipeline.maintenance import Compaction, Expiry, Orphans, Stats, parse_age
 from frazil.run.scope import Scope
 
@@ -32,6 +33,9 @@ _MOST_COMMITS: Final = 10
 
 _SHARES: Final = (4, 16)
 """A compaction that gave way tries again with a fourth of the files, and then with a sixteenth."""
+
+_BY_ENGINE_ALONE: Final = 3
+"""Format version whose metadata PyIceberg 0.12 does not write."""
 
 MOST_ORPHANS: Final = 1_000_000
 """Paths of orphans that a driver holds; of more, the rest goes by the next run."""
@@ -60,6 +64,17 @@ class Work:
         """Call a procedure for the table, and return the counts of its one row."""
         rows = self.engine.call(self.catalog, procedure, {"table": self.table, **arguments})
         return {name: int(value) for row in rows for name, value in row.items() if isinstance(value, int)}
+
+    def note(self, key: str, value: str) -> None:
+        """Set a property of the table.
+
+        Raises:
+            Retryable: The catalog, or the engine, is not available now.
+        """
+        if self.found.unreadable is not None and self.found.format_version < _BY_ENGINE_ALONE:
+            set_property(self.scope.lake, self.table, key, value)
+        else:
+            self.engine.note(self.catalog, self.table, key, value)
 
 
 def rewrite_position_deletes(work: Work) -> dict[str, int]:
@@ -130,11 +145,8 @@ def compaction_arguments(
             break
         most = most_files(portion, left, rules.min_files)
         capped = {} if most is None else {"max-files-to-rewrite": str(most)}
-        where = (
-            {}
-            if portion.before is None or found.time_field is None
-            else {"where": condition(found.time_field, portion.before)}
-        )
+        field, before = found.time_field, portion.before
+        where = {} if field is None or before is None else {"where": Before(field.column, field.type, before)}
         commits = _commits(min(portion.small_bytes, left))
         calls.append({**shared, **where, "options": {**options, **capped, **commits}})
         left -= portion.small_bytes
@@ -150,10 +162,9 @@ def _commits(size: int) -> dict[str, str]:
     return {"partial-progress.enabled": "true", "partial-progress.max-commits": str(count)} if count > 1 else {}
 
 
-def _strategy(found: Inspection, rules: Compaction) -> dict[str, str]:
+def _strategy(found: Inspection, rules: Compaction) -> dict[str, Argument]:
     if rules.strategy == "z-order":
-        columns = ", ".join(rules.columns)
-        return {"strategy": "sort", "sort_order": f"zorder({columns})"}
+        return {"strategy": "sort", "sort_order": ZOrder(tuple(rules.columns))}
     is_sorted = rules.strategy == "sort" or (rules.strategy is None and found.is_sorted)
     return {"strategy": "sort" if is_sorted else "binpack"}
 
@@ -180,12 +191,15 @@ def expire(work: Work, rules: Expiry, sound: Sound) -> dict[str, int]:
     older_than = now - expiry_age(work.found, rules)
     if before.hold_ms is not None:
         older_than = min(older_than, datetime.fromtimestamp(before.hold_ms / 1000, UTC))
-    counts = work.call(
-        "expire_snapshots",
-        older_than=older_than,
-        retain_last=expiry_keep(work.found, rules),
-        stream_results=True,
-    )
+    if work.found.unreadable is not None:
+        counts = _expire_without_engine(work, rules, now, older_than)
+    else:
+        counts = work.call(
+            "expire_snapshots",
+            older_than=older_than,
+            retain_last=expiry_keep(work.found, rules),
+            stream_results=True,
+        )
     missing = lost(before, hold(work.scope.lake, work.table))
     if missing:
         raise Terminal(
@@ -193,6 +207,14 @@ def expire(work: Work, rules: Expiry, sound: Sound) -> dict[str, int]:
             next_step=f"frazil lag {work.scope.pipeline.name} shows whether the position is there; report this",
         )
     return counts
+
+
+def _expire_without_engine(work: Work, rules: Expiry, now: datetime, older_than: datetime) -> dict[str, int]:
+    """The snapshots that Iceberg's procedure would take, out of the metadata; orphan removal takes their files."""
+    before_ms = older_than.timestamp() * 1000
+    old = {of.id for of in work.found.snapshots if of.made_ms < before_ms}
+    count = expire_snapshots(work.scope.lake, work.table, expirable(work.found, rules, now) & old)
+    return {"expired_snapshots_count": count}
 
 
 def remove_orphans(work: Work, rules: Orphans, sound: Sound) -> dict[str, int]:
@@ -214,7 +236,7 @@ def remove_orphans(work: Work, rules: Orphans, sound: Sound) -> dict[str, int]:
         sound(work.table)
         listed = work.engine.listed(own.values())
         work.engine.call(work.catalog, "remove_orphan_files", {**given, "file_list_view": listed})
-    work.engine.note(work.catalog, work.table, ORPHANS_KEY, now.isoformat(timespec="seconds"))
+    work.note(ORPHANS_KEY, now.isoformat(timespec="seconds"))
     return {"orphan_files": len(own), "left_alone": len(paths) - len(own)}
 
 

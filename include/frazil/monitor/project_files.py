@@ -114,8 +114,9 @@ def _named(places: Places) -> tuple[Path, ...]:
     """Files that they take secrets from."""
     found: set[Path] = set()
     for file in _written(places):
+        folder = None if file == places.settings_file else file.parent
         with suppress(ConfigError):  # loading says it
-            found.update(referenced_files(read_yaml(file)))
+            found.update(referenced_files(read_yaml(file, folder)))
     return tuple(sorted(found))
 
 

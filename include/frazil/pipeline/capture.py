@@ -12,8 +12,13 @@ from pydantic import Field, field_validator, model_validator
 
 from frazil.pipeline.engines import AUTO_ENGINE, INLINE_ENGINE
 from frazil.pipeline.interval import Interval, parse_duration, parse_interval
+from frazil.pipeline.patterns import compiled
 from frazil.pipeline.settings import Settings, unknown
 from frazil.pipeline.strict import AtKey, Model, PipelineName, TopicName
+
+_QUOTED: Final = r'"[^"]+"|`[^`]+`|\[[^\]]+\]'
+_TABLE: Final = re.compile(rf"([\w$#]+|{_QUOTED})(\.([\w$#]+|{_QUOTED})){{0,3}}")
+"""Names, with dots between them; all else would be SQL."""
 
 _COLUMN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*")
 
@@ -66,8 +71,8 @@ class FileCapture(_Capture):
     )
     key_pattern: str | None = Field(
         None,
-        description="Regular expression that is looked for in each line; its first group is the key. A line without it has no"
-        " key.",
+        description="Regular expression of RE2 that is looked for in each line; its first group is the key. A line in which that"
+        " finds nothing has no key.",
     )
     headers: bool = Field(
         True, description="Whether records say where they are from: `frazil.file`, `frazil.offset` and `frazil.line`."
@@ -90,11 +95,7 @@ class FileCapture(_Capture):
     def _has_a_group(cls, pattern: str | None) -> str | None:
         if pattern is None:
             return None
-        try:
-            groups = re.compile(pattern.encode()).groups
-        except re.error as error:
-            raise ValueError(f"is no regular expression: {error}") from error
-        if groups == 0:
+        if compiled(pattern).groups == 0:
             raise ValueError("has no group: what is to be the key stands in round brackets")
         return pattern
 
@@ -152,6 +153,13 @@ class JdbcCapture(_Capture):
         parse_duration(text)
         return text
 
+    @field_validator("table")
+    @classmethod
+    def _is_a_name(cls, table: str | None) -> str | None:
+        if table is not None and not _TABLE.fullmatch(table):
+            raise ValueError(f"{table!r} is no name of a table or view; SQL of your own is a query")
+        return table
+
     @model_validator(mode="after")
     def _has_one_source(self) -> Self:
         if (self.table is None) == (self.query is None):
@@ -181,6 +189,7 @@ KINDS: Final[dict[str, type[FileCapture | JdbcCapture]]] = {"file": FileCapture,
 def unknown_in_capture(capture: Capture, settings: Settings) -> Iterator[str]:
     """What a capture names that the settings don't know, one line per key, with the nearest known name."""
     yield from unknown("cluster", capture.cluster, settings.clusters, "clusters")
+    yield from beyond_reach(capture, settings)
     if isinstance(capture, FileCapture):
         return
     yield from unknown("database", capture.database, settings.databases, "databases")
@@ -191,3 +200,22 @@ def unknown_in_capture(capture: Capture, settings: Settings) -> Iterator[str]:
     engine = settings.engines.get(capture.engine)
     if engine is not None and engine.type != "submit":
         yield f"engine: {capture.engine} is of type {engine.type}; a capture starts a Spark of its own, with the driver's jars: type submit"
+
+
+def beyond_reach(capture: Capture, settings: Settings) -> Iterator[str]:
+    """What a capture would read that the settings don't let captures read, one line per key."""
+    if isinstance(capture, FileCapture):
+        folders = settings.captures.folders
+        for number, path in enumerate(capture.paths):
+            if ".." in PurePath(path).parts or not any(PurePath(path).is_relative_to(of) for of in folders):
+                yield (
+                    f"paths.{number}: {path} is in no folder that the settings list under captures.folders, so no capture reads it;"
+                    f" listed: {', '.join(folders) or 'none'}"
+                )
+    elif capture.query is not None:
+        database = settings.databases.get(capture.database)
+        if database is not None and not database.queries:
+            yield (
+                f"query: the settings let captures of {capture.database} read tables and views, not ask queries; they can allow it:"
+                f" databases.{capture.database}.queries: true"
+            )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -50,6 +50,14 @@ class CatalogSettings(Model):
         repr=False,
     )
 
+    table_properties: tuple[str, ...] = Field(
+        (),
+        description="Further properties that pipeline files may give their tables, and that may come from a table where files are"
+        " read and written. Without: Iceberg's own `read.*`, `write.*`, `commit.*`, `history.*` and `compatibility.*`, but for"
+        " classes (`*.impl`) and places (`*.path`), and a few names; of a table nothing that has a say in its storage, such as"
+        " `s3.endpoint`.",
+    )
+
     @field_validator("type", mode="before")
     @classmethod
     def _is_taken(cls, value: object) -> object:
@@ -73,6 +81,25 @@ class CatalogSettings(Model):
                 " opens and Spark's jdbc: address is made of; other databases are not tested"
             )
         return self
+
+
+_HARMLESS: Final = re.compile(
+    r"(read|write|commit|history|compatibility)\.(?!.*\.(impl|path)$).*"
+    r"|format-version|gc\.enabled|schema\.name-mapping\.default|comment|owner|engine\.hive\.enabled"
+)
+"""Properties of a table that only say what it is like. A class would run in every process that writes it, and the storage is the
+catalog's: `s3.endpoint` of a table would send the catalog's credentials there.
+"""
+
+
+def refused_properties(names: Iterable[str], allowed: Collection[str]) -> Iterator[str]:
+    """Properties that a pipeline file must not give a table.
+
+    Args:
+        names: What it names.
+        allowed: `table_properties` of the catalog.
+    """
+    return (name for name in names if name not in allowed and not _HARMLESS.fullmatch(name))
 
 
 _POSTGRESQL: Final = re.compile(r"^postgresql://")

@@ -33,13 +33,17 @@ class TableColumns(Model):
         " column of its own, `price__string` beside `price`; or nothing is published.",
     )
     max_columns: int = Field(
-        500,
+        1_000,
         gt=0,
+        le=10_000,
         description="Columns that records may bring it to, those in structs counted one by one. Fields beyond are kept as"
-        " one JSON object in `value.rescued_column`.",
+        " one JSON object in `value.rescued_column`, and counted. What lies less deep goes first.",
     )
     max_depth: int = Field(
-        10, gt=0, description="Levels of columns that records bring; what is deeper is kept in `value.rescued_column`."
+        24,
+        gt=0,
+        le=50,
+        description="Levels of columns that records bring; what is deeper is kept in `value.rescued_column`.",
     )
 
     @field_validator("columns", mode="before", json_schema_input_type=dict[str, Column | str])

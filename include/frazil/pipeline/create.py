@@ -14,13 +14,20 @@ MOST_AT_ONCE: Final = 1_000
 
 
 class Create(TableTemplate):
-    """What tables are like that records name and that are not there yet, and how many of them a run may make."""
+    """What tables are like that records name and that are not there yet, and how many of them may be made."""
 
     max_new_tables: int = Field(
         100,
         gt=0,
         le=MOST_AT_ONCE,
         description="Tables that one run may make. Records that name further ones become what `route.otherwise` says.",
+    )
+    max_tables: int = Field(
+        1_000,
+        gt=0,
+        le=10_000,
+        description="Tables that the pipeline may make in all its runs together, dropped ones included. Records that name further"
+        " ones become what `route.otherwise` says.",
     )
     namespace: Namespace | None = Field(
         None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import Final
 
 from pydantic import Field, field_validator
@@ -21,6 +22,11 @@ class DatabaseSettings(Model):
     driver: str = Field(description="Class of the driver, such as org.postgresql.Driver.")
     jars: tuple[str, ...] = Field(
         (), description="Paths of the driver's jars. Without: a driver that Spark has already, as SQLite's."
+    )
+    queries: bool = Field(
+        False,
+        description="Whether captures may bring their own SQL, `query`. It runs with all rights of `user`. Without: they name a table"
+        " or view.",
     )
     properties: dict[str, str] = Field(
         {}, description="Further properties of the driver, such as ssl or sslmode.", repr=False
@@ -48,10 +54,23 @@ class DatabaseSettings(Model):
 
 
 class CaptureSettings(Model):
-    """Where captures keep their positions."""
+    """Which files captures may read, and where they keep their positions."""
+
+    folders: tuple[str, ...] = Field(
+        (),
+        description="Folders whose files captures may read, with all that is below them, by absolute paths. A link that leads out of"
+        " them is not followed. Without: no files.",
+    )
 
     positions: TopicName = Field(
         "frazil.captures",
         description="Compacted topic, on the cluster of the capture, that holds the position of each capture by its name. It is"
         " made if it is missing. Another name is another memory: captures that ran are refused.",
     )
+
+    @field_validator("folders")
+    @classmethod
+    def _are_absolute(cls, folders: tuple[str, ...]) -> tuple[str, ...]:
+        if unfit := [of for of in folders if not PurePath(of).is_absolute() or ".." in PurePath(of).parts]:
+            raise ValueError(f"expected absolute paths without .., found {unfit[0]!r}")
+        return folders

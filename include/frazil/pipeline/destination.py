@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -13,9 +12,7 @@ from frazil.pipeline.columns import TableColumns
 from frazil.pipeline.layout import check_layout
 from frazil.pipeline.partition import PartitionField, SortField, parse_partition_field, parse_sort_field
 from frazil.pipeline.strict import AtKey, BranchName, Model, TableName
-from frazil.pipeline.types import VARIANT
-
-_WORD = re.compile(r"[a-z]+")
+from frazil.pipeline.types import VARIANT, Primitive, holds
 
 
 class KafkaColumns(Model):
@@ -168,9 +165,15 @@ class TableTemplate(TableColumns):
         return self.is_merged or self.format_version == "3" or self.file_format != "parquet"
 
     @property
-    def forgets_deletes(self) -> bool:
-        """Whether nothing is left of a deleted row, so that a change from before its deletion would bring it back."""
-        return self.write == "cdc" and self.deletes == "hard"
+    def takes_tombstones(self) -> bool:
+        """Whether a record without value can delete a row of the table: values are rows, and a key identifies them."""
+        return self.write in ("upsert", "history") and self.changes is None
+
+    @property
+    def absent_types(self) -> frozenset[str]:
+        """Types that the table can't have: Spark has no times, and PyIceberg 0.12 reads no UUIDs from ORC files."""
+        of_orc = {"uuid"} if self.file_format == "orc" else set()
+        return frozenset({"time", *of_orc}) if self.by_engine else frozenset()
 
     @model_validator(mode="after")
     def _version_fits(self) -> TableTemplate:
@@ -189,15 +192,14 @@ class TableTemplate(TableColumns):
                 "properties.format-version is 3 and write.format.default is orc: reset, settle and verify read rows without an"
                 " engine, and can read times of ORC files in version 2 only"
             )
-        unwritable = [
-            name for name, column in self.columns.items() if {"uuid", "time"} & set(_WORD.findall(column.type))
-        ]
-        if self.by_engine and unwritable:
-            raise AtKey(
-                f"columns.{unwritable[0]}",
-                "Spark has no such type, and only Spark writes tables of format version 3, or of ORC, and those that rows are"
-                " merged into",
-            )
+        for kind in sorted(self.absent_types):
+            for name, column in self.columns.items():
+                if holds(column.parsed, Primitive(kind)):
+                    raise AtKey(
+                        f"columns.{name}",
+                        f"Spark has no type {kind} for it, and only Spark writes tables of format version 3, or of ORC, and those"
+                        " that rows are merged into: declare it as string, which takes its text",
+                    )
         return self
 
     @model_validator(mode="after")

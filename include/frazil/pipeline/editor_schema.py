@@ -11,7 +11,7 @@ from frazil.pipeline.transforms import KINDS
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 """The dialect that pydantic writes."""
 
-_REFERENCE = {"type": "string", "pattern": r"\$\{(env|local):"}
+_REFERENCE = {"type": "string", "pattern": r"\$\{(env|file|airflow|local):"}
 """`${env:NAME}` may stand wherever a value does; it is replaced before the models see the file."""
 
 _WORDS = {"oneOf": "anyOf"}

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from frazil.errors import Terminal
+from frazil.pipeline.files import UnreadableFileError, read_text
 from frazil.pipeline.load import ConfigError, load_pipeline
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.references import References
 
-_NAME_LINE = re.compile(rb"""^["']?name["']?[ \t]*:(.*)$""", re.MULTILINE)
+_NAME_LINE = re.compile(r"""^["']?name["']?[ \t]*:(.*)$""", re.MULTILINE)
 """A line that may say how the pipeline is called: keys of the file itself stand at its left edge, unless all of it is in braces."""
 
-_PLAIN = re.compile(rb"[ \t]+([a-z0-9_]+)[ \t]*(?:[ \t]#.*)?\r?")
+_PLAIN = re.compile(r"[ \t]+([a-z0-9_]+)[ \t]*(?:[ \t]#.*)?\r?")
 
 
 class Named(Protocol):
@@ -61,6 +62,10 @@ class Pipelines:
     def broken(self) -> tuple[ConfigError, ...]:
         """The complaints about the others."""
         return self._all[1]
+
+    def hidden(self, text: str) -> str:
+        """A text about pipelines, with references in place of what they stand for."""
+        return self._references.hidden(text)
 
     def find(self, name: str) -> Pipeline | None:
         """The pipeline of that name; None if there is none, or if it can't be used."""
@@ -142,8 +147,8 @@ def _files(folder: Path) -> list[Path]:
 def _may_be(path: Path, name: str) -> bool:
     """Whether a file may hold the pipeline of that name: all but those that plainly say another one."""
     try:
-        lines = _NAME_LINE.findall(path.read_bytes())
-    except OSError:
+        lines = _NAME_LINE.findall(read_text(path, path.parent))
+    except UnreadableFileError:
         return True
     plain = _PLAIN.fullmatch(lines[0]) if len(lines) == 1 else None
-    return plain is None or plain[1] == name.encode()
+    return plain is None or plain[1] == name

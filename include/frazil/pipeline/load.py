@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
-from yaml.constructor import SafeConstructor
 
 from frazil.errors import Terminal
+from frazil.pipeline.files import MAX_BYTES, Oversized, UnreadableFileError, parse_yaml, read_text
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.problems import problems
 from frazil.pipeline.references import REFERENCE, References, ambiguous_connections
@@ -23,6 +22,11 @@ M = TypeVar("M", bound=BaseModel)
 
 SCHEMAS = "schemas"
 """Folder of schema files, beside the folder of pipeline files."""
+
+_IMPORT: Final = re.compile(
+    r"""^[ \t]*import[ \t]+(?:public[ \t]+|weak[ \t]+)?(?:"([^"\n]+)"|'([^'\n]+)')""", re.MULTILINE
+)
+"""An import of a .proto file. One in a comment is read too, if its file is there, and changes nothing."""
 
 
 class ConfigError(Terminal):
@@ -72,12 +76,42 @@ def _without_source(pipeline: Pipeline) -> Iterator[str]:
 
 def _with_schema(path: Path, half: str, decoding: Decoding) -> Decoding:
     """`value` or `key` with the text of its schema file, which decides outcomes as the pipeline file does."""
-    file = path.parent.parent / SCHEMAS / str(decoding.schema_file)
+    folder = path.parent.parent / SCHEMAS
+    main = folder / str(decoding.schema_file)
     try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(path, [f"{half}.schema_file: {file} can't be read: {error}"]) from error
-    return decoding.model_copy(update={"schema_": text})
+        texts = {"": read_text(main, folder)}
+        if decoding.format == "protobuf":
+            _add_imports(texts, "", folder, main.parent)
+    except UnreadableFileError as error:
+        raise ConfigError(path, [f"{half}.schema_file: {error}"]) from error
+    found: dict[str, Any] = {"schema_": texts.pop("")}
+    return decoding.model_copy(update=found | ({"schema_imports": texts} if texts else {}))
+
+
+def _add_imports(texts: dict[str, str], name: str, folder: Path, beside: Path) -> None:
+    """Add the files that a .proto file imports, each after those that it imports itself.
+
+    They are looked for from the folder of schemas on, then beside the file that the pipeline names. What is in neither place may
+    come with the compiler, which says so otherwise.
+    """
+    for found in _IMPORT.finditer(texts[name]):
+        wanted = found[1] or found[2]
+        if wanted in texts:
+            continue
+        places = (of / wanted for of in (folder, beside))
+        if (file := next(filter(_exists, places), None)) is None:
+            continue
+        texts[wanted] = read_text(file, folder)
+        if sum(map(len, texts.values())) > MAX_BYTES:
+            raise UnreadableFileError(f"expected at most {MAX_BYTES:,} bytes with all imports, found more")
+        _add_imports(texts, wanted, folder, beside)
+
+
+def _exists(file: Path) -> bool:
+    try:
+        return file.exists()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
 
 
 def load_settings(path: Path, references: References) -> Settings:
@@ -86,99 +120,54 @@ def load_settings(path: Path, references: References) -> Settings:
     Raises:
         ConfigError: It can't be read, isn't YAML, or does not fit the model.
     """
-    return load_model(path, Settings, references)
+    raw = read_yaml(path)
+    if ambiguous := list(ambiguous_connections(raw)):
+        raise ConfigError(path, ambiguous)
+    return _model(path, raw, Settings, references.resolve)
 
 
 def load_model(path: Path, model: type[M], references: References) -> M:
-    """Read a file as a model.
+    """Read a pipeline or capture file as a model. It may refer to what the settings allow, and to nothing else.
 
     Raises:
         ConfigError: It can't be read, isn't YAML, or does not fit the model.
     """
-    raw = read_yaml(path)
-    unresolved = list(ambiguous_connections(raw))
-    resolved = _substitute(raw, references, (), unresolved)
-    if unresolved:
-        raise ConfigError(path, unresolved)
-    try:
-        return model.model_validate(resolved)
-    except ValidationError as error:
-        raise ConfigError(path, problems(model, error)) from error
+    return _model(path, read_yaml(path, path.parent), model, references.resolve_allowed)
 
 
-_MERGE = "tag:yaml.org,2002:merge"
-"""The key ``<<``, which takes the keys of another mapping over."""
-
-
-class _Strict(SafeConstructor):
-    """YAML without the silent last-one-wins of repeated keys, and with a line number for every complaint."""
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 - PyYAML's signature
+def _model(path: Path, raw: Mapping[Any, Any], model: type[M], resolve: Callable[[re.Match[str]], str]) -> M:
+    values: dict[str, str] = {}
+    unresolved: list[str] = []
+    given = _substitute(raw, resolve, (), values, unresolved)
+    if not unresolved:
         try:
-            return super().construct_object(node, deep)
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
-            # What PyYAML lets out for a date such as 2024-13-45, or `!!int five`.
-            raise yaml.MarkedYAMLError(problem=f"unreadable value: {error}", problem_mark=node.start_mark) from error
+            return model.model_validate(given)
+        except ValidationError as error:
+            unresolved = problems(model, error, raw, values)
+    # Raised out here: an error that was being handled would be printed with it, and quote values.
+    raise ConfigError(path, unresolved)
 
 
-def _mapping(loader: _Strict, node: yaml.MappingNode) -> dict[Any, Any]:
-    written: list[Any] = []
-    for key, _ in node.value:
-        if key.tag == _MERGE:
-            continue
-        written.append(loader.construct_object(key, deep=True))
-        if written[-1] in written[:-1]:
-            raise yaml.MarkedYAMLError(problem=f"key {written[-1]!r} is written twice", problem_mark=key.start_mark)
-    return loader.construct_mapping(node, deep=True)
-
-
-_Strict.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)  # type: ignore[type-var]  # stubs want a whole loader
-
-
-class _Loader(_Strict, yaml.SafeLoader):
-    """PyYAML's own parser, whose complaints say most."""
-
-
-if yaml.__with_libyaml__:
-
-    class _FastLoader(_Strict, yaml.CSafeLoader):
-        """The parser in C, in a seventh of the time."""
-
-
-_OPENER = re.compile(r"[\[{?-]")
-"""Without one of these no value of YAML holds another on the same line."""
-
-_OPENERS = 5_000
-"""Bounds how deep values may lie within each other where the parser in C reads them: beyond some 20,000 its stack overflows, and
-with it the process."""
-
-
-def _parsed(text: str) -> object:
-    if yaml.__with_libyaml__ and len(_OPENER.findall(text)) < _OPENERS:
-        with suppress(yaml.YAMLError):  # the other one says better what is wrong
-            return yaml.load(text, _FastLoader)  # noqa: S506 - a SafeLoader
-    return yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
-
-
-def read_yaml(path: Path) -> dict[Any, Any]:
+def read_yaml(path: Path, folder: Path | None = None) -> dict[Any, Any]:
     """Read a YAML file that has keys and values, without resolving references.
+
+    Args:
+        path: The file.
+        folder: Where it must lie, whatever links lead to it; None: anywhere.
 
     Raises:
         ConfigError: It is none.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(path, [f"can't be read: {error}"]) from error
-    try:
-        raw = _parsed(text)
+        raw = parse_yaml(read_text(path, folder))
+    except UnreadableFileError as error:
+        raise ConfigError(path, [str(error).removeprefix(f"{path} ").removeprefix(f"{path}: ")]) from error
     except yaml.MarkedYAMLError as error:
         where = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        raise ConfigError(path, [f"{where}not YAML: {error.problem}"]) from error
+        problem = error.problem if isinstance(error, Oversized) else f"not YAML: {error.problem}"
+        raise ConfigError(path, [f"{where}{problem}"]) from error
     except yaml.YAMLError as error:
         raise ConfigError(path, [f"not YAML: {error}"]) from error
-    except RecursionError as error:
-        raise ConfigError(path, ["values lie within each other too deep to be read"]) from error
     if not isinstance(raw, dict):
         raise ConfigError(
             path, ["expected keys and values, found " + ("an empty file" if raw is None else type(raw).__name__)]
@@ -186,20 +175,37 @@ def read_yaml(path: Path) -> dict[Any, Any]:
     return raw
 
 
-def _substitute(node: object, references: References, at: tuple[str, ...], problems: list[str]) -> object:
-    """`node` with every reference replaced; complaints are collected, not raised, so that all show at once."""
+def _substitute(
+    node: object,
+    resolve: Callable[[re.Match[str]], str],
+    at: tuple[str, ...],
+    values: dict[str, str],
+    problems: list[str],
+) -> object:
+    """`node` with every reference replaced; complaints are collected, not raised, so that all show at once.
+
+    Args:
+        node: A value of a file.
+        resolve: What a reference stands for, or a KeyError that says why not.
+        at: Key path of the value.
+        values: Gets what each reference stood for.
+        problems: Gets the complaints.
+    """
     if isinstance(node, dict):
-        return {key: _substitute(value, references, (*at, str(key)), problems) for key, value in node.items()}
+        return {key: _substitute(of, resolve, (*at, str(key)), values, problems) for key, of in node.items()}
     if isinstance(node, list):
-        return [_substitute(value, references, (*at, str(index)), problems) for index, value in enumerate(node)]
+        return [_substitute(of, resolve, (*at, str(index)), values, problems) for index, of in enumerate(node)]
     if not isinstance(node, str):
         return node
 
     def replace(match: re.Match[str]) -> str:
+        if match["escape"]:
+            return match[0].removeprefix("$")
         try:
-            return references.resolve(match)
+            value = values[match[0]] = resolve(match)
         except KeyError as error:
             problems.append(f"{'.'.join(at)}: {error.args[0]}")
             return ""
+        return value
 
     return REFERENCE.sub(replace, node)

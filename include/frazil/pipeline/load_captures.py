@@ -50,7 +50,7 @@ def load_capture(path: Path, references: References) -> Capture:
     Raises:
         ConfigError: It can't be read, isn't YAML, or does not fit the model of its kind.
     """
-    kind = read_yaml(path).get("capture")
+    kind = read_yaml(path, path.parent).get("capture")
     if not isinstance(kind, str) or kind not in KINDS:
         raise ConfigError(path, [f"capture: expected {' or '.join(KINDS)}, found {kind!r}"])
     return load_model(path, KINDS[kind], references)

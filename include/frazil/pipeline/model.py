@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
@@ -27,6 +28,15 @@ from frazil.pipeline.strict import AtKey, Model, PipelineName
 from frazil.pipeline.transforms import TransformStep, refuse_work_on_keys
 from frazil.pipeline.trigger import Trigger
 from frazil.pipeline.value import Column, Key, Value
+
+_RULES: Final = 2
+"""Version of what Frazil makes of a record: one more whenever the same file gives some record another outcome."""
+
+_DECIDING: Final[dict[str, Any]] = {
+    **dict.fromkeys(("value", "key", "transforms", "destinations", "route"), True),
+    "limits": {"max_record_bytes", "max_name_length"},
+}
+"""Parts of a pipeline file that decide outcomes."""
 
 __all__ = [
     "Changes",
@@ -264,16 +274,24 @@ class Pipeline(Model):
         """When Airflow starts runs: at every interval, or when a session is over."""
         return self.every if self.session is None else Interval(every=self.session)
 
+    def forgets_deletes(self, to: TableTemplate) -> bool:
+        """Whether nothing is left of a deleted row, so that a change from before its deletion would bring it back."""
+        deletes = to.write == "cdc" or (
+            to.takes_tombstones and self.value.null_value == "delete" and self.key is not None
+        )
+        return to.is_merged and deletes and to.deletes == "hard"
+
     @property
     def outcome_fingerprint(self) -> str:
-        """Hash of what decides a record's outcome: value format, key format, transforms, destinations and
-        route. Two batches with the same one make the same of a record, whatever else was edited. It has only what the file names, so that a newer Frazil, which
-        knows more keys, has the same one. It holds no secrets. Tables that were made are no part of it.
+        """Hash of what decides a record's outcome: the version of the rules, value format, key format, transforms, destinations,
+        route and the limits of records. Two batches with the same one make the same of a record, whatever else was edited.
+        It has only what the file names, so that a newer Frazil, which knows more keys, has the same one. It holds no
+        secrets. Tables that were made are no part of it.
         """
-        deciding = self.file.model_dump_json(
-            include={"value", "key", "transforms", "destinations", "route"}, exclude_unset=True
-        )
-        return hashlib.sha256(deciding.encode()).hexdigest()[:12]
+        deciding = self.file.model_dump(mode="json", include=_DECIDING, exclude_unset=True)
+        if not deciding.get("limits"):
+            deciding.pop("limits", None)
+        return hashlib.sha256(json.dumps([_RULES, deciding]).encode()).hexdigest()[:12]
 
     @property
     def namespace(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from types import UnionType
@@ -10,19 +10,33 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
+from frazil.pipeline.references import REFERENCE, hide
+
 _LITERAL = "literal["
 """How pydantic names the branch of a union that takes certain words."""
 
 
-def problems(model: type[BaseModel], error: ValidationError) -> list[str]:
-    """One line per complaint of pydantic, without its echoes.
+_LONGEST = 200
+"""Characters that are quoted of what a file has."""
+
+
+def problems(
+    model: type[BaseModel], error: ValidationError, raw: Mapping[Any, Any], values: Mapping[str, str]
+) -> list[str]:
+    """One line per complaint of pydantic, without its echoes, and without what references stand for.
 
     A tuple that lost its broken items is also called too short, and the other branch of a union complains as well.
+
+    Args:
+        model: Of a whole file.
+        error: The complaints.
+        raw: The file, with its references.
+        values: Reference -> what it stood for.
     """
     found = error.errors()
     outer = {details["loc"][:depth] for details in found for depth in range(len(details["loc"]))}
     return [
-        _problem(model, details)
+        _problem(model, details, raw, values)
         for details in found
         if not (details["type"] == "too_short" and details["loc"] in outer) and not _is_other_branch(details)
     ]
@@ -36,7 +50,7 @@ def _is_other_branch(details: Any) -> bool:
     return details["type"] == "literal_error" and is_branch and not isinstance(details["input"], str)
 
 
-def _problem(model: type[BaseModel], details: Any) -> str:
+def _problem(model: type[BaseModel], details: Any, raw: Mapping[Any, Any], values: Mapping[str, str]) -> str:
     if details["type"] == "extra_forbidden":
         *above, key = details["loc"]
         place = _Place.at(model, above)
@@ -46,34 +60,62 @@ def _problem(model: type[BaseModel], details: Any) -> str:
     place = _Place.at(model, details["loc"])
     below = getattr(details.get("ctx", {}).get("error"), "key", None)
     where = ".".join([*place.path, *([below] if isinstance(below, str) else [])]) or "file"
-    message = details["msg"].removeprefix("Value error, ")
     if details["type"] == "missing":
         return f"{where}: is required and missing"
+    if isinstance(text := _written(raw, place.path), str) and REFERENCE.search(text):
+        # Even the complaint may quote a part of the value.
+        expected = f"; expected: {place.description}" if place.description else ""
+        return f"{where}: what {text!r} stands for does not fit{expected}"
+    message = hide(details["msg"].removeprefix("Value error, "), values)
     hidden = place.secret or details["type"] == "value_error" or isinstance(details["input"], dict | list)
-    return f"{where}: {message}" + ("" if hidden else f", found {details['input']!r}")
+    return f"{where}: {message}" + ("" if hidden else f", found {_quoted(details['input'])}")
+
+
+def _written(raw: object, path: Sequence[str]) -> object:
+    """What a file has at a key path, or above it where the model takes a text apart."""
+    node = raw
+    for part in path:
+        if isinstance(node, dict):
+            node = next((value for key, value in node.items() if str(key) == part), None)
+        elif isinstance(node, list):
+            node = node[int(part)] if part.isdecimal() and int(part) < len(node) else None
+        else:
+            break
+    return node
+
+
+def _quoted(value: object) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # a number of thousands of digits
+        return "a number that is too long to be shown"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A place of a file, seen through the model: key path, keys known there, and whether it may hold secrets."""
+    """A place of a file, seen through the model: key path, keys known there, whether it may hold secrets, what it is for."""
 
     path: tuple[str, ...]
     keys: tuple[str, ...]
     secret: bool
+    description: str | None
 
     @classmethod
     def at(cls, model: type[BaseModel], loc: Sequence[str | int]) -> _Place:
         here: list[Any] = [model]
         path: list[str] = []
-        secret = False
+        secret, description = False, None
         for part in loc:
             if part in {of.__name__ for of in here if _is_model(of)} or str(part).startswith(_LITERAL):
                 continue  # pydantic names the branch of a union, which is no key of the file
             path.append(str(part))
-            secret |= any(not of.model_fields[part].repr for of in here if _is_model(of) and part in of.model_fields)
+            fields = [of.model_fields[part] for of in here if _is_model(of) and part in of.model_fields]
+            secret |= any(not field.repr for field in fields)
+            description = next((field.description for field in fields), description)
             here = [inner for of in here for inner in _inside(of, part)]
         keys = tuple(key for of in here if _is_model(of) for key in _keys(of))
-        return cls(tuple(path), keys, secret)
+        return cls(tuple(path), keys, secret, description)
 
 
 def _keys(model: type[BaseModel]) -> Iterator[str]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from frazil.pipeline import java_properties
 
-REFERENCE: Final = re.compile(r"\$\{(?P<kind>[a-z]+):(?P<name>[^}]+?)(?::-(?P<default>[^}]*))?\}")
+REFERENCE: Final = re.compile(
+    r"(?P<escape>\$)?\$\{(?P<kind>[a-z]+):(?P<name>(?:(?!:-|\$\{)[^}])++)(?::-(?P<default>(?:(?!\$\{)[^}])*+))?\}"
+)
+"""A reference, or with another dollar before it, `$${env:NAME}`, the text itself."""
 
 CONNECTION_VARIABLE: Final = "FRAZIL_CONNECTION__"
 """Begins the names of variables that hold fields of Airflow's connections."""
@@ -26,10 +30,45 @@ class References:
     ``${env:NAME}`` is an environment variable. ``${file:PATH:KEY}`` is a key of a properties file, as of Kafka Connect's
     FileConfigProvider. ``${airflow:CONNECTION:FIELD}`` is a field of an Airflow connection, which Airflow's tasks find: elsewhere
     it is a variable, or stays as it is until somebody needs the entry. ``${local:NAME}`` is the embedded stack.
+
+    Settings may refer to everything. Pipelines and captures, which many people write, may refer to what the settings allow.
+
+    Attributes:
+        env: Environment variables.
+        local: What the embedded stack knows of itself; passwords are among it.
+        allow: References that pipelines and captures may use, such as `env:REGION`.
     """
 
     env: Mapping[str, str]
     local: Mapping[str, str]
+    allow: frozenset[str] = frozenset()
+
+    def allowing(self, names: Iterable[str]) -> References:
+        """The same with other references that pipelines and captures may use."""
+        return replace(self, allow=frozenset(names))
+
+    def resolve_allowed(self, match: re.Match[str]) -> str:
+        """Value of one reference of a pipeline or capture file.
+
+        Raises:
+            KeyError: The settings don't allow it, or as `resolve`.
+        """
+        name = f"{match['kind']}:{match['name']}"
+        if name not in self.allow:
+            raise KeyError(
+                f"{match[0]} is refused: this file may only refer to what the settings list under references.allow, such as"
+                f' references: {{allow: ["{name}"]}}; the text itself is written ${match[0]}'
+            )
+        return self.resolve(match)
+
+    def hidden(self, text: str) -> str:
+        """A text with allowed references in place of what they stand for."""
+        values: dict[str, str] = {}
+        for name in self.allow:
+            if (match := REFERENCE.fullmatch(f"${{{name}}}")) is not None:
+                with suppress(KeyError):
+                    values[match[0]] = self.resolve(match)
+        return hide(text, values)
 
     def resolve(self, match: re.Match[str]) -> str:
         """Value of one reference.
@@ -53,6 +92,19 @@ class References:
         if kind == "env":
             raise KeyError(f"environment variable {name} is not set (or give a default: ${{env:{name}:-value}})")
         raise KeyError(f"{match[0]}: unknown name; known: {', '.join(sorted(known))}")
+
+
+def hide(text: str, values: Mapping[str, str]) -> str:
+    """A text with references in place of what they stand for.
+
+    Args:
+        text: What a person is going to read.
+        values: Reference -> its value.
+    """
+    for reference, value in sorted(values.items(), key=lambda of: -len(of[1])):
+        for written in filter(None, (value, repr(value)[1:-1], json.dumps(value)[1:-1])):
+            text = text.replace(written, reference)
+    return text
 
 
 def connection_variable(connection: str, field: str) -> str:
@@ -86,16 +138,20 @@ def ambiguous_connections(node: object) -> Iterator[str]:
             yield f"{written} are both the variable {variable}: give one of the connections another name"
 
 
-def _references(node: object, kind: str) -> Iterator[re.Match[str]]:
-    """References of a kind in the values of a file, as YAML gives them."""
+def references_in(node: object) -> Iterator[re.Match[str]]:
+    """References in the values of a file, as YAML gives them."""
     if isinstance(node, str):
-        yield from (match for match in REFERENCE.finditer(node) if match["kind"] == kind)
+        yield from (match for match in REFERENCE.finditer(node) if not match["escape"])
     elif isinstance(node, Mapping):
         for value in node.values():
-            yield from _references(value, kind)
+            yield from references_in(value)
     elif isinstance(node, list | tuple):
         for value in node:
-            yield from _references(value, kind)
+            yield from references_in(value)
+
+
+def _references(node: object, kind: str) -> Iterator[re.Match[str]]:
+    return (match for match in references_in(node) if match["kind"] == kind)
 
 
 def _connection(match: re.Match[str]) -> tuple[str, str]:

@@ -2,43 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from frazil.pipeline.create import Create
+from frazil.pipeline.patterns import Expression, matches, refuse_unknown_groups
 from frazil.pipeline.strict import AtKey, Model, TableName
 
 
-def _expression(text: str) -> str:
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise ValueError(f"{text!r} is not a regular expression: {error}") from error
-    return text
-
-
-Expression = Annotated[str, AfterValidator(_expression)]
-
-_GROUP = re.compile(r"\\(?:([1-9]\d?)|g<(\w+)>)")
-"""A group of an expression, as a name takes it up: `\\1` or `\\g<year>`."""
-
-
-def _unknown_groups(expression: re.Pattern[str], name: str) -> list[str]:
-    """What a name takes up that the expression does not have, and backslashes that are no group."""
-    unknown = [
-        found[0]
-        for found in _GROUP.finditer(name)
-        if not (int(found[1]) <= expression.groups if found[1] else found[2] in expression.groupindex)
-    ]
-    return unknown or (["\\"] if "\\" in _GROUP.sub("", name) else [])
-
-
 def _passes(name: str, allow: tuple[str, ...], deny: tuple[str, ...]) -> bool:
-    allowed = not allow or any(re.fullmatch(of, name, re.DOTALL) for of in allow)
-    return allowed and not any(re.fullmatch(of, name, re.DOTALL) for of in deny)
+    allowed = not allow or any(matches(of, name) for of in allow)
+    return allowed and not any(matches(of, name) for of in deny)
 
 
 class StaticRoute(Model):
@@ -86,8 +62,7 @@ class TopicRoute(Model):
     @classmethod
     def _groups_are_there(cls, value: dict[str, str]) -> dict[str, str]:
         for expression, name in value.items():
-            if unknown := _unknown_groups(re.compile(expression), name):
-                raise ValueError(f"{name!r} takes up {unknown[0]}, which {expression!r} does not have")
+            refuse_unknown_groups(expression, name)
         return value
 
     @property

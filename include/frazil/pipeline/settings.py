@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from frazil.pipeline.alerts import AlertSettings, unknown_channels
-from frazil.pipeline.catalogs import CatalogSettings
+from frazil.pipeline.catalogs import CatalogSettings, refused_properties
 from frazil.pipeline.databases import CaptureSettings, DatabaseSettings
 from frazil.pipeline.engines import AUTO_ENGINE, INLINE_ENGINE, AutoEngine
 from frazil.pipeline.maintenance import Age
@@ -182,6 +182,29 @@ class ReportSettings(Model):
     keep: int = Field(20, ge=1, description="Reports of each pipeline that stay whatever their age.")
 
 
+_ALLOWABLE: Final = re.compile(r"(env|file|local):[^${}\s]+")
+
+
+class ReferenceSettings(Model):
+    """What pipelines and captures, which many people may write, may take from the environment of those who run them."""
+
+    allow: tuple[str, ...] = Field(
+        (),
+        description="References that pipeline and capture files may use, such as `env:REGION`. What they stand for is no secret any"
+        " more: it may land in a table. Settings may refer to everything.",
+    )
+
+    @field_validator("allow")
+    @classmethod
+    def _are_references(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if not _ALLOWABLE.fullmatch(name):
+                raise ValueError(
+                    f"{name!r}: expected env:NAME, file:/path:key or local:NAME; fields of Airflow connections are for settings"
+                )
+        return names
+
+
 class Settings(Model):
     """The settings file."""
 
@@ -200,6 +223,7 @@ class Settings(Model):
     reports: ReportSettings = Field(default_factory=ReportSettings)
     databases: dict[str, DatabaseSettings] = Field({}, description="Databases that captures read.")
     captures: CaptureSettings = Field(default_factory=CaptureSettings)
+    references: ReferenceSettings = Field(default_factory=ReferenceSettings)
 
     @model_validator(mode="after")
     def _has_one_managed_server(self) -> Self:
@@ -221,6 +245,7 @@ def unknown_names(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
     for key, of in pipeline.declared.items():
         if of.catalog is not None:
             yield from unknown(f"{key}.catalog", of.catalog, settings.catalogs, "catalogs")
+    yield from _refused_properties(pipeline, settings)
     yield from unknown("engine", pipeline.engine, [*settings.engines, INLINE_ENGINE, AUTO_ENGINE], "engines")
     if pipeline.engine == AUTO_ENGINE:
         yield from unknown(
@@ -229,6 +254,17 @@ def unknown_names(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
     if pipeline.maintenance.engine is not None:
         yield from unknown("maintenance.engine", pipeline.maintenance.engine, settings.engines, "engines")
     yield from unknown_channels(pipeline.alerts, settings.alerts)
+
+
+def _refused_properties(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
+    for key, of in pipeline.declared.items():
+        name = of.catalog or pipeline.catalog
+        allowed = settings.catalogs[name].table_properties if name in settings.catalogs else ()
+        for refused in refused_properties(of.properties, allowed):
+            yield (
+                f"{key}.properties.{refused}: is refused, since it may run code, or have a say in the storage, for all who open the table;"
+                f" the settings can allow it: catalogs.{name}.table_properties"
+            )
 
 
 def unfit_catalogs(pipeline: Pipeline, settings: Settings) -> Iterator[str]:

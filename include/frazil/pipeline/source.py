@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Literal
 
 from pydantic import AwareDatetime, Field, field_validator, model_validator
 
+from frazil.pipeline.patterns import Expression, matches
 from frazil.pipeline.strict import Model, TopicName
 
 
@@ -15,15 +15,21 @@ class Source(Model):
 
     cluster: str = Field("local", description="Name of a Kafka cluster in the settings file.")
     topics: tuple[TopicName, ...] = Field((), description="Topics to read, by exact name.")
-    topics_pattern: str | None = Field(
+    topics_pattern: Expression | None = Field(
         None,
-        description="Instead of `topics`: a regular expression that matches whole names, such as `events\\.\\d{8}`."
+        description="Instead of `topics`: a regular expression (RE2's) that matches whole names, such as `events\\.\\d{8}`."
         " Topics that appear later are read from their beginning; topics that were read to their end may vanish.",
     )
     on_data_loss: Literal["fail", "skip_recorded"] = Field(
         "fail",
         description="What to do where Kafka deleted records before they were read: `fail` stops and says which,"
         " `skip_recorded` goes on behind them and writes what was skipped into the snapshot and the ledger.",
+    )
+    on_unreadable: Literal["dead_letter", "fail"] = Field(
+        "dead_letter",
+        description="What to do with a batch of records that the Kafka client can't unpack, since it is damaged or larger"
+        " than `receive.message.max.bytes` of the cluster: a dead letter `UNREADABLE_BATCH` for each of its offsets, or the"
+        " run fails and says where.",
     )
     consumer_group: str | Literal[False] | None = Field(
         None,
@@ -38,15 +44,6 @@ class Source(Model):
             raise ValueError("a topic is named twice")
         return topics
 
-    @field_validator("topics_pattern")
-    @classmethod
-    def _compiles(cls, pattern: str | None) -> str | None:
-        try:
-            re.compile(pattern or "")
-        except re.error as error:
-            raise ValueError(f"not a regular expression: {error}") from error
-        return pattern
-
     @model_validator(mode="after")
     def _either(self) -> Source:
         if bool(self.topics) == bool(self.topics_pattern):
@@ -57,7 +54,7 @@ class Source(Model):
         """Whether a topic belongs to the pipeline."""
         if self.topics_pattern is None:
             return topic in self.topics
-        return re.fullmatch(self.topics_pattern, topic) is not None
+        return matches(self.topics_pattern, topic)
 
     @property
     def described(self) -> str:

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
+from frazil.pipeline.patterns import Expression
 from frazil.pipeline.strict import Model
-
-_NAMED_GROUP = re.compile(r"\(\?<(?=[A-Za-z])")
-
-
-def _compiles(pattern: str) -> str:
-    try:
-        re.compile(_NAMED_GROUP.sub("(?P<", pattern))
-    except re.error as error:
-        raise ValueError(f"not a regular expression: {error}") from error
-    return pattern
 
 
 def split(names: object) -> object:
@@ -32,9 +22,6 @@ def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
         raise ValueError(f"{twice!r} is named twice")
     return names
 
-
-Regex = Annotated[str, AfterValidator(_compiles)]
-"""A regular expression, as Java or Python spells it."""
 
 Names = Annotated[
     tuple[str, ...], BeforeValidator(split, json_schema_input_type=tuple[str, ...] | str), AfterValidator(_distinct)
@@ -77,7 +64,7 @@ class TopicNameMatches(_Predicate):
     """Records whose topic, as routed so far, an expression matches from end to end."""
 
     predicate: Literal["TopicNameMatches"] = Field(description="Name of the predicate.")
-    pattern: Regex = Field(description="Regular expression, as Java spells it.")
+    pattern: Expression = Field(description="Regular expression of RE2; named groups as Java spells them.")
 
 
 class HasHeaderKey(_Predicate):

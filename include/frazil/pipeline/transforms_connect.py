@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from frazil.pipeline.transform_step import Half, Names, Regex, Step, pairs
+from frazil.pipeline.patterns import Expression
+from frazil.pipeline.transform_step import Half, Names, Step, pairs
 
 CAST_TYPES = ("int8", "int16", "int32", "int64", "float32", "float64", "boolean", "string")
 """Types that fields can be cast to, in Kafka Connect's names."""
@@ -161,7 +162,9 @@ class RegexRouter(Step):
     """Replaces topics that an expression matches, for routing; Kafka columns and dead letters keep the original."""
 
     type: Literal["RegexRouter"] = Field(description=_TYPE)
-    regex: Regex = Field(description="Regular expression that matches the whole topic, as Java spells it.")
+    regex: Expression = Field(
+        description="Regular expression of RE2 that matches the whole topic; named groups as Java spells them."
+    )
     replacement: str = Field(description="The new topic; `$1` or `${name}` is what a group matched.")
 
 

@@ -136,6 +136,12 @@ class Sql(Step):
     where: str | None = Field(
         None, min_length=1, description="Rows where it is not true are filtered; asked from left to right."
     )
+    memory_bytes: int = Field(
+        512 * 2**20,
+        ge=64 * 2**20,
+        description="Memory that DuckDB may take in each task. It spills nothing to disk; a record that needs more is a dead"
+        " letter.",
+    )
 
     @model_validator(mode="after")
     def _does_something(self) -> Sql:

@@ -86,8 +86,8 @@ VARIANT = Primitive("variant")
 """A JSON document of any shape; only a whole column can be one."""
 
 
-def holds_variant(of: ColumnType) -> bool:
-    """Whether a variant is inside a list, map or struct."""
+def holds(of: ColumnType, kind: Primitive) -> bool:
+    """Whether a type is of a kind, or has a part that is."""
     match of:
         case ListOf(element):
             inner = [element]
@@ -96,8 +96,8 @@ def holds_variant(of: ColumnType) -> bool:
         case StructOf(fields):
             inner = [each for _, each in fields]
         case _:
-            inner = []
-    return any(each == VARIANT or holds_variant(each) for each in inner)
+            return of == kind
+    return any(holds(each, kind) for each in inner)
 
 
 def parse_type(text: str) -> ColumnType:

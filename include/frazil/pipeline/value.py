@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from frazil.pipeline.strict import AtKey, Model
-from frazil.pipeline.types import VARIANT, ColumnType, holds_variant, parse_type
+from frazil.pipeline.types import VARIANT, ColumnType, holds, parse_type
 
 _GROUP = "frazil.formats"
 """Entry points of own formats."""
@@ -26,7 +26,7 @@ FORMATS = (
 _MEANT_FOR = (
     (("registry",), _WITH_SCHEMA),
     (("schema_", "schema_file"), ("avro", "protobuf")),
-    (("message",), ("protobuf",)),
+    (("message", "schema_imports"), ("protobuf",)),
     (("validate_schema",), ("json-schema",)),
     (("fields",), ("json", "delimited")),
     (("delimiter", "quote", "escape", "null_text", "header"), ("delimited",)),
@@ -60,6 +60,11 @@ class Decoding(Model):
         None,
         description="The same in a file, by its path from the folder `schemas` beside the folder of pipeline files.",
     )
+    schema_imports: dict[str, str] = Field(
+        {},
+        description="`protobuf` with `schema`: texts of the files that it imports, by the names under which it does. With"
+        " `schema_file` they are read from the folder `schemas`, or from beside that file.",
+    )
     message: str | None = Field(None, description="`protobuf` with a schema: name of the message.")
     validate_schema: bool = Field(True, description="`json-schema`: whether values are held against their schema.")
     fields: tuple[str, ...] | dict[str, str] | None = Field(
@@ -91,7 +96,7 @@ class Decoding(Model):
         if not isinstance(fields, dict):
             return fields
         parsed = {name: parse_type(of) for name, of in fields.items()}
-        if any(of == VARIANT or holds_variant(of) for of in parsed.values()):
+        if any(holds(of, VARIANT) for of in parsed.values()):
             raise ValueError("a field has no type variant: only a column that takes the whole value can be one")
         return {name: str(of) for name, of in parsed.items()}
 
@@ -126,9 +131,11 @@ class Decoding(Model):
 class Value(Decoding):
     """How the value of a record is decoded."""
 
-    null_value: Literal["filter", "dead_letter"] = Field(
-        "filter",
-        description="A record without a value (a tombstone) is counted and left out, or becomes a dead letter.",
+    null_value: Literal["delete", "filter", "dead_letter"] = Field(
+        "delete",
+        description="What a record without a value (a tombstone) means. `delete`: in tables with `write: upsert`, and in"
+        " `history` without `changes`, it deletes the row of its key (`key` says how that is decoded); other tables count it"
+        " and leave it out. `filter`: all do. `dead_letter`: it is a dead letter.",
     )
     empty_value: Literal["dead_letter", "filter"] = Field(
         "dead_letter", description="A value of 0 bytes becomes a dead letter, or is counted and left out."
@@ -233,7 +240,7 @@ class Column(Model):
             raise AtKey("from", f"[] takes the whole value as JSON; the type is {self.type}, not string or variant")
         if self.parsed == VARIANT and self.source != ():
             raise AtKey("from", "type variant takes the whole value, or the whole key: write from: []")
-        if holds_variant(self.parsed):
+        if self.parsed != VARIANT and holds(self.parsed, VARIANT):
             raise AtKey("type", f"{self.type}: a variant is a column of its own, with from: []")
         if self.source == () and self.has_default:
             raise AtKey("default", "from: [] takes the whole value, which is never missing: a default has no meaning")

@@ -43,6 +43,6 @@
     fit_block.py, fit_settle*.py
                      whole arrays at once, only where the judge would say the same
 
-The room knows pyarrow, the libraries of the formats (fastavro, protobuf, jsonschema), DuckDB for `Sql`, and
+The room knows pyarrow, the libraries of the formats (fastavro, protobuf, jsonschema_rs, referencing), DuckDB for `Sql`, and
 `frazil.errors`. It must not know about Spark, sockets, Iceberg or configuration files.
 """

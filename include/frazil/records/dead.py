@@ -10,6 +10,11 @@ import pyarrow as pa
 
 from frazil.records.kafka import KAFKA_SCHEMA
 
+MAX_DEPTH: Final = 50
+"""Levels of objects and lists in one value, of every format and for every table. Arrow refuses to hand over types of more
+than 63 levels, transforms add some, and Python recurses once or more per level. Fixed, and checked before anything else
+looks at a value, so that it has the same outcome wherever it is decoded."""
+
 
 class Stage(StrEnum):
     """How far a record came before it became a dead letter."""
@@ -36,11 +41,29 @@ class DeadCode(StrEnum):
         member.remedy = remedy
         return member
 
+    RECORD_TOO_LARGE = (
+        "RECORD_TOO_LARGE",
+        Stage.DECODE,
+        "Key, value and headers have more bytes than `limits.max_record_bytes`. The letter has the size and no record.",
+        "Raise `limits.max_record_bytes`, then replay the range from Kafka; or have the producer send less.",
+    )
+    UNREADABLE_BATCH = (
+        "UNREADABLE_BATCH",
+        Stage.DECODE,
+        "The Kafka client can't unpack the batch of records that holds this offset: it is damaged, or too large unpacked.",
+        "Raise `receive.message.max.bytes` of the cluster in the settings, then replay the range from Kafka.",
+    )
+    INVALID_HEADERS = (
+        "INVALID_HEADERS",
+        Stage.DECODE,
+        "The name of a header is not UTF-8, so the headers can't be read. The letter has key and value, and no headers.",
+        "Mend the producer. `frazil dead-letters replay` lands such records without their headers.",
+    )
     NULL_VALUE = (
         "NULL_VALUE",
         Stage.DECODE,
-        "The record has no value (a tombstone) and the pipeline wants tombstones as dead letters.",
-        "Set `value.null_value: filter` if such records mean nothing here.",
+        "The record has no value (a tombstone), and the pipeline wants those as dead letters, or no key tells which row goes.",
+        "Say how keys are decoded (`key`), so that it deletes a row; or `value.null_value: filter`, if it means nothing.",
     )
     EMPTY_VALUE = (
         "EMPTY_VALUE",
@@ -69,8 +92,8 @@ class DeadCode(StrEnum):
     TOO_DEEP = (
         "TOO_DEEP",
         Stage.DECODE,
-        "Objects and lists are nested deeper than can be read safely. No table has such a shape.",
-        "Look at the producer: this is usually an attack or an endless recursion.",
+        f"Objects and lists are nested more than {MAX_DEPTH} levels deep. No table has such a shape.",
+        "Look at the producer: this is usually an attack or an endless recursion. A document of that depth can travel as a text.",
     )
     DUPLICATE_KEY = (
         "DUPLICATE_KEY",
@@ -90,10 +113,16 @@ class DeadCode(StrEnum):
         "The Schema Registry knows no schema of the id that the value names.",
         "Check that producer and pipeline use the same registry, and that no schema was deleted for good.",
     )
+    SCHEMA_NOT_ASKED_FOR = (
+        "SCHEMA_NOT_ASKED_FOR",
+        Stage.DECODE,
+        "Within a minute so many values named ids that the Schema Registry does not know that no other id was asked for.",
+        "Find who writes such ids; then `frazil dead-letters replay` brings home those whose id is known.",
+    )
     UNUSABLE_SCHEMA = (
         "UNUSABLE_SCHEMA",
         Stage.DECODE,
-        "The schema of the value is of another kind than the pipeline's format, invalid, or has no columns.",
+        "The schema of the value is of another kind than the pipeline's format, invalid, too costly, or has no columns.",
         "Read the message; register a schema that tables have a shape for, or declare the right format.",
     )
     INVALID_AVRO = (
@@ -153,8 +182,8 @@ class DeadCode(StrEnum):
     TABLE_NOT_MADE = (
         "TABLE_NOT_MADE",
         Stage.ROUTE,
-        "The record names a table that is not there: another one has the name, or the run made all it may; its letter says which.",
-        "Rename or drop that table, or raise `route.create.max_new_tables`; then `frazil dead-letters replay`.",
+        "The record names a table that is not there: another one has the name, or all that may be made were; its letter says which.",
+        "Rename or drop that table, or raise `route.create.max_new_tables` or `max_tables`; then `frazil dead-letters replay`.",
     )
     UNKNOWN_FIELD = (
         "UNKNOWN_FIELD",

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from frazil.batch.changes import OP
 from frazil.batch.schema_change import bounded
+from frazil.batch.unknown import UnknownFields
 from frazil.errors import Terminal
 from frazil.records.block import Block, in_order
 from frazil.records.changes.staged import merge_columns
@@ -20,12 +21,13 @@ from frazil.records.evolve.json_values import EvolvingJson
 from frazil.records.formats.catalogue import JSON, FormatSpec, open_format
 from frazil.records.halves import Half, HalfName
 from frazil.records.json.values import JsonValues
-from frazil.records.kafka import conform
+from frazil.records.kafka import BAD_HEADERS, NOT_UNPACKED, UNREAD_BYTES, conform
 from frazil.records.keys import DecodedKeys, KeyColumns, KeyDecoder
 from frazil.records.outcome import FilterReason, Outcomes, count_outcomes
 from frazil.records.positions import at, distinct
 from frazil.records.shaped import LeftOut, ShapedDecoder
 from frazil.records.spec import RecordSpec
+from frazil.records.tombstones import DeletedRows, Tombstones, with_deleted
 
 Dead = dict[int, Reason]
 """Reasons by the record's position in the batch, ascending."""
@@ -36,6 +38,8 @@ Filtered = dict[FilterReason, pa.Int64Array]
 _ORIGIN: Final = ("topic", "partition", "offset", "timestamp")
 """Columns of a record that its rows carry too."""
 
+_UNREADABLE: Final = Reason(DeadCode.UNREADABLE_BATCH, "the Kafka client can't unpack the batch of this record")
+_BAD_HEADERS: Final = Reason(DeadCode.INVALID_HEADERS, "the name of a header is not UTF-8")
 _NULL_VALUE: Final = Reason(DeadCode.NULL_VALUE, "expected a value, found a record without one (a tombstone)")
 
 
@@ -56,6 +60,9 @@ class Decoder:
         self._batch_number: Final = batch_number
         self._asked: Final = Asked(spec.fold is not None)
         self._values: Final = _values(spec, self._asked, blocks=blocks)
+        takes = spec.tombstone == "delete"
+        self._tombstones: Final = tombstones_of(spec, blocks=blocks) if takes else None
+        self._deleted: Final = DeletedRows(spec) if takes else None
 
     def decode(self, batch: pa.RecordBatch) -> Outcomes:
         """Return the outcomes of `batch` (of `KAFKA_SCHEMA`), in its order.
@@ -68,11 +75,12 @@ class Decoder:
         """
         records = conform(batch)
         self._asked.clear()
-        present, dead, filtered = screened(self._spec, records.column("value"))
+        present, dead, filtered = screened(self._spec, records.column("value"), unread(batch))
         block, more, left_out = self._values.decode(records, present)
-        dead = dict(sorted((dead | more).items()))
         for reason, places in left_out.items():
             filtered[reason] = pa.concat_arrays([filtered.get(reason, _positions([])), _positions(places)])
+        block, refused = self._with_deleted(records, block, filtered)
+        dead = dict(sorted((dead | more | refused).items()))
         origins = at(records.select(_ORIGIN), block.positions)
         rows = with_kafka_columns(self._spec, self._batch_number, block, origins)
         letters = dead_letters(at(records, _positions(dead)), list(dead.values()))
@@ -80,8 +88,26 @@ class Decoder:
         written = origins if once is block.positions else records.take(once)
         others = {reason: records.take(found) for reason, found in filtered.items() if len(found)}
         counts = count_outcomes(records, written, letters, others)
-        unknown = block.unknown.only(block.positions).counted()
-        return Outcomes(rows, letters, counts, unknown, self._asked.demands(self._spec), bounded(self._asked.untold))
+        demands = self._asked.demands(self._spec)
+        unknown = UnknownFields() if demands else block.unknown.only(block.positions).counted()
+        return Outcomes(rows, letters, counts, unknown, demands, bounded(self._asked.untold))
+
+    def _with_deleted(self, records: pa.RecordBatch, block: Block, filtered: Filtered) -> tuple[Block, Dead]:
+        """Return the rows with those that records without value delete, which are filtered no more."""
+        places = filtered.get(FilterReason.TOMBSTONE)
+        if self._tombstones is None or self._deleted is None or places is None or not len(places):
+            return block, {}
+        frames, dead, others = self._tombstones.frames(records, places.take(pc.array_sort_indices(places)))
+        filtered[FilterReason.TOMBSTONE] = _positions([])
+        if others:
+            transformed = filtered.get(FilterReason.TRANSFORM, _positions([]))
+            filtered[FilterReason.TRANSFORM] = pa.concat_arrays([transformed, _positions(sorted(others))])
+        blocks = []
+        for frame in frames:
+            fitted = self._deleted.fit(frame)
+            blocks.append(Block(fitted.rows, frame.positions.take(fitted.kept)))
+            dead |= {frame.positions[row].as_py(): reason for row, reason in fitted.dead.items()}
+        return with_deleted(self._spec, block, blocks), dead
 
     def problems(self, shape: pa.Schema | None, key_shape: pa.Schema | None = None) -> list[str]:
         """Return which columns nothing could ever fill, and why.
@@ -96,19 +122,45 @@ class Decoder:
         return self._values.problems(shape, key_shape)
 
 
-def screened(spec: RecordSpec, values: pa.BinaryArray) -> tuple[pa.Int64Array, Dead, Filtered]:
-    """Return the positions of the values to decode, and what became of records without value or with an empty one."""
-    dead: Dead = {}
+def unread(batch: pa.RecordBatch) -> Dead:
+    """Return why records of a consumed batch were not taken over whole, by position."""
+    if UNREAD_BYTES not in batch.schema.names:
+        return {}
+    known = {NOT_UNPACKED: _UNREADABLE, BAD_HEADERS: _BAD_HEADERS}
+    sizes = enumerate(batch.column(UNREAD_BYTES).to_pylist())
+    return {at: known.get(size) or _too_large(size) for at, size in sizes if size is not None}
+
+
+def _too_large(size: int) -> Reason:
+    return Reason(
+        DeadCode.RECORD_TOO_LARGE, f"{size:,} bytes of key, value and headers, more than limits.max_record_bytes"
+    )
+
+
+def screened(spec: RecordSpec, values: pa.BinaryArray, unread: Dead) -> tuple[pa.Int64Array, Dead, Filtered]:
+    """Return the positions of the values to decode, and what became of records without value or with an empty one.
+
+    Args:
+        spec: What is wanted of the records.
+        values: Their values.
+        unread: Records that were not taken over, which have no value here; they are dead.
+    """
+    dead = dict(unread)
     filtered: Filtered = {}
     present = None
+    if unread:
+        present = pc.invert(pc.is_in(pa.arange(0, len(values)), value_set=_positions(unread)))
     if values.null_count:
-        present, absent = values.is_valid(), _where(values.is_null())
-        if spec.tombstone == "filter":
+        is_absent = values.is_null() if present is None else pc.and_(present, values.is_null())
+        present = values.is_valid() if present is None else pc.and_(present, values.is_valid())
+        absent = _where(is_absent)
+        if spec.tombstone != "dead_letter":
             filtered[FilterReason.TOMBSTONE] = absent
         else:
-            dead = dict.fromkeys(absent.to_pylist(), _NULL_VALUE)
+            dead |= dict.fromkeys(absent.to_pylist(), _NULL_VALUE)
     if spec.empty_value == "filter":
         empty = pc.fill_null(pc.equal(pc.binary_length(values), 0), fill_value=False)
+        empty = empty if present is None else pc.and_(present, empty)
         filtered[FilterReason.EMPTY_VALUE] = _where(empty)
         present = pc.invert(empty) if present is None else pc.and_not(present, empty)
     return pa.arange(0, len(values)) if present is None else _where(present), dead, filtered
@@ -203,6 +255,11 @@ def shaped_decoder(spec: RecordSpec, asked: Asked, *, blocks: bool = True) -> Sh
     keys, columns = _keys(spec, blocks=blocks)
     values = _half("value", spec, spec.format, fields, blocks=blocks)
     return ShapedDecoder(spec, asked, values, keys, columns, blocks=blocks)
+
+
+def tombstones_of(spec: RecordSpec, *, blocks: bool = True) -> Tombstones:
+    """Return what decodes the keys of records without value."""
+    return Tombstones(spec, _keys(spec, blocks=blocks)[0])
 
 
 def _keys(spec: RecordSpec, *, blocks: bool) -> tuple[KeyDecoder | None, KeyColumns | None]:

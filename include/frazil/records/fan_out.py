@@ -6,7 +6,7 @@ both; a record that can't be decoded or routed is a dead letter as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -19,7 +19,7 @@ from frazil.batch.table_counts import TableCounts
 from frazil.records.block import Block, in_order, without
 from frazil.records.dead import DEAD_SCHEMA, Reason, Stage, dead_letters
 from frazil.records.declared_names import DeclaredNames
-from frazil.records.decode import Decoder, Filtered, screened, with_kafka_columns
+from frazil.records.decode import Decoder, Filtered, screened, unread, with_kafka_columns
 from frazil.records.evolve.incompatible import refuse_incompatible
 from frazil.records.fanned_out import FannedOut
 from frazil.records.kafka import conform
@@ -27,13 +27,15 @@ from frazil.records.outcome import FilterReason, count_outcomes
 from frazil.records.route import Route, Routed, Router
 from frazil.records.sheets import Sheet, Sheets
 from frazil.records.spec import RecordSpec
+from frazil.records.tombstones import with_deleted
 from frazil.records.unknown import UnknownAt
 from frazil.records.unrouted import no_table, without_table
 
 LETTER_SCHEMA: Final = DEAD_SCHEMA.append(pa.field("destination", pa.string()))
 """Dead letters with the table that the record does not fit; null for a record as a whole."""
 
-_PLACE: Final = ["topic", "partition", "offset", "timestamp"]
+_WHERE: Final = ["topic", "partition", "offset"]
+_PLACE: Final = [*_WHERE, "timestamp"]
 _NOWHERE: Final = pa.array([], pa.int64())
 
 
@@ -61,6 +63,8 @@ class _Found:
     dead: list[dict[int, Reason]]
     routed: list[set[int]]
     left_out: list[set[int]]
+    deleted: list[list[Block]]
+    tombstones: set[int] = field(default_factory=set)
     unrouted: set[int] = field(default_factory=set)
     unknown: list[list[UnknownAt]] = field(default_factory=list)
     new_tables: set[str] = field(default_factory=set)
@@ -120,7 +124,7 @@ class FanOut:
     def _of_several(self, batch: pa.RecordBatch, only: str | None) -> FannedOut:
         records = conform(batch)
         self._sheets.forget()
-        present, whole, filtered = screened(self._spec, records.column("value"))
+        present, whole, filtered = screened(self._spec, records.column("value"), unread(batch))
         sheets, dead, left_out, outside = self._sheets.of(records, present)
         for reason, places in left_out.items():
             filtered[reason] = pa.concat_arrays([filtered.get(reason, _NOWHERE), pa.array(places, pa.int64())])
@@ -131,14 +135,28 @@ class FanOut:
             [{} for _ in range(count)],
             [set() for _ in range(count)],
             [set() for _ in range(count)],
+            [[] for _ in range(count)],
         )
         # Of changes the fields of rows count, not those of their envelope.
         found.unknown = [[] if spec.tells_changes else [outside] for spec in self._specs]
-        routed = [self._routed(records, sheet, found, only) for sheet in sheets]
-        for sheet, where in zip(sheets, routed, strict=True):
-            self._fit(sheet, where, found)
+        gone = self._deleted(records, found, filtered)
+        routed = [self._routed(records, sheet, found, only) for sheet in (*sheets, *gone)]
+        for sheet, where in zip((*sheets, *gone), routed, strict=True):
+            self._fit(sheet, where, found, found.deleted if sheet in gone else found.blocks)
         self._join(found)
         return self._told(records, found, filtered)
+
+    def _deleted(self, records: pa.RecordBatch, found: _Found, filtered: Filtered) -> list[Sheet]:
+        """Return the rows that records without value delete; those are left out no more, unless no table takes them."""
+        places = filtered.get(FilterReason.TOMBSTONE, _NOWHERE)
+        if not self._sheets.take_tombstones or not len(places):
+            return []
+        sheets, dead, others = self._sheets.deleted(records, places.take(pc.array_sort_indices(places)))
+        found.whole |= dead
+        found.tombstones.update(places.to_pylist())
+        filtered[FilterReason.TOMBSTONE] = _NOWHERE
+        _leave_out(filtered, FilterReason.TRANSFORM, others)
+        return sheets
 
     def _of_one(self, decoder: Decoder, batch: pa.RecordBatch) -> FannedOut:
         outcomes = decoder.decode(batch)
@@ -158,7 +176,7 @@ class FanOut:
             lost, new_tables = without_table(self._route, self._router, texts, only)
             found.new_tables |= new_tables
             if lost and self._route.otherwise == "fail":
-                raise no_table(records.slice(min(lost), 1).to_pylist()[0], self._route)
+                raise no_table(records.slice(min(lost), 1).select(_WHERE).to_pylist()[0], self._route)
             if self._route.otherwise == "filter":
                 found.unrouted.update(lost)
             else:
@@ -169,7 +187,7 @@ class FanOut:
         found.unrouted.update(sheet.positions.take(routed.rows.filter(pc.invert(asked))).to_pylist())
         return replace(routed, rows=routed.rows.filter(asked), tables=routed.tables.filter(asked))
 
-    def _fit(self, sheet: Sheet, routed: Routed, found: _Found) -> None:
+    def _fit(self, sheet: Sheet, routed: Routed, found: _Found, into: list[list[Block]]) -> None:
         by_table = routed.of_tables(len(self._specs))
         if found.whole:
             gone = pa.array(list(found.whole), pa.int64())
@@ -187,7 +205,7 @@ class FanOut:
                 {rows[at].as_py(): reason for at, reason in fitted.dead.items()},
             )
             for table, of in meant:
-                _share(sheet, table, of, shared, found)
+                _share(sheet, table, of, shared, found, into[table])
                 ignored = fitted.ignored.among(rows).only(of)
                 found.unknown[table].append(ignored.among(sheet.positions))
 
@@ -209,7 +227,9 @@ class FanOut:
         written, without_row = set[int](), set[int]()
         unknown: list[UnknownAt] = []
         for number, (table, spec) in enumerate(self._by_table.items()):
+            deleted = [without(of, found.dead[number]) for of in found.deleted[number]]
             block = without(in_order(found.blocks[number], spec.block_schema), found.dead[number])
+            block = with_deleted(spec, block, deleted)
             rows[table] = with_kafka_columns(spec, self._number, block, places.take(block.positions))
             here = set(block.positions.to_pylist())
             dead = found.dead[number].keys()
@@ -222,11 +242,8 @@ class FanOut:
         letters = sorted(_letters(found), key=lambda of: (of.position, -1 if of.table is None else of.table))
         first = {of.position: of for of in reversed(letters)}
         without_row -= written | first.keys()
-        if without_row:
-            transformed = filtered.get(FilterReason.TRANSFORM, _NOWHERE)
-            filtered[FilterReason.TRANSFORM] = pa.concat_arrays(
-                [transformed, pa.array(sorted(without_row), pa.int64())]
-            )
+        _leave_out(filtered, FilterReason.TOMBSTONE, without_row & found.tombstones)
+        _leave_out(filtered, FilterReason.TRANSFORM, without_row - found.tombstones)
         filtered[FilterReason.ROUTE] = pa.array(
             sorted(found.unrouted - written - first.keys() - without_row), pa.int64()
         )
@@ -246,17 +263,24 @@ class FanOut:
         return FannedOut(rows, told, counts, tables, len(found.whole), left_out, demands, new, untold)
 
 
-def _share(sheet: Sheet, table: int, rows: pa.Int64Array, shared: _Shared, found: _Found) -> None:
+def _share(sheet: Sheet, table: int, rows: pa.Int64Array, shared: _Shared, found: _Found, into: list[Block]) -> None:
     """Give a table its rows of what was fitted for all tables of its columns."""
     found.routed[table].update(sheet.positions.take(rows).to_pylist())
     mine = pc.is_in(shared.kept, value_set=rows)
-    found.blocks[table].append(Block(shared.rows.filter(mine), sheet.positions.take(shared.kept.filter(mine))))
+    into.append(Block(shared.rows.filter(mine), sheet.positions.take(shared.kept.filter(mine))))
     others = rows.filter(pc.invert(pc.is_in(rows, value_set=shared.kept)))
     for row, position in zip(others.to_pylist(), sheet.positions.take(others).to_pylist(), strict=True):
         if row in shared.dead:
             found.dead[table].setdefault(position, shared.dead[row])
         else:
             found.left_out[table].add(position)
+
+
+def _leave_out(filtered: Filtered, reason: FilterReason, positions: Collection[int]) -> None:
+    """Count further records as left out."""
+    if positions:
+        others = filtered.get(reason, _NOWHERE)
+        filtered[reason] = pa.concat_arrays([others, pa.array(sorted(positions), pa.int64())])
 
 
 def _union(parts: list[pa.Int64Array]) -> pa.Int64Array:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import Terminal
+
+_FIRST_MICROS: Final = -62_135_596_800_000_000
+_LAST_MICROS: Final = 253_402_300_799_999_999
+"""The instants that Python's `datetime` can hold, in microseconds since 1970."""
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -28,6 +32,23 @@ KAFKA_SCHEMA: Final = pa.schema(
 protocol (0 = create time, 1 = log append time); key, value and headers are null where Kafka has
 none."""
 
+UNREAD_BYTES: Final = "unread_bytes"
+"""Name of a further column of batches with records that were not taken over whole, and null for all others: how many bytes
+key, value and headers have of one that is too large, `NOT_UNPACKED` or `BAD_HEADERS`. The headers of the first two are the
+letter's, and they have neither key nor value here."""
+
+NOT_UNPACKED: Final = -1
+"""Of a record whose batch the client can't unpack."""
+
+BAD_HEADERS: Final = -2
+"""Of a record with a header whose name is not UTF-8; it has no headers here."""
+
+PAYLOAD_HEADER: Final = "frazil.payload"
+"""Header of a letter without its record: a null value could as well be a tombstone. Its value is the kind."""
+
+BYTES_HEADER: Final = "frazil.bytes"
+"""Header of a letter whose record was too large to be taken over: how many bytes its key, value and headers have."""
+
 
 def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return `batch` as `KAFKA_SCHEMA`: columns by name, cast where an engine's types differ.
@@ -45,6 +66,23 @@ def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
             f"found {_shape(batch.schema)}: {e}",
             next_step="have the reader name and type its columns as in KAFKA_SCHEMA",
         ) from e
+
+
+def unread_headers(size: int) -> list[dict[str, Any]]:
+    """The headers of a record that was not taken over, with its size if that is known."""
+    sizes = [] if size == NOT_UNPACKED else [{"key": BYTES_HEADER, "value": b"%d" % size}]
+    return [{"key": PAYLOAD_HEADER, "value": b"none"}, *sizes]
+
+
+def with_python_times(batch: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:
+    """Return records or letters with null for each `timestamp` beyond the years 1 to 9999, which Python can't hold."""
+    at = batch.schema.get_field_index("timestamp")
+    if at < 0:
+        return batch
+    times = batch.column(at)
+    micros = times.cast(pa.int64())
+    fits = pc.and_(pc.greater_equal(micros, _FIRST_MICROS), pc.less_equal(micros, _LAST_MICROS))
+    return batch.set_column(at, batch.schema.field(at), pc.if_else(fits, times, None))
 
 
 def header_entries(headers: pa.ListArray) -> tuple[pa.Int64Array, pa.StructArray]:

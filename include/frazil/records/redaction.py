@@ -10,14 +10,15 @@ import pyarrow.compute as pc
 
 from frazil.records.dead import DeadCode, Stage
 from frazil.records.declared_names import NOTHING_DECLARED, DeclaredNames
+from frazil.records.kafka import PAYLOAD_HEADER
 
 Payload = Literal["full", "redacted", "none"]
 """Whole record, sizes and hashes of its parts, or nothing of it."""
 
-PAYLOAD_HEADER: Final = "frazil.payload"
-"""Header of a letter without its record: a null value could as well be a tombstone. Its value is the kind."""
-
 _HASH_BYTES = 16
+
+_UNREAD: Final = frozenset({DeadCode.RECORD_TOO_LARGE, DeadCode.UNREADABLE_BATCH})
+"""Codes of letters that have nothing of their records to hide."""
 
 _MEANINGS = {code.value: code.meaning for code in DeadCode}
 
@@ -66,8 +67,11 @@ def _headers(dead: pa.RecordBatch, payload: Payload) -> list[list[dict[str, Any]
     kind = _header(PAYLOAD_HEADER, payload)
     if payload == "none":
         return [[kind]] * dead.num_rows
-    columns = (dead.column(name).to_pylist() for name in ("key", "value", "headers"))
-    return [[kind, *_fingerprints(*of)] for of in zip(*columns, strict=True)]
+    codes, *parts = (dead.column(name).to_pylist() for name in ("code", "key", "value", "headers"))
+    return [
+        headers if code in _UNREAD else [kind, *_fingerprints(key, value, headers)]
+        for code, key, value, headers in zip(codes, *parts, strict=True)
+    ]
 
 
 def _fingerprints(key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -13,10 +13,13 @@ import pyarrow.compute as pc
 from frazil.batch.new_tables import unfit_because
 from frazil.records.fit.former import former_names
 from frazil.records.fit.nested import matching
+from frazil.records.patterns import WholeMatch
 from frazil.records.spec import RecordSpec
 
 Otherwise = Literal["dead_letter", "filter", "fail"]
 """What becomes of a record that no table is for."""
+
+_GROUP: Final = re.compile(r"\\(?:g<(?P<name>\w+)>|(?P<number>[1-9]\d?))")
 
 _DECIDED: Final = 10_000
 """Values whose tables are remembered: routes have few, and a field with ever new ones must not fill the memory."""
@@ -146,9 +149,9 @@ class Router:
         self._numbers: Final = {table: number for number, table in enumerate(tables)}
         self._route: Final = route
         beside = {} if route is None else route.beside
-        self._decide: Final = None if route is None else _decision(route.by, self._numbers, beside)
-        self._name: Final = None if route is None else _naming(route.by)
-        self._decided: Final[dict[str, tuple[int, ...]]] = {}
+        named = {table: number for table, number in self._numbers.items() if table not in beside}
+        self._decide: Final = None if route is None else _decision(route.by, self._numbers, named)
+        self._decided: Final[dict[str, Decided]] = {}
         self._beside: Final = [
             (self._numbers[of], self._numbers[to]) for of, to in beside.items() if of in self._numbers
         ]
@@ -158,7 +161,7 @@ class Router:
         if self._decide is None:
             return self._everywhere(len(texts))
         encoded = texts.dictionary_encode()
-        numbers = [self._tables(value) for value in encoded.dictionary.to_pylist()]
+        numbers = [of.tables for of in self._look_up(encoded.dictionary.to_pylist())]
         found = pa.array(numbers, pa.list_(pa.int32())).take(encoded.indices)
         none = pc.equal(pc.fill_null(pc.list_value_length(found), 0), 0)
         rows = pc.list_parent_indices(found).cast(pa.int64())
@@ -166,14 +169,14 @@ class Router:
 
     def new_table(self, value: str | None) -> str | None:
         """Name of the table that a value or topic without table asks for; None if there can be none."""
-        if self._route is None or self._route.new is None or self._name is None or value is None:
+        if self._route is None or self._route.new is None or value is None:
             return None
-        name = self._name(value)
+        name = self._look_up([value])[0].name
         return None if name is None or name in self._numbers or unfit_because(name) else name
 
     def finds(self, value: str) -> bool:
         """Whether there is a table for a value or topic, or one may be made."""
-        return bool(self._tables(value)) or self.new_table(value) is not None
+        return bool(self._look_up([value])[0].tables) or self.new_table(value) is not None
 
     def _everywhere(self, size: int) -> Routed:
         count = len(self._numbers)
@@ -182,71 +185,113 @@ class Router:
         tables = pa.concat_arrays([pa.repeat(pa.scalar(number, pa.int32()), size) for number in range(count)])
         return Routed(rows, tables, pa.array([], pa.int64()))
 
-    def _tables(self, value: str) -> tuple[int, ...]:
-        if (known := self._decided.get(value)) is not None:
-            return known
+    def _look_up(self, values: Sequence[str]) -> list[Decided]:
+        """What is decided about values, those that are new all at once."""
         if self._decide is None:
             raise AssertionError("every row goes to every table")
-        if len(self._decided) >= _DECIDED:
+        new = [value for value in values if value not in self._decided]
+        if len(self._decided) + len(new) > _DECIDED and new:
             self._decided.clear()
-        found = self._decide(value)
-        both = {*found, *(number for number, other in self._beside if other in found)}
-        self._decided[value] = found = tuple(sorted(both))
-        return found
+            new = list(values)
+        for value, (found, name) in zip(new, self._decide(new) if new else (), strict=True):
+            beside = {number for number, other in self._beside if other in found}
+            self._decided[value] = Decided(tuple(sorted({*found, *beside})), name)
+        return [self._decided[value] for value in values]
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """Where a value, or a topic, leads.
+
+    Attributes:
+        tables: Numbers of the tables, ascending.
+        name: The table that it names, there or not; None if it names none.
+    """
+
+    tables: tuple[int, ...]
+    name: str | None
+
+
+_Decide = Callable[[Sequence[str]], Iterable[tuple[Collection[int], str | None]]]
+"""Numbers of the tables for each value, and the table that it names."""
 
 
 def _decision(
-    by: StaticRoute | FieldRoute | TopicRoute, numbers: Mapping[str, int], beside: Collection[str]
-) -> Callable[[str], tuple[int, ...]]:
+    by: StaticRoute | FieldRoute | TopicRoute, numbers: Mapping[str, int], named: Mapping[str, int]
+) -> _Decide:
     if isinstance(by, StaticRoute):
         return _static(by, numbers)
-    name = _naming(by)
-    named = {table: number for table, number in numbers.items() if table not in beside}
+    names_of = _by_name(by) if isinstance(by, FieldRoute) else _by_topic(by)
 
-    def decide(value: str) -> tuple[int, ...]:
-        number = None if name is None else named.get(name(value) or "")
-        return () if number is None else (number,)
-
-    return decide
-
-
-def _naming(by: StaticRoute | FieldRoute | TopicRoute) -> Callable[[str], str | None] | None:
-    """Tells the name of the table for a value or topic, None if there is none; None if names are no matter."""
-    if isinstance(by, StaticRoute):
-        return None
-    return _by_name(by) if isinstance(by, FieldRoute) else _by_topic(by)
-
-
-def _static(by: StaticRoute, numbers: Mapping[str, int]) -> Callable[[str], tuple[int, ...]]:
-    patterns = [(re.compile(pattern, re.DOTALL), numbers[table]) for table, pattern in by.tables.items()]
-
-    def decide(value: str) -> tuple[int, ...]:
-        return tuple(sorted(number for pattern, number in patterns if pattern.fullmatch(value)))
+    def decide(values: Sequence[str]) -> Iterator[tuple[Collection[int], str | None]]:
+        for name in names_of(values):
+            number = None if name is None else named.get(name)
+            yield () if number is None else (number,), name
 
     return decide
 
 
-def _by_name(by: FieldRoute) -> Callable[[str], str | None]:
-    allow, deny = ([re.compile(pattern, re.DOTALL) for pattern in of] for of in (by.allow, by.deny))
+def _static(by: StaticRoute, numbers: Mapping[str, int]) -> _Decide:
+    patterns = [(WholeMatch(pattern), numbers[table]) for table, pattern in by.tables.items()]
 
-    def name_of(value: str) -> str | None:
-        name = value.lower() if by.lower_case else value
-        allowed = not allow or any(of.fullmatch(name) for of in allow)
-        return name if allowed and not any(of.fullmatch(name) for of in deny) else None
+    def decide(values: Sequence[str]) -> Iterator[tuple[Collection[int], str | None]]:
+        texts = pa.array(values, pa.string())
+        found: list[list[int]] = [[] for _ in values]
+        for pattern, number in patterns:
+            for row in pc.indices_nonzero(pattern.holds(texts)).to_pylist():
+                found[row].append(number)
+        return ((tables, None) for tables in found)
 
-    return name_of
+    return decide
 
 
-def _by_topic(by: TopicRoute) -> Callable[[str], str | None]:
-    patterns = [(re.compile(pattern, re.DOTALL), table) for pattern, table in by.rename.items()]
-    deny = [re.compile(pattern, re.DOTALL) for pattern in by.deny]
+def _by_name(by: FieldRoute) -> Callable[[Sequence[str]], Iterable[str | None]]:
+    allow, deny = ([WholeMatch(pattern) for pattern in of] for of in (by.allow, by.deny))
 
-    def name_of(topic: str) -> str | None:
-        matched = ((pattern.fullmatch(topic), table) for pattern, table in patterns)
-        name = next((found.expand(table) for found, table in matched if found is not None), topic)
-        return None if any(of.fullmatch(name) for of in deny) else name
+    def names_of(values: Sequence[str]) -> list[str | None]:
+        names = pa.array([value.lower() if by.lower_case else value for value in values], pa.string())
+        refused = _any(deny, names)
+        if allow:
+            refused = pc.or_(refused, pc.invert(_any(allow, names)))
+        found: list[str | None] = pc.if_else(refused, None, names).to_pylist()
+        return found
 
-    return name_of
+    return names_of
+
+
+def _by_topic(by: TopicRoute) -> Callable[[Sequence[str]], Iterable[str | None]]:
+    patterns = [(found := WholeMatch(pattern), _pieces(found, table)) for pattern, table in by.rename.items()]
+    deny = [WholeMatch(pattern) for pattern in by.deny]
+
+    def names_of(topics: Sequence[str]) -> list[str | None]:
+        texts = names = pa.array(topics, pa.string())
+        is_left = pa.array([True] * len(texts), pa.bool_())
+        for pattern, pieces in patterns:
+            matched = pc.and_(is_left, pattern.holds(texts))
+            names = pc.if_else(matched, pattern.replaced(texts, pieces), names)
+            is_left = pc.and_not(is_left, matched)
+        found: list[str | None] = pc.if_else(_any(deny, names), None, names).to_pylist()
+        return found
+
+    return names_of
+
+
+def _any(patterns: Iterable[WholeMatch], texts: pa.StringArray) -> pa.BooleanArray:
+    """Per text whether one of the expressions matches it."""
+    found = pa.array([False] * len(texts), pa.bool_())
+    for pattern in patterns:
+        found = pc.or_(found, pattern.holds(texts))
+    return found
+
+
+def _pieces(pattern: WholeMatch, name: str) -> list[str | int]:
+    r"""A name as texts and numbers of the groups that it takes up: `\1` or `\g<year>`."""
+    pieces: list[str | int] = []
+    position = 0
+    for group in _GROUP.finditer(name):
+        pieces += [name[position : group.start()], int(group["number"] or pattern.names[group["name"]])]
+        position = group.end()
+    return [*pieces, name[position:]]
 
 
 def route_texts(value: pa.RecordBatch, path: Sequence[str], *, case_insensitive: bool = False) -> pa.StringArray:

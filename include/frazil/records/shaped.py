@@ -71,7 +71,7 @@ class ShapedDecoder:
         self._changes: Final = ChangeFitter(spec, asked) if spec.tells_changes and not is_own else None
         self._tells_changes: Final = spec.tells_changes
         self._refuses_unknown: Final = spec.unknown_fields == "fail"
-        self._filters_nulls: Final = spec.tombstone == "filter"
+        self._filters_nulls: Final = spec.tombstone != "dead_letter"
         self._fitter: Final = _fitter(spec, asked)
 
     def decode(self, records: pa.RecordBatch, present: pa.Int64Array) -> tuple[Block, Dead, LeftOut]:
@@ -213,6 +213,7 @@ def _fitter(spec: RecordSpec, asked: Asked) -> Fitter | EvolvingFitter:
         of_value.columns,
         unknown_fields=spec.unknown_fields,
         rescued_column=spec.rescued_column,
+        others=spec.of_key,
         case_insensitive=spec.field_names == "case_insensitive",
         text_casts=spec.format.is_text,
     )

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.batch.schema_change import SchemaChange, bounded
+from frazil.records.block import no_rows
 from frazil.records.dead import Reason, Stage
-from frazil.records.decode import json_values, shaped_decoder
+from frazil.records.decode import json_values, shaped_decoder, tombstones_of
 from frazil.records.evolve.asked import Asked
 from frazil.records.fit.fitter import Fitted
 from frazil.records.frame import Frame
@@ -19,6 +20,7 @@ from frazil.records.json.values import JsonValues
 from frazil.records.route import route_texts
 from frazil.records.shaped import LeftOut
 from frazil.records.spec import RecordSpec
+from frazil.records.tombstones import DeletedRows
 from frazil.records.unknown import NOTHING_UNKNOWN, UnknownAt
 
 
@@ -65,9 +67,17 @@ class Sheets:
             for spec, asked in zip(kinds, self._asked, strict=True)
             if not self._shaped
         ]
+        takes = any(spec.tombstone == "delete" for spec in kinds)
+        self._tombstones: Final = tombstones_of(specs[0], blocks=blocks) if takes else None
+        self._deleted: Final = [DeletedRows(spec) if spec.tombstone == "delete" else None for spec in kinds]
         self._deciding: Final = (
             JsonValues(_deciding(specs[0], path), blocks=blocks) if path and not self._shaped else None
         )
+
+    @property
+    def take_tombstones(self) -> bool:
+        """Whether a record without value may delete a row of some table."""
+        return self._tombstones is not None
 
     def forget(self) -> None:
         """Forget what was needed by rows that were fitted before."""
@@ -112,6 +122,35 @@ class Sheets:
             for frame in frames
         ]
         return sheets, dead, left_out, outside
+
+    def deleted(
+        self, records: pa.RecordBatch, positions: pa.Int64Array
+    ) -> tuple[list[Sheet], dict[int, Reason], list[int]]:
+        """Return the rows that records without value delete, reasons of others, and positions of what was left out.
+
+        Raises:
+            Retryable: a writer schema can't be had now.
+            Terminal: the registry refuses to answer.
+        """
+        if self._tombstones is None:
+            return [], {}, []
+        frames, dead, filtered = self._tombstones.frames(records, positions)
+        nothing = None if self._path is None else pa.nulls(len(records), pa.string())
+        sheets = [
+            Sheet(frame.positions, frame.topic if nothing is None else nothing[: len(frame)], self._fit_deleted(frame))
+            for frame in frames
+        ]
+        return sheets, dead, filtered
+
+    def _fit_deleted(self, frame: Frame) -> Callable[[int, pa.Int64Array], Fitted]:
+        def fit(group: int, rows: pa.Int64Array) -> Fitted:
+            deleted = self._deleted[group]
+            if deleted is None:  # a table that keeps every record: it tells of no row there
+                nothing = no_rows(self._kinds[group].change_schema)
+                return Fitted(nothing, pa.array([], pa.int64()), {}, NOTHING_UNKNOWN)
+            return deleted.fit(frame.take(rows))
+
+        return fit
 
     def _fit_of(self, frame: Frame) -> Callable[[int, pa.Int64Array], Fitted]:
         return lambda group, rows: self._shaped[group].fit(frame.take(rows))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
@@ -56,6 +56,7 @@ class RecordSpec:
         key: How keys are encoded; None means that they are not decoded.
         key_fields: What a JSON key holds.
         of_key: Names of the columns that take fields of the key.
+        key_names: Of values alone: the names of those columns. A field of the value by such a name is not unknown.
         transforms: What happens between decoding and the columns, in this order.
         defaults: Column name -> JSON value for a missing field.
         variants: Columns whose JSON texts become variants.
@@ -71,11 +72,13 @@ class RecordSpec:
         field_names: Whether `Id` is the field of a column `id`. Of fields that differ in case only the last one counts,
             or they are duplicates. Names inside maps and JSON texts stay as they are.
         casts: Whether numbers and booleans become texts in text columns, as they were sent.
-        tombstone: What a null value becomes: a counted filter or a dead letter.
+        tombstone: What a null value becomes: a counted filter, a dead letter, or the deletion of the row of its key.
         empty_value: What a value of 0 bytes becomes.
         kafka_columns: Names of the added columns, or None to add none.
         merge: How rows are merged into the table; None: they are added to it.
         evolution: Which changes of the table records may ask for; None: none.
+        declared: Names of the columns that the pipeline file declares; None: all. Where others are texts, they take any value as
+            its JSON text: so no record is dead because another one, of another kind, came before it.
 
     Raises:
         Terminal: no columns that will never be, names that repeat, options for a column that isn't declared or of another type, or no column
@@ -89,6 +92,7 @@ class RecordSpec:
     key: FormatSpec | None = None
     key_fields: pa.Schema | None = None
     of_key: frozenset[str] = frozenset()
+    key_names: frozenset[str] = frozenset()
     transforms: tuple[Transform, ...] = ()
     defaults: Mapping[str, object] = field(default_factory=dict)
     sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -100,11 +104,12 @@ class RecordSpec:
     duplicate_keys: Literal["last", "dead_letter"] = "last"
     field_names: Literal["exact", "case_insensitive"] = "exact"
     casts: Literal["none", "text"] = "none"
-    tombstone: Literal["filter", "dead_letter"] = "filter"
+    tombstone: Literal["filter", "dead_letter", "delete"] = "filter"
     empty_value: Literal["dead_letter", "filter"] = "dead_letter"
     kafka_columns: KafkaColumns | None = field(default_factory=KafkaColumns)
     merge: MergeSpec | None = None
     evolution: Evolution | None = None
+    declared: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
         if not self.columns.names and self.evolution is None:
@@ -168,6 +173,7 @@ class RecordSpec:
             key=None,
             key_fields=None,
             of_key=frozenset(),
+            key_names=self.of_key,
             defaults=self._but_keys(self.defaults),
             sources=self._but_keys(self.sources),
             units=self._but_keys(self.units),
@@ -203,19 +209,40 @@ class RecordSpec:
         """Name of the column that takes rescued fields, if there is one."""
         return self.rescued_column if self.unknown_fields == "rescue" else None
 
+    def only(self, names: Collection[str]) -> RecordSpec:
+        """What is wanted of some columns, those of the key among them; other fields don't matter."""
+        return replace(
+            self,
+            columns=pa.schema([column for column in self.columns if column.name in names]),
+            transforms=(),
+            merge=None,
+            evolution=None,
+            unknown_fields="ignore",
+            of_key=self.of_key & set(names),
+            variants=self.variants & set(names),
+            defaults=_among(self.defaults, names),
+            sources=_among(self.sources, names),
+            units=_among(self.units, names),
+            local_times=_among(self.local_times, names),
+        )
+
+    @property
+    def change_schema(self) -> pa.Schema:
+        """The declared columns, of which a deleted row has its key alone, and what happens to the row."""
+        return pa.schema([*(column.with_nullable(nullable=True) for column in self.columns), OP_FIELD])
+
     @property
     def block_schema(self) -> pa.Schema:
         """The schema of decoded rows: the declared columns, and what happens to the row, if values tell of changes."""
-        if not self.tells_changes:
-            return self.columns
         # A deleted row has its key; what else is required is asked of the others before.
-        return pa.schema([*(column.with_nullable(nullable=True) for column in self.columns), OP_FIELD])
+        return self.change_schema if self.tells_changes else self.columns
 
     @property
     def row_schema(self) -> pa.Schema:
         """The schema of the rows: declared columns, then the added ones, then what merging needs."""
         added = self.kafka_columns.fields if self.kafka_columns else []
-        declared = [of for of in self.block_schema if of.name != OP]
+        block = self.change_schema if self.tombstone == "delete" else self.block_schema
+        declared = [of for of in block if of.name != OP]
         return pa.schema([*declared, *added, *(self.merge.fields if self.merge else ())])
 
     @property
@@ -237,12 +264,22 @@ class RecordSpec:
         )
 
     def _reading(self, name: str) -> Reading:
+        inferred = not self.declares(name)
         return Reading(
             unit=self.units.get(name),
             local_time=self.local_times.get(name, "keep"),
-            cast_text=self.casts == "text",
+            cast_text=self.casts == "text" or inferred,
+            inferred=inferred,
             fold=self.fold,
         )
+
+    def declares(self, name: str) -> bool:
+        """Whether the pipeline file declares a column."""
+        return self.declared is None or name in self.declared
+
+
+def _among(options: Mapping[str, T], names: Collection[str]) -> dict[str, T]:
+    return {name: of for name, of in options.items() if name in names}
 
 
 def _refuse(what: str, names: Iterable[str]) -> None:

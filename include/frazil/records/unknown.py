@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -10,6 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.batch.unknown import UnknownFields
+
+_COUNTED = 10_000
+"""Names of one batch, the most frequent ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,13 @@ class UnknownAt:
         kept = pc.is_in(self.positions, value_set=positions)
         return UnknownAt(self.positions.filter(kept), self.names.filter(kept))
 
+    def without(self, names: Collection[str]) -> UnknownAt:
+        """Return the pairs with other names."""
+        if not (names and len(self)):
+            return self
+        kept = pc.invert(pc.is_in(self.names, value_set=pa.array(sorted(names), pa.string())))
+        return UnknownAt(self.positions.filter(kept), self.names.filter(kept))
+
     def by_position(self) -> Iterator[tuple[int, list[str]]]:
         """Yield each position once, ascending, with its names."""
         pairs = sorted(zip(self.positions.to_pylist(), self.names.to_pylist(), strict=True), key=lambda pair: pair[0])
@@ -70,7 +80,11 @@ class UnknownAt:
         once = pc.unique(pairs)
         if len(once) < len(pairs):
             codes = pc.subtract(once, pc.multiply(pc.divide(once, len(names)), len(names)))
-        counts = {names[of["values"]].as_py(): of["counts"] for of in pc.value_counts(codes).to_pylist()}
+        found = pc.value_counts(codes)
+        if len(found) > _COUNTED:  # keys may be data
+            rows = pa.RecordBatch.from_struct_array(found)
+            found = found.take(pc.select_k_unstable(rows, _COUNTED, sort_keys=[("counts", "descending")]))
+        counts = {names[of["values"]].as_py(): of["counts"] for of in found.to_pylist()}
         return UnknownFields.counted(len(pc.unique(self.positions)), counts)
 
 

@@ -13,8 +13,9 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from frazil.errors import Retryable, Terminal
-from frazil.records.formats.port import NamedSchema, SchemaKind, WriterSchema
-from frazil.registry.faults import FOREIGN, NO_SCHEMA, as_frazil, is_missing, is_refused, translated
+from frazil.records.formats.port import NamedSchema, SchemaKind, TooManyUnknownIds, WriterSchema
+from frazil.registry.answers import AnswerTooLarge, bound_answers
+from frazil.registry.faults import FOREIGN, NO_SCHEMA, as_frazil, is_forbidden, is_missing, is_refused, translated
 from frazil.registry.registry import Registry
 
 T = TypeVar("T")
@@ -27,6 +28,17 @@ MAX_ID: Final = (1 << 31) - 1
 
 KEPT_SCHEMAS: Final = 1_000
 """Bounds the memory: a topic has a handful of writer schemas. With one more, all are forgotten and asked for again."""
+
+UNKNOWN_SECONDS: Final = 10.0
+"""An id without a schema is asked for again after this long: a schema that was registered late is found soon."""
+
+MAX_UNKNOWN: Final = 100
+"""Ids without a schema within a minute. With as many, one other is asked for in a second: anyone may write any number of them."""
+
+_UNKNOWN_WINDOW: Final = 60.0
+
+MAX_REFERENCES: Final = 200
+"""Of one schema, also indirect ones. Each is a request."""
 
 EARLIER_VERSIONS: Final = 20
 """Versions before a schema, the last ones, that are asked for the names that its fields had."""
@@ -66,6 +78,8 @@ class RegistrySchemas:
         self._clock: Final = clock
         self._known: Final[dict[int | UUID, WriterSchema]] = {}
         self._versions: Final[dict[Version, Schema]] = {}
+        self._unknown: Final[dict[int | UUID, tuple[float, WriterSchema | None]]] = {}
+        self._last_extra = 0.0
         self._client: SchemaRegistryClient | None = None
 
     def __repr__(self) -> str:
@@ -75,11 +89,12 @@ class RegistrySchemas:
         return _of_process, (self.registry,)
 
     def schema(self, schema_id: int | UUID) -> WriterSchema | None:
-        """Return a schema, or None if the registry has none of this id. Only what was found is kept.
+        """Return a schema, or None if the registry has none of this id. What was found is kept; what was not, or was refused, for 10 seconds.
 
         What it refers to and the registry has not is left out of the references.
 
         Raises:
+            TooManyUnknownIds: Within a minute 100 ids had no schema.
             Retryable: Nobody answered within 30 seconds, or the registry is not available. For earlier versions of a
                 Protobuf schema it is tried for a minute more, and the next call goes on where this one stopped.
             Terminal: It refuses the credentials, is no registry, or can't be trusted.
@@ -90,12 +105,31 @@ class RegistrySchemas:
             self.close()
         if schema_id in self._known:
             return self._known[schema_id]
+        if self._is_unknown(schema_id):
+            return self._unknown[schema_id][1]
         doing = f"asking for schema {schema_id}"
         asking = _Asking(self.registry, self._opened(), self._clock, doing, self._versions)
         found = asking.schema(schema_id)
-        if found is not None and asking.complete:
+        if found is not None and asking.complete and not found.refusal:
             self._known[schema_id] = found
+        else:
+            self._unknown[schema_id] = (self._clock(), found)
         return found
+
+    def _is_unknown(self, schema_id: int | UUID) -> bool:
+        """Return whether an id had no schema moments ago."""
+        if not self._unknown:
+            return False
+        now = self._clock()
+        for past in [key for key, (at, _) in self._unknown.items() if now - at > _UNKNOWN_WINDOW]:
+            del self._unknown[past]
+        if schema_id in self._unknown:
+            return now - self._unknown[schema_id][0] <= UNKNOWN_SECONDS
+        if len(self._unknown) >= MAX_UNKNOWN:
+            if now - self._last_extra < 1:
+                raise TooManyUnknownIds
+            self._last_extra = now
+        return False
 
     def ask(self) -> None:
         """Ask for the kinds of schemas that the registry knows: whether it answers, and is one.
@@ -118,6 +152,7 @@ class RegistrySchemas:
         if self._client is None:
             with translated(self.registry, "opening the client"):
                 self._client = SchemaRegistryClient(configuration(self.registry))
+                bound_answers(self._client, _REQUEST_SECONDS)
         return self._client
 
 
@@ -182,13 +217,14 @@ class _Asking:
         self._versions: Final = versions
         self._seconds = _CALL_SECONDS
         self._deadline = clock() + _CALL_SECONDS
+        self._refusal = ""
         self.complete = True
 
     def schema(self, schema_id: int | UUID) -> WriterSchema | None:
         """Ask for a schema and for what it refers to."""
         found = self._found(lambda: self._by_id(schema_id))
         if found is None:
-            return None
+            return WriterSchema("AVRO", "", refusal=self._refusal) if self._refusal else None
         writer = self._writer(found)
         if writer.kind != "PROTOBUF" or not isinstance(schema_id, int):
             return writer
@@ -197,9 +233,11 @@ class _Asking:
 
     def _writer(self, found: Schema) -> WriterSchema:
         references: dict[str, str] = {}
-        self._collect(found, references, set())
+        begun: set[str] = set()
+        self._collect(found, references, begun)
         named = tuple(NamedSchema(name, text) for name, text in references.items())
-        return WriterSchema(cast("SchemaKind", found.schema_type), _text(found), named)
+        refusal = f"it refers to more than {MAX_REFERENCES} schemas" if len(begun) > MAX_REFERENCES else ""
+        return WriterSchema(cast("SchemaKind", found.schema_type), _text(found), named, refusal=refusal)
 
     def _earlier(self, schema_id: int, now: WriterSchema) -> tuple[WriterSchema, ...]:
         """Ask for the versions before a schema, of the subjects that have it. Who may not see them is told of none."""
@@ -234,9 +272,11 @@ class _Asking:
         """Add what a schema refers to, each after what it refers to itself; of two by one name the first counts."""
         for reference in schema.references or ():
             name, subject, version = reference.name, reference.subject, reference.version
-            if name is None or subject is None or version is None or name in begun:
+            if name is None or subject is None or version is None or name in begun or len(begun) > MAX_REFERENCES:
                 continue
             begun.add(name)
+            if len(begun) > MAX_REFERENCES:
+                return
             found = self._version(subject, version)
             if found is None:
                 self.complete = False
@@ -257,11 +297,17 @@ class _Asking:
         with translated(self._registry, self._doing):
             try:
                 found = self._in_time(ask)
+            except AnswerTooLarge as e:
+                self._refusal = str(e)
+                return None
             except SchemaRegistryError as e:
-                if not is_missing(e):
+                if not is_missing(e) and not is_forbidden(e):
                     raise
                 if e.error_code != NO_SCHEMA:
+                    # Who may ask for this may see schemas, only not this one: no reason to stop all others.
                     self._in_time(self._client.get_schema_types)
+                if is_forbidden(e):
+                    self._refusal = "the registry does not show it to this pipeline"
                 return None
             _text(found)
             return found

@@ -52,6 +52,11 @@ def is_missing(error: SchemaRegistryError) -> bool:
     return error.http_status_code == HTTPStatus.NOT_FOUND
 
 
+def is_forbidden(error: SchemaRegistryError) -> bool:
+    """Return whether the server knows who asks, and does not show them this."""
+    return error.http_status_code == HTTPStatus.FORBIDDEN
+
+
 def is_refused(error: SchemaRegistryError) -> bool:
     """Return whether the server refused the credentials."""
     return error.http_status_code in _REFUSED

@@ -16,6 +16,7 @@ from frazil.iceberg.letter_scan import LetterFile, LetterQuestion, State, can_be
 from frazil.iceberg.table import Table
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
+from frazil.records.kafka import with_python_times
 from frazil.run.open_letters import LetterHistory, landed_rows, letter_history
 
 LISTED = (
@@ -149,7 +150,7 @@ def list_letters(  # noqa: PLR0913, PLR0917 - filters of a list
     question = found.question if after is None else replace(found.question, newest=after.batch)
     files = letter_files(found.table, pipeline.dead_letters_table, question, LISTED)
     kept, has_more = _newest(files, limit, after)
-    letters = [letter_of(row, found.question.undone) for row in kept.to_pylist()]
+    letters = [letter_of(row, found.question.undone) for row in with_python_times(kept).to_pylist()]
     row_of = _row_finder(project, pipeline, found) if letters else _nowhere
     return Listing(tuple(replace(of, row_batch=row_of(of)) for of in letters), has_more)
 
@@ -174,7 +175,7 @@ def find_letters(
     if found is None:
         return ()
     kept, _ = _newest(letter_files(found.table, pipeline.dead_letters_table, found.question, _WHOLE), None)
-    whole = [_whole(row, found.question.undone) for row in kept.to_pylist()]
+    whole = [_whole(row, found.question.undone) for row in with_python_times(kept).to_pylist()]
     row_of = _row_finder(project, pipeline, found) if whole else _nowhere
     return tuple(replace(of, letter=replace(of.letter, row_batch=row_of(of.letter))) for of in whole)
 

@@ -16,6 +16,7 @@ from frazil.iceberg.letter_scan import letter_files, letters_held
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.records.dead import DeadCode
+from frazil.records.kafka import with_python_times
 from frazil.records.redaction import Payload
 from frazil.report.dead_letters import LISTED, DeadLetter, letter_of, open_table
 
@@ -222,7 +223,7 @@ class Tally:
         mask = reduce(pc.and_, (_is(letters.column(of), value) for of, value in zip(_GROUPED, key, strict=True)))
         known = self.samples.setdefault(key, [])
         few = letters.filter(mask).slice(0, self.most_samples - len(known))
-        known += [_told(letter_of(row, self.taken_back), self.payload) for row in few.to_pylist()]
+        known += [_told(letter_of(row, self.taken_back), self.payload) for row in with_python_times(few).to_pylist()]
 
     def groups(self) -> Iterable[LetterGroup]:
         """What was counted, the most frequent first."""

@@ -7,6 +7,7 @@ only as many rows as a plain LIMIT asks for. DuckDB itself reaches no file and n
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ DEFAULT_CATALOG = "lake"
 
 METADATA_TABLES = ("snapshots", "history", "files", "partitions", "manifests", "refs", "entries")
 """What stands behind a table under its name, by PyIceberg's names for them."""
+
+_WORD_BEFORE_DOT = re.compile(rb"(\w+)\s*\.")
 
 Path = tuple[str, ...]
 """A table's name as written in the question, part by part."""
@@ -71,6 +74,7 @@ def query(project: Project, sql: str, *, catalog: str | None = None) -> pa.Table
 
     lake = project.lake(catalog or _default(project))
     with _mapped(), duckdb.connect(":memory:") as connection:
+        sql = with_quoted_words(connection, sql)
         question = parse(connection, sql)
         if question.lists_tables:
             return pa.table({"name": pa.array(lake.tables(), pa.string())})
@@ -80,6 +84,24 @@ def query(project: Project, sql: str, *, catalog: str | None = None) -> pa.Table
         connection.execute("SET python_enable_replacements = false; SET TimeZone = 'UTC'")
         connection.execute("SET enable_external_access = false; SET lock_configuration = true")
         return connection.sql(sql).to_arrow_table()
+
+
+def with_quoted_words(connection: DuckDBPyConnection, sql: str) -> str:
+    """A question in which words of SQL are names where a dot stands behind them: `default.t` is a table of a namespace.
+
+    Nothing is changed of a question that is valid as it is.
+    """
+    import duckdb
+
+    [(text,)] = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
+    if json.loads(text).get("error_type") != "parser":
+        return sql
+    written = sql.encode()
+    for at, kind in reversed(duckdb.tokenize(sql)):
+        word = _WORD_BEFORE_DOT.match(written, at) if kind == duckdb.token_type.keyword else None
+        if word is not None:
+            written = b'%s"%s"%s' % (written[:at], word[1], written[at + len(word[1]) :])
+    return written.decode()
 
 
 def parse(connection: DuckDBPyConnection, sql: str) -> Question:

@@ -223,7 +223,9 @@ def _debezium(_changes: Changes, row: Tree, takes_order: bool) -> Tree:  # noqa:
 
 def _dms(_changes: Changes, row: Tree, _takes_order: bool) -> Tree:  # noqa: FBT001 - what all shapes take
     names = ("operation", "record-type", "schema-name", "table-name", "timestamp")
-    return {"data": row, "before-image": row, "metadata": dict.fromkeys(names, pa.string())}
+    # Columns of the row as it was may be among those of the row as it is.
+    both = {f"BI_{name}": of for name, of in row.items()} | row
+    return {"data": both, "before-image": row, "metadata": dict.fromkeys(names, pa.string())}
 
 
 def _maxwell(_changes: Changes, row: Tree, takes_order: bool) -> Tree:  # noqa: FBT001 - what all shapes take

@@ -22,7 +22,7 @@ from frazil.run.made import Refusals, looked_for, room_for
 from frazil.run.record_route import route_of
 from frazil.run.record_spec import record_specs
 from frazil.run.scope import Scope
-from frazil.run.source import observe_source
+from frazil.run.source import observe_source, read_limits
 from frazil.run.stage import Stage, StageOrder
 from frazil.run.tables import find_tables
 
@@ -85,6 +85,7 @@ def _order(scope: Scope, ranges: tuple[Range, ...], columns: Mapping[str, pa.Sch
         dead_letters=None,
         payload=pipeline.dead_letters.payload,
         route=route_of(pipeline, columns, scope.schemas, refused=refusals.names, rest=refusals.rest),
+        limits=read_limits(pipeline),
     )
 
 

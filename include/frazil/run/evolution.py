@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from frazil.batch.schema_change import Demands, Untold
+from frazil.batch.schema_change import Demands, Untold, listed
 from frazil.errors import Terminal
 from frazil.iceberg.commit import fit_of
 from frazil.iceberg.evolution import TableChanges, declared_changes, evolve, said, undecided_changes
@@ -117,7 +117,7 @@ def still_lacking(scope: Scope, n: int, demands: Demands) -> Terminal:
     """Why a batch is given up whose tables never become what its records need."""
     return Terminal(
         f"batch {n} of pipeline {scope.pipeline.name}: its tables were changed {ROUNDS} times and still lack"
-        f" {'; '.join(f'{table}: {change}' for table, of in demands.items() for change in of)}",
+        f" {'; '.join(f'{table}: {listed(of)}' for table, of in demands.items())}",
         next_step="does somebody else take columns away from them at the same time? Otherwise this is a fault of Frazil:"
         " please report it",
     )

@@ -36,7 +36,7 @@ from frazil.run.decided import lake_of_batch
 from frazil.run.follow import committed, follow_all, holds_last, summary_of
 from frazil.run.ledger_entry import entry_rows, told_after, told_json
 from frazil.run.letter_topic import send_letters
-from frazil.run.manifests import recovered
+from frazil.run.manifests import recovered, refuse_foreign_parts
 from frazil.run.scope import Scope
 from frazil.run.shared import refuse_same_topics
 from frazil.run.standing import Standing
@@ -137,9 +137,11 @@ def roll_forward(scope: Scope, manifest: Manifest, path: str, now: Standing) -> 
         now: The standing before the batch was recorded.
 
     Raises:
-        Terminal: A follower can't take its part: dropped, rolled back, changed; or the topic can't.
+        Terminal: A follower can't take its part: dropped, rolled back, changed; or the topic can't; or the manifest names
+            tables of others.
         Retryable: Kafka, the catalog or the storage is not available now.
     """
+    refuse_foreign_parts(scope, now, manifest)
     scope = replace(scope, lake=lake_of_batch(scope.lake, manifest))
     # First, so that a table which can't take its part, and is settled, has no part in what becomes of the topic.
     send_letters(scope, manifest)
@@ -159,6 +161,7 @@ def _record(
     if landed(ledger.metadata, key, manifest.mark, manifest.ledger) is not None:
         return
     earlier = recovered(closing, manifest)
+    refuse_foreign_parts(scope, now, *earlier)
     rows = [row for batch in earlier for row in _entry(scope, batch, closing, _recovered_in(lake, batch, manifest))]
     rows += _entry(scope, manifest, closing, snapshots)
     told = told_json(told_after(now.told, *earlier, manifest))

@@ -14,4 +14,4 @@ def stage_inline(order: StageOrder) -> Staged:
         Retryable: Kafka or the storage is not available now.
         Terminal: Records in the ranges are gone, or access is refused.
     """
-    return stage_records(order, read_ranges(order.cluster, order.ranges))
+    return stage_records(order, read_ranges(order.cluster, order.ranges, limits=order.limits))

@@ -61,15 +61,17 @@ class LookedFor:
 
 
 def room_for(scope: Scope, before: Sequence[str]) -> int:
-    """How many tables a run may still make, if these were made before it began."""
-    create = scope.pipeline.create
-    return 0 if create is None else max(0, create.max_new_tables - len({*scope.pipeline.made} - {*before}))
+    """How many tables a run may still make, if these were made before it began: its own bound, and that of all runs."""
+    create, made = scope.pipeline.create, {*scope.pipeline.made}
+    if create is None:
+        return 0
+    return max(0, min(create.max_new_tables - len(made - {*before}), create.max_tables - len(made)))
 
 
 def at_first(scope: Scope, room: int, before: Mapping[str, str] | None = None) -> Refusals:
     """What is refused before anything is read: names that earlier batches of the run were refused, and for want of room."""
     names = {name: why for name, why in (before or {}).items() if name not in scope.pipeline.tables}
-    return Refusals(names, None if room else _enough(scope))
+    return Refusals(names, None if room else _enough(scope, room))
 
 
 def make_tables(scope: Scope, tables: Tables, names: Sequence[str], room: int, n: int) -> Grown:
@@ -130,7 +132,7 @@ def looked_for(scope: Scope, tables: Tables | None, names: Sequence[str], room: 
     refused = {name: why for name, why in refusals.items() if why is not None}
     free = [name for name in names if name not in refused]
     all_told = f"the batch names more than {NAMES_TOLD:,} tables that are not there"
-    rest = _enough(scope) if free[room:] or not room else all_told
+    rest = _enough(scope, room) if free[room:] or not room else all_told
     return LookedFor(tuple(free[:room]), Refusals(refused, rest), len(free[room:]))
 
 
@@ -174,8 +176,11 @@ def _told_apart(tables: Tables, found: Mapping[str, Table | str]) -> dict[str, T
     return told
 
 
-def _enough(scope: Scope) -> str:
-    create = scope.pipeline.create
+def _enough(scope: Scope, room: int) -> str:
+    """Why there is no room: which of the two bounds leaves none, counting what the ledger says was made."""
+    create, made = scope.pipeline.create, len(scope.pipeline.made)
+    if create is not None and made + room >= create.max_tables:
+        return f"the pipeline makes {create.max_tables} tables at most, in all its runs (route.create.max_tables)"
     most = 0 if create is None else create.max_new_tables
     return f"a run makes {most} tables at most (route.create.max_new_tables)"
 

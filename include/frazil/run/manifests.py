@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from frazil import __version__
@@ -18,6 +18,7 @@ from frazil.batch.schema_change import Demands
 from frazil.crash_points import CrashPoint, reached
 from frazil.errors import Terminal
 from frazil.iceberg.commit import fit_of
+from frazil.iceberg.holdings import BATCH_KEY, landed
 from frazil.iceberg.removal import check_removable
 from frazil.iceberg.table import Table, metadata_path, read_text, write_text
 from frazil.pipeline.model import Destination, Pipeline
@@ -119,6 +120,43 @@ def read_manifest(tables: Tables, pipeline: Pipeline, mark: BatchMark, path: str
     if manifest.mark != mark:
         raise Terminal(f"pipeline {pipeline.name}: manifest {path} is of {manifest.mark}, the table holds {mark}")
     return manifest, path
+
+
+def refuse_foreign_parts(scope: Scope, now: Standing, *manifests: Manifest) -> None:
+    """Refuse manifests that give parts to tables which are none of the pipeline's.
+
+    Whoever may commit to the closing table may name any manifest there. A table is the pipeline's if the ledger says that it
+    was given a batch before, and it is still that one, or if the pipeline file has it, in that catalog.
+
+    Raises:
+        Terminal: A part is of another table.
+    """
+    pipeline = scope.pipeline
+    named = {*pipeline.tables, *pipeline.made, pipeline.ledger_table, pipeline.dead_letters_table}
+    for manifest in manifests:
+        foreign = {part.table for part in manifest.parts if not _is_own(scope, now, named, manifest, part)}
+        if manifest.ledger != pipeline.ledger_table:
+            foreign.add(manifest.ledger)
+        if foreign:
+            raise Terminal(
+                f"pipeline {pipeline.name}: the manifest of batch {manifest.position.n} gives parts to"
+                f" {', '.join(sorted(foreign))}: neither the pipeline file nor the ledger {pipeline.ledger_table} knows them as"
+                " tables of this pipeline, in these catalogs",
+                next_step=f"was one a new destination when the batch was decided, name it under destinations again; if not,"
+                f" somebody else committed to {manifest.closing.table}: roll that commit back, and look who may write there",
+            )
+
+
+def _is_own(scope: Scope, now: Standing, named: Collection[str], manifest: Manifest, part: TablePart) -> bool:
+    """Whether a table is the pipeline's; one that has its part already gets nothing more."""
+    told = now.told.get(part.table)
+    if told is not None and told.uuid == part.fit.uuid:
+        return True
+    if part.table in named and part.catalog in (None, scope.lake.catalog_of(part.table).name):
+        return True
+    table = scope.lake.decided({part.table: (part.catalog, part.branch)}).find_table(part.table)
+    key = BATCH_KEY.format(manifest.pipeline)
+    return table is not None and landed(table.metadata, key, manifest.mark, part.table) is not None
 
 
 def recovered(table: Table, manifest: Manifest) -> tuple[Manifest, ...]:

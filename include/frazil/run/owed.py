@@ -200,7 +200,7 @@ def ledger_debt(scope: Scope, tables: Tables, now: Standing, last: Unfinished | 
         Retryable: The catalog is not available now.
     """
     if last is not None:
-        follow_where_possible(scope, last, scope.pipeline.ledger_table)
+        follow_where_possible(scope, last, now, scope.pipeline.ledger_table)
     done = -1 if now.done is None else now.done.n
     manifests = {of.position.n: (path, of) for path, of in (last.all if last is not None else ())}
     found = dict(_left(scope, tables, done)) | manifests

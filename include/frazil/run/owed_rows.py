@@ -29,6 +29,7 @@ from frazil.run.record_route import route_of
 from frazil.run.record_spec import record_specs
 from frazil.run.restage import Restaged
 from frazil.run.scope import Scope
+from frazil.run.source import read_limits
 from frazil.run.staging import row_targets
 from frazil.run.standing import Standing
 from frazil.run.tables import Tables
@@ -165,7 +166,9 @@ def _decoder(scope: Scope, columns: Mapping[str, pa.Schema], specs: Mapping[str,
 def _records(scope: Scope, of: Owed, dead: set[Place]) -> Iterator[pa.RecordBatch]:
     """Records of a batch without a letter."""
     for r in of.ranges:
-        for records in read_range(scope.cluster, r.topic, r.partition, r.start, r.end):
+        for records in read_range(
+            scope.cluster, r.topic, r.partition, r.start, r.end, limits=read_limits(scope.pipeline)
+        ):
             offsets = records.column("offset").to_pylist()
             good = [Place(r.topic, r.partition, offset) not in dead for offset in offsets]
             yield records.filter(pa.array(good, pa.bool_()))

@@ -25,13 +25,14 @@ def infers(pipeline: Pipeline) -> bool:
     return follows and is_open and not tells_changes
 
 
-def evolution(to: Destination, of_key: Collection[str], columns: pa.Schema) -> Evolution | None:
+def evolution(to: Destination, of_key: Collection[str], columns: pa.Schema, max_name_length: int) -> Evolution | None:
     """Which changes records may ask for of a destination; None: none.
 
     Args:
         to: The destination.
         of_key: Names of the columns that take fields of the key.
         columns: The columns of its rows, as the table has them.
+        max_name_length: Characters that the name of a column made for records may have.
     """
     if to.evolves == "none":
         return None
@@ -41,7 +42,16 @@ def evolution(to: Destination, of_key: Collection[str], columns: pa.Schema) -> E
     reserved = frozenset((*of_key, *to.added_columns, *partitions, *merging))
     keys = (of.name for of in columns if IDENTIFIES in (of.metadata or {}))
     never_null = frozenset(filter(None, (*to.identifier, *keys, to.order_by)))
-    return Evolution(to.evolves, to.on_incompatible, to.max_columns, to.max_depth, reserved, never_null)
+    return Evolution(
+        to.evolves,
+        to.on_incompatible,
+        to.max_columns,
+        to.max_depth,
+        max_name_length,
+        reserved,
+        never_null,
+        as_text=to.absent_types,
+    )
 
 
 def without_fail(specs: Mapping[str, RecordSpec]) -> dict[str, RecordSpec]:
@@ -50,6 +60,14 @@ def without_fail(specs: Mapping[str, RecordSpec]) -> dict[str, RecordSpec]:
         table: replace(of, evolution=replace(of.evolution, on_incompatible="dead_letter"))
         if of.evolution is not None and of.evolution.on_incompatible == "fail"
         else of
+        for table, of in specs.items()
+    }
+
+
+def without_new_columns(specs: Mapping[str, RecordSpec]) -> dict[str, RecordSpec]:
+    """How records become rows of tables that get no other columns: their fields go where those beyond the last one go."""
+    return {
+        table: of if of.evolution is None else replace(of, evolution=replace(of.evolution, max_columns=0))
         for table, of in specs.items()
     }
 

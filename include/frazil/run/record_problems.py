@@ -11,6 +11,9 @@ import pyarrow as pa
 from frazil.errors import Terminal
 from frazil.iceberg.schema import declared_columns
 from frazil.pipeline.model import Destination, Pipeline
+from frazil.pipeline.patterns import refused_because
+from frazil.pipeline.transform_step import TopicNameMatches
+from frazil.pipeline.transforms_connect import RegexRouter
 from frazil.pipeline.value import Decoding
 from frazil.records.decode import Decoder
 from frazil.records.formats.catalogue import JSON, open_format
@@ -41,7 +44,29 @@ class _Unasked:
 
 def record_problems(pipeline: Pipeline) -> tuple[str, ...]:
     """What of a pipeline file can't work, as far as it shows without records: one line each, with the key path."""
-    return next(filter(None, (tuple(_refused(key, attempt)) for key, attempt in _attempts(pipeline))), ())
+    patterns = tuple(f"{key}: {why}" for key, of in _patterns(pipeline) if (why := refused_because(of)) is not None)
+    attempts = (tuple(_refused(key, attempt)) for key, attempt in _attempts(pipeline))
+    return patterns or next(filter(None, attempts), ())
+
+
+def _patterns(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
+    """Every regular expression of a pipeline file, with its key path."""
+    if pipeline.source.topics_pattern is not None:
+        yield "source.topics_pattern", pipeline.source.topics_pattern
+    for number, step in enumerate(pipeline.transforms):
+        if isinstance(step, RegexRouter):
+            yield f"transforms.{number}.regex", step.regex
+        if isinstance(step.when, TopicNameMatches):
+            yield f"transforms.{number}.when.pattern", step.when.pattern
+    route = pipeline.route
+    if route is not None and route.static is not None:
+        yield from ((f"route.static.tables.{table}", of) for table, of in route.static.tables.items())
+    if route is not None and route.field is not None:
+        yield from ((f"route.field.allow.{number}", of) for number, of in enumerate(route.field.allow))
+        yield from ((f"route.field.deny.{number}", of) for number, of in enumerate(route.field.deny))
+    if route is not None and route.topic is not None:
+        yield from ((f"route.topic.rename.{of}", of) for of in route.topic.rename)
+        yield from ((f"route.topic.deny.{number}", of) for number, of in enumerate(route.topic.deny))
 
 
 def _attempts(pipeline: Pipeline) -> Iterator[tuple[str, Callable[[], Iterable[str]]]]:

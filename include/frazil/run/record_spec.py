@@ -153,11 +153,12 @@ def record_spec(
         duplicate_keys=value.duplicate_keys,
         field_names=value.field_names,
         casts=value.casts,
-        tombstone=value.null_value,
+        tombstone="filter" if value.null_value == "delete" and not to.takes_tombstones else value.null_value,
         empty_value=value.empty_value,
         kafka_columns=KafkaColumns(**names.model_dump()) if names else None,
         merge=merge_spec(pipeline, to),
-        evolution=evolution(to, of_key, columns),
+        evolution=evolution(to, of_key, columns, pipeline.limits.max_name_length),
+        declared=None if to.evolves == "none" else frozenset(declared),
     )
 
 
@@ -167,6 +168,7 @@ def format_of(half: Decoding, schemas: Schemas) -> FormatSpec:
         name=half.format,
         source=None if half.registry is None else schemas.get(half.registry),
         schema=half.schema_,
+        schema_imports=tuple(half.schema_imports.items()),
         message=half.message,
         validate=half.validate_schema,
         fields=half.fields if isinstance(half.fields, tuple) else (),

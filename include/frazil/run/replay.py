@@ -87,7 +87,7 @@ def refuse_forgotten_deletes(scope: Scope, what: str = "pipeline {} can't be rep
     Raises:
         Terminal: One keeps nothing.
     """
-    forgetful = [name for name, of in _every(scope.pipeline).items() if of.forgets_deletes]
+    forgetful = [name for name, of in _every(scope.pipeline).items() if scope.pipeline.forgets_deletes(of)]
     if forgetful:
         raise Terminal(
             f"{what.format(scope.pipeline.name)}: {', '.join(forgetful)} keeps nothing of deleted rows (deletes: hard), so"

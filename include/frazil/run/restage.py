@@ -27,6 +27,7 @@ from frazil.run.evolution import columns_of
 from frazil.run.manifests import row_columns
 from frazil.run.record_spec import record_specs
 from frazil.run.scope import Scope
+from frazil.run.source import read_limits
 from frazil.run.stage import numbered
 from frazil.run.standing import standing
 from frazil.run.tables import Tables
@@ -149,9 +150,10 @@ def _without_rows(scope: Scope, tables: Tables, of: Owed) -> Iterator[_Split]:
         offsets_of_batch(tables.destinations[destination.table], destination.table, columns, of.n) if columns else {}
     )
     # What the batch did with records without a value is told by its counts, not by the present pipeline file.
+    wanted = record_specs(scope.pipeline, columns_of(scope.pipeline, tables), scope.schemas)[destination.table]
     spec = replace(
-        record_specs(scope.pipeline, columns_of(scope.pipeline, tables), scope.schemas)[destination.table],
-        tombstone="filter" if of.filtered else "dead_letter",
+        wanted,
+        tombstone="delete" if wanted.tombstone == "delete" else "filter" if of.filtered else "dead_letter",
         kafka_columns=None,
         evolution=None,  # which records are bad is all that is asked: fields that have no column are in nobody's way
     )
@@ -167,7 +169,9 @@ def _records(scope: Scope, of: Owed, landed: Landed) -> Iterator[pa.RecordBatch]
     for r in of.ranges:
         rows = landed.get((r.topic, r.partition), pa.array([], pa.int64()))
         for gap in gaps(r, rows):
-            for records in read_range(scope.cluster, r.topic, r.partition, gap.start, gap.end):
+            for records in read_range(
+                scope.cluster, r.topic, r.partition, gap.start, gap.end, limits=read_limits(scope.pipeline)
+            ):
                 yield records.filter(pc.invert(pc.is_in(records.column("offset"), rows)))
 
 

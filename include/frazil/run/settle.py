@@ -182,7 +182,7 @@ def _debt(scope: Scope, tables: Tables, now: Standing, table: str, last: Unfinis
     if table == scope.pipeline.ledger_table:
         return ledger_debt(scope, tables, now, last)
     if last is not None:
-        follow_where_possible(scope, last, table)
+        follow_where_possible(scope, last, now, table)
     if table in scope.pipeline.tables:
         return rows_debt(scope, now, table, last)
     return letters_debt(scope, now, last)

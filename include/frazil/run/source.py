@@ -10,6 +10,7 @@ from frazil.batch.position import Position
 from frazil.batch.target import EARLIEST, LATEST, Target, resolve
 from frazil.errors import Terminal
 from frazil.kafka.observe import matching_topics, observe, offsets_at
+from frazil.kafka.read import ReadLimits
 from frazil.kafka.topics import compacted
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.source import StartAt
@@ -83,6 +84,11 @@ def refuse_compacted(scope: Scope, topics: Collection[str]) -> None:
             " not come again; nothing was changed",
             next_step="to read what Kafka still holds again, land it into a new table with a pipeline of its own",
         )
+
+
+def read_limits(pipeline: Pipeline) -> ReadLimits:
+    """What readers take over of the pipeline's records."""
+    return ReadLimits(record_bytes=pipeline.limits.max_record_bytes, unreadable=pipeline.source.on_unreadable)
 
 
 def start_target(pipeline: Pipeline) -> Target:

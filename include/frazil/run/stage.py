@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
@@ -26,6 +26,7 @@ from frazil.garbage import collecting_rarely
 from frazil.iceberg.data_files import StagingTable
 from frazil.iceberg.table_writers import TableWriters
 from frazil.kafka.cluster import Cluster
+from frazil.kafka.read import ReadLimits
 from frazil.records.ages import record_ages
 from frazil.records.fan_out import FanOut
 from frazil.records.fanned_out import FannedOut
@@ -55,6 +56,7 @@ class StageOrder:
         tolerance: How many dead letters the batch may have: a task that has more by itself stops reading. None to read
             everything.
         fixed_at: When the ends of the run were fixed, ISO 8601: records are counted by their age then. None: not counted.
+        limits: What readers take over of records.
     """
 
     pipeline: str
@@ -70,6 +72,7 @@ class StageOrder:
     route: Route | None = None
     tolerance: Tolerance | None = None
     fixed_at: str | None = None
+    limits: ReadLimits = field(default_factory=ReadLimits)
 
 
 class Stage(Protocol):
@@ -155,8 +158,8 @@ def _samples(dead: pa.RecordBatch, known: Collection[str]) -> dict[str, DeadSamp
     """The first dead letter of every code that is not known yet."""
     codes = dead.column("code")
     first = {code: pc.index(codes, code).as_py() for code in pc.unique(codes).to_pylist() if code not in known}
-    rows = {code: dead.slice(at, 1).to_pylist()[0] for code, at in first.items()}
-    return {code: DeadSample(r["topic"], r["partition"], r["offset"], r["message"]) for code, r in rows.items()}
+    told = dead.select(["topic", "partition", "offset", "message"])
+    return {code: DeadSample(*(column[at].as_py() for column in told.columns)) for code, at in first.items()}
 
 
 def _named(order: StageOrder, dead: pa.RecordBatch, known: int) -> tuple[NamedLetter, ...]:

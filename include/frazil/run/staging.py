@@ -18,13 +18,14 @@ from frazil.iceberg.table import Table, delete_files, staging_table
 from frazil.pipeline.model import Pipeline
 from frazil.run.evolution import ROUNDS, columns_of, evolve_tables, is_stale, joined, still_lacking, too_early
 from frazil.run.made import Refusals, at_first, make_tables, room_for
+from frazil.run.record_evolution import without_new_columns
 from frazil.run.record_route import route_of
 from frazil.run.record_spec import record_specs
 from frazil.run.scope import Scope
-from frazil.run.source import observe_source
+from frazil.run.source import observe_source, read_limits
 from frazil.run.stage import Stage, StageOrder
 from frazil.run.tables import Tables
-from frazil.run.tolerance import named_letters, tolerance_of
+from frazil.run.tolerance import named_letters, scattered, tolerance_of
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,8 @@ def stage_batch(run: Ingestion, tables: Tables, n: int, ranges: tuple[Range, ...
     total = staged.total
     how = "stopped at" if staged.stopped else "staged"
     scope.report(f"batch {n}: {how} {total.written:,} rows, {staged.letters:,} dead letters in {staged_in:.1f} s")
+    for line in scattered(staged):
+        scope.report(f"batch {n}: {line}")
     if (left_out := staged.unknown_fields.said) is not None:
         scope.report(f"batch {n}: {left_out}")
     try:
@@ -108,8 +111,10 @@ def _fitted(run: Ingestion, tables: Tables, n: int, ranges: tuple[Range, ...]) -
     started_at = scope.stamp()
     room = room_for(scope, run.before)
     refusals = at_first(scope, room, run.refused)
-    for _ in range(ROUNDS + 1):  # tables are made in a round of their own
+    for number in range(ROUNDS + 1):  # tables are made in a round of their own
         order = replace(stage_order(scope, tables, n, pending, refusals), fixed_at=run.plan.planned_at)
+        if number >= ROUNDS - 1:  # fields beyond those that are remembered may ask for columns for ever
+            order = replace(order, specs=without_new_columns(order.specs))
         found = run.stage(order)
         reached(CrashPoint.STAGED)
         whole = whole.merge(found)
@@ -200,6 +205,7 @@ def stage_order(scope: Scope, tables: Tables, n: int, ranges: tuple[Range, ...],
         names_letters=pipeline.dead_letters.log,
         route=route_of(pipeline, columns, schemas, refused=refusals.names, rest=refusals.rest),
         tolerance=tolerance_of(pipeline),
+        limits=read_limits(pipeline),
     )
 
 

@@ -32,6 +32,7 @@ from frazil.iceberg.ledger import (
 from frazil.iceberg.own_tables import with_all_columns
 from frazil.iceberg.schema import declared_order, declared_schema, declared_spec
 from frazil.iceberg.table import Table, read_text
+from frazil.pipeline.catalogs import refused_properties
 from frazil.pipeline.model import Destination, Pipeline
 from frazil.run.closing import closing_of_new, closing_table, refuse_other_closing
 from frazil.run.identifier import lacks_key, no_key
@@ -203,6 +204,13 @@ def make_destination(lake: Lake, destination: Destination, notes: Mapping[str, s
         destination: What it is like.
         notes: Further properties.
     """
+    catalog = lake.catalog_of(destination.table)
+    if refused := next(refused_properties(destination.properties, catalog.table_properties), None):
+        raise Terminal(
+            f"table {destination.table} is not made: its pipeline gives it the property {refused}, which may run code, or have a say in"
+            " the storage, for all who open it",
+            next_step=f"take it out of the file, or list it in the settings: catalogs.{catalog.name}.table_properties",
+        )
     schema = declared_schema(destination)
     spec = declared_spec(destination, schema)
     layout = PARTITIONED_LAYOUT if destination.partition_by else {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from frazil.batch.audit import Tolerance
 from frazil.batch.facts import Staged
@@ -13,6 +14,20 @@ def tolerance_of(pipeline: Pipeline) -> Tolerance:
     """How many dead letters a batch may have, and whether one with more is refused."""
     limits, on_exceed = pipeline.dead_letters.limits, pipeline.dead_letters.on_exceed
     return Tolerance(limits.max_rate, limits.min_records, limits.max_count, fails=on_exceed == "fail")
+
+
+MANY_FILES: Final = 1_000
+"""Files of one table in one batch from which on a run says that its partitions make them."""
+
+
+def scattered(staged: Staged) -> Iterator[str]:
+    """A line for each table that a batch has many small files of: each partition value takes milliseconds and a file."""
+    for table, files in staged.files.items():
+        if len(files) > MANY_FILES:
+            yield (
+                f"{len(files):,} files of table {table} for {staged.rows(table):,} rows: partition by values that repeat, such as"
+                " day(column) or bucket(16, column)"
+            )
 
 
 def named_letters(staged: Staged) -> Iterator[str]:

@@ -10,7 +10,7 @@ from frazil.iceberg.holdings import BATCH_KEY, landed
 from frazil.run.decided import lake_of_batch
 from frazil.run.follow import follow
 from frazil.run.forward import roll_forward
-from frazil.run.manifests import read_manifest, recovered
+from frazil.run.manifests import read_manifest, recovered, refuse_foreign_parts
 from frazil.run.scope import Scope
 from frazil.run.standing import Standing
 from frazil.run.tables import Tables
@@ -78,14 +78,16 @@ def _lacking(scope: Scope, manifest: Manifest) -> tuple[str, ...]:
     return tuple(without) or (manifest.ledger,)
 
 
-def follow_where_possible(scope: Scope, last: Unfinished, settled: str) -> None:
+def follow_where_possible(scope: Scope, last: Unfinished, now: Standing, settled: str) -> None:
     """Give the followers their parts of a batch. What one can't take is reported, and stays its own debt.
 
     Args:
         scope: The pipeline and its doors.
         last: The batch.
+        now: Where the pipeline stands.
         settled: The table that gets its part in another way.
     """
+    refuse_foreign_parts(scope, now, last.manifest)
     lake = lake_of_batch(scope.lake, last.manifest)
     for part in last.manifest.followers:
         if part.table == settled:

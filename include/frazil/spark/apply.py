@@ -12,6 +12,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from pyspark.sql import functions as f
+
 from frazil import crash_points
 from frazil.batch.manifest import Operation
 from frazil.batch.merge import Merge
@@ -27,13 +29,12 @@ from frazil.iceberg.refs import BranchName, head_of
 from frazil.iceberg.schema import identity_columns
 from frazil.iceberg.table import TableMetadata
 from frazil.iceberg.variant import FORMAT_VERSION
-from frazil.spark.change_order import MOVED
-from frazil.spark.faults import SPARK_FAILED
+from frazil.spark.change_order import MOVED, Target
+from frazil.spark.faults import SPARK_FAILED, shown
 from frazil.spark.merge import merge_rows, moved_key
 from frazil.spark.merge_session import MergeSession
-from frazil.spark.quoting import quoted, text
+from frazil.spark.quoting import prepare_writer, quoted, text
 from frazil.spark.staged_rows import staged_rows
-from frazil.spark.target import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,6 +46,7 @@ class SparkApply:
     """Lands parts of batches with one Spark session that knows the catalog. A `frazil.run.apply.Apply`."""
 
     def __init__(self, spark: SparkSession) -> None:
+        prepare_writer(spark)
         self._spark: Final = spark
         self._merging: Final = MergeSession(spark)
 
@@ -54,29 +56,31 @@ class SparkApply:
         Raises:
             Refused: The table holds something else than planned, or is not the one the rows were staged for.
             Retryable: Spark failed, or rivals moved main every time.
-            Terminal: Somebody else wrote to the branch.
+            Terminal: Somebody else wrote to the branch, or the table names a class for Spark to run.
             OutcomeUnknown: The table can't be read to find out whether the rows landed.
         """
         failure: BaseException | None = None
         name = branch
         for number in range(ATTEMPTS):
             pause(number, failure)
-            metadata = loaded(lake, change, failure).metadata
+            table = loaded(lake, change, failure)
+            metadata = table.metadata
             landed = change.landed(metadata)
             if landed is not None:
                 self._finish(lake, change, metadata, landed, branch)
                 return landed
             validate(change, metadata)
+            lake.catalog_of(change.table).refuse_code(table)
             name = name if number == 0 else renewed(name)
             try:
                 self._attempt(lake, change, operation, name, head_of(metadata))
             except SPARK_FAILED as error:
-                _log.info("Spark did not bring branch %s of %s to main: %s", name, change.table, _said(error))
+                _log.info("Spark did not bring branch %s of %s to main: %s", name, change.table, shown(error))
                 failure = error
         landed = change.landed(loaded(lake, change, failure).metadata)
         if landed is None:
             raise Retryable(
-                f"table {change.table}: Spark could not land its part in {ATTEMPTS} attempts: {_said(failure)}"
+                f"table {change.table}: Spark could not land its part in {ATTEMPTS} attempts: {shown(failure)}"
             ) from failure
         return landed
 
@@ -113,20 +117,22 @@ class SparkApply:
 
     def _merge(self, lake: Lake, change: Change, operation: Operation, merge: Merge, name: str) -> None:
         """Change the rows of the staged changes' keys, in snapshots that carry the summary."""
-        branch = _named(lake, change.table, f"branch_{name}")
-        types = {field.name: field.dataType.simpleString() for field in self._spark.table(branch).schema}
+        path = _path(lake, change.table, f"branch_{name}")
+        branch = quoted(*path)
+        types = {field.name: field.dataType for field in self._spark.table(branch).schema}
         table = lake.load_table(change.table)
         metadata, planned = table.metadata, head_of(table.metadata, name)
-        target = Target(change.table, branch, types, identity_columns(metadata), operation.variants)
+        target = Target(change.table, path, types, identity_columns(metadata), operation.variants)
         with self._merging.stamped(change.summary) as session:
             staged = staged_rows(session, lake, change.table, change.files)
             _require_rows(change, staged.count(), "were staged, their files have")
             try:
                 merge_rows(session, target, merge, staged, partial(may_hold, table, change.table, planned))
             except SPARK_FAILED as error:
-                _, is_moved, told = str(error).partition(MOVED)
+                _, is_moved, places = str(error).partition(MOVED)
                 if is_moved:
-                    raise moved_key(change.table, told.partition(" SQLSTATE")[0].partition("\n")[0]) from error
+                    places = places.partition(" SQLSTATE")[0].partition("\n")[0]
+                    raise moved_key(change.table, merge, places) from error
                 raise
         if not carries(lake.load_table(change.table).metadata, change, name):  # no row was changed
             self._append(lake, replace(change, files=()), operation, branch)
@@ -141,14 +147,9 @@ class SparkApply:
 
     def _rows(self, lake: Lake, change: Change, operation: Operation, branch: str) -> DataFrame:
         staged = staged_rows(self._spark, lake, change.table, change.files)
-        wanted = {field.name: field.dataType.simpleString() for field in self._spark.table(branch).schema}
-        columns = [
-            f"parse_json({quoted(name)}) AS {quoted(name)}"
-            if name in operation.variants
-            else f"CAST({quoted(name)} AS {wanted[name]}) AS {quoted(name)}"
-            for name in staged.columns
-        ]
-        return staged.selectExpr(*columns)
+        types = {field.name: field.dataType for field in self._spark.table(branch).schema}
+        target = Target(change.table, _path(lake, change.table), types, variants=operation.variants)
+        return staged.select(*(target.value(name, f.col(quoted(name))).alias(name) for name in staged.columns))
 
     def _finish(self, lake: Lake, change: Change, metadata: TableMetadata, landed: int, branch: str) -> None:
         """Move the properties that mirror the summary, and drop branches that are in vain now."""
@@ -167,11 +168,15 @@ class SparkApply:
             for name in stale:
                 self._spark.sql(f"ALTER TABLE {table} DROP BRANCH IF EXISTS {quoted(name)}").collect()
         except SPARK_FAILED as error:
-            raise Retryable(f"table {change.table} has its part, but not its properties: {_said(error)}") from error
+            raise Retryable(f"table {change.table} has its part, but not its properties: {shown(error)}") from error
+
+
+def _path(lake: Lake, table: str, *branch: str) -> tuple[str, ...]:
+    return lake.catalog_of(table).name, *table.split("."), *branch
 
 
 def _named(lake: Lake, table: str, *branch: str) -> str:
-    return quoted(lake.catalog_of(table).name, *table.split("."), *branch)
+    return quoted(*_path(lake, table, *branch))
 
 
 def _is_last(metadata: TableMetadata, key: str, landed: int) -> bool:
@@ -226,7 +231,3 @@ def _range(removal: Removal, of: RemovedRange) -> str:
     if of.end is not None:
         conditions.append(f"{offset} < {of.end}")
     return " AND ".join(conditions)
-
-
-def _said(error: BaseException | None) -> str:
-    return " ".join(str(error).split())[:500]

@@ -1,4 +1,4 @@
-"""Which of two changes of a row is the later one, as conditions of Spark's SQL.
+"""The branch that changes are merged into, and which of two changes of one row is the later one, as columns of Spark.
 
 Rows carry the topic, partition and offset of their last change, so a change that comes again, late, or by a run that slept
 is told apart from news. Without a column to order by, offsets say so, which mean something within one partition only.
@@ -6,32 +6,93 @@ is told apart from news. Without a column to order by, offsets say so, which mea
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as f
+from pyspark.sql.types import BooleanType, DataType, StringType
 
 from frazil.batch.changes import PLACE
 from frazil.batch.merge import Merge
-from frazil.spark.quoting import quoted, text
+from frazil.spark.quoting import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
 
 MOVED: Final = "frazil: a key moved: "
-"""Begins what Spark is made to fail with when a row's last change is of another partition."""
+"""Begins what Spark is made to fail with when a row's last change is of another partition. Coordinates follow, no values."""
 
 
-def place_of(merge: Merge, row: str) -> str:
+@dataclass(frozen=True)
+class Target:
+    """The branch that is changed.
+
+    Attributes:
+        table: Name of the table, for messages.
+        path: Parts of the branch's name.
+        types: Column -> type.
+        partitioned_by: Columns whose values are partition values as they are.
+        variants: Columns whose JSON texts become variants.
+    """
+
+    table: str
+    path: tuple[str, ...]
+    types: Mapping[str, DataType]
+    partitioned_by: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
+
+    @property
+    def branch(self) -> str:
+        """The branch's name, quoted."""
+        return quoted(*self.path)
+
+    @property
+    def row(self) -> str:
+        """How conditions of a merge name a row of the branch."""
+        return quoted(self.path[-1])
+
+    def literal(self, name: str, value: str | None) -> Column:
+        """A value of a column, from its text."""
+        return f.lit(value).cast(self.types[name])
+
+    def value(self, name: str, staged: Column) -> Column:
+        """A staged value as the column has it."""
+        return f.parse_json(staged) if name in self.variants else staged.cast(self.types[name])
+
+
+def column(row: str, name: str) -> Column:
+    """A column of a row: of an alias, or a field of a struct."""
+    return f.col(f"{row}.{quoted(name)}")
+
+
+def facts_of(merge: Merge) -> tuple[str, ...]:
+    """Columns of what a record says of itself, and of what orders changes."""
+    names = merge.columns
+    order = () if merge.order_by is None else (merge.order_by,)
+    return (names.topic, names.partition, names.offset, merge.timestamp, names.batch, *order)
+
+
+def tuple_of(*columns: Column) -> Column:
+    """Values that are compared one after the other. Spark compares structs whose fields have the same names only."""
+    return f.struct(*(value.alias(f"part{number}") for number, value in enumerate(columns)))
+
+
+def place_of(merge: Merge, row: str) -> Column:
     """Topic and partition of a change."""
-    return f"struct({_of(row, merge.columns.topic)}, {_of(row, merge.columns.partition)})"
+    return tuple_of(column(row, merge.columns.topic), column(row, merge.columns.partition))
 
 
-def order_of(merge: Merge, row: str) -> str:
+def order_of(merge: Merge, row: str) -> Column:
     """What is larger for the later one of two changes in one batch."""
-    offset = [_of(row, merge.columns.offset), _of(row, PLACE)]
-    if merge.order_by is None:
-        return f"struct({', '.join(offset)})"
-    place = [_of(row, name) for name in (merge.order_by, merge.columns.topic, merge.columns.partition)]
-    return f"struct({', '.join([*place, *offset])})"
+    names = [merge.columns.offset, PLACE]
+    if merge.order_by is not None:
+        names = [merge.order_by, merge.columns.topic, merge.columns.partition, *names]
+    return tuple_of(*(column(row, name) for name in names))
 
 
-def not_older(merge: Merge, row: str, change: str) -> str:
+def not_older(merge: Merge, row: str, change: str) -> Column:
     """Whether a change is later than a row's last one, or that very one. A key that moved ends the statement.
 
     Args:
@@ -39,52 +100,40 @@ def not_older(merge: Merge, row: str, change: str) -> str:
         row: The row of the table, an alias.
         change: The change, an alias or a struct.
     """
-    names = merge.columns
-    offset = f"{_of(change, names.offset)} >= {_of(row, names.offset)}"
-    same_place = f"{place_of(merge, row)} = {place_of(merge, change)}"
+    mine, its = column(change, merge.columns.offset), column(row, merge.columns.offset)
+    same_place = place_of(merge, row) == place_of(merge, change)
     if merge.order_by is None:
-        moved = f"CAST(raise_error(concat({text(MOVED)}, {told_keys(merge, row)}, {_told(merge, row)}, {_told(merge, change)})) AS BOOLEAN)"
-        return f"(CASE WHEN {unplaced(merge, row)} THEN true WHEN {same_place} THEN {offset} ELSE {moved} END)"
-    mine, its = _of(change, merge.order_by), _of(row, merge.order_by)
-    ends = [_of(of, names.offset) for of in (change, row)]
-    tie = f"struct({place_of(merge, change)}, {ends[0]}) >= struct({place_of(merge, row)}, {ends[1]})"
+        where = f.concat(f.lit(MOVED), shown_place(merge, row), f.lit(" and "), shown_place(merge, change))
+        moved = f.raise_error(where).cast(BooleanType())
+        return f.when(unplaced(merge, row), f.lit(True)).when(same_place, mine >= its).otherwise(moved)  # noqa: FBT003
+    tie = tuple_of(place_of(merge, change), mine) >= tuple_of(place_of(merge, row), its)
+    mine, its = column(change, merge.order_by), column(row, merge.order_by)
     return (
-        f"(CASE WHEN {replaced(merge, row)} OR {its} IS NULL OR {mine} > {its} THEN true WHEN {mine} < {its} THEN false"
-        f" WHEN {unplaced(merge, row)} THEN true ELSE {tie} END)"
+        f.when(replaced(merge, row) | its.isNull() | (mine > its), f.lit(True))  # noqa: FBT003
+        .when(mine < its, f.lit(False))  # noqa: FBT003
+        .when(unplaced(merge, row), f.lit(True))  # noqa: FBT003
+        .otherwise(tie)
     )
 
 
-def unplaced(merge: Merge, row: str) -> str:
+def unplaced(merge: Merge, row: str) -> Column:
     """Whether a row's offset says nothing: no record changed it, or one of an earlier incarnation of its topic."""
     names = merge.columns
-    nulls = (f"{_of(row, name)} IS NULL" for name in (names.topic, names.partition, names.offset))
-    return f"({' OR '.join([*nulls, replaced(merge, row)])})"
+    nulls = (column(row, name).isNull() for name in (names.topic, names.partition, names.offset))
+    return functools.reduce(lambda left, right: left | right, nulls) | replaced(merge, row)
 
 
-def replaced(merge: Merge, row: str) -> str:
+def replaced(merge: Merge, row: str) -> Column:
     """Whether a row's last change is of an earlier incarnation of its topic: it is older than any, whatever orders them."""
+    names, found = merge.columns, f.lit(False)  # noqa: FBT003
+    for topic, n in sorted(merge.since.items()):
+        is_earlier = f.coalesce(column(row, names.batch) < n, f.lit(True))  # noqa: FBT003
+        found |= f.coalesce((column(row, names.topic) == topic) & is_earlier, f.lit(False))  # noqa: FBT003
+    return found
+
+
+def shown_place(merge: Merge, row: str) -> Column:
+    """Coordinates of a change, for a message."""
     names = merge.columns
-    earlier = (
-        f"coalesce({_of(row, names.topic)} = {text(topic)} AND coalesce({_of(row, names.batch)} < {n}, true), false)"
-        for topic, n in sorted(merge.since.items())
-    )
-    return f"({' OR '.join(earlier) or 'false'})"
-
-
-def _told(merge: Merge, row: str) -> str:
-    """Coordinates of a change, for a message: parts of a text."""
-    names = merge.columns
-    parts: Iterator[str] = (
-        f"{text(f', {label} ')}, CAST({_of(row, name)} AS STRING)"
-        for label, name in (("topic", names.topic), ("partition", names.partition), ("offset", names.offset))
-    )
-    return ", ".join(parts)
-
-
-def told_keys(merge: Merge, row: str) -> str:
-    """Names and values of a row's key, for a message: parts of a text."""
-    return ", ', ', ".join(f"{text(f'{name} ')}, CAST({_of(row, name)} AS STRING)" for name in merge.keys)
-
-
-def _of(row: str, name: str) -> str:
-    return f"{row}.{quoted(name)}"
+    places = (column(row, name).cast(StringType()) for name in (names.topic, names.partition, names.offset))
+    return f.format_string("topic %s, partition %s, offset %s", *places)

@@ -13,8 +13,9 @@ from frazil import stopping
 from frazil.errors import FrazilError, Retryable
 from frazil.local.proc import stat_of
 from frazil.project import Project
-from frazil.spark.faults import SPARK_FAILED, not_started
+from frazil.spark.faults import SPARK_FAILED, not_started, quiet, shown
 from frazil.spark.job_environment import ENGINE_VARIABLE, LOCAL_VARIABLE, SUBMITTER_VARIABLE
+from frazil.spark.quoting import prepare
 from frazil.spark.start import started
 from frazil.spark.watch import REPORT_PREFIX
 
@@ -51,14 +52,17 @@ def session(project: Project, *, writes: bool = False) -> Iterator[SparkSession]
     Raises:
         Retryable, Terminal: Spark does not start; the server does not answer, or is not fit for it.
     """
+    quiet()
     engine = os.environ.get(ENGINE_VARIABLE)
     if engine is None:
         with _own_session() as spark:
+            prepare(spark)
             yield spark
         return
     from frazil.spark.connected import connected
 
     with connected(project, engine, writes=writes) as spark:
+        prepare(spark)
         yield spark
 
 
@@ -118,7 +122,7 @@ def exit_code(work: Callable[[], object]) -> int:
         say(f"{error.label}: {' '.join(str(error).split())}")
         return error.exit_code
     except SPARK_FAILED as error:
-        say(f"{Retryable.label}: Spark failed: {type(error).__name__}: {' '.join(str(error).split())[:2000]}")
+        say(f"{Retryable.label}: Spark failed: {shown(error)}")
         return Retryable.exit_code
     return 0
 

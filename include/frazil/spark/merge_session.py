@@ -23,10 +23,6 @@ _JOINS: Final = {
 """A table that is bucketed by its keys is joined bucket by bucket: only the changes are shuffled."""
 
 
-_AS_IT_IS: Final = {"spark.sql.variable.substitute": "false"}
-"""`${…}` in a key is data, in statements too."""
-
-
 class MergeSession:
     """Lends one session, to one at a time. Settings of the job's session, which others use, stay as they are."""
 
@@ -81,6 +77,6 @@ def _another(spark: SparkSession) -> SparkSession:
 
 
 def _configured(session: SparkSession) -> SparkSession:
-    for key, value in (_JOINS | _AS_IT_IS).items():
+    for key, value in _JOINS.items():
         session.conf.set(key, value)
     return session

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from frazil.errors import Retryable
 from frazil.maintain.procedures import Argument, GaveWay
-from frazil.spark.faults import SPARK_FAILED
-from frazil.spark.quoting import quoted, text
+from frazil.spark.faults import SPARK_FAILED, shown
+from frazil.spark.quoting import literal, prepare_writer, quoted, text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,6 +24,7 @@ class SparkProcedures:
     """Calls procedures with one session that knows the catalogs."""
 
     def __init__(self, spark: SparkSession) -> None:
+        prepare_writer(spark)
         self._spark: Final = spark
 
     def call(self, catalog: str, procedure: str, arguments: Mapping[str, Argument]) -> list[dict[str, Any]]:
@@ -56,22 +57,5 @@ class SparkProcedures:
         try:
             return [row.asDict() for row in self._spark.sql(statement).collect()]
         except SPARK_FAILED as error:
-            said = " ".join(str(error).split())
-            kind = GaveWay if any(word in said for word in _RIVALS) else Retryable
-            raise kind(f"{what}: Spark failed: {said[:500]}") from error
-
-
-def literal(value: Argument) -> str:
-    """A value as Spark's SQL has it."""
-    match value:
-        case bool():
-            return str(value).lower()
-        case int():
-            return str(value)
-        case datetime():
-            return f"TIMESTAMP '{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC'"
-        case str():
-            return text(value)
-        case tuple():
-            return f"array({', '.join(map(text, value))})"
-    return f"map({', '.join(text(part) for pair in value.items() for part in pair)})"
+            kind = GaveWay if any(word in str(error) for word in _RIVALS) else Retryable
+            raise kind(f"{what}: Spark failed: {shown(error)}") from error

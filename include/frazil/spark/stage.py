@@ -81,7 +81,7 @@ def cancel_of(spark: SparkSession) -> Callable[[], object]:
 def _staged(order: StageOrder) -> pa.RecordBatch:
     """The work of one task, in a Python worker of an executor."""
     try:
-        staged = stage_records(order, read_ranges(order.cluster, order.ranges))
+        staged = stage_records(order, read_ranges(order.cluster, order.ranges, limits=order.limits))
         told = {"staged": [staged.to_json()], "failure": [None]}
     except (Retryable, Terminal) as error:
         told = {"staged": [None], "failure": [json.dumps([error.exit_code, error.message, error.next_step])]}

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql import functions as f
+from pyspark.sql.types import StringType
 
 from frazil.batch.changes import DELETE, OP, TRUNCATE
 from frazil.batch.merge import Merge
 from frazil.errors import Terminal
 from frazil.spark.answer import answered
-from frazil.spark.change_order import place_of, replaced, unplaced
-from frazil.spark.quoting import quoted, text
-from frazil.spark.target import Target, assigned, facts_of
+from frazil.spark.change_order import Target, column, facts_of, place_of, replaced, tuple_of, unplaced
+from frazil.spark.quoting import quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 Truncate: TypeAlias = Mapping[str, Any]
 """What a truncate says of itself, as texts, by column."""
@@ -24,62 +25,60 @@ Truncate: TypeAlias = Mapping[str, Any]
 
 def truncated(
     spark: SparkSession, target: Target, merge: Merge, staged: DataFrame
-) -> tuple[DataFrame, tuple[str, ...]]:
+) -> tuple[DataFrame, tuple[Callable[[], None], ...]]:
     """Carry out the truncates among staged changes.
 
     A truncate concerns rows of its own topic, whichever partition they are of; without a column to order by, it must have
     the topic's only one.
 
     Returns:
-        The changes, with deletes behind those that a truncate follows; and statements for the rows of the table. They come
+        The changes, with deletes behind those that a truncate follows; and what takes the rows of the table out. That comes
         after the merge, which must find rows as their last changes left them.
 
     Raises:
         Terminal: Nobody can tell what is older.
         Retryable: Spark's answer was cut off.
     """
-    statements = []
+    removals = []
     for end in _truncates(staged, target, merge):
         if merge.order_by is None:
             _refuse_other_partitions(spark, target, merge, staged, end)
-        staged = _ended(staged, merge, end)
-        statements.append(_emptied(target, merge, end))
-    return staged, tuple(statements)
+        staged = _ended(target, staged, merge, end)
+        removals.append(partial(_empty, spark, target, merge, end))
+    return staged, tuple(removals)
 
 
 def _truncates(staged: DataFrame, target: Target, merge: Merge) -> list[Truncate]:
     """Of each partition the last truncate: what it says of itself, as texts."""
-    names = merge.columns
-    ends = staged.where(f"{quoted(OP)} = {text(TRUNCATE)}").alias("c")
-    said = f"struct({', '.join(f'CAST(c.{quoted(name)} AS STRING) AS {quoted(name)}' for name in facts_of(merge))})"
-    order = ", ".join(f"c.{quoted(name)}" for name in (merge.order_by, names.offset) if name is not None)
-    last = ends.groupBy(f.expr(place_of(merge, "c"))).agg(f.expr(f"max_by({said}, struct({order}))"))
+    ends = staged.where(f.col(quoted(OP)) == TRUNCATE).alias("c")
+    facts = f.struct(*(column("c", name).cast(StringType()).alias(name) for name in facts_of(merge)))
+    order = [column("c", name) for name in (merge.order_by, merge.columns.offset) if name is not None]
+    last = ends.groupBy(place_of(merge, "c").alias("place")).agg(f.max_by(facts, tuple_of(*order)).alias("facts"))
     found: list[Truncate] = answered(last, f"table {target.table}").column(1).to_pylist()
     return found
 
 
-def _before(merge: Merge, row: str, end: Truncate, types: Mapping[str, str]) -> str:
+def _before(target: Target, merge: Merge, row: str, end: Truncate) -> Column:
     """Whether a row's last change is older than a truncate."""
-    names, said = merge.columns, _said_of(end, merge, types)
-    topic, offset = f"{row}.{quoted(names.topic)}", f"{row}.{quoted(names.offset)}"
+    names, facts = merge.columns, _facts(target, merge, end)
+    offset = column(row, names.offset)
     if merge.order_by is None:
-        older = f"{unplaced(merge, row)} OR {offset} < {said[names.offset]}"
+        older = unplaced(merge, row) | (offset < facts[names.offset])
     else:
-        its, mine = f"{row}.{quoted(merge.order_by)}", said[merge.order_by]
-        ends = f"struct(struct({said[names.topic]}, {said[names.partition]}), {said[names.offset]})"
-        tie = f"struct({place_of(merge, row)}, {offset}) < {ends}"
-        older = f"{replaced(merge, row)} OR {its} IS NULL OR {its} < {mine} OR ({its} = {mine} AND ({unplaced(merge, row)} OR {tie}))"
-    return f"{topic} = {said[names.topic]} AND ({older})"
+        its, mine = column(row, merge.order_by), facts[merge.order_by]
+        end_place = tuple_of(facts[names.topic], facts[names.partition])
+        tie = tuple_of(place_of(merge, row), offset) < tuple_of(end_place, facts[names.offset])
+        older = replaced(merge, row) | its.isNull() | (its < mine) | ((its == mine) & (unplaced(merge, row) | tie))
+    return (column(row, names.topic) == facts[names.topic]) & older
 
 
 def _refuse_other_partitions(
     spark: SparkSession, target: Target, merge: Merge, staged: DataFrame, end: Truncate
 ) -> None:
     names = merge.columns
-    elsewhere = (
-        f"c.{quoted(names.topic)} = {text(end[names.topic])} AND c.{quoted(names.partition)} <> {end[names.partition]}"
-    )
-    held = spark.table(target.branch).alias("c").where(f"{elsewhere} AND NOT {unplaced(merge, 'c')}")
+    is_of_topic = column("c", names.topic) == end[names.topic]
+    elsewhere = is_of_topic & (column("c", names.partition) != int(end[names.partition]))
+    held = spark.table(target.branch).alias("c").where(elsewhere & ~unplaced(merge, "c"))
     if any(rows.limit(1).count() for rows in (staged.alias("c").where(elsewhere), held)):
         raise Terminal(
             f"table {target.table}: topic {end[names.topic]}, partition {end[names.partition]}, offset {end[names.offset]}"
@@ -89,26 +88,24 @@ def _refuse_other_partitions(
         )
 
 
-def _ended(staged: DataFrame, merge: Merge, end: Truncate) -> DataFrame:
+def _ended(target: Target, staged: DataFrame, merge: Merge, end: Truncate) -> DataFrame:
     """A row before a truncate is followed by its deletion, which the truncate brought."""
-    types = dict(staged.dtypes)
-    before = f"{_before(merge, 'c', end, types)} AND c.{quoted(OP)} <> {text(TRUNCATE)}"
-    said = _said_of(end, merge, types) | {OP: text(DELETE)}
-    columns = [f"{said.get(name, f'c.{quoted(name)}')} AS {quoted(name)}" for name in staged.columns]
-    return staged.unionByName(staged.alias("c").where(before).selectExpr(*columns))
+    before = _before(target, merge, "c", end) & (column("c", OP) != TRUNCATE)
+    facts = _facts(target, merge, end) | {OP: f.lit(DELETE)}
+    columns = [facts.get(name, column("c", name)).alias(name) for name in staged.columns]
+    return staged.unionByName(staged.alias("c").where(before).select(*columns))
 
 
-def _said_of(end: Truncate, merge: Merge, types: Mapping[str, str]) -> dict[str, str]:
+def _facts(target: Target, merge: Merge, end: Truncate) -> dict[str, Column]:
     """What a record says of itself, as values of columns."""
-    values = {name: end[name] for name in facts_of(merge)}
-    return {
-        name: "NULL" if value is None else f"CAST({text(value)} AS {types[name]})" for name, value in values.items()
-    }
+    return {name: target.literal(name, end[name]) for name in facts_of(merge)}
 
 
-def _emptied(target: Target, merge: Merge, end: Truncate) -> str:
-    rows = _before(merge, "t", end, target.types)
+def _empty(spark: SparkSession, target: Target, merge: Merge, end: Truncate) -> None:
+    """Take the rows before a truncate out of the branch, or mark them as deleted: a merge of one row that names none."""
+    writer = spark.range(1).mergeInto(target.branch, _before(target, merge, target.row, end))
     if merge.deleted is None:
-        return f"DELETE FROM {target.branch} AS t WHERE {rows}"  # noqa: S608 - quoted
-    said = assigned(_said_of(end, merge, target.types) | {merge.deleted: "true"})
-    return f"UPDATE {target.branch} AS t SET {said} WHERE {rows}"  # noqa: S608 - quoted
+        writer.whenMatched().delete().merge()
+        return
+    values = _facts(target, merge, end) | {merge.deleted: f.lit(True)}  # noqa: FBT003
+    writer.whenMatched().update({quoted(name): value for name, value in values.items()}).merge()

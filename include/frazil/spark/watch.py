@@ -11,6 +11,7 @@ from pathlib import Path
 from frazil import stopping
 from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Stopped, Terminal
 from frazil.local.drivers import Driver
+from frazil.spark.error_names import shown_lines
 
 REPORT_PREFIX = "frazil: "
 """Begins every line of the job that is meant for people; the rest of its output is Spark's."""
@@ -21,7 +22,7 @@ _GRACE_SECONDS = 10.0
 STOP_SECONDS = stopping.GRACE_SECONDS + 3.0
 """How long a job that was asked to stop may take: its driver's own time, and what the JVM needs to end."""
 
-_LAST_LINES = 15
+_LAST_LINES = 200
 _ERROR_CLASSES: Mapping[int, type[FrazilError]] = {
     e.exit_code: e for e in (Retryable, Terminal, OutcomeUnknown, Stopped)
 }
@@ -138,7 +139,9 @@ def _failure(ended: _Ended, log: Path) -> FrazilError:
     kind = _ERROR_CLASSES.get(ended.code, Retryable)
     if ended.code in _ERROR_CLASSES and ended.said:
         return kind(ended.said, next_step=f"the whole log: {log}")
+    # Not the lines themselves: Spark and Python quote values of records in theirs, and this goes into alerts.
+    said = "\n".join(shown_lines(ended.lines)) or "names no error"
     return kind(
-        f"the Spark job ended with exit code {ended.code}; its last lines:\n" + "\n".join(ended.lines),
+        f"the Spark job ended with exit code {ended.code}; the end of its log: {said}",
         next_step=f"the whole log: {log}",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 
@@ -13,10 +13,7 @@ from frazil.errors import Terminal
 from frazil.pipeline.catalogs import CatalogSettings
 from frazil.pipeline.model import Pipeline
 from frazil.verify.faults import reading_tables
-from frazil.verify.rest import TimedRestCatalog
-
-_TYPES = {"jdbc": "sql"}
-"""PyIceberg's name for a kind of catalog, where it is another one than Spark's."""
+from frazil.verify.rest import BoundSqlCatalog, TimedRestCatalog
 
 
 class Catalogs:
@@ -89,4 +86,4 @@ def _opened(name: str, settings: CatalogSettings) -> Catalog:
     given = {key: value for key, value in places.items() if value is not None}
     if settings.type == "rest":
         return TimedRestCatalog(name, **settings.properties, **given)
-    return load_catalog(name, **settings.properties, **given, type=_TYPES.get(settings.type, settings.type))
+    return BoundSqlCatalog(name, **settings.properties, **given)

@@ -13,7 +13,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
 
+from confluent_kafka import Message
+
 from frazil.errors import Terminal
+from frazil.pipeline.changes import DELETED, TOLD
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.verify.books import closing_differences, ledger_differences
@@ -26,14 +29,16 @@ from frazil.verify.history import TOLD_TYPES, HistoryComparison
 from frazil.verify.holes import holes
 from frazil.verify.kafka import PartitionReader, Source, TopicState
 from frazil.verify.keys import with_key
-from frazil.verify.lake import Tables, kafka_columns_of, open_tables
+from frazil.verify.lake import LedgerRows, Tables, kafka_columns_of, open_tables
 from frazil.verify.ledger import Position, unrecorded
 from frazil.verify.made import steady
 from frazil.verify.merged import LettersAlone, MergedCheck, MergedComparison
+from frazil.verify.merged_places import Certainty, PlacedCheck, PlacedComparison, Places
 from frazil.verify.model import Model
 from frazil.verify.outcomes import Outcomes
-from frazil.verify.reading import read_once
+from frazil.verify.reading import MeantFor, read_once
 from frazil.verify.result import Difference, Findings, PartitionResult, Verification
+from frazil.verify.routes import tables_of
 from frazil.verify.rules import Rules, exploding, rules_of, unread_because
 from frazil.verify.spans import Segments, clip
 from frazil.verify.totals import total_differences, whole_batches
@@ -77,11 +82,12 @@ def verify(project: Project, pipeline: Pipeline, from_: str | None = None, to: s
     """
     began = time.monotonic()
     source = Source(cluster := pipeline.source.cluster, _entry(project.settings.clusters, cluster, "clusters", project))
+    known: LedgerRows = {}
     pipeline, checks = steady(
-        project, pipeline, lambda told: [_opened(project, told, name, source) for name in told.tables]
+        project, pipeline, lambda told: [_opened(project, told, name, source, known) for name in told.tables]
     )
     refuse_part_of_merged(pipeline, from_, to)
-    _compared([check for check in checks if check.can_compare], source, (from_, to))
+    count = _compared(pipeline, [check for check in checks if check.can_compare], source, (from_, to))
     findings, unread = Findings(), unread_because(pipeline)
     for check in checks:
         findings.join(check.findings)
@@ -94,37 +100,77 @@ def verify(project: Project, pipeline: Pipeline, from_: str | None = None, to: s
         sum(check.census.older_incarnation for check in checks),
         sum(check.census.foreign for check in checks),
         round(time.monotonic() - began, 3),
+        count,
         values_compared=unread is None,
         values_not_compared_because=unread,
+        columns_not_compared={}
+        if unread is None
+        else {of.tables.destination.name: _unread_columns(of) for of in checks},
     )
 
 
-def _opened(project: Project, pipeline: Pipeline, name: str, source: Source) -> _Check:
+def _unread_columns(check: _Check) -> tuple[str, ...]:
+    """Columns of a destination whose values are not worked out: all but those that say where a row came from."""
+    pipeline, tables = check.pipeline, check.tables
+    own = {*pipeline.destination(tables.destination.name).added_columns, DELETED, *TOLD}
+    return tuple(field.name for field in tables.destination.table.schema().fields if field.name not in own)
+
+
+def _opened(project: Project, pipeline: Pipeline, name: str, source: Source, known: LedgerRows) -> _Check:
     """Open one destination: as if all other tables were no business of the pipeline's."""
     catalogs = {of: _entry(project.settings.catalogs, of, "catalogs", project) for of in pipeline.catalogs}
-    tables = open_tables(pipeline, catalogs, name, kafka_columns_of(pipeline, name))
+    tables = open_tables(pipeline, catalogs, name, kafka_columns_of(pipeline, name), known)
     findings = Findings(table=name if pipeline.tables[1:] else None)
     pipeline = with_key(pipeline, name, tables.destination.table)
     return _Check(pipeline, tables, source, findings, can_compare=_check_books(pipeline, tables, findings))
 
 
-def _compared(checks: Sequence[_Check], source: Source, asked: tuple[str | None, str | None]) -> None:
-    """Compare all partitions of all destinations, with one reading of each."""
+def _compared(
+    pipeline: Pipeline, checks: Sequence[_Check], source: Source, asked: tuple[str | None, str | None]
+) -> int:
+    """Compare all partitions of all destinations, with one reading of each, and return how many records were read."""
     if not checks:
-        return
+        return 0
     for check in checks:
         check.require_cluster(source.cluster_id())
     states = source.topics(sorted({topic for check in checks for topic in check.position.topics}))
     works = [check.work(states, *asked) for check in checks]
+    meant_for, count = _meant_for(pipeline, works), 0
     for key in sorted({key for work in works for key in work.asked}):
         with closing(PartitionReader(source, *key)) as reader:
             log = reader.log() if any(work.is_there(key) for work in works) else (0, 0)
             comparisons = [(work, work.comparison(key, log, reader)) for work in works if key in work.asked]
-            read_once([comparison for _, comparison in comparisons], reader, log)
+            named = {work.check.tables.destination.name: comparison for work, comparison in comparisons}
+            count += read_once(named, reader, log, meant_for)
             for work, comparison in comparisons:
                 work.check.take(comparison.result())
     for work in works:
         work.finish()
+    return count
+
+
+def _meant_for(pipeline: Pipeline, works: Sequence[_Work]) -> MeantFor | None:
+    """Which tables a record is handed to, beside those that hold an outcome of it: all others count it as left out."""
+    tell = tables_of(pipeline)
+    if tell is None:
+        return None
+    of = {work.check.tables.destination.name: work for work in works}
+    rules = works[0].rules
+    if rules.unread is not None:  # the ledger says how many were left out; of a merged table every place is kept
+        placed = frozenset(name for name, work in of.items() if isinstance(work.model, Places))
+        return lambda _: placed
+    bare, empty = (
+        frozenset(name for name, work in of.items() if not work.rules.leaves_out(value, "")) for value in (None, b"")
+    )
+
+    def meant_for(message: Message) -> frozenset[str] | None:
+        value = message.value()
+        if not value:
+            return bare if value is None else empty
+        found = tell(message.topic() or "", value)
+        return found if found or (found is not None and rules.filters_unrouted) else None
+
+    return meant_for
 
 
 def _entry(entries: Mapping[str, T], name: str, kind: str, project: Project) -> T:
@@ -202,7 +248,9 @@ class _Check:
         types |= TOLD_TYPES if destination.is_history and types else {}
         kind = LettersAlone if destination.is_merged else Outcomes
         outcomes = kind(self.tables.destination, self.tables.letters, types, rules.lenient, is_grown=is_grown)
-        model = Model() if destination.is_merged else None
+        model: Model | Places | None = None
+        if destination.is_merged:
+            model = Model() if rules.unread is None else Places()
         asked_of = {key: asked.get(key, rest) for key in keys}
         return _Work(self, states, covered, asked_of, rules, outcomes, live, model, destination.is_history)
 
@@ -235,7 +283,7 @@ class _Work:
     rules: Rules
     outcomes: Outcomes
     live: Mapping[str, int]
-    model: Model | None = None
+    model: Model | Places | None = None
     is_log: bool = False
 
     def is_there(self, key: Key) -> bool:
@@ -267,7 +315,13 @@ class _Work:
         parts = subject, self.rules, self.outcomes, reader, self.check.findings
         if self.is_log:
             return HistoryComparison(*parts)
+        if isinstance(self.model, Places):
+            return PlacedComparison(*parts, places=self.model, certainty=self._certainty)
         return Comparison(*parts) if self.model is None else MergedComparison(*parts, model=self.model)
+
+    @cached_property
+    def _certainty(self) -> Certainty:
+        return Certainty.of(self.check.pipeline, self.check.pipeline.destination(self.check.tables.destination.name))
 
     def finish(self) -> None:
         """Hold the totals against the ledger, and a model against its table, once all partitions were compared."""
@@ -275,10 +329,18 @@ class _Work:
         if self.model is not None:
             with closing(self.model) as model:
                 of, tables = check.pipeline.destination(check.tables.destination.name), check.tables
-                held, logs = (tables.columns, tables.destination), self.rules.left_out.held
-                merged = MergedCheck(of, *held, self.rules, logs, self.live, check.findings)
-                check.results[:] = merged.results(model, check.results)
-        counted = {batch.n for batch in batches if self.rules.is_counted(batch.n)} - check.findings.batches
+                held, logs = (of, tables.columns, tables.destination, self.rules), self.rules.left_out.held
+                if isinstance(model, Places):
+                    placed = PlacedCheck(*held, self._certainty, logs, self.live, check.findings)
+                    check.results[:] = placed.results(model, check.results)
+                else:
+                    merged = MergedCheck(*held, logs, self.live, check.findings)
+                    check.results[:] = merged.results(model, check.results)
+        # A row of a merged table says nothing of the records before its last one: how many were left out can't be counted.
+        is_countable = not isinstance(self.model, Places)
+        counted = {
+            batch.n for batch in batches if is_countable and self.rules.is_counted(batch.n)
+        } - check.findings.batches
         check.findings.extend(self.rules.left_out.differences([*whole_batches(batches, self.live, asked)], counted))
         name = None if self.model is not None else check.tables.destination.name
         named = name, check.tables.letters.name

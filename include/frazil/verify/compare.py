@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -12,13 +13,21 @@ from frazil.verify.canonical import digest
 from frazil.verify.expected import Bad
 from frazil.verify.kafka import PartitionReader
 from frazil.verify.made import NOT_MADE
-from frazil.verify.outcomes import Cells, Found, Outcome, Outcomes, Stretch, cell_digests, kept, pairs
+from frazil.verify.outcomes import Cells, Found, Outcome, Outcomes, Stretch, cell_digests, kept, pairs, record_bytes
 from frazil.verify.result import Difference, Findings, Kind, PartitionResult, cut
 from frazil.verify.rules import Rules
-from frazil.verify.spans import Passes, Segments, Window, clip, gaps, length
+from frazil.verify.spans import Passes, Segment, Segments, Window, clip, gaps, length
 
 _MICROSECONDS = 1_000
 _LATEST_MILLISECONDS = (2**63 - 1) // _MICROSECONDS
+
+
+_TOO_LARGE = "RECORD_TOO_LARGE"
+_UNREADABLE = "UNREADABLE_BATCH"
+_BAD_HEADERS = "INVALID_HEADERS"
+
+_SHOWN_BYTES = 1_000
+"""Bytes of a value that are written out, more than are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +143,56 @@ class Comparison:
             self._segment += 1
         if self._segment < len(segments) and offset >= segments[self._segment].start:
             self.records += 1
-            self._record(message, offset, self._found.pop(offset, ()), segments[self._segment].passes)
+            found, passes = self._found.pop(offset, ()), segments[self._segment].passes
+            if (code := self.unread_code(message)) is not None:
+                self._unread(message, offset, code, found, passes)
+            else:
+                self._record(message, offset, found, passes)
+
+    def unread_code(self, message: Message) -> str | None:
+        """Why a record must be a letter without its payload, whatever it holds; None if it need not."""
+        if message.error() is not None:
+            return _UNREADABLE
+        size = record_bytes(message.key(), message.value(), pairs(_headers(message)))
+        return _TOO_LARGE if size > self.rules.max_record_bytes else None
+
+    @property
+    def offsets(self) -> Collection[int]:
+        """Offsets of the window that the tables hold outcomes of."""
+        return self._found.keys()
+
+    def pass_over(self, passed: Sequence[int], mine: Sequence[int]) -> None:
+        """Count records of the window that have no outcome here and are meant for other tables.
+
+        Args:
+            passed: Offsets of records that were handed to some tables only, ascending.
+            mine: Those of them that were handed to this one, ascending.
+        """
+        for segment in self._window.segments:
+            (start, end), (first, last) = _within(passed, segment), _within(mine, segment)
+            count = (end - start) - (last - first)
+            self.records += count
+            for n in segment.passes if count else ():
+                if not self.rules.is_counted(n):
+                    self.filtered += count
+                elif self.subject.given_up or self.rules.left_out.room(n) < count:
+                    handed = set(mine[first:last])
+                    self._account([offset for offset in passed[start:end] if offset not in handed], n)
+                else:
+                    self.filtered += self.rules.left_out.takes_some(n, count)
+
+    def _account(self, offsets: Sequence[int], n: int) -> None:
+        """Say of each of these records, which a batch left out or lost, which of both it was."""
+        allowed = self.rules.left_out.allowed.get(n, 0)
+        for offset in offsets:
+            if any(start <= offset < end and n < of for start, end, of in self.subject.given_up):
+                self.given_up += 1
+            elif self.rules.left_out.takes(n):
+                self.filtered += 1
+            else:
+                self._add(
+                    "missing", offset, n, f"a row or a dead letter: batch {n} left out {allowed} others", "nothing"
+                )
 
     def end(self) -> None:
         """Look at the outcomes for which no record came, and let go of the window."""
@@ -154,13 +212,29 @@ class Comparison:
                 self._judge(message, offset, outcome)
         self._not_of(passes, offset, found)
 
+    def _unread(self, message: Message, offset: int, code: str, found: Sequence[Outcome], passes: Passes) -> None:
+        """Compare a record that must be a letter without its payload: it is too large, or the client can't unpack it."""
+        for n in passes:
+            mine = [outcome for outcome in found if outcome.batch == n]
+            if not mine and n not in self.rules.lenient:
+                self._add("missing", offset, n, f"a dead letter {code}", "nothing")
+            self._doubles(offset, n, mine)
+            for outcome in mine:
+                if outcome.code != code and (code == _UNREADABLE or n in self.rules.lenient):
+                    self.unchecked += 1  # another client could unpack it, or another file allowed larger records
+                elif outcome.code != code:
+                    self._add("changed", offset, n, f"a dead letter {code}", _named(outcome))
+                elif code == _TOO_LARGE:
+                    self._hold_letter(message, offset, outcome)
+        self._not_of(passes, offset, found)
+
     def _without_outcome(self, message: Message, offset: int, n: int) -> None:
         value, is_counted = message.value(), self.rules.is_counted(n)
         if not is_counted and self.rules.leaves_out(value, self.subject.topic):
             self.filtered += 1
         elif self._is_given_up(value, offset, n):
             self.given_up += 1
-        elif is_counted and self.rules.left_out.takes(n):
+        elif (is_counted or value is None) and self.rules.left_out.takes(n):
             self.filtered += 1
         else:
             allowed = self.rules.left_out.allowed.get(n, 0) if is_counted else 0
@@ -250,11 +324,12 @@ class Comparison:
         self._add("unexpected" if is_left_out else "changed", offset, outcome.batch, wanted, "a row")
 
     def _judge_letter(self, message: Message, offset: int, outcome: Outcome) -> None:
+        if outcome.code == _UNREADABLE:
+            return  # this client can unpack it, that of the batch could not
         value, n = message.value(), outcome.batch
-        record = message.key(), value, pairs(_headers(message)), micros(message)
-        if digest(kept(record, outcome.payload)) != outcome.digest:
-            wanted = "bytes" if outcome.payload == "full" else "sizes and hashes"  # nothing is left of it in `none`
-            self._add("changed", offset, n, f"a letter with the record's {wanted}: {_shown(value)}", "others")
+        self._hold_letter(message, offset, outcome)
+        if outcome.code == _BAD_HEADERS and not message.headers():
+            return
         is_left_out = self.rules.leaves_out(value, self.subject.topic)
         if n in self.rules.lenient or self.rules.unread is not None or (outcome.code == NOT_MADE and is_left_out):
             return  # the table of such a record may have been made since
@@ -262,6 +337,14 @@ class Comparison:
             self._add("unexpected", offset, n, f"nothing: {_shown(value)} is filtered", _named(outcome))
         elif value is not None and not isinstance(self.rules.row(value, self.subject.topic), Bad):
             self._add("changed", offset, n, f"a row for {_shown(value)}", _named(outcome))
+
+    def _hold_letter(self, message: Message, offset: int, outcome: Outcome) -> None:
+        """Hold what a letter keeps of its record against the record."""
+        record = message.key(), message.value(), pairs(_headers(message)), micros(message)
+        if digest(kept(record, outcome.payload)) != outcome.digest:
+            wanted = "bytes" if outcome.payload == "full" else "sizes and hashes"  # nothing is left of it in `none`
+            said = f"a letter with the record's {wanted}: {_shown(record[1])}"
+            self._add("changed", offset, outcome.batch, said, "others")
 
     def _changed(self, offset: int, outcome: Outcome, wanted: tuple[Any, ...]) -> None:
         expected, found = "the record's values", "others"
@@ -279,12 +362,17 @@ class Comparison:
         self.findings.add(Difference(kind, expected, found, self.subject.topic, self.subject.partition, offset, n))
 
 
+def _within(offsets: Sequence[int], segment: Segment) -> tuple[int, int]:
+    """The first place of ascending offsets that is in a segment, and one past the last."""
+    return bisect_left(offsets, segment.start), bisect_left(offsets, segment.end)
+
+
 def _named(outcome: Outcome) -> str:
     return "a row" if outcome.code is None else f"dead letter {outcome.code}"
 
 
 def _shown(value: bytes | None) -> str:
-    return "a tombstone" if value is None else cut(repr(value))
+    return "a tombstone" if value is None else cut(repr(value[:_SHOWN_BYTES]))
 
 
 def _headers(message: Message) -> list[Any] | None:

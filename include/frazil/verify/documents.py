@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from frazil.verify.figures import Figure, Unfit
 
-MAX_DEPTH = 500
+MAX_DEPTH = 50
 """Values nested deeper are dead letters (TOO_DEEP)."""
 
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)

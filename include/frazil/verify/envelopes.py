@@ -97,7 +97,9 @@ def _dms(body: Row, _changes: Changes) -> Iterator[Change]:
     op = None if is_control else _word(meta.get("operation"), ops)
     facts = {"op": meta.get("operation"), "ts": meta.get("timestamp"), "order": None}
     row, before = _object(body, "data"), _object(body, "before-image")
-    yield Change(op, row, before if op == "upsert" else None, facts, (row, before))
+    was = {name: of for name in row or {} if (of := (row or {}).get(f"BI_{name}")) is not None}
+    both = {**was, **{name: of for name, of in (before or {}).items() if of is not None}} if was else before
+    yield Change(op, row, both if op == "upsert" else None, facts, (row, before, was))
 
 
 def _maxwell(body: Row, _changes: Changes) -> Iterator[Change]:

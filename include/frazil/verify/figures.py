@@ -71,11 +71,39 @@ def _scaled_exactly(text: str, precision: int, scale: int) -> int:
 
 
 def double(value: Any) -> float:
-    """The nearest double."""
+    """The nearest double, if it gives back all digits that were written; of fractions it need not give back more than 17."""
+    number = _nearest(value)
+    if len(value) > _SURE or abs(number) < _LEAST_NORMAL:
+        _check_digits(value, number)
+    return number
+
+
+def _nearest(value: Any) -> float:
     number = float(figure(value))
     if isinf(number):
         raise Unfit("out of range")
     return number
+
+
+_SURE = 15
+_DOUBLE = 17
+_LONGEST = 800
+_LEAST_NORMAL = 2.0**-1022
+
+
+def _check_digits(text: str, number: float) -> None:
+    written = text.lower().partition("e")[0].replace(".", "").removeprefix("-").lstrip("0")
+    if not written:
+        return
+    if not number:
+        raise Unfit("below the least double")
+    exact = Decimal(text)
+    if exact != exact.to_integral_value():
+        written = written.rstrip("0")
+        if len(written) <= _DOUBLE and abs(number) >= _LEAST_NORMAL:
+            return
+    if Decimal(f"{number:.{min(len(written), _LONGEST) - 1}e}") != exact:
+        raise Unfit("more digits than a double holds")
 
 
 _FLOAT = Struct("<f")
@@ -84,7 +112,7 @@ _FLOAT = Struct("<f")
 def single(value: Any) -> float:
     """The float nearest to the nearest double."""
     try:
-        packed = _FLOAT.pack(double(value))
+        packed = _FLOAT.pack(_nearest(value))
     except OverflowError as error:
         raise Unfit("out of range") from error
     found: float = _FLOAT.unpack(packed)[0]

@@ -17,6 +17,7 @@ from frazil.pipeline.model import Destination
 from frazil.pipeline.types import VARIANT, parse_type
 from frazil.pipeline.value import Column, Value
 from frazil.verify.expected import Bad, Expectation
+from frazil.verify.takers import InferredColumn
 
 Row = Mapping[str, Any]
 
@@ -42,7 +43,8 @@ def columns_of(destination: Destination, schema: Schema, value: Value) -> dict[s
         declared = destination.columns.get(field.name)
         must = field.required or (declared is not None and declared.required and destination.evolves != "full")
         own = {} if declared is None else declared.model_dump(by_alias=True, exclude_unset=True)
-        found[field.name] = Column.model_validate(own | {"type": text, "required": must})
+        kind = InferredColumn if declared is None and destination.evolves != "none" else Column
+        found[field.name] = kind.model_validate(own | {"type": text, "required": must})
     return found
 
 

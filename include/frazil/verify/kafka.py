@@ -24,13 +24,27 @@ SILENT_SECONDS = 20.0
 
 _POLL_SECONDS = 0.5
 _CONSUMED_AT_ONCE = 10_000
+_LARGE_BYTES = 2**20
+"""A value of so many bytes is taken alone: others behind it may be as large."""
+
+_WORK_SECONDS = 1.0
+"""CPU time in a silence that says that the client unpacks a large batch of records."""
 
 _OUT_OF_RANGE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})  # noqa: SLF001
+_NOT_UNPACKED: Final = KafkaError._BAD_COMPRESSION  # noqa: SLF001
 _END_OF_PARTITION: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes begin with an underscore
 _NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """How the zero id is written: what brokers without topic ids answer."""
 
 _DEFAULTS: Mapping[str, Any] = {"socket.connection.setup.timeout.ms": 3_000, "log.connection.close": False}
+_BOUNDS: Mapping[str, Any] = {
+    # The client unpacks a whole answer at once, zstd up to 32,768 times its size.
+    "fetch.max.bytes": 8 * 1024,
+    "queued.max.messages.kbytes": 16 * 1024,
+    "receive.message.max.bytes": 128 * 2**20,
+}
+"""How much a consumer holds; the settings may say otherwise."""
+
 _REQUIRED: Mapping[str, Any] = {
     "group.id": "frazil-verify",  # asked for by the client; nothing is ever committed to it
     "enable.auto.commit": False,
@@ -40,6 +54,8 @@ _REQUIRED: Mapping[str, Any] = {
     "enable.partition.eof": True,
     "check.crcs": True,
     "fetch.wait.max.ms": 50,
+    "fetch.error.backoff.ms": 20,
+    "message.max.bytes": 1_000,  # the client raises fetch.max.bytes to it
 }
 _LOG = logging.getLogger(__name__)
 _LOG.addHandler(logging.NullHandler())
@@ -159,7 +175,7 @@ class Source:
             Terminal: The cluster's properties are not valid.
         """
         try:
-            return Consumer({**_DEFAULTS, **self._properties, **_REQUIRED, **self._hooks()})
+            return Consumer({**_DEFAULTS, **_BOUNDS, **self._properties, **_REQUIRED, **self._hooks()})
         except KafkaException as error:
             raise self.fault(error, f"Kafka cluster {self.name}") from error
 
@@ -184,6 +200,16 @@ class Source:
 def _topic_id(text: str) -> str | None:
     # librdkafka writes the plain base64 alphabet, Kafka's tools the one for URLs.
     return None if text == _NO_TOPIC_ID else text.replace("+", "-").replace("/", "_")
+
+
+def _with_safe_headers(message: Message) -> Message:
+    """The same message, without headers if the client can't read them: if it is asked again, the process ends."""
+    try:
+        # Called from C: a call that the interpreter has specialised would not notice that it failed.
+        next(map(Message.headers, (message,)))
+    except SystemError:
+        message.set_headers([])
+    return message
 
 
 class PartitionReader:
@@ -228,7 +254,8 @@ class PartitionReader:
         """Committed records with offsets `start` <= o < `end`, in order.
 
         What retention deletes meanwhile is left out, and `log_start` tells of it. Ends when Kafka hands out something at or beyond `end`: a record, or the end of the partition, which counts the
-        transaction markers and aborted records before it.
+        transaction markers and aborted records before it. An offset of a batch of records that the client can't unpack comes
+        as a message with that error. Headers with a name that is not UTF-8 are left out.
 
         Args:
             start: First offset.
@@ -248,14 +275,17 @@ class PartitionReader:
             message = self._arrived[0]
             if (error := message.error()) is not None:
                 self._arrived.popleft()
-                self._pass_over(message, error, end)
+                if error.code() == _NOT_UNPACKED:
+                    yield from self._unreadable(message.offset() or 0, error, start, end)
+                else:
+                    self._pass_over(message, error, end)
             elif (offset := message.offset() or 0) >= end:
                 self._at = end  # kept: the next range may begin with it
             else:
                 self._arrived.popleft()
                 self._at = offset + 1
                 if offset >= start:
-                    yield message
+                    yield _with_safe_headers(message)
         self._at = end
 
     def _begin(self, start: int) -> None:
@@ -270,15 +300,43 @@ class PartitionReader:
 
     def _next(self, end: int) -> list[Message]:
         consumer = self._open()
-        deadline = time.monotonic() + SILENT_SECONDS
+        deadline, worked = time.monotonic() + SILENT_SECONDS, time.process_time()
         while (first := consumer.poll(_POLL_SECONDS)) is None:
-            if time.monotonic() >= deadline:
+            if time.monotonic() >= deadline and time.process_time() - worked >= _WORK_SECONDS:
+                deadline, worked = time.monotonic() + SILENT_SECONDS, time.process_time()
+            elif time.monotonic() >= deadline:
                 raise Retryable(
                     f"{self._name()}: nothing arrived for {SILENT_SECONDS:.0f} s at offset {self._at}, on the way to {end}"
                     f"{self._source.complaints()}",
                     next_step="try again; if it stays, look at the broker that leads the partition",
                 )
-        return [first, *consumer.consume(_CONSUMED_AT_ONCE, 0)]
+        return [first, *(consumer.consume(_CONSUMED_AT_ONCE, 0) if len(first) < _LARGE_BYTES else ())]
+
+    def _unreadable(self, base: int, error: KafkaError, start: int, end: int) -> Iterator[Message]:
+        """The offsets of a batch of records, which begins at `base`, as messages with its error; then go on behind it.
+
+        The client does not tell where it ends. Each of its offsets brings the same error.
+        """
+        first = inside = self._at
+        behind, step = min(inside + 1, end), 1
+        while behind < end and self._is_within(base, behind):
+            step *= 2
+            inside, behind = behind, min(behind + step, end)
+        while behind - inside > 1:
+            middle = (inside + behind) // 2
+            if self._is_within(base, middle):
+                inside = middle
+            else:
+                behind = middle
+        self._begin(behind)
+        for offset in range(max(first, base, start), behind):
+            yield Message(topic=self._topic, partition=self._partition, offset=offset, error=error)
+
+    def _is_within(self, base: int, offset: int) -> bool:
+        self._begin(offset)
+        first = self._next(offset)[0]
+        error = first.error()
+        return error is not None and error.code() == _NOT_UNPACKED and first.offset() == base
 
     def _pass_over(self, message: Message, error: KafkaError, end: int) -> None:
         """Go on behind what is not there: the end of the partition, or a start of the log that moved."""

@@ -101,8 +101,16 @@ class Tables:
         return self.batches[-1].n if self.batches else None
 
 
+LedgerRows = dict[str, list[dict[str, Any]]]
+"""Location of a ledger's metadata -> the rows of the pipeline there: all destinations look at the same ones."""
+
+
 def open_tables(
-    pipeline: Pipeline, settings: Mapping[str, CatalogSettings], name: str, columns: KafkaColumns
+    pipeline: Pipeline,
+    settings: Mapping[str, CatalogSettings],
+    name: str,
+    columns: KafkaColumns,
+    known: LedgerRows | None = None,
 ) -> Tables:
     """Load the tables as one destination sees them, again if a run ended a batch in between.
 
@@ -111,13 +119,14 @@ def open_tables(
         settings: Its catalogs.
         name: The destination.
         columns: Its columns that say which record a row is.
+        known: Rows of ledgers that were read already; takes those that are read here.
 
     Raises:
         Terminal: A table is missing, or does not have the declared columns.
         Retryable: The catalog or the storage is not available now, or runs don't stop landing batches.
     """
-    catalogs = Catalogs(pipeline, settings)
-    tables = _load(catalogs, pipeline, name, columns)
+    catalogs, known = Catalogs(pipeline, settings), {} if known is None else known
+    tables = _load(catalogs, pipeline, name, columns, known)
     for _ in range(ROUNDS):
         # Letters that a rival lands between two of our looks would have no batch: look whether it still stands.
         if tables.n == tables.finished and _position_now(catalogs, pipeline, tables.closing) == (
@@ -125,7 +134,7 @@ def open_tables(
             tables.mirrored,
         ):
             return tables
-        tables = _load(catalogs, pipeline, name, columns)
+        tables = _load(catalogs, pipeline, name, columns, known)
     if tables.n == tables.finished:
         raise Retryable(
             f"pipeline {pipeline.name}: a run kept landing batches over {ROUNDS} looks at its tables",
@@ -150,14 +159,16 @@ def kafka_columns_of(pipeline: Pipeline, name: str) -> KafkaColumns:
     return destination.kafka_columns
 
 
-def _load(catalogs: Catalogs, pipeline: Pipeline, name: str, columns: KafkaColumns) -> Tables:
+def _load(catalogs: Catalogs, pipeline: Pipeline, name: str, columns: KafkaColumns, known: LedgerRows) -> Tables:
     declared = pipeline.destination(name)
     # The ledger comes last in a batch, so it is read last: what it names is in the others.
     destination = catalogs.table(name)
     letters = catalogs.table(pipeline.dead_letters_table)
     ledger = catalogs.table(pipeline.ledger_table)
     _require(destination, declared.table, [*declared.columns, *declared.added_columns])
-    rows = list(_ledger_rows(ledger, pipeline))
+    if ledger.metadata_location not in known:
+        known[ledger.metadata_location] = list(_ledger_rows(ledger, pipeline))
+    rows = known[ledger.metadata_location]
     batches = batches_of(view(rows, name), pipeline.ledger_table)
     first = pipeline.ledger_table if pipeline.create is not None else pipeline.destinations[0].table
     closing = ledger.metadata.properties.get(_CLOSING + pipeline.name, first)

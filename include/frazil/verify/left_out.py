@@ -37,6 +37,15 @@ class LeftOut:
         self.found[n] += 1
         return True
 
+    def room(self, n: int) -> int:
+        """How many further records without outcome may be ones that batch `n` left out."""
+        return self.allowed.get(n, 0) - self.found[n]
+
+    def takes_some(self, n: int, count: int) -> int:
+        """Count so many records without outcome as left out by batch `n`, which has room for them."""
+        self.found[n] += count
+        return count
+
     def differences(self, whole: Sequence[Batch], of: Collection[int]) -> Iterator[Difference]:
         """Batches that left out fewer records than the ledger says: some of those have an outcome.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import Message
@@ -20,7 +20,7 @@ from frazil.verify.lake import Held as HeldTable
 from frazil.verify.lake import scan
 from frazil.verify.model import Held, Model, Place, Wanted
 from frazil.verify.outcomes import Found, Outcome, Outcomes, Stretch
-from frazil.verify.result import Difference, Findings, Kind, PartitionResult
+from frazil.verify.result import Difference, Findings, Kind, PartitionResult, with_counts
 from frazil.verify.rules import Rules
 from frazil.verify.spans import Passes
 from frazil.verify.told import Told
@@ -39,7 +39,7 @@ class MergedComparison(Comparison):
     def _record(self, message: Message, offset: int, found: Sequence[Outcome], passes: Passes) -> None:
         if found:
             super()._record(message, offset, found, passes)
-        elif self.rules.unread is None and passes:
+        elif passes:
             self._tell(message, offset, passes[-1])
 
     def _tell(self, message: Message, offset: int, n: int) -> None:
@@ -106,7 +106,7 @@ class MergedCheck:
             counts.setdefault((place.topic, place.partition), Counter())[kind] += 1
         for key, count in rows.items():
             counts.setdefault(key, Counter())["rows"] += count
-        return [_added(of, counts.pop((of.topic, of.partition), Counter())) for of in results]
+        return [with_counts(of, counts.pop((of.topic, of.partition), Counter())) for of in results]
 
     def _read(self, model: Model) -> Counter[Key]:
         """Hand the rows of the present topics to the model."""
@@ -138,12 +138,12 @@ class MergedCheck:
 
     def _compared(self, model: Model) -> Iterator[tuple[Kind | str, Place]]:
         for wanted in model.wanted():
-            kind = self._judged(wanted) if self.rules.unread is None else None
+            kind = self._judged(wanted)
             if kind is not None:
                 yield kind, wanted.place
         for shown, place, count in model.doubles():
             yield self._add("duplicate", place, f"one row of key {shown}", f"{count}"), place
-        for shown, place in model.others() if self.rules.unread is None else ():
+        for shown, place in model.others():
             if self._is_old(place) or place.batch in self.rules.unrecorded:
                 yield "unchecked", place
             else:
@@ -198,7 +198,3 @@ def _named(place: Place) -> str:
 
 def _last(held: Held) -> str:
     return f"one whose last change is {_named(held.place)}"
-
-
-def _added(of: PartitionResult, more: Mapping[str, int]) -> PartitionResult:
-    return replace(of, **{name: getattr(of, name) + count for name, count in more.items()})

@@ -19,6 +19,9 @@ _CELLS = ("key", "value")
 _PAYLOAD = "frazil.payload"
 """Header of a dead letter that does not keep its record; docs/dead-letters.md has its form."""
 
+_BYTES = "frazil.bytes"
+"""Header behind it of a letter whose record was too large: its size."""
+
 _WITHOUT_RECORD = ((_PAYLOAD, b"redacted"), (_PAYLOAD, b"none"))
 
 Cells = tuple[Digest | None, ...]
@@ -31,7 +34,8 @@ class Outcome(NamedTuple):
         batch: Number of the batch that says so.
         code: Reason of a dead letter, None for a row.
         digest: Hash of all values; for a row of a batch under another pipeline file, the hash of each.
-        payload: What a dead letter keeps of its record: `full`, `redacted` (sizes and hashes) or `none`.
+        payload: What a dead letter keeps of its record: `full`, `redacted` (sizes and hashes), `bytes` (the size of all) or
+            `none`.
     """
 
     batch: int | None
@@ -148,8 +152,14 @@ def payload_of(letter: Sequence[Any]) -> str:
     """What a letter (key, value, headers, ...) keeps of its record. One that keeps it not says so in its first header."""
     key, value, headers = letter[:3]
     if key is None and value is None and headers and headers[0] in _WITHOUT_RECORD:
-        return str(headers[0][1].decode())
+        return "bytes" if headers[1:] and headers[1][0] == _BYTES else str(headers[0][1].decode())
     return "full"
+
+
+def record_bytes(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]] | None) -> int:
+    """Bytes of key, value, and names and values of headers."""
+    own = sum(len(name.encode()) + len(text or b"") for name, text in headers or ())
+    return len(key or b"") + len(value or b"") + own
 
 
 def kept(record: tuple[Any, ...], payload: str) -> tuple[Any, ...]:
@@ -157,7 +167,9 @@ def kept(record: tuple[Any, ...], payload: str) -> tuple[Any, ...]:
     if payload == "full":
         return record
     key, value, headers, stamp = record
-    said = [(_PAYLOAD, payload.encode())]
+    said = [(_PAYLOAD, b"none" if payload == "bytes" else payload.encode())]
+    if payload == "bytes":
+        said.append((_BYTES, b"%d" % record_bytes(key, value, headers)))
     if payload == "redacted":
         text = None if headers is None else b"".join(part for of in headers for part in map(_sized, of))
         parts = (("frazil.key", key), ("frazil.value", value), ("frazil.headers", text))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -100,6 +100,11 @@ class PartitionResult:
     table: str | None = None
 
 
+def with_counts(of: PartitionResult, more: Mapping[str, int]) -> PartitionResult:
+    """The result with further counts."""
+    return replace(of, **{name: getattr(of, name) + count for name, count in more.items()})
+
+
 @dataclass(frozen=True, slots=True)
 class Verification:
     """What a verification found.
@@ -114,9 +119,11 @@ class Verification:
         foreign: Rows of the destination that carry no Kafka columns, or are of topics of another pipeline: written by
             somebody else.
         seconds: How long it took.
+        records: Records compared, each once, however many tables it is meant for.
         values_compared: Whether rows were held against the values of their records. If not, only places were: that each
             record has its one outcome, a dead letter its bytes, and each batch as many of each as the ledger says.
         values_not_compared_because: Why not.
+        columns_not_compared: Table -> its columns whose values were not compared, for that reason.
     """
 
     pipeline: str
@@ -127,8 +134,10 @@ class Verification:
     older_incarnation: int
     foreign: int
     seconds: float
+    records: int
     values_compared: bool = True
     values_not_compared_because: str | None = None
+    columns_not_compared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def is_clean(self) -> bool:
@@ -140,11 +149,6 @@ class Verification:
         """Whether there are outcomes, or offsets that were read, and no record in Kafka to compare any of them with."""
         left = sum(partition.unchecked + partition.expired for partition in self.partitions)
         return self.records == 0 and left + self.older_incarnation > 0
-
-    @property
-    def records(self) -> int:
-        """Records compared."""
-        return sum(partition.records for partition in self.partitions)
 
 
 @dataclass(slots=True)

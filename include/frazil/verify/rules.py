@@ -36,7 +36,8 @@ class Rules:
     Attributes:
         expectation: The row a value must be.
         columns: Names of the columns that are compared.
-        filters: Whether a record without value is left out.
+        filters: Whether a record without value is left out. In a table that it could delete a row of, earlier batches may have
+            left it out, as the ledger counts.
         filters_empty: Whether one with a value of 0 bytes is.
         older: Numbers of batches that ran under another pipeline file: a record may have been bad or left out then, and not
             every column was there.
@@ -49,6 +50,7 @@ class Rules:
         left_out: Records without outcome of batches that may have left out more than this file says.
         earlier: Number of a batch that may have landed while the table had other columns -> what they have become since.
         steady: Places of the columns that were always there.
+        max_record_bytes: Most bytes of a record that is not too large.
     """
 
     expectation: Expectation | Grown | Teller | Unread
@@ -65,6 +67,7 @@ class Rules:
     left_out: LeftOut = field(default_factory=LeftOut)
     earlier: Mapping[int, Since] = field(default_factory=dict)
     steady: tuple[int, ...] = ()
+    max_record_bytes: int = 16 * 2**20
 
     @property
     def lenient(self) -> frozenset[int]:
@@ -82,8 +85,8 @@ class Rules:
 
     def row(self, value: bytes, topic: str) -> tuple[Any, ...] | Bad:
         """The row that a record must be, or why it must be a dead letter."""
-        if self.where is not None and self.unread is None and self.where(topic, value) == "nowhere":
-            return Bad("no destination is for it")
+        if self.where is not None and self.unread is None and self.where(topic, value) != "here":
+            return Bad("it is not meant for this table")
         return self.expectation.row(value)
 
     def cells(self, value: bytes, topic: str, n: int | None) -> tuple[tuple[Any, ...] | Bad, tuple[bool, ...]]:
@@ -116,11 +119,12 @@ def rules_of(
         earlier: Number of a batch that may have landed while it had other ones -> what they have become since.
     """
     unread, others = unread_because(pipeline), earlier or {}
+    takes = pipeline.value.null_value == "delete" and pipeline.destination(table).takes_tombstones
     may_explode = exploding(pipeline, batches)
     return Rules(
         _expectation(pipeline, table, columns) if unread is None else Unread(),
         tuple(columns) if unread is None else (),
-        pipeline.value.null_value == "filter",
+        pipeline.value.null_value != "dead_letter" and not takes,
         _older(pipeline, batches),
         unrecorded(batches),
         pipeline.value.empty_value == "filter",
@@ -132,6 +136,7 @@ def rules_of(
         LeftOut.of(batches),
         {n: since for n, of in others.items() if (since := of.among(columns)).changed},
         tuple(at for at, name in enumerate(columns) if not any(name in of.added for of in others.values())),
+        pipeline.limits.max_record_bytes,
     )
 
 

@@ -32,6 +32,10 @@ class Document:
     unknown: dict[str, Any]
 
 
+class InferredColumn(Column):
+    """A column that no pipeline file declares: where it is a text, it takes any value as its JSON text."""
+
+
 Take = Callable[[Document], Any]
 """Returns what a column must hold, in canonical form, or raises Unfit."""
 
@@ -41,7 +45,7 @@ def options_of(column: Column, value: Value) -> Options:
     return Options(
         column.unit,
         column.local_time == "keep",
-        value.casts == "text",
+        value.casts == "text" or isinstance(column, InferredColumn),
         value.field_names == "case_insensitive",
         value.duplicate_keys == "dead_letter",
     )

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Protocol
 from frazil_airflow.page.naming import ingest_of
 
 if TYPE_CHECKING:
+    from airflow.api_fastapi.auth.managers.base_auth_manager import ResourceMethod
     from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+    from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 
 
 class Access(Protocol):
@@ -20,6 +22,9 @@ class Access(Protocol):
 
     def startable(self, dag_ids: Iterable[str]) -> frozenset[str]:
         """Those of these DAGs that he may start a run of."""
+
+    def may_read_logs(self, dag_id: str) -> bool:
+        """Whether he may read the task logs of a DAG, and so what its tasks saw of records."""
 
 
 @dataclass(frozen=True)
@@ -36,20 +41,24 @@ class AirflowAccess:
 
     def startable(self, dag_ids: Iterable[str]) -> frozenset[str]:
         """Those of these DAGs that he may start a run of."""
+        from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+
+        return frozenset(dag_id for dag_id in dag_ids if self._may("POST", DagAccessEntity.RUN, dag_id))
+
+    def may_read_logs(self, dag_id: str) -> bool:
+        """Whether he may read the task logs of a DAG, and so what its tasks saw of records."""
+        from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+
+        return self._may("GET", DagAccessEntity.TASK_LOGS, dag_id)
+
+    def _may(self, method: ResourceMethod, entity: DagAccessEntity, dag_id: str) -> bool:
         from airflow.api_fastapi.app import get_auth_manager
-        from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
+        from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
         from airflow.models.dag import DagModel
 
-        manager = get_auth_manager()
-        return frozenset(
-            dag_id
-            for dag_id in dag_ids
-            if manager.is_authorized_dag(
-                method="POST",
-                access_entity=DagAccessEntity.RUN,
-                details=DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id)),
-                user=self.user,
-            )
+        details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
+        return get_auth_manager().is_authorized_dag(
+            method=method, access_entity=entity, details=details, user=self.user
         )
 
 

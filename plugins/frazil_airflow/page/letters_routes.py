@@ -1,35 +1,48 @@
-"""Dead letters of a pipeline: a list with filters, and one letter with its record."""
+"""Dead letters of a pipeline: a list with filters, and one letter with its record, for who may read the pipeline's task logs."""
 
 # No `from __future__ import annotations`: FastAPI reads the signatures.
 
 import json
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, HTTPException, Query, Request
+from fastapi import APIRouter, HTTPException, Path, Query, Request
 from fastapi.responses import HTMLResponse
 
 from frazil.batch.instant import parse_instant
 from frazil.batch.letters import LetterChoice, Place
 from frazil.errors import FrazilError, Terminal
 from frazil.records.dead import DeadCode
-from frazil.report.dead_letters import LetterMark
+from frazil.report.dead_letters import LetterMark, WholeLetter
 from frazil.report.letter_reports import KeptReport
 from frazil_airflow.links import report_address
 from frazil_airflow.page.asking import Asking, AskingDep
-from frazil_airflow.page.naming import letters_of
-from frazil_airflow.page.payload import shown
+from frazil_airflow.page.naming import ingest_of, letters_of
+from frazil_airflow.page.payload import MOST_OF_HEADER, shown
 from frazil_airflow.page.pipeline_routes import shared
 from frazil_airflow.page.rendering import render
 
 PAGE_SIZE = 50
+
+MOST_LETTERS = 10
+"""Letters of one record that are shown: each destination may have one, each with the whole record."""
+
+MOST_HEADERS = 50
+"""Headers of a record that are shown."""
+
+HEADER_KEY = 200
+"""Characters of a header's key that are shown."""
 
 REPORTS = 5
 """The newest kept reports, as links."""
 
 When = Annotated[str, Query(max_length=60)]
 """An instant, or how long ago it was, by the time of records; empty for any."""
+
+Partition = Annotated[int, Path(ge=0, lt=2**31)]
+Offset = Annotated[int, Path(ge=0, lt=2**63)]
+"""As Kafka counts: tables can't be asked for greater ones."""
 
 router = APIRouter()
 
@@ -64,6 +77,7 @@ def letters(  # noqa: PLR0913, PLR0917 - filters of a list
         is_first=not after,
         after=json.dumps(last) if last is not None else "",
         codes=sorted(DeadCode),
+        shows_records=_shows_records(asking, name),
         reports=reports,
         reports_problem=problem,
         **shared(asking, found, "letters"),
@@ -71,24 +85,40 @@ def letters(  # noqa: PLR0913, PLR0917 - filters of a list
 
 
 @router.get("/pipelines/{name}/dead-letters/{topic}/{partition}/{offset}")
-def letter(request: Request, asking: AskingDep, name: str, topic: str, partition: int, offset: int) -> HTMLResponse:
-    """Every letter of one record: reason, what to do, and what the table keeps of the record."""
+def letter(
+    request: Request, asking: AskingDep, name: str, topic: str, partition: Partition, offset: Offset
+) -> HTMLResponse:
+    """Every letter of one record: reason, what to do, and, for who may read it, what the table keeps of the record."""
     found = asking.pipeline(name)
     whole = asking.source.letter(name, Place(topic, partition, offset))
     if not whole:
         raise HTTPException(404, f"Pipeline {name} has no dead letter of record {topic}/{partition}/{offset}")
+    shows_records = _shows_records(asking, name)
     pieces = [
-        {
-            "whole": of,
-            "key": shown(of.key),
-            "value": shown(of.value),
-            "headers": [(key, shown(value)) for key, value in of.headers],
-            **_advice(of.letter.code),
-        }
-        for of in whole
+        {"letter": of.letter, **(_record(of) if shows_records else {}), **_advice(of.letter.code)}
+        for of in whole[:MOST_LETTERS]
     ]
-    payload = found.dead_letters.payload
-    return render(request, "letter.html.j2", letters=pieces, payload=payload, **shared(asking, found, "letters"))
+    return render(
+        request,
+        "letter.html.j2",
+        letters=pieces,
+        more_letters=len(whole) - len(pieces),
+        payload=found.dead_letters.payload,
+        shows_records=shows_records,
+        ingest=ingest_of(name),
+        **shared(asking, found, "letters"),
+    )
+
+
+def _shows_records(asking: Asking, name: str) -> bool:
+    """Whether the person may see keys, values and headers, and messages, which quote them."""
+    return asking.access.may_read_logs(ingest_of(name))
+
+
+def _record(whole: WholeLetter) -> dict[str, Any]:
+    headers = [(key[:HEADER_KEY], shown(value, MOST_OF_HEADER)) for key, value in whole.headers[:MOST_HEADERS]]
+    more = len(whole.headers) - len(headers)
+    return {"key": shown(whole.key), "value": shown(whole.value), "headers": headers, "more_headers": more}
 
 
 def _period(since: str, until: str) -> tuple[datetime | None, datetime | None]:
@@ -103,8 +133,8 @@ def _period(since: str, until: str) -> tuple[datetime | None, datetime | None]:
 
 
 def _reports(asking: Asking, name: str) -> tuple[list[tuple[KeptReport, str]], str]:
-    """The newest reports with their addresses, for who may see their DAG; or why they can't be listed."""
-    if letters_of(name) not in asking.access.readable():
+    """The newest reports with their addresses, for who may open them; or why they can't be listed."""
+    if not asking.access.may_read_logs(letters_of(name)):
         return [], ""
     try:
         return [(of, report_address(name, of.name)) for of in asking.source.reports(name, REPORTS)], ""
@@ -126,6 +156,7 @@ def _mark(text: str) -> LetterMark | None:
     except (ValueError, TypeError, RecursionError) as error:
         raise HTTPException(422, "after is not where a page ended") from error
     types = ((batch, int | None), (topic, str), (partition, int), (offset, int), (destination, str | None))
-    if not all(isinstance(value, of) for value, of in types):
+    counted = (of for of in (batch, partition, offset) if isinstance(of, int))
+    if not all(isinstance(value, of) for value, of in types) or not all(0 <= of < 2**63 for of in counted):
         raise HTTPException(422, "after is not where a page ended")
     return LetterMark(batch, topic, partition, offset, destination)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import re
 
-_PREFIXES = ("ingest__", "maintain__", "dead_letters__")
-
-REPLAY_LETTERS = "dead_letters__replay"
-"""The DAG that lands dead letters of any pipeline."""
+_PREFIXES = ("ingest__", "maintain__", "dead_letters__", "replay_dead_letters__")
 
 LETTERS_KIND = "dead_letters"
 """Kind of the batches that it makes."""
@@ -30,6 +27,11 @@ def letters_of(pipeline: str) -> str:
     return f"dead_letters__{pipeline}"
 
 
+def replay_letters_of(pipeline: str) -> str:
+    """Id of the DAG that lands its dead letters."""
+    return f"replay_dead_letters__{pipeline}"
+
+
 def run_of(pipeline: str, kind: str, run: str) -> tuple[str, str]:
     """The DAG and the run in Airflow that made a batch, by its kind and the run that its ledger names.
 
@@ -37,12 +39,11 @@ def run_of(pipeline: str, kind: str, run: str) -> tuple[str, str]:
     again after it was cleared has `#` and how often.
     """
     if kind == LETTERS_KIND:
-        return REPLAY_LETTERS, run.removeprefix(f"{REPLAY_LETTERS}:")
+        dag_id, _, run_id = run.partition(":")
+        return dag_id, run_id
     return ingest_of(pipeline), _CLEARED.sub("", run)
 
 
 def pipeline_of(dag_id: str) -> str | None:
     """The pipeline that a DAG belongs to, by its id; None if it is of no one pipeline."""
-    if dag_id == REPLAY_LETTERS:
-        return None
     return next((dag_id.removeprefix(prefix) for prefix in _PREFIXES if dag_id.startswith(prefix)), None)

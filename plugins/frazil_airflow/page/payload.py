@@ -11,6 +11,12 @@ from typing import Literal
 MOST = 16_384
 """Bytes that are shown; a page with megabytes in it helps nobody."""
 
+MOST_OF_HEADER = 512
+"""Bytes that are shown of a header: a record may have many."""
+
+MOST_INDENTED = 4 * MOST
+"""Characters of indented JSON. Brackets in brackets become forty times as long by it."""
+
 Kind = Literal["null", "empty", "json", "text", "hex"]
 
 _WIDTH = 16
@@ -27,6 +33,7 @@ class Payload:
         text: As JSON or text; None if they are neither.
         hexadecimal: As a dump: offset, bytes, characters.
         is_cut: Whether there are more than are shown.
+        most: How many are shown at most.
     """
 
     kind: Kind
@@ -34,19 +41,20 @@ class Payload:
     text: str | None = None
     hexadecimal: str = ""
     is_cut: bool = False
+    most: int = MOST
 
 
-def shown(content: bytes | None) -> Payload:
-    """Make bytes readable. Whole JSON is indented; what is cut or is no JSON is shown as it came."""
+def shown(content: bytes | None, most: int = MOST) -> Payload:
+    """Make bytes readable, the first `most` of them. Whole JSON is indented; what is cut or is no JSON is shown as it came."""
     if content is None:
         return Payload("null", 0)
     if not content:
         return Payload("empty", 0)
-    cut, is_cut = content[:MOST], len(content) > MOST
+    cut, is_cut = content[:most], len(content) > most
     text = _text(cut, is_cut=is_cut)
     pretty = None if is_cut or text is None else _json(text)
     kind: Kind = "json" if pretty is not None else "hex" if text is None else "text"
-    return Payload(kind, len(content), pretty if pretty is not None else text, dump(cut), is_cut)
+    return Payload(kind, len(content), pretty if pretty is not None else text, dump(cut), is_cut, most)
 
 
 def dump(content: bytes) -> str:
@@ -78,14 +86,17 @@ _COLON = ":"
 
 
 def _json(text: str) -> str | None:
-    """Indented, every token as it came: parsed and written again, numbers would lose digits. None if it is no JSON."""
+    """Indented, every token as it came: parsed and written again, numbers would lose digits. None if it is no JSON, or would be
+    too long.
+    """
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:
         json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return "".join(_indented(_TOKEN.findall(text)))
+    indented = "".join(_indented(_TOKEN.findall(text)))
+    return indented if len(indented) <= MOST_INDENTED else None
 
 
 def _indented(tokens: Sequence[str]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from frazil.errors import FrazilError
 from frazil.monitor.batches import BatchPage
 from frazil.pipeline.model import Pipeline
 from frazil_airflow.page.asking import Asking, AskingDep
-from frazil_airflow.page.naming import REPLAY_LETTERS, ingest_of, maintain_of, pipeline_of
+from frazil_airflow.page.naming import ingest_of, maintain_of, pipeline_of, replay_letters_of
 from frazil_airflow.page.rendering import render
 
 RECENT = 8
@@ -95,7 +95,7 @@ def _starts(asking: Asking, pipeline: Pipeline) -> list[dict[str, str]]:
         (ingest_of(name), "Ingest", "{}"),
         (ingest_of(name), "Replay", '{"mode": "replay"}'),
         (maintain_of(name), "Maintain", "{}"),
-        (REPLAY_LETTERS, "Replay dead letters", f'{{"pipeline": "{name}"}}'),
+        (replay_letters_of(name), "Replay dead letters", "{}"),
     )
     known = asking.access.readable()
     allowed = asking.access.startable({dag_id for dag_id, _, _ in offers if dag_id in known})

@@ -11,7 +11,7 @@ from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse
 
 from frazil_airflow.page.asking import AskingDep
-from frazil_airflow.page.naming import REPLAY_LETTERS, pipeline_of
+from frazil_airflow.page.naming import pipeline_of
 from frazil_airflow.page.rendering import render
 
 router = APIRouter()
@@ -25,14 +25,13 @@ def start(
     conf: Annotated[str, Query(max_length=20_000)] = "{}",
 ) -> HTMLResponse:
     """The fields of a DAG's run form, with these values in them. Nothing starts before the button is pressed."""
-    is_ours = dag_id == REPLAY_LETTERS or pipeline_of(dag_id) in asking.source.pipelines()
-    if not is_ours or dag_id not in asking.access.readable():
+    name = pipeline_of(dag_id)
+    if name is None or name not in asking.source.pipelines() or dag_id not in asking.access.readable():
         raise HTTPException(404, f"There is no DAG {dag_id} of a pipeline, or you may not see it")
     if dag_id not in asking.access.startable({dag_id}):
         raise HTTPException(403, f"You may not start runs of {dag_id}")
     values = _values(conf)
-    name = pipeline_of(dag_id) or values.get("pipeline")
-    back = name if isinstance(name, str) and asking.sees(name) else None
+    back = name if asking.sees(name) else None
     return render(request, "start.html.j2", dag_id=dag_id, conf=values, back=back)
 
 

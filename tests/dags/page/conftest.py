@@ -48,10 +48,17 @@ def open_page(source: MadeUp) -> Open:
     from frazil_airflow.page import asking
     from frazil_airflow.page.app import create_app
 
-    def opened(read: set[str] | None = None, start: set[str] | None = None, *, login: bool = True) -> TestClient:
+    def opened(
+        read: set[str] | None = None,
+        start: set[str] | None = None,
+        logs: set[str] | None = None,
+        *,
+        login: bool = True,
+    ) -> TestClient:
         app = create_app()
         everything = {f"ingest__{name}" for name in source.pipelines()}
-        allowed = Allowed(frozenset(everything if read is None else read), frozenset(start or ()))
+        readable = frozenset(everything if read is None else read)
+        allowed = Allowed(readable, frozenset(start or ()), None if logs is None else frozenset(logs))
         app.dependency_overrides |= {asking.source: lambda: source, asking.access: lambda: allowed}
         if login:
             app.dependency_overrides[get_user] = lambda: None

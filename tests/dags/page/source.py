@@ -193,9 +193,14 @@ class Allowed:
 
     read: frozenset[str]
     start: frozenset[str] = frozenset()
+    logs: frozenset[str] | None = None
+    """DAGs whose task logs he may read; None for those that he may read."""
 
     def readable(self) -> frozenset[str]:
         return self.read
 
     def startable(self, dag_ids: Iterable[str]) -> frozenset[str]:
         return self.start & frozenset(dag_ids)
+
+    def may_read_logs(self, dag_id: str) -> bool:
+        return dag_id in (self.read if self.logs is None else self.logs)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 
@@ -64,6 +66,28 @@ def test_every_route_depends_on_the_user(open_page: Open):
     assert answers == set()
 
 
+def test_pages_only_answer_questions(open_page: Open):
+    """Whatever a link or a form on another site sends along with a person's login, nothing is changed by it: runs are started by
+    Airflow's own API.
+    """
+    from fastapi.routing import APIRoute
+
+    from frazil_airflow.page.app import create_app
+
+    routes = [route for of in create_app().routes for route in getattr(of, "routes", None) or [of]]
+    known = {
+        route.path: route.methods for route in routes if isinstance(route, APIRoute) and route.path != "/{path:path}"
+    }
+
+    assert len(known) >= len(ROUTES)
+    assert set().union(*known.values()) <= {"GET", "HEAD"}
+    page = open_page(start={"ingest__orders"})
+    assert {page.request(method, path).status_code for path in ROUTES for method in ("POST", "PUT", "DELETE")} <= {
+        404,
+        405,
+    }
+
+
 def test_a_person_sees_only_pipelines_whose_dag_he_may_read(open_page: Open, source: MadeUp):
     """The others are not on the overview, and their pages are as if they were not there."""
     source.complaints = {name: f"{name}.yaml: {HOSTILE}" for name in ("orders_eu", "payments_eu")}
@@ -80,6 +104,58 @@ def test_a_person_sees_only_pipelines_whose_dag_he_may_read(open_page: Open, sou
     assert page.get("/pipelines/nothing").status_code == 404
 
 
+def test_records_are_shown_only_to_who_may_read_task_logs(open_page: Open, source: MadeUp):
+    """Key, value, headers, and messages, which quote them. Where the record is, its code and what to do is for all readers."""
+    one, many = "/pipelines/orders/dead-letters/orders-topic/0/4", "/pipelines/orders/dead-letters"
+    reader, trusted = (open_page(logs=logs) for logs in ({"ingest__payments"}, {"ingest__orders"}))
+
+    for path in (one, many):
+        assert "expected a number" not in reader.get(path).text
+        assert "expected a number" in trusted.get(path).text
+    quoted = "<pre" in reader.get(one).text, "<pre" in trusted.get(one).text
+    assert quoted == (False, True)
+    assert "task logs of <code>ingest__orders</code>" in reader.get(one).text
+    assert all(text in reader.get(many).text for text in ("orders-topic/0/4", "WRONG_TYPE", "order.price"))
+
+
+def test_page_of_a_letter_is_bounded_whatever_the_record_holds(open_page: Open, source: MadeUp):
+    """Airflow's own server makes the page. Brackets in brackets, thousands of headers, and a letter of each of many tables: a record
+    of a megabyte would be a page of gigabytes.
+    """
+    deep = b"[" * 900 + b"1," * 7_000 + b"1" + b"]" * 900
+    headers = (("k" * 100_000, deep), *((f"h{n}", deep) for n in range(2_000)))
+    source.whole = [replace(source.whole[0], key=deep, value=deep, headers=headers)] * 300
+
+    page = open_page().get("/pipelines/orders/dead-letters/orders-topic/0/4").text
+
+    assert len(page) < 4_000_000
+    assert "and 1,951 more" in page
+    assert "and 290 more letters of this record" in page
+
+
+def test_airflow_is_asked_for_the_right_to_task_logs_of_the_dag(monkeypatch: pytest.MonkeyPatch):
+    """Reading the DAG is another right than reading its logs; both are asked at each request."""
+    from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+    from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+
+    from frazil_airflow.page.access import AirflowAccess
+
+    class PerDag(SimpleAuthManager):
+        """Lets everybody read DAGs, and task logs of one."""
+
+        def is_authorized_dag(self, *, access_entity: Any = None, details: Any = None, **asked: Any) -> bool:
+            allowed = access_entity is not DagAccessEntity.TASK_LOGS or details.id == "ingest__orders"
+            return allowed and super().is_authorized_dag(access_entity=access_entity, details=details, **asked)
+
+    monkeypatch.setattr("airflow.api_fastapi.app.get_auth_manager", PerDag)
+    viewer, nobody = (AirflowAccess(SimpleAuthManagerUser(username="ana", role=role)) for role in ("viewer", None))
+
+    assert [viewer.may_read_logs(f"ingest__{name}") for name in ("orders", "payments")] == [True, False]
+    assert not nobody.may_read_logs("ingest__orders")
+    assert not viewer.startable(["ingest__orders"])
+
+
 def test_buttons_are_only_for_what_a_person_may_start(open_page: Open):
     """Who may read and not start gets no button, and not the form by its address."""
     reader = open_page()
@@ -92,10 +168,11 @@ def test_buttons_are_only_for_what_a_person_may_start(open_page: Open):
     assert starter.get('/start/ingest__orders?conf={"mode": "replay"}').status_code == 200
     for conf in ("[1]", "[" * 15_000, "{"):
         assert starter.get("/start/ingest__orders", params={"conf": conf}).status_code == 422
-    replayer = open_page(read={"dead_letters__replay", "ingest__payments"}, start={"dead_letters__replay"})
-    for name, is_told in (("payments", True), ("orders", False), ("nothing", False)):
-        form = replayer.get("/start/dead_letters__replay", params={"conf": f'{{"pipeline": "{name}"}}'}).text
-        assert (f'href="/pipelines/{name}"' in form) == is_told
+    forms = {f"replay_dead_letters__{name}" for name in ("payments", "orders", "nothing")}
+    replayer = open_page(read={*forms, "ingest__payments"}, start=forms)
+    for name, status, is_told in (("payments", 200, True), ("orders", 200, False), ("nothing", 404, False)):
+        form = replayer.get(f"/start/replay_dead_letters__{name}")
+        assert (form.status_code, f'href="/pipelines/{name}"' in form.text) == (status, is_told)
 
 
 @pytest.mark.parametrize("path", ROUTES)
@@ -169,7 +246,7 @@ def test_a_pipeline_that_was_never_read_has_a_page(open_page: Open, source: Made
 
 def test_a_dag_of_others_has_no_pipeline(open_page: Open):
     """The tab is on every DAG, also on those that are not ours."""
-    for dag_id in ("example_bash", "dead_letters__replay", "ingest__nothing", HOSTILE[:200]):
+    for dag_id in ("example_bash", "replay_dead_letters__nothing", "ingest__nothing", HOSTILE[:200]):
         answer = open_page().get("/dag", params={"dag_id": dag_id})
         assert answer.status_code == 200
         assert "belongs to no single pipeline" in answer.text
@@ -183,6 +260,20 @@ def test_static_files_are_only_those_that_there_are(open_page: Open):
         assert page.get(f"/static/{name}").status_code == 404
     tag = page.get("/static/page.css").headers["etag"]
     assert page.get("/static/page.css", headers={"If-None-Match": tag}).status_code == 304
+
+
+@pytest.mark.parametrize("number", [str(2**63), "9" * 4_000, "-1", "1e3", "1.5", "x"])
+def test_place_that_no_record_can_have_is_refused(open_page: Open, number: str):
+    """No table is asked for it: the answer says which part of the address is wrong, and no error is logged."""
+    page = open_page()
+    for place in (f"0/{number}", f"{number}/0"):
+        answer = page.get(f"/pipelines/orders/dead-letters/orders-topic/{place}")
+        assert answer.status_code == 422
+        assert "This address can&#39;t be read" in answer.text
+    marks = [f'[1, "t", {number}, 0, null]', f'[{number}, "t", 0, 0, null]', f'[1, "t", 0, {number}, null]']
+    assert {
+        page.get("/pipelines/orders/dead-letters", params={"after": mark[:2_000]}).status_code for mark in marks
+    } == {422}
 
 
 def test_a_record_that_is_not_there_is_not_found(open_page: Open, source: MadeUp):

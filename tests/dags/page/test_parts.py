@@ -112,9 +112,9 @@ def test_one_dead_letter_beside_a_million_is_seen():
 
 
 def test_a_dag_tells_its_pipeline():
-    """By its id; the DAG that replays letters of any pipeline tells none."""
-    ids = ("ingest__a", "maintain__a__b", "dead_letters__a", "dead_letters__replay", "monitor", "other")
-    assert [pipeline_of(of) for of in ids] == ["a", "a__b", "a", None, None, None]
+    """By its id."""
+    ids = ("ingest__a", "maintain__a__b", "dead_letters__a", "replay_dead_letters__a", "monitor", "other")
+    assert [pipeline_of(of) for of in ids] == ["a", "a__b", "a", "a", None, None]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_a_dag_tells_its_pipeline():
         ("ingest", "scheduled__2026-05-01T10:00:00+00:00", "ingest__a", "scheduled__2026-05-01T10:00:00+00:00"),
         ("replay", "manual__x#2", "ingest__a", "manual__x"),
         ("replay", "manual__#1b", "ingest__a", "manual__#1b"),
-        ("dead_letters", "dead_letters__replay:manual__x", "dead_letters__replay", "manual__x"),
+        ("dead_letters", "replay_dead_letters__a:manual__x:1", "replay_dead_letters__a", "manual__x:1"),
     ],
 )
 def test_a_link_to_a_run_leads_nowhere(kind: str, run: str, dag_id: str, run_id: str):
@@ -137,7 +137,7 @@ def test_the_names_of_runs_are_those_that_are_written():
     from frazil_airflow.request import _run_id
 
     run = SimpleNamespace(run_id="manual__x", clear_number=2, run_type=DagRunType.MANUAL, triggering_user_name=None)
-    letters = _request(run, {"reason": "r"}).run
+    letters = _request("a", run, {"reason": "r"}).run
 
     assert run_of("a", "replay", _run_id(run, "replay"))[1] == run_of("a", "dead_letters", letters)[1] == "manual__x"
 

@@ -29,7 +29,6 @@ from tests.integration.alerts.desk import LETTERS, Desk
 INTERVAL = timedelta(minutes=5)  # as the pipeline's file says
 
 FORM = {
-    "pipeline": "orders",
     "codes": [],
     "topics": [],
     "since": None,
@@ -239,7 +238,7 @@ def replay_fails(desk: Desk) -> None:
     records_refused(desk)
     desk.configure()
     hide_manifests(desk, "orders__dead_letters")
-    desk.failing("dead_letters__replay", filled_in, asked=FORM)
+    desk.failing("replay_dead_letters__orders", filled_in, asked=FORM)
 
 
 def replay_works(desk: Desk) -> None:
@@ -247,13 +246,13 @@ def replay_works(desk: Desk) -> None:
     all_landed(desk)
     with pytest.raises(AirflowSkipException):
         filled_in()
-    works_again(SimpleNamespace(dag_id="dead_letters__replay", run_id="manual__2", conf=FORM))
+    works_again(SimpleNamespace(dag_id="replay_dead_letters__orders", run_id="manual__2", conf=FORM))
 
 
 def filled_in() -> None:
     """A run of the form's DAG."""
     run = SimpleNamespace(run_id="manual__1", run_type=SimpleNamespace(value="manual"), triggering_user_name="ana")
-    letters_home.replay(dag_run=run, params=FORM, outlet_events={})  # type: ignore[arg-type]
+    letters_home.replay("orders", dag_run=run, params=FORM, outlet_events={})  # type: ignore[arg-type]
 
 
 def catalog_away(desk: Desk) -> None:

@@ -20,6 +20,7 @@ import pytest
 
 from frazil.local.home import Home, project_root
 from frazil.local.jars import fetch
+from tests.fork_server import run_frazil
 from tests.warm_spark import WarmSpark
 
 _SECONDS = 280
@@ -48,14 +49,7 @@ class Place:
 
     def frazil(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
         """Run the command to its end; what it writes is piped."""
-        return subprocess.run(
-            [sys.executable, "-m", "frazil.cli", *arguments],
-            env=self.environment | env,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_SECONDS,
-        )
+        return run_frazil(arguments, self.environment | env, _SECONDS)
 
     def succeed(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
         """Run a command that must end with 0; if it does not, the failure shows what it said."""

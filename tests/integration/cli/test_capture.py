@@ -16,6 +16,10 @@ def test_capture_does_something_else_than_it_says(place: Place) -> None:
     (place.root / "captures").mkdir()
     file = place.root / "captures" / "logs.yaml"
     file.write_text(json.dumps(capture))
+    unlisted = place.frazil("capture", "logs", "--dry-run")
+    assert (unlisted.returncode, "captures.folders" in unlisted.stderr) == (Terminal.exit_code, True)
+    settings = place.root / "settings.yaml"
+    settings.write_text(f"{settings.read_text()}\ncaptures: {{folders: [{place.root}]}}\n")
 
     assert place.json("capture", "logs", "--dry-run")["files"] == [{"path": str(log), "offset": 0, "size": 11}]
     done = place.json("capture", "logs")

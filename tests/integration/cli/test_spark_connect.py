@@ -49,6 +49,18 @@ destinations:
 dead_letters: {{tolerance: {{max_rate: 1}}}}
 """
 
+MERGED = """
+name: orders
+engine: warm
+source: {{topics: [{topic}]}}
+destinations:
+  - table: shop.orders
+    columns: {{id: {{type: string, required: true}}}}
+    write: upsert
+    identifier: [id]
+    evolve: widen
+"""
+
 
 @dataclass
 class Gate:
@@ -285,3 +297,20 @@ def test_unfit_engine_lands_half_a_run(
     assert refused.returncode == Terminal.exit_code, refused.stderr
     assert expected in refused.stderr
     assert "not it" not in refused.stderr
+
+
+def test_names_and_keys_mean_themselves_on_a_server_of_somebody_else(
+    place: Place, cluster: Cluster, gate: Gate, warm_spark: WarmSpark
+) -> None:
+    """Its own configuration substitutes variables; the session of a merge does not, whatever the engine's conf says."""
+    warm_spark.up()
+    configure(place, warm_spark, gate, conf={"spark.sql.variable.substitute": "true"})
+    (place.root / "pipelines" / "orders.yaml").write_text(MERGED.format(topic=place.topic))
+    create_topic(cluster, place.topic, 1)
+    for mark in ("a", "b"):
+        order = {"id": "${env:HOME}", "${env:HOME}": mark, "deep": {"user-id`": {"${env:PATH}": mark}}}
+        produce(cluster, place.topic, [OutgoingRecord(None, json.dumps(order).encode())])
+        place.succeed("run", "orders")
+
+    (row,) = rows(place, "shop.orders")
+    assert (row["id"], row["${env:HOME}"], row["deep"]) == ("${env:HOME}", "b", {"user-id`": {"${env:PATH}": "b"}})

@@ -14,7 +14,7 @@ import pytest
 from frazil.errors import OutcomeUnknown, Retryable
 from frazil.kafka.group import mirror_offsets
 from frazil.kafka.produce import produce
-from frazil.kafka.read import read_range
+from frazil.kafka.read import ReadLimits, read_range
 from frazil.kafka.record import OutgoingRecord
 from frazil.kafka.topics import create_topic
 from frazil.local.waiting import until
@@ -36,7 +36,7 @@ def test_frozen_broker_hangs_a_reader(patient: Any) -> None:
     create_topic(patient.cluster, "t", 1)
     count = 40_000  # 200 MB: three times what the client reads ahead
     produce(patient.cluster, "t", noise(count, 5_000))
-    batches = read_range(patient.cluster, "t", 0, 0, count, batch_records=100)
+    batches = read_range(patient.cluster, "t", 0, 0, count, limits=ReadLimits(100))
     arrived = [(next(batches).num_rows, time.monotonic())]
 
     patient.freeze()

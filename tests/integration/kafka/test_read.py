@@ -15,7 +15,7 @@ from frazil.errors import Retryable, Terminal
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.observe import observe
 from frazil.kafka.produce import produce
-from frazil.kafka.read import read_range, read_ranges
+from frazil.kafka.read import ReadLimits, read_range, read_ranges
 from frazil.kafka.record import OutgoingRecord
 from frazil.records.kafka import KAFKA_SCHEMA
 
@@ -30,7 +30,7 @@ SMALL_FETCHES = {
 }
 
 
-def read(cluster: Cluster, topic: str, start: int, end: int, **options: int) -> list[dict[str, Any]]:
+def read(cluster: Cluster, topic: str, start: int, end: int, **options: ReadLimits) -> list[dict[str, Any]]:
     """Rows of partition 0."""
     batches = list(read_range(cluster, topic, 0, start, end, **options))
     assert all(batch.num_rows > 0 for batch in batches)
@@ -91,7 +91,7 @@ def test_partitions_at_once_lose_or_mix_records(cluster: Cluster, topic: Topic) 
     first = ranges[0]
     halves = [Range(*next(iter(ends)), 100, 300), Range(*next(iter(ends)), 300, first.end)]
 
-    batches = list(read_ranges(cluster, [*halves, *ranges[1:], Range(names[0], 1, 7, 7)], batch_records=1_000))
+    batches = list(read_ranges(cluster, [*halves, *ranges[1:], Range(names[0], 1, 7, 7)], limits=ReadLimits(1_000)))
 
     rows = pa.Table.from_batches(batches, KAFKA_SCHEMA).to_pylist()
     for r in ranges:
@@ -149,7 +149,7 @@ def test_long_range_ends_early_or_in_huge_batches(cluster: Cluster, topic: Topic
     name = topic()
     fill(cluster, name, 30_000)
 
-    batches = list(read_range(cluster, name, 0, 0, 30_000, batch_records=7_000))
+    batches = list(read_range(cluster, name, 0, 0, 30_000, limits=ReadLimits(7_000)))
 
     offsets = [offset for batch in batches for offset in batch["offset"].to_pylist()]
     assert offsets == list(range(30_000))
@@ -207,7 +207,7 @@ def test_records_deleted_while_they_are_read_are_skipped(cluster: Cluster, topic
     name = topic()
     fill_large(cluster, name, 30)
     slow = Cluster(cluster.name, dict(cluster.properties) | SMALL_FETCHES)
-    batches = read_range(slow, name, 0, 0, 30, batch_records=1)
+    batches = read_range(slow, name, 0, 0, 30, limits=ReadLimits(1))
     assert next(batches)["offset"].to_pylist() == [0]
 
     delete_before(cluster, name, 29)

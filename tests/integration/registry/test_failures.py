@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import ssl
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, Thread
@@ -16,8 +16,9 @@ import pytest
 
 from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.local.waiting import until
-from frazil.records.formats.port import NamedSchema, WriterSchema
-from frazil.registry.client import KEPT_SCHEMAS, RegistrySchemas
+from frazil.records.formats.port import NamedSchema, TooManyUnknownIds, WriterSchema
+from frazil.registry.answers import MAX_ANSWER
+from frazil.registry.client import KEPT_SCHEMAS, MAX_REFERENCES, MAX_UNKNOWN, UNKNOWN_SECONDS, RegistrySchemas
 from frazil.registry.registry import Registry
 
 FreePorts = Callable[[int], list[int]]
@@ -29,6 +30,7 @@ class Scripted:
 
     Attributes:
         busy: By path, how many times it is too busy first.
+        headers: What stands before each body.
     """
 
     answers: dict[str, tuple[int, str]] = field(default_factory=dict)
@@ -36,6 +38,7 @@ class Scripted:
     asked: list[str] = field(default_factory=list)
     credentials: list[str | None] = field(default_factory=list)
     busy: dict[str, int] = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=dict)
     hold: Event | None = None
     port: int = 0
 
@@ -61,9 +64,11 @@ def served(script: Scripted, tls: ssl.SSLContext | None = None) -> Iterator[Scri
                 script.busy[path] -= 1
                 status, body = 503, ""
             self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
+            for name, value in {"Content-Length": str(len(body)), **script.headers}.items():
+                self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(body.encode())
+            with suppress(ConnectionError):  # who reads has had enough
+                self.wfile.write(body.encode())
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the base's name)
             pass
@@ -254,13 +259,115 @@ def test_what_is_referred_to_twice_comes_once_and_first() -> None:
 
 def test_a_reference_that_is_gone_is_left_out_and_asked_for_again() -> None:
     """Its records are dead letters for as long as it is gone; that is no reason to stop all others."""
-    answers = {**DIAMOND, "/subjects/b/versions/1": MISSING}
-    with served(Scripted(answers)) as script, closing(RegistrySchemas(script.registry())) as schemas:
+    answers, now = {**DIAMOND, "/subjects/b/versions/1": MISSING}, [0.0]
+    with (
+        served(Scripted(answers)) as script,
+        closing(RegistrySchemas(script.registry(), lambda: now[0])) as schemas,
+    ):
         gone = schemas.schema(1)
         script.answers["/subjects/b/versions/1"] = DIAMOND["/subjects/b/versions/1"]
+        now[0] += UNKNOWN_SECONDS + 1
         back = schemas.schema(1)
 
     assert gone is not None
     assert back is not None
     assert [one.name for one in gone.references] == ["left", "right"]
     assert [one.name for one in back.references] == ["base", "left", "right"]
+
+
+UNKNOWN = (404, '{"error_code": 40403, "message": "no such schema"}')
+
+
+def test_a_flood_of_unknown_ids_is_no_flood_of_requests() -> None:
+    """Anyone may write ids that no registry gave; a schema that comes late is found all the same."""
+    now = [0.0]
+    with (
+        served(Scripted({"/schemas/ids/1": schema()}, otherwise=UNKNOWN)) as script,
+        closing(RegistrySchemas(script.registry(), lambda: now[0])) as schemas,
+    ):
+        assert schemas.schema(1) is not None
+        for _ in range(2):
+            for number in range(1_000, 1_000 + MAX_UNKNOWN):
+                assert schemas.schema(number) is None
+        with pytest.raises(TooManyUnknownIds):
+            schemas.schema(7)
+        assert schemas.schema(1) is not None
+        assert len(script.asked) == 1 + MAX_UNKNOWN
+
+        script.answers["/schemas/ids/1000"] = schema('"long"')
+        now[0] += UNKNOWN_SECONDS + 1
+        assert schemas.schema(1_000) is not None
+        now[0] += 60
+        assert schemas.schema(7) is None
+
+
+def test_a_schema_that_is_not_for_this_pipeline_stops_no_other() -> None:
+    """Whoever writes another team's id makes a dead letter; credentials that open nothing at all need a person."""
+    answers = {"/schemas/ids/1": schema(), "/schemas/types": (200, '["AVRO"]')}
+    forbidden = (403, '{"error_code": 40301, "message": "not you"}')
+    with (
+        served(Scripted(answers, otherwise=forbidden)) as script,
+        closing(RegistrySchemas(script.registry())) as schemas,
+    ):
+        refused = schemas.schema(2)
+        assert refused is not None
+        assert refused.refusal == "the registry does not show it to this pipeline"
+        assert schemas.schema(1) == WriterSchema("AVRO", '"int"')
+
+
+@pytest.mark.parametrize("coding", ["identity", "gzip"])
+def test_an_answer_without_end_makes_a_dead_letter(coding: str) -> None:
+    """A schema of a gigabyte must not fill a worker's memory, nor stop a pipeline."""
+    script = Scripted({"/schemas/ids/1": (200, "x" * (MAX_ANSWER + 1)), "/schemas/ids/2": schema()})
+    script.headers = {} if coding == "identity" else {"Content-Encoding": coding}
+    with served(script), closing(RegistrySchemas(script.registry())) as schemas:
+        found = schemas.schema(1)
+        assert found is not None
+        assert "bytes" in found.refusal
+        script.headers.clear()
+        assert schemas.schema(2) == WriterSchema("AVRO", '"int"')
+
+
+def test_a_chain_of_references_has_an_end() -> None:
+    """A thousand schemas that refer to each other are a thousand requests, and then as many again."""
+    chain = {f"/subjects/s{at}/versions/1": schema("x", (f"n{at + 1}", f"s{at + 1}", 1)) for at in range(1_000)}
+    with (
+        served(Scripted({"/schemas/ids/1": schema("x", ("n0", "s0", 1)), **chain})) as script,
+        closing(RegistrySchemas(script.registry(), lambda: 0.0)) as schemas,
+    ):
+        found = schemas.schema(1)
+
+    assert found is not None
+    assert found.refusal == f"it refers to more than {MAX_REFERENCES} schemas"
+    assert len(script.asked) == 1 + MAX_REFERENCES
+
+
+def test_schemas_that_refer_to_each_other_are_asked_for_once() -> None:
+    """A circle of references ends where it began."""
+    circle = {
+        "/schemas/ids/1": schema("x", ("a", "a", 1)),
+        "/subjects/a/versions/1": schema("a", ("b", "b", 1)),
+        "/subjects/b/versions/1": schema("b", ("a", "a", 1)),
+    }
+    with served(Scripted(circle)) as script, closing(RegistrySchemas(script.registry())) as schemas:
+        found = schemas.schema(1)
+
+    assert found is not None
+    assert sorted(reference.name for reference in found.references) == ["a", "b"]
+    assert len(script.asked) == len(circle)
+
+
+def test_credentials_follow_no_redirect() -> None:
+    """Where an answer points to is not where the settings point to."""
+    with served(Scripted()) as elsewhere:
+        script = Scripted(otherwise=(302, ""), headers={"Location": f"http://127.0.0.1:{elsewhere.port}/schemas/ids/1"})
+        user = {"basic.auth.user.info": "me:hunter2"}
+        with (
+            served(script),
+            closing(RegistrySchemas(script.registry(**user))) as schemas,
+            pytest.raises(Terminal),
+        ):
+            schemas.schema(1)
+
+    assert script.credentials[0] is not None
+    assert not elsewhere.asked

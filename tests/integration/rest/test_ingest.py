@@ -38,6 +38,7 @@ def test_records_are_lost_or_doubled_on_a_rest_catalog(rest_shop: MakeShop) -> N
     shop.assert_exactly_once(orders=30, rounds=1)
 
 
+@pytest.mark.short("decided")
 @pytest.mark.parametrize("phase", ["staging", "staged", "decided", "finished"])
 def test_kill_between_steps_loses_or_doubles_records(rest_shop: MakeShop, phase: str) -> None:
     """Killed after any step, the next run carries on from what the REST catalog says."""

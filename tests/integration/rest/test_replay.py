@@ -57,6 +57,7 @@ def assert_replaced_once(shop: RestShop) -> None:
     shop.assert_exactly_once(orders=20, rounds=2)
 
 
+@pytest.mark.short("landed, 504-decision", "landed, 504-rows on the branch")
 @commits
 @pytest.mark.parametrize(
     "fault", [pytest.param(fault, marks=[pytest.mark.full] * (fault != "landed, 504")) for fault in FAULTS]
@@ -70,6 +71,7 @@ def test_lost_answer_doubles_or_loses_what_is_replayed(landed: RestShop, commit:
     assert_replaced_once(landed)
 
 
+@pytest.mark.short("decision")
 @commits
 def test_late_commit_brings_back_what_was_replaced(landed: RestShop, held: Held, commit: str) -> None:
     """A commit of a replay that is carried out just before its repetition, or after: only one of them counts."""

@@ -84,6 +84,7 @@ def test_rerun_of_a_finished_plan_lands_records_again(shop: MakeShop) -> None:
     assert orders.ids() == list(range(20))
 
 
+@pytest.mark.short("decided")
 @pytest.mark.parametrize("phase", PHASES)
 def test_kill_between_steps_loses_or_doubles_records(shop: MakeShop, phase: str) -> None:
     """Killed after any step, the next run carries on: every record once, dead letters and ledger complete."""

@@ -133,6 +133,7 @@ def test_a_branch_of_a_filled_table_begins_empty(shop: MakeShop) -> None:
     assert (audited.ids(), ids_on_main(audited)) == ([0, 1, 2, 999], [999])
 
 
+@pytest.mark.short("branch.made")
 @pytest.mark.parametrize("point", POINTS)
 def test_a_run_killed_beside_main(audited: MakeShop, at: At, point: str) -> None:
     """At every point of a batch on a branch, and in a replay: the next run finishes it, and each record has its one outcome."""

@@ -91,6 +91,7 @@ def test_a_look_lands_something(good_now: Any) -> None:
     assert (good_now.snapshots(), good_now.snapshots(LETTERS)) == before
 
 
+@pytest.mark.short("follow.committing")
 @pytest.mark.parametrize(
     "point",
     [
@@ -112,6 +113,7 @@ def test_killed_on_the_way_home(good_now: Any, at: At, point: CrashPoint) -> Non
     assert_clean(good_now)
 
 
+@pytest.mark.short("decide.committing")
 @pytest.mark.parametrize("point", [P.STAGED, P.DECIDE_COMMITTING, P.FOLLOW_COMMITTING, P.RECORD_COMMITTING])
 def test_two_bring_the_same_letters_home(good_now: Any, at: At, point: CrashPoint) -> None:
     """A rival does all of it while the first stands at a step: nothing lands twice."""

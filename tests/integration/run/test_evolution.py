@@ -12,6 +12,8 @@ from pyiceberg.types import LongType, NestedField, StringType, StructType
 from frazil.batch.facts import Staged
 from frazil.batch.schema_change import SchemaChange
 from frazil.errors import Terminal
+from frazil.records.evolve.policy import Evolution
+from frazil.run.inline import stage_inline
 from frazil.run.stage import StageOrder
 from tests.evolving import changes, evolving, files, put, rewritten, rows, task_by_task, types
 from tests.integration.run.conftest import At
@@ -122,6 +124,7 @@ def test_only_the_records_that_ask_are_read_again(shop: MakeShop) -> None:
     assert_clean(orders)
 
 
+@pytest.mark.short("evolved")
 @pytest.mark.parametrize("point", ["staged", "evolving", "evolved", "audited", "decide.committing", "decide.committed"])
 def test_killed_run_changes_the_table_again(shop: MakeShop, at: At, point: str) -> None:
     """Killed before or behind the change of a table, the next run finds what is there and lands every record once."""
@@ -193,8 +196,30 @@ def test_table_that_is_never_enough_is_changed_for_ever(shop: MakeShop) -> None:
         orders.run(stage=stage)
 
     assert (len(asked), orders.rows()) == (5, [])  # one round more, in which tables are made
-    assert len(lake(orders).load_table("shop.orders").metadata.schemas) == 2
+    # The last rounds make no columns of records any more, but the one for their fields.
+    assert len(lake(orders).load_table("shop.orders").metadata.schemas) == 3
     orders.run()
+    assert_clean(orders)
+
+
+def test_fields_that_ask_for_columns_for_ever_are_rescued_in_the_end(shop: MakeShop) -> None:
+    """Records of which each round remembers other fields: the table gets some of them, and the batch lands."""
+    orders = evolving(shop)
+    put(orders, {"id": 1, "late": 2})
+    rounds: list[Evolution | None] = []
+
+    def stage(order: StageOrder) -> Staged:
+        rounds.append(order.specs["shop.orders"].evolution)
+        if len(rounds) < 4:
+            return Staged(
+                demands={"shop.orders": (SchemaChange((f"new_{len(rounds)}",), "add", "long"),)}, again=order.ranges
+            )
+        return stage_inline(order)
+
+    orders.run(stage=stage)
+
+    assert [of.max_columns > 0 for of in rounds if of] == [True, True, True, False, False]
+    assert rows(orders, "shop.orders", "_rescued") == [('{"id":1,"late":2}',)]
     assert_clean(orders)
 
 

@@ -103,6 +103,7 @@ def test_letters_of_another_table_are_tried(good_now: Any) -> None:
     assert_clean(good_now)
 
 
+@pytest.mark.short("follow.committed-2")
 @pytest.mark.parametrize(
     ("point", "nth"),
     [
@@ -123,6 +124,7 @@ def test_killed_between_two_tables_on_the_way_home(good_now: Any, at: At, point:
     assert_home(good_now)
 
 
+@pytest.mark.short("follow.committing-3")
 @pytest.mark.parametrize(
     ("point", "nth"),
     [

@@ -18,7 +18,7 @@ from tests.operations import Killed, assert_clean, lake
 pytestmark = pytest.mark.embedded
 
 
-@pytest.fixture(params=["sqlite", "rest"])
+@pytest.fixture(params=["sqlite", pytest.param("rest", marks=pytest.mark.full)])
 def ordering(shop: Callable[..., Any], request: pytest.FixtureRequest) -> Any:
     """A shop with the destination of `tests.layouts`, nothing landed."""
     made = shop(partitions=2)
@@ -30,6 +30,7 @@ def ordering(shop: Callable[..., Any], request: pytest.FixtureRequest) -> Any:
     return made.with_pipeline(json.dumps(file))
 
 
+@pytest.mark.short("sqlite-decide.committed")
 @pytest.mark.parametrize("point", ["planned", "manifest.written", "decide.committing", "decide.committed"])
 def test_killed_first_run_leaves_a_table_that_nobody_takes(ordering: Any, at: Callable[..., Any], point: str) -> None:
     """Ten partition fields, sorted, identified: made, killed before or in its first commit, then filled; every value is there."""

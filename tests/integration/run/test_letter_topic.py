@@ -107,6 +107,7 @@ def test_letters_are_sent_twice_or_not_at_all(waiting: tuple[Any, str]) -> None:
     assert_clean(orders)
 
 
+@pytest.mark.short("send.committed")
 @pytest.mark.parametrize("point", [P.READY_COMMITTING, P.DECIDE_COMMITTED, P.SEND_COMMITTING, P.SEND_COMMITTED])
 def test_killed_around_sending(waiting: tuple[Any, str], at: At, point: CrashPoint) -> None:
     """Whatever step it was, the next run sees to it that each letter is there once, and nothing is left open."""

@@ -75,3 +75,24 @@ def test_the_template_is_edited_after_a_kill(shop: Callable[..., Any], at: At) -
     bring_home(scope(orders), LetterChoice(), request())
     assert [row["id"] for row in orders.rows("shop.a")] == ["1"]
     assert_clean(orders)
+
+
+def test_all_runs_together_make_no_more_tables_than_the_total(shop: Callable[..., Any]) -> None:
+    """Each run stays below its own bound; records that name a table above the total are letters, which a higher one lands."""
+    orders = shops.made(shop, template=f"{shops.COLUMNS}\n    max_tables: 3")
+    fill(orders, (1, "shop.a"), (2, "shop.b"))
+    orders.run()
+    fill(orders, (3, "shop.c"), (4, "shop.d"))
+    orders.run()
+    fill(orders, (5, "shop.e"), (6, "shop.a"))
+    orders.run()
+    assert told(orders) == ("shop.a", "shop.b", "shop.c")
+    assert ids(orders, told(orders)) == {"shop.a": [1, 6], "shop.b": [2], "shop.c": [3]}
+    assert letters(orders) == [(3, "TABLE_NOT_MADE"), (4, "TABLE_NOT_MADE")]
+    assert all("route.create.max_tables" in row["message"] for row in orders.rows(LETTERS))
+    assert_clean(orders)
+
+    orders = orders.with_pipeline(shops.file_of(orders, template=f"{shops.COLUMNS}\n    max_tables: 4"))
+    bring_home(scope(orders), LetterChoice(), request())
+    assert ids(orders, ("shop.d",)) == {"shop.d": [4]}
+    assert letters(orders) == [(4, "TABLE_NOT_MADE")]

@@ -109,6 +109,7 @@ def test_more_names_than_a_run_may_make(shop: Callable[..., Any]) -> None:
     assert_clean(orders)
 
 
+@pytest.mark.short("created")
 @pytest.mark.parametrize("point", [*MAKING, *TOLD])
 def test_a_kill_around_new_tables(shop: Callable[..., Any], at: At, point: CrashPoint) -> None:
     """The next run takes the tables that are there for its own, makes what is missing, and lands every record once."""

@@ -103,6 +103,7 @@ def test_reader_sees_the_range_missing(shop: MakeShop, at: At, point: str) -> No
     assert_clean(orders)
 
 
+@pytest.mark.short("decide.committed")
 @pytest.mark.parametrize(
     "point",
     ["staged", "manifest.written", "branch.made", "branch.staged", "decide.committing", "decide.committed",

@@ -150,6 +150,7 @@ def test_reset_between_two_follow_ups_leaves_half_a_batch(shop: MakeShop, at: At
     assert_clean(orders)
 
 
+@pytest.mark.short("decide.committed")
 @pytest.mark.parametrize("point", ["manifest.written", "decide.committed", "follow.committed", "record.committed"])
 def test_killed_reset_is_done_by_half(shop: MakeShop, at: At, point: str) -> None:
     """Before its decision it never was, after it whoever comes next finishes it."""

@@ -129,6 +129,7 @@ def test_two_lost_tables_send_in_a_circle(shop: MakeShop, also: str, damage: Cal
     assert_all(orders, 10)
 
 
+@pytest.mark.short("follow.committed-shop.orders__ledger")
 @pytest.mark.parametrize("also", [None, LETTERS, LEDGER])
 @pytest.mark.parametrize("point", DECIDED)
 def test_killed_reset_of_lost_tables_waits_for_ever(shop: MakeShop, at: At, also: str | None, point: str) -> None:

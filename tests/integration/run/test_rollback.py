@@ -164,6 +164,7 @@ def test_rolled_back_with_the_batch_unfinished(shop: MakeShop, at: At, point: st
     assert_all(orders, 8)
 
 
+@pytest.mark.short("decide.committed")
 @pytest.mark.parametrize("point", ["manifest.written", "decide.committed", "follow.committed", "record.committing"])
 def test_killed_while_following_a_rollback(shop: MakeShop, at: At, point: str) -> None:
     """Following a rollback is a batch like any other: whoever comes next finishes it."""

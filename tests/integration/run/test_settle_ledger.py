@@ -72,6 +72,7 @@ def test_ledger_and_letters_dropped_block_each_other(shop: MakeShop) -> None:
     assert_clean(orders)
 
 
+@pytest.mark.short("record.committing")
 @pytest.mark.parametrize("point", ["manifest.written", "decide.committed", "record.committing", "record.committed"])
 def test_killed_settle_of_the_ledger_forgets_batches(shop: MakeShop, at: At, point: str) -> None:
     """Killed at any step, a second settle carries on; every batch is in the ledger once."""

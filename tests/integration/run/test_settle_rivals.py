@@ -26,6 +26,7 @@ MakeShop = Callable[..., Any]
 At = Callable[..., Any]
 
 
+@pytest.mark.short("decide.committed")
 @pytest.mark.parametrize(
     "point", ["manifest.written", "decide.committing", "decide.committed", "follow.committing", "follow.committed",
               "record.committing", "record.committed"],

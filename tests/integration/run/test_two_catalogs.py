@@ -19,6 +19,7 @@ def copies(orders: Any) -> list[int]:
     return sorted(row["id"] for row in orders.rows(COPY))
 
 
+@pytest.mark.short("decide.committed-night", "follow.committed:2-None")
 @pytest.mark.parametrize("branch", [None, "night"])
 @pytest.mark.parametrize(
     "point", ["manifest.written", "decide.committed", "follow.committing", "follow.committed:2", "record.committing"]

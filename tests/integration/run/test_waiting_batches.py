@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from frazil.batch.manifest import Manifest
+from frazil.batch.removal import Coordinates, Removal, RemovedRange
 from frazil.batch.request import RunRequest
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog import Lake
+from frazil.iceberg.commit import fit_of
+from frazil.iceberg.holdings import BATCH_KEY, MANIFEST_KEY, POSITION_KEY
 from frazil.iceberg.table import Table
 from frazil.kafka.group import group_offsets
 from frazil.run import follow
@@ -26,6 +31,7 @@ from tests.operations import (
     Killed,
     assert_clean,
     bad,
+    catalog,
     lake,
     letters,
     order,
@@ -217,3 +223,53 @@ def test_group_stays_behind_a_plan(shop: MakeShop, at: At, is_rolled_back: bool)
 def committed(orders: Any) -> int:
     """The offset that lag tools see."""
     return group_offsets(orders.cluster, orders.pipeline.consumer_group)[orders.topic, 0]
+
+
+@pytest.mark.parametrize("command", ["run", "settle"])
+def test_manifest_that_somebody_commits_gives_no_part_to_tables_of_others(shop: MakeShop, at: At, command: str) -> None:
+    """Who may commit to the closing table names a manifest of his own there: the other table stays as it is."""
+    orders = landed(shop)
+    manifest, path = decided(orders, at)
+    theirs = catalog(orders).create_table("shop.theirs", lake(orders).load_table(LETTERS).schema())
+    theirs.append(lake(orders).load_table(LETTERS).scan().to_arrow())
+    (part,) = manifest.followers
+    columns = Coordinates("topic", "partition", "offset", "_frazil_batch")
+    removal = Removal(columns, (RemovedRange(orders.topic, 0, 0, None, 0),))
+    forged = replace(part, table="shop.theirs", fit=fit_of(theirs.metadata), after=None, files=(), removal=removal)
+    closing = catalog(orders).load_table(ORDERS)
+    other = path.replace("frazil-orders", "forged")
+    with closing.io.new_output(other).create() as file:
+        file.write(replace(manifest, followers=(part, forged)).to_json().encode())
+    decided_in, said = closing.current_snapshot().snapshot_id, closing.current_snapshot().summary.additional_properties
+    keys = (POSITION_KEY.format("orders"), BATCH_KEY.format("orders"))
+    closing.append(
+        closing.schema().as_arrow().empty_table(),
+        snapshot_properties={key: said[key] for key in keys} | {MANIFEST_KEY: other},
+    )
+    head = closing.current_snapshot().snapshot_id
+    told = {key: json.dumps({"value": said[key], "snapshot": head}) for key in keys}
+    closing.transaction().set_properties(told).commit_transaction()
+    before = catalog(orders).load_table("shop.theirs").metadata
+
+    with pytest.raises(Terminal, match=r"gives parts to shop\.theirs: neither .* knows them") as refused:
+        orders.run() if command == "run" else settle(orders, LETTERS)
+
+    assert "somebody else committed to shop.orders: roll that commit back" in str(refused.value)
+    assert catalog(orders).load_table("shop.theirs").metadata == before
+    told = {key: json.dumps({"value": said[key], "snapshot": decided_in}) for key in keys}
+    roll_back(orders, ORDERS)
+    catalog(orders).load_table(ORDERS).transaction().set_properties(told).commit_transaction()
+    orders.run()
+    assert_all(orders, 4)
+
+
+def test_file_that_is_no_manifest_is_not_quoted(shop: MakeShop, at: At) -> None:
+    """A path in a table may be that of any file that the storage holds."""
+    orders = landed(shop)
+    _, path = decided(orders, at)
+    closing = catalog(orders).load_table(ORDERS)
+    with closing.io.new_output(path).create(overwrite=True) as file:
+        file.write(b'{"password": "s3cret"}')
+    with pytest.raises(Terminal, match="this is not a manifest") as refused:
+        orders.run()
+    assert "s3cret" not in str(refused.value)

@@ -23,7 +23,14 @@ def test_grants_of_captures_are_too_few_or_superfluous(ward: Any) -> None:
     (ward.root / "captures" / "logs.yaml").write_text(json.dumps({**of, "paths": [f"{ward.root}/access.log"]}))
     loaded = ward.project(ward.guarded.clients()["SCRAM-SHA-512"])
     settings = ward.root / "settings.yaml"
-    settings.write_text(json.dumps({**json.loads(settings.read_text()), "captures": {"positions": names["positions"]}}))
+    settings.write_text(
+        json.dumps(
+            {
+                **json.loads(settings.read_text()),
+                "captures": {"positions": names["positions"], "folders": [str(ward.root)]},
+            }
+        )
+    )
     project = type(loaded).load(ward.environment)
 
     def run(order: str) -> int:

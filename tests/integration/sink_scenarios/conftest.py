@@ -64,7 +64,7 @@ def _shown(table: Table) -> int:
 MakePlace = Callable[[Scenario], Place]
 
 
-@pytest.fixture(params=["sqlite", "rest"])
+@pytest.fixture(params=["sqlite", pytest.param("rest", marks=pytest.mark.full)])
 def catalog(request: pytest.FixtureRequest) -> Catalog:
     """Where the tables are."""
     kind: Catalog = request.param

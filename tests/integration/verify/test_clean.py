@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 from frazil.errors import Terminal
 from frazil.kafka.topics import create_topic, delete_topic
 from frazil.verify.check import verify
+from tests.raw_producer import send_with_header
 
 Make = Callable[..., Any]
 
@@ -236,3 +237,19 @@ def test_the_check_leaves_a_trace(shop: Make, check: Make) -> None:
         consumer.close()
     assert (after, committed.offset) == (before, -1001)
     assert isinstance(orders.project.lake("lake").load_table("shop.orders").scan().to_arrow(), pa.Table)
+
+
+def test_records_with_headers_that_cannot_be_read_are_dead_letters(shop: Make, check: Make) -> None:
+    """The name of a header may be any bytes. Such a record keeps its value, and the check knows it."""
+    orders = shop(partitions=1)
+    for number, name in enumerate((b"good", b"bad\xff\xfe", b"also good")):
+        send_with_header(orders.cluster.bootstrap_servers, orders.topic, b'{"id": %d}' % number, name)
+    orders.run()
+
+    found = check(orders)
+
+    (letter,) = orders.rows("shop.orders__dead_letters")
+    assert (letter["code"], letter["offset"], letter["value"]) == ("INVALID_HEADERS", 1, b'{"id": 1}')
+    assert orders.ids() == [0, 2]
+    assert found.is_clean, list(map(str, found.differences))
+    assert totals(found, "records", "rows", "letters") == (3, 2, 1)

@@ -11,9 +11,13 @@ import pytest
 from confluent_kafka import Message
 
 from frazil.verify import check as checks
+from frazil.verify import lake as lake_of_verify
+from frazil.verify import routes
+from frazil.verify.compare import Comparison
 from frazil.verify.kafka import PartitionReader
 from frazil.verify.reading import read_once
 from frazil.verify.result import Verification
+from tests import made as shops
 from tests.fan_out import TABLES, fanned_out, fill, record
 from tests.operations import send
 
@@ -79,3 +83,74 @@ def test_a_row_that_one_table_lost_is_held_against_another(
 
     said = sorted((of.kind, of.table, of.offset) for of in found.differences if of.kind != "ledger")
     assert said == [("duplicate", "shop.audit", 5), ("missing", "shop.orders", 3)]
+
+
+@pytest.fixture
+def work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often a value was parsed to route its record, a record was handed to a table, and the ledger was read."""
+    found: Counter[str] = Counter()
+    parse, take, rows = routes.object_of, Comparison.take, lake_of_verify._ledger_rows
+
+    def parsed(raw: bytes, decoder: Any) -> Any:
+        found["parsed"] += 1
+        return parse(raw, decoder)
+
+    def taken(comparison: Comparison, message: Message, offset: int) -> None:
+        found["handed"] += 1
+        take(comparison, message, offset)
+
+    def read(ledger: Any, pipeline: Any) -> Any:
+        found["ledger"] += 1
+        return rows(ledger, pipeline)
+
+    monkeypatch.setattr(lake_of_verify, "_ledger_rows", read)
+    monkeypatch.setattr(routes, "object_of", parsed)
+    monkeypatch.setattr(Comparison, "take", taken)
+    return found
+
+
+def test_work_follows_the_records_and_not_the_tables_times_the_records(
+    shop: MakeShop, check: Check, table: Callable[..., Any], work: Counter[str]
+) -> None:
+    """Of many tables that records name each record is routed once, and handed to its own; it is counted once."""
+    tables, count = 30, 300
+    orders = shops.made(shop, most=tables)
+    shops.fill(orders, *((number, f"shop.t{number % tables}") for number in range(count)))
+    orders.run()
+    send(orders, {0: [None, None]})
+    orders.run()
+
+    found = check(orders)
+
+    assert found.is_clean, found.differences
+    assert len(found.partitions) == tables
+    assert found.records == count + 2
+    assert work["handed"] <= count
+    assert work["ledger"] == 1
+    assert work["parsed"] <= 2 * count  # to hand it on, and to judge it
+    assert {(of.records, of.rows, of.filtered) for of in found.partitions} == {(count + 2, 10, count - 8)}
+
+    table(orders, "shop.t3").delete(_kafka_offset=33)
+    other = table(orders, "shop.t4")
+    other.append(table(orders, "shop.t5").rows().to_pylist()[:1])
+    wrong = check(orders)
+    said = sorted((of.kind, of.table, of.offset) for of in wrong.differences if of.kind != "ledger")
+    assert said == [("missing", "shop.t3", 33), ("unexpected", "shop.t4", 5)]
+
+
+def test_record_that_an_edited_file_sends_elsewhere_is_left_out_as_the_ledger_counts(
+    shop: MakeShop, check: Check, table: Callable[..., Any]
+) -> None:
+    """Batches under another file left out as many as their rows in the ledger say: one record more is a difference."""
+    orders = fanned_out(shop)
+    fill(orders, range(20))
+    orders.run()
+    text = (orders.project.pipelines_folder / "orders.yaml").read_text()
+    edited = orders.with_pipeline(
+        text.replace("value: {casts: text}", "value: {casts: text, duplicate_keys: dead_letter}")
+    )
+
+    assert check(edited).is_clean
+
+    table(orders, "shop.refunds").delete(_kafka_offset=1)
+    assert ("missing", "shop.refunds") in {(of.kind, of.table) for of in check(edited).differences}

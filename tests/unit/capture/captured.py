@@ -30,7 +30,7 @@ class Captured:
     def look(self) -> Decided:
         """Find the files."""
         marks = marks_of(self.state)
-        self.decided = decide(marks, find_files(self.capture.paths, marks), FileContents(), time.time_ns())
+        self.decided = decide(marks, find_files(self.capture.paths, marks, ["/"]), FileContents(), time.time_ns())
         return self.decided
 
     def run(self, transactions: int | None = None) -> list[bytes]:

@@ -159,7 +159,7 @@ def test_copy_of_a_person_is_never_captured(log: Path) -> None:
     captured = Captured(capture_of(f"{log}*"))
     captured.run()
     shutil.copyfile(log, f"{log}.kept")
-    found = find_files(captured.capture.paths, ())
+    found = find_files(captured.capture.paths, (), ["/"])
 
     (waits, _), *_ = captured.look().waiting
     assert waits.path == f"{log}.kept"
@@ -194,7 +194,7 @@ def test_removed_old_file_is_a_loss(log: Path) -> None:
     decided = captured.look()
     assert (decided.losses, decided.gone) == ((), (mark,))
     append(Path(f"{log}.new"), b"2\n")
-    (found,) = find_files(captured.capture.paths, ())
+    (found,) = find_files(captured.capture.paths, (), ["/"])
     decided = decide(
         [FileMark(mark.name, mark.path, *found.id, 2, 1, mark.print)], [found], FileContents(), time.time_ns()
     )
@@ -205,7 +205,7 @@ def test_start_at_the_end_loses_the_line_being_written(log: Path) -> None:
     """It begins behind the last whole line, and counts lines on."""
     append(log, b"1\n2\n3")
     captured = Captured(capture_of(log))
-    (file,) = find_files(captured.capture.paths, ())
+    (file,) = find_files(captured.capture.paths, (), ["/"])
     mark = end_mark(file)
     assert mark is not None
     captured.state = state_of([mark])

@@ -12,12 +12,13 @@ import pytest
 from rich.table import Table
 
 from frazil.batch.change_counts import ChangeCounts
-from frazil.batch.schema_change import SchemaChange
+from frazil.batch.schema_change import SchemaChange, listed
 from frazil.cli import console
 from frazil.cli.demo_report import _sample, print_maintenance
 from frazil.cli.history import print_batches
 from frazil.cli.progress import Progress
 from frazil.cli.sql import show_result
+from frazil.iceberg.evolution import said
 from frazil.maintain.last import Maintained
 from frazil.maintain.result import Figures, StepOutcome, TableOutcome
 from frazil.report.history import BatchHistory
@@ -215,3 +216,27 @@ def test_demo_ends_without_a_word_of_maintenance(capsys: pytest.CaptureFixture[s
         "compaction done in 3.5 s: 6 small files; rewritten data files 6",
         "nothing is noted in the table",
     ]
+
+
+def test_names_that_producers_choose_steer_no_terminal_and_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    """Lines, tables and failures show control characters as escapes, and square brackets as they are."""
+    hostile = "a\x1b[2J\x9b31m\u202e[red]b[/red]\x07"
+    table = Table("name")
+    table.add_row(hostile)
+
+    console.say(f"field {hostile}")
+    console.show_table(table)
+    console.show_failure("failed", hostile, hostile)
+
+    written = capsys.readouterr()
+    for text in (written.out, written.err):
+        assert all(character.isprintable() or character == "\n" for character in text)
+        assert "\\x1b[2J\\x9b31m\\u202e[red]b[/red]" in text
+
+
+def test_many_changes_of_a_table_are_said_in_a_bounded_line() -> None:
+    """Records decide how many columns come, and how long the type of a struct is."""
+    changes = [SchemaChange((f"field{number}",), "add", "struct<" + "a" * 5_000) for number in range(500)]
+    assert len(listed(changes)) < 3_000
+    assert listed(changes).endswith(", and 490 more")
+    assert all(len(line) < 300 for line in said(changes))

@@ -255,3 +255,18 @@ def test_names_with_capitals_lead_nowhere() -> None:
     ]
     assert at(made, "route/field/allow") == [r"shop\.orders", r"shop\.lines"]
     assert [outcome(made, key) for key in keys] == ["changed", "carried"]
+
+
+def test_reference_that_a_transform_would_land_is_told() -> None:
+    """A pipeline file takes nothing from elsewhere: what a config provider filled in is written by hand, or allowed."""
+    config = {
+        "transforms": "t",
+        "transforms.t.type": "org.apache.kafka.connect.transforms.InsertField$Value",
+        "transforms.t.static.field": "region",
+        "transforms.t.static.value": "${file:/etc/worker.properties:region}",
+    }
+
+    made = imported(config)
+
+    (note,) = (note for note in made.notes if "references.allow" in note)
+    assert note.startswith("${file:/etc/worker.properties:region}")

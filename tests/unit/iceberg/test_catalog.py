@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.types import IntegerType, LongType, NestedField, StringType
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType, TimeType
 
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog import Lake
@@ -268,3 +268,15 @@ def test_nested_types_differ_by_their_ids_only(lake: Lake) -> None:
         check_destination(
             table, destination(columns={"s": "struct<x: int, y: map<string, list<int>>>"}, partition_by=[])
         )
+
+
+def test_table_with_a_time_that_spark_is_to_write_is_refused_before_any_batch(lake: Lake) -> None:
+    """Spark can't read such a table: decided rows would wait for ever. Without an engine it is a table like others."""
+    made = Schema(NestedField(1, "id", LongType()), NestedField(2, "opens", TimeType()))
+    lake.create_table(TABLE, made, UNPARTITIONED, TABLE_PROPERTIES)
+    given = {"table": TABLE, "kafka_columns": False, "columns": {"id": "long"}, "evolve": "widen"}
+    check_destination(lake.load_table(TABLE), Destination.model_validate(given))
+
+    by_spark = given | {"properties": {"write.format.default": "orc"}}
+    with pytest.raises(Terminal, match="column opens: it has the type time, and Spark, which writes the table"):
+        check_destination(lake.load_table(TABLE), Destination.model_validate(by_spark))

@@ -7,15 +7,17 @@ import sys
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table.sorting import NullOrder, SortDirection
 from pyiceberg.transforms import IdentityTransform
 
 from frazil.errors import Terminal
 from frazil.iceberg.catalog import Lake
+from frazil.iceberg.data_files import data_file, write_rows
 from frazil.iceberg.schema import check_destination, declared_order, declared_schema
 from frazil.iceberg.sorting import in_order
-from frazil.iceberg.table import Table
+from frazil.iceberg.table import Table, staging_table
 from frazil.pipeline.model import Destination
 from tests.layouts import EXPECTED, LAYOUT, created, described, land, orders
 
@@ -125,3 +127,55 @@ def test_mended_partition_keys_are_needless() -> None:
     as_it_is = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
     assert "Cannot have redundant partitions" in as_it_is.stderr
+
+
+TOWN = ["here"]
+"""Of a row: that column is required."""
+
+
+def test_times_beyond_year_9999_have_partitions(lake: Lake) -> None:
+    """A number of milliseconds may say any instant; the name of the folder is then the number of the partition."""
+    created(lake, LAYOUT.model_copy(update={"table": "shop.late", "partition_by": ("day(at)",), "sort_by": ()}))
+    table = lake.load_table("shop.late")
+    times = pa.array([9_000_000_000_000_000_000, 0], pa.int64()).cast(pa.timestamp("us", "UTC"))
+
+    files = write_rows(
+        staging_table("shop.late", table), pa.table({"id": pa.array([1, 2]), "town": TOWN * 2, "at": times})
+    )
+
+    assert [data_file(file, table.metadata).partition[0] for file in files] == [104_166_666, 0]
+    assert ["at_day=104166666" in file.path for file in files] == [True, False]
+
+
+def test_long_partition_values_have_short_folders(lake: Lake) -> None:
+    """A text may be longer than a file system's names; texts that begin alike stay apart."""
+    created(lake, LAYOUT.model_copy(update={"table": "shop.long", "partition_by": ("name",), "sort_by": ()}))
+    table = lake.load_table("shop.long")
+    names = ["é/" * 1_000 + "a", "é/" * 1_000 + "b", "short", None]
+
+    rows = pa.table({"id": pa.array([1, 2, 3, 4]), "town": TOWN * 4, "name": pa.array(names)})
+    files = write_rows(staging_table("shop.long", table), rows)
+
+    assert [data_file(file, table.metadata).partition[0] for file in files] == names
+    folders = [file.path.split("/")[-2] for file in files]
+    assert len(set(folders)) == 4
+    assert max(map(len, folders)) <= 100
+    assert folders[2:] == ["name=short", "name=null"]
+
+
+def test_rows_of_a_partition_keep_their_order(lake: Lake) -> None:
+    """However its rows lie among the others'; each file has the rows of its partition, and all are there."""
+    fields = ("name", "bucket(4, id)")
+    created(lake, LAYOUT.model_copy(update={"table": "shop.parts", "partition_by": fields, "sort_by": ()}))
+    ids = list(range(300))
+    names = [None if n % 3 == 0 else f"n{n % 7}" for n in ids]
+    table = lake.load_table("shop.parts")
+
+    rows = pa.table({"id": pa.array(ids), "town": TOWN * 300, "name": pa.array(names)})
+    files = write_rows(staging_table("shop.parts", table), rows)
+
+    read = [pq.ParquetFile(file.path.removeprefix("file://")).read().select(["id", "name"]) for file in files]
+    assert sorted(n for part in read for n in part["id"].to_pylist()) == ids
+    for file, part in zip(files, read, strict=True):
+        assert part["id"].to_pylist() == sorted(part["id"].to_pylist())
+        assert set(part["name"].to_pylist()) == {data_file(file, table.metadata).partition[0]}

@@ -13,7 +13,7 @@ from confluent_kafka import (
 )
 
 from frazil.kafka.messages import to_batch
-from frazil.records.kafka import KAFKA_SCHEMA
+from frazil.records.kafka import KAFKA_SCHEMA, UNREAD_BYTES
 
 
 def rows(*messages: dict[str, Any]) -> list[dict[str, Any]]:
@@ -22,7 +22,7 @@ def rows(*messages: dict[str, Any]) -> list[dict[str, Any]]:
         Message(topic="t", partition=3, offset=n, **{"timestamp": (TIMESTAMP_CREATE_TIME, 0), **parts})
         for n, parts in enumerate(messages)
     ]
-    batch = to_batch(made)
+    batch = to_batch(made, 1_000)
     assert batch.schema.equals(KAFKA_SCHEMA)
     batch.validate(full=True)
     return batch.to_pylist()
@@ -74,3 +74,34 @@ def test_broken_clock_stops_the_batch() -> None:
 
     assert [row["timestamp"] for row in found] == [None, datetime(1970, 1, 1, tzinfo=UTC)]
     assert found[1]["value"] == b"v"
+
+
+def message(offset: int, **parts: Any) -> Message:
+    """A record of 1970."""
+    return Message(topic="t", partition=3, offset=offset, timestamp=(TIMESTAMP_CREATE_TIME, 0), **parts)
+
+
+def test_record_above_the_limit_keeps_only_its_size_and_place() -> None:
+    """Key, value, names and values of headers count together; the limit itself is allowed."""
+    at_the_limit = message(0, key=b"k" * 10, value=b"v" * 80, headers=[("name", b"123456")])
+    above = [message(1, value=b"v" * 101), message(2, key=b"k" * 101), message(3, headers=[("n", b"x" * 100)])]
+
+    batch = to_batch([at_the_limit, *above, message(4, value=b"v")], 100)
+
+    assert batch.column(UNREAD_BYTES).to_pylist() == [None, 101, 101, 101, None]
+    assert batch.column("offset").to_pylist() == [0, 1, 2, 3, 4]
+    assert batch.column("key").to_pylist() == [b"k" * 10, None, None, None, None]
+    assert batch.column("value").to_pylist() == [b"v" * 80, None, None, None, b"v"]
+    assert batch.column("headers").to_pylist()[1] == [
+        {"key": "frazil.payload", "value": b"none"},
+        {"key": "frazil.bytes", "value": b"101"},
+    ]
+    assert batch.select(KAFKA_SCHEMA.names).schema.equals(KAFKA_SCHEMA)
+
+
+def test_many_headers_count_by_their_bytes() -> None:
+    """Names count as well as values, whatever the number of headers is."""
+    headers = [("h", None)] * 100_000
+
+    assert to_batch([message(0, headers=headers)], 100_000).schema.equals(KAFKA_SCHEMA)
+    assert to_batch([message(0, headers=headers)], 99_999).column(UNREAD_BYTES).to_pylist() == [100_000]

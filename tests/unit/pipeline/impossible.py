@@ -216,8 +216,8 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
         "engine: inline can't write a.b, of format version 3",
     ),
     (
-        {"columns": {"doc": {"type": "variant", "from": []}, "id": "uuid"}},
-        "destinations.0.columns.id: Spark has no such type",
+        {"columns": {"doc": {"type": "variant", "from": []}, "id": "time"}},
+        "destinations.0.columns.id: Spark has no type time",
     ),
     ({"dead_letters": {"payload": "none", "topic": "x"}}, "dead_letters: topic gets records as they came"),
 ]

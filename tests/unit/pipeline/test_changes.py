@@ -101,8 +101,17 @@ BLOCKS = [
 @pytest.mark.parametrize("parts", BLOCKS, ids=", ".join)
 def test_example_of_the_page_is_refused(parts: dict[str, Any]) -> None:
     """What is copied from the docs must be a destination, or a part of one."""
+    around = {name: part for name, part in parts.items() if "destinations" in parts and name != "destinations"}
     [shown] = parts.get("destinations", [parts])
     columns = {"columns": COLUMNS | shown.get("columns", {})}
-    is_log = shown.get("write") == "append"
-    merged = {} if is_log else {"write": "cdc", "identifier": ["id"], "changes": DEBEZIUM}
-    assert record_problems(pipeline(**merged | shown | columns)) == ()
+    is_changes = shown.get("write", "cdc") == "cdc"
+    merged = {"write": "cdc", "identifier": ["id"], "changes": DEBEZIUM} if is_changes else {}
+    destination = {"table": "shop.customers"} | merged | shown | columns
+    whole = {
+        "name": "customers",
+        "source": {"topics": ["c"]},
+        "engine": "spark",
+        **around,
+        "destinations": [destination],
+    }
+    assert record_problems(Pipeline.model_validate(whole)) == ()

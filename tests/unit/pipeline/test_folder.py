@@ -13,7 +13,7 @@ from frazil.pipeline.load import load_pipeline
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.references import References
 
-NONE = References({}, {})
+NONE = References({}, {}).allowing(["env:NOBODY"])
 
 FILE = """\
 name: {0}

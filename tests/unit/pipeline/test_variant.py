@@ -67,11 +67,12 @@ def test_a_table_that_keeps_the_position_becomes_one_that_can_not() -> None:
         (table(partition_by=["doc"]), "'doc' is variant, which has no order"),
         (table(partition_by=["bucket(4, doc)"]), "'doc' is variant, which has no order"),
         (
-            table({"doc": DOC, "id": "uuid"}),
-            "Spark has no such type, and only Spark writes tables of format version 3",
+            table({"doc": DOC, "id": "time"}),
+            "Spark has no type time for it, and only Spark writes tables of format version 3",
         ),
-        (table({"doc": DOC, "l": "list<time>"}), "Spark has no such type"),
-        (table({"id": "time"}, properties={"write.format.default": "orc"}), "Spark has no such type"),
+        (table({"doc": DOC, "l": "list<time>"}), "Spark has no type time"),
+        (table({"id": "time"}, properties={"write.format.default": "orc"}), "Spark has no type time"),
+        (table({"id": "uuid"}, properties={"write.format.default": "orc"}), "Spark has no type uuid"),
         (table({"id": "long"}, properties={"write.format.default": "avro"}), "can do so in parquet and orc only"),
         (
             table({"id": "long"}, properties={"write.format.default": "orc", "format-version": "3"}),

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from random import Random
 
 import pyarrow as pa
 import pytest
 
+from frazil.records.dead import DeadCode
 from frazil.records.decode import Decoder
-from tests.fuzz.decoders import fuzz
+from tests.fuzz.decoders import EVERY, fuzz
 from tests.fuzz.promises import BrokenPromiseError, batch
 from tests.fuzz.subjects import SUBJECTS, Subject
-from tests.unit.records.kafka_batches import BATCH_NUMBER
+from tests.fuzz.ways import CELLS
+from tests.unit.records.kafka_batches import BATCH_NUMBER, kafka_batch
 
 pytestmark = pytest.mark.unit
 
 INPUTS = 100
+INPUTS_OF_CELL = 40
 EVERY_SUBJECT = pytest.mark.parametrize("subject", SUBJECTS, ids=[subject.name for subject in SUBJECTS])
 
 
@@ -26,6 +31,31 @@ def test_no_input_breaks_a_promise(subject: Subject):
     assert found.broken == []
     assert sum(found.outcomes.values()) > INPUTS * 0.9  # the rest has no value
     assert found.outcomes["row"] < found.inputs or not subject.faults
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=[cell.name for cell in CELLS])
+def test_each_record_has_one_outcome_on_every_way_to_a_table(cell: Subject):
+    """In each format: declared columns, followed ones, behind SQL, merged, for ORC files and version 3."""
+    found = fuzz(cell, INPUTS_OF_CELL, seed=9)
+    assert found.broken == []
+    assert sum(found.outcomes.values()) > INPUTS_OF_CELL * 0.9
+
+
+@pytest.mark.full
+def test_two_thousand_records_of_each_way_stay_below_a_gigabyte():
+    """The whole room, in one process whose memory is looked at in the end."""
+    inputs = str(2_000 * len(EVERY))
+    command = [sys.executable, "-m", "tests.fuzz.decoders", "--inputs", inputs, "--seed", "11", "--memory", "1024"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-4_000:] + done.stderr[-2_000:]
+
+
+@pytest.mark.parametrize("value", [b'{"id": "x", "name": "\\ud800"}', b'{"id": [], "name": ["\\udc00"]}'])
+def test_a_violation_beside_half_a_character_is_a_dead_letter(value: bytes):
+    """A rule that is broken before such a text is met has no explanation, and an outcome nevertheless."""
+    subject = next(each for each in SUBJECTS if each.name == "json-schema")
+    outcomes = Decoder(subject.spec, BATCH_NUMBER).decode(kafka_batch([subject.head + value]))
+    assert outcomes.dead["code"].to_pylist()[0] in {DeadCode.SCHEMA_VIOLATION, DeadCode.LONE_SURROGATE}
 
 
 @pytest.mark.parametrize("subject", SUBJECTS[:1])
@@ -42,7 +72,7 @@ def test_a_fault_kills_its_record_alone(subject: Subject):
     for fault in subject.faults.values():
         values = [fault(subject.good(n)) if n % 7 == 3 else subject.good(n) for n in range(140)]
         good = [n for n in range(140) if n % 7 != 3]
-        outcomes = batch(values, good, decoder).decoded(decoder)
+        outcomes = batch(values, good).decoded(decoder)
         assert (len(outcomes.rows), len(outcomes.dead)) == (120, 20)
 
 
@@ -57,6 +87,6 @@ def test_the_promises_can_be_broken():
     """A decoder that forgets a record is found out."""
     subject, rng = SUBJECTS[0], Random(1)
     values = [subject.good(rng.randrange(100)) for _ in range(5)]
-    made = batch(values, [0], Decoder(subject.spec, BATCH_NUMBER))
+    made = batch(values, [0])
     with pytest.raises(BrokenPromiseError, match="no outcome"):
         made.decoded(_Forgetful(subject.spec, BATCH_NUMBER))

@@ -81,7 +81,7 @@ EXPECTED: dict[str, dict[str, object]] = {
     "fixed16": OF_UUID,
     "uuid": OF_UUID,
     "date": {"date": DAY, "timestamp": datetime(2024, 2, 29), "timestamptz": datetime(2024, 2, 29, tzinfo=UTC)},
-    "time": {"time": time(12, 0, 0, 5)},
+    "time": {"time": time(12, 0, 0, 5), "string": "12:00:00.000005"},
     "timestamp": {"timestamp": NOON, "timestamptz": NOON_UTC},
     "timestamptz": {"timestamp": NOON, "timestamptz": NOON_UTC},
     "struct": {"struct": {"a": 1}, "map": [("a", 1)], "string": '{"a":1}'},
@@ -102,7 +102,6 @@ OF_TEXT_CAST: dict[str, dict[str, object]] = {
     "string": dict.fromkeys(["bool", "int32", "int64", "float32", "float64", "decimal", "binary"], C.INVALID_TEXT),
     "binary": {"string": "eA=="},
     "date": {"string": "2024-02-29"},
-    "time": {"string": "12:00:00.000005"},
     "timestamp": {"string": "2024-02-29T12:00:00.000005"},
     "timestamptz": {"string": "2024-02-29T12:00:00.000005Z"},
 }

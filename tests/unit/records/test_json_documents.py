@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from frazil.records.dead import DeadCode
-from frazil.records.json.exact import MAX_DEPTH, nesting
+from frazil.records.dead import MAX_DEPTH, DeadCode
+from frazil.records.json.exact import nesting
 from frazil.records.spec import RecordSpec
 from tests.unit.records.kafka_batches import decode_both, kafka_batch
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from frazil.pipeline.model import Pipeline
 from frazil.records.dead import DeadCode
 from frazil.records.decode import Decoder
+from frazil.records.evolve.policy import Evolution
 from frazil.records.formats.catalogue import FormatSpec
 from frazil.records.formats.port import WriterSchema
 from frazil.records.kafka import KAFKA_SCHEMA
@@ -217,8 +218,8 @@ def test_neighbours_decide_what_becomes_of_a_record(sent: list[tuple[bytes | Non
     assert all(counts.is_complete for counts in together.counts.values())
 
 
-def test_fingerprint_of_files_without_key_changed() -> None:
-    """A key is part of what decides outcomes; files that name none keep the fingerprint that their batches carry."""
+def test_fingerprint_tells_keys_and_limits_of_records_apart() -> None:
+    """They decide outcomes, as the version of the rules does; limits of batches do not."""
     parts: dict[str, Any] = {
         "name": "orders",
         "source": {"topics": ["orders"]},
@@ -228,7 +229,8 @@ def test_fingerprint_of_files_without_key_changed() -> None:
     def fingerprint(**more: Sequence[Any] | dict[str, Any]) -> str:
         return Pipeline.model_validate(parts | more).outcome_fingerprint
 
-    assert fingerprint(value={"format": "string", "null_value": "dead_letter"}) == "f79ef54836a0"
+    assert fingerprint(limits={"max_records": 10}) == fingerprint()
+    assert fingerprint(limits={"max_record_bytes": 10_000}) != fingerprint()
     assert len({fingerprint(), fingerprint(key={"format": "long"}), fingerprint(key={"format": "int"})}) == 3
 
 
@@ -256,3 +258,48 @@ def test_a_default_stands_for_a_field_that_a_json_key_may_lack(
     found: dict[int, Any] = {row["_kafka_offset"]: row["customer"] for row in done.rows.to_pylist()}
     found |= {row["offset"]: (row["code"], row["path"]) for row in done.dead.to_pylist()}
     assert [found[at] for at in range(len(expected))] == list(expected.values())
+
+
+OTHER_KEY = replace(
+    RecordSpec(pa.schema([("id", pa.int64()), ("name", pa.string())])),
+    key=FormatSpec("long"),
+    of_key=frozenset({"id"}),
+    sources={"id": ("value",)},
+)
+"""The column `id` takes the key; values have a field `id`, too."""
+
+RESCUING = replace(
+    OTHER_KEY, columns=OTHER_KEY.columns.append(pa.field("_rescued", pa.string())), unknown_fields="rescue"
+)
+EVOLVING = replace(
+    OTHER_KEY, evolution=Evolution(reserved=frozenset({"id"})), columns=RESCUING.columns, rescued_column="_rescued"
+)
+FOLDED = replace(RESCUING, field_names="case_insensitive")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [OTHER_KEY, replace(OTHER_KEY, unknown_fields="fail"), RESCUING, EVOLVING, FOLDED],
+    ids=["ignore", "fail", "rescue", "evolve", "folded"],
+)
+@pytest.mark.parametrize("is_shaped", [False, True], ids=["direct", "shaped"])
+@pytest.mark.parametrize("blocks", [True, False])
+def test_field_of_the_value_with_the_name_of_a_key_column_is_not_unknown(
+    spec: RecordSpec, is_shaped: bool, blocks: bool
+) -> None:
+    """The column has the key's value; the value's own field is neither rescued nor refused, counted or asked for."""
+    fields = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    shaped = replace(
+        spec, transforms=(WithKey(Cast({"value": "int64"})),), fields=fields, infers=spec.evolution is not None
+    )
+    sent = [(long(5), b'{"id": 4, "name": "a"}'), (long(6), b'{"name": "b"}'), (long(7), b'{"id": 7, "name": null}')]
+
+    outcomes = Decoder(shaped if is_shaped else spec, 1, blocks=blocks).decode(records(*sent))
+
+    assert not outcomes.demands
+    assert [(row["id"], row["name"], row.get("_rescued")) for row in outcomes.rows.to_pylist()] == [
+        (5, "a", None),
+        (6, "b", None),
+        (7, None, None),
+    ]
+    assert outcomes.unknown.records == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import random
+from typing import Literal
 
 import pyarrow as pa
 import pytest
@@ -11,8 +12,17 @@ import pytest
 from frazil.errors import Terminal
 from frazil.records.dead import DEAD_SCHEMA, DeadCode, Stage
 from frazil.records.decode import Decoder
-from frazil.records.kafka import KAFKA_SCHEMA
+from frazil.records.fan_out import FanOut
+from frazil.records.kafka import (
+    BAD_HEADERS,
+    KAFKA_SCHEMA,
+    NOT_UNPACKED,
+    UNREAD_BYTES,
+    unread_headers,
+    with_python_times,
+)
 from frazil.records.outcome import FilterReason, PartitionCounts, TopicPartition, add_counts
+from frazil.records.redaction import Payload, has_record, redacted
 from frazil.records.spec import KafkaColumns, RecordSpec
 from tests.unit.records.kafka_batches import BATCH_NUMBER, decode_both, kafka_batch
 
@@ -240,3 +250,63 @@ def test_every_code_says_what_it_means_and_what_to_do(code: DeadCode) -> None:
     assert isinstance(code.stage, Stage)
     assert code.meaning.endswith(".")
     assert code.remedy.endswith(".")
+
+
+@pytest.mark.parametrize("blocks", [True, False])
+@pytest.mark.parametrize("payload", ["full", "redacted", "none"])
+@pytest.mark.parametrize("tombstone", ["filter", "dead_letter"])
+@pytest.mark.parametrize("tables", [1, 2])
+def test_record_that_was_not_taken_over_is_a_letter_with_its_size(
+    blocks: bool,
+    payload: Payload,
+    tombstone: Literal["filter", "dead_letter"],
+    tables: int,
+) -> None:
+    """It is no tombstone; one that can't be unpacked has coordinates only. A letter without its record is never tried again."""
+    values = [b'{"a":1}', None, None, None, b'{"a":2}']
+    records = kafka_batch(values).append_column(UNREAD_BYTES, pa.array([None, 99, NOT_UNPACKED, None, None]))
+    headers = [[], unread_headers(99), unread_headers(NOT_UNPACKED), [], []]
+    records = records.set_column(7, "headers", pa.array(headers, KAFKA_SCHEMA.field("headers").type))
+    records = records.set_column(5, "key", pa.nulls(5, pa.binary()))
+    specs = {f"t.{number}": RecordSpec(A, tombstone=tombstone) for number in range(tables)}
+
+    outcomes = FanOut(specs, None, BATCH_NUMBER, blocks=blocks).decode(records)
+
+    letters = redacted(outcomes.dead, payload)
+    found = {letter["offset"]: letter for letter in letters.to_pylist()}
+    assert found[101]["code"] == "RECORD_TOO_LARGE"
+    assert found[102]["code"] == "UNREADABLE_BATCH"
+    assert (103 in found) is (tombstone == "dead_letter")
+    assert len(outcomes.rows["t.0"]) == 2
+    sizes = [] if payload == "none" else [{"key": "frazil.bytes", "value": b"99"}]
+    assert found[101]["headers"] == [{"key": "frazil.payload", "value": b"none"}, *sizes]
+    assert found[102]["headers"] == [{"key": "frazil.payload", "value": b"none"}]
+    assert not any(has_record(letters).to_pylist()[:2])
+    (counts,) = outcomes.counts.values()
+    assert counts.is_complete
+    assert counts.read == 5
+
+
+@pytest.mark.parametrize("value", [b'{"a":1}', b"", None])
+def test_record_whose_headers_cannot_be_read_is_a_letter_with_key_and_value(value: bytes | None) -> None:
+    """It has one outcome, whatever its value would be."""
+    records = kafka_batch([value]).append_column(UNREAD_BYTES, pa.array([BAD_HEADERS], pa.int64()))
+
+    outcomes = Decoder(RecordSpec(A, empty_value="filter"), BATCH_NUMBER).decode(records)
+
+    assert outcomes.dead.select(["code", "key", "value"]).to_pylist() == [
+        {"code": "INVALID_HEADERS", "key": b"key-0", "value": value}
+    ]
+    assert all(counts.is_complete for counts in outcomes.counts.values())
+
+
+def test_letter_with_a_time_beyond_year_9999_is_told() -> None:
+    """Python knows no such instant; Kafka and the table do."""
+    records = kafka_batch([b"broken", b'{"a":1}'])
+    late = pa.array([9_000_000_000_000_000_000, 1_000_000], pa.int64()).cast(KAFKA_SCHEMA.field("timestamp").type)
+    letters = Decoder(RecordSpec(A), BATCH_NUMBER).decode(records.set_column(3, "timestamp", late)).dead
+
+    (letter,) = with_python_times(letters).to_pylist()
+
+    assert letter["timestamp"] is None
+    assert with_python_times(records.set_column(3, "timestamp", late)).to_pylist()[1]["timestamp"].second == 1

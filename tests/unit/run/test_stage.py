@@ -14,7 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from frazil.batch.audit import Tolerance
-from frazil.batch.facts import Counts, Range
+from frazil.batch.facts import Counts, Range, Staged, StagedFile
 from frazil.batch.schema_change import SchemaChange
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.ledger import TABLE_PROPERTIES, UNPARTITIONED
@@ -22,9 +22,11 @@ from frazil.iceberg.table import staging_table
 from frazil.iceberg.table_writers import TableWriters
 from frazil.kafka.cluster import Cluster
 from frazil.records.evolve.policy import Evolution
+from frazil.records.kafka import KAFKA_SCHEMA
 from frazil.records.spec import RecordSpec
 from frazil.run import stage
 from frazil.run.stage import StageOrder, stage_records
+from frazil.run.tolerance import scattered
 from tests.unit.records.kafka_batches import kafka_batch
 
 SPEC = RecordSpec(pa.schema([pa.field("id", pa.int64())]))
@@ -71,6 +73,15 @@ def test_records_are_counted_by_age_in_no_engine() -> None:
 
     assert sum(staged.ages.values()) == 3
     assert stage_records(order(None), batches).ages == {}
+
+
+def test_dead_letter_with_a_time_beyond_year_9999_ends_no_task() -> None:
+    """Python knows no such instant: the first letter of a code is told by its coordinates alone."""
+    late = pa.array([9_000_000_000_000_000_000], pa.int64()).cast(KAFKA_SCHEMA.field("timestamp").type)
+
+    staged = stage_records(order(None), [kafka_batch([BAD]).set_column(3, "timestamp", late)])
+
+    assert staged.samples["INVALID_JSON"].offset == 100
 
 
 EVOLVING = replace(SPEC, evolution=Evolution())
@@ -120,4 +131,14 @@ def test_files_of_such_a_task_are_forgotten(orders: StageOrder, monkeypatch: pyt
 
 
 def of(name: str, type_: str) -> SchemaChange:
-    return SchemaChange((name,), "add", type_)
+    return SchemaChange((name,), "add", type_, position=1)  # the second field of its record
+
+
+def test_batch_with_a_file_for_each_row_says_how_to_partition() -> None:
+    """A partition value that never repeats costs a file each; the table is named, no value is."""
+    files = tuple(StagedFile(f"p{number}", 1, 10, "") for number in range(1_001))
+
+    (line,) = scattered(Staged(files={"shop.orders": files, "shop.other": files[1:]}))
+
+    assert line.startswith("1,001 files of table shop.orders for 1,001 rows")
+    assert "bucket(16, column)" in line

@@ -50,6 +50,9 @@ OPS = (
     "DELETE",
 )
 SENT = st.sampled_from([*OPS, "TRUNCATE", "ALTER", "table-alter", "create-table", None, 1])
+DMS_ROWS = st.none() | st.fixed_dictionaries(
+    {}, optional={"id": IDS, "name": NAMES, "cost": COSTS, "more": MORE, "BI_id": IDS, "BI_name": NAMES}
+)
 TEXTS = {"id": st.sampled_from(["1", "2", "x", None]), "name": st.sampled_from(["a", None])}
 TEXT_ROWS = st.none() | st.fixed_dictionaries({}, optional={**TEXTS, "cost": st.sampled_from(["1.5", "y", None])})
 LISTS = st.none() | st.lists(TEXT_ROWS, max_size=3)
@@ -68,7 +71,7 @@ FORMATS: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
                     {"operation": SENT, "record-type": st.sampled_from(["data", "control"])}
                 )
             },
-            optional={"data": ROWS, "before-image": ROWS},
+            optional={"data": DMS_ROWS, "before-image": ROWS},
         ),
     ),
     "maxwell": (

@@ -33,11 +33,6 @@ class Canal:
         """All values are texts."""
         return True
 
-    @property
-    def beside(self) -> frozenset[str]:
-        """Rows are apart."""
-        return frozenset()
-
     def sent(self, value: Sent) -> SentImages:
         """Find the rows of a message."""
         return sent_images(_OPS.get(str(value.at("type"))), value.at("data"), value.at("old"))

@@ -80,11 +80,6 @@ class Debezium:
         """Values have types of their own."""
         return False
 
-    @property
-    def beside(self) -> frozenset[str]:
-        """Rows are apart."""
-        return frozenset()
-
     def sent(self, value: Sent) -> SentImages:
         """Find the rows of an envelope."""
         found = sent_images(_OPS.get(str(value.at("op"))), value.at("after"), value.at("before"))

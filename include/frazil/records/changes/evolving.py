@@ -80,8 +80,7 @@ class EvolvingChanges:
             for of in spec.of_value.column_specs
             if of.name in (*merge.keys, merge.order_by) and len(of.steps) == 1 and not of.has_default
         }
-        self._beside: Final = {self._key(name) for name in self._format.beside}
-        self._needed: Final = {self._key(name) for name in steps} | self._beside
+        self._needed: Final = {self._key(name) for name in steps}
         # The look sees texts as what they become.
         kinds = {self._key(of.steps[0]): of.type for of in spec.of_value.column_specs if len(of.steps) == 1}
         self._figures: Final = kinds if self._format.text_casts else {}
@@ -174,7 +173,7 @@ class EvolvingChanges:
         key = self._key(name)
         if key in self._declared:
             return images.is_left_out(item)
-        return key in self._beside
+        return key in {self._key(of) for of in images.hidden}
 
     def _figure(self, name: str, item: JsonValue) -> JsonValue:
         """Return what a text becomes in its column, where all values are sent as texts."""
@@ -188,9 +187,10 @@ class EvolvingChanges:
     def _strip(self, images: SentImages) -> None:
         """Leave of other rows what is needed of them: the key, and values that the row as it is has from there."""
         left_out = {self._key(name) for row in images.now for name, item in row.items() if images.is_left_out(item)}
+        hidden = {self._key(name) for name in images.hidden}
         kept = [
-            *((row, self._needed | left_out) for row in images.others),
-            *((row, self._beside) for row in images.void),
+            *((row, self._needed | hidden | left_out) for row in images.others),
+            *((row, hidden) for row in images.void),
         ]
         for row, names in kept:
             for name in [name for name in row if self._key(name) not in names]:

@@ -70,8 +70,7 @@ class ChangeFitter:
         self._takes_facts: Final = bool(takes_facts)
         self._is_ordered: Final = merge.order_by is not None
         self._carried: Final = carried - {*merge.keys}
-        # A declared column may take one of them.
-        self._beside: Final = merge.changes.beside - {of.steps[0] for of in spec.column_specs if of.steps}
+        self._declared: Final = {of.steps[0] for of in spec.column_specs if of.steps}
         self._row: Final = Part.whole(spec, asked, text_casts=casts)
         self._gone: Final = Part.some(spec, {*merge.keys, *spec.of_key, *carried}, text_casts=casts)
         self._old: Final = Part.some(spec, {*self._keys}, text_casts=casts) if self._keys else None
@@ -114,7 +113,8 @@ class ChangeFitter:
 
     def _fields(self, images: Images) -> pa.RecordBatch:
         """The fields of rows, and the facts about their changes where a column takes one."""
-        columns = [of for name, of in images.row.items() if name not in self._beside]
+        hidden = images.hidden - self._declared
+        columns = [of for name, of in images.row.items() if name not in hidden]
         if self._takes_facts:
             if FACTS in images.row:
                 raise Terminal(

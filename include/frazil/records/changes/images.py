@@ -28,6 +28,7 @@ class Images:
         had: Where `before` has something.
         facts: The facts about each change: op, ts, order.
         failed: Reasons by value.
+        hidden: Fields of `row` that tell of the change: no columns, unless the file declares them.
     """
 
     of: pa.Int64Array
@@ -37,6 +38,7 @@ class Images:
     had: pa.BooleanArray
     facts: Mapping[str, pa.Array]
     failed: Mapping[int, Reason] = field(default_factory=dict)
+    hidden: frozenset[str] = frozenset()
 
 
 def image(format_name: str, fields: pa.RecordBatch, name: str, *, nested: bool = False) -> pa.StructArray | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Final
 
@@ -44,7 +44,7 @@ class OpColumn:
         return False
 
     @property
-    def beside(self) -> frozenset[str]:
+    def _hidden(self) -> frozenset[str]:
         """Where the value itself is the row: the fields that tell of the change."""
         paths = [self.op, *([] if self.before is None else [self.before])]
         return frozenset(path.partition(".")[0] for path in paths) if self.row is None else frozenset()
@@ -53,7 +53,8 @@ class OpColumn:
         """Find the rows of a record."""
         op, now = value.at(self.op), value.whole if self.row is None else value.at(self.row)
         word = {True: "true", False: "false"}.get(op) if isinstance(op, bool) else str(op)
-        return sent_images(self.words.get(word or ""), now, None if self.before is None else value.at(self.before))
+        found = sent_images(self.words.get(word or ""), now, None if self.before is None else value.at(self.before))
+        return replace(found, hidden=self._hidden)
 
     def images(self, value: pa.RecordBatch) -> Images:
         """Take records apart."""
@@ -63,7 +64,7 @@ class OpColumn:
         was = None if self.before is None else image(_OP_COLUMN, value, self.before, nested=True)
         parts = Parts(_OP_COLUMN, op, sent, now, was, facts_of(sent), self.key_in_record)
         message = f"{_OP_COLUMN}: expected one of {', '.join(self.words)}, found {{}}"
-        return one_each(parts, [(pc.invert(known), message, self.op)], told_before=True)
+        return replace(one_each(parts, [(pc.invert(known), message, self.op)], told_before=True), hidden=self._hidden)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +83,6 @@ class Envelope:
     def text_casts(self) -> bool:
         """Values have types of their own."""
         return False
-
-    @property
-    def beside(self) -> frozenset[str]:
-        """Rows are apart."""
-        return frozenset()
 
     def sent(self, value: Sent) -> SentImages:
         """Find the row of a record."""

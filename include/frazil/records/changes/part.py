@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import replace
-from typing import Self, TypeVar
+from collections.abc import Collection
+from typing import Self
 
 import pyarrow as pa
 
@@ -15,8 +14,6 @@ from frazil.records.keys import KeyColumns
 from frazil.records.spec import RecordSpec
 from frazil.records.transforms.fields import batch_of
 from frazil.records.unknown import NOTHING_UNKNOWN
-
-T = TypeVar("T")
 
 
 class Part:
@@ -47,6 +44,7 @@ class Part:
             of_value.columns,
             unknown_fields=spec.unknown_fields,
             rescued_column=spec.rescued_column,
+            others=spec.of_key,
             case_insensitive=spec.field_names == "case_insensitive",
             text_casts=text_casts,
         )
@@ -64,7 +62,7 @@ class Part:
         any_case = spec.field_names == "case_insensitive"
         fitter = Fitter(specs, schema, case_insensitive=any_case, text_casts=text_casts) if specs else None
         is_keyed = any(name in spec.of_key for name in names)
-        return cls(fitter, KeyColumns(_only(spec, names)) if is_keyed else None)
+        return cls(fitter, KeyColumns(spec.only(names)) if is_keyed else None)
 
     def check(self, shape: pa.Schema) -> list[str]:
         """Return, for values of one shape, each column that none of them could ever fill, and why."""
@@ -78,23 +76,3 @@ class Part:
         else:
             fitted = Fitted(batch_of([], size), pa.arange(0, size), {}, NOTHING_UNKNOWN)
         return fitted if self._of_key is None else self._of_key.beside(fitted, key, size)
-
-
-def _only(spec: RecordSpec, names: Collection[str]) -> RecordSpec:
-    """What is wanted of some columns, those of the key among them."""
-    return replace(
-        spec,
-        columns=pa.schema([column for column in spec.columns if column.name in names]),
-        transforms=(),
-        merge=None,
-        unknown_fields="ignore",
-        variants=spec.variants & set(names),
-        defaults=_among(spec.defaults, names),
-        sources=_among(spec.sources, names),
-        units=_among(spec.units, names),
-        local_times=_among(spec.local_times, names),
-    )
-
-
-def _among(options: Mapping[str, T], names: Collection[str]) -> dict[str, T]:
-    return {name: of for name, of in options.items() if name in names}

@@ -56,12 +56,14 @@ class SentImages:
         others: Deleted rows, and rows as they were: of these the key counts.
         void: Rows in a value that tells of none: nothing of them counts.
         is_left_out: Tells a value that was not sent from others.
+        hidden: Names of fields that tell of the change where those of the row are: no columns, unless the file declares them.
     """
 
     now: tuple[Object, ...] = ()
     others: tuple[Object, ...] = ()
     void: tuple[Object, ...] = ()
     is_left_out: Callable[[JsonValue], bool] = field(default=all_is_sent)
+    hidden: frozenset[str] = frozenset()
 
 
 def sent_images(op: str | None, now: JsonValue, was: JsonValue) -> SentImages:

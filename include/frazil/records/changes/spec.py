@@ -27,10 +27,6 @@ class ChangeFormat(Protocol):
     def text_casts(self) -> bool:
         """Whether all values of rows come as text."""
 
-    @property
-    def beside(self) -> frozenset[str]:
-        """Fields that tell of the change where those of the row are: no columns, unless the file declares them."""
-
     def sent(self, value: Sent) -> SentImages:
         """Find the images in a value that is JSON."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
@@ -17,6 +18,9 @@ from frazil.records.transforms.fields import find
 
 _DMS: Final = "dms"
 _DMS_OPS: Final = {"load": UPSERT, "insert": UPSERT, "update": UPSERT, "delete": DELETE, "truncate-table": TRUNCATE}
+_DMS_BEFORE: Final = "BI_"
+"""Begins the names of columns that the rule `add-before-image-columns` of a task adds to `data`."""
+
 _MAXWELL: Final = "maxwell"
 _MAXWELL_OPS: Final = {
     "insert": UPSERT,
@@ -32,7 +36,7 @@ _MAXWELL_OPS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Dms:
-    """Records with data, metadata and, where the task sends one, before-image.
+    """Records with data, metadata and, where the task sends one, before-image. Or data has columns `BI_*` for the row as it was.
 
     Attributes:
         key_in_record: Whether all key columns are of the record's key.
@@ -45,16 +49,11 @@ class Dms:
         """Values have types of their own."""
         return False
 
-    @property
-    def beside(self) -> frozenset[str]:
-        """Rows are apart."""
-        return frozenset()
-
     def sent(self, value: Sent) -> SentImages:
         """Find the rows of a record."""
-        return sent_images(
-            _DMS_OPS.get(str(value.at("metadata.operation"))), value.at("data"), value.at("before-image")
-        )
+        now = value.at("data")
+        found = sent_images(_DMS_OPS.get(str(value.at("metadata.operation"))), now, value.at("before-image"))
+        return replace(found, hidden=_before_names(now) if isinstance(now, dict) else frozenset())
 
     def images(self, value: pa.RecordBatch) -> Images:
         """Take records apart."""
@@ -68,7 +67,28 @@ class Dms:
         now, was = image(_DMS, value, "data"), image(_DMS, value, "before-image")
         message = f"{_DMS}: expected metadata.operation as one of {', '.join(_DMS_OPS)}, found {{}}"
         parts = Parts(_DMS, op, sent, now, was, facts, self.key_in_record)
-        return one_each(parts, [(strange, message, "metadata.operation")])
+        return _with_before_columns(one_each(parts, [(strange, message, "metadata.operation")]))
+
+
+def _before_names(row: Collection[str]) -> frozenset[str]:
+    """The columns of a row that say what another one of its columns was."""
+    return frozenset(name for name in row if name.startswith(_DMS_BEFORE) and name.removeprefix(_DMS_BEFORE) in row)
+
+
+def _with_before_columns(images: Images) -> Images:
+    """The images, where columns of rows as they are say what these rows were. An image of its own goes first."""
+    hidden, before, had = _before_names(images.row), dict(images.before), images.had
+    upserts = pc.fill_null(pc.equal(images.op, UPSERT), fill_value=False)
+    for name in sorted(hidden):
+        to, (_, values) = name.removeprefix(_DMS_BEFORE), images.row[name]
+        field = pa.field(to, values.type)
+        known = before.get(to)
+        if known is None:
+            before[to] = field, values
+        elif known[1].type == values.type and not pa.types.is_nested(values.type):
+            before[to] = field, pc.coalesce(known[1], values)
+        had = pc.or_(had, pc.and_(upserts, values.is_valid()))
+    return replace(images, before=before, had=had, hidden=hidden)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +105,6 @@ class Maxwell:
     def text_casts(self) -> bool:
         """Values have types of their own."""
         return False
-
-    @property
-    def beside(self) -> frozenset[str]:
-        """Rows are apart."""
-        return frozenset()
 
     def sent(self, value: Sent) -> SentImages:
         """Find the rows of a record."""

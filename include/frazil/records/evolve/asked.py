@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 import pyarrow as pa
 
-from frazil.batch.schema_change import SchemaChange
+from frazil.batch.schema_change import UNTOLD_NAMED, SchemaChange
 from frazil.records.evolve.spelling import read_type, spelled
-from frazil.records.evolve.types import leaves, list_of, map_of, only, struct_of
-from frazil.records.evolve.widest import Widest, widest
+from frazil.records.evolve.types import (
+    leaves,
+    list_of,
+    map_of,
+    only,
+    order_key,
+    parts_of,
+    placed,
+    position_of,
+    settled,
+    struct_of,
+)
+from frazil.records.evolve.widest import Room, Widest, widest
 from frazil.records.fit.nested import matching
-from frazil.records.fit.source import Kind, kind_of
+from frazil.records.fit.source import NESTED, Kind, kind_of
 from frazil.records.spec import RecordSpec
 
 Path = tuple[str, ...]
+
+_KEPT: Final = 500
+"""Fields of one object, with and without parts, that a task asks for at least, however little room there is."""
 
 
 @dataclass
@@ -26,11 +42,13 @@ class Added:
         path: Where it is to be.
         met: The types that were met there.
         former: Names that the field had before, and its own if a record has it that tells of no other.
+        position: Where it stands among its neighbours, in the record where it stands first.
     """
 
     path: Path
     met: Widest
     former: set[str] = field(default_factory=set)
+    position: int = 0
 
 
 @dataclass
@@ -42,7 +60,8 @@ class Asked:
         adds: Path of a column or field that is not there, folded -> what is asked for.
         widens: Path of one that is -> the wider type.
         optional: Paths of those that must take null.
-        untold: Paths without a column whose values tell no type: nothing is asked for.
+        untold: Paths without a column whose values tell no type: nothing is asked for. One more than are told at most.
+        room: For the columns and fields; what is beyond is not asked for.
     """
 
     fold: bool = False
@@ -50,9 +69,15 @@ class Asked:
     widens: dict[Path, pa.DataType] = field(default_factory=dict)
     optional: set[Path] = field(default_factory=set)
     untold: set[Path] = field(default_factory=set)
+    room: Room = field(default_factory=Room)
 
     def __bool__(self) -> bool:
         return bool(self.adds or self.widens or self.optional)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room for another column or field."""
+        return self.room.left <= 0
 
     def clear(self) -> None:
         """Forget everything."""
@@ -60,13 +85,24 @@ class Asked:
         self.widens.clear()
         self.optional.clear()
         self.untold.clear()
+        self.room = Room()
 
-    def add(self, path: Path, of: pa.DataType, former: Iterable[str] = ()) -> None:
+    def add(self, path: Path, of: pa.DataType, former: Iterable[str] = (), *, position: int = 0) -> None:
         """Ask for a column or field. Of names that differ in case only, where they are one, the first in order counts."""
-        added = self.adds.setdefault(self._key(path), Added(path, Widest(self.fold)))
+        key = self._key(path)
+        if (added := self.adds.get(key)) is None:
+            if not self.room.take():
+                return
+            added = self.adds[key] = Added(path, Widest(self.fold, self.room), position=position)
         added.path = min(added.path, path)
+        added.position = min(added.position, position)
         added.met.take(of)
         added.former.update(tuple(former) or path[-1:])
+
+    def tells_nothing(self, path: Path) -> None:
+        """Remember a path whose value tells no type."""
+        if len(self.untold) <= UNTOLD_NAMED:
+            self.untold.add(path)
 
     def _key(self, path: Path) -> Path:
         return tuple(name.casefold() for name in path) if self.fold else path
@@ -78,43 +114,33 @@ class Asked:
     def take(self, other: Asked) -> None:
         """Ask for all that another one asks for."""
         for added in other.adds.values():
-            self.add(added.path, added.met.type, added.former)
+            self.add(added.path, added.met.type, added.former, position=added.position)
         for path, of in other.widens.items():
             self.widen(path, of)
         self.optional |= other.optional
-        self.untold |= other.untold
+        for path in other.untold:
+            self.tells_nothing(path)
 
     def demands(self, spec: RecordSpec) -> tuple[SchemaChange, ...]:
         """Return all of it, in order, for whoever puts the demands of all tasks together.
 
         Which fields get columns is told by all demands, not by those of one task: a struct with many fields may turn out to
         be a text, and leave room for others. So only fields are left out that have no room whatever others ask: of those
-        beside each other the first ones get columns, and each has one at least.
+        beside each other the first ones without parts may get columns, and the first ones with parts.
         """
-        most = room(spec) + 1  # one more tells that there are others
-        beside: dict[Path, int] = {}
-        found = self._others()
-        for key in sorted(self.adds):
-            added, count = self.adds[key], beside.get(key[:-1], 0)
-            if added.path == (spec.rescued_column,) or count < most:
-                of = self._fewer(added.met.type, most)
+        most = max(room(spec), _KEPT) + 1  # one more tells that there are others
+        counts: Counter[tuple[Path, bool]] = Counter()
+        changes = self._others()
+        for added in sorted(self.adds.values(), key=_place):
+            of, is_rescued = added.met.type, added.path == (spec.rescued_column,)
+            group = added.path[:-1], kind_of(of) in NESTED
+            if is_rescued or counts[group] < most:
                 former = tuple(sorted(added.former)) if added.former - {*added.path[-1:]} else ()
-                found.append(SchemaChange(added.path, "add", spelled(of), former))
+                type_ = spelled(_fewer(of, most))
+                changes.append(SchemaChange(added.path, "add", type_, former, added.position))
                 # One that had other names may turn out to be another one's field, and the rescued one has its own room.
-                beside[key[:-1]] = count + (not former and added.path != (spec.rescued_column,))
-        return tuple(sorted(found))
-
-    def _fewer(self, of: pa.DataType, most: int) -> pa.DataType:
-        """Return a type with no more fields beside each other."""
-        match kind_of(of):
-            case Kind.STRUCT:
-                fields = sorted(of, key=lambda field: self._key((field.name,)))[:most]
-                return struct_of({field.name: self._fewer(field.type, most) for field in fields})
-            case Kind.LIST:
-                return list_of(self._fewer(of.value_type, most))
-            case Kind.MAP:
-                return map_of(of.key_type, self._fewer(of.item_type, most))
-        return of
+                counts[group] += not former and not is_rescued
+        return tuple(sorted(changes))
 
     def _others(self) -> list[SchemaChange]:
         found = [SchemaChange(path, "optional") for path in self.optional]
@@ -127,20 +153,26 @@ class Asked:
         adds = self._settled()
         rescued = (spec.rescued_column,)
         asks_for_rescued = adds.pop(rescued, None)
-        every = [leaf for path, of in adds.items() for leaf in leaves(of, path)]
-        kept = frozenset(sorted(every, key=self._key)[: room(spec)])
-        fitting = adds if len(kept) == len(every) else {path: only(of, kept, path) for path, of in adds.items()}
+        # Breadth first: what lies less deep goes first, then the first fields of each struct, then the second ones.
+        every = [(leaf, places) for added in adds.values() for leaf, places in _leaves(added)]
+        every.sort(key=lambda leaf: (len(leaf[0]), leaf[1][::-1]))
+        kept = frozenset(leaf for leaf, _ in every[: room(spec)])
+        fitting = {added.path: only(added.met.type, kept, added.path) for added in adds.values()}
         if (len(kept) < len(every) and rescued[0] not in spec.columns.names) or asks_for_rescued is not None:
             fitting[rescued] = pa.string()
-        found = [SchemaChange(path, "add", spelled(of)) for path, of in fitting.items() if of != pa.null()]
-        return tuple(sorted([*self._others(), *found]))
+        found = [SchemaChange(path, "add", spelled(settled(of))) for path, of in fitting.items() if of != pa.null()]
+        return (*sorted(self._others()), *found)
 
-    def _settled(self) -> dict[Path, pa.DataType]:
-        """What is asked for by path. A field that is also asked for under a name that it had before has that name alone."""
+    def _settled(self) -> dict[Path, Added]:
+        """What is asked for by path, in the order of the records.
+
+        A field that is also asked for under a name that it had before has that name alone.
+        """
         whole = Asked(self.fold)
         for added in self.adds.values():
-            whole.add(self._oldest(added).path, added.met.type)
-        return {of.path: of.met.type for of in whole.adds.values()}
+            oldest = self._oldest(added)
+            whole.add(oldest.path, added.met.type, position=oldest.position)
+        return {added.path: added for added in sorted(whole.adds.values(), key=_place)}
 
     def _oldest(self, added: Added) -> Added:
         """Follow former names; where they lead round in a circle (renamed, and back), the first in order counts."""
@@ -157,12 +189,58 @@ class Asked:
         return added
 
 
+def _place(added: Added) -> tuple[Path, tuple[bool, int, str]]:
+    """What the columns that are asked for are ordered by: those beside each other by their order in the records."""
+    return added.path[:-1], order_key(added.path[-1], added.position)
+
+
+def _leaves(added: Added) -> Iterator[tuple[Path, tuple[tuple[bool, int, str], ...]]]:
+    """Yield the path of each leaf, and for each of its names what orders it among its neighbours."""
+    above = tuple((False, 0, name) for name in added.path[:-1])
+    yield from _leaves_of(added.met.type, added.path, (*above, order_key(added.path[-1], added.position)))
+
+
+def _leaves_of(
+    of: pa.DataType, path: Path, places: tuple[tuple[bool, int, str], ...]
+) -> Iterator[tuple[Path, tuple[tuple[bool, int, str], ...]]]:
+    parts = parts_of(of)
+    if not parts:
+        yield path, places
+    for index, part in enumerate(parts):
+        place = order_key(part.name, position_of(part, index))
+        yield from _leaves_of(part.type, (*path, part.name), (*places, place))
+
+
+def _fewer(of: pa.DataType, most: int) -> pa.DataType:
+    """Return a type with no more fields beside each other: the first without parts, and the first with parts."""
+    match kind_of(of):
+        case Kind.STRUCT:
+            counts: Counter[bool] = Counter()
+            fields = []
+            for index, each in enumerate(of):
+                is_nested = kind_of(each.type) in NESTED
+                counts[is_nested] += 1
+                if counts[is_nested] <= most:
+                    fields.append(placed(each.with_type(_fewer(each.type, most)), position_of(each, index)))
+            return struct_of(fields)
+        case Kind.LIST:
+            return list_of(_fewer(of.value_type, most))
+        case Kind.MAP:
+            return map_of(of.key_type, _fewer(of.item_type, most))
+    return of
+
+
 def room(spec: RecordSpec) -> int:
     """How many columns records may still bring a table to."""
     if spec.evolution is None:
         return 0
     has = sum(1 for column in spec.of_value.columns if column.name != spec.rescued_column for _ in leaves(column.type))
     return max(0, spec.evolution.max_columns - has)
+
+
+def rescued_names(spec: RecordSpec, paths: Iterable[Path]) -> list[str]:
+    """Return what fields are counted as that have no column of their own, and are kept in the one for rescued fields."""
+    return [f"{spec.rescued_column}: {'.'.join(path)}" for path in sorted(paths)]
 
 
 def has(columns: pa.Schema, path: Path, *, fold: bool) -> bool:
@@ -194,7 +272,7 @@ def together(changes: Iterable[SchemaChange], spec: RecordSpec) -> tuple[SchemaC
     asked = Asked(spec.fold is not None)
     for change in changes:
         if change.kind == "add":
-            asked.add(change.path, read_type(change.type), change.former)
+            asked.add(change.path, read_type(change.type), change.former, position=change.position)
         elif change.kind == "widen":
             asked.widen(change.path, read_type(change.type))
         else:

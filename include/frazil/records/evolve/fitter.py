@@ -12,18 +12,22 @@ import pyarrow.compute as pc
 
 from frazil.records.column import ColumnSpec
 from frazil.records.dead import DeadCode, Reason
-from frazil.records.evolve.asked import Asked, Path
+from frazil.records.evolve.asked import Asked, Path, rescued_names
 from frazil.records.evolve.shapes import Shape, Shapes
 from frazil.records.fit.fitter import Fitted, Fitter, refuse_unknown, rescued
 from frazil.records.fit.former import Settler, renamed
 from frazil.records.fit.nested import matching
+from frazil.records.fit.presence import sent
 from frazil.records.fit.scalar import FitRules
 from frazil.records.fit.source import Kind, as_lists, kind_of, plain
 from frazil.records.spec import RecordSpec
-from frazil.records.unknown import NOTHING_UNKNOWN
+from frazil.records.unknown import NOTHING_UNKNOWN, UnknownAt
 
 _SHAPES: Final = 64
 """Shapes kept, as `frazil.records.fit.fitter` keeps plans."""
+
+_COUNTED: Final = 100
+"""Fields in one field at the top that are counted because no column takes them."""
 
 
 class EvolvingFitter:
@@ -62,6 +66,7 @@ class EvolvingFitter:
             plain_spec.column_specs,
             plain_spec.columns,
             unknown_fields="fail" if spec.unknown_fields == "fail" else "ignore",
+            others=spec.key_names,
             case_insensitive=any_case,
             text_casts=self._text_casts,
         )
@@ -74,7 +79,7 @@ class EvolvingFitter:
         """Fit rows to the columns. They have no meaning if anything is asked for. No rows ask for nothing."""
         value = self._settler.values(value)
         shape = self._shape(value.schema)
-        rest = sorted(shape.rest | (shape.others if self._spec.unknown_fields == "rescue" else set()))
+        rest = sorted(shape.rest.keys() | (shape.others if self._spec.unknown_fields == "rescue" else set()))
         dead: dict[int, Reason] = {}
         asked = Asked(self._spec.fold is not None)
         asked.take(shape.asked)
@@ -87,7 +92,20 @@ class EvolvingFitter:
             asked.optional |= {(name,) for name in required if self._lacks(named, name)}
         if len(value):
             self._asked.take(asked)
-        return _without(fitted, dead)
+        return self._with_rescued(_without(fitted, dead), value, shape)
+
+    def _with_rescued(self, fitted: Fitted, value: pa.RecordBatch, shape: Shape) -> Fitted:
+        """Return the same with the fields counted that have no column of their own."""
+        if not shape.rest:
+            return fitted
+        names = {".".join(path) for paths in shape.rest.values() for path in paths}
+        counts = [fitted.ignored.without(names)]
+        for name, paths in shape.rest.items():
+            at = value.schema.get_field_index(name)
+            rows = pc.indices_nonzero(sent(value.schema.field(at), value.column(at))).cast(pa.int64())
+            labels = rescued_names(self._spec, sorted(paths)[:_COUNTED])
+            counts += [UnknownAt(rows, pa.repeat(pa.scalar(label, pa.string()), len(rows))) for label in labels]
+        return replace(fitted, ignored=UnknownAt.together(counts).only(fitted.kept))
 
     def _exceeded(self, value: pa.RecordBatch, wider: Asked) -> Asked:
         """Return those of the wider types that a value is out of its column's range for: its neighbours stay as they are."""

@@ -34,7 +34,7 @@ def refuse_incompatible(letters: pa.RecordBatch, specs: Mapping[str, RecordSpec]
     found = letters.filter(pc.and_(meant, pc.is_in(letters.column("code"), value_set=_CODES)))
     if not found.num_rows:
         return
-    first = found.slice(0, 1).to_pylist()[0]
+    first = found.slice(0, 1).drop_columns("timestamp").to_pylist()[0]  # Python knows no years beyond 9999
     path = DeclaredNames.of(specs.values()).shown(first["path"] or "")  # a key of a map, say, may be secret
     raise Terminal(
         f"topic {first['topic']}, partition {first['partition']}, offset {first['offset']}: field {path} does not fit"

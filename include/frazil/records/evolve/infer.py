@@ -1,7 +1,7 @@
 """The type of a column for a JSON value, from nothing but the value.
 
-Integers are longs, numbers with a fraction or an exponent are doubles, texts are texts whatever they look like. Null, `[]`,
-`{}` and what holds nothing else tell no type.
+Integers are longs, numbers with a fraction or an exponent are doubles, texts are texts whatever they look like. Numbers that these
+don't hold are decimals. Null, `[]`, `{}` and what holds nothing else tell no type.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from frazil.records.evolve.types import NOTHING, list_of, placeable, struct_of
-from frazil.records.evolve.widest import Widest
+from frazil.records.evolve.policy import Evolution
+from frazil.records.evolve.types import NOTHING, list_of, number_evidence, placeable, placed, struct_of
+from frazil.records.evolve.widest import Room, Widest
 from frazil.records.json.names import Fold
 from frazil.records.json.number import Number, scaled
 from frazil.records.json.text import JsonValue
@@ -22,41 +23,59 @@ _LONG_DIGITS: Final = 20
 _LONG_LIMIT: Final = 1 << 63
 
 
-def infer(value: JsonValue, depth: int, *, fold: Fold | None = None) -> tuple[pa.DataType, bool]:
+def infer(
+    value: JsonValue, outer: int, evolution: Evolution, *, fold: Fold | None = None, room: Room | None = None
+) -> tuple[pa.DataType, bool]:
     """Return the type of a column for a value, and whether it takes all of it.
 
-    What lies deeper than `depth` more levels has no place in the type, nor have fields whose names no column can have.
+    What lies too deep has no place in the type, nor have fields whose names no column can have.
+
+    Args:
+        value: The value.
+        outer: Levels around it.
+        evolution: Says how deep columns may be, and which names they may have.
+        fold: What fields mean that differ in case only.
+        room: Takes count of the fields; what is beyond has no place either.
     """
-    if depth < 0 or not tells(value):
+    if outer > evolution.max_depth or not tells(value):
         return NOTHING, not tells(value)
+    room = room or Room()
     if isinstance(value, dict):
-        return _struct(value, depth - 1, fold)
+        return _struct(value, outer + 1, evolution, fold, room)
     if isinstance(value, list):
-        return _list(value, depth - 1, fold)
+        return _list(value, outer + 1, evolution, fold, room)
     if isinstance(value, Number):
-        return (pa.int64() if value.lstrip("-").isdecimal() else pa.float64()), True
+        return number_evidence(value), True
     return (pa.bool_() if isinstance(value, bool) else pa.string()), True
 
 
-def _list(value: list[JsonValue], depth: int, fold: Fold | None) -> tuple[pa.DataType, bool]:
+def _list(
+    value: list[JsonValue], outer: int, evolution: Evolution, fold: Fold | None, room: Room
+) -> tuple[pa.DataType, bool]:
     met, is_whole = Widest(fold is not None), True
     for item in value:
-        found, whole = infer(item, depth, fold=fold)
+        found, whole = infer(item, outer, evolution, fold=fold, room=room)
         met.take(found)
         is_whole = is_whole and whole
     return list_of(met.type), is_whole
 
 
-def _struct(value: dict[str, JsonValue], depth: int, fold: Fold | None) -> tuple[pa.DataType, bool]:
-    fields: dict[str, tuple[str, pa.DataType]] = {}
+def _struct(
+    value: dict[str, JsonValue], outer: int, evolution: Evolution, fold: Fold | None, room: Room
+) -> tuple[pa.DataType, bool]:
+    fields: dict[str, pa.Field] = {}
     is_whole = True
-    for name, item in value.items():
-        found, whole = infer(item, depth, fold=fold)
-        if found != NOTHING and not placeable(name):
+    for position, (name, item) in enumerate(value.items()):
+        found, whole = infer(item, outer, evolution, fold=fold, room=room)
+        if found != NOTHING and not (placeable(name, evolution.max_name_length) and room.take()):
             found, whole = NOTHING, False
         is_whole = is_whole and whole
-        fields[name if fold is None else name.casefold()] = (name, found)
-    return struct_of(dict(fields.values())), is_whole
+        key = name if fold is None else name.casefold()
+        if found == NOTHING:  # no field is made: Arrow has no such name as half a character
+            fields.pop(key, None)
+        else:
+            fields[key] = placed(pa.field(name, found), position)
+    return struct_of(fields.values()), is_whole
 
 
 def tells(value: JsonValue) -> bool:

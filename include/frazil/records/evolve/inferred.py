@@ -12,10 +12,11 @@ from typing import Final
 import pyarrow as pa
 
 from frazil.records.dead import Reason, Rejection
-from frazil.records.evolve.types import leaves
+from frazil.records.evolve.types import leaves, number_evidence, settled
 from frazil.records.evolve.widest import Widest
 from frazil.records.fit.source import Kind, kind_of
 from frazil.records.formats.port import Decoded, Shaped
+from frazil.records.json.convert import check_characters
 from frazil.records.json.exact import parse_object
 from frazil.records.json.names import folded
 from frazil.records.json.number import Number, scaled
@@ -25,6 +26,9 @@ from frazil.records.spec import RecordSpec
 
 _SHAPES: Final = 64
 """Shapes of which the decoder is kept."""
+
+_FEW: Final = 16
+"""Values of a shape that are decoded one by one: preparing a block takes longer."""
 
 _MOST_FIELDS: Final = 500
 """Of an object whose values are decoded together: objects with keys that are data have ever new ones."""
@@ -52,7 +56,7 @@ class InferredJson:
         self._fold: Final = spec.fold
         self._is_transformed: Final = bool(spec.transforms)
         self._columns: Final = {self._key(column.name): column.type for column in known}
-        self._decoders: Final[dict[pa.Schema, JsonValues]] = {}
+        self._decoders: Final[dict[tuple[pa.Schema, bool], JsonValues]] = {}
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Decode values, none of them null. No value makes this fail."""
@@ -101,6 +105,9 @@ class InferredJson:
 
     def _fields(self, value: Mapping[str, JsonValue], columns: Mapping[str, pa.DataType]) -> pa.StructType:
         last = {self._key(name): name for name in value}
+        for name in last.values():
+            if not name.isascii():
+                check_characters(name)
         fields = [pa.field(name, self._type(value[name], columns.get(key, _NULL))) for key, name in last.items()]
         return pa.struct(sorted(fields, key=lambda field: field.name))
 
@@ -115,7 +122,7 @@ class InferredJson:
         if isinstance(value, Number):
             if kind_of(column) is Kind.DECIMAL:
                 return _decimal(value, column)
-            return pa.int64() if value.lstrip("-").isdecimal() else pa.float64()
+            return _number_type(value)
         if isinstance(value, bool):
             return pa.bool_()
         return _NULL if value is None else pa.string()
@@ -128,7 +135,7 @@ class InferredJson:
         met = Widest(self._fold is not None)
         for of in found:
             met.take(of)
-        made = met.type
+        made = settled(met.type)
         return pa.string() if made == _NULL or sum(1 for _ in leaves(made)) > _MOST_FIELDS else made
 
     def _all_agreed(self, found: list[pa.DataType]) -> pa.DataType | None:
@@ -169,27 +176,39 @@ class InferredJson:
         if not schema.names:  # nothing but nulls
             block = pa.RecordBatch.from_struct_array(pa.array([{}] * len(values), of))
             return Shaped(block, pa.arange(0, len(values))), {}
-        block_, dead = self._decoder(schema).rows(values)
+        block_, dead = self._decoder(schema, blocks=self._blocks and len(values) > _FEW).rows(values)
         nulls = [field for field in of if field.type == _NULL]
         columns = [*block_.rows.columns, *(pa.nulls(len(block_.rows)) for _ in nulls)]
         return Shaped(pa.RecordBatch.from_arrays(columns, schema=pa.schema([*schema, *nulls])), block_.positions), dead
 
-    def _decoder(self, schema: pa.Schema) -> JsonValues:
-        if schema not in self._decoders:
+    def _decoder(self, schema: pa.Schema, *, blocks: bool) -> JsonValues:
+        key = schema, blocks
+        if key not in self._decoders:
             if len(self._decoders) >= _SHAPES:
                 del self._decoders[next(iter(self._decoders))]
+            # Nobody declared these fields: a text of items of several kinds takes each of them as its JSON text.
             options = RecordSpec(
-                schema, duplicate_keys=self._spec.duplicate_keys, casts=self._spec.casts, kafka_columns=None
+                schema,
+                duplicate_keys=self._spec.duplicate_keys,
+                casts=self._spec.casts,
+                kafka_columns=None,
+                declared=frozenset(),
             )
-            blocks = self._blocks and not any(_has_gaps(field.type) for field in schema)
-            self._decoders[schema] = JsonValues(options, blocks=blocks)
-        return self._decoders[schema]
+            blocks = blocks and not any(_has_gaps(field.type) for field in schema)
+            self._decoders[key] = JsonValues(options, blocks=blocks)
+        return self._decoders[key]
 
 
 def _decimal(value: Number, column: pa.Decimal128Type) -> pa.DataType:
     """Return the type of a column, or one with more digits for a number that is too large for it."""
     digits = scaled(value).magnitude + column.scale
     return pa.decimal128(_MOST_DIGITS, column.scale) if column.precision < digits <= _MOST_DIGITS else column
+
+
+def _number_type(value: Number) -> pa.DataType:
+    """Return the type that holds a number: long or double, else decimal."""
+    evidence = number_evidence(value)
+    return evidence if pa.types.is_decimal128(evidence) else settled(evidence)
 
 
 def _has_gaps(of: pa.DataType) -> bool:

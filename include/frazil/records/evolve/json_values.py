@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from frazil.records.block import Block, in_order
 from frazil.records.dead import Reason, Rejection
-from frazil.records.evolve.asked import Asked
+from frazil.records.evolve.asked import Asked, rescued_names
 from frazil.records.evolve.look import EVOLVABLE, Look, Object, Seen
 from frazil.records.json.exact import parse_object
 from frazil.records.json.record import unknown_field
@@ -48,17 +48,29 @@ class EvolvingJson:
     def rows(self, values: pa.BinaryArray) -> tuple[Block, Dead]:
         """Return rows and reasons, as `JsonValues.rows`. They have no meaning if anything is asked for."""
         block, dead = self._bare(values) if self._json is None else self._json.rows(values)
-        objects: dict[int, tuple[Object, Seen]] = {}
+        texts: dict[int, bytes] = {}
+        rescued: dict[int, list[str]] = {}
+        refused: Dead = {}
         asked = Asked(self._spec.fold is not None)
         for position in self._suspects(block, dead, len(values)):
             value = self._parsed(values, position)
             seen = self._look.at(value, is_row=position not in dead)
-            objects[position] = value, seen
             asked.take(seen.asked)
+            if asked.is_full:  # whatever the others need: there is no meaning in the rows
+                break
             if self._rest(seen) and self._spec.rescued_column not in self._spec.columns.names:
                 asked.add((self._spec.rescued_column,), pa.string())
+            if asked or seen.is_dead:
+                continue
+            if seen.others and self._spec.unknown_fields == "fail":
+                refused[position] = unknown_field(sorted(seen.others)).reason
+            elif (rest := self._rest(seen)) or seen.is_moved:
+                texts[position] = self._written(value, rest, self._parsed(values, position))
+                rescued[position] = rescued_names(self._spec, seen.kept)
         self._asked.take(asked)
-        return (block, dead) if asked else self._mended(values, block, dead, objects)
+        if asked or not (texts or refused):
+            return block, dead
+        return self._replaced(block, dead, texts, refused, UnknownAt.of(rescued))
 
     def _suspects(self, block: Block, dead: Dead, size: int) -> list[int]:
         """Return the positions of values that are looked at, ascending."""
@@ -81,23 +93,6 @@ class EvolvingJson:
             return set()
         return seen.rest | seen.others if self._spec.unknown_fields == "rescue" else seen.rest
 
-    def _mended(
-        self, values: pa.BinaryArray, block: Block, dead: Dead, objects: dict[int, tuple[Object, Seen]]
-    ) -> tuple[Block, Dead]:
-        """Return rows and reasons with those of the values whose fields go elsewhere than their names say."""
-        texts: dict[int, bytes] = {}
-        refused: Dead = {}
-        for position, (value, seen) in objects.items():
-            if seen.is_dead:
-                continue
-            if seen.others and self._spec.unknown_fields == "fail":
-                refused[position] = unknown_field(sorted(seen.others)).reason
-            elif (rest := self._rest(seen)) or seen.is_moved:
-                texts[position] = self._written(value, rest, self._parsed(values, position))
-        if not (texts or refused):
-            return block, dead
-        return self._replaced(block, dead, texts, refused)
-
     def _written(self, value: Object, rest: set[str], original: Object) -> bytes:
         """Return an object with the rest of its fields as the text of one."""
         kept = {name: item for name, item in value.items() if name not in rest or self._look.has(name)}
@@ -105,7 +100,9 @@ class EvolvingJson:
             kept[self._rest_name] = document({name: original[name] for name in original if name in rest})
         return document(kept).encode()
 
-    def _replaced(self, block: Block, dead: Dead, texts: dict[int, bytes], refused: Dead) -> tuple[Block, Dead]:
+    def _replaced(
+        self, block: Block, dead: Dead, texts: dict[int, bytes], refused: Dead, rescued: UnknownAt
+    ) -> tuple[Block, Dead]:
         places = pa.array(texts, pa.int64())
         gone = pa.array([*texts, *refused], pa.int64())
         kept = pc.invert(pc.is_in(block.positions, value_set=gone))
@@ -118,16 +115,16 @@ class EvolvingJson:
             blocks.append(Block(again.rows, places.take(again.positions), again.unknown.among(places)))
             reasons |= {places[at].as_py(): of for at, of in failed.items()}
         whole = in_order(blocks, block.rows.schema)
-        found = UnknownAt.together(of.unknown for of in blocks)
+        found = UnknownAt.together([*(of.unknown for of in blocks), rescued])
         return Block(whole.rows, whole.positions, found), dict(sorted(reasons.items()))
 
     def _bare(self, values: pa.BinaryArray) -> tuple[Block, Dead]:
         """Return rows without columns, of a table that has none yet."""
-        found: dict[int, Object] = {}
+        found: dict[int, tuple[str, ...]] = {}
         dead: dict[int, Reason] = {}
         for position in range(len(values)):
             try:
-                found[position] = self._parsed(values, position)
+                found[position] = tuple(self._parsed(values, position))
             except Rejection as verdict:
                 dead[position] = verdict.reason
         rows = pa.RecordBatch.from_struct_array(pa.array([{}] * len(found), pa.struct([])))

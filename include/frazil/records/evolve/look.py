@@ -15,7 +15,7 @@ from frazil.records.column import Reading
 from frazil.records.dead import DeadCode, Rejection
 from frazil.records.evolve.asked import Asked, Path, room
 from frazil.records.evolve.infer import infer, tells, wider_scalar
-from frazil.records.evolve.types import NOTHING, placeable, variant_name
+from frazil.records.evolve.types import NOTHING, placeable, settled, variant_name
 from frazil.records.fit.source import Kind, kind_of
 from frazil.records.json.convert import Converter
 from frazil.records.json.convert_nested import converter
@@ -27,6 +27,9 @@ EVOLVABLE: Final = frozenset(
     {DeadCode.WRONG_TYPE, DeadCode.OUT_OF_RANGE, DeadCode.LOSSY_CAST, DeadCode.MISSING_REQUIRED}
 )
 """Reasons that another schema may undo."""
+
+_COUNTED: Final = 100
+"""Fields of one object that are counted because no column takes them: keys may be data."""
 
 Object = dict[str, JsonValue]
 
@@ -70,6 +73,7 @@ class Seen:
     Attributes:
         asked: What it needs.
         rest: Fields at the top that are kept as they are, in the column for rescued fields.
+        kept: Paths of the fields that no column takes, because of which they are.
         others: Fields at the top that are not null and tell no type.
         is_dead: Whether it can't be a row, whatever columns there are.
         is_moved: Whether fields of it were moved to other names.
@@ -78,10 +82,17 @@ class Seen:
 
     asked: Asked
     rest: set[str] = field(default_factory=set)
+    kept: set[Path] = field(default_factory=set)
     others: set[str] = field(default_factory=set)
     is_dead: bool = False
     is_moved: bool = False
     fits: bool = False
+
+    def keep(self, top: str, path: Path) -> None:
+        """Note that a field at the top is kept as it is, because of one that no column takes."""
+        self.rest.add(top)
+        if len(self.kept) < _COUNTED:
+            self.kept.add(path)
 
 
 class Look:
@@ -108,6 +119,7 @@ class Look:
         self._occupied: Final = {
             _key(name, self._fold) for name in (*spec.columns.names, *spec.evolution.reserved, spec.rescued_column)
         }
+        self._of_key: Final = {_key(name, self._fold) for name in spec.key_names}
         self._takes_all: Final = bool(spec.whole_columns)
         self._room: Final = room(spec)
         self.has_structs: Final = any(of.has_structs for of in self._columns.values())
@@ -132,33 +144,42 @@ class Look:
 
     def _fields(self, value: Object, plans: dict[str, _Plan], path: Path, top: str | None, seen: Seen) -> None:
         last = {_key(name, self._fold): name for name in value}
-        for key, name in last.items():
+        for position, (key, name) in enumerate(last.items()):
             item, plan = value[name], plans.get(key)
             if item is None:
                 continue
             if plan is None:
-                self._unknown(name, item, path, top, seen)
+                self._unknown(name, item, path, top, seen, position)
             elif not self._fits(item, plan, (*path, plan.name), top or name, seen):
                 self._incompatible(value, name, plan, plans, path, seen)
         for key, plan in plans.items():
             if plan.required and value.get(last.get(key, "")) is None and self._evolution.relaxes(*path, plan.name):
                 seen.asked.optional.add((*path, plan.name))
 
-    def _unknown(self, name: str, item: JsonValue, path: Path, top: str | None, seen: Seen) -> None:
+    def _unknown(self, name: str, item: JsonValue, path: Path, top: str | None, seen: Seen, position: int) -> None:
         key = _key(name, self._fold)
-        if top is None and (self._takes_all or (key in self._taken and key not in self._columns)):
+        if top is None and (
+            self._takes_all or key in self._of_key or (key in self._taken and key not in self._columns)
+        ):
             return
         if top is None and key in self._occupied:
-            (seen.rest if tells(item) else seen.others).add(name)
+            if tells(item):
+                seen.keep(name, (name,))
+            else:
+                seen.others.add(name)
             return
-        found, is_whole = infer(item, self._evolution.max_depth - len(path) - 1, fold=self._fold)
-        if not is_whole or (found != NOTHING and not (self._room and placeable(name))):
-            seen.rest.add(top or name)
+        fits = self._room and not seen.asked.is_full and placeable(name, self._evolution.max_name_length)
+        if not fits and tells(item):
+            seen.keep(top or name, (*path, name))
+            return
+        found, is_whole = infer(item, len(path) + 1, self._evolution, fold=self._fold)
+        if not is_whole:
+            seen.keep(top or name, (*path, name))
         if found == NOTHING:
-            seen.asked.untold.add((*path, name))
+            seen.asked.tells_nothing((*path, name))
             seen.others.update([name] if top is None and is_whole else [])
-        elif self._room and placeable(name):
-            seen.asked.add((*path, name), found)
+        else:
+            seen.asked.add((*path, name), found, position=position)
 
     def _fits(self, item: JsonValue, plan: _Plan, path: Path, top: str, seen: Seen) -> bool:
         """Hold a value against a column; what would make it fit is asked for. Return whether it fits then."""
@@ -200,7 +221,8 @@ class Look:
         self, value: Object, name: str, plan: _Plan, plans: dict[str, _Plan], path: Path, seen: Seen
     ) -> None:
         """Move a value to the column for its type, or ask for that one; else the object is dead."""
-        found, is_whole = infer(value[name], self._evolution.max_depth - len(path) - 1, fold=self._fold)
+        evidence, is_whole = infer(value[name], len(path) + 1, self._evolution, fold=self._fold)
+        found = settled(evidence)
         may_move = self._evolution.on_incompatible == "variant_column" and (
             not plan.required or self._evolution.relaxes(*path, plan.name)
         )

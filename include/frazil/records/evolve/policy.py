@@ -20,16 +20,20 @@ class Evolution:
         on_incompatible: What becomes of a value of a type that its column can't be widened to.
         max_columns: Columns that records may bring the table to; those in structs count one by one.
         max_depth: Levels that columns made for records may have.
+        max_name_length: Characters that their names may have.
         reserved: Names at the top that are columns of something else: of Kafka, of the key, of merging.
         never_null: Names at the top of columns that identify rows, or have a field that does, or order their changes.
+        as_text: Kinds of values that become texts in new columns, `time` or `uuid`: the table's engine has no such type.
     """
 
     level: Level = "widen"
     on_incompatible: OnIncompatible = "dead_letter"
-    max_columns: int = 500
-    max_depth: int = 10
+    max_columns: int = 1_000
+    max_depth: int = 24
+    max_name_length: int = 255
     reserved: frozenset[str] = frozenset()
     never_null: frozenset[str] = frozenset()
+    as_text: frozenset[str] = frozenset()
 
     @property
     def widens(self) -> bool:

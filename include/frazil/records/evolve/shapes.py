@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
 
 from frazil.records.column import ColumnSpec
 from frazil.records.evolve.asked import Asked, Path, room
-from frazil.records.evolve.types import NOTHING, column_type, leaves, only, placeable, variant_name
+from frazil.records.evolve.types import NOTHING, column_type, leaves, only, placeable, unplaced, variant_name
 from frazil.records.fit.former import former_names
 from frazil.records.fit.nested import ExactPlan
 from frazil.records.fit.scalar import FitRules
@@ -25,14 +26,15 @@ class Shape:
     Attributes:
         asked: What they need, whatever they hold.
         wider: What they need as well if a value is out of its column's range.
-        rest: Names of fields at the top that are kept as they are, in the column for rescued fields.
+        rest: Names of fields at the top that are kept as they are, in the column for rescued fields, and for each the paths
+            of the fields that no column takes, because of which it is.
         others: Names of those that tell no type.
         fields: The fields under the names of the columns that take them.
     """
 
     asked: Asked
     wider: Asked
-    rest: set[str] = field(default_factory=set)
+    rest: dict[str, set[Path]] = field(default_factory=dict)
     others: set[str] = field(default_factory=set)
     fields: tuple[pa.Field, ...] = ()
 
@@ -51,6 +53,8 @@ class Shapes:
         self._evolution: Final = spec.evolution
         self._fold: Final = spec.fold is not None
         self._rules: Final = rules
+        self._inferred_rules: Final = replace(rules, number_texts=True, json_texts=True)
+        self._declares: Final = spec.declares
         # JSON tells a value, not the type that it could have had.
         self._by_value: Final = spec.format.name == "json"
         self._room: Final = room(spec)
@@ -62,7 +66,9 @@ class Shapes:
         self._taken: Final = {self._key(of.steps[0]) for of in columns if of.steps}
         occupied = (*spec.columns.names, *spec.evolution.reserved, spec.rescued_column)
         self._occupied: Final = {self._key(name) for name in occupied}
+        self._of_key: Final = {self._key(name) for name in spec.key_names}
         self._takes_all: Final = bool(spec.whole_columns)
+        self._column_type: Final = partial(column_type, as_text=spec.evolution.as_text)
 
     def _key(self, name: str) -> str:
         return name.casefold() if self._fold else name
@@ -82,6 +88,9 @@ class Shapes:
     ) -> list[pa.Field]:
         """Look at fields beside each other; return them under the names of their columns."""
         names = {self._key(of.name) for of in source}
+        for position, of in enumerate(source):
+            if self._key(of.name) not in columns:
+                self._unknown(of, names, path, top, shape, position)
         return [self._field(of, names, columns, path, top, shape) for of in source]
 
     def _field(
@@ -89,7 +98,6 @@ class Shapes:
     ) -> pa.Field:
         column = columns.get(self._key(of.name))
         if column is None:
-            self._unknown(of, names, path, top, shape)
             return of
         fitting = self._fitting(of.type, column.type, (*path, column.name), top or of.name, shape)
         if fitting is not None:
@@ -110,31 +118,44 @@ class Shapes:
             shape.asked.add((*path, other), found)
         return of
 
-    def _unknown(self, of: pa.Field, names: set[str], path: Path, top: str | None, shape: Shape) -> None:
+    def _unknown(self, of: pa.Field, names: set[str], path: Path, top: str | None, shape: Shape, position: int) -> None:
         key = self._key(of.name)
-        if top is None and (self._takes_all or (key in self._taken and key not in self._columns)):
+        if top is None and (
+            self._takes_all or key in self._of_key or (key in self._taken and key not in self._columns)
+        ):
             return
-        whole = column_type(of.type)
+        whole = self._column_type(of.type)
+        if self._by_value:  # shapes are sorted by name, and may be of several values: they have no order of their own
+            whole, position = unplaced(whole), 0
         if top is None and key in self._occupied:
-            (shape.others if whole == NOTHING else shape.rest).add(of.name)
+            if whole == NOTHING:
+                shape.others.add(of.name)
+            else:
+                shape.rest.setdefault(of.name, set()).add((of.name,))
             return
-        found = _pruned(whole, self._evolution.max_depth - len(path) - 1)
+        found = self._pruned(whole, path)
         if found == NOTHING and kind_of(plain_type(of.type)) is not Kind.NULL:
-            shape.asked.untold.add((*path, of.name))
+            shape.asked.tells_nothing((*path, of.name))
         if found == NOTHING and whole == NOTHING:
             shape.others.update([of.name] if top is None else [])
             return
-        fits = bool(self._room) and placeable(of.name)
+        fits = bool(self._room) and placeable(of.name, self._evolution.max_name_length)
         if found != whole or not fits:
-            shape.rest.add(top or of.name)
+            shape.rest.setdefault(top or of.name, set()).add((*path, of.name))
         if fits and found != NOTHING:
             former = [name for name in former_names(of) if self._key(name) not in names]
-            shape.asked.add((*path, of.name), found, former)
+            shape.asked.add((*path, of.name), found, former, position=position)
 
     def _whole(self, of: pa.DataType, path: Path) -> pa.DataType | None:
         """Return the type of a column for all of a value, or None if it would be too deep."""
-        found = column_type(of)
-        return found if _pruned(found, self._evolution.max_depth - len(path) - 1) == found else None
+        found = self._column_type(of)
+        return found if self._pruned(found, path) == found else None
+
+    def _pruned(self, of: pa.DataType, path: Path) -> pa.DataType:
+        """Return a type at a path without what lies too deep, or has a name that no column can have."""
+        deepest, longest = self._evolution.max_depth - len(path) - 1, self._evolution.max_name_length
+        kept = (leaf for leaf in leaves(of) if len(leaf) <= deepest and all(placeable(name, longest) for name in leaf))
+        return only(of, frozenset(kept))
 
     def _fitting(self, of: pa.DataType, column: pa.DataType, path: Path, top: str, shape: Shape) -> pa.DataType | None:
         """Return a type under the names of the columns that take its fields; None if no value of it gets there."""
@@ -173,7 +194,7 @@ class Shapes:
         if self._evolution.widens and (wider := _wider(source, column)) is not None:
             (shape.wider if self._by_value else shape.asked).widen(path, wider)
             return of
-        plan = ExactPlan(self._rules)
+        plan = ExactPlan(self._rules if self._declares(path[0]) else self._inferred_rules)
         plan.exact(source, column, "")
         narrows = self._evolution.on_incompatible == "variant_column" and _narrows(source, column)
         return None if plan.problems or narrows else of
@@ -185,12 +206,6 @@ class Shapes:
 
 def _like(source: pa.DataType, element: pa.Field) -> pa.DataType:
     return pa.large_list(element) if pa.types.is_large_list(source) else pa.list_(element)
-
-
-def _pruned(of: pa.DataType, depth: int) -> pa.DataType:
-    """Return a type without what lies deeper than `depth` more levels, or has a name that no column can have."""
-    kept = frozenset(leaf for leaf in leaves(of) if len(leaf) <= depth and all(placeable(name) for name in leaf))
-    return only(of, kept)
 
 
 def _wider(source: pa.DataType, column: pa.DataType) -> pa.DataType | None:

@@ -1,4 +1,7 @@
-"""Types in Iceberg's spelling, in which demands travel: names of fields that are no words stand in backticks."""
+"""Types in Iceberg's spelling, in which demands travel: names of fields that are no words stand in backticks.
+
+`@7` behind the name of a field says where it stood among its neighbours in the records, if the type does not say it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from frazil.records.evolve.types import list_of, map_of
+from frazil.records.evolve.types import LARGE, list_of, map_of, placed, position_of
 from frazil.records.fit.source import Kind, kind_of
 
 _PLAIN: Final = {
@@ -23,24 +26,32 @@ _PLAIN: Final = {
     "string": pa.string(),
     "uuid": pa.uuid(),
     "binary": pa.binary(),
+    "large": LARGE,
 }
 _NAMES: Final = {of: name for name, of in _PLAIN.items()}
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_TOKEN: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|`(?:[^`]|``)+`|\d+|[<>(),:\[\]])")
+_TOKEN: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|`(?:[^`]|``)+`|\d+|[<>(),:@\[\]])")
 
 
 def spelled(of: pa.DataType) -> str:
-    """Return a type as Iceberg writes it; it is one that `column_type` returns, and not `NOTHING`."""
+    """Return a type as Iceberg writes it; it is one that `column_type` or `infer` returns, and not `NOTHING`."""
     match kind_of(of):
         case Kind.STRUCT:
-            return f"struct<{', '.join(f'{_name(field.name)}: {spelled(field.type)}' for field in of)}>"
+            return f"struct<{', '.join(_field(field, index) for index, field in enumerate(of))}>"
         case Kind.LIST:
             return f"list<{spelled(of.value_type)}>"
         case Kind.MAP:
             return f"map<{spelled(of.key_type)}, {spelled(of.item_type)}>"
         case Kind.DECIMAL:
-            return f"decimal({of.precision},{of.scale})"
+            name = "digits" if pa.types.is_decimal256(of) else "decimal"
+            return f"{name}({of.precision},{of.scale})"
     return f"fixed[{of.byte_width}]" if pa.types.is_fixed_size_binary(of) else _NAMES[of]
+
+
+def _field(field: pa.Field, index: int) -> str:
+    position = position_of(field, index)
+    place = "" if position == index else f"@{position}"
+    return f"{_name(field.name)}{place}: {spelled(field.type)}"
 
 
 def _name(name: str) -> str:
@@ -63,9 +74,9 @@ def _read(tokens: list[str]) -> pa.DataType:
         case "map":
             key, value = _inside(tokens, 2)
             return map_of(key, value)
-        case "decimal":
+        case "decimal" | "digits" as name:
             _, precision, _, scale, _ = (tokens.pop() for _ in range(5))
-            return pa.decimal128(int(precision), int(scale))
+            return (pa.decimal128 if name == "decimal" else pa.decimal256)(int(precision), int(scale))
         case "fixed":
             _, size, _ = (tokens.pop() for _ in range(3))
             return pa.binary(int(size))
@@ -83,9 +94,12 @@ def _inside(tokens: list[str], count: int) -> list[pa.DataType]:
 
 
 def _struct(tokens: list[str]) -> pa.DataType:
-    fields = []
+    fields: list[pa.Field] = []
     while tokens.pop() != ">":
-        name = tokens.pop()
-        tokens.pop()
-        fields.append(pa.field(name[1:-1].replace("``", "`") if name.startswith("`") else name, _read(tokens)))
+        name, position = tokens.pop(), len(fields)
+        if tokens.pop() == "@":
+            position = int(tokens.pop())
+            tokens.pop()
+        name = name[1:-1].replace("``", "`") if name.startswith("`") else name
+        fields.append(placed(pa.field(name, _read(tokens)), position))
     return pa.struct(fields)

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
+from math import isfinite
 from typing import Final
 
 import pyarrow as pa
 
 from frazil.records.fit.source import Kind, kind_of, plain_type
+from frazil.records.json.number import Number, is_held, scaled
 
 NOTHING: Final = pa.null()
 """The type of what tells none: null, `[]`, `{}`."""
 
 _MOST_DIGITS: Final = 38
 """Of a decimal in Iceberg."""
+
+LARGE: Final = pa.uint64()
+"""Evidence: whole numbers of which some are no double, though all are longs. No column has this type."""
+
+_MOST_SCALE: Final = 76
+
+_ROOM: Final = 9
+"""Digits after the point that a decimal made for numbers has at least, if it has any: Iceberg can't add more later."""
+
+_LONG: Final = 1 << 63
 
 _UNSIGNED: Final = {8: pa.int32(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}
 _SINGLE: Final = 32
@@ -27,6 +40,43 @@ _SAME: Final = {
 }
 
 
+def number_evidence(number: Number) -> pa.DataType:
+    """Return what a JSON number says of its column.
+
+    `long` and `LARGE` are whole numbers, `LARGE` one that no double holds. A decimal256 is one that a double holds, with its digits before and after the point:
+    beside numbers that no double holds the column is a decimal. A decimal128 is a number that neither long nor double holds.
+    """
+    if number.lstrip("-").isdecimal():
+        digits = len(number.lstrip("-"))
+        if digits > _MOST_DIGITS:
+            return pa.int64()  # no column holds it: a dead letter
+        value = int(number)
+        if not -_LONG <= value < _LONG:
+            return pa.decimal128(digits, 0)
+        return pa.int64() if is_held(number, float(value)) else LARGE
+    exact, double = scaled(number), float(number)
+    whole, scale = max(exact.magnitude, 0), max(-exact.exponent, 0)
+    scale = max(scale, _ROOM) if scale else 0
+    held, digits = isfinite(double) and is_held(number, double), max(1, whole + scale)
+    if digits > (_MOST_SCALE if held else _MOST_DIGITS):
+        return pa.float64()
+    return pa.decimal256(digits, scale) if held else pa.decimal128(digits, scale)
+
+
+def settled(of: pa.DataType) -> pa.DataType:
+    """Return the type of a column for all that evidence says: its fields are in order, and have no other place."""
+    match kind_of(of):
+        case Kind.STRUCT:
+            return pa.struct([pa.field(field.name, settled(field.type)) for field in of])
+        case Kind.LIST:
+            return list_of(settled(of.value_type))
+        case Kind.MAP:
+            return map_of(of.key_type, settled(of.item_type))
+    if of == LARGE:
+        return pa.int64()
+    return pa.float64() if pa.types.is_decimal256(of) else of
+
+
 def list_of(element: pa.DataType) -> pa.DataType:
     """Return the list of optional elements, as tables have it; of elements without a type it has none either."""
     return NOTHING if element == NOTHING else pa.list_(pa.field("element", element))
@@ -37,25 +87,63 @@ def map_of(key: pa.DataType, value: pa.DataType) -> pa.DataType:
     return NOTHING if NOTHING in {key, value} else pa.map_(key, value)
 
 
-def struct_of(fields: dict[str, pa.DataType]) -> pa.DataType:
-    """Return the struct of those fields, by their names, that have a type."""
-    found = [pa.field(name, fields[name]) for name in sorted(fields) if fields[name] != NOTHING]
-    return pa.struct(found) if found else NOTHING
+def struct_of(fields: Iterable[pa.Field]) -> pa.DataType:
+    """Return the struct of those fields, in their order, that have a type."""
+    typed = [field for field in fields if field.type != NOTHING]
+    return pa.struct(typed) if typed else NOTHING
 
 
-def column_type(of: pa.DataType) -> pa.DataType:
-    """Return the type that a column for values of any Arrow type has in a table; `NOTHING` if there is none."""
+_POSITION: Final = b"position"
+
+
+def placed(field: pa.Field, position: int) -> pa.Field:
+    """Return a field that remembers where it stood among its neighbours in the records."""
+    return field.with_metadata({_POSITION: str(position).encode()})
+
+
+def unplaced(of: pa.DataType) -> pa.DataType:
+    """Return a type whose fields have no order but that of their names."""
+    match kind_of(of):
+        case Kind.STRUCT:
+            return pa.struct([placed(pa.field(field.name, unplaced(field.type)), 0) for field in of])
+        case Kind.LIST:
+            return list_of(unplaced(of.value_type))
+        case Kind.MAP:
+            return map_of(of.key_type, unplaced(of.item_type))
+    return of
+
+
+def position_of(field: pa.Field, index: int) -> int:
+    """Return where a field stood among its neighbours; `index` is where it stands in the type."""
+    return int(field.metadata[_POSITION]) if field.metadata and _POSITION in field.metadata else index
+
+
+def order_key(name: str, position: int) -> tuple[bool, int, str]:
+    """Return what columns beside each other are ordered by: their order in the records, and metadata (`__op`) last."""
+    return name.startswith("__"), position, name
+
+
+def column_type(of: pa.DataType, as_text: frozenset[str] = frozenset()) -> pa.DataType:
+    """Return the type that a column for values of any Arrow type has in a table; `NOTHING` if there is none.
+
+    Args:
+        of: The type of the values.
+        as_text: Kinds of values that are texts there (`time`, `uuid`).
+    """
     found = plain_type(of)
     kind = kind_of(found)
     if kind in {Kind.INT, Kind.FLOAT, Kind.DECIMAL}:
         return _number(kind, found)
+    inner = partial(column_type, as_text=as_text)
     match kind:
         case Kind.LIST:
-            return list_of(column_type(found.value_type))
+            return list_of(inner(found.value_type))
         case Kind.MAP:
-            return map_of(column_type(found.key_type), column_type(found.item_type))
+            return map_of(inner(found.key_type), inner(found.item_type))
         case Kind.STRUCT:
-            return struct_of({field.name: column_type(field.type) for field in found})
+            return struct_of([field.with_type(inner(field.type)) for field in _placed_by_index(found)])
+        case Kind.TIME | Kind.UUID if kind.value in as_text:
+            return pa.string()
     return _plain(kind, found)
 
 
@@ -78,25 +166,38 @@ def _number(kind: Kind, of: pa.DataType) -> pa.DataType:
     return pa.decimal128(max(of.precision, of.scale), of.scale) if fits else NOTHING
 
 
-def leaves(of: pa.DataType, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield the paths of a type's parts that have no parts, as Iceberg names them. A map has its values, keys go along."""
+def _placed_by_index(of: pa.StructType) -> list[pa.Field]:
+    return [placed(pa.field(field.name, field.type), position_of(field, index)) for index, field in enumerate(of)]
+
+
+def parts_of(of: pa.DataType) -> list[pa.Field]:
+    """Return the parts of a type, as Iceberg names them. A map has its values, keys go along."""
     match kind_of(of):
         case Kind.STRUCT:
-            for field in of:
-                yield from leaves(field.type, (*path, field.name))
+            return list(of)
         case Kind.LIST:
-            yield from leaves(of.value_type, (*path, "element"))
+            return [pa.field("element", of.value_type)]
         case Kind.MAP:
-            yield from leaves(of.item_type, (*path, "value"))
-        case _:
-            yield path
+            return [pa.field("value", of.item_type)]
+    return []
+
+
+def leaves(of: pa.DataType, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the paths of a type's parts that have no parts."""
+    parts = parts_of(of)
+    if not parts:
+        yield path
+    for part in parts:
+        yield from leaves(part.type, (*path, part.name))
 
 
 def only(of: pa.DataType, kept: frozenset[tuple[str, ...]], path: tuple[str, ...] = ()) -> pa.DataType:
     """Return the type of some of a type's leaves."""
     match kind_of(of):
         case Kind.STRUCT:
-            return struct_of({field.name: only(field.type, kept, (*path, field.name)) for field in of})
+            return struct_of(
+                [field.with_type(only(field.type, kept, (*path, field.name))) for field in _placed_by_index(of)]
+            )
         case Kind.LIST:
             return list_of(only(of.value_type, kept, (*path, "element")))
         case Kind.MAP:
@@ -104,9 +205,12 @@ def only(of: pa.DataType, kept: frozenset[tuple[str, ...]], path: tuple[str, ...
     return of if path in kept else NOTHING
 
 
-def placeable(name: str) -> bool:
-    """Return whether a column can have a name. Dots part names in paths, so a name with dots may be two fields at once."""
-    return bool(name) and "." not in name and name.isprintable()
+def placeable(name: str, longest: int) -> bool:
+    """Return whether a column made for records can have a name of at most `longest` characters.
+
+    Dots part names in paths, so a name with dots may be two fields at once.
+    """
+    return 0 < len(name) <= longest and "." not in name and name.isprintable()
 
 
 def variant_name(name: str, of: pa.DataType) -> str:

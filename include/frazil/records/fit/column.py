@@ -166,6 +166,7 @@ def _reading(reading: Reading, rules: FitRules) -> FitRules:
         unit=reading.unit,
         local_time="reject" if reading.local_time == "dead_letter" else rules.local_time,
         number_texts=rules.number_texts or reading.cast_text,
+        json_texts=rules.json_texts or reading.inferred,
         text_counts=rules.text_casts or reading.cast_text,
     )
 

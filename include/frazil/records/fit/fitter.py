@@ -6,7 +6,7 @@ those that went in; nothing is rounded, cut, wrapped around or nulled.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -68,6 +68,7 @@ class Fitter:
         unknown_fields: What happens to fields at the top that no column takes, where they are not null: left out and
             counted, kept as a JSON object, or a dead letter (fields of structs too).
         rescued_column: Where `rescue` puts them.
+        others: Names of columns that are filled from elsewhere: fields by such a name are not unknown.
         case_insensitive: Whether names that differ by case only are the same field; an exact match goes first.
         text_casts: Whether text becomes numbers, bools and bytes (base64), and these become text.
         local_time: A timestamp with zone in a column without: its wall time, or a dead letter.
@@ -84,6 +85,7 @@ class Fitter:
         *,
         unknown_fields: Literal["ignore", "rescue", "fail"] = "ignore",
         rescued_column: str = "_rescued",
+        others: Collection[str] = (),
         case_insensitive: bool = False,
         text_casts: bool = False,
         local_time: Literal["wall", "reject"] = "wall",
@@ -91,6 +93,7 @@ class Fitter:
     ) -> None:
         self._schema: Final = columns_schema
         self._unknown: Final = unknown_fields
+        self._others: Final = frozenset(name.casefold() if case_insensitive else name for name in others)
         self._rescued: Final = rescued_column if unknown_fields == "rescue" else None
         self._rules: Final = FitRules(
             text_casts=text_casts,
@@ -149,12 +152,20 @@ class Fitter:
         )
         taken = {column.places[0] for column in columns if column.places}
         whole = any(not column.steps for column in columns)
-        others = () if whole else tuple(at for at in range(len(schema)) if at not in taken)
+        others = (
+            ()
+            if whole
+            else tuple(at for at in range(len(schema)) if at not in taken and not self._is_other(schema, at))
+        )
         made = _Plan(schema, columns, others, tuple(self._inside(schema)))
         if len(self._plans) >= _PLANS:
             del self._plans[next(iter(self._plans))]
         self._plans[schema] = made
         return made
+
+    def _is_other(self, schema: pa.Schema, at: int) -> bool:
+        name = schema.names[at]
+        return (name.casefold() if self._rules.case_insensitive else name) in self._others
 
     def _inside(self, schema: pa.Schema) -> Iterator[tuple[int, LeftOut]]:
         """Return what is left out inside of fields that columns take."""

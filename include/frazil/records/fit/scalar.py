@@ -40,6 +40,7 @@ class FitRules:
         strict: Whether a field of a struct that its column doesn't have is refused.
         unit: What a number counts in place of a time; None refuses it.
         number_texts: Whether numbers and bools become text, without the other casts.
+        json_texts: Whether any value becomes its JSON text where a text is wanted, without the other casts.
         text_counts: Whether a number may be text where `unit` says what it counts.
     """
 
@@ -49,6 +50,7 @@ class FitRules:
     strict: bool = False
     unit: TimeUnit | None = None
     number_texts: bool = False
+    json_texts: bool = False
     text_counts: bool = False
 
 
@@ -168,7 +170,7 @@ def _text_float(expected: str, read: Callable[[Any], float], text: str) -> objec
 
 def _from_digits(expected: str, single: bool, value: int | Decimal) -> object:  # noqa: FBT001 - bound by partial
     exact = Decimal(value)
-    found = convert.to_float64(Number(str(value)))
+    found = float(value)
     rounded = to_single(found) if single else found
     if rounded is None:
         raise Rejection(DeadCode.OUT_OF_RANGE, f"expected {expected}, found number {value}, beyond its range")
@@ -185,13 +187,14 @@ def _text(pair: Pair) -> Exact | None:
         return _as_is
     if pair.kind is Kind.UUID or pair.source == pa.binary(convert.UUID_BYTES):
         return uuid_text
+    if pair.kind is Kind.TIME:
+        return partial(_then, json_form(pair.source), str)
     if pair.rules.number_texts and pair.kind is Kind.BOOL:
         return _bool_text
     if pair.rules.number_texts and pair.kind in _COUNTING:
         return partial(_then, json_form(pair.source), str)
-    return (
-        partial(_then, json_form(pair.source), str) if pair.rules.text_casts and pair.kind is not Kind.OTHER else None
-    )
+    casts = pair.rules.text_casts or pair.rules.json_texts
+    return partial(_then, json_form(pair.source), str) if casts and pair.kind is not Kind.OTHER else None
 
 
 _COUNTING: Final = frozenset({Kind.INT, Kind.FLOAT, Kind.DECIMAL})

@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.records.fit.scalar import NO_COLUMNS, FitRules, Pair
-from frazil.records.fit.settle_time import Settle, by_carrier, certain, counts, moments, text_times, within
+from frazil.records.fit.settle_time import Settle, by_carrier, certain, clock_texts, counts, moments, text_times, within
 from frazil.records.fit.source import Kind, kind_of
 from frazil.records.json.carrier import Settled
 from frazil.records.json.convert import UUID_BYTES
+from frazil.records.json.grammar import SURE_DOUBLE
 
 _INT64_DIGITS: Final = 19
 _MOST_DIGITS: Final = 76
@@ -156,7 +157,7 @@ def _texts(pair: Pair) -> Settle | None:
 
 
 _DIGITS: Final = r"^-?[0-9]{1,18}$"
-_DOUBLE: Final = r"^-?[0-9]{1,100}(?:\.[0-9]{1,100})?(?:[eE][+-]?[0-9]{1,2})?$"
+_DOUBLE: Final = f"^{SURE_DOUBLE}$"
 
 
 def _text_int(pair: Pair) -> Settle | None:
@@ -247,6 +248,7 @@ _WAYS: Final[dict[tuple[Kind, Kind], Callable[[Pair], Settle | None]]] = {
     (Kind.INT, Kind.TIME): counts,
     (Kind.INT, Kind.STAMP): counts,
     (Kind.TIME, Kind.TIME): moments,
+    (Kind.TIME, Kind.TEXT): clock_texts,
     (Kind.STAMP, Kind.STAMP): moments,
     (Kind.DATE, Kind.STAMP): moments,
 }

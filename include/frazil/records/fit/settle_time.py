@@ -76,6 +76,20 @@ def _by_carrier(settle: Settle, unzoned: bool, array: pa.Array) -> Settled:  # n
     return made, doubt if zoned is None else zoned if doubt is None else pc.or_(doubt, zoned)
 
 
+def clock_texts(pair: Pair) -> Settle | None:
+    """Return what settles times of day as texts: `12:30:00`, `12:30:00.5`."""
+    return partial(_clock_texts, pair.target)
+
+
+def _clock_texts(target: pa.DataType, array: pa.Array) -> Settled:
+    day = DAY_NANOS // unit_nanos(array.type)
+    times, doubt = certain(array, within(integers(array), 0, day - 1))
+    texts = times.cast(pa.string())
+    if unit_nanos(array.type) < NANOS["s"]:
+        texts = pc.utf8_rtrim(pc.utf8_rtrim(texts, "0"), ".")
+    return texts.cast(target), doubt
+
+
 def by_carrier(pair: Pair) -> Settle | None:
     """Return what settles texts as the block parser does."""
     found = carrier(pair.target)

@@ -72,12 +72,20 @@ _TESTS: Final[tuple[tuple[Callable[[pa.DataType], bool], Kind], ...]] = (
     (_is_list, Kind.LIST),
     (types.is_map, Kind.MAP),
 )
+_KINDS: Final[dict[int, Kind]] = {}
+"""Kinds that were looked up before, by Arrow's number of the type: extension types share one."""
+
 NESTED: Final = frozenset({Kind.STRUCT, Kind.LIST, Kind.MAP})
 
 
 def kind_of(data_type: pa.DataType) -> Kind:
     """Return the kind of a plain type; OTHER has no place in a table (durations, unions)."""
-    return next((kind for test, kind in _TESTS if test(data_type)), Kind.OTHER)
+    number = data_type.id
+    if (kind := _KINDS.get(number)) is None:
+        kind = next((kind for test, kind in _TESTS if test(data_type)), Kind.OTHER)
+        if not isinstance(data_type, pa.BaseExtensionType):
+            _KINDS[number] = kind
+    return kind
 
 
 def plain_type(data_type: pa.DataType) -> pa.DataType:

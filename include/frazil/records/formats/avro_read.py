@@ -12,12 +12,9 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from frazil.records.dead import DeadCode, Rejection
+from frazil.records.dead import MAX_DEPTH, DeadCode, Rejection
 
 Read = Callable[[bytes, int], tuple[Any, int]]
-
-MAX_RECURSION: Final = 64
-"""Levels of a type within itself. Each takes several of Python's 1,000 frames; no table has such a shape."""
 
 _LONG_BYTES: Final = 10
 _MORE: Final = 0x80
@@ -215,8 +212,8 @@ class Recursive:
 
     def __call__(self, data: bytes, at: int) -> tuple[Any, int]:
         """Read one level."""
-        if self._depth >= MAX_RECURSION:
-            found = f"at most {MAX_RECURSION} levels of a type within itself"
+        if self._depth >= MAX_DEPTH:
+            found = f"at most {MAX_DEPTH} levels of a type within itself"
             raise Rejection(DeadCode.TOO_DEEP, f"expected {found}, found more")
         self._depth += 1
         try:

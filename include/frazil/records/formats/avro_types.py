@@ -40,6 +40,14 @@ from frazil.records.json.convert_nested import storage_type
 from frazil.records.json.number import Number
 from frazil.records.json.text import JsonValue, compact
 
+_FIXED_BYTES: Final = 64 << 10
+"""Of all fixed types of a schema: Arrow keeps the width for nulls too. Those beyond are bytes of any length."""
+
+_LONGEST_FIXED: Final = (1 << 31) - 1
+
+_NULL_COLUMNS: Final = 100
+"""Columns of an item that take no bytes: a list of a few bytes must not become columns of gigabytes."""
+
 Schema = Any
 """Parsed Avro: a name, a list of branches, or a mapping."""
 
@@ -104,6 +112,8 @@ class Compiler:
         self._within: Final[list[str]] = []
         self._json: Final[dict[str, read.Recursive]] = {}
         self._columns = 0
+        self._nulls = 0
+        self._fixed_bytes = 0
 
     def node(self, schema: Schema) -> Node:
         """Return the node of a type.
@@ -124,10 +134,26 @@ class Compiler:
             many = None if item.columnar is None else columns.array(item.columnar, item.stored)
             return Node(pa.list_(item.type), read.array(item.read), many)
         if kind == "map":
-            item = self.node(schema["values"])
+            item = self._item_node(schema["values"])
             many = None if item.columnar is None else columns.entries(item.columnar, item.stored)
             return Node(pa.map_(pa.string(), item.type), read.entries(item.read), many)
-        return _leaf(kind, schema)
+        self._nulls += kind == "null"
+        return self._fixed(schema) if kind == "fixed" else _leaf(kind, schema)
+
+    def _fixed(self, schema: Mapping[str, Any]) -> Node:
+        check_fixed(schema)
+        self._fixed_bytes += schema["size"]
+        node = _leaf("fixed", schema)
+        if self._fixed_bytes <= _FIXED_BYTES or not pa.types.is_fixed_size_binary(node.type):
+            return node
+        return Node(pa.binary(), node.read, None)
+
+    def _item_node(self, schema: Schema) -> Node:
+        nulls = self._nulls
+        item = self.node(schema)
+        if self._nulls - nulls > _NULL_COLUMNS:
+            raise unusable(f"items of more than {_NULL_COLUMNS} fields that are always null")
+        return item
 
     def _defined(self, schema: Schema) -> tuple[str, Mapping[str, Any]]:
         """Return a type's kind and definition, following names."""
@@ -141,7 +167,7 @@ class Compiler:
         return ("record" if kind == "error" else kind), schema
 
     def _item(self, schema: Schema) -> Node:
-        item = self.node(schema)
+        item = self._item_node(schema)
         if item.empty:  # a few bytes could ask for any number of them
             raise unusable("an array of items that take no bytes")
         return item
@@ -150,6 +176,8 @@ class Compiler:
         name = schema["name"]
         if name in self._within or not schema["fields"]:
             return Node(pa.string(), _text(self._json_read(name)), None, empty=not schema["fields"])
+        if len({field["name"] for field in schema["fields"]}) < len(schema["fields"]):
+            raise unusable(f"a field twice in the record {name[:80]}")
         self._within.append(name)
         fields = [(field, self.node(field["type"])) for field in schema["fields"]]
         self._within.pop()
@@ -198,7 +226,16 @@ class Compiler:
             return read.array(self._json_node(schema["items"]))
         if kind == "map":
             return read.entries(self._json_node(schema["values"]))
+        if kind == "fixed":
+            check_fixed(schema)
         return _converted(_leaf(kind, schema).read, _as_json)
+
+
+def check_fixed(schema: Mapping[str, Any]) -> None:
+    """Refuse a size that no bytes can have: the parser takes any."""
+    size = schema["size"]
+    if type(size) is not int or not 0 <= size <= _LONGEST_FIXED:
+        raise unusable(f"a fixed type of size {size!r}")
 
 
 def _record_columns(fields: list[tuple[str, Node]]) -> columns.Columnar | None:

@@ -15,7 +15,7 @@ from importlib.metadata import entry_points
 from typing import Final, get_args
 
 from frazil.errors import Terminal
-from frazil.records.formats.port import Format, SchemaSource
+from frazil.records.formats.port import Format, NamedSchema, SchemaSource
 from frazil.records.formats.scalar import ScalarFormat, ScalarKind
 
 GROUP: Final = "frazil.formats"
@@ -38,6 +38,7 @@ class FormatSpec:
         name: Name of the format.
         source: Where writer schemas come from, for values that name theirs.
         schema: The one schema of all values, for values that name none: Avro or the source of a .proto file.
+        schema_imports: Name and text of each .proto file that it imports.
         message: Name of the Protobuf message in it.
         validate: Whether JSON is held against its registered schema.
         fields: Names of the fields of delimited values.
@@ -47,6 +48,7 @@ class FormatSpec:
     name: str = JSON
     source: SchemaSource | None = None
     schema: str | None = None
+    schema_imports: tuple[tuple[str, str], ...] = ()
     message: str | None = None
     validate: bool = True
     fields: tuple[str, ...] = ()
@@ -98,7 +100,8 @@ def _with_schema(spec: FormatSpec) -> Format:
         return AvroFormat.of_schema(spec.schema)
     if spec.message is None:
         raise Terminal("format protobuf: the schema does not say which message", next_step="name it in value.message")
-    return ProtobufFormat.of_schema(spec.schema, spec.message)
+    imports = tuple(NamedSchema(*named) for named in spec.schema_imports)
+    return ProtobufFormat.of_schema(spec.schema, spec.message, imports)
 
 
 def _own(name: str) -> Format:

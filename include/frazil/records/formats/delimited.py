@@ -34,6 +34,10 @@ _BYTE_ORDER_MARK: Final = "\ufeff"
 _NEVER: Final = "(?!)"
 
 
+_MOST_TOO_MANY: Final = 1_000
+"""Fields of a line beyond those that were declared that are counted for a message."""
+
+
 @dataclass(frozen=True, slots=True)
 class DelimitedFormat:
     """Decodes lines of fields.
@@ -113,13 +117,18 @@ class DelimitedFormat:
 
     def _ordered(self, names: Row, row: Row) -> Row:
         if len(names) != len(self.fields) or set(names) != set(self.fields):
-            raise _invalid(
-                f"expected a line of the declared names, found {describe([str(name) for name in names[:20]])}"
-            )
+            raise _invalid(f"expected a line of the declared names, found {self._difference(names)}")
         if len(row) != len(names):
             return row
         found = dict(zip(names, row, strict=True))
         return [found[name] for name in self.fields]
+
+    def _difference(self, names: Row) -> str:
+        """Say the first name that is too much, and the first one that is missing: there may be hundreds."""
+        strange = [describe(str(name)) for name in names if name not in self.fields]
+        missing = [describe(name) for name in self.fields if name not in names]
+        parts = [*(f"no {name}" for name in missing[:1]), *(f"{name}, which is none of them" for name in strange[:1])]
+        return ", and ".join(parts) or "one of them twice"
 
 
 class _Line:
@@ -140,7 +149,7 @@ class _Line:
         self._limit: Final = limit
 
     def read(self, text: str, start: int) -> tuple[Row, int]:
-        """Return the fields of the line at `start`, at most one too many, and where the next line begins.
+        """Return the fields of the line at `start`, at most 1,000 too many, and where the next line begins.
 
         Raises:
             Rejection: INVALID_DELIMITED.
@@ -150,7 +159,7 @@ class _Line:
         while True:
             value, at = self._field(text, at)
             found.append(value)
-            if len(found) > self._limit:
+            if len(found) >= self._limit + _MOST_TOO_MANY:
                 return found, at
             if not text.startswith(self._delimiter, at):
                 break
@@ -205,7 +214,7 @@ def _unexpected(text: str, at: int) -> Rejection:
 
 
 def _counted(found: int, limit: int) -> str:
-    return str(found) if found <= limit else "more"
+    return str(found) if found < limit + _MOST_TOO_MANY else f"at least {found}"
 
 
 def _invalid(message: str) -> Rejection:

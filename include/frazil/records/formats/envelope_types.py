@@ -44,10 +44,6 @@ from frazil.records.json.convert import (
 from frazil.records.json.convert_nested import missing, to_list, to_map, to_struct
 from frazil.records.json.text import JsonValue, compact, describe
 
-MAX_LEVELS: Final = 50
-"""Of types in one schema. Far more than a table has; reading a value recurses four times per level, and must stay below
-Python's limit of 1,000 together with whoever calls."""
-
 Schema = Mapping[str, JsonValue]
 T = TypeVar("T")
 
@@ -81,17 +77,15 @@ class Compiler:
 
     defaults: bool = True
 
-    def slot(self, schema: JsonValue, level: int = 0) -> Slot:
+    def slot(self, schema: JsonValue) -> Slot:
         """Return what a schema describes.
 
         Raises:
             Rejection: UNUSABLE_SCHEMA, with the path within the schema.
         """
-        if level == MAX_LEVELS:
-            raise _unusable(f"expected at most {MAX_LEVELS} levels of types, found more")
         if not isinstance(schema, dict):
             raise _unusable(f"expected a schema as object, found {describe(schema)}")
-        found = self._type(schema, level)
+        found = self._type(schema)
         optional = schema.get("optional") is True
         default = schema.get("default")
         if default is not None and self.defaults:
@@ -101,7 +95,7 @@ class Compiler:
             return Slot(found.type, nullable=True, convert=partial(_optional, found.read))
         return Slot(found.type, nullable=False, convert=partial(_required, str(schema.get("type")), found.read))
 
-    def _type(self, schema: Schema, level: int) -> Logical:
+    def _type(self, schema: Schema) -> Logical:
         base = schema.get("type")
         if type(base) is not str or (base not in _SCALARS and base not in _NESTED):
             raise _unusable(f"expected a type of Kafka Connect, found {describe(base)}")
@@ -110,15 +104,15 @@ class Compiler:
             known = logical(name, base, parameters if isinstance(parameters, dict) else {})
             if known is not None:
                 return known
-        return _SCALARS[base] if base in _SCALARS else _NESTED[base](self, schema, level + 1)
+        return _SCALARS[base] if base in _SCALARS else _NESTED[base](self, schema)
 
-    def _array(self, schema: Schema, level: int) -> Logical:
-        item = _within("items", partial(self.slot, level=level), schema.get("items"))
+    def _array(self, schema: Schema) -> Logical:
+        item = _within("items", self.slot, schema.get("items"))
         return Logical(pa.list_(item.field("item")), partial(to_list, item.convert))
 
-    def _map(self, schema: Schema, level: int) -> Logical:
-        key = _within("keys", partial(self.slot, level=level), schema.get("keys"))
-        item = _within("values", partial(self.slot, level=level), schema.get("values"))
+    def _map(self, schema: Schema) -> Logical:
+        key = _within("keys", self.slot, schema.get("keys"))
+        item = _within("values", self.slot, schema.get("values"))
         held = pa.map_(key.type, item.field("value"))
         keys = schema["keys"]
         named = isinstance(keys, dict) and keys.get("type") == "string"
@@ -126,12 +120,12 @@ class Compiler:
             return Logical(held, partial(to_map, item.convert))
         return Logical(held, partial(_object_map if named else _pair_map, key.convert, item.convert))
 
-    def _struct(self, schema: Schema, level: int) -> Logical:
-        slots = self.fields(schema, level)
+    def _struct(self, schema: Schema) -> Logical:
+        slots = self.fields(schema)
         held = pa.struct([slot.field(name) for name, slot in slots.items()])
         return Logical(held, partial(to_struct, tuple((name, slot.convert) for name, slot in slots.items())))
 
-    def fields(self, schema: Schema, level: int) -> dict[str, Slot]:
+    def fields(self, schema: Schema) -> dict[str, Slot]:
         """Return the slots of a struct's fields, in their order."""
         declared = schema.get("fields")
         if not isinstance(declared, list):
@@ -139,7 +133,7 @@ class Compiler:
         slots: dict[str, Slot] = {}
         for index, field in enumerate(declared):
             name = _within(f"fields[{index}]", partial(_field_name, slots), field)
-            slots[name] = _within(f"fields[{index}]", partial(self.slot, level=level), field)
+            slots[name] = _within(f"fields[{index}]", self.slot, field)
         return slots
 
 
@@ -251,7 +245,7 @@ _SCALARS: Final[Mapping[str, Logical]] = {
     "bytes": Logical(pa.binary(), partial(from_text, "bytes as base64 text", to_bytes)),
 }
 
-_NESTED: Final[Mapping[str, Callable[[Compiler, Schema, int], Logical]]] = {
+_NESTED: Final[Mapping[str, Callable[[Compiler, Schema], Logical]]] = {
     "array": Compiler._array,  # noqa: SLF001 (its own)
     "map": Compiler._map,  # noqa: SLF001
     "struct": Compiler._struct,  # noqa: SLF001

@@ -40,12 +40,18 @@ class WriterSchema:
         references: What it refers to, also indirectly; each comes after those that it refers to.
         earlier: Of a language that knows fields by number: versions of the subject before it, the last one first. They tell
             how fields were called.
+        refusal: Why it can't be used, if that is known already; else empty.
     """
 
     kind: SchemaKind
     text: str
     references: tuple[NamedSchema, ...] = ()
     earlier: tuple[WriterSchema, ...] = ()
+    refusal: str = ""
+
+
+class TooManyUnknownIds(Exception):
+    """So many ids have no schema that no other one is asked for now."""
 
 
 class SchemaSource(Protocol):
@@ -55,6 +61,7 @@ class SchemaSource(Protocol):
         """Return a schema, or None if there surely is none of this id.
 
         Raises:
+            TooManyUnknownIds: a flood of unknown ids must not become one of requests.
             Retryable: it can't be asked now.
             Terminal: it refuses to answer.
         """

@@ -28,6 +28,7 @@ from frazil.records.formats.registered import (
     at_positions,
     row_codec,
     together,
+    unusable,
 )
 from frazil.records.formats.wire import message_path
 
@@ -118,7 +119,10 @@ def message_codec(descriptor: Descriptor, pool: DescriptorPool, former: FormerNa
     Raises:
         Rejection: UNUSABLE_SCHEMA.
     """
-    data_type, take = Compiler(pool, former).message(descriptor)
+    try:
+        data_type, take = Compiler(pool, former).message(descriptor)
+    except RecursionError as e:
+        raise unusable("too many levels of messages") from e
     return row_codec(data_type, _reader(GetMessageClass(descriptor), take), bare=False)
 
 

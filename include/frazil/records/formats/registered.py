@@ -11,7 +11,15 @@ from uuid import UUID
 import pyarrow as pa
 
 from frazil.records.dead import DeadCode, Reason, Rejection
-from frazil.records.formats.port import BARE, Decoded, SchemaKind, SchemaSource, Shaped, WriterSchema
+from frazil.records.formats.port import (
+    BARE,
+    Decoded,
+    SchemaKind,
+    SchemaSource,
+    Shaped,
+    TooManyUnknownIds,
+    WriterSchema,
+)
 from frazil.records.formats.wire import split
 from frazil.records.json.convert_nested import storage_type
 from frazil.records.json.text import SHOWN_CHARACTERS
@@ -20,6 +28,9 @@ from frazil.records.unknown import UnknownAt
 MAX_COLUMNS: Final = 5_000
 """Fields of one schema, nested ones counted where they appear. Types that hold each other twice double with each level:
 thirty lines of schema can ask for a billion columns."""
+
+MAX_CHARACTERS: Final = 4 << 20
+"""Of a schema and all that it refers to: registries take no larger ones without being told to."""
 
 Fields = dict[str, object]
 """One value by field name, as `pa.array` takes it for the storage of the fields' types."""
@@ -123,9 +134,12 @@ class RegistryFormat:
             Terminal: the registry refuses to answer.
         """
         frames = split(values)
+        # The commonest first: no flood of unknown ids, each in few records, keeps a new schema from being asked for.
+        by_size = sorted(frames.groups, key=lambda group: -len(group.positions))
+        codecs = {group.schema_id: self._codec(group.schema_id) for group in by_size}
         parts = [Decoded((), frames.dead)]
         for group in frames.groups:
-            codec = self._codec(group.schema_id)
+            codec = codecs[group.schema_id]
             if isinstance(codec, Reason):
                 parts.append(Decoded((), dict.fromkeys(group.positions.to_pylist(), codec)))
             else:
@@ -135,15 +149,25 @@ class RegistryFormat:
     def _codec(self, schema_id: int | UUID) -> Codec | Reason:
         if (known := self._codecs.get(schema_id)) is not None:
             return known
-        schema = self._source.schema(schema_id)
+        try:
+            schema = self._source.schema(schema_id)
+        except TooManyUnknownIds:
+            found = f"id {schema_id} after too many that it does not know"
+            return Reason(DeadCode.SCHEMA_NOT_ASKED_FOR, f"expected ids of the registry, found {found}")
         if schema is None:  # not kept: it may be registered later
             return Reason(DeadCode.UNKNOWN_SCHEMA, f"expected a registered schema, found id {schema_id}")
         self._codecs[schema_id] = made = self._made(schema_id, schema)
         return made
 
     def _made(self, schema_id: int | UUID, schema: WriterSchema) -> Codec | Reason:
+        if schema.refusal:
+            return Reason(DeadCode.UNUSABLE_SCHEMA, f"schema {schema_id}: {schema.refusal}")
         if schema.kind != self._kind:
             found = f"expected a schema of kind {self._kind}, found id {schema_id} of kind {schema.kind}"
+            return Reason(DeadCode.UNUSABLE_SCHEMA, found)
+        characters = len(schema.text) + sum(len(reference.text) for reference in schema.references)
+        if characters > MAX_CHARACTERS:
+            found = f"schema {schema_id}: expected at most {MAX_CHARACTERS} characters, found {characters}"
             return Reason(DeadCode.UNUSABLE_SCHEMA, found)
         try:
             return self._compiled(schema)

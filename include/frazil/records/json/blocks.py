@@ -115,6 +115,7 @@ class BlockDecoder:
         self._options: Final = pa.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
         self._nothing_else: Final = pa.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
         self._others: Final = OtherKeys(each.name for each in read) if self._keys is None else None
+        self._of_key: Final = spec.key_names
         self._met = False  # others in the block before: a guess for the next one that costs time if wrong, nothing else
 
     def decode(self, values: pa.BinaryArray) -> Block:
@@ -185,7 +186,7 @@ class BlockDecoder:
         rows = self._parse(texts, self._options)
         unknown = self._others.of(texts)
         self._met = len(unknown) > 0
-        return rows, unknown, False
+        return rows, unknown.without(self._of_key), False
 
     def _parse(self, texts: pa.StringArray, options: pa.json.ParseOptions) -> pa.RecordBatch:
         """Return one row of carriers per text.

@@ -25,7 +25,7 @@ from frazil.errors import Terminal
 from frazil.records import times
 from frazil.records.column import AS_IT_IS, Reading
 from frazil.records.dead import DeadCode, Rejection
-from frazil.records.json.number import Number, Scaled, number_in, scaled
+from frazil.records.json.number import Number, Scaled, is_held, number_in, scaled
 from frazil.records.json.text import JsonValue, compact, describe
 
 Converter = Callable[[Any], object]
@@ -73,12 +73,14 @@ def _whole(bits: int, value: Number) -> int:
 
 
 def to_float64(value: JsonValue) -> float:
-    """Take a number that is not beyond the largest double; its value is the nearest double."""
+    """Take a number that a double holds (`is_held`)."""
     if type(value) is not Number:
         raise wrong_type("float64", value)
     number = float(value)
     if isinf(number):
         raise _out_of_range("float64", value)
+    if not is_held(value, number):
+        raise Rejection(DeadCode.LOSSY_CAST, f"expected float64, found {describe(value)}, which has more digits")
     return number
 
 

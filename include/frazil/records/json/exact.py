@@ -17,16 +17,10 @@ import json
 import re
 from typing import Final, NoReturn
 
-from frazil.records.dead import DeadCode, Rejection
+from frazil.records.dead import MAX_DEPTH, DeadCode, Rejection
 from frazil.records.json.names import last_at_its_place, once
 from frazil.records.json.number import Number
 from frazil.records.json.text import JsonValue, describe
-
-MAX_DEPTH: Final = 500
-"""Levels of objects and lists in one value. The parser of the standard library recurses once per
-level and counts towards Python's limit of 1,000 frames, of which the caller's may take a few
-hundred. Fixed, and checked before parsing, so that the same value has the same outcome wherever it
-is decoded."""
 
 _TEXTS: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 _NOT_BRACKETS: Final = re.compile(r"[^\[\]{}]+")

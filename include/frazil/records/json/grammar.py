@@ -27,8 +27,24 @@ _PLAIN: Final = r'"\\\x00-\x1f'
 _TEXT: Final = rf'"(?:[^{_PLAIN}]|\\["\\/bfnrtu])*"'
 _INTEGER: Final = "-?(?:0|[1-9][0-9]{0,17})"
 _NUMBER: Final = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
-_SCALARS: Final = {pa.int64(): _INTEGER, pa.float64(): _NUMBER, pa.bool_(): "true|false", pa.string(): _TEXT}
+
+
+def _double() -> str:
+    """Return numbers that a double surely holds: fractions of up to 17 digits, up to 15 of them before the point."""
+    rest = r"(?:\.[0-9]{1,2})?"
+    for digits in range(14, 0, -1):
+        rest = rf"(?:\.[0-9]{{1,{17 - digits}}}|[0-9]{rest})?"
+    scientific = r"[0-9](?:\.[0-9]{1,14})?[eE][-+]?[0-9]{1,2}|[0-9](?:\.[0-9]{1,16})?[eE]-[0-9]{1,2}"
+    return rf"-?(?:0(?:\.0{{0,20}}[0-9]{{1,17}})?|[1-9]{rest}|{scientific})"
+
+
+SURE_DOUBLE: Final = _double()
+
+_SCALARS: Final = {pa.int64(): _INTEGER, pa.float64(): SURE_DOUBLE, pa.bool_(): "true|false", pa.string(): _TEXT}
 """What carriers are, apart from decimals."""
+
+LONGEST_NAME: Final = 64
+"""Characters of a field's name: an expression is nested once for each, and memory for that is limited too."""
 
 _UNSEEN: Final = re.compile(r'["\\\x00-\x1f]')
 
@@ -43,13 +59,13 @@ def grammar(fields: Iterable[pa.Field]) -> str | None:
 
 
 class _NoGrammarError(Exception):
-    """A name can't be written without an escape, or a type has no form here."""
+    """A name is too long or can't be written without an escape, or a type has no form here."""
 
 
 def _members(fields: Iterable[pa.Field]) -> str:
     """Return an object with at least one field: known ones with their types, others with anything."""
     known = {field.name: _typed(field.type) for field in fields}
-    if any(_UNSEEN.search(name) for name in known):
+    if any(len(name) > LONGEST_NAME or _UNSEEN.search(name) for name in known):
         raise _NoGrammarError
     by_form: dict[str, list[str]] = {}
     for name, form in known.items():

@@ -28,6 +28,37 @@ def number_in(text: str) -> Number | None:
 
 _GRAMMAR: Final = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?")
 
+_SURE_DIGITS: Final = 15
+"""A double, written with so many digits, is any number that was written with no more."""
+
+_DOUBLE_DIGITS: Final = 17
+"""So many digits tell any two doubles apart: who writes a double writes no more."""
+
+_MOST_DOUBLE_DIGITS: Final = 800
+"""Beyond the last digit of any double's exact value."""
+
+_LEAST_NORMAL: Final = 2.2250738585072014e-308
+
+
+def is_held(number: Number, double: float) -> bool:
+    """Return whether a double holds a number; it is the nearest one, and finite.
+
+    It does if it gives all digits back that were written: so a whole number is held exactly or not at all. Fractions of up to
+    17 digits are held as the nearest double.
+    """
+    if len(number) <= _SURE_DIGITS and abs(double) >= _LEAST_NORMAL:
+        return True
+    exact = scaled(number)
+    if not exact.digits:
+        return True
+    digits = len(exact.digits)
+    if exact.exponent >= 0:  # zeros at the end of a whole number were written
+        digits = len(number.lower().partition("e")[0].lstrip("-").replace(".", "").lstrip("0"))
+    elif digits <= _DOUBLE_DIGITS and abs(double) >= _LEAST_NORMAL:
+        return True
+    return scaled(Number(f"{double:.{min(digits, _MOST_DOUBLE_DIGITS) - 1}e}")) == exact
+
+
 EXPONENT_LIMIT: Final = 10**18
 """Exponents saturate here: far beyond every type's range, and sums of them stay small integers."""
 

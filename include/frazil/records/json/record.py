@@ -143,6 +143,7 @@ class ExactDecoder:
         self._repeated_keys: Final = spec.duplicate_keys == "last"
         self._fold: Final = spec.fold
         self._taken: Final = frozenset(self._sought(column.steps[0]) for column in specs if column.steps)
+        self._known: Final = self._taken | {self._sought(name) for name in spec.key_names}
         self._checks: Final = not spec.whole_columns
         self._wholes: Final = [column for column in columns.values() if isinstance(column, _Whole)]
         self._takes_any: Final = len(self._wholes) == len(spec.columns)
@@ -183,7 +184,7 @@ class ExactDecoder:
         """Return the fields that no column takes; none where a column takes the whole value."""
         if not self._checks:
             return {}
-        return {name: value for name, value in whole.items() if self._sought(name) not in self._taken}
+        return {name: value for name, value in whole.items() if self._sought(name) not in self._known}
 
     def table(self, rows: list[Row]) -> pa.RecordBatch:
         """Return rows as Arrow, in exactly the schema of the declared columns."""

@@ -20,7 +20,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.json.exact import MAX_DEPTH
+from frazil.records.dead import MAX_DEPTH
 from frazil.records.json.grammar import LEVELS, grammar
 
 _NO_NUMBER: Final = r"[:,\[]\s*-?(?:NaN|Inf(?:inity)?)\s*[,\]}]"
@@ -29,11 +29,17 @@ _NO_NUMBER: Final = r"[:,\[]\s*-?(?:NaN|Inf(?:inity)?)\s*[,\]}]"
 _NO_FIELDS: Final = r"^\s*\{\s*\}$"
 """Nothing to put a comma behind: see BlockDecoder."""
 
+_NO_DOUBLE: Final = r"[:,\[]\s*-?(?:[0-9]{16}|[1-9][0-9.]{18}|0\.0*[1-9][0-9]{17}|0\.0{99}|[0-9.]{17}[0-9.]*[eE]|[0-9.]+[eE][-+]?[0-9]{3})"
+"""Each number that a double may not hold, and more, whatever its field is."""
+
 _TWO_DOCUMENTS: Final = r"\}[ \t\r\n]*\{"
 """Nothing but a text holds this in one document. Two of them have as many brackets as one that is nested deeply."""
 
 _BACKSLASH: Final = r"\\"
 """Without it a field's name stands in the bytes as it is: a search by name can't miss it."""
+
+_TEXTS_AND_OTHERS: Final = r'"[^"\\]*(?:\\.[^"\\]*)*"|[^"\[\]{}]+'
+_INNERMOST: Final = r"(?:\{\}|\[\])+"
 
 _FEW: Final = 50
 """If fewer than one value in so many does not fit the grammar, the exact decoder takes them all."""
@@ -55,7 +61,9 @@ class Screen:
         excluded = list(excluded)
         self._grammar: Final = grammar(fields)
         self._excluded: Final = "|".join(excluded)
-        self._pattern: Final = "|".join([_NO_NUMBER, _NO_FIELDS, *excluded, *_decimal_proofs(named), *_guesses(named)])
+        no_doubles = [_NO_DOUBLE] if any(map(_has_doubles, fields)) else []
+        parts = [_NO_NUMBER, _NO_FIELDS, *excluded, *_decimal_proofs(named), *no_doubles, *_guesses(named)]
+        self._pattern: Final = "|".join(parts)
 
     def plain(self, texts: pa.StringArray) -> pa.BooleanArray:
         """Return which values may be parsed as a block: of texts without blanks at the end."""
@@ -92,7 +100,29 @@ def _shallow(texts: pa.StringArray) -> pa.BooleanArray:
     if pc.all(short).as_py() in {True, None}:
         return short
     brackets = pc.add(pc.count_substring(texts, "{"), pc.count_substring(texts, "["))
-    return pc.less_equal(brackets, MAX_DEPTH)
+    few = pc.less_equal(brackets, MAX_DEPTH)
+    many = pc.indices_nonzero(pc.invert(few))
+    if not len(many):
+        return few
+    deep = pc.fill_null(_deep(texts.take(many)), fill_value=True)
+    return pc.invert(pc.is_in(pa.array(range(len(texts)), pa.uint64()), value_set=many.filter(deep)))
+
+
+def _deep(texts: pa.StringArray) -> pa.BooleanArray:
+    """Return which texts are nested too deeply, or no documents: one level is taken away at a time, from inside."""
+    left = pc.replace_substring_regex(texts, _TEXTS_AND_OTHERS, "")
+    for _ in range(MAX_DEPTH):
+        left = pc.replace_substring_regex(left, _INNERMOST, "")
+        if not pc.any(pc.greater(pc.binary_length(left), 0)).as_py():
+            break
+    return pc.greater(pc.binary_length(left), 0)
+
+
+def _has_doubles(field: pa.Field) -> bool:
+    of = field.type
+    if pa.types.is_list(of) or pa.types.is_large_list(of):
+        return _has_doubles(of.value_field)
+    return any(map(_has_doubles, of)) if pa.types.is_struct(of) else bool(pa.types.is_floating(of))
 
 
 def _walk(fields: list[pa.Field]) -> Iterator[tuple[str, pa.DataType]]:

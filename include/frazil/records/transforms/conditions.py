@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.records.frame import Frame, Transform, Transformed
+from frazil.records.patterns import WholeMatch
 from frazil.records.transforms.chain import settled
 from frazil.records.transforms.fields import tombstones
 from frazil.records.transforms.header_lists import rows_with
-from frazil.records.transforms.routers import java_regex
 
 
 class Predicate(Protocol):
@@ -36,14 +36,12 @@ class TopicNameMatches:
     pattern: str
 
     def __post_init__(self) -> None:
-        java_regex(self.pattern)
+        WholeMatch(self.pattern)
 
     def holds(self, frame: Frame) -> pa.BooleanArray:
         """Return per row whether it holds."""
-        pattern = java_regex(self.pattern)
         known = frame.topic.dictionary_encode()
-        found = [pattern.fullmatch(topic) is not None for topic in known.dictionary.to_pylist()]
-        return pa.array(found, pa.bool_()).take(known.indices)
+        return WholeMatch(self.pattern).holds(known.dictionary).take(known.indices)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,29 +12,15 @@ import pyarrow.compute as pc
 from frazil.errors import Terminal
 from frazil.records.dead import Reason
 from frazil.records.frame import Frame, Transformed
+from frazil.records.patterns import WholeMatch
 from frazil.records.transforms.fields import failure, shown
 from frazil.records.transforms.java_dates import DatePattern
 from frazil.records.transforms.selection import select
 
-_NAMED_GROUP: Final = re.compile(r"\(\?<(?=[A-Za-z])")
 _REFERENCE: Final = re.compile(
     r"\\(?P<literal>.)|\$(?P<number>[0-9]+)|\$\{(?P<name>[A-Za-z][A-Za-z0-9]*)\}|[\\$]", re.DOTALL
 )
 _VARIABLE: Final = re.compile(r"\$\{(topic|timestamp)\}")
-
-
-def java_regex(pattern: str) -> re.Pattern[str]:
-    """Compile a regular expression of Java, whose named groups are spelled `(?<name>…)`.
-
-    Raises:
-        Terminal: it is none, or uses what only Java knows.
-    """
-    try:
-        return re.compile(_NAMED_GROUP.sub("(?P<", pattern))
-    except re.error as e:
-        raise Terminal(
-            f"{pattern!r} is not a regular expression: {e}", next_step="correct the expression in the pipeline file"
-        ) from e
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +39,15 @@ class RegexRouter:
     replacement: str
 
     def __post_init__(self) -> None:
-        _replacement(java_regex(self.regex), self.replacement)
+        pattern = WholeMatch(self.regex)
+        pattern.replaced(pa.array([], pa.string()), _replacement(pattern, self.replacement))
 
     def apply(self, frame: Frame) -> Transformed:
         """Replace the topics; a topic of no characters fails."""
-        pattern = java_regex(self.regex)
-        pieces = _replacement(pattern, self.replacement)
+        pattern = WholeMatch(self.regex)
         known = frame.topic.dictionary_encode()
-        routed = [_routed(pattern, pieces, topic) for topic in known.dictionary.to_pylist()]
-        return _with_topics(frame, pa.array(routed, pa.string()).take(known.indices), "RegexRouter")
+        routed = pattern.replaced(known.dictionary, _replacement(pattern, self.replacement))
+        return _with_topics(frame, routed.take(known.indices), "RegexRouter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +87,7 @@ class TimestampRouter:
         return _with_topics(frame, pc.binary_join_element_wise(*pieces, ""), "TimestampRouter", failed)
 
 
-def _replacement(pattern: re.Pattern[str], text: str) -> list[str | int]:
+def _replacement(pattern: WholeMatch, text: str) -> list[str | int]:
     """Return a replacement as texts and numbers of groups; a number has as many digits as there are groups for (Java)."""
     pieces: list[str | int] = []
     position = 0
@@ -112,14 +98,14 @@ def _replacement(pattern: re.Pattern[str], text: str) -> list[str | int]:
             pieces.append(match["literal"])
         elif match["number"] is not None:
             pieces += _numbered(pattern, match["number"])
-        elif match["name"] in pattern.groupindex:
-            pieces.append(pattern.groupindex[match["name"]])
+        elif match["name"] in pattern.names:
+            pieces.append(pattern.names[match["name"]])
         else:
             raise _no_group(match[0], pattern)
     return [*pieces, text[position:]]
 
 
-def _numbered(pattern: re.Pattern[str], digits: str) -> tuple[int, str]:
+def _numbered(pattern: WholeMatch, digits: str) -> tuple[int, str]:
     number, taken = int(digits[0]), 1
     while taken < len(digits) and number * 10 + int(digits[taken]) <= pattern.groups:
         number, taken = number * 10 + int(digits[taken]), taken + 1
@@ -128,19 +114,12 @@ def _numbered(pattern: re.Pattern[str], digits: str) -> tuple[int, str]:
     return number, digits[taken:]
 
 
-def _no_group(reference: str, pattern: re.Pattern[str]) -> Terminal:
+def _no_group(reference: str, pattern: WholeMatch) -> Terminal:
     return Terminal(
         f"RegexRouter: the replacement refers to {reference}, and {pattern.pattern!r} has {pattern.groups} groups"
-        f" ({', '.join(pattern.groupindex) or 'none with a name'})",
+        f" ({', '.join(pattern.names) or 'none with a name'})",
         next_step=r"refer to a group that is there; a dollar or backslash itself is written \$ or \\",
     )
-
-
-def _routed(pattern: re.Pattern[str], pieces: list[str | int], topic: str) -> str:
-    match = pattern.fullmatch(topic)
-    if match is None:
-        return topic
-    return "".join(piece if isinstance(piece, str) else match[piece] or "" for piece in pieces)
 
 
 def _with_topics(

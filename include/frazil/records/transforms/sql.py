@@ -15,7 +15,7 @@ from frazil.records.dead import Reason
 from frazil.records.frame import Frame, Lack, Transformed
 from frazil.records.transforms.fields import batch_of, columns_of, failure, none_survive
 from frazil.records.transforms.selection import select as select_rows
-from frazil.records.transforms.sql_engine import forget_connection, run, said_of_row
+from frazil.records.transforms.sql_engine import MEMORY_BYTES, forget_connection, run, said_of_row
 from frazil.records.transforms.sql_plan import ADDED, ROW, Plan, UnfitShape, plan
 
 _HEARD: Final = 4
@@ -38,10 +38,12 @@ class Sql:
             each time, such as the time of day.
         where: A condition; rows where it is not true are filtered. It is asked before `select`, its parts from left to right:
             what stands behind one that decides is not asked.
+        memory_bytes: Memory that DuckDB may take for it in a task; nothing is spilled to disk.
     """
 
     select: str = "*"
     where: str | None = None
+    memory_bytes: int = MEMORY_BYTES
 
     def check(self, fields: pa.Schema) -> pa.Schema:
         """Return the fields that the expressions give for values with `fields`.
@@ -82,7 +84,7 @@ class Sql:
             asked = plan(self.select, self.where, frame.value.schema)
         except UnfitShape as e:
             return none_survive(frame, e.message)
-        found, failed = _answers(asked, _rows(frame))
+        found, failed = _answers(asked, _rows(frame), self.memory_bytes)
         order = found.column(ROW).combine_chunks()
         self._refuse_other_rows(order, len(frame) - len(failed))
         at = pc.index_in(pa.array(range(len(frame)), pa.int64()), value_set=order)
@@ -139,38 +141,38 @@ def _utf8(key: bytes | None) -> str | None:
         return None
 
 
-def _answers(asked: Plan, rows: pa.Table) -> tuple[pa.Table, dict[int, Reason]]:
+def _answers(asked: Plan, rows: pa.Table, memory: int) -> tuple[pa.Table, dict[int, Reason]]:
     """Return what the statement gives, without the rows on which it fails."""
     import duckdb
 
     with suppress(duckdb.Error):
-        return run(asked.statement, rows), {}
-    suspects = _suspects(asked, rows)
+        return run(asked.statement, rows, memory), {}
+    suspects = _suspects(asked, rows, memory)
     if not len(suspects):
-        return _halved(asked.statement, rows)
+        return _halved(asked.statement, rows, memory)
     suspected = pc.is_in(rows.column(ROW), value_set=suspects)
-    found, failed = _halved(asked.statement, rows.filter(pc.invert(suspected)))
+    found, failed = _halved(asked.statement, rows.filter(pc.invert(suspected)), memory)
     failed |= dict.fromkeys(suspects.slice(_HEARD).to_pylist(), failure(_UNHEARD))
     heard = rows.filter(suspected)
     answers = [found]
     for at in range(min(_HEARD, len(heard))):
-        told, reasons = _halved(asked.statement, heard.slice(at, 1))
+        told, reasons = _halved(asked.statement, heard.slice(at, 1), memory)
         answers.append(told)
         failed |= reasons
     return pa.concat_tables(answers), failed
 
 
-def _suspects(asked: Plan, rows: pa.Table) -> pa.Int64Array:
+def _suspects(asked: Plan, rows: pa.Table, memory: int) -> pa.Int64Array:
     import duckdb
 
     # Some functions can't be tried (error(…)); then nobody is suspected.
     with suppress(duckdb.Error):
         if asked.trial is not None:
-            return run(asked.trial, rows).column(ROW).combine_chunks()
+            return run(asked.trial, rows, memory).column(ROW).combine_chunks()
     return pa.array([], pa.int64())
 
 
-def _halved(statement: str, rows: pa.Table) -> tuple[pa.Table, dict[int, Reason]]:
+def _halved(statement: str, rows: pa.Table, memory: int) -> tuple[pa.Table, dict[int, Reason]]:
     """Ask for all rows at once, and for halves where that fails, until the failing rows stand alone."""
     import duckdb
 
@@ -180,7 +182,7 @@ def _halved(statement: str, rows: pa.Table) -> tuple[pa.Table, dict[int, Reason]
     while waiting:
         part = waiting.pop()
         try:
-            answers.append(run(statement, part))
+            answers.append(run(statement, part, memory))
         except duckdb.Error as e:
             if isinstance(e, duckdb.FatalException | duckdb.InternalException):
                 forget_connection()
@@ -189,4 +191,4 @@ def _halved(statement: str, rows: pa.Table) -> tuple[pa.Table, dict[int, Reason]
                 continue
             middle = len(part) // 2
             waiting += [part.slice(middle), part.slice(0, middle)]
-    return pa.concat_tables(answers or [run(statement, rows.slice(0, 0))]), failed
+    return pa.concat_tables(answers or [run(statement, rows.slice(0, 0), memory)]), failed

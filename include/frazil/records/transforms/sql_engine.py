@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     import duckdb
 
 RELATION: Final = "records"
+MEMORY_BYTES: Final = 512 * 2**20
+"""Memory of a database, unless its user says another: DuckDB's own bound is 80 % of the machine's, for each task of it."""
+
 _SETTINGS: Final = (
+    "SET temp_directory = ''",  # in memory alone: what does not fit fails, and spills to no disk
     "SET TimeZone = 'UTC'",
     "SET arrow_lossless_conversion = true",
     "SET autoinstall_known_extensions = false",
@@ -32,9 +36,9 @@ _QUOTED: Final = re.compile(r"""'[^']*'|"[^"]*\"""")
 _QUOTED_CHARACTERS: Final = 40
 
 
-def connection() -> duckdb.DuckDBPyConnection:
-    """Return this thread's database in memory: one thread, no files, no network, no extensions to load."""
-    return _connection(os.getpid(), threading.get_ident())
+def connection(memory: int = MEMORY_BYTES) -> duckdb.DuckDBPyConnection:
+    """Return this thread's database of a size in memory: one thread, no files, no network, no extensions to load."""
+    return _connection(os.getpid(), threading.get_ident(), memory)
 
 
 def forget_connection() -> None:
@@ -43,10 +47,10 @@ def forget_connection() -> None:
 
 
 @lru_cache(maxsize=16)
-def _connection(_process: int, _thread: int) -> duckdb.DuckDBPyConnection:
+def _connection(_process: int, _thread: int, memory: int) -> duckdb.DuckDBPyConnection:
     import duckdb
 
-    opened = duckdb.connect(":memory:", config={"threads": 1})
+    opened = duckdb.connect(":memory:", config={"threads": 1, "memory_limit": f"{memory}B"})
     for setting in _SETTINGS:
         opened.execute(setting)
     return opened
@@ -57,13 +61,13 @@ def ask(question: str, *parameters: str) -> list[tuple[Any, ...]]:
     return connection().execute(question, list(parameters)).fetchall()
 
 
-def run(statement: str, rows: pa.Table) -> pa.Table:
+def run(statement: str, rows: pa.Table, memory: int = MEMORY_BYTES) -> pa.Table:
     """Run a statement on rows.
 
     Raises:
         duckdb.Error: it failed on some row.
     """
-    opened = connection()
+    opened = connection(memory)
     # A reader, not a table: DuckDB would push conditions down to Arrow, which compares NaN otherwise.
     opened.register(RELATION, rows.to_reader())
     try:

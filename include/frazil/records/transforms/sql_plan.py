@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from frazil.errors import Terminal
+from frazil.records.fit.source import Kind, kind_of
 from frazil.records.kafka import TIMESTAMP
 from frazil.records.transforms.fields import repeated
 from frazil.records.transforms.sql_engine import RELATION, ask, connection, said
@@ -29,6 +30,9 @@ from frazil.records.transforms.sql_types import port_type, quoted
 
 if TYPE_CHECKING:
     import duckdb
+
+_DEEPEST: Final = 61
+"""Levels of a field that Arrow hands over to DuckDB, which is a struct's field there."""
 
 ROW: Final = "_frazil_row"
 ADDED: Final = pa.schema(
@@ -74,6 +78,7 @@ def plan(select: str, where: str | None, fields: pa.Schema) -> Plan:
         UnfitShape: they don't fit the fields.
     """
     _refuse_names(fields)
+    _refuse_depth(fields)
     items = parsed(select, f"SELECT {select}")
     condition = None if where is None else condition_of(where)
     refuse_moments(select, items, fields.names)
@@ -106,6 +111,26 @@ def _refuse_names(fields: pa.Schema) -> None:
             f"Sql: expected names that differ by more than case, found {twice} twice",
             next_step="rename one with ReplaceField first",
         )
+
+
+def _refuse_depth(fields: pa.Schema) -> None:
+    deep = next((field.name for field in fields if _levels(field.type) > _DEEPEST), None)
+    if deep is not None:
+        raise UnfitShape(
+            f"Sql: expected fields of at most {_DEEPEST} levels, found more in {deep}",
+            next_step="use HoistField behind Sql, or less often",
+        )
+
+
+def _levels(of: pa.DataType) -> int:
+    match kind_of(of):
+        case Kind.STRUCT:
+            return 1 + max((_levels(field.type) for field in of), default=0)
+        case Kind.LIST:
+            return 1 + _levels(of.value_type)
+        case Kind.MAP:
+            return 2 + _levels(of.item_type)
+    return 0
 
 
 def _lowered(names: list[str]) -> list[str]:

@@ -193,3 +193,37 @@ def test_an_upsert_tells_nothing_of_its_row() -> None:
     outcomes = landed(merged, [{**ANN, "version": 3}, {"name": "Bob", "version": 4}, {**ANN, "version": None}])
     assert told(outcomes, "id", "version", "_frazil_deleted", "_frazil_place") == [("upsert", 1, 3, False, 0)]
     assert len(refused(outcomes)) == 2
+
+
+BEFORE = {"id": 1, "name": "Ann", "BI_id": 7, "BI_name": "An"}
+
+
+@pytest.mark.parametrize(
+    ("sent", "rows"),
+    [
+        (dms("update", BEFORE), [("delete", 7, None), ("upsert", 1, "Ann")]),
+        (dms("update", {**BEFORE, "BI_id": 1}), [("upsert", 1, "Ann")]),
+        (dms("update", {**BEFORE, "BI_id": None}), [("upsert", 1, "Ann")]),
+        (dms("insert", {**BEFORE, "BI_id": None, "BI_name": None}), [("upsert", 1, "Ann")]),
+        (dms("delete", BEFORE), [("delete", 1, None)]),
+        (dms("update", BEFORE, **{"before-image": {"id": 8}}), [("delete", 8, None), ("upsert", 1, "Ann")]),
+    ],
+)
+@pytest.mark.parametrize("evolve", ["none", "widen"])
+def test_before_image_columns_of_dms_are_the_row_as_it_was(
+    sent: dict[str, Any], rows: list[tuple[Any, ...]], evolve: str
+) -> None:
+    """A key that changes deletes the old row, and no table gets columns `BI_*`."""
+    outcomes = landed(pipeline(changes={"format": "dms"}, evolve=evolve), [sent])
+    assert not outcomes.demands
+    assert not refused(outcomes)
+    assert told(outcomes) == rows
+    assert outcomes.unknown.records == 0
+
+
+def test_a_column_named_like_a_before_image_column_lands_where_it_is_declared() -> None:
+    """The file may want it, and a row may have a column `BI_x` without `x`."""
+    columns = {**COLUMNS, "was": {"type": "string", "from": "BI_name"}, "BI_code": "string"}
+    data = {"id": 1, "name": "Ann", "BI_name": "An", "BI_code": "x"}
+    outcomes = landed(pipeline(changes={"format": "dms"}, columns=columns), [dms("update", data)])
+    assert told(outcomes, "id", "was", "BI_code") == [("upsert", 1, "An", "x")]

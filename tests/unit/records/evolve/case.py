@@ -23,7 +23,7 @@ class Case:
     Attributes:
         group: The kind of format.
         change: What is new, in words.
-        columns: Name -> type of the table's columns; `!` behind a type that is required.
+        columns: Name -> type of the table's columns; `!` behind a type that is required, `?` behind one that records brought.
         sent: The record, as JSON text or as its schema and value.
         becomes: What happens with evolve `none`, `add`, `widen` and `full`; the last one counts for those not named.
     """
@@ -43,21 +43,24 @@ class Case:
     def outcome(self, level: str) -> str:
         """What happens."""
         columns = [pa.field(name, _type(of), nullable=not of.endswith("!")) for name, of in self.columns.items()]
-        wanted = spec(columns, None if level == "none" else Evolution(level), format=self.format)  # type: ignore[arg-type]
+        declared = frozenset(name for name, of in self.columns.items() if not of.endswith("?"))
+        options: dict[str, Any] = {"format": self.format, "declared": declared}
+        wanted = spec(columns, None if level == "none" else Evolution(level), **options)  # type: ignore[arg-type]
         if level == "none":
-            return _told((), land_still(self.value, replace(wanted, evolution=None)))
+            return _told((), land_still(self.value, replace(wanted, evolution=None, declared=None)))
         landed = land([[self.value]], wanted)
         changes = tuple(str(change) for changes in landed.rounds for change in changes)
         return _told(changes, landed.tasks[0])
 
 
 def _type(text: str) -> pa.DataType:
-    return read_type(text.removesuffix("!"))
+    return read_type(text.rstrip("!?"))
 
 
 def _told(changes: tuple[str, ...], found: Any) -> str:
     codes = found.dead.column("code").to_pylist()
     if codes:
         return ", ".join([*changes, *codes])
-    unknown = ["left out, counted"] if found.unknown.records else []
+    is_rescued = all(name.startswith("_rescued: ") for name in found.unknown.names)
+    unknown = ["rescued, counted" if is_rescued else "left out, counted"] if found.unknown.records else []
     return ", ".join([*changes, *unknown]) or "lands"

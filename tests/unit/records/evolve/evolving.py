@@ -55,6 +55,7 @@ class Landed:
 def spec(columns: Sequence[pa.Field] = (), evolution: Evolution | None = None, **options: Any) -> RecordSpec:
     """How records become rows of a table that follows them."""
     followed = replace(evolution or Evolution(), reserved=frozenset(of.name for of in KafkaColumns().fields))
+    options = {"declared": frozenset(of.name for of in columns)} | options
     return RecordSpec(pa.schema(columns), evolution=followed, **options)
 
 

@@ -160,9 +160,42 @@ def test_message_says_what_was_found() -> None:
         "expected 3 fields, found 2",
         'expected a delimiter or the end at position 5, found text "x"',
         'expected the quote at position 0 to end, found text "\\"' + "x" * 15,
-        "expected 3 fields, found more",
+        "expected 3 fields, found 4",
         'expected one line, found behind it text "rest"',
         "expected UTF-8, found byte 0xff at position 2: invalid start byte",
+    ]
+
+
+def test_message_counts_the_fields_that_are_too_many() -> None:
+    """A line with one more field says so; one of a million is not counted to its end."""
+    lines = pa.array([",".join("x" * 19).encode(), b"," * 1_000_000])
+    found = DelimitedFormat(tuple(f"f{at}" for at in range(18))).decode(lines).dead
+    assert [reason.message for reason in found.values()] == [
+        "expected 18 fields, found 19",
+        "expected 18 fields, found at least 1018",
+    ]
+
+
+def test_message_names_the_column_that_differs() -> None:
+    """The first name that is missing and the first that is too much: not a list that is cut before them."""
+    names = tuple(f"column_{at}" for at in range(60))
+    lines = [
+        [*names[:40], "column_forty", *names[41:]],
+        [*names, "one_more"],
+        names[:59],
+        [*names[:59], names[0]],
+        [*names, names[0]],
+    ]
+    values = [f"{','.join(line)}\n{',' * 59}".encode() for line in lines]
+    dead = DelimitedFormat(names, header=True).decode(pa.array(values)).dead
+    assert [
+        reason.message.removeprefix("expected a line of the declared names, found ") for reason in dead.values()
+    ] == [
+        'no text "column_40", and text "column_forty", which is none of them',
+        'text "one_more", which is none of them',
+        'no text "column_59"',
+        'no text "column_59"',
+        "one of them twice",
     ]
 
 

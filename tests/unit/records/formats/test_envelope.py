@@ -8,10 +8,8 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from frazil.records.dead import DeadCode
+from frazil.records.dead import MAX_DEPTH, DeadCode
 from frazil.records.formats.envelope import EnvelopeFormat
-from frazil.records.formats.envelope_types import MAX_LEVELS
-from frazil.records.json.exact import MAX_DEPTH
 from tests.unit.records.formats.envelopes import (
     GOOD,
     Schema,
@@ -48,7 +46,7 @@ FRAMES: dict[str, tuple[bytes, DeadCode]] = {
     ),
     "deep schema": (
         b'{"schema":' + b'{"type":"array","items":' * 400 + b"0" + b"}" * 400 + b',"payload":[]}',
-        DeadCode.UNUSABLE_SCHEMA,
+        DeadCode.TOO_DEEP,
     ),
 }
 
@@ -119,10 +117,10 @@ def test_types_may_be_nested_to_the_limit_and_no_further() -> None:
     """A schema that would exhaust the stack is refused, the deepest allowed one is read."""
     schema: Schema = {"type": "int8"}
     payload = "1"
-    for _ in range(MAX_LEVELS - 1):
+    for _ in range(MAX_DEPTH - 2):
         schema, payload = {"type": "array", "items": schema}, f"[{payload}]"
     assert bare(schema, payload)[1] == json.loads(payload)
-    assert bare({"type": "array", "items": schema}, f"[{payload}]")[1] is DeadCode.UNUSABLE_SCHEMA
+    assert bare({"type": "array", "items": schema}, f"[{payload}]")[1] is DeadCode.TOO_DEEP
 
 
 def test_more_schemas_than_are_remembered_are_read() -> None:

@@ -15,6 +15,7 @@ from frazil.errors import Terminal
 from frazil.records.frame import Frame
 from frazil.records.transforms.explode import Explode
 from frazil.records.transforms.sql import Sql
+from frazil.records.transforms.sql_engine import connection
 from frazil.records.transforms.sql_plan import plan
 from tests.unit.records.transforms.frames import dead_messages, frame_of, frame_of_array, run
 
@@ -292,3 +293,21 @@ def test_a_trial_names_each_computed_expression():
     assert plan("a, t::INT AS n", None, SHAPE).trial == (
         "SELECT _frazil_row FROM records WHERE TRY((CAST(t AS INTEGER)) IS NULL) IS NULL"
     )
+
+
+def test_record_that_needs_more_memory_than_a_task_has_is_a_dead_letter():
+    """DuckDB's own bound is the machine's; here it is the transform's, rows beside it land, and nothing goes to disk."""
+    frame = frame_of([{"n": n} for n in (1, 20_000_000, 2)], pa.schema([("n", pa.int64())]))
+
+    done = run(Sql("list_sum(list_sort(range(n))) AS size", memory_bytes=64 * 2**20), frame)
+
+    assert [row["size"] for row in done.frame.value.to_pylist()] == [0, 1]
+    (message,) = dead_messages(done).values()
+    assert message.startswith("Sql: Out of Memory Error: ")
+
+
+def test_each_task_bounds_its_own_database():
+    """One thread, the memory that was asked for, and no folder to spill to."""
+    settings = "SELECT current_setting('threads'), current_setting('memory_limit'), current_setting('temp_directory')"
+    assert connection().execute(settings).fetchall() == [(1, "512.0 MiB", "")]
+    assert connection(2**26).execute(settings).fetchall() == [(1, "64.0 MiB", "")]

@@ -1,0 +1,179 @@
+"""Files that a pull request may bring: read without surprises, and in bounded time and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, cast
+
+import yaml
+from yaml.constructor import SafeConstructor
+
+MAX_BYTES: Final = 2**20
+"""Bounds a file of the project, and a schema with all that it imports. Brokers take no larger schema by default either."""
+
+MAX_DEPTH: Final = 64
+"""Bounds how deep values lie within each other: whoever walks through a file may recurse."""
+
+MAX_VALUES: Final = 100_000
+"""Bounds the values of a file, those that aliases repeat included. A pipeline with 500 columns has 3,000."""
+
+_MERGE: Final = "tag:yaml.org,2002:merge"
+"""The key ``<<``, which takes the keys of another mapping over."""
+
+
+class UnreadableFileError(ValueError):
+    """Why a file is not read."""
+
+
+def read_text(file: Path, folder: Path | None = None) -> str:
+    """Text of a regular file of a bounded size.
+
+    Args:
+        file: The file.
+        folder: Where it must lie, whatever links lead to it; None: anywhere.
+
+    Raises:
+        UnreadableFileError: It does not, it is none, it is too large, or it can't be read.
+    """
+    try:
+        place = file.resolve(strict=True)
+        if folder is not None and not place.is_relative_to(folder.resolve()):
+            raise UnreadableFileError(f"{file} is outside of {folder}: only files of that folder are read")
+        if not place.is_file():
+            raise UnreadableFileError(f"{file} can't be read: it is no regular file")
+        with place.open("rb") as stream:
+            content = stream.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise UnreadableFileError(f"{file}: expected at most {MAX_BYTES:,} bytes, found more")
+        return content.decode()
+    except UnicodeDecodeError as error:  # whose own text quotes bytes
+        raise UnreadableFileError(f"{file} can't be read: byte {error.start:,} is no UTF-8") from None
+    except OSError as error:
+        raise UnreadableFileError(f"{file} can't be read: {error.strerror}") from error
+    except RuntimeError as error:  # Python 3.11 and 3.12, of links that lead to each other
+        raise UnreadableFileError(f"{file} can't be read: its links lead to each other") from error
+
+
+class Oversized(yaml.MarkedYAMLError):
+    """YAML whose values are too many or too deep."""
+
+
+def parse_yaml(text: str) -> object:
+    """The values of a YAML text.
+
+    Raises:
+        Oversized: They are too many, aliases included, or lie too deep within each other.
+        yaml.YAMLError: It isn't YAML, or a key is written twice.
+    """
+    if yaml.__with_libyaml__:
+        try:
+            return _parsed(text, _FastLoader)
+        except Oversized:
+            raise
+        except yaml.YAMLError:
+            pass  # the other parser says better what is wrong
+    return _parsed(text, _Loader)
+
+
+class _Strict(SafeConstructor):
+    """YAML without the silent last-one-wins of repeated keys, and with a line number for every complaint."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 - PyYAML's signature
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            # What PyYAML lets out for a date such as 2024-13-45, or `!!int five`.
+            raise yaml.MarkedYAMLError(problem=f"unreadable value: {error}", problem_mark=node.start_mark) from error
+
+
+def _mapping(loader: _Strict, node: yaml.MappingNode) -> dict[Any, Any]:
+    written: set[Any] = set()
+    for key_node, _ in node.value:
+        if key_node.tag == _MERGE:
+            continue
+        key = loader.construct_object(key_node, deep=True)
+        if not isinstance(key, Hashable):
+            raise yaml.MarkedYAMLError(problem="found unhashable key", problem_mark=key_node.start_mark)
+        if key in written:
+            raise yaml.MarkedYAMLError(problem=f"key {key!r} is written twice", problem_mark=key_node.start_mark)
+        written.add(key)
+    return loader.construct_mapping(node, deep=True)
+
+
+_Strict.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)  # type: ignore[type-var]  # stubs want a whole loader
+
+
+class _Loader(_Strict, yaml.SafeLoader):
+    """PyYAML's own parser, whose complaints say most."""
+
+
+if yaml.__with_libyaml__:
+
+    class _FastLoader(_Strict, yaml.CSafeLoader):
+        """The parser in C, in a seventh of the time."""
+
+
+def _parsed(text: str, loader: type[Any]) -> object:
+    _check_size(text, loader)
+    return yaml.load(text, loader)  # noqa: S506 - a SafeLoader
+
+
+@dataclass(slots=True)
+class _Size:
+    """What a value holds, itself included, and how many levels it has."""
+
+    values: int = 1
+    levels: int = 1
+    anchor: str | None = None
+
+    def add(self, inner: _Size) -> None:
+        self.values += inner.values
+        self.levels = max(self.levels, inner.levels + 1)
+
+
+@dataclass(slots=True)
+class _Sizes:
+    """Sizes of the values that are open, outermost first, and of those that have an anchor."""
+
+    open: list[_Size] = field(default_factory=lambda: [_Size()])
+    anchored: dict[str, _Size] = field(default_factory=dict)
+
+    def close(self, size: _Size) -> None:
+        if size.anchor is not None:
+            self.anchored[size.anchor] = size
+        self.open[-1].add(size)
+
+
+def _oversized(event: yaml.Event, problem: str) -> Oversized:
+    return Oversized(problem=problem, problem_mark=cast("yaml.Mark | None", event.start_mark))
+
+
+def _check_size(text: str, loader: type[Any]) -> None:
+    """Count the values of a text, with each alias as large as what it stands for. Nothing is built, nothing recurses.
+
+    Raises:
+        Oversized: They are too many, or too deep, or a value is part of itself.
+    """
+    sizes = _Sizes()
+    for event in yaml.parse(text, Loader=loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            sizes.open.append(_Size(anchor=event.anchor))
+        elif isinstance(event, yaml.CollectionEndEvent):
+            sizes.close(sizes.open.pop())
+        elif isinstance(event, yaml.ScalarEvent):
+            sizes.close(_Size(anchor=event.anchor))
+        elif isinstance(event, yaml.AliasEvent):
+            if (repeated := sizes.anchored.get(str(event.anchor))) is None:
+                problem = f"alias *{event.anchor} has no anchor before it, or is part of what it stands for"
+                raise _oversized(event, problem)
+            sizes.open[-1].add(repeated)
+        else:
+            continue
+        if len(sizes.open) - 1 + sizes.open[-1].levels > MAX_DEPTH + 1:
+            problem = f"expected at most {MAX_DEPTH} values within each other, found more"
+            raise _oversized(event, problem)
+        if sizes.open[-1].values > MAX_VALUES:
+            problem = f"expected at most {MAX_VALUES:,} values, aliases (*) counted as what they stand for, found more"
+            raise _oversized(event, problem)

@@ -1,0 +1,334 @@
+"""A merged table whose values can't be worked out anew: which record each row is of is held against the topic all the same.
+
+Every row names the record of its last change. That record must be there, have a value, have that time, and be no dead letter.
+Where the record's key is the key of the table, no later record may have the same key (the same bytes, where the format is not
+read here); and where keys are read, each whose last record has a value must have its row.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka import Message
+
+from frazil.pipeline.model import Destination, Pipeline
+from frazil.pipeline.types import Primitive
+from frazil.pipeline.value import Column
+from frazil.verify.canonical import column_values
+from frazil.verify.compare import Comparison, micros
+from frazil.verify.documents import decoder_of, object_of
+from frazil.verify.figures import Unfit
+from frazil.verify.lake import Held, scan
+from frazil.verify.model import Place, key_of
+from frazil.verify.outcomes import Outcome
+from frazil.verify.result import Difference, Findings, Kind, PartitionResult, cut, with_counts
+from frazil.verify.rules import Rules
+from frazil.verify.spans import Passes
+from frazil.verify.takers import Takers
+
+Key = tuple[str, int]
+
+_HELD: Final = 10_000
+"""Records and rows that are written to the database at once."""
+
+_LONG: Final = Primitive("long")
+
+_BYTES: Final = {"short": 2, "int": 4, "long": 8}
+"""Formats of keys that are one number, and their sizes."""
+
+_TABLES = """
+CREATE TABLE record (
+    topic TEXT, part INT, off INT, batch INT, stamp INT, kind TEXT, key BLOB, counts INT, PRIMARY KEY (topic, part, off)
+) WITHOUT ROWID;
+CREATE TABLE found (shown TEXT, key BLOB, topic TEXT, part INT, off INT, batch INT, stamp INT, deleted INT, raw BLOB);
+"""
+
+_KNOWN = """
+CREATE INDEX record_key ON record (key, topic, part, off);
+CREATE INDEX found_raw ON found (raw);
+CREATE INDEX found_key ON found (key);
+"""
+
+_BY_RECORD = """
+UPDATE found SET raw = (SELECT r.key FROM record r WHERE (r.topic, r.part, r.off) = (found.topic, found.part, found.off))
+"""
+
+_BOTH = """
+SELECT f.shown, f.topic, f.part, f.off, f.batch, f.stamp, f.deleted, r.stamp, r.kind, (
+        SELECT max(l.off) FROM record l
+        WHERE l.key = f.raw AND l.topic = f.topic AND l.part = f.part AND l.off > f.off AND l.counts
+    )
+FROM found f LEFT JOIN record r ON (r.topic, r.part, r.off) = (f.topic, f.part, f.off)
+"""
+
+_WITHOUT_ROW = """
+SELECT topic, part, off, batch FROM (
+    SELECT key, topic, part, max(off) AS off, batch, kind, count(*) OVER (PARTITION BY key) AS places
+    FROM record WHERE key IS NOT NULL AND counts GROUP BY key, topic, part
+) AS last
+WHERE places = 1 AND kind = 'value' AND NOT EXISTS (SELECT 1 FROM found WHERE raw = last.key)
+"""
+
+_DOUBLES = "SELECT shown, topic, part, off, batch, count(*) FROM found GROUP BY key HAVING count(*) > 1"
+
+
+class Row(NamedTuple):
+    """A row, and what there is of the record that it names.
+
+    Attributes:
+        shown: Its key.
+        place: The record of its last change.
+        stamp: The time that the row has.
+        is_deleted: Whether it is marked as deleted.
+        record_stamp: The time of the record.
+        kind: What the record is: a value, a tombstone, or a dead letter; None if it is not there.
+        later: Offset of the last later record of the same key, if there is one.
+    """
+
+    shown: str
+    place: Place
+    stamp: int | None
+    is_deleted: bool
+    record_stamp: int | None
+    kind: str | None
+    later: int | None
+
+
+@dataclass
+class Places:
+    """Takes records and rows, in any order, and tells of each row what its record says, in a database that spills to disk."""
+
+    _database: sqlite3.Connection = field(default_factory=lambda: sqlite3.connect(""))
+    _records: list[Sequence[Any]] = field(default_factory=list)
+    _rows: list[Sequence[Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._database.executescript(_TABLES)
+
+    def close(self) -> None:
+        """Let go of the database, and of its file."""
+        self._database.close()
+
+    def record(self, place: Place, stamp: int | None, kind: str, key: tuple[Any, ...] | None, *, counts: bool) -> None:
+        """Take a record; `counts` says whether it surely changed the row of its key, if that is known."""
+        hashed = None if key is None else key_of(key)
+        self._records.append((*place, stamp, kind, hashed, counts))
+        if len(self._records) >= _HELD:
+            self._flush()
+
+    def row(self, key: tuple[Any, ...], place: Place, stamp: int | None, *, is_deleted: bool) -> None:
+        """Take a row of the table."""
+        self._rows.append((cut(repr(key)), key_of(key), *place, stamp, is_deleted))
+        if len(self._rows) >= _HELD:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._database.executemany("INSERT OR REPLACE INTO record VALUES (?, ?, ?, ?, ?, ?, ?, ?)", self._records)
+        self._database.executemany("INSERT INTO found VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL)", self._rows)
+        self._records.clear()
+        self._rows.clear()
+
+    def rows(self, *, are_keys_read: bool) -> Iterator[Row]:
+        """All rows. To be called once, when everything was taken.
+
+        Args:
+            are_keys_read: Whether records came with the keys of rows; else with bytes, of which a row has those of its record.
+        """
+        self._flush()
+        self._database.execute("UPDATE found SET raw = key" if are_keys_read else _BY_RECORD)
+        self._database.executescript(_KNOWN)
+        for shown, *place, stamp, deleted, record_stamp, kind, later in self._database.execute(_BOTH):
+            yield Row(shown, Place(*place), stamp, bool(deleted), record_stamp, kind, later)
+
+    def without_row(self) -> Iterator[Place]:
+        """The last record of each key that no row is of, where that record has a value; after `rows`."""
+        return (Place(*of) for of in self._database.execute(_WITHOUT_ROW))
+
+    def doubles(self) -> Iterator[tuple[str, Place, int]]:
+        """Keys with more than one row, one of their places, and how many; after `rows`."""
+        for shown, *place, count in self._database.execute(_DOUBLES):
+            yield shown, Place(*place), count
+
+
+@dataclass(frozen=True, slots=True)
+class Certainty:
+    """What can be said of a merged table although its values are not read.
+
+    Attributes:
+        by_key: Whether records of one key change one row, the last one last.
+        read: Reads the bytes of a key as the key of a row; None where only equal bytes are known to be one key.
+        leaves_row: Whether a record with a value leaves a row.
+        marks: Whether a row that is marked as deleted must be of a record without value.
+    """
+
+    by_key: bool
+    read: Callable[[bytes], tuple[Any, ...] | None] | None
+    leaves_row: bool
+    marks: bool
+
+    @classmethod
+    def of(cls, pipeline: Pipeline, to: Destination) -> Certainty:
+        """What the pipeline file lets say."""
+        is_upsert, is_whole = to.write == "upsert", pipeline.value.format != "json-envelope"
+        of_key = bool(to.identifier) and all(to.columns[name].of == "key" for name in to.identifier)
+        is_plain = not pipeline.transforms and pipeline.route is None
+        by_key = is_upsert and of_key and is_plain and to.order_by is None
+        read = _reader(pipeline, to) if by_key else None
+        return cls(by_key, read, is_whole and read is not None, is_upsert and is_whole)
+
+    def key(self, raw: bytes | str | None) -> tuple[Any, ...] | None:
+        """The key of a record: that of its row, or its bytes; None where it says nothing."""
+        if not self.by_key or not isinstance(raw, bytes):
+            return None
+        return (raw,) if self.read is None else self.read(raw)
+
+
+def _reader(pipeline: Pipeline, to: Destination) -> Callable[[bytes], tuple[Any, ...] | None] | None:
+    """An own reading of keys into identifier columns: of JSON, and of one number or text."""
+    form = None if pipeline.key is None else pipeline.key.format
+    columns = {name: to.columns[name] for name in to.identifier}
+    types = [of.type for of in columns.values()]
+    if form in _BYTES and types in (["int"], ["long"]):
+        size = _BYTES[form]
+        return lambda raw: (int.from_bytes(raw, "big", signed=True),) if len(raw) == size else None
+    if (form, types) == ("string", ["string"]):
+        return _text
+    if form != "json" or any(of.source == () for of in columns.values()):
+        return None
+    value = pipeline.value.model_copy(update={"unknown_fields": "ignore"})
+    takers = Takers(columns, value)
+    once, any_case = value.duplicate_keys == "dead_letter", value.field_names == "case_insensitive"
+    decoder = decoder_of(once=once, any_case=any_case)
+
+    def read(raw: bytes) -> tuple[Any, ...] | None:
+        try:
+            document = takers.document(object_of(raw, decoder))
+            return tuple([take(document) for take in takers.takes])
+        except Unfit:
+            return None
+
+    return read
+
+
+def _text(raw: bytes) -> tuple[Any, ...] | None:
+    try:
+        return (raw.decode(),)
+    except UnicodeDecodeError:
+        return None
+
+
+@dataclass
+class PlacedComparison(Comparison):
+    """One partition of such a table: its dead letters are compared, of other records their places are kept."""
+
+    places: Places = field(kw_only=True)
+    certainty: Certainty = field(kw_only=True)
+
+    def _record(self, message: Message, offset: int, found: Sequence[Outcome], passes: Passes) -> None:
+        if found:
+            super()._record(message, offset, found, passes)
+        if not passes:
+            return
+        value, n = message.value(), passes[-1]
+        is_dead = {outcome.batch for outcome in found}.issuperset(passes)
+        kind = "letter" if is_dead else "tombstone" if value is None else "value"
+        is_left_out = self.rules.leaves_out(value, self.subject.topic)
+        self.filtered += is_left_out and not found
+        counts = not found and not is_left_out and n not in self.rules.older
+        key = self.certainty.key(message.key())
+        place = Place(self.subject.topic, self.subject.partition, offset, n)
+        self.places.record(place, micros(message), kind, key, counts=counts)
+
+
+@dataclass(frozen=True)
+class PlacedCheck:
+    """Holds the rows of such a table against the places of records.
+
+    Attributes:
+        destination: The table, as the file has it.
+        columns: Those of it that can be read.
+        held: The table.
+        rules: How records become changes.
+        certainty: What can be said.
+        logs: Per partition the first offset that Kafka holds, or the end of a compacted log.
+        live: Topics that are still what the position knows -> first batch number of their present incarnation.
+        findings: Takes the differences.
+    """
+
+    destination: Destination
+    columns: Mapping[str, Column]
+    held: Held
+    rules: Rules
+    certainty: Certainty
+    logs: Mapping[Key, int]
+    live: Mapping[str, int]
+    findings: Findings
+
+    def results(self, places: Places, results: Sequence[PartitionResult]) -> list[PartitionResult]:
+        """Compare, and add to the results of partitions what was found."""
+        counts: dict[Key, Counter[str]] = {}
+        for kind, place in (*self._read(places), *self._compared(places)):
+            counts.setdefault((place.topic, place.partition), Counter())[kind] += 1
+        return [with_counts(of, counts.pop((of.topic, of.partition), Counter())) for of in results]
+
+    def _read(self, places: Places) -> Iterator[tuple[str, Place]]:
+        """Hand the rows of the present topics over."""
+        names, mark = self.held.columns, self.destination.deleted_column
+        keys = [name for name in self.destination.identifier if name in self.columns]
+        wanted = [*keys, names.topic, names.partition, names.offset, names.batch, names.timestamp]
+        for batch in scan(self.held, None, list(dict.fromkeys([*wanted, *([] if mark is None else [mark])]))):
+            cells = [column_values(batch.column(name), self.columns[name].parsed) for name in keys]
+            stamps = column_values(batch.column(names.timestamp), _LONG)
+            marks = [False] * batch.num_rows if mark is None else batch.column(mark).to_pylist()
+            lists = [batch.column(of).to_pylist() for of in (names.topic, names.partition, names.offset, names.batch)]
+            for at, (topic, partition, offset, n) in enumerate(zip(*lists, strict=True)):
+                if topic not in self.live or offset is None or (n is not None and n < self.live[topic]):
+                    continue
+                place = Place(topic, partition, offset, n)
+                places.row(tuple(of[at] for of in cells), place, stamps[at], is_deleted=bool(marks[at]))
+                yield "rows", place
+
+    def _compared(self, places: Places) -> Iterator[tuple[str, Place]]:
+        for row in places.rows(are_keys_read=self.certainty.read is not None):
+            if (kind := self._judged(row)) is not None:
+                yield kind, row.place
+        for shown, place, count in places.doubles():
+            yield self._add("duplicate", place, f"one row of key {shown}", f"{count}"), place
+        for place in places.without_row() if self.certainty.leaves_row and not self.rules.abandoned else ():
+            yield (
+                self._add("missing", place, "a row of this record's key: it is the last one, and has a value", "none"),
+                place,
+            )
+
+    def _judged(self, row: Row) -> str | None:
+        place = row.place
+        is_old = (
+            row.kind is None and place.offset < self.logs.get((place.topic, place.partition), 0) and row.later is None
+        )
+        if self.rules.abandoned or place.batch in self.rules.unrecorded or is_old:
+            return "unchecked"
+        wrong = next(self._wrong(row), None)
+        return None if wrong is None else self._add(wrong[0], place, wrong[1], wrong[2])
+
+    def _wrong(self, row: Row) -> Iterator[tuple[Kind, str, str]]:
+        key = f"the row of key {row.shown}"
+        if row.later is not None:
+            yield "changed", f"{key} as offset {row.later} left it, or none if that has no value", "one of this record"
+        if row.kind is None:
+            yield "unexpected", "a record that was read, and has this row", f"a row of key {row.shown}"
+        if row.kind == "letter":
+            yield "unexpected", "no row: the record is a dead letter", f"one of key {row.shown}"
+        if row.kind == "tombstone" and not row.is_deleted:
+            yield "unexpected", "no row: the record has no value", f"one of key {row.shown}"
+        if row.kind == "value" and row.is_deleted and self.certainty.marks:
+            yield "changed", f"{key}: the record has a value", "one marked as deleted"
+        if row.kind is not None and row.stamp != row.record_stamp:
+            yield "changed", f"the time of the record in {key}", "another"
+
+    def _add(self, kind: Kind, place: Place, expected: str, found: str) -> Kind:
+        self.findings.add(Difference(kind, expected, found, *place))
+        return kind

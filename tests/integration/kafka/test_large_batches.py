@@ -1,0 +1,114 @@
+"""Batches of records that unpack to far more than they are: what is too large is told by its place, and nothing else stops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from confluent_kafka import Producer
+
+from frazil.batch.facts import Range
+from frazil.errors import Terminal
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.read import ReadLimits, read_range, read_ranges
+from frazil.pipeline.settings import ClusterSettings
+from frazil.records.kafka import NOT_UNPACKED, UNREAD_BYTES
+from frazil.verify.kafka import PartitionReader, Source
+
+Topic = Callable[..., str]
+
+SMALL = {"receive.message.max.bytes": "20000"}
+"""A client that unpacks no batch of more than 20,000 bytes: as the real bound, a thousand times smaller."""
+
+CODECS = ("zstd", "gzip", "lz4", "snappy")
+
+
+def send(cluster: Cluster, topic: str, values: Sequence[bytes], codec: str = "zstd") -> None:
+    """Send values as one batch of records of partition 0."""
+    bounds = {"batch.size": 2_000_000_000, "batch.num.messages": 1_000_000, "message.max.bytes": 1_000_000_000}
+    producer = Producer({**cluster.properties, **bounds, "compression.type": codec, "linger.ms": 100_000})
+    for value in values:
+        producer.produce(topic, value, partition=0)
+    producer.flush()
+
+
+def zeros(count: int, size: int = 1_000) -> list[bytes]:
+    """Values of nothing but zeros."""
+    return [bytes(size)] * count
+
+
+def found(cluster: Cluster, topic: str, start: int, end: int) -> list[tuple[int, int | None]]:
+    """Offset of each record, and its bytes if it was not taken over."""
+    rows = []
+    for batch in read_range(cluster, topic, 0, start, end):
+        unread = batch.column(UNREAD_BYTES).to_pylist() if UNREAD_BYTES in batch.schema.names else [None] * len(batch)
+        rows += zip(batch.column("offset").to_pylist(), unread, strict=True)
+    return rows
+
+
+def test_batches_that_the_client_cannot_unpack_are_told_by_their_offsets(cluster: Cluster, topic: Topic) -> None:
+    """Each offset of such a batch once, from the beginning of the range to its end; batches around it are read."""
+    name = topic()
+    sizes = [3, 70, 2, 21, 333, 1, 40]  # of batches, of which the large ones can't be unpacked
+    for size in sizes:
+        send(cluster, name, zeros(size))
+    ends = [sum(sizes[: at + 1]) for at in range(len(sizes))]
+    unreadable = {o for size, end in zip(sizes, ends, strict=True) if size > 20 for o in range(end - size, end)}
+    small = Cluster(cluster.name, dict(cluster.properties) | SMALL)
+
+    for start, end in ((0, ends[-1]), (1, 50), (10, 11), (72, 80), (74, 76), (100, ends[-1] - 5), (96, 97)):
+        expected = [(o, NOT_UNPACKED if o in unreadable else None) for o in range(start, end)]
+        assert found(small, name, start, end) == expected, (start, end)
+
+
+def test_verify_meets_the_same_offsets(cluster: Cluster, topic: Topic) -> None:
+    """The reader of the check, which shares no code with the other one, goes on behind such a batch as well."""
+    name = topic()
+    for size in (3, 70, 2):
+        send(cluster, name, zeros(size))
+    settings = ClusterSettings(bootstrap_servers=cluster.bootstrap_servers, properties=SMALL)
+
+    reader = PartitionReader(Source("local", settings), name, 0)
+    try:
+        told = [(of.offset(), of.error() is None) for part in ((1, 30), (30, 75)) for of in reader.read(*part)]
+    finally:
+        reader.close()
+
+    assert told == [(o, o < 3 or o >= 73) for o in range(1, 75)]
+
+
+def test_other_partitions_flow_beside_a_batch_that_cannot_be_unpacked(cluster: Cluster, topic: Topic) -> None:
+    """Of several partitions that are read at once each gives all of its offsets."""
+    names = [topic(), topic()]
+    send(cluster, names[0], zeros(30))
+    for name in reversed(names):
+        send(cluster, name, zeros(5))
+    small = Cluster(cluster.name, dict(cluster.properties) | SMALL)
+
+    batches = list(read_ranges(small, [Range(names[0], 0, 0, 35), Range(names[1], 0, 0, 5)]))
+
+    places = [place for of in batches for place in zip(of["topic"].to_pylist(), of["offset"].to_pylist(), strict=True)]
+    assert sorted(places) == sorted([(names[0], o) for o in range(35)] + [(names[1], o) for o in range(5)])
+
+
+def test_reading_fails_where_that_is_asked_for(cluster: Cluster, topic: Topic) -> None:
+    """With `on_unreadable: fail` the place is named, and what to raise."""
+    name = topic()
+    send(cluster, name, zeros(3))
+    send(cluster, name, zeros(30))
+    small = Cluster(cluster.name, dict(cluster.properties) | SMALL)
+
+    with pytest.raises(Terminal, match=r"partition 0: the batch of records at offset 3 can't be unpacked") as refused:
+        list(read_range(small, name, 0, 0, 33, ReadLimits(unreadable="fail")))
+
+    assert "receive.message.max.bytes" in str(refused.value)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_record_above_the_limit_is_told_by_its_size_in_every_codec(cluster: Cluster, topic: Topic, codec: str) -> None:
+    """Records around it, in the same batch and in others, are read."""
+    name = topic()
+    send(cluster, name, [b"1", bytes(17_000_000), b"3"], codec)
+    send(cluster, name, [b"4"], codec)
+
+    assert found(cluster, name, 0, 4) == [(0, None), (1, 17_000_000), (2, None), (3, None)]

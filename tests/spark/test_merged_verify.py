@@ -1,0 +1,145 @@
+"""Merged tables of any format, written by Spark, as `frazil verify` sees them; and tombstones of a compacted topic."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from frazil.batch.request import RunRequest
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.produce import produce
+from frazil.kafka.record import OutgoingRecord
+from frazil.kafka.topics import create_topic
+from frazil.project import Project
+from frazil.run.ingest import ingest
+from frazil.run.inline import stage_inline
+from frazil.run.plan import plan_run
+from frazil.spark.apply import SparkApply
+from frazil.spark.catalog import open_catalog
+from frazil.verify.check import verify
+from frazil.verify.result import Verification
+
+FILE = """
+name: {name}
+source: {{topics: [{topic}]}}
+dead_letters: {{tolerance: all}}
+"""
+UPSERT = """
+key: {format: long}
+destinations:
+  - table: shop.NAME
+    write: upsert
+    append_history: shop.NAME_log
+    identifier: [id]
+    columns: {id: {type: long, required: true, of: key, from: value}, name: string}
+"""
+AVRO = """
+value: {format: avro, schema: '{"type":"record","name":"r","fields":[{"name":"id","type":"long"},{"name":"op","type":"string"}]}'}
+destinations:
+  - table: shop.NAME
+    write: cdc
+    identifier: [id]
+    columns: {id: {type: long, required: true}}
+    changes: {format: op_column, op: op, values: {insert: [I], delete: [D]}}
+"""
+
+Sent = Sequence[tuple[bytes | None, bytes | None]]
+
+
+@dataclass
+class Lab:
+    """Pipelines over fresh topics, and a session that knows their catalog."""
+
+    project: Project
+    cluster: Cluster
+    spark: SparkSession
+
+    def pipeline(self, name: str, text: str) -> str:
+        """A pipeline; returns its topic."""
+        topic = f"{name}-{uuid.uuid4().hex[:8]}"
+        create_topic(self.cluster, topic, 1)
+        whole = textwrap.dedent(FILE).format(name=name, topic=topic) + text.replace("NAME", name)
+        (self.project.pipelines_folder / f"{name}.yaml").write_text(whole)
+        return topic
+
+    def run(self, name: str, topic: str, sent: Sent) -> None:
+        """Send records and land them."""
+        produce(self.cluster, topic, [OutgoingRecord(key=key, value=value) for key, value in sent])
+        pipeline = self.project.pipeline(name)
+        planned = plan_run(self.project, pipeline, RunRequest(str(uuid.uuid4())))
+        assert planned.plan is not None
+        ingest(self.project, pipeline, planned.plan, stage_inline, lambda _: None, apply=SparkApply(self.spark))
+
+    def ids(self, table: str) -> list[int]:
+        """Keys that a table holds, as Spark reads it."""
+        self.spark.sql(f"REFRESH TABLE lake.shop.{table}")
+        return [row.id for row in self.spark.table(f"lake.shop.{table}").orderBy("id").select("id").collect()]
+
+    def verified(self, name: str) -> Verification:
+        """What verify finds."""
+        return verify(self.project, self.project.pipeline(name))
+
+
+@pytest.fixture
+def lab(tmp_path: Path, cluster: Cluster, spark: SparkSession) -> Lab:
+    """No pipeline yet."""
+    folder = tmp_path / "pipelines"
+    folder.mkdir()
+    port = cluster.bootstrap_servers.rpartition(":")[2]
+    env = {"FRAZIL_HOME": str(tmp_path / "home"), "FRAZIL_PIPELINES": str(folder), "FRAZIL_KAFKA_PORT": port}
+    project = Project.load(env)
+    session = spark.newSession()
+    open_catalog(session, "lake", project.settings.catalogs["lake"])
+    return Lab(project, cluster, session)
+
+
+def _key(of: int) -> bytes:
+    return of.to_bytes(8, "big")
+
+
+def _avro(of: int, op: str) -> bytes:
+    return bytes([2 * of, 2 * len(op)]) + op.encode()
+
+
+def test_tombstone_deletes_its_row_and_verify_objects_where_the_row_stays(lab: Lab) -> None:
+    """In the batch of its row, in a later one, and for a row that nobody knows; beside, the log has all changes."""
+    topic = lab.pipeline("people", UPSERT)
+    named: Callable[[str], bytes] = lambda of: json.dumps({"name": of}).encode()  # noqa: E731
+    lab.run("people", topic, [(_key(1), named("a")), (_key(2), named("b")), (_key(3), named("c")), (_key(3), None)])
+    assert lab.ids("people") == [1, 2]
+    lab.run("people", topic, [(_key(2), None), (_key(9), None), (None, None), (_key(4), named("d"))])
+    assert lab.ids("people") == [1, 4]
+    assert lab.ids("people_log") == [1, 2, 2, 3, 3, 4, 9]
+    found = lab.verified("people")
+    assert found.is_clean, found.differences
+    assert found.columns_not_compared["shop.people"] == ("id", "name")
+    assert [of.letters for of in found.partitions if of.table == "shop.people"] == [1]
+
+    lab.spark.sql(
+        "INSERT INTO lake.shop.people (id, name, _kafka_topic, _kafka_partition, _kafka_offset, _kafka_timestamp, _frazil_batch)"
+        " SELECT id, name, _kafka_topic, _kafka_partition, _kafka_offset, _kafka_timestamp, _frazil_batch"
+        " FROM lake.shop.people_log WHERE id = 2 AND name = 'b'"
+    )
+    [stays] = [of for of in lab.verified("people").differences if of.table == "shop.people"]
+    assert (stays.kind, stays.offset) == ("changed", 1)
+    assert "as offset 4 left it" in stays.expected
+
+
+def test_changes_of_another_format_are_verified_without_their_values(lab: Lab) -> None:
+    """Rows are held against the records that they name; which columns were not compared, and why, is said."""
+    topic = lab.pipeline("meters", AVRO)
+    lab.run("meters", topic, [(None, _avro(1, "I")), (None, _avro(2, "I")), (None, _avro(2, "D")), (None, b"\xff")])
+    assert lab.ids("meters") == [1]
+    found = lab.verified("meters")
+    assert found.is_clean, found.differences
+    assert found.records == 4
+    assert found.values_not_compared_because == "value.format is avro"
+    assert found.columns_not_compared == {"shop.meters": ("id",)}
+    assert [(of.rows, of.letters) for of in found.partitions] == [(1, 1)]

@@ -1,0 +1,191 @@
+"""Merged tables of any format: rows are held against the records that they name, although their values are not read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+
+from frazil.iceberg.schema import declared_columns, declared_schema
+from frazil.pipeline.model import KafkaColumns, Pipeline
+from frazil.records.fan_out import FanOut
+from frazil.records.kafka import KAFKA_SCHEMA
+from frazil.run.record_route import route_of
+from frazil.run.record_spec import record_specs
+from frazil.verify.expected import Bad
+from frazil.verify.lake import Held
+from frazil.verify.merged import MergedCheck, digests
+from frazil.verify.merged_places import Certainty, PlacedCheck, Places
+from frazil.verify.model import Model, Place
+from frazil.verify.result import Findings, PartitionResult
+from frazil.verify.rules import rules_of
+
+TABLE = "shop.customers"
+STAMP = datetime(2024, 5, 1, tzinfo=UTC)
+MICROS = int(STAMP.timestamp() * 1_000_000)
+LONG_KEY = {"key": {"format": "long"}}
+ID = {"type": "long", "required": True}
+OF_KEY = {**ID, "of": "key", "from": "value"}
+OPS = {"format": "op_column", "op": "op", "values": {"insert": ["I"], "delete": ["D"]}}
+AVRO = '{"type":"record","name":"r","fields":[{"name":"id","type":"long"},{"name":"op","type":"string"}]}'
+PROTO = 'syntax = "proto3"; message R { int64 id = 1; string op = 2; }'
+ENVELOPE = {
+    "type": "struct",
+    "fields": [{"field": "id", "type": "int64"}, {"field": "op", "type": "string"}],
+}
+
+
+def avro(id_: int, op: str) -> bytes:
+    return bytes([2 * id_, 2 * len(op)]) + op.encode()
+
+
+def protobuf(id_: int, op: str) -> bytes:
+    return bytes([8, id_, 18, len(op)]) + op.encode()
+
+
+FORMATS: dict[str, tuple[Mapping[str, Any], Any]] = {
+    "json": (
+        {"value": {"fields": {"id": "long", "op": "string"}}},
+        lambda id_, op: json.dumps({"id": id_, "op": op}).encode(),
+    ),
+    "avro": ({"value": {"format": "avro", "schema": AVRO}}, avro),
+    "protobuf": ({"value": {"format": "protobuf", "schema": PROTO, "message": "R"}}, protobuf),
+    "delimited": ({"value": {"format": "delimited", "fields": ["id", "op"]}}, lambda id_, op: f"{id_},{op}".encode()),
+    "json-envelope": (
+        {"value": {"format": "json-envelope"}},
+        lambda id_, op: json.dumps({"schema": ENVELOPE, "payload": {"id": id_, "op": op}}).encode(),
+    ),
+}
+SENT = [(1, "I"), (2, "I"), (1, "I"), (2, "D"), (3, "I")]
+STEP = {"type": "ReplaceField", "exclude": ["none"]}
+
+
+def pipeline(write: str, more: Mapping[str, Any], id_: Mapping[str, Any] = ID, **of: Any) -> Pipeline:
+    destination: dict[str, Any] = {"table": TABLE, "write": write, "columns": {"id": id_, "op": "string"}}
+    if write != "append":
+        destination["identifier"] = ["id"]
+    if write == "cdc":
+        destination["changes"] = OPS
+    body = {"name": "customers", "source": {"topics": ["orders"]}, "destinations": [destination | of]}
+    return Pipeline.model_validate(body | dict(more))
+
+
+def records(sent: Sequence[tuple[bytes | None, bytes | None]]) -> pa.RecordBatch:
+    rows = [
+        {"topic": "orders", "partition": 0, "offset": at, "timestamp": STAMP, "key": key, "value": value}
+        for at, (key, value) in enumerate(sent)
+    ]
+    return pa.RecordBatch.from_pylist(rows, KAFKA_SCHEMA)
+
+
+def merged(declared: Pipeline, batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """What the table holds after all records, by the code that writes and a merge of this test's own."""
+    columns = {of.table: declared_columns(of) for of in declared.destinations}
+    out = FanOut(record_specs(declared, columns), route_of(declared, columns), 7).decode(batch)
+    table: dict[int, dict[str, Any]] = {}
+    is_soft = declared.destinations[0].deleted_column is not None
+    for row in out.rows[TABLE].to_pylist():
+        kept = {name: of for name, of in row.items() if name not in ("_frazil_op", "_frazil_place")}
+        if row["_frazil_op"] == "upsert":
+            table[row["id"]] = kept
+        elif is_soft:
+            table[row["id"]] = table.get(row["id"], {}) | {name: of for name, of in kept.items() if of is not None}
+        else:
+            table.pop(row["id"], None)
+    return [*table.values()]
+
+
+def held(declared: Pipeline, root: Path, rows: Sequence[Mapping[str, Any]]) -> Table:
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{root}/catalog.db", warehouse=f"file://{root}/warehouse")
+    catalog.create_namespace("shop")
+    table = catalog.create_table(TABLE, declared_schema(declared.destinations[0]))
+    if rows:
+        table.append(pa.Table.from_pylist(list(rows), schema=table.schema().as_arrow()))
+    return table
+
+
+def checked(declared: Pipeline, table: Table, batch: pa.RecordBatch, low: int = 0) -> list[tuple[str, int | None]]:
+    """Kind and offset of each difference, as `verify` finds them over these records."""
+    [to], findings = declared.destinations, Findings()
+    rules, kafka = rules_of(declared, [], TABLE, to.columns), Held(table, TABLE, KafkaColumns())
+    rest = {("orders", 0): low}, {"orders": 0}, findings
+    result = [PartitionResult("orders", 0)]
+    if rules.unread is None:
+        model = Model()
+        for row in batch.to_pylist()[low:]:
+            told = () if row["value"] is None else rules.row(row["value"], "orders")
+            assert not isinstance(told, Bad)
+            of: list[Any] = [(each, digests(each.row, MICROS, rules) if each.op == "upsert" else b"") for each in told]
+            model.change(Place("orders", 0, row["offset"], 7), of)
+        MergedCheck(to, to.columns, kafka, rules, *rest).results(model, result)
+        return [(of.kind, of.offset) for of in findings.kept]
+    places, certainty = Places(), Certainty.of(declared, to)
+    for row in batch.to_pylist()[low:]:
+        value = row["value"]
+        is_left_out, kind = rules.leaves_out(value, "orders"), "tombstone" if value is None else "value"
+        place = Place("orders", 0, row["offset"], 7)
+        places.record(place, MICROS, kind, certainty.key(row["key"]), counts=not is_left_out)
+    PlacedCheck(to, to.columns, kafka, rules, certainty, *rest).results(places, result)
+    places.close()
+    return [(of.kind, of.offset) for of in findings.kept]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("write", ["upsert", "cdc"])
+@pytest.mark.parametrize("more", [{}, LONG_KEY, {"transforms": [STEP]}], ids=["plain", "key", "transform"])
+def test_merged_table_of_any_format_is_judged_as_far_as_can_be(
+    name: str, write: str, more: dict[str, Any], tmp_path: Path
+) -> None:
+    """A right table is clean; a row of no record, a double and a wrong time are found, whatever the values are."""
+    options, encoded = FORMATS[name]
+    declared = pipeline(write, {**options, **more}, OF_KEY if more is LONG_KEY else ID)
+    batch = records([(id_.to_bytes(8, "big"), encoded(id_, op)) for id_, op in SENT])
+    rows = merged(declared, batch)
+    assert {row["id"] for row in rows} == ({1, 3} if write == "cdc" else {1, 2, 3})
+    table = held(declared, tmp_path, rows)
+    assert checked(declared, table, batch) == []
+    strange = rows[0] | {"id": 9, "_kafka_offset": 77}
+    late = rows[-1] | {"_kafka_timestamp": datetime(2020, 1, 1, tzinfo=UTC)}
+    schema = table.schema().as_arrow()
+    table.overwrite(pa.Table.from_pylist([*rows[:-1], rows[0], late, strange], schema=schema))
+    found = checked(declared, table, batch)
+    kinds = {kind for kind, _ in found}
+    assert {"duplicate", "unexpected"} <= kinds
+    assert ("changed", late["_kafka_offset"]) in found
+
+
+@pytest.mark.parametrize("form", ["long", "json", "avro"])
+@pytest.mark.parametrize("deletes", ["hard", "soft"])
+def test_row_that_a_tombstone_did_not_delete_is_a_difference(form: str, deletes: str, tmp_path: Path) -> None:
+    """Also where the record that brought the row is gone by compaction, if the key's format is read here."""
+    schema = '{"type":"record","name":"k","fields":[{"name":"value","type":"long"}]}'
+    key = {"json": {"format": "json", "fields": {"value": "long"}}, "avro": {"format": "avro", "schema": schema}}
+    raw = {
+        "long": lambda of: of.to_bytes(8, "big"),
+        "json": b'{"value": %d}'.__mod__,
+        "avro": lambda of: bytes([2 * of]),
+    }
+    options, encoded = FORMATS["json"]
+    declared = pipeline("upsert", {**options, "key": key.get(form, {"format": form})}, OF_KEY, deletes=deletes)
+    sent = [(1, b"a"), (2, b"b"), (2, None), (3, b"c")]
+    batch = records([(raw[form](of), None if value is None else encoded(of, "I")) for of, value in sent])
+    right = merged(declared, batch)
+    table = held(declared, tmp_path, right)
+    assert checked(declared, table, batch) == []
+
+    stays = merged(declared, batch.slice(0, 2))
+    wrong = [*[row for row in right if row["id"] != 2], *[row for row in stays if row["id"] == 2]]
+    table.overwrite(pa.Table.from_pylist(wrong, schema=table.schema().as_arrow()))
+    assert checked(declared, table, batch) == [("changed", 1)]
+    assert checked(declared, table, batch, low=2) == ([] if form == "avro" else [("changed", 1)])
+
+    lost = [row for row in right if row["id"] != 3]
+    table.overwrite(pa.Table.from_pylist(lost, schema=table.schema().as_arrow()))
+    assert checked(declared, table, batch) == ([] if form == "avro" else [("missing", 3)])
