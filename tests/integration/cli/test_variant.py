@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from frazil.crash_points import VARIABLE
-from frazil.errors import Retryable
+from frazil.errors import Retryable, Terminal
 from frazil.local.home import Home
 from frazil.local.jars import fetch
 
@@ -57,8 +57,8 @@ destinations:
 """
 
 
-def test_a_batch_waits_for_an_engine_that_the_edited_file_asks_for_no_more(place: Place) -> None:
-    """Decided with a table of documents, finished under a file without it: it gets its rows, then nothing more."""
+def test_batch_of_a_table_that_the_edited_file_lacks_waits_for_its_return(place: Place) -> None:
+    """Decided with a table of documents that never had a batch: without it in the file it could be anybody's table."""
     fetch(Home.resolve(), "spark")
     file = Path(place.root) / "pipelines" / "docs.yaml"
     documents = "  - {table: shop.docs, columns: {doc: {type: variant, from: []}}}\n"
@@ -69,6 +69,14 @@ def test_a_batch_waits_for_an_engine_that_the_edited_file_asks_for_no_more(place
     assert killed.returncode == Retryable.exit_code, killed.stderr
     file.write_text(SEVERAL.format(topic=place.topic))
 
+    refused = place.frazil("run", "docs")
+    assert refused.returncode == Terminal.exit_code
+    assert "gives parts to shop.docs" in refused.stderr
+    assert "name it under destinations again" in refused.stderr
+
+    file.write_text(SEVERAL.format(topic=place.topic) + documents)
+    place.succeed("run", "docs")
+    file.write_text(SEVERAL.format(topic=place.topic))
     place.succeed("produce", place.topic, "--generate", "payments", "--count", "7", "--seed", "2")
     place.succeed("run", "docs")
     idle = place.succeed("run", "docs")

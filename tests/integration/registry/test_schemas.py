@@ -22,7 +22,7 @@ from frazil.records.formats.avro import AvroFormat
 from frazil.records.formats.json_schema import JsonSchemaFormat
 from frazil.records.formats.port import Decoded
 from frazil.records.formats.protobuf import ProtobufFormat
-from frazil.registry.client import RegistrySchemas
+from frazil.registry.client import UNKNOWN_SECONDS, RegistrySchemas
 from frazil.registry.registry import Registry
 from tests.registry_server import RegistryServer
 
@@ -164,14 +164,17 @@ def test_an_unknown_id_is_no_failure(schemas: RegistrySchemas, unknown: int | UU
     assert schemas.schema(unknown) is None
 
 
-def test_what_is_registered_later_is_found(schemas: RegistrySchemas, confluent: SchemaRegistryClient) -> None:
-    """A worker lives for many batches: remembering that an id is unknown would bury good records."""
-    newest = confluent.register_schema(f"t-{uuid4().hex}", new_schema())
-    before = schemas.schema(newest + 1)
-    later = confluent.register_schema(f"t-{uuid4().hex}", new_schema())
+def test_what_is_registered_later_is_found(registry: RegistryServer, confluent: SchemaRegistryClient) -> None:
+    """A worker lives for many batches: remembering for long that an id is unknown would bury good records."""
+    seconds = [0.0]
+    with closing(RegistrySchemas(registry.registry, clock=lambda: seconds[0])) as schemas:
+        newest = confluent.register_schema(f"t-{uuid4().hex}", new_schema())
+        before = schemas.schema(newest + 1)
+        later = confluent.register_schema(f"t-{uuid4().hex}", new_schema())
+        seconds[0] += UNKNOWN_SECONDS + 1
 
-    assert (before, later) == (None, newest + 1)
-    assert schemas.schema(later) is not None
+        assert (before, later) == (None, newest + 1)
+        assert schemas.schema(later) is not None
 
 
 def test_a_path_that_is_no_registry_is_not_an_unknown_id(registry: RegistryServer) -> None:
