@@ -14,7 +14,6 @@ from pyiceberg.table.metadata import TableMetadata
 from frazil.batch.changes import OP
 from frazil.batch.facts import StagedFile
 from frazil.iceberg.data_files import DataFileWriter
-from frazil.iceberg.orc_limits import ORC, refuse_altered
 
 FOLDER: Final = "frazil-staged"
 """Below the table's location, so that an orphan removal takes what is not needed any more."""
@@ -29,8 +28,6 @@ class RowFileWriter(DataFileWriter):
     """Writes rows of one table into Parquet files of bounded size, in their Arrow types. No snapshot may name them."""
 
     def _written(self, table: pa.Table, metadata: TableMetadata) -> list[StagedFile]:
-        if metadata.properties.get("write.format.default", "").lower() == ORC:
-            refuse_altered(table, self.name)
         path = f"{metadata.location.rstrip('/')}/{FOLDER}/{uuid.uuid4()}.parquet"
         file = self._io.new_output(path)
         with file.create() as stream:

@@ -216,7 +216,7 @@ class DeadCode(StrEnum):
         "OUT_OF_RANGE",
         Stage.CONVERT,
         "The value is of the right kind and too big for the column's type.",
-        "Declare a wider type (long, a larger decimal precision).",
+        "Declare a wider type (long, a larger decimal precision); the message says what a table of ORC files can do.",
     )
     LOSSY_CAST = (
         "LOSSY_CAST",

@@ -23,6 +23,7 @@ from frazil.records.halves import Half, HalfName
 from frazil.records.json.values import JsonValues
 from frazil.records.kafka import BAD_HEADERS, NOT_UNPACKED, UNREAD_BYTES, conform
 from frazil.records.keys import DecodedKeys, KeyColumns, KeyDecoder
+from frazil.records.orc_times import without_altered_times
 from frazil.records.outcome import FilterReason, Outcomes, count_outcomes
 from frazil.records.positions import at, distinct
 from frazil.records.shaped import LeftOut, ShapedDecoder
@@ -80,7 +81,8 @@ class Decoder:
         for reason, places in left_out.items():
             filtered[reason] = pa.concat_arrays([filtered.get(reason, _positions([])), _positions(places)])
         block, refused = self._with_deleted(records, block, filtered)
-        dead = dict(sorted((dead | more | refused).items()))
+        block, altered = without_altered_times(self._spec, block, records)
+        dead = dict(sorted((dead | more | refused | altered).items()))
         origins = at(records.select(_ORIGIN), block.positions)
         rows = with_kafka_columns(self._spec, self._batch_number, block, origins)
         letters = dead_letters(at(records, _positions(dead)), list(dead.values()))

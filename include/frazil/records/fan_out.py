@@ -23,6 +23,7 @@ from frazil.records.decode import Decoder, Filtered, screened, unread, with_kafk
 from frazil.records.evolve.incompatible import refuse_incompatible
 from frazil.records.fanned_out import FannedOut
 from frazil.records.kafka import conform
+from frazil.records.orc_times import without_altered_times
 from frazil.records.outcome import FilterReason, count_outcomes
 from frazil.records.route import Route, Routed, Router
 from frazil.records.sheets import Sheet, Sheets
@@ -227,9 +228,7 @@ class FanOut:
         written, without_row = set[int](), set[int]()
         unknown: list[UnknownAt] = []
         for number, (table, spec) in enumerate(self._by_table.items()):
-            deleted = [without(of, found.dead[number]) for of in found.deleted[number]]
-            block = without(in_order(found.blocks[number], spec.block_schema), found.dead[number])
-            block = with_deleted(spec, block, deleted)
+            block = _landing(records, number, spec, found)
             rows[table] = with_kafka_columns(spec, self._number, block, places.take(block.positions))
             here = set(block.positions.to_pylist())
             dead = found.dead[number].keys()
@@ -274,6 +273,15 @@ def _share(sheet: Sheet, table: int, rows: pa.Int64Array, shared: _Shared, found
             found.dead[table].setdefault(position, shared.dead[row])
         else:
             found.left_out[table].add(position)
+
+
+def _landing(records: pa.RecordBatch, table: int, spec: RecordSpec, found: _Found) -> Block:
+    """Return the rows of a table in their order, deleted ones among them."""
+    deleted = [without(of, found.dead[table]) for of in found.deleted[table]]
+    block = without(in_order(found.blocks[table], spec.block_schema), found.dead[table])
+    block, altered = without_altered_times(spec, with_deleted(spec, block, deleted), records)
+    found.dead[table] |= altered
+    return block
 
 
 def _leave_out(filtered: Filtered, reason: FilterReason, positions: Collection[int]) -> None:

@@ -76,6 +76,7 @@ class RecordSpec:
         empty_value: What a value of 0 bytes becomes.
         kafka_columns: Names of the added columns, or None to add none.
         merge: How rows are merged into the table; None: they are added to it.
+        file_format: Format of the table's data files; not every one keeps every time.
         evolution: Which changes of the table records may ask for; None: none.
         declared: Names of the columns that the pipeline file declares; None: all. Where others are texts, they take any value as
             its JSON text: so no record is dead because another one, of another kind, came before it.
@@ -108,6 +109,7 @@ class RecordSpec:
     empty_value: Literal["dead_letter", "filter"] = "dead_letter"
     kafka_columns: KafkaColumns | None = field(default_factory=KafkaColumns)
     merge: MergeSpec | None = None
+    file_format: str = "parquet"
     evolution: Evolution | None = None
     declared: frozenset[str] | None = None
 

@@ -157,6 +157,7 @@ def record_spec(
         empty_value=value.empty_value,
         kafka_columns=KafkaColumns(**names.model_dump()) if names else None,
         merge=merge_spec(pipeline, to),
+        file_format=to.file_format,
         evolution=evolution(to, of_key, columns, pipeline.limits.max_name_length),
         declared=None if to.evolves == "none" else frozenset(declared),
     )

@@ -13,6 +13,7 @@ from frazil.verify.canonical import digest
 from frazil.verify.expected import Bad
 from frazil.verify.kafka import PartitionReader
 from frazil.verify.made import NOT_MADE
+from frazil.verify.moments import is_lost_in_orc
 from frazil.verify.outcomes import Cells, Found, Outcome, Outcomes, Stretch, cell_digests, kept, pairs, record_bytes
 from frazil.verify.result import Difference, Findings, Kind, PartitionResult, cut
 from frazil.verify.rules import Rules
@@ -335,6 +336,8 @@ class Comparison:
             return  # the table of such a record may have been made since
         if is_left_out:
             self._add("unexpected", offset, n, f"nothing: {_shown(value)} is filtered", _named(outcome))
+        elif self.rules.in_orc and is_lost_in_orc(micros(message) or 0):
+            return
         elif value is not None and not isinstance(self.rules.row(value, self.subject.topic), Bad):
             self._add("changed", offset, n, f"a row for {_shown(value)}", _named(outcome))
 

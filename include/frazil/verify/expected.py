@@ -32,20 +32,21 @@ class Expectation:
     Args:
         columns: Name -> column, in the order in which values are returned.
         value: What the pipeline file says of values.
+        in_orc: Whether the columns are in ORC files.
 
     Raises:
         Terminal: A default is no value of its column.
     """
 
-    def __init__(self, columns: Mapping[str, Column], value: Value = _DEFAULTS) -> None:
+    def __init__(self, columns: Mapping[str, Column], value: Value = _DEFAULTS, *, in_orc: bool = False) -> None:
         self._declared, self._value = columns, value
         any_case = value.field_names == "case_insensitive"
         self._decoder = decoder_of(once=value.duplicate_keys == "dead_letter", any_case=any_case)
         self._lenient = decoder_of(once=False, any_case=any_case)
         self._is_whole = all(column.source == () for column in columns.values())
-        self._takers = None if _is_plain(columns, value) else Takers(columns, value)
+        self._takers = None if _is_plain(columns, value) else Takers(columns, value, in_orc=in_orc)
         self._columns = [
-            (name, column.required, reader(column.parsed, options_of(column, value)))
+            (name, column.required, reader(column.parsed, options_of(column, value, in_orc=in_orc)))
             for name, column in columns.items()
         ]
 

@@ -16,6 +16,7 @@ _CLOCK_FORM = re.compile(_CLOCK + _ZONE)
 _MOMENT_FORM = re.compile(rf"(?P<day>{_DAY_FORM.pattern})[Tt ]{_CLOCK}{_ZONE}")
 
 _MICROSECOND = timedelta(microseconds=1)
+_SECOND = 1_000_000
 _LAST_HOUR, _LAST_MINUTE = 23, 59
 
 BOUNDS = (
@@ -24,8 +25,17 @@ BOUNDS = (
 )
 """The first and the last microsecond of years 1 to 9999."""
 
+ORC_BOUNDS = (-(2**63 // 1000 - 1), 2**63 // 1000 - 1)
+"""The first and the last microsecond that nanoseconds count, as ORC files are read."""
+
 DAY_BOUNDS = (0, timedelta(days=1) // _MICROSECOND - 1)
 """The first and the last microsecond of a day."""
+
+
+def is_lost_in_orc(micros: int) -> bool:
+    """Whether ORC files would give back another instant: they have no sign for the second before 1970."""
+    first, last = ORC_BOUNDS
+    return -_SECOND < micros < 0 or not first <= micros <= last
 
 
 def day_number(text: str) -> int:

@@ -32,6 +32,7 @@ class Options:
         casts: Whether numbers and booleans become texts, and texts of digits times of the unit.
         any_case: Whether fields of structs are found whatever their case.
         once: Whether two of them that differ in case only are unfit.
+        in_orc: Whether the column is in ORC files, which don't keep every timestamp.
     """
 
     unit: str | None = None
@@ -39,6 +40,7 @@ class Options:
     casts: bool = False
     any_case: bool = False
     once: bool = False
+    in_orc: bool = False
 
 
 NO_OPTIONS = Options()
@@ -218,6 +220,20 @@ def _moment(read: Callable[[str], int]) -> Read:
 
 
 def _time_reader(name: str, options: Options) -> Read:
+    read = _any_time_reader(name, options)
+    if name == "time" or not options.in_orc:
+        return read
+
+    def read_kept_time(value: Any) -> Any:
+        micros = read(value)
+        if moments.is_lost_in_orc(micros):
+            raise Unfit("a time that ORC files don't keep")
+        return micros
+
+    return read_kept_time
+
+
+def _any_time_reader(name: str, options: Options) -> Read:
     """Of texts, and where their unit is declared of numbers too."""
     read = _PRIMITIVES[name] if options.drops_offset or name != "timestamp" else _moment(moments.unzoned_micros)
     unit, first, last = options.unit, *(moments.DAY_BOUNDS if name == "time" else moments.BOUNDS)

@@ -51,6 +51,7 @@ class Rules:
         earlier: Number of a batch that may have landed while the table had other columns -> what they have become since.
         steady: Places of the columns that were always there.
         max_record_bytes: Most bytes of a record that is not too large.
+        in_orc: Whether the table has ORC files, which don't keep every timestamp of Kafka either.
     """
 
     expectation: Expectation | Grown | Teller | Unread
@@ -68,6 +69,7 @@ class Rules:
     earlier: Mapping[int, Since] = field(default_factory=dict)
     steady: tuple[int, ...] = ()
     max_record_bytes: int = 16 * 2**20
+    in_orc: bool = False
 
     @property
     def lenient(self) -> frozenset[int]:
@@ -137,6 +139,7 @@ def rules_of(
         {n: since for n, of in others.items() if (since := of.among(columns)).changed},
         tuple(at for at, name in enumerate(columns) if not any(name in of.added for of in others.values())),
         pipeline.limits.max_record_bytes,
+        in_orc=pipeline.destination(table).file_format == "orc",
     )
 
 
@@ -144,7 +147,7 @@ def _expectation(pipeline: Pipeline, table: str, columns: Mapping[str, Column]) 
     destination = pipeline.destination(table)
     if destination.is_merged or destination.is_history:
         return Teller(destination, columns, pipeline.value)
-    expected = Expectation(columns, pipeline.value)
+    expected = Expectation(columns, pipeline.value, in_orc=destination.file_format == "orc")
     return Grown(expected) if grows(destination) else expected
 
 

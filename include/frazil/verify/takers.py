@@ -40,7 +40,7 @@ Take = Callable[[Document], Any]
 """Returns what a column must hold, in canonical form, or raises Unfit."""
 
 
-def options_of(column: Column, value: Value) -> Options:
+def options_of(column: Column, value: Value, *, in_orc: bool = False) -> Options:
     """How the values of a column are read."""
     return Options(
         column.unit,
@@ -48,6 +48,7 @@ def options_of(column: Column, value: Value) -> Options:
         value.casts == "text" or isinstance(column, InferredColumn),
         value.field_names == "case_insensitive",
         value.duplicate_keys == "dead_letter",
+        in_orc,
     )
 
 
@@ -57,12 +58,14 @@ class Takers:
     Args:
         columns: Name -> column, in the order of the columns.
         value: What the file says of values as a whole.
+        in_orc: Whether the columns are in ORC files.
 
     Raises:
         Terminal: A default is no value of its column.
     """
 
-    def __init__(self, columns: Mapping[str, Column], value: Value) -> None:
+    def __init__(self, columns: Mapping[str, Column], value: Value, *, in_orc: bool = False) -> None:
+        self._in_orc = in_orc
         self._any_case = value.field_names == "case_insensitive"
         self._once = value.duplicate_keys == "dead_letter"
         self._fails = value.unknown_fields == "fail"
@@ -93,7 +96,7 @@ class Takers:
     def _taker(self, name: str, column: Column, value: Value, path: Sequence[str]) -> Take:
         if not path:
             return lambda document: storable(document.whole)
-        read = reader(column.parsed, options_of(column, value))
+        read = reader(column.parsed, options_of(column, value, in_orc=self._in_orc))
         default = _default(name, column, read)
         steps = [self._sought(step) for step in path]
 

@@ -65,7 +65,7 @@ class Teller:
         self._of = destination
         self._is_grown = grows(destination)
         self._names = tuple(columns)
-        self._takers = Takers(columns, value)
+        self._takers = Takers(columns, value, in_orc=destination.file_format == "orc")
         self._decoder = decoder_of(
             once=value.duplicate_keys == "dead_letter", any_case=value.field_names == "case_insensitive"
         )
