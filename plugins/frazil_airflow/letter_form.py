@@ -51,6 +51,7 @@ ALL_CODES = (
     "INVALID_TIME",
     "INVALID_TEXT",
     "MISSING_REQUIRED",
+    "TOO_MANY_PARTITIONS",
     "DEAD_BEFORE",
 )
 """As in `frazil.records.dead`, which loads more than a DAG file may."""

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Final
 from urllib.parse import quote_plus
@@ -56,14 +56,8 @@ def _bounded(name: str) -> str:
 
 def _parts(spec: PartitionSpec, schema: Schema, arrow_table: pa.Table) -> Iterable[_TablePartition]:
     """Rows of each partition, in the order in which they came."""
-    keys = [_key(field, schema, arrow_table) for field in spec.fields]
-    numbers = pa.nulls(0, pa.int64())
-    for at, key in enumerate(keys):
-        coded = pc.dictionary_encode(key, null_encoding="encode")
-        own = coded.indices.cast(pa.int64())
-        # Numbers of combinations are made small again, so that any count of fields fits.
-        both = own if not at else pc.add(pc.multiply(numbers, len(coded.dictionary)), own)
-        numbers = pc.dictionary_encode(both).indices.cast(pa.int64())
+    keys = [partition_key(field, schema, arrow_table) for field in spec.fields]
+    numbers = numbered(keys)
     order = pc.sort_indices(numbers)  # a stable sort
     ends = pc.run_end_encode(numbers.take(order)).run_ends.to_pylist()
     starts = [0, *ends[:-1]] if ends else []
@@ -75,7 +69,23 @@ def _parts(spec: PartitionSpec, schema: Schema, arrow_table: pa.Table) -> Iterab
         yield _TablePartition(PartitionKey(fields, spec, schema), sorted_rows.slice(start, end - start))
 
 
-def _key(field: PartitionField, schema: Schema, rows: pa.Table) -> pa.Array:
+def numbered(keys: Sequence[pa.Array]) -> pa.Int64Array:
+    """Number the partitions of rows from 0, in the order in which they first come.
+
+    Args:
+        keys: The partition values of each field, row by row; at least one field.
+    """
+    numbers = pa.nulls(0, pa.int64())
+    for at, key in enumerate(keys):
+        coded = pc.dictionary_encode(key, null_encoding="encode")
+        own = coded.indices.cast(pa.int64())
+        # Numbers of combinations are made small again, so that any count of fields fits.
+        both = own if not at else pc.add(pc.multiply(numbers, len(coded.dictionary)), own)
+        numbers = pc.dictionary_encode(both).indices.cast(pa.int64())
+    return numbers
+
+
+def partition_key(field: PartitionField, schema: Schema, rows: pa.Table) -> pa.Array:
     """The partition values of a field, row by row; dates and timestamps as the numbers that they are stored as."""
     name = schema.find_column_name(field.source_id) or ""
     column = _get_field_from_arrow_table(rows, name)

@@ -28,6 +28,12 @@ class Limits(Model):
         description="Bytes of key, value and headers of one record. A larger one is a dead letter `RECORD_TOO_LARGE` with its"
         " coordinates and its size, and nothing of the record.",
     )
+    max_partitions: int = Field(
+        5_000,
+        gt=0,
+        description="Partition values that one task may give a table: each is a data file. Records of further values are dead"
+        " letters `TOO_MANY_PARTITIONS`; a replay lands as many values again.",
+    )
     max_name_length: int = Field(
         255,
         gt=0,

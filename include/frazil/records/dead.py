@@ -242,6 +242,12 @@ class DeadCode(StrEnum):
         "A required field is missing or null, and no default is declared.",
         "Declare a default, or make the column optional.",
     )
+    TOO_MANY_PARTITIONS = (
+        "TOO_MANY_PARTITIONS",
+        Stage.CONVERT,
+        "The row has a partition value that its table did not get from the task before, and the task has `limits.max_partitions`.",
+        "`frazil dead-letters replay` lands as many values again. Raise the limit, or partition by what repeats: `day(column)`.",
+    )
     DEAD_BEFORE = (
         "DEAD_BEFORE",
         Stage.CONVERT,

@@ -12,7 +12,7 @@ from frazil.batch.changes import OP
 from frazil.batch.schema_change import bounded
 from frazil.batch.unknown import UnknownFields
 from frazil.errors import Terminal
-from frazil.records.block import Block, in_order
+from frazil.records.block import Block, in_order, without
 from frazil.records.changes.staged import merge_columns
 from frazil.records.dead import DeadCode, Reason, dead_letters
 from frazil.records.evolve.asked import Asked
@@ -25,6 +25,7 @@ from frazil.records.kafka import BAD_HEADERS, NOT_UNPACKED, UNREAD_BYTES, confor
 from frazil.records.keys import DecodedKeys, KeyColumns, KeyDecoder
 from frazil.records.orc_times import without_altered_times
 from frazil.records.outcome import FilterReason, Outcomes, count_outcomes
+from frazil.records.partitions import PartitionBound, refused_by_partition
 from frazil.records.positions import at, distinct
 from frazil.records.shaped import LeftOut, ShapedDecoder
 from frazil.records.spec import RecordSpec
@@ -51,13 +52,17 @@ class Decoder:
         spec: What is wanted of the records.
         batch_number: Goes into the batch column of every row.
         blocks: Whether JSON values may be parsed as blocks where that is exact. Without, the outcome is the same, later.
+        partitions: Bounds the partition values of the table; None: it has none.
 
     Raises:
         Terminal: the spec can't be met: a type without a JSON form, a default that does not fit, a schema that is none.
     """
 
-    def __init__(self, spec: RecordSpec, batch_number: int, *, blocks: bool = True) -> None:
+    def __init__(
+        self, spec: RecordSpec, batch_number: int, *, blocks: bool = True, partitions: PartitionBound | None = None
+    ) -> None:
         self._spec: Final = spec
+        self._partitions: Final = partitions
         self._batch_number: Final = batch_number
         self._asked: Final = Asked(spec.fold is not None)
         self._values: Final = _values(spec, self._asked, blocks=blocks)
@@ -82,9 +87,12 @@ class Decoder:
             filtered[reason] = pa.concat_arrays([filtered.get(reason, _positions([])), _positions(places)])
         block, refused = self._with_deleted(records, block, filtered)
         block, altered = without_altered_times(self._spec, block, records)
-        dead = dict(sorted((dead | more | refused | altered).items()))
-        origins = at(records.select(_ORIGIN), block.positions)
-        rows = with_kafka_columns(self._spec, self._batch_number, block, origins)
+        dead |= more | refused | altered
+        origins, rows = self._rows(records, block)
+        if scattered := refused_by_partition(self._partitions, rows, block.positions):
+            dead, block = dead | scattered, without(block, scattered)
+            origins, rows = self._rows(records, block)
+        dead = dict(sorted(dead.items()))
         letters = dead_letters(at(records, _positions(dead)), list(dead.values()))
         once = distinct(block.positions)
         written = origins if once is block.positions else records.take(once)
@@ -93,6 +101,11 @@ class Decoder:
         demands = self._asked.demands(self._spec)
         unknown = UnknownFields() if demands else block.unknown.only(block.positions).counted()
         return Outcomes(rows, letters, counts, unknown, demands, bounded(self._asked.untold))
+
+    def _rows(self, records: pa.RecordBatch, block: Block) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        """Return where each row came from, and the rows with it."""
+        origins = at(records.select(_ORIGIN), block.positions)
+        return origins, with_kafka_columns(self._spec, self._batch_number, block, origins)
 
     def _with_deleted(self, records: pa.RecordBatch, block: Block, filtered: Filtered) -> tuple[Block, Dead]:
         """Return the rows with those that records without value delete, which are filtered no more."""

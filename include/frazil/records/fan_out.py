@@ -25,6 +25,7 @@ from frazil.records.fanned_out import FannedOut
 from frazil.records.kafka import conform
 from frazil.records.orc_times import without_altered_times
 from frazil.records.outcome import FilterReason, count_outcomes
+from frazil.records.partitions import PartitionBound, refused_by_partition
 from frazil.records.route import Route, Routed, Router
 from frazil.records.sheets import Sheet, Sheets
 from frazil.records.spec import RecordSpec
@@ -79,15 +80,23 @@ class FanOut:
         route: How records find their tables; None: each goes to all.
         batch_number: Goes into the batch column of every row.
         blocks: Whether JSON values may be parsed as blocks where that is exact. Without, the outcome is the same, later.
+        partitions: Table -> what bounds its partition values; tables without partitions are left out.
 
     Raises:
         Terminal: a spec can't be met.
     """
 
     def __init__(
-        self, specs: Mapping[str, RecordSpec], route: Route | None, batch_number: int, *, blocks: bool = True
+        self,
+        specs: Mapping[str, RecordSpec],
+        route: Route | None,
+        batch_number: int,
+        *,
+        blocks: bool = True,
+        partitions: Mapping[str, PartitionBound] | None = None,
     ) -> None:
         self._by_table: Final = dict(specs)
+        self._partitions: Final = partitions or {}
         self._tables: Final = tuple(specs)
         new = () if route is None or route.new is None else (route.new.spec,)
         # That of tables which are not there yet comes last; before any is, it tells what can be decoded.
@@ -96,7 +105,8 @@ class FanOut:
         self._route: Final = route
         self._spec: Final = self._specs[0]
         is_one = len(specs) == 1 and route is None
-        self._decoder: Final = Decoder(self._spec, batch_number, blocks=blocks) if is_one else None
+        bound = self._partitions.get(self._tables[0]) if is_one else None
+        self._decoder: Final = Decoder(self._spec, batch_number, blocks=blocks, partitions=bound) if is_one else None
         self._router: Final = Router(route, self._tables)
         self._sheets: Final = Sheets(self._specs, None if route is None else route.field, blocks=blocks)
 
@@ -224,12 +234,10 @@ class FanOut:
 
     def _told(self, records: pa.RecordBatch, found: _Found, filtered: Filtered) -> FannedOut:
         rows, tables = {}, {}
-        places = records.select(_PLACE)
         written, without_row = set[int](), set[int]()
         unknown: list[UnknownAt] = []
-        for number, (table, spec) in enumerate(self._by_table.items()):
-            block = _landing(records, number, spec, found)
-            rows[table] = with_kafka_columns(spec, self._number, block, places.take(block.positions))
+        for number, table in enumerate(self._by_table):
+            block, rows[table] = self._rows(records, number, table, found)
             here = set(block.positions.to_pylist())
             dead = found.dead[number].keys()
             nothing = found.left_out[number] - here - dead
@@ -260,6 +268,17 @@ class FanOut:
         untold = {self._tables[number]: paths for number, paths in self._sheets.untold()}
         new = first_names(tuple(found.new_tables))
         return FannedOut(rows, told, counts, tables, len(found.whole), left_out, demands, new, untold)
+
+    def _rows(self, records: pa.RecordBatch, number: int, table: str, found: _Found) -> tuple[Block, pa.RecordBatch]:
+        """Return what lands in a table; records of partition values beyond its limit become dead letters of it."""
+        spec, places = self._by_table[table], records.select(_PLACE)
+        block = _landing(records, number, spec, found)
+        rows = with_kafka_columns(spec, self._number, block, places.take(block.positions))
+        if scattered := refused_by_partition(self._partitions.get(table), rows, block.positions):
+            found.dead[number] |= scattered
+            block = without(block, scattered)
+            rows = with_kafka_columns(spec, self._number, block, places.take(block.positions))
+        return block, rows
 
 
 def _share(sheet: Sheet, table: int, rows: pa.Int64Array, shared: _Shared, found: _Found, into: list[Block]) -> None:

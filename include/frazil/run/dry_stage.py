@@ -12,7 +12,15 @@ from frazil.batch.facts import Range, Staged
 from frazil.batch.plan import RunPlan
 from frazil.batch.schema_change import Demands, SchemaChange
 from frazil.iceberg.evolution import TableChanges, declared_changes, planned
-from frazil.iceberg.schema import check_destination, check_layout, declared_columns, schema_columns
+from frazil.iceberg.partition_limit import PartitionLayout, PartitionLimit, layout_of
+from frazil.iceberg.schema import (
+    check_destination,
+    check_layout,
+    declared_columns,
+    declared_schema,
+    declared_spec,
+    schema_columns,
+)
 from frazil.pipeline.model import Destination
 from frazil.records.evolve.asked import together
 from frazil.records.spec import RecordSpec
@@ -38,12 +46,14 @@ def dry_staged(scope: Scope, plan: RunPlan, ranges: tuple[Range, ...], stage: St
         return Staged(), ()
     scope.report(f"looking at {sum(r.span for r in ranges):,} of {plan.records:,} offsets")
     columns, whole, changes, every = dict[str, pa.Schema](), Staged(), list[str](), ranges
+    layouts: dict[str, PartitionLayout] = {}
     for of in scope.pipeline.destinations:
-        columns[of.table], coming = _columns(scope, of)
+        columns[of.table], coming = _columns(scope, of, layouts)
         changes += _told(of.table, coming)
     refusals = Refusals()
     for _ in range(ROUNDS + 1):
-        order = _order(scope, ranges, columns, refusals)
+        limit = PartitionLimit(scope.pipeline.limits.max_partitions, dict(layouts))
+        order = replace(_order(scope, ranges, columns, refusals), partitions=limit)
         found = stage(order)
         whole = replace(whole.merge(found), demands={}, new_tables=(), again=())
         if not found.asks:
@@ -57,7 +67,7 @@ def dry_staged(scope: Scope, plan: RunPlan, ranges: tuple[Range, ...], stage: St
                 scope, find_tables(scope.lake, scope.pipeline), found.new_tables, room_for(scope, scope.pipeline.made)
             )
             scope, refusals = scope.grown((*scope.pipeline.made, *new.names)), new.refusals
-            columns |= {name: _columns(scope, scope.pipeline.destination(name))[0] for name in new.names}
+            columns |= {name: _columns(scope, scope.pipeline.destination(name), layouts)[0] for name in new.names}
             changes += (f"a run would make table {name}, records name it" for name in new.names)
     check_identity(plan, observe_source(scope), {r.topic for r in plan.ranges}, scope.pipeline.name)
     return whole, tuple(changes)
@@ -89,9 +99,17 @@ def _order(scope: Scope, ranges: tuple[Range, ...], columns: Mapping[str, pa.Sch
     )
 
 
-def _columns(scope: Scope, destination: Destination) -> tuple[pa.Schema, tuple[SchemaChange, ...]]:
-    """The columns of the rows, and which of them the table gets first; one that is not there is what the file declares."""
+def _columns(
+    scope: Scope, destination: Destination, layouts: dict[str, PartitionLayout]
+) -> tuple[pa.Schema, tuple[SchemaChange, ...]]:
+    """The columns of the rows, and which of them the table gets first; one that is not there is what the file declares.
+
+    How it parts its rows, if it does, goes to `layouts`.
+    """
     table = scope.lake.find_table(destination.table)
+    schema = declared_schema(destination) if table is None else table.schema()
+    layout = layout_of(schema, declared_spec(destination, schema) if table is None else table.spec())
+    layouts |= {} if layout is None else {destination.table: layout}
     if table is None:
         check_layout(destination)
         return declared_columns(destination), ()

@@ -24,6 +24,7 @@ from frazil.run.record_evolution import without_fail
 from frazil.run.record_route import NONE_NOW, route_of
 from frazil.run.record_spec import record_specs
 from frazil.run.scope import Scope
+from frazil.run.staging import partition_limit
 from frazil.run.standing import Standing
 from frazil.run.tables import Tables
 
@@ -64,7 +65,8 @@ def decoder_of(work: LetterWork, columns: Mapping[str, pa.Schema], n: int) -> Fa
     """Decodes the letters into rows of these columns."""
     pipeline, schemas, refusals = work.scope.pipeline, work.scope.schemas, work.refusals
     route = route_of(pipeline, columns, schemas, refused=refusals.names, rest=refusals.rest)
-    return FanOut(without_fail(record_specs(pipeline, columns, schemas)), route, n)
+    counters = partition_limit(pipeline, work.tables).counters()
+    return FanOut(without_fail(record_specs(pipeline, columns, schemas)), route, n, partitions=counters)
 
 
 def look_at(work: LetterWork) -> Look:

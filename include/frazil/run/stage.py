@@ -24,6 +24,7 @@ from frazil.batch.facts import (
 from frazil.crash_points import CrashPoint, reached
 from frazil.garbage import collecting_rarely
 from frazil.iceberg.data_files import StagingTable
+from frazil.iceberg.partition_limit import PartitionLimit
 from frazil.iceberg.table_writers import TableWriters
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.read import ReadLimits
@@ -57,6 +58,7 @@ class StageOrder:
             everything.
         fixed_at: When the ends of the run were fixed, ISO 8601: records are counted by their age then. None: not counted.
         limits: What readers take over of records.
+        partitions: How many partition values a task may give each table.
     """
 
     pipeline: str
@@ -73,6 +75,7 @@ class StageOrder:
     tolerance: Tolerance | None = None
     fixed_at: str | None = None
     limits: ReadLimits = field(default_factory=ReadLimits)
+    partitions: PartitionLimit = field(default_factory=PartitionLimit)
 
 
 class Stage(Protocol):
@@ -95,7 +98,7 @@ def stage_records(order: StageOrder, batches: Iterable[pa.RecordBatch]) -> Stage
     tolerated. If records need what their tables do not have, nothing is landed: it is told what they need, all of them, and
     that all ranges of the order are to be staged again: just those, for others may have landed what lies between.
     """
-    decoder = FanOut(order.specs, order.route, order.n)
+    decoder = FanOut(order.specs, order.route, order.n, partitions=order.partitions.counters())
     letters_table = order.dead_letters
     writers = TableWriters(
         order.destinations if letters_table is None else {**order.destinations, letters_table.name: letters_table}

@@ -14,6 +14,7 @@ from frazil.batch.schema_change import Demands
 from frazil.crash_points import CrashPoint, reached
 from frazil.errors import FrazilError
 from frazil.iceberg.data_files import StagingTable
+from frazil.iceberg.partition_limit import PartitionLimit
 from frazil.iceberg.table import Table, delete_files, staging_table
 from frazil.pipeline.model import Pipeline
 from frazil.run.evolution import ROUNDS, columns_of, evolve_tables, is_stale, joined, still_lacking, too_early
@@ -206,7 +207,14 @@ def stage_order(scope: Scope, tables: Tables, n: int, ranges: tuple[Range, ...],
         route=route_of(pipeline, columns, schemas, refused=refusals.names, rest=refusals.rest),
         tolerance=tolerance_of(pipeline),
         limits=read_limits(pipeline),
+        partitions=partition_limit(pipeline, tables),
     )
+
+
+def partition_limit(pipeline: Pipeline, tables: Tables) -> PartitionLimit:
+    """How many partition values a task may give each of the tables."""
+    found = {name: table.metadata for name, table in tables.destinations.items()}
+    return PartitionLimit.of_tables(pipeline.limits.max_partitions, found)
 
 
 def row_targets(pipeline: Pipeline, tables: Tables) -> dict[str, StagingTable]:

@@ -1,0 +1,99 @@
+"""Bounds the partition values that one task gives a table: each is a data file of its own, and an entry of the manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+
+from frazil.iceberg.partition_keys import numbered, partition_key
+
+_DIGEST_BYTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLayout:
+    """The schema and the partition spec of a table as JSON: plain data that travels to executors."""
+
+    schema: str
+    spec: str
+
+
+def layout_of(schema: Schema, spec: PartitionSpec) -> PartitionLayout | None:
+    """Return how a table parts its rows; None if it does not."""
+    if spec.is_unpartitioned():
+        return None
+    return PartitionLayout(schema.model_dump_json(), spec.model_dump_json())
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLimit:
+    """How many partition values one task may give each table.
+
+    Attributes:
+        limit: The most.
+        layouts: Table -> how it parts its rows; tables that don't are left out.
+    """
+
+    limit: int = 0
+    layouts: Mapping[str, PartitionLayout] = field(default_factory=dict)
+
+    @classmethod
+    def of_tables(cls, limit: int, tables: Mapping[str, TableMetadata]) -> PartitionLimit:
+        """Return the limit of tables that exist."""
+        layouts = {name: layout_of(of.schema(), of.spec()) for name, of in tables.items()}
+        return cls(limit, {name: layout for name, layout in layouts.items() if layout is not None})
+
+    def counters(self) -> dict[str, PartitionCounter]:
+        """Return a new counter for each partitioned table."""
+        return {name: PartitionCounter(layout, self.limit) for name, layout in self.layouts.items()}
+
+
+class PartitionCounter:
+    """Remembers the partition values that a task has given a table, up to a limit: a `frazil.records.partitions.PartitionBound`.
+
+    Args:
+        layout: How the table parts its rows.
+        limit: The most values.
+    """
+
+    def __init__(self, layout: PartitionLayout, limit: int) -> None:
+        self.limit: Final = limit
+        self._schema: Final = Schema.model_validate_json(layout.schema)
+        self._fields: Final = PartitionSpec.model_validate_json(layout.spec).fields
+        self._known: Final[set[bytes]] = set()
+
+    def beyond(self, rows: pa.RecordBatch) -> pa.Int64Array:
+        """Return which rows have a partition value beyond the limit, ascending; values of the others are remembered."""
+        table = pa.Table.from_batches([rows])
+        keys = [partition_key(of, self._schema, table) for of in self._fields if self._can_count(of, table)]
+        if not keys or not len(table):
+            return pa.array([], pa.int64())
+        numbers = numbered(keys).to_numpy()
+        firsts = np.empty(numbers.max() + 1, np.int64)
+        firsts[numbers[::-1]] = np.arange(len(numbers))[::-1]  # the last assignment stays: the first row of each value
+        values = zip(*(key.take(pa.array(firsts)).to_pylist() for key in keys), strict=True)
+        refused = np.array([not self._takes(of) for of in values], np.bool_)
+        return pa.array(np.flatnonzero(refused[numbers]), pa.int64())
+
+    def _takes(self, values: tuple[object, ...]) -> bool:
+        # A text may be as long as a record: a hash of it is remembered.
+        key = blake2b(repr(values).encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).digest()
+        if key not in self._known and len(self._known) < self.limit:
+            self._known.add(key)
+        return key in self._known
+
+    def _can_count(self, of: PartitionField, rows: pa.Table) -> bool:
+        """Whether the values of a field are known here: tables that Spark writes have columns and transforms that are not."""
+        try:
+            partition_key(of, self._schema, rows.slice(0, 0))
+        except (KeyError, NotImplementedError, TypeError, ValueError):
+            return False
+        return True
