@@ -103,6 +103,15 @@ NAMES = (
     "ID",
     "i\\u0064",
     "more",
+    "\\ud800",
+    "a\\udc00",
+    "\\u0000",
+    "user-id",
+    "a.b",
+    "back`tick",
+    "${env:HOME}",
+    "_kafka_offset",
+    "n" * 600,
 )
 KINDS = (
     "int8",

@@ -65,16 +65,17 @@ def _destinations(columns: Mapping[str, Any]) -> dict[str, tuple[dict[str, Any],
     }
 
 
-def _of_file(destination: Mapping[str, Any], value: Mapping[str, Any], more: Mapping[str, Any]) -> Pipeline:
-    named = {"name": "sales", "source": {"topics": ["orders"]}, "engine": "spark", "value": value}
-    return Pipeline.model_validate({**named, "destinations": [{"table": TABLE, **destination}], **more})
+def _document(destination: Mapping[str, Any], value: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """A pipeline file, but for its topic."""
+    return {"name": "sales", "value": value, "destinations": [{"table": TABLE, **destination}], **more}
 
 
 def _spec(pipeline: Pipeline, columns: pa.Schema) -> RecordSpec:
     return record_specs(pipeline, {TABLE: columns}, {"main": WRITERS})[TABLE]
 
 
-def _cell(base: Subject, name: str, pipeline: Pipeline) -> Subject:
+def _cell(base: Subject, name: str, document: Mapping[str, Any]) -> Subject:
+    pipeline = Pipeline.model_validate({**document, "source": {"topics": ["orders"]}, "engine": "spark"})
     spec = _spec(pipeline, declared_columns(pipeline.destination(TABLE)))
     tokens = (*base.tokens, *HOSTILE_TOKENS)
     specs = None if spec.evolution is None else partial(_spec, pipeline)
@@ -96,20 +97,24 @@ def _any_change(rng: Random) -> bytes:
     return b'{"op": %s, "ts_ms": 1, "before": %s, "after": %s}' % (op.encode(), rng.choice(sent), rng.choice(sent))
 
 
-def _cells() -> Iterator[Subject]:
+def _documents() -> Iterator[tuple[str, Subject, dict[str, Any]]]:
+    """The name of a cell, the subject that feeds it, and the pipeline file."""
     bases = {subject.name: subject for subject in SUBJECTS}
     for kind, value in FORMATS.items():
         columns = _LINE if kind == "delimited" else _NESTED
         for way, (destination, more) in _destinations(columns).items():
             read = {**value, "unknown_fields": "rescue" if way == "rescuing" else "ignore"}
-            yield _cell(bases[kind], f"{kind}-{way}", _of_file(destination, read, more))
+            yield f"{kind}-{way}", bases[kind], _document(destination, read, more)
     plain = bases["json"]
     variant = {"columns": {**_NESTED, "whole": {"type": "variant", "from": []}}, "properties": {"format-version": "3"}}
-    yield _cell(plain, "json-variant", _of_file(variant, FORMATS["json"], {}))
+    yield "json-variant", plain, _document(variant, FORMATS["json"], {})
     debezium = {"write": "cdc", "identifier": ["id"], "changes": {"format": "debezium"}}
     changing = replace(plain, good=_change_of, structure=_any_change)
     for name, columns_ in (("cdc", {"columns": _NESTED}), ("evolving-cdc", _FOLLOWS)):
-        yield _cell(changing, f"json-{name}", _of_file({**debezium, **columns_}, FORMATS["json"], {}))
+        yield f"json-{name}", changing, _document({**debezium, **columns_}, FORMATS["json"], {})
 
 
-CELLS = tuple(_cells())
+DOCUMENTS: Mapping[str, Mapping[str, Any]] = {name: document for name, _, document in _documents()}
+"""The pipeline file of each cell, without its topic."""
+
+CELLS = tuple(_cell(base, name, document) for name, base, document in _documents())

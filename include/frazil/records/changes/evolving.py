@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -84,6 +84,11 @@ class EvolvingChanges:
         # The look sees texts as what they become.
         kinds = {self._key(of.steps[0]): of.type for of in spec.of_value.column_specs if len(of.steps) == 1}
         self._figures: Final = kinds if self._format.text_casts else {}
+        self._inferred: Final = {
+            self._key(of.steps[0]): of.type
+            for of in spec.of_value.column_specs
+            if of.reading.inferred and len(of.steps) == 1
+        }
         self._declared: Final = {self._key(of.steps[0]) for of in spec.of_value.column_specs if of.steps}
 
     def check(self) -> list[str]:
@@ -147,13 +152,19 @@ class EvolvingChanges:
         kept = {name: item for name, item in shown.items() if name not in seen.rest or look.has(name)}
         image.clear()
         image |= hidden | {
-            name: original[name] if name in original else self._moved(item) for name, item in kept.items()
+            name: self._text(name, original[name]) if name in original else self._moved(item)
+            for name, item in kept.items()
         }
         return seen
 
     def _has_key(self, image: Object) -> bool:
         """Whether a row has what identifies and orders it: one without is a dead letter, whatever columns there are."""
         return self._never_null <= {self._key(name) for name, item in image.items() if item is not None}
+
+    def _text(self, name: str, item: JsonValue) -> JsonValue:
+        """Return a value with texts wherever a column that nobody declared has them: it takes any value as its text."""
+        of = self._inferred.get(self._key(name))
+        return item if of is None else _with_texts(item, of, self._key)
 
     def _moved(self, item: JsonValue) -> JsonValue:
         """Return a value at another name, as a text where all are."""
@@ -204,6 +215,23 @@ class EvolvingChanges:
         whole = in_order([stays, Block(again.rows, places.take(again.positions))], block.rows.schema)
         reasons = {at: of for at, of in dead.items() if at not in texts}
         return whole, reasons | {places[at].as_py(): of for at, of in failed.items()}
+
+
+def _with_texts(item: JsonValue, of: pa.DataType, key: Callable[[str], str]) -> JsonValue:
+    kind = kind_of(of)
+    if kind is Kind.TEXT:
+        return item if item is None or type(item) is str else document(item)  # a Number is a str
+    if kind is Kind.LIST and isinstance(item, list):
+        return [_with_texts(each, of.value_type, key) for each in item]
+    if kind is Kind.MAP and isinstance(item, dict):
+        return {name: _with_texts(each, of.item_type, key) for name, each in item.items()}
+    if kind is Kind.STRUCT and isinstance(item, dict):
+        types = {key(part.name): part.type for part in of}
+        return {
+            name: each if (type_ := types.get(key(name))) is None else _with_texts(each, type_, key)
+            for name, each in item.items()
+        }
+    return item
 
 
 def _renamed(shape: pa.Schema, name: str, to: str) -> pa.Schema:

@@ -184,3 +184,21 @@ def test_two_tables_of_one_topic_share_their_columns() -> None:
     assert "lives" not in of.columns["a.dogs"].names
     assert told(of.outcomes, "id", "age", "lives", table="a.cats") == [("upsert", 1, 7, None), ("upsert", 2, 8, 9)]
     assert not filtered(of.outcomes)
+
+
+def test_values_of_several_kinds_of_a_field_land_as_texts_now_and_later() -> None:
+    """As they do without changes: also inside objects and lists of a column that nobody declared."""
+    declared = pipeline(changes=DEBEZIUM, columns=KEY, evolve="widen")
+    first = {"id": 1, "a": True, "b": {"c": "x"}, "d": ["x"]}
+    later = {"id": 2, "a": "x", "b": {"c": 1.50}, "d": [{"e": 1}, None]}
+    last = {"id": 3, "a": {"z": 1}, "b": {"c": [1]}, "d": []}
+
+    of = grown(declared, [event("c", None, each) for each in (first, later, last)])
+
+    assert not refused(of.outcomes)
+    rows = told(of.outcomes, "id", "a", "b", "d")
+    assert rows == [
+        ("upsert", 1, "true", {"c": "x"}, ["x"]),
+        ("upsert", 2, "x", {"c": "1.5"}, ['{"e":1}', None]),
+        ("upsert", 3, '{"z":1}', {"c": "[1]"}, []),
+    ]
