@@ -27,10 +27,12 @@ class TableColumns(Model):
         " more digits of a decimal); `full`: also null in required columns. Without: `none` beside declared columns, else"
         " `widen`.",
     )
-    on_incompatible: Literal["dead_letter", "variant_column", "fail"] = Field(
-        "dead_letter",
-        description="A value whose type the column can't be widened to: the record is a dead letter; the value goes into a"
-        " column of its own, `price__string` beside `price`; or nothing is published.",
+    on_incompatible: Literal["rescue", "dead_letter", "variant_column", "fail"] = Field(
+        "rescue",
+        description="A value whose type the column can't be widened to. `rescue`: if the file does not declare the column, the"
+        " record lands without it, and the field is kept as JSON in `value.rescued_column`; else the record is a dead letter."
+        " `dead_letter`: it always is. `variant_column`: the value goes into a column of its own, `price__string` beside"
+        " `price`. `fail`: nothing is published.",
     )
     max_columns: int = Field(
         1_000,

@@ -13,8 +13,8 @@ from typing import Any
 from frazil.pipeline.model import Column, Value
 from frazil.verify.documents import decoder_of, document_of, object_of, storable
 from frazil.verify.figures import Unfit
-from frazil.verify.readers import Read, reader
-from frazil.verify.takers import Document, Take, Takers, options_of
+from frazil.verify.readers import Read
+from frazil.verify.takers import Document, Take, Takers, column_reader
 
 _DEFAULTS = Value()
 
@@ -46,8 +46,7 @@ class Expectation:
         self._is_whole = all(column.source == () for column in columns.values())
         self._takers = None if _is_plain(columns, value) else Takers(columns, value, in_orc=in_orc)
         self._columns = [
-            (name, column.required, reader(column.parsed, options_of(column, value, in_orc=in_orc)))
-            for name, column in columns.items()
+            (name, column.required, column_reader(column, value, in_orc=in_orc)) for name, column in columns.items()
         ]
 
     def row(self, raw: bytes) -> tuple[Any, ...] | Bad:

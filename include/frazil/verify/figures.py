@@ -12,6 +12,10 @@ class Unfit(ValueError):
     """A value can't become its column's type, so its record is a dead letter."""
 
 
+class Misfit(Unfit):
+    """One of another kind, range or precision: a column that nobody declared is null then, and its record a row."""
+
+
 class Figure(str):
     """The text of a JSON number: which digits count is known only with the column."""
 
@@ -21,7 +25,7 @@ class Figure(str):
 def figure(value: Any) -> Figure:
     """The value, which must be a number."""
     if type(value) is not Figure:
-        raise Unfit("not a number")
+        raise Misfit("not a number")
     return value
 
 
@@ -34,7 +38,7 @@ def whole(value: Any, bits: int) -> int:
     text = figure(value)
     number = int(text) if len(text) <= _SHORT and text.removeprefix("-").isdecimal() else scaled(text, 20, 0)
     if not -(1 << bits - 1) <= number < 1 << bits - 1:
-        raise Unfit("out of range")
+        raise Misfit("out of range")
     return number
 
 
@@ -58,14 +62,14 @@ def _scaled_exactly(text: str, precision: int, scale: int) -> int:
     except (InvalidOperation, Overflow, Underflow) as error:  # an exponent that no Decimal has
         if Decimal(text.lower().partition("e")[0]).is_zero():
             return 0
-        raise Unfit("out of range") from error
+        raise Misfit("out of range") from error
     if number.is_zero():
         return 0
     if number.adjusted() >= precision - scale:
-        raise Unfit("out of range")
+        raise Misfit("out of range")
     sign, digits, exponent = number.normalize(exact).as_tuple()
     if not isinstance(exponent, int) or exponent < -scale:
-        raise Unfit("more digits than the column holds")
+        raise Misfit("more digits than the column holds")
     units = int("".join(map(str, digits)) + "0" * (exponent + scale))
     return -units if sign else units
 
@@ -81,7 +85,7 @@ def double(value: Any) -> float:
 def _nearest(value: Any) -> float:
     number = float(figure(value))
     if isinf(number):
-        raise Unfit("out of range")
+        raise Misfit("out of range")
     return number
 
 
@@ -96,14 +100,14 @@ def _check_digits(text: str, number: float) -> None:
     if not written:
         return
     if not number:
-        raise Unfit("below the least double")
+        raise Misfit("below the least double")
     exact = Decimal(text)
     if exact != exact.to_integral_value():
         written = written.rstrip("0")
         if len(written) <= _DOUBLE and abs(number) >= _LEAST_NORMAL:
             return
     if Decimal(f"{number:.{min(len(written), _LONGEST) - 1}e}") != exact:
-        raise Unfit("more digits than a double holds")
+        raise Misfit("more digits than a double holds")
 
 
 _FLOAT = Struct("<f")
@@ -114,7 +118,7 @@ def single(value: Any) -> float:
     try:
         packed = _FLOAT.pack(_nearest(value))
     except OverflowError as error:
-        raise Unfit("out of range") from error
+        raise Misfit("out of range") from error
     found: float = _FLOAT.unpack(packed)[0]
     return found
 
@@ -130,5 +134,5 @@ def counted(text: str, unit: str, first: int, last: int) -> int:
     """Microseconds that a number of units stands for, from `first` to `last`."""
     micros = scaled(text, _DIGITS, _POWERS[unit])
     if not first <= micros <= last:
-        raise Unfit("out of range")
+        raise Misfit("out of range")
     return micros

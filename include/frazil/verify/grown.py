@@ -17,7 +17,7 @@ from frazil.pipeline.model import Destination
 from frazil.pipeline.types import VARIANT, parse_type
 from frazil.pipeline.value import Column, Value
 from frazil.verify.expected import Bad, Expectation
-from frazil.verify.takers import InferredColumn
+from frazil.verify.takers import InferredColumn, RescuedColumn
 
 Row = Mapping[str, Any]
 
@@ -43,9 +43,18 @@ def columns_of(destination: Destination, schema: Schema, value: Value) -> dict[s
         declared = destination.columns.get(field.name)
         must = field.required or (declared is not None and declared.required and destination.evolves != "full")
         own = {} if declared is None else declared.model_dump(by_alias=True, exclude_unset=True)
-        kind = InferredColumn if declared is None and destination.evolves != "none" else Column
+        kind = _kind(field.name, destination) if declared is None else Column
         found[field.name] = kind.model_validate(own | {"type": text, "required": must})
     return found
+
+
+def _kind(name: str, destination: Destination) -> type[Column]:
+    """How a column is read that the file does not declare."""
+    if destination.evolves == "none":
+        return Column
+    sources = [of.source for of in destination.columns.values() if of.source is not None]
+    taken = any(not path or path[0] == name for path in sources)
+    return InferredColumn if taken or destination.on_incompatible != "rescue" else RescuedColumn
 
 
 def _spelled(of: IcebergType) -> str | None:

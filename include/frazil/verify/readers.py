@@ -16,7 +16,7 @@ from frazil.pipeline.types import ColumnType, ListOf, MapOf, Primitive, StructOf
 from frazil.verify import moments
 from frazil.verify.canonical import empty_list, ordered
 from frazil.verify.documents import compact, without_case
-from frazil.verify.figures import Figure, Unfit, counted, double, figure, scaled, single, whole
+from frazil.verify.figures import Figure, Misfit, Unfit, counted, double, figure, scaled, single, whole
 
 Read = Callable[[Any], Any]
 """Takes a JSON value that is not null and returns its canonical form, or raises Unfit."""
@@ -33,6 +33,7 @@ class Options:
         any_case: Whether fields of structs are found whatever their case.
         once: Whether two of them that differ in case only are unfit.
         in_orc: Whether the column is in ORC files, which don't keep every timestamp.
+        rescues: Whether fields of structs are null whose values are of another kind.
     """
 
     unit: str | None = None
@@ -41,6 +42,7 @@ class Options:
     any_case: bool = False
     once: bool = False
     in_orc: bool = False
+    rescues: bool = False
 
 
 NO_OPTIONS = Options()
@@ -76,7 +78,7 @@ def _primitive_reader(of: Primitive, options: Options) -> Read:
 def _list_reader(read: Read, empty: tuple[()] | None) -> Read:
     def read_list(value: Any) -> tuple[Any, ...] | None:
         if not isinstance(value, list):
-            raise Unfit("not a list")
+            raise Misfit("not a list")
         return tuple([None if item is None else read(item) for item in value]) or empty
 
     return read_list
@@ -89,7 +91,7 @@ def _map_reader(key: ColumnType, read_key: Read, read: Read) -> Read:
 def _named_map_reader(read: Read) -> Read:
     def read_map(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, dict):
-            raise Unfit("not an object")
+            raise Misfit("not an object")
         return tuple(sorted((_stored(key), None if item is None else read(item)) for key, item in value.items()))
 
     return read_map
@@ -144,10 +146,12 @@ def _struct_reader(fields: list[tuple[str, Read]], options: Options) -> Read:
     if options.any_case:
         fields = [(name.casefold(), read) for name, read in fields]
     wanted = {name for name, _ in fields}
+    if options.rescues:
+        fields = [(name, or_null(read)) for name, read in fields]
 
     def read_struct(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, dict):
-            raise Unfit("not an object")
+            raise Misfit("not an object")
         if options.any_case:
             value = without_case(value, wanted, once=options.once)
         return tuple([None if value.get(name) is None else read(value[name]) for name, read in fields])
@@ -155,9 +159,21 @@ def _struct_reader(fields: list[tuple[str, Read]], options: Options) -> Read:
     return read_struct
 
 
+def or_null(read: Read) -> Read:
+    """The same reader, for a column whose values of another kind are kept elsewhere."""
+
+    def read_or_null(value: Any) -> Any:
+        try:
+            return read(value)
+        except Misfit:
+            return None
+
+    return read_or_null
+
+
 def _boolean(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise Unfit("not true or false")
+        raise Misfit("not true or false")
     return value
 
 
@@ -166,7 +182,7 @@ def _string(value: Any) -> str:
         return _stored(value)
     if isinstance(value, dict | list):
         return _stored(compact(value))
-    raise Unfit("not a text")
+    raise Misfit("not a text")
 
 
 def _string_as_sent(value: Any) -> str:
@@ -184,14 +200,16 @@ _UUID_BYTES = 16
 
 
 def _uuid(value: Any) -> bytes:
-    if type(value) is not str or not _UUID_FORM.fullmatch(value):
+    if type(value) is not str:
+        raise Misfit("not a text")
+    if not _UUID_FORM.fullmatch(value):
         raise Unfit("not a uuid")
     return bytes.fromhex(value.replace("-", ""))
 
 
 def _binary(value: Any) -> bytes:
     if type(value) is not str:
-        raise Unfit("not a text")
+        raise Misfit("not a text")
     try:
         return b64decode(value, validate=True)
     except ValueError as error:
@@ -210,7 +228,7 @@ def _fixed(value: Any, width: int) -> bytes:
 def _moment(read: Callable[[str], int]) -> Read:
     def read_moment(value: Any) -> int:
         if type(value) is not str:
-            raise Unfit("not a text")
+            raise Misfit("not a text")
         try:
             return read(value)
         except ValueError as error:

@@ -11,7 +11,7 @@ from frazil.errors import Terminal
 from frazil.pipeline.value import Column, Value
 from frazil.verify.documents import LAST_COUNTS, storable, without_case
 from frazil.verify.figures import Unfit
-from frazil.verify.readers import Options, Read, reader
+from frazil.verify.readers import Options, Read, or_null, reader
 
 _ABSENT = object()
 """No such field, told apart from null."""
@@ -36,6 +36,10 @@ class InferredColumn(Column):
     """A column that no pipeline file declares: where it is a text, it takes any value as its JSON text."""
 
 
+class RescuedColumn(InferredColumn):
+    """One whose values of another kind are kept in the column for rescued fields: it is null then."""
+
+
 Take = Callable[[Document], Any]
 """Returns what a column must hold, in canonical form, or raises Unfit."""
 
@@ -49,7 +53,15 @@ def options_of(column: Column, value: Value, *, in_orc: bool = False) -> Options
         value.field_names == "case_insensitive",
         value.duplicate_keys == "dead_letter",
         in_orc,
+        isinstance(column, RescuedColumn),
     )
+
+
+def column_reader(column: Column, value: Value, *, in_orc: bool = False) -> Read:
+    """The reader of a column's values."""
+    options = options_of(column, value, in_orc=in_orc)
+    read = reader(column.parsed, options)
+    return or_null(read) if options.rescues and not column.required else read
 
 
 class Takers:
@@ -96,7 +108,7 @@ class Takers:
     def _taker(self, name: str, column: Column, value: Value, path: Sequence[str]) -> Take:
         if not path:
             return lambda document: storable(document.whole)
-        read = reader(column.parsed, options_of(column, value, in_orc=self._in_orc))
+        read = column_reader(column, value, in_orc=self._in_orc)
         default = _default(name, column, read)
         steps = [self._sought(step) for step in path]
 

@@ -71,6 +71,23 @@ def test_field_that_appears_later_rewrites_what_is_there(shop: MakeShop) -> None
     assert_clean(orders)
 
 
+def test_first_record_of_a_new_field_does_not_stop_those_that_follow(shop: MakeShop) -> None:
+    """An object under a new name, then 900 numbers: all land, told by the ledger; verify expects the same."""
+    orders = evolving(shop)
+    put(orders, {"id": 0, "price": {"amount": 1}})
+    orders.run()
+    put(orders, *({"id": n, "price": n + 0.5} for n in range(1, 901)))
+
+    orders.run()
+
+    assert orders.rows(LETTERS) == []
+    assert rows(orders, "shop.orders", "id", "price", "_rescued")[1:] == [
+        (n, None, f'{{"price":{n + 0.5}}}') for n in range(1, 901)
+    ]
+    assert ledger(orders)[-1]["unknown_fields"] == [("_rescued: price", 900)]
+    assert_clean(orders)
+
+
 def test_nested_fields_are_lost(shop: MakeShop) -> None:
     """Fields of structs, in lists and beside others, come as columns do, in the batch that has them first."""
     orders = evolving(shop)

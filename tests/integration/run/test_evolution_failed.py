@@ -19,7 +19,7 @@ PIPELINE_THAT_FAILS = """
 name: orders
 source: {{topics: [{topic}]}}
 engine: inline
-destinations: [{{table: shop.orders}}]
+destinations: [{{table: shop.orders, on_incompatible: dead_letter}}]
 dead_letters: {{tolerance: {{max_count: 1}}}}
 """
 
@@ -39,7 +39,7 @@ def test_change_of_a_run_that_failed_is_on_no_record(shop: MakeShop, at: At, end
         strict = orders.with_pipeline(PIPELINE_THAT_FAILS.format(topic=orders.topic))
         with pytest.raises(Terminal, match="dead letters"):
             strict.run()
-        orders = rewritten(orders)
+        orders = rewritten(orders, "{table: shop.orders, on_incompatible: dead_letter}")
     assert "note" in types(orders)
     put(orders, {"id": 3, "size": 1})
 

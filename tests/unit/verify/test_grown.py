@@ -95,7 +95,7 @@ def test_value_that_tells_no_type_is_taken_for_a_lost_one(value: Any, expected: 
 
 def test_lost_value_of_an_inferred_column_is_overlooked() -> None:
     """What a record has must be in its row; only what holds nothing may be null."""
-    destination = Destination.model_validate({"table": "a.b"})
+    destination = Destination.model_validate({"table": "a.b", "on_incompatible": "dead_letter"})
     schema = Schema(
         NestedField(1, "a", LongType()), NestedField(2, "b", ListType(3, StringType(), element_required=False))
     )

@@ -243,6 +243,16 @@ def rescued_names(spec: RecordSpec, paths: Iterable[Path]) -> list[str]:
     return [f"{spec.rescued_column}: {'.'.join(path)}" for path in sorted(paths)]
 
 
+def rescued_from(spec: RecordSpec) -> set[str]:
+    """Return the columns whose place a value of another type leaves null, and is kept with the rescued fields."""
+    if spec.evolution is None or spec.evolution.on_incompatible != "rescue" or spec.whole_columns:
+        return set()
+    # Whoever declares a column means its type, also where it takes a part of a field that has a column of its own.
+    declared = {steps[0] for name, steps in spec.sources.items() if steps}
+    names = (of.name for of in spec.column_specs if of.steps == (of.name,))
+    return {name for name in names if not spec.declares(name)} - declared - {spec.rescued_column}
+
+
 def has(columns: pa.Schema, path: Path, *, fold: bool) -> bool:
     """Return whether a table with these columns has one at a path; of `ANYWHERE` it may."""
     of: pa.DataType = pa.struct(list(columns))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from frazil.records.column import ColumnSpec
 from frazil.records.dead import DeadCode, Reason
-from frazil.records.evolve.asked import Asked, Path, rescued_names
+from frazil.records.evolve.asked import Asked, Path, rescued_from, rescued_names
 from frazil.records.evolve.shapes import Shape, Shapes
 from frazil.records.fit.fitter import Fitted, Fitter, refuse_unknown, rescued
 from frazil.records.fit.former import Settler, renamed
@@ -25,6 +25,8 @@ from frazil.records.unknown import NOTHING_UNKNOWN, UnknownAt
 
 _SHAPES: Final = 64
 """Shapes kept, as `frazil.records.fit.fitter` keeps plans."""
+
+_INCOMPATIBLE: Final = frozenset({DeadCode.WRONG_TYPE, DeadCode.OUT_OF_RANGE, DeadCode.LOSSY_CAST})
 
 _COUNTED: Final = 100
 """Fields in one field at the top that are counted because no column takes them."""
@@ -58,6 +60,8 @@ class EvolvingFitter:
         self._settler: Final = Settler(takers, any_case=any_case)
         self._has_rescued: Final = spec.rescued_column in spec.columns.names
         self._fitter: Final = self._made(spec, any_case=any_case) if spec.columns.names else None
+        optional = [name for name in sorted(rescued_from(spec)) if spec.columns.field(name).nullable]
+        self._rescued_from: Final = {name: self._alone(spec.only({name}), any_case=any_case) for name in optional}
 
     def _made(self, spec: RecordSpec, *, any_case: bool) -> Fitter:
         sources = {**spec.sources, spec.rescued_column: (self._rest_name,)} if self._has_rescued else spec.sources
@@ -71,6 +75,9 @@ class EvolvingFitter:
             text_casts=self._text_casts,
         )
 
+    def _alone(self, spec: RecordSpec, *, any_case: bool) -> Fitter:
+        return Fitter(spec.column_specs, spec.columns, case_insensitive=any_case, text_casts=self._text_casts)
+
     def check(self, schema: pa.Schema) -> list[str]:
         """Return, for values of `schema`, each column that none of them could ever fill, and why."""
         return [] if self._fitter is None else self._fitter.check(schema)
@@ -83,23 +90,47 @@ class EvolvingFitter:
         dead: dict[int, Reason] = {}
         asked = Asked(self._spec.fold is not None)
         asked.take(shape.asked)
-        named = self._named(value, shape, rest, asked, dead)
+        named = self._named(value, value, shape, rest, asked, dead)
         fitted = self._fitted(named)
         if too_large := [row for row, of in fitted.dead.items() if of.code is DeadCode.OUT_OF_RANGE]:
             asked.take(self._exceeded(named.take(pa.array(too_large, pa.int64())), shape.wider))
         if (evolution := self._spec.evolution) is not None:
             required = filter(evolution.relaxes, self._shapes.required())
             asked.optional |= {(name,) for name in required if self._lacks(named, name)}
+        if misfits := {} if asked.widens else self._misfits(named, fitted.dead):  # else they may fit the wider type
+            names = {of.name for of, at in zip(value.schema, shape.fields, strict=True) if at.name in misfits}
+            kept, left = _parted(value, shape, misfits, names - set(rest))
+            dead.clear()
+            fitted = self._fitted(self._named(kept, left, shape, sorted(names | set(rest)), asked, dead))
         if len(value):
             self._asked.take(asked)
-        return self._with_rescued(_without(fitted, dead), value, shape)
+        return self._with_rescued(_without(fitted, dead), value, shape, misfits)
 
-    def _with_rescued(self, fitted: Fitted, value: pa.RecordBatch, shape: Shape) -> Fitted:
-        """Return the same with the fields counted that have no column of their own."""
-        if not shape.rest:
+    def _misfits(self, named: pa.RecordBatch, dead: dict[int, Reason]) -> dict[str, pa.Int64Array]:
+        """Return the rows of each column that nobody declared whose value it can't be."""
+        rows = pa.array([row for row, of in dead.items() if of.code in _INCOMPATIBLE], pa.int64())
+        part = named.take(rows) if len(rows) else named.slice(0, 0)
+        found = {}
+        for name, fitter in self._rescued_from.items() if len(rows) else ():
+            at = matching(name, part.schema.names, case_insensitive=self._any_case)
+            if at is None or part.column(at).type == self._spec.columns.field(name).type:
+                continue
+            refused = fitter.fit(part.select([at])).dead
+            if bad := [row for row, of in refused.items() if of.code in _INCOMPATIBLE]:
+                found[part.schema.names[at]] = rows.take(pa.array(bad, pa.int64()))
+        return found
+
+    def _with_rescued(
+        self, fitted: Fitted, value: pa.RecordBatch, shape: Shape, misfits: Mapping[str, pa.Int64Array]
+    ) -> Fitted:
+        """Return the same with the fields counted that have no column of their own, or another type than it."""
+        if not (shape.rest or misfits):
             return fitted
         names = {".".join(path) for paths in shape.rest.values() for path in paths}
         counts = [fitted.ignored.without(names)]
+        for name, rows in misfits.items():
+            (label,) = rescued_names(self._spec, [(name,)])
+            counts.append(UnknownAt(rows, pa.repeat(pa.scalar(label, pa.string()), len(rows))))
         for name, paths in shape.rest.items():
             at = value.schema.get_field_index(name)
             rows = pc.indices_nonzero(sent(value.schema.field(at), value.column(at))).cast(pa.int64())
@@ -136,15 +167,21 @@ class EvolvingFitter:
         return made
 
     def _named(
-        self, value: pa.RecordBatch, shape: Shape, rest: list[str], asked: Asked, dead: dict[int, Reason]
+        self,
+        value: pa.RecordBatch,
+        left: pa.RecordBatch,
+        shape: Shape,
+        rest: list[str],
+        asked: Asked,
+        dead: dict[int, Reason],
     ) -> pa.RecordBatch:
-        """Return values under the names of the columns, and with the rest as a text."""
+        """Return values under the names of the columns, and with the rest, of what is left of the same fields, as a text."""
         names = value.schema.names
         places = tuple(at for at, name in enumerate(names) if name in rest)
         kept = [at for at in range(len(names)) if at not in places or self._shapes.has(names[at])]
         columns = [renamed(value.column(at), shape.fields[at].type) for at in kept]
         fields = [pa.field(shape.fields[at].name, of.type) for at, of in zip(kept, columns, strict=True)]
-        texts = rescued(value, places, dead, pa.string())
+        texts = rescued(left, places, dead, pa.string())
         if texts.null_count < len(texts):
             if not self._has_rescued:
                 asked.add((self._spec.rescued_column,), pa.string())
@@ -163,6 +200,29 @@ class EvolvingFitter:
         if self._spec.unknown_fields == "fail":
             refuse_unknown(value, tuple(range(value.num_columns)), dead)
         return _without(whole, dead)
+
+
+def _parted(
+    value: pa.RecordBatch, shape: Shape, misfits: Mapping[str, pa.Int64Array], names: Collection[str]
+) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Return values without those that are not what their columns hold, and with nothing else of these fields.
+
+    Args:
+        value: The values.
+        shape: Tells their columns.
+        misfits: Column -> the rows whose value it can't be.
+        names: Of these fields. Another one is kept as it is in any case: all of it stays in the second.
+    """
+    kept, left = list(value.columns), list(value.columns)
+    every, nowhere = pa.arange(0, len(value)), pa.scalar(None, pa.int64())
+    for at, column in enumerate(shape.fields):
+        if column.name in misfits:
+            out = pc.is_in(every, value_set=misfits[column.name])
+            kept[at] = value.column(at).take(pc.if_else(out, nowhere, every))
+            if value.schema.names[at] in names:
+                left[at] = value.column(at).take(pc.if_else(out, every, nowhere))
+    optional = pa.schema([of.with_nullable(nullable=True) for of in value.schema])
+    return pa.RecordBatch.from_arrays(kept, schema=optional), pa.RecordBatch.from_arrays(left, schema=optional)
 
 
 def _parts_at(

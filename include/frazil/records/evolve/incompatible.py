@@ -39,5 +39,5 @@ def refuse_incompatible(letters: pa.RecordBatch, specs: Mapping[str, RecordSpec]
     raise Terminal(
         f"topic {first['topic']}, partition {first['partition']}, offset {first['offset']}: field {path} does not fit"
         f" its column of {first['destination'] or strict[0]} ({first['code']}), which can't be widened to it; nothing was published",
-        next_step="mend the producer, or set on_incompatible of the destination to dead_letter or variant_column",
+        next_step="mend the producer, or set on_incompatible of the destination to rescue, dead_letter or variant_column",
     )

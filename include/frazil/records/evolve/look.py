@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from frazil.records.column import Reading
 from frazil.records.dead import DeadCode, Rejection
-from frazil.records.evolve.asked import Asked, Path, room
+from frazil.records.evolve.asked import Asked, Path, rescued_from, room
 from frazil.records.evolve.infer import infer, tells, wider_scalar
 from frazil.records.evolve.types import NOTHING, placeable, settled, variant_name
 from frazil.records.fit.source import Kind, kind_of
@@ -122,6 +122,7 @@ class Look:
         self._of_key: Final = {_key(name, self._fold) for name in spec.key_names}
         self._takes_all: Final = bool(spec.whole_columns)
         self._room: Final = room(spec)
+        self._rescued_from: Final = {_key(name, self._fold) for name in rescued_from(spec)}
         self.has_structs: Final = any(of.has_structs for of in self._columns.values())
         """Whether there are fields beside those at the top."""
 
@@ -151,7 +152,7 @@ class Look:
             if plan is None:
                 self._unknown(name, item, path, top, seen, position)
             elif not self._fits(item, plan, (*path, plan.name), top or name, seen):
-                self._incompatible(value, name, plan, plans, path, seen)
+                self._incompatible(value, name, plan, plans, path, top=top, seen=seen)
         for key, plan in plans.items():
             if plan.required and value.get(last.get(key, "")) is None and self._evolution.relaxes(*path, plan.name):
                 seen.asked.optional.add((*path, plan.name))
@@ -217,15 +218,27 @@ class Look:
             seen.asked.widen(path, wider)
         return True
 
-    def _incompatible(
-        self, value: Object, name: str, plan: _Plan, plans: dict[str, _Plan], path: Path, seen: Seen
+    def _incompatible(  # noqa: PLR0913 - all say where it is
+        self,
+        value: Object,
+        name: str,
+        plan: _Plan,
+        plans: dict[str, _Plan],
+        path: Path,
+        *,
+        top: str | None,
+        seen: Seen,
     ) -> None:
-        """Move a value to the column for its type, or ask for that one; else the object is dead."""
+        """Keep a value with the rescued fields, or move it to the column for its type; else the object is dead."""
+        may_be_null = not plan.required or self._evolution.relaxes(*path, plan.name)
+        if may_be_null and _key(top or name, self._fold) in self._rescued_from:
+            seen.keep(top or name, (*path, name))
+            for spelling in [of for of in value if _key(of, self._fold) == _key(name, self._fold)]:
+                del value[spelling]
+            return
         evidence, is_whole = infer(value[name], len(path) + 1, self._evolution, fold=self._fold)
         found = settled(evidence)
-        may_move = self._evolution.on_incompatible == "variant_column" and (
-            not plan.required or self._evolution.relaxes(*path, plan.name)
-        )
+        may_move = self._evolution.on_incompatible == "variant_column" and may_be_null
         if not (may_move and is_whole) or found in {NOTHING, plan.type}:
             seen.is_dead = True
             return

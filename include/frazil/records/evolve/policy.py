@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Level = Literal["add", "widen", "full"]
-OnIncompatible = Literal["dead_letter", "variant_column", "fail"]
+OnIncompatible = Literal["rescue", "dead_letter", "variant_column", "fail"]
 
 _LEVELS: Final[tuple[Level, ...]] = ("add", "widen", "full")
 
@@ -17,7 +17,8 @@ class Evolution:
 
     Attributes:
         level: `add`: columns and fields of structs; `widen`: also wider types; `full`: also null in required columns.
-        on_incompatible: What becomes of a value of a type that its column can't be widened to.
+        on_incompatible: What becomes of a value of a type that its column can't be widened to. `rescue` is for columns that
+            nobody declared: their types are what the first records had, so a later value may be as right as those.
         max_columns: Columns that records may bring the table to; those in structs count one by one.
         max_depth: Levels that columns made for records may have.
         max_name_length: Characters that their names may have.
@@ -27,7 +28,7 @@ class Evolution:
     """
 
     level: Level = "widen"
-    on_incompatible: OnIncompatible = "dead_letter"
+    on_incompatible: OnIncompatible = "rescue"
     max_columns: int = 1_000
     max_depth: int = 24
     max_name_length: int = 255

@@ -27,10 +27,15 @@ class Grown:
     outcomes: FannedOut
 
 
-def grown(declared: Pipeline, values: Sequence[object], keys: Sequence[object] | None = None) -> Grown:
+def grown(
+    declared: Pipeline,
+    values: Sequence[object],
+    keys: Sequence[object] | None = None,
+    columns: dict[str, pa.Schema] | None = None,
+) -> Grown:
     """Decode changes, and as often again as they ask for something. The file must have nothing to complain about."""
     assert record_problems(declared) == ()
-    columns = {of.table: declared_columns(of) for of in declared.destinations}
+    columns = dict(columns or {of.table: declared_columns(of) for of in declared.destinations})
     batch, rounds = batch_of(values, keys), list[dict[str, tuple[SchemaChange, ...]]]()
     for _ in range(4):
         specs = record_specs(declared, columns)

@@ -69,7 +69,7 @@ def all_held(row: dict[str, Any], value: dict[str, Any], rest: dict[str, Any] | 
 @given(
     tasks,
     st.sampled_from(["add", "widen", "full"]),
-    st.sampled_from(["dead_letter", "variant_column"]),
+    st.sampled_from(["rescue", "dead_letter", "variant_column"]),
     st.integers(1, 4),
 )
 def test_value_is_lost_or_changed_on_its_way(
@@ -163,7 +163,7 @@ def by_name(of: pa.DataType) -> pa.DataType:
 @given(
     tasks,
     st.sampled_from(["add", "widen", "full"]),
-    st.sampled_from(["dead_letter", "variant_column"]),
+    st.sampled_from(["rescue", "dead_letter", "variant_column"]),
     st.integers(1, 4),
     st.sampled_from(["ignore", "rescue"]),
 )
