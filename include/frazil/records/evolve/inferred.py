@@ -207,8 +207,7 @@ def _decimal(value: Number, column: pa.Decimal128Type) -> pa.DataType:
 
 def _number_type(value: Number) -> pa.DataType:
     """Return the type that holds a number: long or double, else decimal."""
-    evidence = number_evidence(value)
-    return evidence if pa.types.is_decimal128(evidence) else settled(evidence)
+    return settled(number_evidence(value))
 
 
 def _has_gaps(of: pa.DataType) -> bool:

@@ -30,7 +30,7 @@ _PLAIN: Final = {
 }
 _NAMES: Final = {of: name for name, of in _PLAIN.items()}
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_TOKEN: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|`(?:[^`]|``)+`|\d+|[<>(),:@\[\]])")
+_TOKEN: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|`(?:[^`]|``)+`|-?\d+|[<>(),:@\[\]])")
 
 
 def spelled(of: pa.DataType) -> str:

@@ -21,6 +21,9 @@ _MOST_DIGITS: Final = 38
 LARGE: Final = pa.uint64()
 """Evidence: whole numbers of which some are no double, though all are longs. No column has this type."""
 
+WRITTEN_OUT: Final = -1
+"""A scale that no column has: evidence of a whole number that no long holds, and a double does."""
+
 _MOST_SCALE: Final = 76
 
 _ROOM: Final = 9
@@ -44,7 +47,9 @@ def number_evidence(number: Number) -> pa.DataType:
     """Return what a JSON number says of its column.
 
     `long` and `LARGE` are whole numbers, `LARGE` one that no double holds. A decimal256 is one that a double holds, with its digits before and after the point:
-    beside numbers that no double holds the column is a decimal. A decimal128 is a number that neither long nor double holds.
+    beside numbers that no double holds the column is a decimal. A decimal128 is a number that neither long nor double holds; with
+    the scale `WRITTEN_OUT` it is one beyond long, without exponent, that a double holds: JavaScript writes doubles so. Alone it is a
+    decimal, since it may be an unsigned integer; beside fractions it is a double.
     """
     if number.lstrip("-").isdecimal():
         digits = len(number.lstrip("-"))
@@ -52,7 +57,7 @@ def number_evidence(number: Number) -> pa.DataType:
             return pa.int64()  # no column holds it: a dead letter
         value = int(number)
         if not -_LONG <= value < _LONG:
-            return pa.decimal128(digits, 0)
+            return pa.decimal128(digits, WRITTEN_OUT if is_held(number, float(value)) else 0)
         return pa.int64() if is_held(number, float(value)) else LARGE
     exact, double = scaled(number), float(number)
     whole, scale = max(exact.magnitude, 0), max(-exact.exponent, 0)
@@ -74,6 +79,8 @@ def settled(of: pa.DataType) -> pa.DataType:
             return map_of(of.key_type, settled(of.item_type))
     if of == LARGE:
         return pa.int64()
+    if pa.types.is_decimal128(of) and of.scale == WRITTEN_OUT:
+        return pa.decimal128(of.precision, 0)
     return pa.float64() if pa.types.is_decimal256(of) else of
 
 

@@ -12,7 +12,17 @@ from typing import Final
 import pyarrow as pa
 
 from frazil.batch.schema_change import REMEMBERED
-from frazil.records.evolve.types import LARGE, NOTHING, list_of, map_of, order_key, placed, position_of, struct_of
+from frazil.records.evolve.types import (
+    LARGE,
+    NOTHING,
+    WRITTEN_OUT,
+    list_of,
+    map_of,
+    order_key,
+    placed,
+    position_of,
+    struct_of,
+)
 from frazil.records.fit.source import Kind, kind_of
 
 _MOST_DIGITS: Final = 38
@@ -125,8 +135,10 @@ def _wider_number(left: pa.DataType, right: pa.DataType) -> pa.DataType:
         return pa.float64()
     if all(kind_of(each) is Kind.INT for each in both):
         return LARGE if LARGE in both else pa.int64()
-    whole = max(_INT_DIGITS[each] if each in _INT_DIGITS else each.precision - each.scale for each in both)
-    scale = max(0 if each in _INT_DIGITS else each.scale for each in both)
-    if LARGE in both or any(map(pa.types.is_decimal128, both)):
+    whole = max(_INT_DIGITS[each] if each in _INT_DIGITS else each.precision - max(each.scale, 0) for each in both)
+    scale = max(0 if each in _INT_DIGITS else max(each.scale, 0) for each in both)
+    if LARGE in both or any(pa.types.is_decimal128(each) and each.scale != WRITTEN_OUT for each in both):
         return pa.decimal128(whole + scale, scale) if whole + scale <= _MOST_DIGITS else pa.float64()
+    if not any(map(pa.types.is_decimal256, both)):
+        return pa.decimal128(whole, WRITTEN_OUT)
     return pa.decimal256(whole + scale, scale) if whole + scale <= _MOST_EVIDENCE else pa.float64()

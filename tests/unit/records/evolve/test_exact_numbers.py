@@ -60,12 +60,32 @@ def test_fraction_with_more_digits_than_a_double_makes_a_decimal() -> None:
     assert landed.codes == []
 
 
-@pytest.mark.parametrize("texts", [("1", "1.5"), ("9007199254740992", "0.1"), ("1e300", "0.30000000000000004", "5")])
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ("1", "1.5"),
+        ("9007199254740992", "0.1"),
+        ("1e300", "0.30000000000000004", "5"),
+        ("1e20", "1.5"),
+        ("100000000000000000000", "1.5"),
+        ("7", "-100000000000000000000", "1e300"),
+    ],
+)
 def test_numbers_that_doubles_hold_stay_doubles(texts: tuple[str, ...]) -> None:
     """Nobody gets decimals for what a double is: whole numbers up to 2^53, fractions of up to 17 digits, exponents."""
     landed = land([sent(*texts)], spec())
     assert landed.columns == {"id": pa.float64()}
     assert numbers(landed) == [float(text) for text in texts]
+
+
+@pytest.mark.parametrize("others", [(), ("7",), ("18446744073709551615",), ("1.5", "9007199254740993")])
+def test_whole_numbers_beyond_long_stay_whole_where_no_column_of_doubles_holds_their_neighbours(
+    others: tuple[str, ...],
+) -> None:
+    """100000000000000000000 is a double; alone it may be an unsigned integer, and those beside it need a decimal."""
+    landed = land([sent("100000000000000000000", *others)], spec())
+    assert pa.types.is_decimal128(landed.columns["id"])
+    assert numbers(landed) == [Decimal(text) for text in ("100000000000000000000", *others)]
 
 
 LOST = [
@@ -128,6 +148,7 @@ texts = st.one_of(
     ),
     st.decimals(allow_nan=False, allow_infinity=False, places=12).map(str),
     st.integers().map(str),
+    st.integers(-60, 60).map(lambda power: str(3 * 2 ** abs(power + 4))),
     st.sampled_from([*LOST, "1e22", "1e23", "1E+400", "-1e-5", "123456789012345678e-3", "1." + "0" * 900]),
 ).filter(lambda text: "E" not in text or not text.startswith("E"))
 
