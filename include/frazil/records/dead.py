@@ -95,6 +95,12 @@ class DeadCode(StrEnum):
         f"Objects and lists are nested more than {MAX_DEPTH} levels deep. No table has such a shape.",
         "Look at the producer: this is usually an attack or an endless recursion. A document of that depth can travel as a text.",
     )
+    TOO_MANY_NAMES = (
+        "TOO_MANY_NAMES",
+        Stage.DECODE,
+        "Records decoded together have more names of fields that nobody declared than transforms can see at once: keys are data.",
+        "Declare `value.fields`, keys that are data as a map or a string; then `frazil dead-letters replay`.",
+    )
     DUPLICATE_KEY = (
         "DUPLICATE_KEY",
         Stage.DECODE,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -30,6 +30,7 @@ from frazil.records.positions import at, distinct
 from frazil.records.shaped import LeftOut, ShapedDecoder
 from frazil.records.spec import RecordSpec
 from frazil.records.tombstones import DeletedRows, Tombstones, with_deleted
+from frazil.records.transforms.named_fields import named_fields
 
 Dead = dict[int, Reason]
 """Reasons by the record's position in the batch, ascending."""
@@ -260,15 +261,24 @@ def json_values(spec: RecordSpec, asked: Asked, *, blocks: bool = True) -> JsonV
     return JsonValues(spec, blocks=blocks) if spec.evolution is None else EvolvingJson(spec, asked, blocks=blocks)
 
 
-def shaped_decoder(spec: RecordSpec, asked: Asked, *, blocks: bool = True) -> ShapedDecoder:
+def shaped_decoder(
+    spec: RecordSpec, asked: Asked, *, specs: Sequence[RecordSpec] = (), blocks: bool = True
+) -> ShapedDecoder:
     """Return what decodes values into fields before they become columns, also JSON values that could be rows at once.
+
+    Args:
+        spec: What is wanted of the values.
+        asked: Takes what they need.
+        specs: What is wanted of them by all tables, if there are several.
+        blocks: Whether JSON may be parsed as blocks where that is exact.
 
     Raises:
         Terminal: the spec can't be met.
     """
     fields = spec.of_value.columns if spec.fields is None else spec.fields
     keys, columns = _keys(spec, blocks=blocks)
-    values = _half("value", spec, spec.format, fields, blocks=blocks)
+    exact = _exact_fields(specs or (spec,)) if spec.infers else None
+    values = _half("value", spec, spec.format, fields, exact, blocks=blocks)
     return ShapedDecoder(spec, asked, values, keys, columns, blocks=blocks)
 
 
@@ -282,11 +292,28 @@ def _keys(spec: RecordSpec, *, blocks: bool) -> tuple[KeyDecoder | None, KeyColu
     return keys, KeyColumns(spec) if spec.of_key else None
 
 
-def _half(name: HalfName, spec: RecordSpec, of: FormatSpec, fields: pa.Schema | None, *, blocks: bool) -> Half:
+def _exact_fields(specs: Sequence[RecordSpec]) -> frozenset[str] | None:
+    """Return the folded names of fields that are not the same if they are null or not there; None: perhaps all."""
+    named = named_fields(specs[0].transforms)
+    if named is None or any(spec.whole_columns for spec in specs):
+        return None
+    columns = (of for spec in specs for of in spec.column_specs if of.has_default or of.steps != (of.name,))
+    return named | {of.steps[0].casefold() for of in columns}
+
+
+def _half(
+    name: HalfName,
+    spec: RecordSpec,
+    of: FormatSpec,
+    fields: pa.Schema | None,
+    exact: frozenset[str] | None = None,
+    *,
+    blocks: bool,
+) -> Half:
     if of.name != JSON:
         return Half(name, of, open_format(of))
     if fields is not None and name == "value" and spec.infers:
-        return Half(name, of, InferredJson(spec, fields, blocks=blocks))
+        return Half(name, of, InferredJson(spec, fields, exact, blocks=blocks))
     if fields is None:
         raise Terminal(f"record shape: nothing says which fields the JSON of a {name} has", next_step="declare them")
     json = RecordSpec(

@@ -58,7 +58,10 @@ class Sheets:
         self._path: Final = path
         self._fold: Final = specs[0].field_names == "case_insensitive"
         self._shaped: Final = (
-            [shaped_decoder(spec, asked, blocks=blocks) for spec, asked in zip(kinds, self._asked, strict=True)]
+            [
+                shaped_decoder(spec, asked, specs=kinds, blocks=blocks)
+                for spec, asked in zip(kinds, self._asked, strict=True)
+            ]
             if any(spec.is_shaped for spec in kinds) or specs[0].key
             else []
         )

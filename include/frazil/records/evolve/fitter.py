@@ -54,9 +54,8 @@ class EvolvingFitter:
         rules = FitRules(text_casts=self._text_casts, number_texts=self._text_casts, case_insensitive=any_case)
         self._shapes: Final = Shapes(spec, rules)
         self._known: Final[dict[pa.Schema, tuple[pa.Schema, Shape]]] = {}
-        takers = [
-            (of.steps, spec.columns.field(of.name).type) for of in spec.column_specs if of.name in spec.columns.names
-        ]
+        types = {column.name: column.type for column in spec.columns}
+        takers = [(of.steps, types[of.name]) for of in spec.column_specs if of.name in types]
         self._settler: Final = Settler(takers, any_case=any_case)
         self._has_rescued: Final = spec.rescued_column in spec.columns.names
         self._fitter: Final = self._made(spec, any_case=any_case) if spec.columns.names else None

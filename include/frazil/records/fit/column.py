@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +24,29 @@ from frazil.records.type_names import spelled
 from frazil.records.variant import variant_refusal
 
 
+class _Judge:
+    """Converts single values of a column. Made when the first one needs it: most shapes have none."""
+
+    def __init__(self, source: pa.DataType, field: pa.Field, rules: FitRules, *, blocked: bool) -> None:
+        self._source: Final = source
+        self._field: Final = field
+        self._rules: Final = rules
+        self._blocked: Final = blocked
+
+    @cached_property
+    def plan(self) -> tuple[Exact, list[tuple[str, str]]]:
+        """What converts, and path and verdict of the types that no value gets through."""
+        if self._blocked:
+            message = f"expected an object on the way, found {spelled(self._source)}"
+            return partial(refuse, "object", self._source), [("", message)]
+        plan = ExactPlan(self._rules)
+        return plan.exact(self._source, self._field.type, ""), plan.problems
+
+    def __call__(self, value: object) -> object:
+        """Convert a value."""
+        return self.plan[0](value)
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """How one column is made of records of one shape.
@@ -38,8 +61,8 @@ class Column:
         settle: Converts arrays.
         exact: Converts single values; decides.
         default: An array of one value, or None.
-        problems: Why no value can ever become the column.
         variant: Whether its texts become variants.
+        spec: What is declared of it.
     """
 
     name: str
@@ -48,13 +71,23 @@ class Column:
     blocked: bool
     field: pa.Field
     settle: Callable[[pa.Array], Settled]
-    exact: Exact
+    exact: _Judge
     default: pa.Array | None
-    problems: tuple[str, ...]
     variant: bool
+    spec: ColumnSpec
+
+    @property
+    def problems(self) -> list[str]:
+        """Why no value can ever become the column."""
+        told = [f"{self.name}: {message}{_place(self.spec, path)}" for path, message in self.exact.plan[1]]
+        if self.steps and not self.places and not self.field.nullable and not self.spec.has_default:
+            told.append(f"{self.name}: a required column, and there is no field {'.'.join(self.spec.steps)}")
+        return told
 
     def fit(self, batch: pa.RecordBatch, dead: dict[int, Reason]) -> pa.Array:
         """Return the column, and add reasons of rows that have none yet. What dead rows hold has no meaning."""
+        if self.steps and not self.places and self.default is None and self.field.nullable:
+            return pa.nulls(len(batch), self.field.type)
         found, absent = self._found(batch)
         made = self._settled(found, dead)
         if self.variant:
@@ -134,11 +167,7 @@ def column_plan(spec: ColumnSpec, field: pa.Field, schema: pa.Schema, rules: Fit
     places, source, blocked = _locate(spec.steps, schema, rules)
     rules = _reading(spec.reading, rules)
     steps = spec.steps[: len(places)] if blocked else spec.steps
-    exact, problems = _exact(source, wanted, rules, blocked=blocked)
     settle = settle_plan if blocks else one_by_one
-    told = [f"{spec.name}: {message}{_place(spec, path)}" for path, message in problems]
-    if steps and not places and not wanted.nullable and not spec.has_default:
-        told.append(f"{spec.name}: a required column, and there is no field {'.'.join(spec.steps)}")
     return Column(
         name=spec.name,
         places=places,
@@ -146,10 +175,10 @@ def column_plan(spec: ColumnSpec, field: pa.Field, schema: pa.Schema, rules: Fit
         blocked=blocked,
         field=wanted,
         settle=_doubted(wanted.type) if blocked else settle(source, wanted.type, rules),
-        exact=exact,
+        exact=_Judge(source, wanted, rules, blocked=blocked),
         default=_default(spec, wanted),
-        problems=tuple(told),
         variant=spec.variant,
+        spec=spec,
     )
 
 
@@ -171,15 +200,6 @@ def _reading(reading: Reading, rules: FitRules) -> FitRules:
     )
 
 
-def _exact(
-    source: pa.DataType, field: pa.Field, rules: FitRules, *, blocked: bool
-) -> tuple[Exact, list[tuple[str, str]]]:
-    if blocked:
-        return partial(refuse, "object", source), [("", f"expected an object on the way, found {spelled(source)}")]
-    plan = ExactPlan(rules)
-    return plan.exact(source, field.type, ""), plan.problems
-
-
 def _doubted(target: pa.DataType) -> Callable[[pa.Array], Settled]:
     return partial(_all_doubted, target)
 
@@ -191,16 +211,27 @@ def _all_doubted(target: pa.DataType, array: Any) -> Settled:
 def _locate(steps: tuple[str, ...], schema: pa.Schema, rules: FitRules) -> tuple[tuple[int, ...], pa.DataType, bool]:
     """Return the places of a field, its plain type, and whether the way to it ends early at a value without fields."""
     places: list[int] = []
-    source: pa.DataType = pa.struct(list(schema))
+    source: pa.DataType = pa.struct(list(schema)) if not steps else pa.null()
     for step in steps:
-        if kind_of(source) is not Kind.STRUCT:
+        if not places:
+            at = _at_top(step, schema, rules)
+        elif kind_of(source) is not Kind.STRUCT:
             return tuple(places), source, kind_of(source) is not Kind.NULL
-        at = matching(step, [field.name for field in source], case_insensitive=rules.case_insensitive)
+        else:
+            at = matching(step, [field.name for field in source], case_insensitive=rules.case_insensitive)
         if at is None:
             return (), pa.null(), False
+        source = plain_type((source if places else schema).field(at).type)
         places.append(at)
-        source = plain_type(source.field(at).type)
     return tuple(places), source, False
+
+
+def _at_top(step: str, schema: pa.Schema, rules: FitRules) -> int | None:
+    # As `matching`, without a list of all names for each column.
+    found = schema.get_all_field_indices(step)
+    if found or not rules.case_insensitive:
+        return int(found[-1]) if found else None
+    return matching(step, schema.names, case_insensitive=True)
 
 
 def _default(spec: ColumnSpec, field: pa.Field) -> pa.Array | None:

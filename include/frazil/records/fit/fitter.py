@@ -7,6 +7,7 @@ those that went in; nothing is rounded, cut, wrapped around or nulled.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -107,7 +108,8 @@ class Fitter:
         self._takers: Final = [(spec.steps, columns_schema.field(spec.name).type) for spec in self._specs]
         self._settler: Final = Settler(self._takers, any_case=case_insensitive)
         self._plans: Final[dict[pa.Schema, _Plan]] = {}
-        self._plan(pa.schema([]))  # a default that does not fit is told now
+        # A default that does not fit is told now. Columns without a field are planned once, however many shapes there are.
+        self._absent: Final = {column.name: column for column in self._plan(pa.schema([])).columns}
 
     def check(self, schema: pa.Schema) -> list[str]:
         """Return, for values of `schema`, each column that none of them could ever fill, and why."""
@@ -146,10 +148,8 @@ class Fitter:
         # Schemas are equal whatever their metadata is, which says what stands in for nothing.
         if (found := self._plans.get(schema)) is not None and found.schema.equals(schema, check_metadata=True):
             return found
-        columns = tuple(
-            column_plan(spec, self._schema.field(spec.name), schema, self._rules, blocks=self._blocks)
-            for spec in self._specs
-        )
+        names = {self._key(name) for name in schema.names}
+        columns = tuple(self._column(spec, schema, names) for spec in self._specs)
         taken = {column.places[0] for column in columns if column.places}
         whole = any(not column.steps for column in columns)
         others = (
@@ -163,9 +163,16 @@ class Fitter:
         self._plans[schema] = made
         return made
 
+    def _column(self, spec: ColumnSpec, schema: pa.Schema, names: AbstractSet[str]) -> Column:
+        if len(schema) and spec.steps and self._key(spec.steps[0]) not in names:
+            return self._absent[spec.name]
+        return column_plan(spec, self._schema.field(spec.name), schema, self._rules, blocks=self._blocks)
+
+    def _key(self, name: str) -> str:
+        return name.casefold() if self._rules.case_insensitive else name
+
     def _is_other(self, schema: pa.Schema, at: int) -> bool:
-        name = schema.names[at]
-        return (name.casefold() if self._rules.case_insensitive else name) in self._others
+        return self._key(schema.names[at]) in self._others
 
     def _inside(self, schema: pa.Schema) -> Iterator[tuple[int, LeftOut]]:
         """Return what is left out inside of fields that columns take."""

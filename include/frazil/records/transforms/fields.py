@@ -218,4 +218,9 @@ def shown(value: object) -> str:
 
 def repeated(names: Sequence[str]) -> str | None:
     """Return a name that is there twice, or None."""
-    return next((name for index, name in enumerate(names) if name in names[:index]), None)
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None

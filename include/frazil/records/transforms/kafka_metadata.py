@@ -55,9 +55,14 @@ class KafkaMetadata:
             value = put(value, f"{self.field_name}_{name}", values)
         return Transformed(frame.with_value(value))
 
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """Names of the facts."""
+        return ("topic", "partition", "offset", "timestamp", *self._external[:1])
+
     def _facts(self, frame: Frame) -> dict[str, pa.Array]:
         records = frame.records
-        facts = {name: records.column(name) for name in ("topic", "partition", "offset")}
+        facts = {name: records.column(name) for name in self.facts[:3]}
         # Kafka counts milliseconds, so the microseconds of Arrow are whole ones.
         facts["timestamp"] = records.column("timestamp").cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
         if self._external:

@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 from frazil.errors import Terminal
 from frazil.records.dead import Reason
 from frazil.records.frame import Frame, Lack, Transformed
-from frazil.records.transforms.fields import batch_of, columns_of, failure, none_survive
+from frazil.records.transforms.fields import batch_of, columns_of, failure, none_survive, repeated
 from frazil.records.transforms.selection import select as select_rows
 from frazil.records.transforms.sql_engine import MEMORY_BYTES, forget_connection, run, said_of_row
-from frazil.records.transforms.sql_plan import ADDED, ROW, Plan, UnfitShape, plan
+from frazil.records.transforms.sql_plan import ADDED, ROW, Plan, UnfitShape, named_columns, plan, refuse_names
 
 _HEARD: Final = 4
 """Of this many failing rows of a batch DuckDB is asked what is wrong, one by one: each question takes milliseconds."""
@@ -68,6 +68,10 @@ class Sql:
         except Terminal as e:
             yield Lack("where", e.message)
 
+    def named(self) -> frozenset[str] | None:
+        """Return the folded names that the expressions know; None if any field matters to them."""
+        return named_columns(self.select, self.where)
+
     @property
     def _is_idle(self) -> bool:
         return self.select.strip() == "*" and self.where is None
@@ -80,11 +84,15 @@ class Sql:
         """
         if self._is_idle:
             return Transformed(frame)
+        named = self.named()
+        whole = columns_of(frame.value)
+        seen = whole if named is None else [column for column in whole if column[0].name.casefold() in named]
         try:
-            asked = plan(self.select, self.where, frame.value.schema)
+            refuse_names(frame.value.schema)
+            asked = plan(self.select, self.where, pa.schema([field for field, _ in seen]), with_star=named is None)
         except UnfitShape as e:
             return none_survive(frame, e.message)
-        found, failed = _answers(asked, _rows(frame), self.memory_bytes)
+        found, failed = _answers(asked, _rows(frame, seen), self.memory_bytes)
         order = found.column(ROW).combine_chunks()
         self._refuse_other_rows(order, len(frame) - len(failed))
         at = pc.index_in(pa.array(range(len(frame)), pa.int64()), value_set=order)
@@ -95,6 +103,10 @@ class Sql:
             )
             for index, (declared, source) in enumerate(zip(asked.schema, asked.sources, strict=True), start=1)
         ]
+        if asked.star is not None:
+            columns[asked.star : asked.star] = whole
+            if twice := repeated([declared.name.lower() for declared, _ in columns]):
+                raise Terminal(f"Sql: two columns are named {twice}", next_step="give them names with AS")
         changed = frame.with_value(batch_of(columns, len(frame), like=frame.value))
         return select_rows(changed, at.is_valid(), failed)
 
@@ -113,7 +125,7 @@ def _placed(found: pa.ChunkedArray, at: pa.Int32Array, kind: pa.DataType) -> pa.
     return found.combine_chunks().take(at).cast(kind) if found.num_chunks else pa.nulls(len(at), kind)
 
 
-def _rows(frame: Frame) -> pa.Table:
+def _rows(frame: Frame, seen: list[tuple[pa.Field, pa.Array]]) -> pa.Table:
     records = frame.records
     added = [
         frame.topic,
@@ -123,7 +135,7 @@ def _rows(frame: Frame) -> pa.Table:
         _text(records.column("key")),
         pa.array(range(len(frame)), pa.int64()),
     ]
-    columns = [*columns_of(frame.value), *zip(ADDED, added, strict=True)]
+    columns = [*seen, *zip(ADDED, added, strict=True)]
     return pa.Table.from_batches([batch_of(columns, len(frame))])
 
 

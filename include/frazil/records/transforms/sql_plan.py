@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 _DEEPEST: Final = 61
 """Levels of a field that Arrow hands over to DuckDB, which is a struct's field there."""
 
+_STAR_PARTS: Final = ("columns", "replace_list", "rename_list", "qualified_exclude_list")
+"""Of a `*`: with one of them it makes more than it finds, or it can't be told what it finds."""
+
 ROW: Final = "_frazil_row"
 ADDED: Final = pa.schema(
     [
@@ -61,25 +64,66 @@ class Plan:
         trial: Returns `ROW` of rows on which `statement` fails, perhaps not of all; None if there is nothing to try.
         schema: The columns, without `ROW`.
         sources: Per column the field that it is, untouched; None if it is computed.
+        star: The place of the column before which a `*` was left out; None if there was none.
     """
 
     statement: str
     trial: str | None
     schema: pa.Schema
     sources: tuple[str | None, ...]
+    star: int | None = None
 
 
 @lru_cache(maxsize=64)
-def plan(select: str, where: str | None, fields: pa.Schema) -> Plan:
+def named_columns(select: str, where: str | None) -> frozenset[str] | None:
+    """Return what expressions name, folded: fields that they read, and columns that they make; None if any field matters.
+
+    Fields with other names merely pass through a `*`.
+    """
+    try:
+        items = parsed(select, f"SELECT {select}")
+        nodes = list(walk([items, [] if where is None else condition_of(where)]))
+    except Terminal:
+        return None
+    stars = [node for node in nodes if node.get("class") == "STAR"]
+    made = [item for item in items if item["class"] != "STAR"]
+    if stars and not (
+        len(stars) == 1
+        and stars[0] in items
+        and not any(stars[0][part] for part in (*_STAR_PARTS, "exclude_list", "relation_name"))
+        and all(item["alias"] or item["class"] == "COLUMN_REF" for item in made)
+    ):
+        return None
+    columns = [node["column_names"] for node in nodes if node.get("class") == "COLUMN_REF"]
+    if any(names[0].lower() == RELATION for names in columns) or any(
+        node.get("class") == "POSITIONAL_REFERENCE" for node in nodes
+    ):
+        return None
+    names = [name for names in columns for name in names]
+    return frozenset(name.casefold() for name in (*names, *(item["alias"] for item in made), *ADDED.names))
+
+
+@lru_cache(maxsize=64)
+def plan(select: str, where: str | None, fields: pa.Schema, *, with_star: bool = True) -> Plan:
     """Check expressions against fields.
+
+    Args:
+        select: What stands between SELECT and FROM.
+        where: A condition.
+        fields: The fields.
+        with_star: Whether a `*` stands for them; without, it is left out.
 
     Raises:
         Terminal: the expressions are no list of plain expressions, or give a type or names that tables don't have.
         UnfitShape: they don't fit the fields.
     """
-    _refuse_names(fields)
+    refuse_names(fields)
     _refuse_depth(fields)
     items = parsed(select, f"SELECT {select}")
+    star = None
+    if not with_star:
+        star = next((at for at, item in enumerate(items) if item["class"] == "STAR"), None)
+        items = [item for item in items if item["class"] != "STAR"]
     condition = None if where is None else condition_of(where)
     refuse_moments(select, items, fields.names)
     if where is not None and condition is not None:
@@ -101,10 +145,15 @@ def plan(select: str, where: str | None, fields: pa.Schema) -> Plan:
             for column, source in zip(columns, known, strict=True)
         ]
     )
-    return Plan(statement, trial, schema, tuple(known))
+    return Plan(statement, trial, schema, tuple(known), star)
 
 
-def _refuse_names(fields: pa.Schema) -> None:
+def refuse_names(fields: pa.Schema) -> None:
+    """Refuse fields that are one to DuckDB.
+
+    Raises:
+        UnfitShape: names differ in case only, or are those of columns beside the fields.
+    """
     lowered = _lowered([*fields.names, *ADDED.names])
     if twice := repeated(lowered):
         raise UnfitShape(
@@ -147,7 +196,7 @@ def _sources(items: list[Node], fields: pa.Schema) -> list[str | None] | None:
                 return None
             named = item["column_names"] if item["class"] == "COLUMN_REF" else []
             found.append(by_name.get(named[0].lower()) if len(named) == 1 else None)
-        elif any(item[part] for part in ("columns", "replace_list", "rename_list", "qualified_exclude_list")):
+        elif any(item[part] for part in _STAR_PARTS):
             return None
         else:
             left_out = _lowered(item["exclude_list"])
