@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from frazil.batch.facts import Range
 from frazil.errors import FrazilError, Retryable, Terminal
-from frazil.kafka.client import REQUEST_SECONDS, STALL_SECONDS, Complaints, consumer
+from frazil.kafka.client import FETCH_BYTES, REQUEST_SECONDS, STALL_SECONDS, Complaints, consumer
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.failure import PLAN_AGAIN, reasons, translate
 from frazil.kafka.messages import Place, place_of, to_batch, unreadable_batch
@@ -36,6 +36,14 @@ _LARGE_BYTES: Final = 1024 * 1024
 _WORK_SECONDS: Final = 1.0
 """CPU time of this process in a silence after which the client is taken to be at work: it unpacks a large batch of
 records before it hands out the first, and nothing else works here meanwhile."""
+
+
+_PROBED_BYTES: Final = 2 * 2**20
+"""What a probe unpacks of a batch of records at most: it only asks to which batch an offset belongs, and dozens of times. A
+batch that has more bytes in the log does not come through to it."""
+
+_PROBE_SECONDS: Final = 3.0
+"""After so long without an answer that is taken to be so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +129,7 @@ class _Reading:
         unreadable: Offsets that were passed over since the last batch, because they can't be unpacked.
         passed: The first offset of the last batch of records of each partition that can't be unpacked.
         prober: A second consumer, once there was one: it finds where such a batch ends.
+        probes_whole: Whether it unpacks as much as the first one, because a batch did not come through to it.
     """
 
     cluster: Cluster
@@ -132,6 +141,7 @@ class _Reading:
     unreadable: list[Range] = field(default_factory=list)
     passed: dict[Place, int] = field(default_factory=dict)
     prober: Consumer | None = None
+    probes_whole: bool = False
 
     def close(self) -> None:
         """End the consumers."""
@@ -278,9 +288,21 @@ class _Reading:
         return outside
 
     def _is_of_batch(self, place: Place, base: int, offset: int) -> bool:
-        self.prober = client = self.prober or consumer(self.cluster, self.complaints)
+        if (answer := self._probe(place, base, offset)) is None and not self.probes_whole:
+            self.probes_whole = True
+            if self.prober is not None:
+                self.prober.close()
+                self.prober = None
+            answer = self._probe(place, base, offset)
+        if answer is None:
+            raise self._stalled()
+        return answer
+
+    def _probe(self, place: Place, base: int, offset: int) -> bool | None:
+        """Return whether the batch that begins at `base` holds an offset; None if nothing was answered."""
+        self.prober = client = self.prober or self._made_prober()
         client.assign([TopicPartition(*place, offset)])
-        deadline = time.monotonic() + STALL_SECONDS
+        deadline = time.monotonic() + (STALL_SECONDS if self.probes_whole else _PROBE_SECONDS)
         while time.monotonic() < deadline:
             event = client.poll(_POLL_SECONDS)
             error = None if event is None else event.error()
@@ -291,7 +313,15 @@ class _Reading:
             if error is None or error.code() == KafkaError._PARTITION_EOF:
                 return False
             raise translate(error, self.cluster, self.complaints, topic=place[0], partition=place[1])
-        raise self._stalled()
+        return None
+
+    def _made_prober(self) -> Consumer:
+        """A consumer that unpacks little: whichever batch it can't unpack for that is told by its first offset all the same."""
+        if self.probes_whole:
+            return consumer(self.cluster, self.complaints)
+        most = min(_PROBED_BYTES, int(self.cluster.properties.get("receive.message.max.bytes", _PROBED_BYTES)))
+        bounds = {"receive.message.max.bytes": str(most), "fetch.max.bytes": str(min(FETCH_BYTES, most - 512))}
+        return consumer(replace(self.cluster, properties={**self.cluster.properties, **bounds}), Complaints())
 
     def _require_held(self, place: Place, seconds: float = REQUEST_SECONDS) -> None:
         """Refuse a range that the log doesn't hold: it would never end, or with records missing."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 
 from frazil.batch.facts import Range
 from frazil.errors import Terminal
+from frazil.kafka import read
+from frazil.kafka.client import Complaints, consumer
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.read import ReadLimits, read_range, read_ranges
 from frazil.pipeline.settings import ClusterSettings
@@ -39,7 +42,7 @@ def zeros(count: int, size: int = 1_000) -> list[bytes]:
 
 def found(cluster: Cluster, topic: str, start: int, end: int) -> list[tuple[int, int | None]]:
     """Offset of each record, and its bytes if it was not taken over."""
-    rows = []
+    rows: list[tuple[int, int | None]] = []
     for batch in read_range(cluster, topic, 0, start, end):
         unread = batch.column(UNREAD_BYTES).to_pylist() if UNREAD_BYTES in batch.schema.names else [None] * len(batch)
         rows += zip(batch.column("offset").to_pylist(), unread, strict=True)
@@ -59,6 +62,38 @@ def test_batches_that_the_client_cannot_unpack_are_told_by_their_offsets(cluster
     for start, end in ((0, ends[-1]), (1, 50), (10, 11), (72, 80), (74, 76), (100, ends[-1] - 5), (96, 97)):
         expected = [(o, NOT_UNPACKED if o in unreadable else None) for o in range(start, end)]
         assert found(small, name, start, end) == expected, (start, end)
+
+
+def test_end_of_such_a_batch_is_found_without_unpacking_it_as_often(
+    cluster: Cluster, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A producer may send thousands of batches of 128 MiB in 10 KB each: what looks for their ends unpacks 2 MiB of them."""
+    name, built = topic(), list[tuple[Consumer, str]]()
+    for size in (2, 300, 300, 1):
+        send(cluster, name, zeros(size, 1_000_000 if size == 300 else 10))
+
+    def noted(of: Cluster, complaints: Complaints) -> Consumer:
+        built.append((consumer(of, complaints), of.properties.get("receive.message.max.bytes", "default")))
+        return built[-1][0]
+
+    monkeypatch.setattr(read, "consumer", noted)
+    expected = [(o, NOT_UNPACKED if 2 <= o < 602 else None) for o in range(603)]
+    assert found(cluster, name, 0, 603) == expected
+    assert [bound for _, bound in built] == ["default", str(2 * 2**20)]
+
+
+def test_end_of_a_batch_that_does_not_come_through_to_the_probe_is_found(
+    cluster: Cluster, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has more bytes in the log than a probe takes: then one that takes as much as the reader looks for its end."""
+    name = topic()
+    send(cluster, name, zeros(2))
+    send(cluster, name, [*zeros(40), random.Random(1).randbytes(12_000)])
+    send(cluster, name, zeros(3))
+    monkeypatch.setattr(read, "_PROBED_BYTES", 9_000)
+    monkeypatch.setattr(read, "_PROBE_SECONDS", 1.0)
+    small = Cluster(cluster.name, dict(cluster.properties) | SMALL)
+    assert found(small, name, 0, 46) == [(o, NOT_UNPACKED if 2 <= o < 43 else None) for o in range(46)]
 
 
 def test_verify_meets_the_same_offsets(cluster: Cluster, topic: Topic) -> None:
