@@ -59,8 +59,9 @@ class EvolvingFitter:
         self._settler: Final = Settler(takers, any_case=any_case)
         self._has_rescued: Final = spec.rescued_column in spec.columns.names
         self._fitter: Final = self._made(spec, any_case=any_case) if spec.columns.names else None
-        optional = [name for name in sorted(rescued_from(spec)) if spec.columns.field(name).nullable]
-        self._rescued_from: Final = {name: self._alone(spec.only({name}), any_case=any_case) for name in optional}
+        optional = {column.name for column in spec.columns if column.nullable}
+        self._rescued_from: Final = sorted(optional.intersection(rescued_from(spec)))
+        self._one_column: Final[dict[str, Fitter]] = {}
 
     def _made(self, spec: RecordSpec, *, any_case: bool) -> Fitter:
         sources = {**spec.sources, spec.rescued_column: (self._rest_name,)} if self._has_rescued else spec.sources
@@ -74,8 +75,14 @@ class EvolvingFitter:
             text_casts=self._text_casts,
         )
 
-    def _alone(self, spec: RecordSpec, *, any_case: bool) -> Fitter:
-        return Fitter(spec.column_specs, spec.columns, case_insensitive=any_case, text_casts=self._text_casts)
+    def _alone(self, name: str) -> Fitter:
+        # Made when it is needed: a thousand columns take a second.
+        if name not in self._one_column:
+            of = self._spec.only({name})
+            self._one_column[name] = Fitter(
+                of.column_specs, of.columns, case_insensitive=self._any_case, text_casts=self._text_casts
+            )
+        return self._one_column[name]
 
     def check(self, schema: pa.Schema) -> list[str]:
         """Return, for values of `schema`, each column that none of them could ever fill, and why."""
@@ -110,11 +117,12 @@ class EvolvingFitter:
         rows = pa.array([row for row, of in dead.items() if of.code in _INCOMPATIBLE], pa.int64())
         part = named.take(rows) if len(rows) else named.slice(0, 0)
         found = {}
-        for name, fitter in self._rescued_from.items() if len(rows) else ():
-            at = matching(name, part.schema.names, case_insensitive=self._any_case)
+        names = part.schema.names
+        for name in self._rescued_from if len(rows) else ():
+            at = matching(name, names, case_insensitive=self._any_case)
             if at is None or part.column(at).type == self._spec.columns.field(name).type:
                 continue
-            refused = fitter.fit(part.select([at])).dead
+            refused = self._alone(name).fit(part.select([at])).dead
             if bad := [row for row, of in refused.items() if of.code in _INCOMPATIBLE]:
                 found[part.schema.names[at]] = rows.take(pa.array(bad, pa.int64()))
         return found
