@@ -28,6 +28,7 @@ ALL_CODES = (
     "NOT_AN_OBJECT",
     "TOO_DEEP",
     "TOO_MANY_NAMES",
+    "TOO_WIDE",
     "DUPLICATE_KEY",
     "INVALID_WIRE",
     "UNKNOWN_SCHEMA",

@@ -15,6 +15,10 @@ MAX_DEPTH: Final = 50
 than 63 levels, transforms add some, and Python recurses once or more per level. Fixed, and checked before anything else
 looks at a value, so that it has the same outcome wherever it is decoded."""
 
+MAX_CELLS: Final = 1_000_000
+"""Cells that the lists of one value may make, or one per byte if it has more: each element takes a cell in every column of
+its type. Fixed, as the levels are."""
+
 
 class Stage(StrEnum):
     """How far a record came before it became a dead letter."""
@@ -100,6 +104,12 @@ class DeadCode(StrEnum):
         Stage.DECODE,
         "Records decoded together have more names of fields that nobody declared than transforms can see at once: keys are data.",
         "Declare `value.fields`, keys that are data as a map or a string; then `frazil dead-letters replay`.",
+    )
+    TOO_WIDE = (
+        "TOO_WIDE",
+        Stage.DECODE,
+        f"Lists or maps of the value would make more than {MAX_CELLS:,} cells, as elements times columns of an element.",
+        "Look at the producer: this is usually an attack. Elements of so many fields can travel as records, or as JSON in a text.",
     )
     DUPLICATE_KEY = (
         "DUPLICATE_KEY",

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from frazil import stopping
 from frazil.batch.facts import Counts, Range, Staged, TopicPartition
@@ -24,6 +25,7 @@ from frazil.iceberg.data_files import DataFileWriter
 from frazil.iceberg.table import staging_table
 from frazil.iceberg.table_writers import TableWriters
 from frazil.local.drivers import registered
+from frazil.records.cells import in_steps
 from frazil.run.evolution import columns_for, columns_of, evolved_for
 from frazil.run.letter_verdicts import Verdicts, judged
 from frazil.run.letter_work import LetterWork, decoder_of, look_at, supposed, with_new_tables
@@ -143,8 +145,9 @@ def _once(
 def _looked_at(work: LetterWork) -> BroughtHome:
     work, columns = supposed(work)
     decoder, whole = decoder_of(work, columns_for(columns, look_at(work)), 0), BroughtHome(dead_codes={})
-    for letters in work.batches():
-        whole += _told(judged(letters, work.letters, decoder, 0), ())
+    judge = partial(judged, tried=work.letters, decoder=decoder, n=0)
+    for _, verdicts in in_steps(judge, work.batches()):
+        whole += _told(verdicts, ())
     return whole
 
 
@@ -216,8 +219,8 @@ def _staged(work: LetterWork, n: int) -> tuple[Staged, _Landed, BroughtHome, int
     counts: dict[TopicPartition, Counts] = {}
     extra_rows = size = seen = 0
     unknown = UnknownFields()
-    for batch in work.batches():
-        verdicts = judged(batch, work.letters, decoder, n, pipeline.dead_letters.payload)
+    judge = partial(judged, tried=work.letters, decoder=decoder, n=n, payload=pipeline.dead_letters.payload)
+    for batch, verdicts in in_steps(judge, work.batches()):
         for table, of_table in verdicts.rows.items():
             rows.write(table, of_table)
         letters.write(verdicts.letters)

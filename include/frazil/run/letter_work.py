@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -14,6 +15,7 @@ from frazil.batch.removal import Removal
 from frazil.batch.schema_change import Demands
 from frazil.iceberg.letters import letters_within
 from frazil.iceberg.schema import declared_columns
+from frazil.records.cells import in_steps
 from frazil.records.fan_out import FanOut
 from frazil.records.spec import RecordSpec
 from frazil.run.evolution import Look, columns_of
@@ -83,7 +85,8 @@ def look_at(work: LetterWork) -> Look:
 
 def _asked(work: LetterWork, columns: Mapping[str, pa.Schema]) -> Staged:
     decoder = decoder_of(work, columns, 0)
-    return Staged.merged(asked_of(letters, work.letters, decoder) for letters in work.batches())
+    ask = partial(asked_of, tried=work.letters, decoder=decoder)
+    return Staged.merged(staged for _, staged in in_steps(ask, work.batches()))
 
 
 def _named(work: LetterWork, room: int) -> tuple[str, ...]:

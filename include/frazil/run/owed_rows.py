@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -19,6 +20,7 @@ from frazil.iceberg.letters import open_letters
 from frazil.iceberg.table_writers import writer_of
 from frazil.kafka.observe import observe
 from frazil.kafka.read import read_range
+from frazil.records.cells import in_steps
 from frazil.records.fan_out import FanOut
 from frazil.records.fanned_out import FannedOut
 from frazil.records.spec import RecordSpec
@@ -153,8 +155,8 @@ def _lacking(of: Owed, found: int, without: int) -> tuple[int, str | None]:
 def _outcomes(scope: Scope, tables: Tables, table: str, of: Owed, dead: set[Place]) -> Iterator[FannedOut]:
     columns = columns_of(scope.pipeline, tables)
     decoder = _decoder(scope, columns, record_specs(scope.pipeline, columns, scope.schemas), of.n)
-    for records in _records(scope, of, dead):
-        yield decoder.decode(records, only=table)
+    for _, outcomes in in_steps(partial(decoder.decode, only=table), _records(scope, of, dead)):
+        yield outcomes
 
 
 def _decoder(scope: Scope, columns: Mapping[str, pa.Schema], specs: Mapping[str, RecordSpec], n: int) -> FanOut:
@@ -183,8 +185,9 @@ def look_at_rows(scope: Scope, tables: Tables, table: str, batches: tuple[Owed, 
         if specs[table].evolution is None:
             return {}, specs
         decoder = _decoder(scope, columns, specs, 0)
-        found = (decoder.decode(records, only=table) for of in batches for records in _records(scope, of, dead))
-        return Staged.merged(Staged(demands=of.demands) for of in found).demands, specs
+        records = (part for of in batches for part in _records(scope, of, dead))
+        found = in_steps(partial(decoder.decode, only=table), records)
+        return Staged.merged(Staged(demands=of.demands) for _, of in found).demands, specs
 
     return look
 

@@ -19,6 +19,7 @@ from frazil.iceberg.landed import offsets_of_batch
 from frazil.iceberg.ledger import read_ledger
 from frazil.iceberg.table import staging_table
 from frazil.kafka.read import read_range
+from frazil.records.cells import in_steps
 from frazil.records.dead import DeadCode, Reason, dead_letters
 from frazil.records.declared_names import DeclaredNames
 from frazil.records.decode import Decoder
@@ -158,8 +159,8 @@ def _without_rows(scope: Scope, tables: Tables, of: Owed) -> Iterator[_Split]:
         evolution=None,  # which records are bad is all that is asked: fields that have no column are in nobody's way
     )
     decoder, declared = Decoder(spec, of.n), DeclaredNames.of([spec])
-    for records in _records(scope, of, landed):
-        dead = decoder.decode(records).dead
+    for records, outcomes in in_steps(decoder.decode, _records(scope, of, landed)):
+        dead = outcomes.dead
         # Then every good record has its row, somewhere.
         letters = redacted(dead, scope.pipeline.dead_letters.payload, declared)
         yield letters, records.slice(0, 0) if columns is None else _good(records, dead)

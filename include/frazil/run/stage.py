@@ -29,6 +29,7 @@ from frazil.iceberg.table_writers import TableWriters
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.read import ReadLimits
 from frazil.records.ages import record_ages
+from frazil.records.cells import in_steps
 from frazil.records.fan_out import FanOut
 from frazil.records.fanned_out import FannedOut
 from frazil.records.redaction import Payload, redacted
@@ -104,10 +105,9 @@ def stage_records(order: StageOrder, batches: Iterable[pa.RecordBatch]) -> Stage
         order.destinations if letters_table is None else {**order.destinations, letters_table.name: letters_table}
     )
     whole, asked = Staged(), Staged()
-    for batch in batches:
+    for batch, outcomes in in_steps(decoder.decode, batches):
         if stopping.asked():
             return whole.merge(asked).merge(Staged(files=writers.abandon(), stopped=True))
-        outcomes = decoder.decode(batch)
         if outcomes.asks or asked.asks:
             needs = Staged(demands=outcomes.demands, new_tables=outcomes.new_tables)
             asked = asked.merge(needs).merge(Staged(void=_paths(writers.abandon())))

@@ -26,8 +26,9 @@ _LATEST_MILLISECONDS = (2**63 - 1) // _MICROSECONDS
 _TOO_LARGE = "RECORD_TOO_LARGE"
 _UNREADABLE = "UNREADABLE_BATCH"
 _BAD_HEADERS = "INVALID_HEADERS"
-_SCATTERED = "TOO_MANY_PARTITIONS"
 _TOO_MANY_NAMES = "TOO_MANY_NAMES"
+_OF_OTHERS = ("TOO_MANY_PARTITIONS", "TOO_WIDE")
+"""Codes that depend on the records before, or on the columns that the table had then."""
 
 _SHOWN_BYTES = 1_000
 """Bytes of a value that are written out, more than are shown."""
@@ -338,8 +339,8 @@ class Comparison:
             return  # the table of such a record may have been made since
         if is_left_out:
             self._add("unexpected", offset, n, f"nothing: {_shown(value)} is filtered", _named(outcome))
-        elif outcome.code == _SCATTERED or (self.rules.in_orc and is_lost_in_orc(micros(message) or 0)):
-            return  # whether a partition value was one too many depends on the records before it
+        elif outcome.code in _OF_OTHERS or (self.rules.in_orc and is_lost_in_orc(micros(message) or 0)):
+            return
         elif value is not None and not isinstance(self.rules.row(value, self.subject.topic), Bad):
             self._add("changed", offset, n, f"a row for {_shown(value)}", _named(outcome))
 

@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.records.cells import too_wide, wide_rows, width_per_element
 from frazil.records.column import ColumnSpec, Reading
 from frazil.records.dead import Reason, Rejection
 from frazil.records.fit.block import one_by_one, settle_plan
@@ -63,6 +65,7 @@ class Column:
         default: An array of one value, or None.
         variant: Whether its texts become variants.
         spec: What is declared of it.
+        is_wide: Whether it holds lists whose elements take several cells.
     """
 
     name: str
@@ -75,6 +78,7 @@ class Column:
     default: pa.Array | None
     variant: bool
     spec: ColumnSpec
+    is_wide: bool
 
     @property
     def problems(self) -> list[str]:
@@ -89,11 +93,22 @@ class Column:
         if self.steps and not self.places and self.default is None and self.field.nullable:
             return pa.nulls(len(batch), self.field.type)
         found, absent = self._found(batch)
+        if self.is_wide:
+            found = self._without_wide(found, dead)
         made = self._settled(found, dead)
         if self.variant:
             _refuse_variants(made, dead)
         gaps = found.is_null() if found.null_count else None
         return made if gaps is None else self._without_value(made, gaps, absent, dead)
+
+    def _without_wide(self, found: pa.Array, dead: dict[int, Reason]) -> pa.Array:
+        """Return the field without the values that would fill too many cells of the column, whose rows are dead."""
+        wide = wide_rows(found, self.field.type)
+        if not wide.any():
+            return found
+        for row in np.flatnonzero(wide).tolist():
+            _bury(dead, row, too_wide(), self.steps)
+        return found.take(pa.array(np.arange(len(found)), mask=wide))
 
     def _found(self, batch: pa.RecordBatch) -> tuple[pa.Array, pa.BooleanArray | None]:
         """Return the field's array, and where there is no such field (None: wherever it is null)."""
@@ -179,6 +194,7 @@ def column_plan(spec: ColumnSpec, field: pa.Field, schema: pa.Schema, rules: Fit
         default=_default(spec, wanted),
         variant=spec.variant,
         spec=spec,
+        is_wide=width_per_element(wanted.type) > 1,
     )
 
 

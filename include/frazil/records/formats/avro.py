@@ -9,6 +9,7 @@ import pyarrow as pa
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 from frazil.errors import Terminal
+from frazil.records.cells import CellCount
 from frazil.records.dead import DeadCode, Rejection
 from frazil.records.formats.avro_block import BlockCodec
 from frazil.records.formats.avro_columns import record
@@ -69,15 +70,24 @@ def codec(writer: WriterSchema, head: bytes | None = None) -> RowCodec | BlockCo
     """
     schema, named = parsed(writer)
     try:
-        node = Compiler(named).node(schema)
+        compiler = Compiler(named)
+        node = compiler.node(schema)
     except RecursionError as e:
         raise Rejection(DeadCode.UNUSABLE_SCHEMA, "expected a schema of less depth, found too many levels") from e
     is_bare = not is_record(schema, named)
     take = _framed(node.read) if head is None else _bare(node.read, head)
-    rows = row_codec(node.type, take, bare=is_bare)
+    rows = row_codec(node.type, _counted(take, compiler.cells), bare=is_bare, cells=compiler.cells)
     if node.columnar is None:
         return rows
     return BlockCodec(rows, record([(pa.field(BARE, node.stored), node.columnar)]) if is_bare else node.columnar, head)
+
+
+def _counted(take: Callable[[bytes], Any], cells: CellCount) -> Callable[[bytes], Any]:
+    def read(raw: bytes) -> Any:
+        cells.begin(len(raw))
+        return take(raw)
+
+    return read
 
 
 def _framed(read: Read) -> Callable[[bytes], Any]:

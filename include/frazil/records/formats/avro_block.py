@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.records.dead import MAX_CELLS
 from frazil.records.formats.avro_columns import FEW, Columnar
 from frazil.records.formats.avro_places import Longs, Places
 from frazil.records.formats.port import Decoded, Shaped
@@ -64,5 +65,11 @@ def _places(payloads: pa.BinaryArray) -> Places:
     edges = np.frombuffer(offsets, np.int32)[payloads.offset : payloads.offset + len(payloads) + 1].astype(np.int64)
     count = len(payloads)
     return Places(
-        np.frombuffer(data, np.uint8), edges[:-1].copy(), edges[1:], np.arange(count), np.zeros(count, np.bool_)
+        np.frombuffer(data, np.uint8),
+        edges[:-1].copy(),
+        edges[1:],
+        np.arange(count),
+        np.zeros(count, np.bool_),
+        np.zeros(count, np.int64),
+        np.maximum(MAX_CELLS, np.diff(edges)),
     )

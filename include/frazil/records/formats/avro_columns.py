@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.records.cells import width
 from frazil.records.formats.avro_places import Longs, Marks, Places, longs, spans
 from frazil.records.formats.scalar import split_texts
 
@@ -221,7 +222,8 @@ def _items(places: Places, item: Columnar, of: pa.DataType) -> tuple[pa.Array, p
     Returns:
         Where each value's items begin, the items, and the (ascending) numbers of the places they are of.
     """
-    left = _block(places)
+    each = width(of)
+    left = places.counted(_block(places), each)
     having = np.flatnonzero(left)
     rounds: list[tuple[Longs, Any]] = []
     while len(having):
@@ -233,7 +235,7 @@ def _items(places: Places, item: Columnar, of: pa.DataType) -> tuple[pa.Array, p
         left[having] -= 1
         over = np.flatnonzero(left[having] == 0)
         ended = part.some(over)
-        left[having[over]] = _block(ended)
+        left[having[over]] = ended.counted(_block(ended), each)
         part.at[over] = ended.at
         places.at[having] = part.at
         having = having[left[having] > 0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from decimal import Decimal
 from typing import Final
 
@@ -114,7 +115,7 @@ def _uuids(places: Places) -> pa.Array:
     """Read uuids that are texts."""
     start, end = spans(places)
     places.doubt(end - start != _UUID_CHARACTERS)
-    found = Places(places.data, start, end, places.values, places.suspect).taken(f"V{_UUID_CHARACTERS}")
+    found = replace(places, at=start, end=end).taken(f"V{_UUID_CHARACTERS}")
     texts = found.view(np.uint8).reshape(len(places), _UUID_CHARACTERS)
     digits = _HEX.take(texts[:, _DIGITS])
     bad = (texts[:, _HYPHENS] != ord("-")).any(axis=1) | (digits == 0xFF).any(axis=1)  # noqa: PLR2004

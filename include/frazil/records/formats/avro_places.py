@@ -13,6 +13,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from frazil.records.cells import STEP_BYTES, StepTooWide
+
+_STEP_CELLS: Final = STEP_BYTES // 8
+
 Longs = npt.NDArray[np.int64]
 Marks = npt.NDArray[np.bool_]
 
@@ -30,6 +34,8 @@ class Places:
         end: Where each value ends. Values are in the order of their bytes.
         values: Which of all values these are.
         suspect: Of all values those that are not surely right.
+        cells: Of all values how many cells their lists make so far.
+        most: Of all values how many they may make.
     """
 
     data: npt.NDArray[np.uint8]
@@ -37,13 +43,29 @@ class Places:
     end: Longs
     values: Longs
     suspect: Marks
+    cells: Longs
+    most: Longs
 
     def __len__(self) -> int:
         return len(self.at)
 
     def some(self, chosen: Longs) -> Places:
         """Return the places of some of the values."""
-        return Places(self.data, self.at[chosen], self.end[chosen], self.values[chosen], self.suspect)
+        return Places(
+            self.data, self.at[chosen], self.end[chosen], self.values[chosen], self.suspect, self.cells, self.most
+        )
+
+    def counted(self, items: Longs, each: int) -> Longs:
+        """Count items of so many cells each, and return how many are read: none of values that make too many.
+
+        Raises:
+            StepTooWide: all values together make more than are held at once.
+        """
+        np.add.at(self.cells, self.values, items * each)
+        self.suspect |= self.cells > self.most
+        if len(self.cells) > 1 and int(self.cells[~self.suspect].sum()) > _STEP_CELLS:
+            raise StepTooWide
+        return np.where(self.suspect[self.values], 0, items)
 
     def doubt(self, marks: Marks) -> None:
         """Take marked values for suspect."""

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from frazil.records.cells import CellCount
 from frazil.records.dead import MAX_DEPTH, DeadCode, Rejection
 
 Read = Callable[[bytes, int], tuple[Any, int]]
@@ -155,13 +156,20 @@ def record(fields: Sequence[tuple[str, Read]]) -> Read:
     return read
 
 
-def array(item: Read) -> Read:
-    """Return the reader of blocks of items; an item takes at least a byte, so a count can't ask for more than is there."""
+def array(item: Read, each: int, cells: CellCount) -> Read:
+    """Return the reader of blocks of items; an item takes at least a byte, so a count can't ask for more than is there.
+
+    Args:
+        item: Reads an item.
+        each: Cells that it makes in columns.
+        cells: Counts them.
+    """
 
     def read(data: bytes, at: int) -> tuple[list[Any], int]:
         items: list[Any] = []
         count, at = _block(data, at)
         while count:
+            cells.add(count * each)
             try:
                 for _ in range(count):
                     found, at = item(data, at)
@@ -174,13 +182,14 @@ def array(item: Read) -> Read:
     return read
 
 
-def entries(item: Read) -> Read:
+def entries(item: Read, each: int, cells: CellCount) -> Read:
     """Return the reader of a map: blocks of a key and an item each. Of a repeated key the last one stays."""
 
     def read(data: bytes, at: int) -> tuple[dict[str, Any], int]:
         found: dict[str, Any] = {}
         count, at = _block(data, at)
         while count:
+            cells.add(count * each)
             for _ in range(count):
                 key, at = read_string(data, at)
                 try:

@@ -29,6 +29,7 @@ import fastavro
 import pyarrow as pa
 from fastavro.schema import SchemaParseException, UnknownType
 
+from frazil.records.cells import CellCount, width
 from frazil.records.fit.former import with_former
 from frazil.records.formats import avro_columns as columns
 from frazil.records.formats import avro_read as read
@@ -111,6 +112,7 @@ class Compiler:
         self._named: Final = named
         self._within: Final[list[str]] = []
         self._json: Final[dict[str, read.Recursive]] = {}
+        self.cells: Final = CellCount()
         self._columns = 0
         self._nulls = 0
         self._fixed_bytes = 0
@@ -132,11 +134,12 @@ class Compiler:
         if kind == "array":
             item = self._item(schema["items"])
             many = None if item.columnar is None else columns.array(item.columnar, item.stored)
-            return Node(pa.list_(item.type), read.array(item.read), many)
+            return Node(pa.list_(item.type), read.array(item.read, width(item.type), self.cells), many)
         if kind == "map":
             item = self._item_node(schema["values"])
             many = None if item.columnar is None else columns.entries(item.columnar, item.stored)
-            return Node(pa.map_(pa.string(), item.type), read.entries(item.read), many)
+            take = read.entries(item.read, 1 + width(item.type), self.cells)
+            return Node(pa.map_(pa.string(), item.type), take, many)
         self._nulls += kind == "null"
         return self._fixed(schema) if kind == "fixed" else _leaf(kind, schema)
 
@@ -223,9 +226,9 @@ class Compiler:
         if kind == "record":
             return self._json_read(schema["name"])
         if kind == "array":
-            return read.array(self._json_node(schema["items"]))
+            return read.array(self._json_node(schema["items"]), 0, self.cells)
         if kind == "map":
-            return read.entries(self._json_node(schema["values"]))
+            return read.entries(self._json_node(schema["values"]), 0, self.cells)
         if kind == "fixed":
             check_fixed(schema)
         return _converted(_leaf(kind, schema).read, _as_json)

@@ -25,6 +25,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from frazil.records.cells import CellCount, Count, StepSize, json_cells
 from frazil.records.dead import DeadCode, Reason, Rejection
 from frazil.records.formats.envelope_types import Compiler, Slot, to_text
 from frazil.records.formats.outside import Outside, outside
@@ -53,21 +54,29 @@ class _Shape:
     slot: Slot
     columns: pa.Schema
     others: Outside | None = None
+    count: Count | None = None
 
     @classmethod
     def of(cls, slot: Slot) -> _Shape:
         if not pa.types.is_struct(slot.type):
-            return cls(slot, pa.schema([slot.field(BARE).with_nullable(False)]))  # noqa: FBT003 (Arrow's own signature)
+            column = slot.field(BARE).with_nullable(False)  # noqa: FBT003 (Arrow's own signature)
+            return cls(slot, pa.schema([column]), count=json_cells(slot.type))
         if not slot.type.num_fields:
             raise Rejection(DeadCode.UNUSABLE_SCHEMA, "expected a struct with fields, found one without")
-        return cls(slot, pa.schema(list(slot.type)), outside(slot.type))
+        return cls(slot, pa.schema(list(slot.type)), outside(slot.type), json_cells(slot.type))
 
-    def value(self, payload: JsonValue) -> object:
+    def value(self, payload: JsonValue, cells: CellCount) -> object:
         """Return the payload as what `pa.array` takes for the slot's type."""
+        if self.count is not None:
+            cells.add(self.count(payload))
         found = self.slot.convert(payload)
         if found is None:
             raise _tombstone()
         return found
+
+    def shaped(self, rows: list[object], positions: list[int]) -> Shaped:
+        """Return the columns of values, with their positions."""
+        return Shaped(self.batch(rows), pa.array(positions, pa.int64()))
 
     def batch(self, rows: list[object]) -> pa.RecordBatch:
         held = self.slot.type
@@ -141,9 +150,10 @@ class EnvelopeFormat:
         groups: dict[_Shape, tuple[list[object], list[int]]] = {}
         dead: dict[int, Reason] = {}
         unknown: dict[int, tuple[str, ...]] = {}
+        cells, step, done = CellCount(), StepSize(len(values)), list[Shaped]()
         for position, raw in enumerate(values.to_pylist()):
             try:
-                shape, value, others = self._value(raw)
+                shape, value, others = self._value(raw, cells)
             except Rejection as e:
                 dead[position] = e.reason
                 continue
@@ -152,16 +162,22 @@ class EnvelopeFormat:
                 unknown[position] = others
             rows.append(value)
             positions.append(position)
-        shaped = (Shaped(shape.batch(rows), pa.array(at, pa.int64())) for shape, (rows, at) in groups.items())
-        return Decoded(tuple(shaped), dead, UnknownAt.of(unknown))
+            if step.is_full(cells.total):
+                done += (shape.shaped(*held) for shape, held in groups.items())
+                for shaped in done[-len(groups) :]:
+                    step.hold(shaped.columns)
+                groups = {}
+        done += (shape.shaped(*held) for shape, held in groups.items())
+        return Decoded(tuple(done), dead, UnknownAt.of(unknown))
 
-    def _value(self, raw: bytes) -> tuple[_Shape, object, tuple[str, ...]]:
+    def _value(self, raw: bytes, cells: CellCount) -> tuple[_Shape, object, tuple[str, ...]]:
         """Return shape, value, and the names of fields that the schema does not name."""
+        cells.begin(len(raw))
         shape, payload = self._shapes.known(raw) or self._opened(raw)
         if isinstance(shape, Reason):
             raise Rejection(shape.code, shape.message, shape.path)
         try:
-            value = shape.value(payload)
+            value = shape.value(payload, cells)
             return shape, value, () if shape.others is None else tuple(shape.others(payload))
         except Rejection as e:
             raise _verdict(e) from e

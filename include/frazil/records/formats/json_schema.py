@@ -13,6 +13,7 @@ from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT7
 
+from frazil.records.cells import CellCount, Count, json_cells
 from frazil.records.dead import DeadCode, Rejection
 from frazil.records.formats.json_schema_rules import Rules, loaded
 from frazil.records.formats.json_schema_types import Compiler
@@ -57,7 +58,9 @@ def _codec(validate: bool, writer: WriterSchema) -> Codec:  # noqa: FBT001  # bo
     except _NO_SCHEMA as e:
         raise unusable(f"{type(e).__name__}: {e}") from e
     bare = not pa.types.is_struct(data_type)
-    return row_codec(data_type, _reader(convert, check, outside(data_type), bare=bare), bare=bare)
+    cells, count = CellCount(), json_cells(data_type)
+    counted = convert if count is None else partial(_counted, convert, cells, count)
+    return row_codec(data_type, _reader(counted, check, outside(data_type), cells, bare=bare), bare=bare, cells=cells)
 
 
 _NO_SCHEMA: Final = (Unresolvable, TypeError, ValueError, KeyError, AttributeError)
@@ -74,10 +77,16 @@ def _named(writer: WriterSchema, root: Resource[Any]) -> Iterator[tuple[str, Res
             yield name, resource
 
 
+def _counted(convert: Converter, cells: CellCount, count: Count, value: JsonValue) -> object:
+    cells.add(count(value))
+    return convert(value)
+
+
 def _reader(
-    convert: Converter, check: Check | None, others: Outside | None, *, bare: bool
+    convert: Converter, check: Check | None, others: Outside | None, cells: CellCount, *, bare: bool
 ) -> Callable[[bytes], object]:
     def read(raw: bytes) -> object:
+        cells.begin(len(raw))
         document = _document(raw) if bare else parse_object(raw)
         if check is not None:
             check(raw.decode("utf-8-sig"), document)

@@ -14,8 +14,10 @@ from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from frazil.errors import Terminal
+from frazil.records.cells import CellCount
 from frazil.records.dead import DeadCode, Reason, Rejection
 from frazil.records.formats.port import Decoded, Format, NamedSchema, SchemaSource, WriterSchema
+from frazil.records.formats.protobuf_cells import WireCells
 from frazil.records.formats.protobuf_former import FormerNames
 from frazil.records.formats.protobuf_schema import Schema
 from frazil.records.formats.protobuf_types import Compiler
@@ -120,16 +122,23 @@ def message_codec(descriptor: Descriptor, pool: DescriptorPool, former: FormerNa
         Rejection: UNUSABLE_SCHEMA.
     """
     try:
-        data_type, take = Compiler(pool, former).message(descriptor)
+        compiler = Compiler(pool, former)
+        data_type, take = compiler.message(descriptor)
     except RecursionError as e:
         raise unusable("too many levels of messages") from e
-    return row_codec(data_type, _reader(GetMessageClass(descriptor), take), bare=False)
+    read = _reader(GetMessageClass(descriptor), take, compiler.cells)
+    return row_codec(data_type, read, bare=False, cells=compiler.cells)
 
 
-def _reader(message_class: Any, take: Callable[[Any], Fields]) -> Callable[[bytes], Fields | Incomplete]:
+def _reader(
+    message_class: Any, take: Callable[[Any], Fields], cells: CellCount
+) -> Callable[[bytes], Fields | Incomplete]:
     name = message_class.DESCRIPTOR.full_name
+    wire = WireCells(message_class.DESCRIPTOR)
 
     def read(raw: bytes) -> Fields | Incomplete:
+        cells.begin(len(raw))
+        wire.check(raw)
         try:
             message = message_class.FromString(raw)
         except DecodeError as e:

@@ -27,6 +27,7 @@ import pyarrow as pa
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from google.protobuf.descriptor_pool import DescriptorPool
 
+from frazil.records.cells import CellCount, width
 from frazil.records.dead import DeadCode, Rejection
 from frazil.records.fit.former import with_former
 from frazil.records.fit.presence import STANDS_IN
@@ -90,6 +91,7 @@ class Compiler:
         self._json: Final = json_text(pool)
         self._within: Final[list[str]] = []
         self._columns = 0
+        self.cells: Final = CellCount()
 
     def message(self, descriptor: Descriptor) -> tuple[pa.StructType, Callable[[Any], Fields]]:
         """Return the type of a message's fields and what takes them from a message.
@@ -116,7 +118,7 @@ class Compiler:
             return self._map(name, field.message_type)
         data_type, convert = self._value(field)
         if field.is_repeated:
-            return pa.list_(data_type), _repeated(name, convert)
+            return pa.list_(data_type), self._repeated(name, width(data_type), convert)
         if field.has_presence:
             return data_type, lambda message: convert(getattr(message, name)) if message.HasField(name) else None
         return data_type, lambda message: convert(getattr(message, name))
@@ -124,9 +126,26 @@ class Compiler:
     def _map(self, name: str, entry: Descriptor) -> tuple[pa.DataType, Take]:
         key_type, key = self._value(entry.fields_by_name["key"])
         item_type, item = self._value(entry.fields_by_name["value"])
-        return pa.map_(key_type, item_type), lambda message: [
-            (key(at), _step(f"[{str(at)[:20]!r}]", item, found)) for at, found in getattr(message, name).items()
-        ]
+        each, cells = 1 + width(item_type), self.cells
+
+        def take(message: Any) -> object:
+            entries = getattr(message, name)
+            cells.add(len(entries) * each)
+            return [(key(at), _step(f"[{str(at)[:20]!r}]", item, found)) for at, found in entries.items()]
+
+        return pa.map_(key_type, item_type), take
+
+    def _repeated(self, name: str, each: int, convert: Convert) -> Take:
+        if convert is same:
+            return lambda message: list(getattr(message, name))
+        cells = self.cells
+
+        def take(message: Any) -> object:
+            items = getattr(message, name)
+            cells.add(len(items) * each)
+            return [_step(f"[{index}]", convert, found) for index, found in enumerate(items)]
+
+        return take
 
     def _value(self, field: FieldDescriptor) -> tuple[pa.DataType, Convert]:
         """Return type and converter of one value of a field."""
@@ -163,12 +182,6 @@ def _enum(descriptor: EnumDescriptor) -> Convert:
     # Of two names for one number the first one counts.
     names = {value.number: value.name for value in reversed(descriptor.values)}
     return lambda number: names.get(number) or str(number)
-
-
-def _repeated(name: str, convert: Convert) -> Take:
-    if convert is same:
-        return lambda message: list(getattr(message, name))
-    return lambda message: [_step(f"[{index}]", convert, found) for index, found in enumerate(getattr(message, name))]
 
 
 def _fields(takes: list[tuple[str, Take]]) -> Callable[[Any], Fields]:

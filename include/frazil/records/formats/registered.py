@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from frazil.records.cells import CellCount, StepSize
 from frazil.records.dead import DeadCode, Reason, Rejection
 from frazil.records.formats.port import (
     BARE,
@@ -63,10 +64,12 @@ class RowCodec:
     Attributes:
         fields: Type of the columns.
         read: Returns one value's fields (as `Incomplete` where there are more), or raises `Rejection`.
+        cells: What `read` counts; None if its values have no lists of many columns.
     """
 
     fields: pa.StructType
     read: Callable[[bytes], Fields | Incomplete]
+    cells: CellCount | None = None
 
     def decode(self, payloads: pa.BinaryArray) -> Decoded:
         """Decode values."""
@@ -74,6 +77,8 @@ class RowCodec:
         unknown: dict[int, tuple[str, ...]] = {}
         kept: list[int] = []
         dead: dict[int, Reason] = {}
+        groups: tuple[Shaped, ...] = ()
+        step = StepSize(len(payloads))
         for position, raw in enumerate(payloads.to_pylist()):
             try:
                 found = self.read(raw)
@@ -84,7 +89,11 @@ class RowCodec:
                 unknown[position] = found.others
             rows.append(found.found if isinstance(found, Incomplete) else found)
             kept.append(position)
-        return Decoded(self._shaped(rows, kept), dead, UnknownAt.of(unknown))
+            if self.cells is not None and step.is_full(self.cells.total):
+                groups += self._shaped(rows, kept)
+                step.hold(groups[-1].columns)
+                rows, kept = [], []
+        return Decoded(groups + self._shaped(rows, kept), dead, UnknownAt.of(unknown))
 
     def _shaped(self, rows: list[object], kept: list[int]) -> tuple[Shaped, ...]:
         if not rows:
@@ -93,17 +102,19 @@ class RowCodec:
         return (Shaped(pa.RecordBatch.from_struct_array(stored), pa.array(kept, pa.int64())),)
 
 
-def row_codec(data_type: pa.DataType, read: Callable[[bytes], object], *, bare: bool) -> RowCodec:
+def row_codec(
+    data_type: pa.DataType, read: Callable[[bytes], object], *, bare: bool, cells: CellCount | None = None
+) -> RowCodec:
     """Return the codec of values whose fields are columns, or (`bare`) that are one column themselves.
 
     Raises:
         Rejection: UNUSABLE_SCHEMA, there are no fields.
     """
     if bare:
-        return RowCodec(pa.struct([pa.field(BARE, data_type)]), partial(_bare, read))
+        return RowCodec(pa.struct([pa.field(BARE, data_type)]), partial(_bare, read), cells)
     if not data_type.num_fields:
         raise unusable("it has no fields, so there are no columns")
-    return RowCodec(data_type, read)  # type: ignore[arg-type]  # a value of a struct is its fields
+    return RowCodec(data_type, read, cells)  # type: ignore[arg-type]  # a value of a struct is its fields
 
 
 def _bare(read: Callable[[bytes], object], raw: bytes) -> Fields | Incomplete:

@@ -20,14 +20,18 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
 from frazil.records.block import Block, concat_blocks
+from frazil.records.cells import StepSize, width_per_element
 from frazil.records.column import ColumnSpec
+from frazil.records.dead import MAX_CELLS
 from frazil.records.json.carrier import Carrier, Settled, any_of
 from frazil.records.json.carriers import carrier, settle_field
 from frazil.records.json.fields import NOT_COUNTED, field_at, fields_read, key_count
@@ -39,6 +43,9 @@ from frazil.records.unknown import NOTHING_UNKNOWN, UnknownAt
 SEGMENT_BYTES: Final = 32 << 20
 """About this much is parsed at once: bounds the memory of a batch of large values, far above a
 usual batch."""
+
+SEGMENT_CELLS: Final = 4_000_000
+"""So many cells of lists are parsed at once, at most: bounds the memory of values whose elements have many columns."""
 
 SMALL: Final = 8
 """A failed block of this many values is not parsed again in parts: the exact decoder is as fast."""
@@ -111,6 +118,7 @@ class BlockDecoder:
         self._mark: Final = f"_{secrets.token_hex(16)}"
         self._tail: Final = f',"{self._mark}":true}}\n'.encode()
         self._screen: Final = Screen(read, [NOT_COUNTED] if self._keys else [])
+        self._per_element: Final = width_per_element(pa.struct(read))
         schema = pa.schema([*read, pa.field(self._mark, pa.bool_())])
         self._options: Final = pa.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
         self._nothing_else: Final = pa.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
@@ -118,25 +126,42 @@ class BlockDecoder:
         self._of_key: Final = spec.key_names
         self._met = False  # others in the block before: a guess for the next one that costs time if wrong, nothing else
 
-    def decode(self, values: pa.BinaryArray) -> Block:
-        """Return rows of the values that are plain beyond doubt, and of no other."""
+    def decode(self, values: pa.BinaryArray, step: StepSize | None = None) -> Block:
+        """Return rows of the values that are plain beyond doubt, and of no other.
+
+        Raises:
+            StepTooWide: their lists make too many cells.
+        """
         texts = pc.ascii_rtrim(_utf8(values), characters=_BLANKS)
-        plain = pc.indices_nonzero(self._screen.plain(texts)).cast(pa.int64())
+        is_plain = self._screen.plain(texts)
+        if self._per_element > 1:
+            is_plain = pc.and_(is_plain, pc.less_equal(self._cells(texts), MAX_CELLS))
+        plain = pc.indices_nonzero(is_plain).cast(pa.int64())
         candidates = texts if len(plain) == len(texts) else texts.take(plain)
-        blocks = list(self._blocks(candidates, plain))
+        blocks = list(self._blocks(candidates, plain, step or StepSize(len(values))))
         if len(blocks) == 1:
             return blocks[0]
         return concat_blocks(blocks, self._schema)
 
-    def _blocks(self, texts: pa.StringArray, positions: pa.Int64Array) -> Iterator[Block]:
+    def _cells(self, texts: pa.StringArray) -> pa.Int64Array:
+        """Return how many cells the lists of each text make at most: between two elements stands a comma."""
+        commas = pc.count_substring(texts, ",").cast(pa.int64())
+        return pc.multiply(pc.add(pc.fill_null(commas, 0), 1), self._per_element)
+
+    def _segments(self, texts: pa.StringArray) -> list[tuple[int, int]]:
+        return _segments(texts, self._cells(texts) if self._per_element > 1 else None)
+
+    def _blocks(self, texts: pa.StringArray, positions: pa.Int64Array, step: StepSize) -> Iterator[Block]:
         """Decode in order, split where a block fails, end when too much was parsed in vain."""
-        pending, looked = _segments(texts), False
+        pending, looked = self._segments(texts), False
         waste = WASTE * len(texts) + _GRANTED_BLOCKS * _PER_BLOCK
         while pending and waste > 0:
             low, high = pending.pop()
             size = high - low
             try:
-                yield self._block(texts.slice(low, size), positions.slice(low, size))
+                block = self._block(texts.slice(low, size), positions.slice(low, size))
+                step.hold(block.rows)
+                yield block
             except (pa.ArrowInvalid, _NotPlainError) as e:
                 failed = _failed_row(e, size)
                 waste -= _PER_BLOCK + size // _PER_VALUE + (size if failed is None else failed)
@@ -144,7 +169,7 @@ class BlockDecoder:
                     looked = True
                     if (alike := _alike(texts, low, low + failed)) is not None:
                         texts, positions = texts.take(alike), positions.take(alike)
-                        pending = _segments(texts)
+                        pending = self._segments(texts)
                         continue
                 pending.extend(_split(low, high, failed))
 
@@ -237,8 +262,12 @@ def _bytes_of(values: pa.BinaryArray) -> pa.Buffer:
     return data.slice(first, last - first)
 
 
-def _segments(texts: pa.StringArray) -> list[tuple[int, int]]:
-    """Return ranges of texts of about `SEGMENT_BYTES` or less, the first one last."""
+def _segments(texts: pa.StringArray, cells: pa.Int64Array | None) -> list[tuple[int, int]]:
+    """Return ranges of texts of about `SEGMENT_BYTES` and `SEGMENT_CELLS` or less, the first one last."""
+    if cells is not None and (pc.sum(cells).as_py() or 0) > SEGMENT_CELLS:
+        parts = cells.to_numpy() / SEGMENT_CELLS + pc.binary_length(texts).to_numpy() / SEGMENT_BYTES
+        edges = np.flatnonzero(np.diff(np.cumsum(parts).astype(np.int64))) + 1
+        return list(pairwise([0, *edges.tolist(), len(texts)]))[::-1]
     size = max(1, len(texts) // (1 + texts.nbytes // SEGMENT_BYTES))
     return [(low, min(low + size, len(texts))) for low in range(0, len(texts), size)][::-1]
 

@@ -8,6 +8,7 @@ from typing import Final
 import pyarrow as pa
 
 from frazil.records.block import Block, no_rows
+from frazil.records.cells import StepSize
 from frazil.records.dead import Rejection
 from frazil.records.json.blocks import BlockDecoder, block_decoder
 from frazil.records.json.exact import parse_object
@@ -32,14 +33,14 @@ class FoldedBlockDecoder:
         self._spelling: dict[str, str] | None = None
         self._decoder: BlockDecoder | None = None
 
-    def decode(self, values: pa.BinaryArray) -> Block:
+    def decode(self, values: pa.BinaryArray, step: StepSize | None = None) -> Block:
         """Return rows of the values that are plain beyond doubt, and of no other."""
         spelling = self._first_spelling(values)
         if spelling != self._spelling:
             self._spelling, self._decoder = spelling, self._spelled(spelling)
         if self._decoder is None:
             return Block(no_rows(self._spec.columns), pa.array([], pa.int64()))
-        return self._decoder.decode(values)
+        return self._decoder.decode(values, step)
 
     def _first_spelling(self, values: pa.BinaryArray) -> dict[str, str]:
         for value in values.slice(0, _LOOKED_AT):

@@ -11,6 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from frazil.errors import Terminal
+from frazil.records.cells import CellCount, json_cells
 from frazil.records.column import ColumnSpec
 from frazil.records.dead import DeadCode, Rejection
 from frazil.records.json.convert import wrong_type
@@ -32,8 +33,10 @@ class _Field(Enum):
 class _Column:
     """One column of the exact decoder: finds its field and converts it."""
 
-    def __init__(self, column: ColumnSpec) -> None:
+    def __init__(self, column: ColumnSpec, cells: CellCount) -> None:
         fold = column.reading.fold
+        self._cells: Final = cells
+        self._count: Final = json_cells(column.type, any_case=fold is not None)
         self._named: Final = column.steps
         self._steps: Final = column.steps if fold is None else tuple(step.casefold() for step in column.steps)
         self._fold: Final = fold
@@ -58,6 +61,8 @@ class _Column:
         try:
             if value is None or value is _Field.ABSENT:
                 return self._without_value(absent=value is _Field.ABSENT)
+            if self._count is not None:
+                self._cells.add(self._count(value))
             return self._convert(value)
         except Rejection as e:
             raise _from_root(e, self._named) from e
@@ -136,9 +141,10 @@ class ExactDecoder:
 
     def __init__(self, spec: RecordSpec) -> None:
         self._schema: Final = spec.columns
+        self.cells: Final = CellCount()
         specs = spec.column_specs
         columns: dict[str, _Column | _Whole | _Rescued] = {
-            column.name: _Column(column) if column.steps else _Whole(column) for column in specs
+            column.name: _Column(column, self.cells) if column.steps else _Whole(column) for column in specs
         }
         self._repeated_keys: Final = spec.duplicate_keys == "last"
         self._fold: Final = spec.fold
@@ -167,6 +173,7 @@ class ExactDecoder:
         Raises:
             Rejection: the record can't become a row.
         """
+        self.cells.begin(len(raw))
         if self._takes_any:
             value = parse_document(raw, repeated_keys=self._repeated_keys, in_order=self._fold is not None)
             return [column.take({}, value) for column in self._wholes], ()

@@ -8,6 +8,7 @@ from typing import Final
 import pyarrow as pa
 
 from frazil.records.block import Block, in_order
+from frazil.records.cells import StepSize
 from frazil.records.dead import Reason, Rejection
 from frazil.records.formats.port import Decoded, Shaped
 from frazil.records.json.blocks import BlockDecoder, block_decoder
@@ -43,12 +44,13 @@ class JsonValues:
 
     def rows(self, values: pa.BinaryArray) -> tuple[Block, Dead]:
         """Return rows, and reasons for the other values, none of which is null. No value makes this fail."""
-        block = self._blocks.decode(values) if self._blocks is not None else self._block([], [], {})
+        step = StepSize(len(values))
+        blocks = [self._blocks.decode(values, step) if self._blocks is not None else self._block([], [], {})]
         rows: list[Row] = []
         positions: list[int] = []
         unknown: dict[int, Collection[str]] = {}
         dead: Dead = {}
-        for position in others(len(values), block.positions).to_pylist():
+        for position in others(len(values), blocks[0].positions).to_pylist():
             try:
                 row, left_out = self._exact.read(values[position].as_py())
                 rows.append(row)
@@ -57,7 +59,12 @@ class JsonValues:
                     unknown[position] = left_out
             except Rejection as verdict:
                 dead[position] = verdict.reason
-        return in_order([block, self._block(rows, positions, unknown)], block.rows.schema), dead
+                continue
+            if step.is_full(self._exact.cells.total):
+                blocks.append(self._block(rows, positions, unknown))
+                step.hold(blocks[-1].rows)
+                rows, positions, unknown = [], [], {}
+        return in_order([*blocks, self._block(rows, positions, unknown)], blocks[0].rows.schema), dead
 
     def _block(self, rows: list[Row], positions: list[int], unknown: dict[int, Collection[str]]) -> Block:
         return Block(self._exact.table(rows), pa.array(positions, pa.int64()), UnknownAt.of(unknown))
