@@ -54,6 +54,7 @@ ALL_CODES = (
     "INVALID_TEXT",
     "MISSING_REQUIRED",
     "TOO_MANY_PARTITIONS",
+    "PARTITION_TOO_LONG",
     "DEAD_BEFORE",
 )
 """As in `frazil.records.dead`, which loads more than a DAG file may."""

@@ -40,6 +40,15 @@ destinations:
     identifier: [id]
     columns: {id: {type: long, required: true, of: key, from: value}, name: string}
 """
+FOLDERS = """
+destinations:
+  - table: shop.NAME
+    write: upsert
+    identifier: [id, name]
+    columns: {id: {type: long, required: true}, name: {type: string, required: true}}
+    partition_by: [name]
+    properties: {write.object-storage.enabled: "false"}
+"""
 AVRO = """
 value: {format: avro, schema: '{"type":"record","name":"r","fields":[{"name":"id","type":"long"},{"name":"op","type":"string"}]}'}
 destinations:
@@ -143,3 +152,15 @@ def test_changes_of_another_format_are_verified_without_their_values(lab: Lab) -
     assert found.values_not_compared_because == "value.format is avro"
     assert found.columns_not_compared == {"shop.meters": ("id",)}
     assert [(of.rows, of.letters) for of in found.partitions] == [(1, 1)]
+
+
+def test_value_that_names_no_folder_is_a_dead_letter_and_the_longest_that_does_lands(lab: Lab) -> None:
+    """`name=` and 250 bytes make a folder of 255: Spark writes there, as the table's properties say."""
+    topic = lab.pipeline("towns", FOLDERS)
+    values = ["x" * 251, "x" * 250, "é" * 41 + "~x", "é" * 41 + "~xx", "*.-_" * 62 + "*.", "ok"]
+    sent = [(None, json.dumps({"id": at, "name": value}).encode()) for at, value in enumerate(values)]
+    lab.run("towns", topic, sent)
+    assert lab.ids("towns") == [1, 2, 4, 5]
+    found = lab.verified("towns")
+    assert found.is_clean, found.differences
+    assert [of.letters for of in found.partitions] == [2]

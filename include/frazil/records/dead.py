@@ -264,6 +264,15 @@ class DeadCode(StrEnum):
         "The row has a partition value that its table did not get from the task before, and the task has `limits.max_partitions`.",
         "`frazil dead-letters replay` lands as many values again. Raise the limit, or partition by what repeats: `day(column)`.",
     )
+    PARTITION_TOO_LONG = (
+        "PARTITION_TOO_LONG",
+        Stage.CONVERT,
+        "Spark writes the table into folders named by partition values, and this value's name has more than 255 bytes.",
+        (
+            "Set the table properties `write.object-storage.enabled=true` and `write.object-storage.partitioned-paths=false`, or "
+            "partition by `truncate(N, column)`; then `frazil dead-letters replay`."
+        ),
+    )
     DEAD_BEFORE = (
         "DEAD_BEFORE",
         Stage.CONVERT,

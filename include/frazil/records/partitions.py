@@ -1,12 +1,20 @@
-"""Rows whose partition value is one too many for their task: their records become dead letters."""
+"""Rows whose partition value is one too many for their task, or names no folder: their records become dead letters."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from frazil.records.dead import DeadCode, Reason
+
+_TOO_LONG = Reason(
+    DeadCode.PARTITION_TOO_LONG,
+    "expected a partition value that a folder of 255 bytes can be named by, found a longer one:"
+    " set write.object-storage.enabled=true and write.object-storage.partitioned-paths=false on the table,"
+    " or partition by truncate(N, column)",
+)
 
 
 class PartitionBound(Protocol):
@@ -16,6 +24,9 @@ class PartitionBound(Protocol):
     def limit(self) -> int:
         """The most values."""
 
+    def too_long(self, rows: pa.RecordBatch) -> pa.Int64Array:
+        """Return which rows have a partition value that is too long for a folder's name, ascending."""
+
     def beyond(self, rows: pa.RecordBatch) -> pa.Int64Array:
         """Return which rows have a partition value beyond the limit, ascending; values of the others are remembered."""
 
@@ -23,7 +34,7 @@ class PartitionBound(Protocol):
 def refused_by_partition(
     bound: PartitionBound | None, rows: pa.RecordBatch, positions: pa.Int64Array
 ) -> dict[int, Reason]:
-    """Return the records that have a row with a partition value beyond the limit, by position.
+    """Return the records that have a row with a partition value beyond the limit, or too long for a folder, by position.
 
     Args:
         bound: The table's; None if it has no partitions.
@@ -32,8 +43,13 @@ def refused_by_partition(
     """
     if bound is None or not rows.num_rows:
         return {}
+    long = positions.take(bound.too_long(rows))
+    refused = dict.fromkeys(long.to_pylist(), _TOO_LONG)
+    if refused:  # such values take no room from others
+        takes = pc.invert(pc.is_in(positions, value_set=long))
+        rows, positions = rows.filter(takes), positions.filter(takes)
     reason = Reason(
         DeadCode.TOO_MANY_PARTITIONS,
         f"expected one of the first {bound.limit:,} partition values of its task (limits.max_partitions), found a further one",
     )
-    return dict.fromkeys(positions.take(bound.beyond(rows)).to_pylist(), reason)
+    return refused | dict.fromkeys(positions.take(bound.beyond(rows)).to_pylist(), reason)

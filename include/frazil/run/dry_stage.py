@@ -12,7 +12,8 @@ from frazil.batch.facts import Range, Staged
 from frazil.batch.plan import RunPlan
 from frazil.batch.schema_change import Demands, SchemaChange
 from frazil.iceberg.evolution import TableChanges, declared_changes, planned
-from frazil.iceberg.partition_limit import PartitionLayout, PartitionLimit, layout_of
+from frazil.iceberg.ledger import PARTITIONED_LAYOUT
+from frazil.iceberg.partition_limit import PartitionLayout, PartitionLimit, folder_bytes, layout_of
 from frazil.iceberg.schema import (
     check_destination,
     check_layout,
@@ -108,7 +109,12 @@ def _columns(
     """
     table = scope.lake.find_table(destination.table)
     schema = declared_schema(destination) if table is None else table.schema()
-    layout = layout_of(schema, declared_spec(destination, schema) if table is None else table.spec())
+    properties = PARTITIONED_LAYOUT | destination.properties if table is None else table.properties
+    layout = layout_of(
+        schema,
+        declared_spec(destination, schema) if table is None else table.spec(),
+        folder_bytes(properties, by_engine=destination.by_engine),
+    )
     layouts |= {} if layout is None else {destination.table: layout}
     if table is None:
         check_layout(destination)

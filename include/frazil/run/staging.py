@@ -212,9 +212,10 @@ def stage_order(scope: Scope, tables: Tables, n: int, ranges: tuple[Range, ...],
 
 
 def partition_limit(pipeline: Pipeline, tables: Tables) -> PartitionLimit:
-    """How many partition values a task may give each of the tables."""
+    """How many partition values a task may give each of the tables, and how long they may be."""
     found = {name: table.metadata for name, table in tables.destinations.items()}
-    return PartitionLimit.of_tables(pipeline.limits.max_partitions, found)
+    by_engine = {name for name in found if pipeline.destination(name).by_engine}
+    return PartitionLimit.of_tables(pipeline.limits.max_partitions, found, by_engine)
 
 
 def row_targets(pipeline: Pipeline, tables: Tables) -> dict[str, StagingTable]:

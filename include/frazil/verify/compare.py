@@ -27,8 +27,8 @@ _TOO_LARGE = "RECORD_TOO_LARGE"
 _UNREADABLE = "UNREADABLE_BATCH"
 _BAD_HEADERS = "INVALID_HEADERS"
 _TOO_MANY_NAMES = "TOO_MANY_NAMES"
-_OF_OTHERS = ("TOO_MANY_PARTITIONS", "TOO_WIDE")
-"""Codes that depend on the records before, or on the columns that the table had then."""
+_OF_OTHERS = ("TOO_MANY_PARTITIONS", "PARTITION_TOO_LONG", "TOO_WIDE")
+"""Codes that depend on the records before, or on the columns or the layout that the table had then."""
 
 _SHOWN_BYTES = 1_000
 """Bytes of a value that are written out, more than are shown."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from frazil.batch.facts import Staged
 from frazil.iceberg.catalog import Lake
-from frazil.iceberg.ledger import TABLE_PROPERTIES
+from frazil.iceberg.ledger import PARTITIONED_LAYOUT, TABLE_PROPERTIES
 from frazil.iceberg.partition_limit import PartitionLimit
 from frazil.iceberg.schema import arrow_columns, declared_schema, declared_spec
 from frazil.iceberg.table import Table, staging_table
@@ -48,18 +49,26 @@ def table_of(path: Path, partition_by: Iterable[str], name: str = TABLE, **optio
     )
 
 
-def staged(limit: int, tables: Mapping[str, Table], *batches: Iterable[int]) -> Staged:
-    columns = Destination.model_validate({"table": TABLE, "columns": COLUMNS})
+def staged(
+    limit: int,
+    tables: Mapping[str, Table],
+    *batches: Iterable[int],
+    record: Callable[[int], dict[str, Any]] = record,
+    columns: Mapping[str, Any] = COLUMNS,
+    by_engine: bool = False,
+) -> Staged:
+    destination = Destination.model_validate({"table": TABLE, "columns": columns})
+    found = {name: table.metadata for name, table in tables.items()}
     order = StageOrder(
         "p",
         1,
         Cluster("c", {}),
         (),
         100,
-        {name: RecordSpec(arrow_columns(table, columns)) for name, table in tables.items()},
+        {name: RecordSpec(arrow_columns(table, destination)) for name, table in tables.items()},
         {name: staging_table(name, table) for name, table in tables.items()},
         None,
-        partitions=PartitionLimit.of_tables(limit, {name: table.metadata for name, table in tables.items()}),
+        partitions=PartitionLimit.of_tables(limit, found, {*found} if by_engine else set()),
     )
     return stage_records(order, [kafka_batch([json.dumps(record(of)).encode() for of in batch]) for batch in batches])
 
@@ -150,3 +159,49 @@ def test_message_says_what_to_do_and_quotes_no_value(tmp_path: Path) -> None:
 
 def test_tables_without_partitions_are_not_counted(tmp_path: Path) -> None:
     assert PartitionLimit.of_tables(1, {TABLE: table_of(tmp_path, []).metadata}).counters() == {}
+
+
+FOLDERS = {"properties": {"write.object-storage.enabled": "false"}}
+PATHS = {"properties": {"write.object-storage.partitioned-paths": "true"}}
+TEXT, BINARY = COLUMNS["town"], "binary"
+
+LONG_VALUES: dict[str, tuple[str, str, str, str]] = {
+    "identity": ("town", TEXT, "x" * 250, "x" * 251),
+    "escaped": ("town", TEXT, "é" * 41 + "~x", "é" * 41 + "~xx*.-_ "),
+    "truncated": ("truncate(41, town)", TEXT, "x" * 1_000, "é" * 42),
+    "binary": ("town", BINARY, b64encode(b"x" * 186).decode(), b64encode(b"x" * 187).decode()),
+}
+
+
+@pytest.mark.parametrize(("field", "kind", "short", "long"), LONG_VALUES.values(), ids=LONG_VALUES.keys())
+@pytest.mark.parametrize("options", [FOLDERS, PATHS], ids=["folders", "paths"])
+def test_value_that_names_no_folder_is_a_dead_letter_where_spark_writes(
+    tmp_path: Path, field: str, kind: str, short: str, long: str, options: dict[str, Any]
+) -> None:
+    """`town=` and the value as Java escapes it have 255 bytes at most; a refused value takes no room from others."""
+    columns = COLUMNS | {"town": kind}
+    table = table_of(tmp_path, [field], columns=columns, **options)
+    values = [long, short, None, long]
+
+    found = staged(
+        2,
+        {TABLE: table},
+        range(4),
+        record=lambda at: {"id": at, "town": values[at]},
+        columns=columns,
+        by_engine=True,
+    )
+
+    assert (found.total.written, found.dead_codes) == (2, {"PARTITION_TOO_LONG": 2})
+    message = found.samples["PARTITION_TOO_LONG"].message
+    assert "write.object-storage.enabled=true" in message
+    assert "truncate(N, column)" in message
+
+
+@pytest.mark.parametrize(("options", "by_engine"), [(FOLDERS, False), ({}, True)], ids=["PyIceberg", "own layout"])
+def test_long_value_lands_where_it_names_no_folder(tmp_path: Path, options: dict[str, Any], by_engine: bool) -> None:
+    """PyIceberg's folders get bounded names here, and tables that Frazil makes have none."""
+    layout = PARTITIONED_LAYOUT | options.get("properties", {})
+    table = table_of(tmp_path, ["town"], properties=layout)
+    found = staged(9, {TABLE: table}, range(1), record=lambda at: {"id": at, "town": "x" * 300}, by_engine=by_engine)
+    assert (found.total.written, found.dead_codes) == (1, {})
