@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from frazil.batch.manifest import Manifest
 from frazil.errors import Terminal
 from frazil.iceberg.holdings import BATCH_KEY, landed
+from frazil.run.apply import EngineNeeded
 from frazil.run.decided import lake_of_batch
 from frazil.run.follow import follow
 from frazil.run.forward import roll_forward
@@ -51,14 +52,16 @@ def unfinished(scope: Scope, tables: Tables, now: Standing) -> Unfinished | None
 
 
 def finish(scope: Scope, last: Unfinished, now: Standing, table: str) -> bool:
-    """Roll a batch forward if that is possible. False: `table` can't take its part, which is reported.
+    """Roll a batch forward if that is possible. False: `table` can't take its part, at least not here, which is reported.
+
+    A part that only an engine can give may be the one that no engine can: a run tells that, a process without one can't.
 
     Raises:
         Terminal: Another table can't take its part.
     """
     try:
         roll_forward(scope, last.manifest, last.path, now)
-    except Terminal as refusal:
+    except (Terminal, EngineNeeded) as refusal:
         if table not in _lacking(scope, last.manifest):
             raise
         scope.report(refusal.message)
