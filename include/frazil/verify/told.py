@@ -96,6 +96,8 @@ class Teller:
         for image in change.images:
             if not self._is_grown:
                 self._readable(image or {}, changes)
+            elif change.op in {"upsert", "delete"}:
+                self._readable_key(self._typed(image or {}, changes))
         if change.op == "truncate":
             if self._of.order_by is None:
                 raise Unfit("a truncate without order")
@@ -134,6 +136,14 @@ class Teller:
         document = self._loose.document(image)
         for take, is_fact in zip(self._loose.takes, self._is_fact, strict=True):
             if not is_fact:
+                take(document)
+
+    def _readable_key(self, image: Row) -> None:
+        """Where records bring columns, the key and the order of an image are all that must be what their columns take."""
+        document = self._loose.document(image)
+        needed = {*self._of.identifier, self._of.order_by}
+        for name, take, is_fact in zip(self._names, self._loose.takes, self._is_fact, strict=True):
+            if name in needed and not is_fact:
                 take(document)
 
     def _typed(self, row: Row, changes: Changes) -> Row:

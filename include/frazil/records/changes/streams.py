@@ -53,6 +53,8 @@ class Dms:
         """Find the rows of a record."""
         now = value.at("data")
         found = sent_images(_DMS_OPS.get(str(value.at("metadata.operation"))), now, value.at("before-image"))
+        if found.void:
+            return found
         return replace(found, hidden=_before_names(now) if isinstance(now, dict) else frozenset())
 
     def images(self, value: pa.RecordBatch) -> Images:
