@@ -198,5 +198,5 @@ def test_kilobytes_of_empty_messages_take_bounded_memory() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("way", WAYS)
 def test_many_wide_records_take_bounded_memory_together(way: str) -> None:
-    """A batch of 30 KB to 2 MB would be 40 million cells."""
-    assert grown(way, 40) < 1_024
+    """Each way has 20 KB to 2 MB for 18 million cells."""
+    assert grown(way, 20) < 1_024
