@@ -57,7 +57,7 @@ def test_times_that_orc_loses_are_found_at_any_depth_and_their_neighbours_kept(s
         block = Block(whole.slice(first), pa.arange(first, len(values)))
         kept, dead = without_altered_times(spec, block, records)
         assert (kept.positions.to_pylist(), list(dead)) == ([1, 2, 4], [at for at in (0, 3, 5) if at >= first])
-    assert {(of.code.value, of.path) for of in dead.values()} == {("OUT_OF_RANGE", "x")}
+        assert {(of.code.value, of.path) for of in dead.values()} == {("OUT_OF_RANGE", "x")}
 
 
 @pytest.mark.parametrize("shape", SHAPES)
