@@ -16,7 +16,7 @@ from frazil.records.formats.avro_columns import record
 from frazil.records.formats.avro_read import Read, whole
 from frazil.records.formats.avro_types import Compiler, is_record, parsed
 from frazil.records.formats.port import BARE, Decoded, Format, NamedSchema, SchemaSource, WriterSchema
-from frazil.records.formats.registered import RegistryFormat, RowCodec, row_codec
+from frazil.records.formats.registered import RegistryFormat, RowCodec, reading_schema, row_codec
 
 SINGLE_OBJECT: Final = b"\xc3\x01"
 """First bytes of Avro's single-object encoding; then the fingerprint of the schema, 8 bytes, then the value."""
@@ -48,7 +48,8 @@ class _OneSchema:
     def __init__(self, writer: WriterSchema) -> None:
         try:
             schema, _ = parsed(writer)
-            self._codec: Final = codec(writer, head=_single_object_head(schema))
+            with reading_schema():
+                self._codec: Final = codec(writer, head=_single_object_head(schema))
             self.fields: Final = self._codec.fields
         except Rejection as e:
             raise Terminal(f"Avro schema: {e.reason.message}", next_step="correct the schema file") from e
@@ -69,12 +70,10 @@ def codec(writer: WriterSchema, head: bytes | None = None) -> RowCodec | BlockCo
         Rejection: UNUSABLE_SCHEMA.
     """
     schema, named = parsed(writer)
-    try:
+    with reading_schema():
         compiler = Compiler(named)
         node = compiler.node(schema)
-    except RecursionError as e:
-        raise Rejection(DeadCode.UNUSABLE_SCHEMA, "expected a schema of less depth, found too many levels") from e
-    is_bare = not is_record(schema, named)
+        is_bare = not is_record(schema, named)
     take = _framed(node.read) if head is None else _bare(node.read, head)
     rows = row_codec(node.type, _counted(take, compiler.cells), bare=is_bare, cells=compiler.cells)
     if node.columnar is None:

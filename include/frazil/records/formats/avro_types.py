@@ -36,7 +36,7 @@ from frazil.records.formats import avro_read as read
 from frazil.records.formats.avro_meanings import leaf
 from frazil.records.formats.logical import Convert, meaning
 from frazil.records.formats.port import WriterSchema
-from frazil.records.formats.registered import MAX_COLUMNS, unusable
+from frazil.records.formats.registered import MAX_COLUMNS, reading_schema, unusable
 from frazil.records.json.convert_nested import storage_type
 from frazil.records.json.number import Number
 from frazil.records.json.text import JsonValue, compact
@@ -86,12 +86,10 @@ def parsed(writer: WriterSchema) -> tuple[Schema, dict[str, Schema]]:
         Rejection: UNUSABLE_SCHEMA, it is no Avro schema.
     """
     named: dict[str, Schema] = {}
-    try:
+    with reading_schema(SchemaParseException, UnknownType):
         for reference in writer.references:
             fastavro.parse_schema(json.loads(reference.text), named_schemas=named)
         schema = fastavro.parse_schema(json.loads(writer.text), named_schemas=named)
-    except (SchemaParseException, UnknownType, ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
-        raise unusable(f"{type(e).__name__}: {e}") from e
     return schema, named
 
 

@@ -30,6 +30,7 @@ from frazil.records.dead import DeadCode, Reason, Rejection
 from frazil.records.formats.envelope_types import Compiler, Slot, to_text
 from frazil.records.formats.outside import Outside, outside
 from frazil.records.formats.port import BARE, Decoded, Shaped
+from frazil.records.formats.registered import reading_schema
 from frazil.records.json.convert import to_bool, to_float64, to_int
 from frazil.records.json.exact import parse_object
 from frazil.records.json.number import Number, scaled
@@ -124,7 +125,8 @@ class _Shapes:
 
     def _compiled(self, schema: JsonValue) -> _Shape | Reason:
         try:
-            return _Shape.of(self._compiler.slot(schema))
+            with reading_schema():
+                return _Shape.of(self._compiler.slot(schema))
         except Rejection as e:
             within = e.reason.within("schema")
             return Reason(DeadCode.UNUSABLE_SCHEMA, within.message, within.path)

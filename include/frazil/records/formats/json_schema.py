@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urljoin
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from frazil.records.formats.json_schema_rules import Rules, loaded
 from frazil.records.formats.json_schema_types import Compiler
 from frazil.records.formats.outside import Outside, outside
 from frazil.records.formats.port import SchemaSource, WriterSchema
-from frazil.records.formats.registered import Codec, Incomplete, RegistryFormat, row_codec, unusable
+from frazil.records.formats.registered import Codec, Incomplete, RegistryFormat, reading_schema, row_codec
 from frazil.records.json.convert import Converter
 from frazil.records.json.exact import parse_object
 from frazil.records.json.number import Number
@@ -46,25 +46,17 @@ class JsonSchemaFormat(RegistryFormat):
 
 def _codec(validate: bool, writer: WriterSchema) -> Codec:  # noqa: FBT001  # bound once, above
     schema = loaded(writer.text)
-    root = Resource.from_contents(schema, default_specification=DRAFT7)
-    named = [*_named(writer, root)]
-    registry: Registry[Any] = Registry().with_resources(named)
-    try:
+    with reading_schema(Unresolvable):
+        root = Resource.from_contents(schema, default_specification=DRAFT7)
+        named = [*_named(writer, root)]
+        registry: Registry[Any] = Registry().with_resources(named)
         resolver = registry.resolver_with_root(root)
         check = Rules(schema, [(name, part.contents) for name, part in named], resolver).check if validate else None
         data_type, convert = Compiler().node(schema, resolver)
-    except RecursionError as e:
-        raise unusable("too many levels") from e
-    except _NO_SCHEMA as e:
-        raise unusable(f"{type(e).__name__}: {e}") from e
     bare = not pa.types.is_struct(data_type)
     cells, count = CellCount(), json_cells(data_type)
     counted = convert if count is None else partial(_counted, convert, cells, count)
     return row_codec(data_type, _reader(counted, check, outside(data_type), cells, bare=bare), bare=bare, cells=cells)
-
-
-_NO_SCHEMA: Final = (Unresolvable, TypeError, ValueError, KeyError, AttributeError)
-"""What reading a schema raises that says something else than its draft allows."""
 
 
 def _named(writer: WriterSchema, root: Resource[Any]) -> Iterator[tuple[str, Resource[Any]]]:

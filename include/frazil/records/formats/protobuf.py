@@ -28,9 +28,9 @@ from frazil.records.formats.registered import (
     RegistryFormat,
     RowCodec,
     at_positions,
+    reading_schema,
     row_codec,
     together,
-    unusable,
 )
 from frazil.records.formats.wire import message_path
 
@@ -121,12 +121,10 @@ def message_codec(descriptor: Descriptor, pool: DescriptorPool, former: FormerNa
     Raises:
         Rejection: UNUSABLE_SCHEMA.
     """
-    try:
+    with reading_schema():
         compiler = Compiler(pool, former)
         data_type, take = compiler.message(descriptor)
-    except RecursionError as e:
-        raise unusable("too many levels of messages") from e
-    read = _reader(GetMessageClass(descriptor), take, compiler.cells)
+        read = _reader(GetMessageClass(descriptor), take, compiler.cells)
     return row_codec(data_type, read, bare=False, cells=compiler.cells)
 
 

@@ -18,13 +18,13 @@ from typing import Final
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto, FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, EncodeError
 
 from frazil.errors import Retryable
 from frazil.records.dead import DeadCode, Rejection
 from frazil.records.formats.port import WriterSchema
 from frazil.records.formats.protobuf_imports import IMPORTS
-from frazil.records.formats.registered import unusable
+from frazil.records.formats.registered import reading_schema, unusable
 
 _MAIN: Final = "frazil_writer_schema.proto"
 _LONGEST_NAME: Final = 200
@@ -49,14 +49,12 @@ class Schema:
     """
 
     def __init__(self, writer: WriterSchema) -> None:
-        files = _files(replace(writer, earlier=()))
         self.pool: Final = DescriptorPool()
-        self._main: Final = files[-1]
-        try:
+        with reading_schema(EncodeError):
+            files = _files(replace(writer, earlier=()))
             for file in files:
                 self.pool.AddSerializedFile(file.SerializeToString())
-        except TypeError as e:  # what the pool says about descriptors that don't fit together
-            raise unusable(e) from e
+        self._main: Final = files[-1]
 
     def at(self, path: Sequence[int]) -> Descriptor:
         """Return a message by the numbers of it and those around it, outermost first.

@@ -114,7 +114,7 @@ class Compiler:
 
     def _field(self, field: FieldDescriptor) -> tuple[pa.DataType, Take]:
         name = field.name
-        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        if field.is_repeated and field.message_type is not None and field.message_type.GetOptions().map_entry:
             return self._map(name, field.message_type)
         data_type, convert = self._value(field)
         if field.is_repeated:

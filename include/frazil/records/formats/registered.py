@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
@@ -181,7 +182,8 @@ class RegistryFormat:
             found = f"schema {schema_id}: expected at most {MAX_CHARACTERS} characters, found {characters}"
             return Reason(DeadCode.UNUSABLE_SCHEMA, found)
         try:
-            return self._compiled(schema)
+            with reading_schema():
+                return self._compiled(schema)
         except Rejection as e:
             return Reason(e.reason.code, f"schema {schema_id}: {e.reason.message}", e.reason.path)
 
@@ -199,6 +201,24 @@ def together(parts: Iterable[Decoded]) -> Decoded:
     dead = {at: reason for part in found for at, reason in part.dead.items()}
     unknown = UnknownAt.together(part.unknown for part in found)
     return Decoded(tuple(group for part in found for group in part.groups), dict(sorted(dead.items())), unknown)
+
+
+@contextmanager
+def reading_schema(*faults: type[Exception]) -> Iterator[None]:
+    """Turn whatever the making of columns out of a schema raises into its verdict: libraries expect a schema's author to be careful.
+
+    Args:
+        faults: Own errors of the library that reads the schema, beside those of Python.
+
+    Raises:
+        Rejection: UNUSABLE_SCHEMA.
+    """
+    try:
+        yield
+    except RecursionError as e:
+        raise unusable("too many levels") from e
+    except (*faults, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, NotImplementedError) as e:
+        raise unusable(f"{type(e).__name__}: {e}") from e
 
 
 def unusable(found: object) -> Rejection:
