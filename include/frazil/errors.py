@@ -15,7 +15,8 @@ appear. The process exit code carries the class to whoever started it, Airflow f
 
 from __future__ import annotations
 
-from typing import ClassVar
+import re
+from typing import ClassVar, Final
 
 EXIT_FAILED = 1
 """The command worked and what it was asked to check did not hold (a mismatch, an invalid file)."""
@@ -70,3 +71,29 @@ class Stopped(FrazilError):
 
     exit_code = 79  # the first one that neither sysexits.h nor a shell gives a meaning
     label = "stopped"
+
+
+_PARTITION_FOLDER: Final = re.compile(
+    r"""
+    (?<=/)(?P<below>[^/=\s'"?&;]+)=[^/\s'"]+
+    | (?<![^\s'"(\[])(?P<first>[^/=\s'"?&;(\[]+)=[^/\s'"]+(?=/)  # a key of an object store has no slash before it
+    """,
+    re.VERBOSE,
+)
+
+
+def without_values(text: str) -> str:
+    """Hide what records brought into paths of data files: a partition's folder, `name=value`, is shown as `name=…`."""
+    return (
+        _PARTITION_FOLDER.sub(lambda folder: f"{folder['below'] or folder['first']}=…", text) if "=" in text else text
+    )
+
+
+def quotable(error: BaseException) -> BaseException | None:
+    """The error as the cause of another; None if a traceback, which quotes causes, would show such a value."""
+    whole: BaseException | None = error
+    while whole is not None:
+        if without_values(str(whole)) != str(whole):
+            return None
+        whole = whole.__cause__ or whole.__context__
+    return error

@@ -18,7 +18,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from asgiref.sync import sync_to_async
 
 from frazil.alerts.failure import ChoreKind, Failure, failure, of_chore
-from frazil.errors import OutcomeUnknown, Retryable, Stopped, Terminal
+from frazil.errors import OutcomeUnknown, Retryable, Stopped, Terminal, without_values
 from frazil.pipeline.alerts import AlertSettings
 from frazil.pipeline.maintenance import parse_age
 from frazil.pipeline.model import Pipeline
@@ -177,7 +177,7 @@ def _said(error: BaseException, task: str) -> str:
     from frazil.spark.watch import REPORT_PREFIX
     from frazil_airflow.failures import exit_code, job_lines
 
-    text = str(error) or type(error).__name__
+    text = without_values(str(error)) or type(error).__name__
     if _COMMAND not in text:
         return text
     code, lines = exit_code(text), job_lines(text, REPORT_PREFIX)

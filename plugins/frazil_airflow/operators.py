@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from frazil import stopping
 from frazil.batch.plan import RunPlan
-from frazil.errors import Retryable, Stopped, Terminal
+from frazil.errors import Retryable, Stopped, Terminal, without_values
 from frazil.local.home import Home
 from frazil_airflow import tasks
 from frazil_airflow.failures import exit_code, job_lines, terminal_is_final
@@ -22,6 +22,8 @@ with not_loaded_if_off():
     from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
 if TYPE_CHECKING:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+
     from frazil.spark.submit import Submission
 
 
@@ -111,6 +113,13 @@ class SparkJobOperator(SparkSubmitOperator):
             # There the provider gives variables to a driver in a pod only; this one inherits them from the task's own process.
             os.environ.update(job.env)
             self.env_vars = None
+
+    def _get_hook(self) -> SparkSubmitHook:
+        """Return the provider's hook; Spark's own lines, which it logs, quote paths of data files."""
+        hook = super()._get_hook()
+        log_lines = hook._process_spark_submit_log  # noqa: SLF001 - a test holds this against the provider
+        hook._process_spark_submit_log = lambda itr: log_lines(map(without_values, itr))  # type: ignore[method-assign]  # noqa: SLF001
+        return hook
 
     def on_kill(self) -> None:
         """Airflow ends the task: end its job, after which no other one may begin."""

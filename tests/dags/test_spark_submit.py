@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -71,6 +72,22 @@ def test_spark_is_started_with_what_the_submission_says(ingest: SparkIngestOpera
     assert command[command.index("--name") + 1] == job.name
     assert command[-1] == str(job.application)
     assert hook._env["FRAZIL_HOME"] == job.env["FRAZIL_HOME"]
+
+
+def test_task_log_has_no_partition_values_of_spark_lines(
+    ingest: SparkIngestOperator, job: Submission, caplog: pytest.LogCaptureFixture
+):
+    """Lines of the JVM quote paths of data files; the provider logs them, and its error ends with the last of them."""
+    ingest.take(job)
+    hook = ingest._get_hook()
+
+    with caplog.at_level(logging.INFO):
+        hook._process_spark_submit_log(
+            iter(["WARN Lost task: java.io.IOException: /wh/o/data/email=alice-4711/0.parquet\n"])
+        )
+
+    assert "/wh/o/data/email=…/0.parquet" in hook._submit_log_tail
+    assert "alice" not in caplog.text + hook._submit_log_tail
 
 
 @pytest.fixture

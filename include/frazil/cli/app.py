@@ -41,7 +41,7 @@ from frazil.cli import (
     verify,
 )
 from frazil.cli.lean_imports import leave_out
-from frazil.errors import EXIT_FAILED, FrazilError
+from frazil.errors import EXIT_FAILED, FrazilError, without_values
 from frazil.garbage import collect_rarely
 
 EXIT_INTERRUPTED = 130
@@ -205,7 +205,7 @@ def invoke(argv: Sequence[str]) -> int:
     except FrazilError as error:
         return _failed(error.label, error.message, error.next_step, error.exit_code, debug=debug)
     except Exception as error:  # noqa: BLE001 - the outermost edge: whatever is left ends in one line
-        said = f"{type(error).__name__}: {error}"
+        said = f"{type(error).__name__}: {without_values(str(error))}"
         step = "run it again with --debug and report what it shows"
         return _failed("unexpected error", said, step, EXIT_FAILED, debug=debug)
     return 0

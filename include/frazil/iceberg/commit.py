@@ -26,7 +26,7 @@ from frazil.batch.facts import StagedFile
 from frazil.batch.fit import Fit
 from frazil.batch.removal import Removal
 from frazil.crash_points import CrashPoint
-from frazil.errors import FrazilError, OutcomeUnknown
+from frazil.errors import FrazilError, OutcomeUnknown, quotable
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.data_files import data_file, field_types
 from frazil.iceberg.faults import FOREIGN, as_frazil, shown
@@ -154,7 +154,7 @@ def landed_or_raise(lake: Lake, change: Change, failure: BaseException) -> int:
     landed = change.landed(loaded(lake, change, failure).metadata)
     if landed is not None:
         return landed
-    raise as_frazil(failure, f"committing to table {change.table}") from failure
+    raise as_frazil(failure, f"committing to table {change.table}") from quotable(failure)
 
 
 def validate(change: Change, metadata: TableMetadata) -> None:

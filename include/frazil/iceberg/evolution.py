@@ -36,7 +36,7 @@ from pyiceberg.table.update import (
 
 from frazil.batch.schema_change import SchemaChange, listed, shortened
 from frazil.crash_points import CrashPoint, reached
-from frazil.errors import Terminal
+from frazil.errors import Terminal, quotable
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.commit import ATTEMPTS, pause
 from frazil.iceberg.evolved import Evolved, evolved
@@ -110,7 +110,7 @@ def evolve(lake: Lake, wanted: TableChanges) -> tuple[SchemaChange, ...]:
             continue
         reached(CrashPoint.EVOLVED)
         return after.made
-    raise as_frazil(failure, f"changing the schema of table {wanted.table}") from failure
+    raise as_frazil(failure, f"changing the schema of table {wanted.table}") from quotable(failure)
 
 
 def _note(metadata: TableMetadata, wanted: TableChanges, made: Iterable[SchemaChange]) -> SetPropertiesUpdate:

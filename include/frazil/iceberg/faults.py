@@ -29,7 +29,7 @@ from pyiceberg.exceptions import (
 from requests.exceptions import InvalidHeader, InvalidSchema, InvalidURL, MissingSchema
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Terminal
+from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Terminal, quotable, without_values
 
 FOREIGN = (
     CommitFailedException,
@@ -94,13 +94,13 @@ def translated(doing: str) -> Iterator[None]:
     except FrazilError:
         raise
     except FOREIGN as error:
-        raise as_frazil(error, doing) from error
+        raise as_frazil(error, doing) from quotable(error)
 
 
 def shown(error: BaseException) -> str:
-    """An error in one line, without what may hold a secret."""
+    """An error in one line, without what may hold a secret, or a value of a record."""
     said = "" if isinstance(error, _ECHOING) else str(error)
-    return f"{type(error).__name__}: {said.splitlines()[0] if said else 'no message'}"
+    return f"{type(error).__name__}: {without_values(said.splitlines()[0]) if said else 'no message'}"
 
 
 def as_frazil(error: BaseException, doing: str) -> FrazilError:

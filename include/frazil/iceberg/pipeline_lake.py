@@ -13,7 +13,7 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import AssertRefSnapshotId
 
-from frazil.errors import Terminal
+from frazil.errors import Terminal, quotable
 from frazil.iceberg.branch_table import BranchTable
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.faults import FOREIGN, as_frazil
@@ -152,7 +152,7 @@ class PipelineLake(Lake):
                 _begin(table, branch)
             except FOREIGN as error:  # somebody else may have begun it, or writes to main
                 failure = error
-        raise as_frazil(failure, f"making branch {branch} of table {name}") from failure
+        raise as_frazil(failure, f"making branch {branch} of table {name}") from quotable(failure)
 
     def _seen(self, name: str, table: Table) -> Table:
         """The table on its branch, if that is where the pipeline landed before."""

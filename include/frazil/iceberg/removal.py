@@ -32,7 +32,7 @@ from pyiceberg.table import DataScan, FileScanTask, Table
 
 from frazil.batch.facts import StagedFile
 from frazil.batch.removal import Coordinates, Removal, RemovedRange
-from frazil.errors import Terminal
+from frazil.errors import Terminal, without_values
 from frazil.iceberg.data_files import DataFileWriter
 from frazil.iceberg.faults import translated
 from frazil.iceberg.table import staging_table
@@ -89,7 +89,7 @@ def _check(table: Table, name: str, columns: Coordinates, snapshot_id: int | Non
     path = _equality_delete(table, snapshot_id)
     if path is not None:
         raise Terminal(
-            f"table {name} has equality deletes, for example {path}: another engine wrote them, and rows that they"
+            f"table {name} has equality deletes, for example {without_values(path)}: another engine wrote them, and rows that they"
             " delete would come back if files were rewritten here",
             next_step=f"apply them first, in Spark: CALL <catalog>.system.rewrite_data_files(table => '{name}',"
             " options => map('delete-file-threshold', '1', 'remove-dangling-deletes', 'true'))",

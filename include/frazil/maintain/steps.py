@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlparse
 
-from frazil.errors import Terminal
+from frazil.errors import Terminal, without_values
 from frazil.iceberg.inspection import Inspection
 from frazil.iceberg.kept import named_manifests
 from frazil.iceberg.upkeep import expire_snapshots, set_property
@@ -230,9 +230,11 @@ def remove_orphans(work: Work, rules: Orphans, sound: Sound) -> dict[str, int]:
     own = _own(work, paths)
     if len(own) < len(paths):
         other = next(path for path in paths if path not in own)
-        work.scope.report(f"table {work.table}: {len(paths) - len(own):,} files are left alone, for example {other}")
+        work.scope.report(
+            f"table {work.table}: {len(paths) - len(own):,} files are left alone, for example {without_values(other)}"
+        )
     if own:
-        work.scope.report(f"table {work.table}: {len(own):,} orphans, for example {min(own)}")
+        work.scope.report(f"table {work.table}: {len(own):,} orphans, for example {without_values(min(own))}")
         sound(work.table)
         listed = work.engine.listed(own.values())
         work.engine.call(work.catalog, "remove_orphan_files", {**given, "file_list_view": listed})

@@ -13,9 +13,12 @@ from frazil.batch.letters import LetterChoice, Place
 from frazil.batch.position import Position, TopicPosition
 from frazil.iceberg.ledger import read_letter_rows
 from frazil.iceberg.letter_scan import LetterFile, LetterQuestion, State, can_be_landed, letter_files
+from frazil.iceberg.schema import arrow_type, declared_columns
 from frazil.iceberg.table import Table
 from frazil.pipeline.model import Pipeline
+from frazil.pipeline.types import parse_type
 from frazil.project import Project
+from frazil.records.declared_names import DeclaredNames
 from frazil.records.kafka import with_python_times
 from frazil.run.open_letters import LetterHistory, landed_rows, letter_history
 
@@ -291,3 +294,21 @@ def _is_older(file: LetterFile, kept: pa.Table) -> bool:
 def _whole(row: dict[str, Any], taken_back: frozenset[int]) -> WholeLetter:
     headers = tuple((header["key"], header["value"]) for header in row["headers"] or ())
     return WholeLetter(letter_of(row, taken_back), row["stage"], row["key"], row["value"], headers)
+
+
+def declared_names(pipeline: Pipeline) -> DeclaredNames:
+    """Names of fields that the pipeline file itself declares: no registry, schema file or table is asked."""
+    value = DeclaredNames()
+    key = value.below(["key"])  # as paths of reasons about keys begin
+    for destination in pipeline.destinations:
+        for field in declared_columns(destination) if destination.columns else ():
+            if (column := destination.columns.get(field.name)) is not None:
+                half = key if column.of == "key" else value
+                half.below(column.source or (field.name,)).take(field.type)
+    for decoding, half in ((pipeline.value, value), (pipeline.key, key)):
+        fields = None if decoding is None else decoding.fields
+        if isinstance(fields, dict):
+            half.take(pa.struct([pa.field(name, arrow_type(parse_type(type_))) for name, type_ in fields.items()]))
+        else:
+            half.take(pa.struct([pa.field(name, pa.string()) for name in fields or ()]))
+    return value

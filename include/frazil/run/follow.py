@@ -12,7 +12,7 @@ from typing import Final
 
 from frazil.batch.manifest import Manifest, TablePart
 from frazil.batch.position import BatchMark
-from frazil.errors import FrazilError, Retryable, Terminal
+from frazil.errors import FrazilError, Retryable, Terminal, without_values
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.commit import Change, Refused, commit
 from frazil.iceberg.holdings import BATCH_KEY, DONE_KEY, MANIFEST_KEY, TOPICS_KEY, Held, held, landed, lookup, mark_of
@@ -139,7 +139,7 @@ def _refuse_missing_files(lake: Lake, manifest: Manifest, part: TablePart, key: 
     if missing:
         raise Terminal(
             f"batch {manifest.position.n} of pipeline {manifest.pipeline} is decided, but {len(missing)} of its files for"
-            f" table {part.table} are gone, for example {missing[0]}: an orphan removal took them while the batch waited",
+            f" table {part.table} are gone, for example {without_values(missing[0])}: an orphan removal took them while the batch waited",
             next_step=settle_commands(manifest.pipeline, part.table),
         )
 

@@ -98,18 +98,33 @@ def send_letters(scope: Scope, manifest: Manifest) -> None:
     topic, part = manifest.letter_topic, _letters(manifest)
     if topic is None or part is None:
         return
-    if scope.pipeline.dead_letters.topic is None:
+    named = scope.pipeline.dead_letters.topic
+    if named is None:
         scope.report(
             f"batch {manifest.position.n}: its dead letters are NOT sent to topic {topic.name}, as far as they are not there"
             " yet: the pipeline file names no dead_letters.topic any more"
         )
         return
+    _refuse_foreign_topic(scope, manifest, topic, named.name)
     try:
         count = _while_fenced()(_send_whole, scope, manifest, topic, part)
     except FrazilError as failure:
         raise _blocked(manifest, topic, failure) from failure
     if count:
         scope.report(f"batch {manifest.position.n}: sent {count:,} dead letters to topic {topic.name}")
+
+
+def _refuse_foreign_topic(scope: Scope, manifest: Manifest, topic: LetterTopic, named: str) -> None:
+    """Whoever may commit to the closing table may name any manifest there, and in it any topic or producer."""
+    own = producer_name(scope.pipeline.name, "")  # another producer's name would stop the letters of its pipeline
+    if topic.name == named and topic.producer.startswith(own):
+        return
+    raise Terminal(
+        f"pipeline {scope.pipeline.name}: the manifest of batch {manifest.position.n} has its dead letters sent to topic"
+        f" {topic.name} by {topic.producer}: the pipeline file names topic {named}, and its producers are called {own}…",
+        next_step=f"was dead_letters.topic another one when the batch was decided, name that one until it is finished; if not,"
+        f" somebody else committed to {manifest.closing.table}: roll that commit back, and look who may write there",
+    )
 
 
 def _letters(manifest: Manifest) -> TablePart | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from frazil import stopping
-from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Stopped, Terminal
+from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Stopped, Terminal, without_values
 from frazil.local.drivers import Driver
 from frazil.spark.error_names import shown_lines
 
@@ -101,7 +101,7 @@ def _watched(
     with log.open("w", encoding="utf-8") as kept, _started(command, env) as child:
         try:
             with stopping.cancelling(_Job(child, at_work).cancel):
-                for line in child.stdout or ():
+                for line in map(without_values, child.stdout or ()):
                     kept.write(line)
                     kept.flush()  # whoever is killed leaves a log to look at
                     lines = [*lines[-_LAST_LINES:], line.rstrip()]

@@ -20,7 +20,7 @@ from pyiceberg.exceptions import (
 )
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from frazil.errors import FrazilError, Retryable, Terminal
+from frazil.errors import FrazilError, Retryable, Terminal, quotable, without_values
 
 _FOREIGN = (
     ImportError,
@@ -71,10 +71,14 @@ def reading_tables(doing: str) -> Iterator[None]:
         raise
     except _FOREIGN as error:
         lines = str(error).splitlines() or ["no message"]
-        said = f"{doing}: {type(error).__name__}: {lines[0]}"
+        said = f"{doing}: {type(error).__name__}: {without_values(lines[0])}"
         if isinstance(error, _UNAVAILABLE) and not isinstance(error, _REFUSED):
-            raise Retryable(said, next_step="try again; if it stays, look at the catalog and the storage") from error
-        raise Terminal(said, next_step="check the catalog's entry in the settings file and its permissions") from error
+            raise Retryable(
+                said, next_step="try again; if it stays, look at the catalog and the storage"
+            ) from quotable(error)
+        raise Terminal(
+            said, next_step="check the catalog's entry in the settings file and its permissions"
+        ) from quotable(error)
 
 
 def kafka_fault(

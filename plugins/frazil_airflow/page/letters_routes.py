@@ -3,6 +3,8 @@
 # No `from __future__ import annotations`: FastAPI reads the signatures.
 
 import json
+from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
@@ -13,8 +15,9 @@ from fastapi.responses import HTMLResponse
 from frazil.batch.instant import parse_instant
 from frazil.batch.letters import LetterChoice, Place
 from frazil.errors import FrazilError, Terminal
+from frazil.pipeline.model import Pipeline
 from frazil.records.dead import DeadCode
-from frazil.report.dead_letters import LetterMark, WholeLetter
+from frazil.report.dead_letters import DeadLetter, LetterMark, WholeLetter, declared_names
 from frazil.report.letter_reports import KeptReport
 from frazil_airflow.links import report_address
 from frazil_airflow.page.asking import Asking, AskingDep
@@ -66,6 +69,9 @@ def letters(  # noqa: PLR0913, PLR0917 - filters of a list
         codes=frozenset({code} if code else ()), topics=frozenset({topic} if topic else ()), since=begin, until=end
     )
     listing = asking.source.letters(name, choice, state, _mark(after), PAGE_SIZE)
+    shows_records = _shows_records(asking, name)
+    if listing is not None and not shows_records:
+        listing = replace(listing, letters=_without_records(found, listing.letters))
     reports, problem = _reports(asking, name)
     view = {"code": code, "topic": topic, "since": since, "until": until, "state": state}
     last = listing.letters[-1].mark if listing is not None and listing.letters and listing.has_more else None
@@ -77,7 +83,7 @@ def letters(  # noqa: PLR0913, PLR0917 - filters of a list
         is_first=not after,
         after=json.dumps(last) if last is not None else "",
         codes=sorted(DeadCode),
-        shows_records=_shows_records(asking, name),
+        shows_records=shows_records,
         reports=reports,
         reports_problem=problem,
         **shared(asking, found, "letters"),
@@ -94,9 +100,10 @@ def letter(
     if not whole:
         raise HTTPException(404, f"Pipeline {name} has no dead letter of record {topic}/{partition}/{offset}")
     shows_records = _shows_records(asking, name)
+    facts = [of.letter for of in whole[:MOST_LETTERS]]
     pieces = [
-        {"letter": of.letter, **(_record(of) if shows_records else {}), **_advice(of.letter.code)}
-        for of in whole[:MOST_LETTERS]
+        {"letter": letter, **(_record(of) if shows_records else {}), **_advice(letter.code)}
+        for letter, of in zip(facts if shows_records else _without_records(found, facts), whole, strict=False)
     ]
     return render(
         request,
@@ -113,6 +120,12 @@ def letter(
 def _shows_records(asking: Asking, name: str) -> bool:
     """Whether the person may see keys, values and headers, and messages, which quote them."""
     return asking.access.may_read_logs(ingest_of(name))
+
+
+def _without_records(pipeline: Pipeline, letters: Iterable[DeadLetter]) -> tuple[DeadLetter, ...]:
+    """Letters whose paths end where the record begins: at the key of a map, or a name that the pipeline file does not declare."""
+    names = declared_names(pipeline)
+    return tuple(replace(of, path=names.shown(of.path) if of.path else of.path) for of in letters)
 
 
 def _record(whole: WholeLetter) -> dict[str, Any]:

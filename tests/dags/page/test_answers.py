@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -12,7 +13,7 @@ import pytest
 from frazil.batch.letters import Place
 from frazil.errors import Retryable
 from tests.dags.page.conftest import Open
-from tests.dags.page.source import HOSTILE, MadeUp
+from tests.dags.page.source import HOSTILE, MadeUp, pipeline
 
 ROUTES = (
     "/",
@@ -115,7 +116,24 @@ def test_records_are_shown_only_to_who_may_read_task_logs(open_page: Open, sourc
     quoted = "<pre" in reader.get(one).text, "<pre" in trusted.get(one).text
     assert quoted == (False, True)
     assert "task logs of <code>ingest__orders</code>" in reader.get(one).text
-    assert all(text in reader.get(many).text for text in ("orders-topic/0/4", "WRONG_TYPE", "order.price"))
+    assert all(text in reader.get(many).text for text in ("orders-topic/0/4", "WRONG_TYPE"))
+
+
+def test_fields_of_letters_are_shown_as_far_as_the_pipeline_file_declares_them(open_page: Open, source: MadeUp):
+    """Keys of maps, and names that nobody declared, are content of records: for people who may read the task logs."""
+    columns = {"id": "long", "order": "struct<price: double>", "m": "map<string, int>"}
+    source.known["orders"] = pipeline("orders", destinations=[{"table": "shop.orders", "columns": columns}])
+    one, many = "/pipelines/orders/dead-letters/orders-topic/0/4", "/pipelines/orders/dead-letters"
+    paths = {'m["alice-4711"]': "m[…]", "alice-4711.x": "…", "order.price": "order.price"}
+    whole = source.whole[0]
+
+    for path, shown in paths.items():
+        source.whole = [replace(whole, letter=replace(whole.letter, path=path))]
+        source.found = [source.whole[0].letter]
+        for address in (one, many):
+            assert f">{shown}</" in open_page(logs={"ingest__payments"}).get(address).text
+            assert "alice-4711" not in open_page(logs={"ingest__payments"}).get(address).text
+            assert html.escape(path) in html.escape(html.unescape(open_page(logs={"ingest__orders"}).get(address).text))
 
 
 def test_page_of_a_letter_is_bounded_whatever_the_record_holds(open_page: Open, source: MadeUp):

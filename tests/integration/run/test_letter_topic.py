@@ -196,6 +196,28 @@ def test_note_that_is_gone_is_taken_for_nothing_sent(waiting: tuple[Any, str], a
     assert_clean(back)
 
 
+def test_letters_of_a_waiting_batch_go_to_the_topic_of_the_file_only(waiting: tuple[Any, str], at: At) -> None:
+    """Its manifest names a topic, and whoever may commit to the closing table may name any manifest: it gets nothing unless the
+    file names it, too. A file that was edited meanwhile is put back.
+    """
+    orders, topic = waiting
+    at(P.SEND_COMMITTING)
+    with pytest.raises(Killed):
+        orders.run()
+    text = (orders.project.pipelines_folder / "orders.yaml").read_text()
+
+    other = orders.with_pipeline(text.replace(topic, f"{topic}-other"))
+    with pytest.raises(Terminal, match=f"sent to topic {topic} by .* names topic {topic}-other") as refused:
+        other.run()
+
+    assert "somebody else committed to shop.orders: roll that commit back" in str(refused.value)
+    assert values(orders.cluster, topic) == []
+    back = orders.with_pipeline(text)
+    back.run()
+    assert values(orders.cluster, topic) == SENT
+    assert_clean(back)
+
+
 def test_late_run_of_a_finished_batch_waits_for_a_person(waiting: tuple[Any, str], at: At) -> None:
     """Its batch was finished by another run, and then the note was forgotten: there is nothing to send, nor to ask."""
     orders, topic = waiting

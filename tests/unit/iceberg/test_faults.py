@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import traceback
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
 import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import (
@@ -24,8 +28,9 @@ from requests.exceptions import ConnectionError as RequestConnectionError
 from requests.exceptions import ConnectTimeout, InvalidHeader, InvalidURL, MissingSchema, ReadTimeout, SSLError
 from sqlalchemy.exc import ArgumentError, OperationalError
 
-from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Terminal
+from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Terminal, without_values
 from frazil.iceberg.faults import as_frazil, translated
+from frazil.verify.faults import reading_tables
 
 
 @pytest.mark.parametrize(
@@ -91,3 +96,36 @@ def test_long_foreign_message_floods_the_log() -> None:
     """Only the first line of a foreign message is kept: SQL errors carry whole statements."""
     assert as_frazil(ValueError("first\nsecond"), "loading").message == "loading: ValueError: first"
     assert as_frazil(ValueError(), "loading").message == "loading: ValueError: no message"
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (
+            "[Errno 20] Cannot create directory '/wh/shop/o/data/email=alice%40x.org': Not a directory",
+            "[Errno 20] Cannot create directory '/wh/shop/o/data/email=…': Not a directory",
+        ),
+        (
+            "s3://lake/o/data/day=2026-01-01/a%3Db=x%2Fy/00000-0.parquet",
+            "s3://lake/o/data/day=…/a%3Db=…/00000-0.parquet",
+        ),
+        ("key 'email=alice/00000-0.parquet' in bucket 'lake'", "key 'email=…/00000-0.parquet' in bucket 'lake'"),
+        ("set write.object-storage.enabled=true, or n = 1/2", "set write.object-storage.enabled=true, or n = 1/2"),
+        ("GET https://catalog:8181/v1/config?warehouse=lake", "GET https://catalog:8181/v1/config?warehouse=lake"),
+    ],
+)
+def test_folders_of_partitions_are_shown_without_their_values(said: str, expected: str) -> None:
+    """Partition values are content of records; names of files and folders around them stay."""
+    assert without_values(said) == expected
+
+
+@pytest.mark.parametrize("reading", [translated, reading_tables])
+@pytest.mark.parametrize("error", [FileNotFoundError, NotADirectoryError, PermissionError, pa.ArrowInvalid])
+def test_errors_about_data_files_quote_no_value_of_a_partition(
+    reading: Callable[[str], AbstractContextManager[None]], error: type[Exception]
+) -> None:
+    """Of the write path and of verify: what they say goes into logs, variables, mails and Slack."""
+    with pytest.raises(FrazilError, match="email=…") as raised, reading("reading table shop.orders"):
+        raise error("/wh/shop/orders/data/email=alice-4711/00000-0.parquet")
+
+    assert "alice" not in "".join(traceback.format_exception(raised.value))
