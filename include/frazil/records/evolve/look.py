@@ -15,7 +15,7 @@ from frazil.records.column import Reading
 from frazil.records.dead import DeadCode, Rejection
 from frazil.records.evolve.asked import Asked, Path, rescued_from, room
 from frazil.records.evolve.infer import infer, tells, wider_scalar
-from frazil.records.evolve.types import NOTHING, placeable, settled, variant_name
+from frazil.records.evolve.types import NOTHING, held_names, placeable, settled, variant_name
 from frazil.records.fit.source import Kind, kind_of
 from frazil.records.json.convert import Converter
 from frazil.records.json.convert_nested import converter
@@ -122,6 +122,7 @@ class Look:
         self._of_key: Final = {_key(name, self._fold) for name in spec.key_names}
         self._takes_all: Final = bool(spec.whole_columns)
         self._room: Final = room(spec)
+        self._held: Final = held_names(spec.columns)
         self._rescued_from: Final = {_key(name, self._fold) for name in rescued_from(spec)}
         self.has_structs: Final = any(of.has_structs for of in self._columns.values())
         """Whether there are fields beside those at the top."""
@@ -169,7 +170,8 @@ class Look:
             else:
                 seen.others.add(name)
             return
-        fits = self._room and not seen.asked.is_full and placeable(name, self._evolution.max_name_length)
+        can_have = placeable(name, self._evolution.max_name_length, self._held)
+        fits = self._room and not seen.asked.is_full and can_have
         if not fits and tells(item):
             seen.keep(top or name, (*path, name))
             return

@@ -11,7 +11,16 @@ import pyarrow as pa
 
 from frazil.records.column import ColumnSpec
 from frazil.records.evolve.asked import Asked, Path, room
-from frazil.records.evolve.types import NOTHING, column_type, leaves, only, placeable, unplaced, variant_name
+from frazil.records.evolve.types import (
+    NOTHING,
+    column_type,
+    held_names,
+    leaves,
+    only,
+    placeable,
+    unplaced,
+    variant_name,
+)
 from frazil.records.fit.former import former_names
 from frazil.records.fit.nested import ExactPlan
 from frazil.records.fit.scalar import FitRules
@@ -58,6 +67,7 @@ class Shapes:
         # JSON tells a value, not the type that it could have had.
         self._by_value: Final = spec.format.name == "json"
         self._room: Final = room(spec)
+        self._held: Final = held_names(spec.columns)
         columns = [column for column in spec.column_specs if column.name != spec.rescued_column]
         self._columns: Final = {
             self._key(of.name): spec.columns.field(of.name) for of in columns if of.steps == (of.name,)
@@ -139,7 +149,7 @@ class Shapes:
         if found == NOTHING and whole == NOTHING:
             shape.others.update([of.name] if top is None else [])
             return
-        fits = bool(self._room) and placeable(of.name, self._evolution.max_name_length)
+        fits = bool(self._room) and placeable(of.name, self._evolution.max_name_length, self._held)
         if found != whole or not fits:
             shape.rest.setdefault(top or of.name, set()).add((*path, of.name))
         if fits and found != NOTHING:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from functools import partial
 from math import isfinite
 from typing import Final
+from unicodedata import ucd_3_2_0
 
 import pyarrow as pa
 
@@ -212,12 +214,62 @@ def only(of: pa.DataType, kept: frozenset[tuple[str, ...]], path: tuple[str, ...
     return of if path in kept else NOTHING
 
 
-def placeable(name: str, longest: int) -> bool:
-    """Return whether a column made for records can have a name of at most `longest` characters.
+def placeable(name: str, longest: int, held: frozenset[str] = frozenset()) -> bool:
+    """Return whether a column made for records can have a name of at most `longest` characters, and none that is `held` in files.
 
-    Dots part names in paths, so a name with dots may be two fields at once.
+    Dots part names in paths, so a name with dots may be two fields at once. Of names that are one in files one alone is
+    read back from it: no two columns made for records meet there.
     """
-    return 0 < len(name) <= longest and "." not in name and name.isprintable()
+    if not 0 < len(name) <= longest or "." in name or not name.isprintable():
+        return False
+    return _is_read_back(name) and not (held and file_name(name) in held)
+
+
+def held_names(columns: Iterable[pa.Field]) -> frozenset[str]:
+    """Return the names in files of those columns, and fields of columns, that records could not have brought."""
+    names = {step for column in columns for leaf in leaves(column.type, (column.name,)) for step in leaf}
+    return frozenset(file_name(name) for name in names if not _is_read_back(name))
+
+
+def _is_read_back(name: str) -> bool:
+    return bool(_ORDINARY.fullmatch(name)) or (max(name) <= _LAST and _read_back(file_name(name)) == name)
+
+
+def file_name(name: str) -> str:
+    """Return what a column is named in Parquet and Avro files, in which Iceberg writes out all but letters and digits.
+
+    Engines differ in what else is a letter: what may be written out by one of them is written out here. Names that are one
+    in the files of any engine are one here.
+    """
+    written = "".join(char if _is_letter(char) else f"_x{ord(char):X}" for char in name)
+    return f"_{written}" if name[:1].isdigit() else written
+
+
+def _is_letter(char: str) -> bool:
+    # A letter of that old Unicode is one in the tables of all engines.
+    return char == "_" or (of := ucd_3_2_0.category(char)).startswith("L") or of == "Nd"
+
+
+def _read_back(written: str) -> str:
+    name = _WRITTEN.sub(_char, written)
+    return name[1:] if name.startswith("_") and name[1:2].isdigit() else name
+
+
+def _char(written: re.Match[str]) -> str:
+    """Return the character with the shortest number, and the digits after it: `_x2D1` is `-1`."""
+    digits = written[1]
+    for end in range(2, len(digits) + 1):
+        char = chr(int(digits[:end], 16))
+        if char.isprintable() and not _is_letter(char):
+            return char + digits[end:]
+    return written[0]
+
+
+_LAST: Final = "\uffff"
+"""Characters beyond it are written out by their number or by their two halves, as the engine has it."""
+
+_ORDINARY: Final = re.compile(r"(?!_[0-9])(?:(?!_x[0-9A-F]{2})[A-Za-z_]|(?!^)[0-9])+")
+_WRITTEN: Final = re.compile(r"_x([0-9A-F]{2,4})")
 
 
 def variant_name(name: str, of: pa.DataType) -> str:
