@@ -35,6 +35,10 @@ MADE_KEY = "frazil.made.{}"
 """Summary key and property of a ledger that closes: names of the tables that a pipeline made because records name them, as
 JSON, by pipeline."""
 
+BEGUN_KEY = "frazil.begun.{}"
+"""Property of a ledger that closes: names of the tables that a pipeline began to make, as JSON, by pipeline. It is written
+before they are made: what a run leaves behind that decides nothing counts, too."""
+
 MADE_BY_KEY = "frazil.made-by.{}"
 """Property of such a table: UUID of the ledger that tells of it, or will, by pipeline."""
 
@@ -188,6 +192,16 @@ def made_tables(metadata: TableMetadata, pipeline: str, table: str) -> tuple[str
     found = lookup(metadata, MADE_KEY.format(pipeline), table)
     value = found.newest if isinstance(found, RolledBack) else found.value if found is not None else "[]"
     return tuple(json.loads(value))
+
+
+def begun_tables(metadata: TableMetadata, pipeline: str, table: str) -> frozenset[str]:
+    """Names of the tables that a pipeline began to make and that no decided batch tells of.
+
+    Raises:
+        Terminal: The property of those that are told is not readable.
+    """
+    begun = json.loads(metadata.properties.get(BEGUN_KEY.format(pipeline), "[]"))
+    return frozenset(begun) - frozenset(made_tables(metadata, pipeline, table))
 
 
 def held(metadata: TableMetadata, key: str, table: str) -> Held | None:

@@ -1,21 +1,24 @@
 """Tables that records name and that are not there: made while their batch is staged, and told with its decision.
 
+Names are on record in the ledger before their tables are made, and count towards `max_tables` from then on.
 A table that is made and not told yet carries the UUID of the ledger that will tell of it: a run that was killed in between
 finds it, and no other writer's table is ever taken for one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from frazil.batch.new_tables import NAMES_TOLD
 from frazil.crash_points import CrashPoint, reached
 from frazil.errors import Terminal
-from frazil.iceberg.holdings import BATCH_KEY, MADE_BY_KEY, lookup
+from frazil.iceberg.holdings import BATCH_KEY, BEGUN_KEY, MADE_BY_KEY, begun_tables, lookup
 from frazil.iceberg.schema import check_destination
 from frazil.iceberg.table import Table
+from frazil.iceberg.upkeep import set_property
 from frazil.run.scope import Scope
 from frazil.run.tables import Tables, in_parallel, make_destination
 
@@ -53,11 +56,12 @@ class Grown:
 
 @dataclass(frozen=True)
 class LookedFor:
-    """What can be made of names: the tables, why others are not, and how many there is no room for."""
+    """What can be made of names: the tables, why others are not, how many there is no room for, and what was begun before."""
 
     names: tuple[str, ...]
     refusals: Refusals
     beyond: int
+    begun: frozenset[str]
 
 
 def room_for(scope: Scope, before: Sequence[str]) -> int:
@@ -89,12 +93,17 @@ def make_tables(scope: Scope, tables: Tables, names: Sequence[str], room: int, n
     """
     wide, owner = scope.grown((*scope.pipeline.made, *names)), _owner(scope, tables)
     found = looked_for(scope, tables, names, room)
+    if not found.begun.issuperset(found.names):
+        _note_begun(scope, found.begun.union(found.names))
     reached(CrashPoint.CREATING)
     outcomes = in_parallel(lambda name: _made(wide, name, owner), found.names)
     reached(CrashPoint.CREATED)
     told = _told_apart(tables, dict(zip(found.names, outcomes, strict=True)))
     made = {name: of for name, of in told.items() if not isinstance(of, str)}
-    refused = {**found.refusals.names, **{name: of for name, of in told.items() if isinstance(of, str)}}
+    failed = {name: of for name, of in told.items() if isinstance(of, str)}
+    if not found.begun.issuperset(failed):  # there is no table of such a name to be counted
+        _note_begun(scope, _begun(scope) - (failed.keys() - found.begun))
+    refused = {**found.refusals.names, **failed}
     for name in made:
         scope.report(f"batch {n}: table {name} is made, records name it")
     for name, why in sorted(refused.items()):
@@ -131,9 +140,34 @@ def looked_for(scope: Scope, tables: Tables | None, names: Sequence[str], room: 
     refusals = dict(zip(names, in_parallel(refusal_of, names), strict=True))
     refused = {name: why for name, why in refusals.items() if why is not None}
     free = [name for name in names if name not in refused]
+    begun = _begun(scope)
+    chosen = _with_room(scope, free, room, begun)
     all_told = f"the batch names more than {NAMES_TOLD:,} tables that are not there"
-    rest = _enough(scope, room) if free[room:] or not room else all_told
-    return LookedFor(tuple(free[:room]), Refusals(refused, rest), len(free[room:]))
+    beyond = len(free) - len(chosen)
+    # Fewer than the run has room for: those that were begun before leave none in the total.
+    counted = len(begun) if len(chosen) < room else 0
+    rest = _enough(scope, room, counted) if beyond or not room else all_told
+    return LookedFor(chosen, Refusals(refused, rest), beyond, begun)
+
+
+def _begun(scope: Scope) -> frozenset[str]:
+    """Tables that runs began to make and that are not told yet, by the ledger as it is now."""
+    name = scope.pipeline.ledger_table
+    ledger = scope.lake.find_table(name)
+    return frozenset() if ledger is None else begun_tables(ledger.metadata, scope.pipeline.name, name)
+
+
+def _note_begun(scope: Scope, names: Collection[str]) -> None:
+    key = BEGUN_KEY.format(scope.pipeline.name)
+    set_property(scope.lake, scope.pipeline.ledger_table, key, json.dumps(sorted(names)))
+
+
+def _with_room(scope: Scope, names: Sequence[str], room: int, begun: Collection[str]) -> tuple[str, ...]:
+    """The first names, as far as there is room: those that were begun are in the total already."""
+    most = 0 if scope.pipeline.create is None else scope.pipeline.create.max_tables
+    total = most - len({*scope.pipeline.made, *begun})
+    new = {*[name for name in names if name not in begun][: max(0, total)]}
+    return tuple([name for name in names if name in begun or name in new][:room])
 
 
 def _owner(scope: Scope, tables: Tables | None) -> dict[str, str]:
@@ -176,9 +210,9 @@ def _told_apart(tables: Tables, found: Mapping[str, Table | str]) -> dict[str, T
     return told
 
 
-def _enough(scope: Scope, room: int) -> str:
-    """Why there is no room: which of the two bounds leaves none, counting what the ledger says was made."""
-    create, made = scope.pipeline.create, len(scope.pipeline.made)
+def _enough(scope: Scope, room: int, begun: int = 0) -> str:
+    """Why there is no room: which of the two bounds leaves none, counting what the ledger says was made, or begun."""
+    create, made = scope.pipeline.create, len(scope.pipeline.made) + begun
     if create is not None and made + room >= create.max_tables:
         return f"the pipeline makes {create.max_tables} tables at most, in all its runs (route.create.max_tables)"
     most = 0 if create is None else create.max_new_tables

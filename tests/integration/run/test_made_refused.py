@@ -11,13 +11,14 @@ import pytest
 from frazil.batch.facts import Staged
 from frazil.batch.letters import LetterChoice
 from frazil.crash_points import CrashPoint
+from frazil.errors import Terminal
 from frazil.run.dead_letters import bring_home
 from frazil.run.inline import stage_inline
 from frazil.run.stage import StageOrder
 from tests import made as shops
 from tests.integration.run.conftest import At
 from tests.made import LETTERS, fill, ids, letters, told
-from tests.operations import Killed, assert_clean, catalog, drop, request, scope
+from tests.operations import Killed, assert_clean, catalog, drop, lake, request, scope, send
 
 
 @pytest.mark.embedded
@@ -96,3 +97,40 @@ def test_all_runs_together_make_no_more_tables_than_the_total(shop: Callable[...
     bring_home(scope(orders), LetterChoice(), request())
     assert ids(orders, ("shop.d",)) == {"shop.d": [4]}
     assert letters(orders) == [(4, "TABLE_NOT_MADE")]
+
+
+def test_runs_that_fail_make_no_more_tables_than_the_total(shop: Callable[..., Any]) -> None:
+    """What is made for a batch that is refused counts, and a later batch takes it: here two of three, then one of two."""
+    orders = shops.made(shop, template=f"{shops.COLUMNS}\n    max_tables: 3")
+    strict = orders.with_pipeline(
+        shops.file_of(orders, template=f"{shops.COLUMNS}\n    max_tables: 3").replace(
+            "tolerance: all", "tolerance: none"
+        )
+    )
+    for number, letter in enumerate("zyx"):
+        fill(strict, (number, f"shop.{letter}1"), (number, f"shop.{letter}2"))
+        send(strict, {0: [b"bad"]})
+        with pytest.raises(Terminal):
+            strict.run()
+    made = [name for name in lake(orders).tables() if not name.startswith("shop.orders")]
+    assert len(made) == 3
+
+    orders.run()
+
+    assert told(orders) == tuple(made)
+    assert {code for _, code in letters(orders)} >= {"TABLE_NOT_MADE"}
+    assert sum(map(len, ids(orders, made).values())) == 3
+    assert [name for name in lake(orders).tables() if not name.startswith("shop.orders")] == made
+    assert_clean(orders)
+
+
+def test_name_that_the_catalog_refuses_leaves_room_for_others(shop: Callable[..., Any], at: At) -> None:
+    """Somebody else made the one table just before: it is theirs, and the total has room for another one."""
+    orders = shops.made(shop, template=f"{shops.COLUMNS}\n    max_tables: 1")
+    fill(orders, (1, "shop.a"))
+    at(CrashPoint.CREATING, lambda: catalog(orders).create_table("shop.a", shops.SCHEMA))
+    orders.run()
+    fill(orders, (2, "shop.b"))
+    orders.run()
+    assert told(orders) == ("shop.b",)
+    assert_clean(orders)
