@@ -43,7 +43,8 @@ broker and the state folder of the embedded stack. Secrets may come from files a
 ([security.md](security.md#secrets)). Pipeline and capture files may refer to what the settings list under `references.allow`, and
 to nothing else; a text that looks like a reference is written with another dollar, `$${env:NAME}`. An unknown key is an error, and so
 is a file of more than 1 MiB, of more than 100,000 values (YAML's aliases counted as what they stand for), or with values more than
-64 deep within each other. Pipeline, capture and schema files lie in their folders: links are followed within them only.
+64 deep within each other. Numbers have at most 100 characters, whole numbers 64 bits; `1:30` is a text; a text holds neither NUL nor half
+of a character (`\\ud800`). Pipeline, capture and schema files lie in their folders: links are followed within them only.
 `frazil validate` checks all files.
 
 Editors complete keys and show this page's sentences with the JSON Schemas beside the files,

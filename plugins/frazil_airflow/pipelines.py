@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from frazil.errors import Terminal
 from frazil.pipeline.capture import unknown_in_capture
+from frazil.pipeline.load import writable
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.owner import stated_owner
 from frazil.pipeline.settings import unknown_names
@@ -75,7 +76,7 @@ def broken_pipelines(project: Project) -> dict[str, Broken]:
     """
     found: dict[str, list[Broken]] = {}
     for error in project.pipelines.broken:
-        found.setdefault(error.file.stem, []).append(Broken(str(error), stated_owner(error.file)))
+        found.setdefault(writable(error.file.stem), []).append(Broken(str(error), stated_owner(error.file)))
     for name, pipeline in project.pipelines.usable.items():
         if wrong := problems(project, pipeline):
             found.setdefault(name, []).append(Broken("\n".join(wrong), pipeline.owner))

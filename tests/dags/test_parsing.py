@@ -104,6 +104,37 @@ def test_one_broken_file_does_not_stop_the_other_pipelines(
     assert "intervall: unknown key, did you mean 'interval'?" in error
 
 
+def test_files_with_values_that_nothing_can_store_stop_no_other_pipeline(
+    parse: Callable[[], DagBag], write_pipeline: Callable[..., Path], pipelines: Path
+):
+    """Each of them took every DAG of the folder away. The message names the file, and the line where a text has one."""
+    write_pipeline("orders")
+    lines = {
+        "digits": f"catch_up: 0x{'f' * 20_000}\n",
+        "half": 'description: "a\\ud800b"\n',
+        "nul": 'value: {format: avro, schema_file: "a\\0b"}\n',
+    }
+    bad = {name: write_pipeline(name, more=line) for name, line in lines.items()}
+    wide = write_pipeline("wide", more=f"trigger: {{records: {2**64}, every: 5s}}\n")
+    write_pipeline("sixty", more=f"description: 1{':1' * 300}:1.5\n")
+    schemas = pipelines.parent / "schemas"
+    schemas.mkdir()
+    for number in range(1_100):
+        (schemas / f"a{number}.proto").write_text(f'import "a{number + 1}.proto";\n')
+    (schemas / "a1100.proto").write_text("message M {int64 id = 1;}\n")
+    deep = write_pipeline("deep", more="value: {format: protobuf, message: M, schema_file: a0.proto}\n")
+
+    bag = parse()
+
+    assert {"ingest__orders", "ingest__sixty"} == {name for name in bag.dags if name.startswith("ingest__")}
+    error = only_error(bag, "broken_pipelines.py")
+    for path in bad.values():
+        line = len(path.read_text().splitlines())
+        assert f"{path}:\n  line {line}: " in error
+    assert f"{wide}:\n  trigger.records: expected a whole number between" in error
+    assert f"{deep}:\n  value.schema_file: expected at most 1,000 imported files" in error
+
+
 def test_a_name_that_the_settings_do_not_know_stops_one_pipeline_only(
     parse: Callable[[], DagBag], write_pipeline: Callable[..., Path]
 ):

@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
+from io import TextIOWrapper
 from types import FrameType
 from typing import Annotated, Any
 
@@ -175,6 +176,9 @@ app.add_typer(dead_letters.app)
 def main() -> int:
     """Run the command of this process; returns its exit code."""
     _end_in_order()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # names from files and schemas may be what no encoding takes
+            stream.reconfigure(errors="backslashreplace")
     collect_rarely()
     # PyArrow loads pandas where it finds it: 0.8 of the 3 CPU seconds that `frazil run` took to see nothing new. No
     # command makes a data frame, and Spark's job is a process of its own; formats and transforms of users may.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, Final, cast
 
 import yaml
 from yaml.constructor import SafeConstructor
+from yaml.resolver import Resolver
 
 MAX_BYTES: Final = 2**20
 """Bounds a file of the project, and a schema with all that it imports. Brokers take no larger schema by default either."""
@@ -18,6 +20,15 @@ MAX_DEPTH: Final = 64
 
 MAX_VALUES: Final = 100_000
 """Bounds the values of a file, those that aliases repeat included. A pipeline with 500 columns has 3,000."""
+
+MAX_DIGITS: Final = 100
+"""Bounds the characters of a number: Python refuses to write an integer of 4,300 digits, and reads a long one in quadratic time."""
+
+_NUMBERS: Final = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+"""Types that PyYAML reads digits for."""
+
+_UNWRITABLE: Final = re.compile("[\0\ud800-\udfff]")
+"""Characters that an escape can put into a text, and that no file name, message or database of Airflow takes."""
 
 _MERGE: Final = "tag:yaml.org,2002:merge"
 """The key ``<<``, which takes the keys of another mapping over."""
@@ -37,6 +48,8 @@ def read_text(file: Path, folder: Path | None = None) -> str:
     Raises:
         UnreadableFileError: It does not, it is none, it is too large, or it can't be read.
     """
+    if _UNWRITABLE.search(str(file)):
+        raise UnreadableFileError(f"{str(file)!a} can't be read: expected a name in UTF-8")
     try:
         place = file.resolve(strict=True)
         if folder is not None and not place.is_relative_to(folder.resolve()):
@@ -56,36 +69,58 @@ def read_text(file: Path, folder: Path | None = None) -> str:
         raise UnreadableFileError(f"{file} can't be read: its links lead to each other") from error
 
 
-class Oversized(yaml.MarkedYAMLError):
-    """YAML whose values are too many or too deep."""
+class UnfitYamlError(yaml.MarkedYAMLError):
+    """YAML that is refused for its size: values too many, too deep or too long; or for a text that nothing can store."""
 
 
 def parse_yaml(text: str) -> object:
     """The values of a YAML text.
 
     Raises:
-        Oversized: They are too many, aliases included, or lie too deep within each other.
+        UnfitYamlError: They are too many, aliases included, or lie too deep within each other; a number is too long, or a
+            text holds what nothing can store.
         yaml.YAMLError: It isn't YAML, or a key is written twice.
     """
     if yaml.__with_libyaml__:
         try:
             return _parsed(text, _FastLoader)
-        except Oversized:
+        except UnfitYamlError:
             raise
         except yaml.YAMLError:
             pass  # the other parser says better what is wrong
     return _parsed(text, _Loader)
 
 
-class _Strict(SafeConstructor):
-    """YAML without the silent last-one-wins of repeated keys, and with a line number for every complaint."""
+class _Strict(SafeConstructor, Resolver):
+    """YAML without the silent last-one-wins of repeated keys, without YAML 1.1's numbers to base 60 (`1:30` is a text),
+    and with a line number for every complaint.
+    """
+
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
+        tag = super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
+        is_text = implicit and kind is yaml.ScalarNode and tag in _NUMBERS and ":" in value
+        return self.DEFAULT_SCALAR_TAG if is_text else tag
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 - PyYAML's signature
+        if isinstance(node, yaml.ScalarNode):
+            _check_scalar(node)
         try:
             return super().construct_object(node, deep)
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
+        except (ArithmeticError, ValueError, TypeError, LookupError, AttributeError) as error:
             # What PyYAML lets out for a date such as 2024-13-45, or `!!int five`.
             raise yaml.MarkedYAMLError(problem=f"unreadable value: {error}", problem_mark=node.start_mark) from error
+
+
+def _check_scalar(node: yaml.ScalarNode) -> None:
+    if found := _UNWRITABLE.search(node.value):
+        problem = (
+            f"a text holds {ascii(found[0])[1:-1]}, which can't be stored: NUL can't, nor half of a character; the escape of a"
+            " character beyond \\uffff has eight digits, such as \\U0001f600"
+        )
+        raise UnfitYamlError(problem=problem, problem_mark=node.start_mark)
+    if node.tag in _NUMBERS and len(node.value) > MAX_DIGITS:
+        problem = f"expected a number of at most {MAX_DIGITS} characters, found {len(node.value):,}"
+        raise UnfitYamlError(problem=problem, problem_mark=node.start_mark)
 
 
 def _mapping(loader: _Strict, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -146,15 +181,15 @@ class _Sizes:
         self.open[-1].add(size)
 
 
-def _oversized(event: yaml.Event, problem: str) -> Oversized:
-    return Oversized(problem=problem, problem_mark=cast("yaml.Mark | None", event.start_mark))
+def _unfit(event: yaml.Event, problem: str) -> UnfitYamlError:
+    return UnfitYamlError(problem=problem, problem_mark=cast("yaml.Mark | None", event.start_mark))
 
 
 def _check_size(text: str, loader: type[Any]) -> None:
     """Count the values of a text, with each alias as large as what it stands for. Nothing is built, nothing recurses.
 
     Raises:
-        Oversized: They are too many, or too deep, or a value is part of itself.
+        UnfitYamlError: They are too many, or too deep, or a value is part of itself.
     """
     sizes = _Sizes()
     for event in yaml.parse(text, Loader=loader):
@@ -167,13 +202,13 @@ def _check_size(text: str, loader: type[Any]) -> None:
         elif isinstance(event, yaml.AliasEvent):
             if (repeated := sizes.anchored.get(str(event.anchor))) is None:
                 problem = f"alias *{event.anchor} has no anchor before it, or is part of what it stands for"
-                raise _oversized(event, problem)
+                raise _unfit(event, problem)
             sizes.open[-1].add(repeated)
         else:
             continue
         if len(sizes.open) - 1 + sizes.open[-1].levels > MAX_DEPTH + 1:
             problem = f"expected at most {MAX_DEPTH} values within each other, found more"
-            raise _oversized(event, problem)
+            raise _unfit(event, problem)
         if sizes.open[-1].values > MAX_VALUES:
             problem = f"expected at most {MAX_VALUES:,} values, aliases (*) counted as what they stand for, found more"
-            raise _oversized(event, problem)
+            raise _unfit(event, problem)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -11,7 +13,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from frazil.errors import Terminal
-from frazil.pipeline.files import MAX_BYTES, Oversized, UnreadableFileError, parse_yaml, read_text
+from frazil.pipeline.files import MAX_BYTES, UnfitYamlError, UnreadableFileError, parse_yaml, read_text
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.problems import problems
 from frazil.pipeline.references import REFERENCE, References, ambiguous_connections
@@ -22,6 +24,9 @@ M = TypeVar("M", bound=BaseModel)
 
 SCHEMAS = "schemas"
 """Folder of schema files, beside the folder of pipeline files."""
+
+MAX_IMPORTS: Final = 1_000
+"""Bounds the files that a .proto file imports, and those they import: each costs a look into the folder at every parse of Airflow."""
 
 _IMPORT: Final = re.compile(
     r"""^[ \t]*import[ \t]+(?:public[ \t]+|weak[ \t]+)?(?:"([^"\n]+)"|'([^'\n]+)')""", re.MULTILINE
@@ -41,11 +46,33 @@ class ConfigError(Terminal):
         self.file = file
         self.problems = problems
         super().__init__(
-            f"{file}:\n" + "\n".join(f"  {problem}" for problem in problems),
-            next_step=f"mend the file, then check it: frazil validate {file}",
+            "\n  ".join([f"{writable(str(file))}:", *problems]),
+            next_step=f"mend the file, then check it: frazil validate {writable(str(file))}",
         )
 
 
+def writable(name: str) -> str:
+    """Name of a file as a text that can be stored, also if its bytes are no UTF-8."""
+    return name.encode(errors="backslashreplace").decode()
+
+
+def refuses_by_name(load: Callable[[Path, References], M]) -> Callable[[Path, References], M]:
+    """Make whatever a file still makes its reader raise a complaint about that file, so that it stops no other one."""
+
+    @wraps(load)
+    def loaded(path: Path, references: References) -> M:
+        try:
+            return load(path, references)
+        except (ArithmeticError, ValueError, RecursionError) as error:
+            # Not the error's own text: it may quote what a reference stands for.
+            *_, place = traceback.extract_tb(error.__traceback__)
+            problem = f"file: can't be read: {type(error).__name__} in {Path(place.filename).name}, line {place.lineno}"
+        raise ConfigError(path, [problem])
+
+    return loaded
+
+
+@refuses_by_name
 def load_pipeline(path: Path, references: References) -> Pipeline:
     """Read one pipeline file.
 
@@ -56,7 +83,12 @@ def load_pipeline(path: Path, references: References) -> Pipeline:
     if found := list(_without_source(pipeline)):
         raise ConfigError(path, found)
     halves = {"value": pipeline.value, "key": pipeline.key}
-    schemas = {half: _with_schema(path, half, of) for half, of in halves.items() if of is not None and of.schema_file}
+    try:
+        schemas = {
+            half: _with_schema(path, half, of) for half, of in halves.items() if of is not None and of.schema_file
+        }
+    except ConfigError as error:
+        raise ConfigError(path, [*map(references.hidden, error.problems)]) from None
     return pipeline.model_copy(update=schemas) if schemas else pipeline
 
 
@@ -81,20 +113,25 @@ def _with_schema(path: Path, half: str, decoding: Decoding) -> Decoding:
     try:
         texts = {"": read_text(main, folder)}
         if decoding.format == "protobuf":
-            _add_imports(texts, "", folder, main.parent)
+            _add_imports(texts, folder, main.parent)
     except UnreadableFileError as error:
         raise ConfigError(path, [f"{half}.schema_file: {error}"]) from error
     found: dict[str, Any] = {"schema_": texts.pop("")}
     return decoding.model_copy(update=found | ({"schema_imports": texts} if texts else {}))
 
 
-def _add_imports(texts: dict[str, str], name: str, folder: Path, beside: Path) -> None:
-    """Add the files that a .proto file imports, each after those that it imports itself.
+def _add_imports(texts: dict[str, str], folder: Path, beside: Path) -> None:
+    """Add the files that a .proto file imports, and after each of them those that it imports itself.
 
     They are looked for from the folder of schemas on, then beside the file that the pipeline names. What is in neither place may
     come with the compiler, which says so otherwise.
     """
-    for found in _IMPORT.finditer(texts[name]):
+    size = len(texts[""])
+    unread = [_IMPORT.finditer(texts[""])]  # innermost file last: files may import each other in any depth
+    while unread:
+        if (found := next(unread[-1], None)) is None:
+            unread.pop()
+            continue
         wanted = found[1] or found[2]
         if wanted in texts:
             continue
@@ -102,9 +139,12 @@ def _add_imports(texts: dict[str, str], name: str, folder: Path, beside: Path) -
         if (file := next(filter(_exists, places), None)) is None:
             continue
         texts[wanted] = read_text(file, folder)
-        if sum(map(len, texts.values())) > MAX_BYTES:
+        if len(texts) > MAX_IMPORTS + 1:
+            raise UnreadableFileError(f"expected at most {MAX_IMPORTS:,} imported files, found more")
+        size += len(texts[wanted])
+        if size > MAX_BYTES:
             raise UnreadableFileError(f"expected at most {MAX_BYTES:,} bytes with all imports, found more")
-        _add_imports(texts, wanted, folder, beside)
+        unread.append(_IMPORT.finditer(texts[wanted]))
 
 
 def _exists(file: Path) -> bool:
@@ -164,7 +204,7 @@ def read_yaml(path: Path, folder: Path | None = None) -> dict[Any, Any]:
         raise ConfigError(path, [str(error).removeprefix(f"{path} ").removeprefix(f"{path}: ")]) from error
     except yaml.MarkedYAMLError as error:
         where = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        problem = error.problem if isinstance(error, Oversized) else f"not YAML: {error.problem}"
+        problem = error.problem if isinstance(error, UnfitYamlError) else f"not YAML: {error.problem}"
         raise ConfigError(path, [f"{where}{problem}"]) from error
     except yaml.YAMLError as error:
         raise ConfigError(path, [f"not YAML: {error}"]) from error

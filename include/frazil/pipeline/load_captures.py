@@ -11,7 +11,7 @@ from typing import Final
 from frazil.errors import Terminal
 from frazil.pipeline.capture import KINDS, Capture
 from frazil.pipeline.folder import load_folder
-from frazil.pipeline.load import ConfigError, load_model, read_yaml
+from frazil.pipeline.load import ConfigError, load_model, read_yaml, refuses_by_name
 from frazil.pipeline.references import References
 
 CAPTURES: Final = "captures"
@@ -44,6 +44,7 @@ class Captures:
         )
 
 
+@refuses_by_name
 def load_capture(path: Path, references: References) -> Capture:
     """Read one capture file.
 

@@ -15,6 +15,9 @@ from frazil.pipeline.references import REFERENCE, hide
 _LITERAL = "literal["
 """How pydantic names the branch of a union that takes certain words."""
 
+_CHECKED = "function-after["
+"""How pydantic names the branch of a union whose model is checked as a whole."""
+
 
 _LONGEST = 200
 """Characters that are quoted of what a file has."""
@@ -107,7 +110,7 @@ class _Place:
         path: list[str] = []
         secret, description = False, None
         for part in loc:
-            if part in {of.__name__ for of in here if _is_model(of)} or str(part).startswith(_LITERAL):
+            if part in {of.__name__ for of in here if _is_model(of)} or str(part).startswith((_LITERAL, _CHECKED)):
                 continue  # pydantic names the branch of a union, which is no key of the file
             path.append(str(part))
             fields = [of.model_fields[part] for of in here if _is_model(of) and part in of.model_fields]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Final
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator
+
+LARGEST: Final = 2**63 - 1
+"""Bounds whole numbers: offsets have no more, and Airflow can't pass a larger one on, of no DAG of the folder then."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
 _TABLE = re.compile(r"[^.\s]+(\.[^.\s]+)+")
@@ -48,3 +51,17 @@ class Model(BaseModel):
     """Base of every model: frozen, unknown keys are errors, and tracebacks show no values, which may be secrets."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    @field_validator("*")
+    @classmethod
+    def _numbers_fit(cls, value: object) -> object:
+        if _largest(value) > LARGEST:
+            raise ValueError(f"expected a whole number between -{LARGEST} and {LARGEST}")
+        return value
+
+
+def _largest(value: object) -> int:
+    """The largest whole number, without its sign, in a value that is no model."""
+    if isinstance(value, int):
+        return abs(value)
+    return max(map(_largest, value.values()), default=0) if isinstance(value, dict) else 0
