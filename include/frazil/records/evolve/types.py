@@ -222,25 +222,35 @@ def placeable(name: str, longest: int, held: frozenset[str] = frozenset()) -> bo
     """
     if not 0 < len(name) <= longest or "." in name or not name.isprintable():
         return False
-    return _is_read_back(name) and not (held and file_name(name) in held)
+    return _is_read_back(name) and (not held or held.isdisjoint(file_names(name)))
 
 
 def held_names(columns: Iterable[pa.Field]) -> frozenset[str]:
     """Return the names in files of those columns, and fields of columns, that records could not have brought."""
     names = {step for column in columns for leaf in leaves(column.type, (column.name,)) for step in leaf}
-    return frozenset(file_name(name) for name in names if not _is_read_back(name))
+    return frozenset(written for name in names if not _is_read_back(name) for written in file_names(name))
+
+
+def file_names(name: str) -> list[str]:
+    """Return what a column is named in Parquet and Avro files by Python and by Java: Iceberg writes out all but letters and digits.
+
+    They differ in what else is a letter: what may be written out by one of them is written out here. Names that are one
+    in the files of either are one here.
+    """
+    return [_written(spelled) for spelled in _spellings(name)]
 
 
 def _is_read_back(name: str) -> bool:
-    return bool(_ORDINARY.fullmatch(name)) or (max(name) <= _LAST and _read_back(file_name(name)) == name)
+    return bool(_ORDINARY.fullmatch(name)) or all(_read_back(_written(of)) == of for of in _spellings(name))
 
 
-def file_name(name: str) -> str:
-    """Return what a column is named in Parquet and Avro files, in which Iceberg writes out all but letters and digits.
+def _spellings(name: str) -> set[str]:
+    """Return a name as Python has it and, in halves of characters beyond 16 bits, as Java has it."""
+    units = name.encode("utf-16-be")
+    return {name, "".join(chr(high << 8 | low) for high, low in zip(units[::2], units[1::2], strict=True))}
 
-    Engines differ in what else is a letter: what may be written out by one of them is written out here. Names that are one
-    in the files of any engine are one here.
-    """
+
+def _written(name: str) -> str:
     written = "".join(char if _is_letter(char) else f"_x{ord(char):X}" for char in name)
     return f"_{written}" if name[:1].isdigit() else written
 
@@ -256,8 +266,10 @@ def _read_back(written: str) -> str:
 
 
 def _char(written: re.Match[str]) -> str:
-    """Return the character with the shortest number, and the digits after it: `_x2D1` is `-1`."""
+    """Return half a character, or that with the shortest number, and the digits after it: `_x2D1` is `-1`."""
     digits = written[1]
+    if _HALF.match(digits):
+        return chr(int(digits[:4], 16)) + digits[4:]
     for end in range(2, len(digits) + 1):
         char = chr(int(digits[:end], 16))
         if char.isprintable() and not _is_letter(char):
@@ -265,11 +277,9 @@ def _char(written: re.Match[str]) -> str:
     return written[0]
 
 
-_LAST: Final = "\uffff"
-"""Characters beyond it are written out by their number or by their two halves, as the engine has it."""
-
 _ORDINARY: Final = re.compile(r"(?!_[0-9])(?:(?!_x[0-9A-F]{2})[A-Za-z_]|(?!^)[0-9])+")
-_WRITTEN: Final = re.compile(r"_x([0-9A-F]{2,4})")
+_WRITTEN: Final = re.compile(r"_x([0-9A-F]{2,5})")
+_HALF: Final = re.compile(r"D[89A-F][0-9A-F]{2}")
 
 
 def variant_name(name: str, of: pa.DataType) -> str:
