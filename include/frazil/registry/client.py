@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from os import getpid
+from threading import get_ident
 from time import monotonic, sleep
 from typing import Final, TypeVar, cast
 from uuid import UUID
@@ -86,7 +87,7 @@ class RegistrySchemas:
         return f"RegistrySchemas({self.registry!r})"
 
     def __reduce__(self) -> tuple[Callable[[Registry], RegistrySchemas], tuple[Registry]]:
-        return _of_process, (self.registry,)
+        return shared_schemas, (self.registry,)
 
     def schema(self, schema_id: int | UUID) -> WriterSchema | None:
         """Return a schema, or None if the registry has none of this id. What was found is kept; what was not, or was refused, for 10 seconds.
@@ -159,9 +160,12 @@ class RegistrySchemas:
 _OPENED: Final[dict[tuple[object, ...], RegistrySchemas]] = {}
 
 
-def _of_process(registry: Registry) -> RegistrySchemas:
-    """Return what the tasks of a process share: each would ask for the same few schemas. A fork has its own."""
-    key = (getpid(), registry.name, registry.url, *sorted(registry.properties.items()))
+def shared_schemas(registry: Registry) -> RegistrySchemas:
+    """Return what all batches and tasks of a process share, so that they ask for a schema once, and keep to one limit.
+
+    Each fork and each thread has its own: a client is not made for several at once.
+    """
+    key = (getpid(), get_ident(), registry.name, registry.url, *sorted(registry.properties.items()))
     return _OPENED.setdefault(key, RegistrySchemas(registry))
 
 

@@ -84,11 +84,11 @@ class Scope:
         Raises:
             Terminal: The settings don't know it.
         """
-        from frazil.registry.client import RegistrySchemas
+        from frazil.registry.client import shared_schemas
 
         halves = (self.pipeline.value, self.pipeline.key)
         names = {of.registry for of in halves if of is not None and of.registry is not None}
-        return {name: RegistrySchemas(self.project.registry(name)) for name in sorted(names)}
+        return {name: shared_schemas(self.project.registry(name)) for name in sorted(names)}
 
     def stamp(self) -> str:
         """The time as manifests and plans write it."""

@@ -18,7 +18,14 @@ from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.local.waiting import until
 from frazil.records.formats.port import NamedSchema, TooManyUnknownIds, WriterSchema
 from frazil.registry.answers import MAX_ANSWER
-from frazil.registry.client import KEPT_SCHEMAS, MAX_REFERENCES, MAX_UNKNOWN, UNKNOWN_SECONDS, RegistrySchemas
+from frazil.registry.client import (
+    KEPT_SCHEMAS,
+    MAX_REFERENCES,
+    MAX_UNKNOWN,
+    UNKNOWN_SECONDS,
+    RegistrySchemas,
+    shared_schemas,
+)
 from frazil.registry.registry import Registry
 
 FreePorts = Callable[[int], list[int]]
@@ -276,6 +283,25 @@ def test_a_reference_that_is_gone_is_left_out_and_asked_for_again() -> None:
 
 
 UNKNOWN = (404, '{"error_code": 40403, "message": "no such schema"}')
+
+
+def test_batches_of_a_process_keep_to_one_limit_of_unknown_ids() -> None:
+    """Small batches follow each other within the minute; what one of them closes, the next one opens again."""
+    asked: list[int] = []
+    with served(Scripted({"/schemas/ids/1": schema()}, otherwise=UNKNOWN)) as script:
+        shared_schemas(script.registry()).schema(1)
+        shared_schemas(script.registry()).close()
+        for batch in range(11):
+            schemas = shared_schemas(script.registry())
+            assert schemas.schema(1) is not None
+            for number in range(100):
+                with suppress(TooManyUnknownIds):
+                    schemas.schema(1_000 + 100 * batch + number)
+            asked.append(len(script.asked))
+        schemas.close()
+
+    assert asked[0] == 2 + MAX_UNKNOWN
+    assert asked[-1] < asked[0] + 20  # one in a second
 
 
 def test_a_flood_of_unknown_ids_is_no_flood_of_requests() -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+from pathlib import Path
 
 import pytest
 
 from frazil.errors import Terminal
+from frazil.project import Project
 from frazil.registry.client import MAX_ID, RegistrySchemas, configuration
 from frazil.registry.registry import Registry
+from frazil.run.scope import Scope
 
 SECRETIVE = Registry(
     "main",
@@ -40,6 +44,25 @@ def test_schemas_travel_to_a_worker_as_their_address() -> None:
     sent = pickle.loads(pickle.dumps(RegistrySchemas(SECRETIVE)))  # noqa: S301, our own bytes
 
     assert sent.registry == SECRETIVE
+
+
+def test_batches_of_a_process_share_what_they_know_of_a_registry(tmp_path: Path) -> None:
+    """Else each batch would ask for unknown ids anew, and their limit would be one per batch."""
+    settings = {
+        "clusters": {"local": {"bootstrap_servers": "x:1"}},
+        "catalogs": {"lake": {"uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}"}},
+        "registries": {"main": {"url": "http://127.0.0.1:9"}},
+    }
+    value = {"format": "avro", "registry": "main"}
+    table = {"table": "shop.orders", "columns": {"id": "long"}}
+    pipeline = {"name": "orders", "source": {"topics": ["orders"]}, "destinations": [table], "value": value}
+    (tmp_path / "settings.yaml").write_text(json.dumps(settings))
+    (tmp_path / "orders.yaml").write_text(json.dumps(pipeline))
+    env = {"FRAZIL_HOME": str(tmp_path / "home"), "FRAZIL_SETTINGS": str(tmp_path / "settings.yaml")}
+    project = Project.load({**env, "FRAZIL_PIPELINES": str(tmp_path)})
+    first, second = (Scope.of(project, project.pipeline("orders")).schemas["main"] for _ in range(2))
+
+    assert first is second is pickle.loads(pickle.dumps(first))  # noqa: S301, our own bytes
 
 
 def test_waiting_ends_unless_it_is_set_otherwise() -> None:
