@@ -203,6 +203,16 @@ def together(parts: Iterable[Decoded]) -> Decoded:
     return Decoded(tuple(group for part in found for group in part.groups), dict(sorted(dead.items())), unknown)
 
 
+_RAISED_BY_LIBRARIES: Final = (
+    TypeError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    NotImplementedError,
+)
+
+
 @contextmanager
 def reading_schema(*faults: type[Exception]) -> Iterator[None]:
     """Turn whatever the making of columns out of a schema raises into its verdict: libraries expect a schema's author to be careful.
@@ -213,11 +223,12 @@ def reading_schema(*faults: type[Exception]) -> Iterator[None]:
     Raises:
         Rejection: UNUSABLE_SCHEMA.
     """
+    raised: tuple[type[Exception], ...] = (*faults, *_RAISED_BY_LIBRARIES)
     try:
         yield
     except RecursionError as e:
         raise unusable("too many levels") from e
-    except (*faults, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, NotImplementedError) as e:
+    except raised as e:
         raise unusable(f"{type(e).__name__}: {e}") from e
 
 
