@@ -93,6 +93,8 @@ def merge_problems(of: TableTemplate) -> Iterator[str]:
     """Say what keeps a destination from merging rows by their key, if it wants to."""
     if not of.is_merged:
         yield from (f"{key} is for write: upsert and cdc" for key in _ONLY_MERGED if key in of.model_fields_set)
+    if not of.is_history and TOLD[0] in (*of.columns, *of.added_columns):
+        yield f"a column has the name {TOLD[0]}, by which changes are told from rows; give it another one, with from: {TOLD[0]}"
     if of.write == "append" and of.order_by is not None:
         yield "order_by is for write: upsert, cdc and history"
     if of.write == "cdc" and of.changes is None:

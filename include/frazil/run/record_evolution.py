@@ -38,7 +38,7 @@ def evolution(to: Destination, of_key: Collection[str], columns: pa.Schema, max_
         return None
     # Engines refuse a table with a column that is named as a partition field of another one.
     partitions = (field.name for field in to.partition_fields if field.name != field.column)
-    merging = (OP, PLACE, DELETED) if to.is_merged else ()
+    merging = (OP, PLACE, DELETED) if to.is_merged else (OP,)  # the decoder's own, in every table
     reserved = frozenset((*of_key, *to.added_columns, *partitions, *merging))
     keys = (of.name for of in columns if IDENTIFIES in (of.metadata or {}))
     never_null = frozenset(filter(None, (*to.identifier, *keys, to.order_by)))

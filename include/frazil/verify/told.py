@@ -75,6 +75,8 @@ class Teller:
         self._fields = frozenset(path[0] for path in paths.values())
         self._types = {path[0]: columns[name].parsed for name, path in paths.items() if len(path) == 1}
         self._is_fact = [(of.source or ())[:1] == (FACTS,) for of in columns.values()]
+        # Elsewhere a field of that name is the record's own.
+        self._takes_facts = destination.changes is not None and any(self._is_fact)
 
     def row(self, raw: bytes) -> tuple[Told, ...] | Bad:
         """What a value tells, in the order in which it is applied; nothing if it is of no row."""
@@ -152,8 +154,11 @@ class Teller:
             return row
         return {name: _figure(of, self._types[name]) if name in self._types else of for name, of in row.items()}
 
+    def _document(self, row: Row, facts: Row) -> Any:
+        return self._takers.document({**row, FACTS: facts} if self._takes_facts else row)
+
     def _upsert(self, row: Row, facts: Row) -> Told:
-        document = self._takers.document({**row, FACTS: facts})
+        document = self._document(row, facts)
         values = tuple([take(document) for take in self._takers.takes])
         values = tuple(map(without_empties, values)) if self._is_grown else values
         found = dict(zip(self._names, values, strict=True))
@@ -166,7 +171,7 @@ class Teller:
     def _bare(self, key: tuple[Any, ...], row: Row, facts: Row) -> tuple[Any, ...]:
         """Values of a row of which not much is known any more."""
         document, found = (
-            self._takers.document({**row, FACTS: facts}),
+            self._document(row, facts),
             dict(zip(self._of.identifier, key, strict=False)),
         )
         told = zip(self._names, self._takers.takes, self._is_fact, strict=True)
@@ -184,7 +189,7 @@ class Teller:
         return None if self._of.order_by is None else self._one(self._of.order_by, row, facts)
 
     def _one(self, name: str, row: Row, facts: Row) -> Any:
-        found = self._takers.takes[self._names.index(name)](self._takers.document({**row, FACTS: facts}))
+        found = self._takers.takes[self._names.index(name)](self._document(row, facts))
         if found is None:
             raise Unfit(f"no {name}")
         return found

@@ -109,6 +109,10 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     (column(type="list<long>", default=[1, "x"]), "destinations.0.columns.c.default: does not fit its type: "),
     (column(type="long", default=None, required=True), "destinations.0.columns.c.default: does not fit its type: "),
     ({"columns": {"_kafka_offset": "long"}}, "destinations.0.columns._kafka_offset: is the name of a Kafka column"),
+    (
+        {"columns": {"_frazil_op": "string"}},
+        "destinations.0: a column has the name _frazil_op, by which changes are told from rows",
+    ),
     ({"table": {"kafka_columns": {"topic": "x", "offset": "x"}}}, "destinations.0.kafka_columns: expected five names"),
     (
         {"table": {"partition_by": ["idd"]}},

@@ -88,3 +88,19 @@ def assert_same_readings(name: str, sent: list[Any]) -> None:
             for each, (op, row) in zip(told, staged.get(offset, []), strict=True):
                 assert (each.key or (None,)) == row[:1]
                 assert op != "upsert" or each.row == row
+
+
+@pytest.mark.parametrize(
+    "columns", [{}, {"_cdc": "string"}, {"fact": {"type": "long", "from": ["_cdc", "x"]}}], ids=str
+)
+def test_field_named_as_facts_is_the_record_s_own_where_none_are_taken(columns: dict[str, Any]) -> None:
+    """Records that are rows tell no facts."""
+    declared = pipeline(write="upsert", columns={"id": {"type": "int", "required": True}, **columns}, evolve="widen")
+    sent = {"id": 1, "_cdc": {"x": 5} if "fact" in columns else "mine"}
+    found = grown(declared, [sent])
+    taken = columns_of(declared.destinations[0], found.columns[TABLE])
+    told = Teller(declared.destinations[0], taken, declared.value).row(json.dumps(sent).encode())
+    (row,) = found.outcomes.rows[TABLE].select(list(taken)).to_pylist()
+    assert not isinstance(told, Bad)
+    assert [each.row for each in told] == [tuple(row.values())]
+    assert (*row.values(),)[1] in {5, "mine"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -202,3 +203,14 @@ def test_values_of_several_kinds_of_a_field_land_as_texts_now_and_later() -> Non
         ("upsert", 2, "x", {"c": "1.5"}, ['{"e":1}', None]),
         ("upsert", 3, '{"z":1}', {"c": "[1]"}, []),
     ]
+
+
+@pytest.mark.parametrize("of", [{"write": "append", "identifier": []}, {"write": "upsert"}], ids=str)
+@pytest.mark.parametrize(
+    "transforms", [[], [{"type": "InsertField", "static_field": "a", "static_value": "b"}]], ids=len
+)
+def test_field_named_as_the_column_that_tells_changes_is_kept(of: dict[str, Any], transforms: list[Any]) -> None:
+    """It was left out of a table that appends, and counted nowhere."""
+    found = grown(pipeline({"transforms": transforms}, **of, evolve="widen"), [{"id": 1, "_frazil_op": "x"}])
+    (row,) = found.outcomes.rows[TABLE].to_pylist()
+    assert json.loads(row["_rescued"]) == {"_frazil_op": "x"}
