@@ -6,6 +6,7 @@ don't hold are decimals. Null, `[]`, `{}` and what holds nothing else tell no ty
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import isfinite
 from typing import Final
 
@@ -15,12 +16,13 @@ from frazil.records.evolve.policy import Evolution
 from frazil.records.evolve.types import NOTHING, list_of, number_evidence, placeable, placed, struct_of
 from frazil.records.evolve.widest import Room, Widest
 from frazil.records.json.names import Fold
-from frazil.records.json.number import Number, scaled
+from frazil.records.json.number import SURE_DIGITS, Number, scaled
 from frazil.records.json.text import JsonValue
 
 _MOST_DIGITS: Final = 38
 _LONG_DIGITS: Final = 20
 _LONG_LIMIT: Final = 1 << 63
+_ANY_DIGIT: Final = str.maketrans("23456789", "11111111")
 
 
 def infer(
@@ -53,11 +55,36 @@ def _list(
     value: list[JsonValue], outer: int, evolution: Evolution, fold: Fold | None, room: Room
 ) -> tuple[pa.DataType, bool]:
     met, is_whole = Widest(fold is not None), True
-    for item in value:
+    for item in _telling(value):
         found, whole = infer(item, outer, evolution, fold=fold, room=room)
         met.take(found)
         is_whole = is_whole and whole
     return list_of(met.type), is_whole
+
+
+def _telling(items: list[JsonValue]) -> Iterator[JsonValue]:
+    """Yield items of a list that tell all that the list tells: most lists hold millions of one kind, if they are long."""
+    kinds = {type(item): item for item in items}
+    if any(issubclass(kind, dict | list) for kind in kinds):
+        yield from (item for item in items if isinstance(item, dict | list) and item)
+    if Number in kinds:
+        yield from _numbers(items)
+    yield from (item for kind, item in kinds.items() if not issubclass(kind, dict | list | Number))
+
+
+def _numbers(items: list[JsonValue]) -> Iterator[Number]:
+    """Yield one of all short numbers whose digits stand in the same places, and each longer one."""
+    shapes: set[str] = set()
+    for item in items:
+        if not isinstance(item, Number):
+            continue
+        if len(item) <= SURE_DIGITS:
+            # What a number says of its column depends on its digits' places, and on an exponent's value.
+            shape = "1" if item.isdecimal() else item if "e" in item or "E" in item else item.translate(_ANY_DIGIT)
+            if shape in shapes:
+                continue
+            shapes.add(shape)
+        yield item
 
 
 def _struct(
@@ -83,7 +110,7 @@ def tells(value: JsonValue) -> bool:
     if isinstance(value, dict):
         return any(tells(item) for item in value.values())
     if isinstance(value, list):
-        return any(tells(item) for item in value)
+        return any(map(tells, value))
     return value is not None
 
 

@@ -28,7 +28,7 @@ def number_in(text: str) -> Number | None:
 
 _GRAMMAR: Final = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?")
 
-_SURE_DIGITS: Final = 15
+SURE_DIGITS: Final = 15
 """A double, written with so many digits, is any number that was written with no more."""
 
 _DOUBLE_DIGITS: Final = 17
@@ -46,7 +46,7 @@ def is_held(number: Number, double: float) -> bool:
     It does if it gives all digits back that were written: so a whole number is held exactly or not at all. Fractions of up to
     17 digits are held as the nearest double.
     """
-    if len(number) <= _SURE_DIGITS and abs(double) >= _LEAST_NORMAL:
+    if len(number) <= SURE_DIGITS and abs(double) >= _LEAST_NORMAL:
         return True
     exact = scaled(number)
     if not exact.digits:
