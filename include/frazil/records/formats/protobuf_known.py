@@ -10,6 +10,7 @@ from decimal import Context, Decimal
 from typing import Any, Final
 
 import pyarrow as pa
+from google.protobuf import any_pb2, duration_pb2, field_mask_pb2, struct_pb2, timestamp_pb2, wrappers_pb2
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.json_format import Error as JsonError
@@ -33,6 +34,29 @@ JSON_TYPES: Final = frozenset(f"google.protobuf.{kind}" for kind in ("Struct", "
 """Messages of any shape."""
 
 CONFLUENT_DECIMAL: Final = "confluent.type.Decimal"
+
+_STANDARD: Final = (any_pb2, duration_pb2, field_mask_pb2, struct_pb2, timestamp_pb2, wrappers_pb2)
+_INT, _UINT, _TEXT, _BYTES = (
+    (kind, False)
+    for kind in (
+        FieldDescriptor.TYPE_INT32,
+        FieldDescriptor.TYPE_UINT32,
+        FieldDescriptor.TYPE_STRING,
+        FieldDescriptor.TYPE_BYTES,
+    )
+)
+KNOWN_FIELDS: Final[Mapping[str, Mapping[str, tuple[int, bool]]]] = {
+    **{
+        message.full_name: {field.name: (field.type, field.is_repeated) for field in message.fields}
+        for module in _STANDARD
+        for message in module.DESCRIPTOR.message_types_by_name.values()
+    },
+    "google.type.Date": dict.fromkeys(("year", "month", "day"), _INT),
+    "google.type.TimeOfDay": dict.fromkeys(("hours", "minutes", "seconds", "nanos"), _INT),
+    "google.type.Decimal": {"value": _TEXT},
+    CONFLUENT_DECIMAL: {"value": _BYTES, "precision": _UINT, "scale": _INT},
+}
+"""What is read of these messages, with its type and whether it is repeated. A schema may bring its own version of them."""
 
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 _FIRST_SECOND: Final = -62_135_596_800

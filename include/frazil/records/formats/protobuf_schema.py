@@ -24,6 +24,7 @@ from frazil.errors import Retryable
 from frazil.records.dead import DeadCode, Rejection
 from frazil.records.formats.port import WriterSchema
 from frazil.records.formats.protobuf_imports import IMPORTS
+from frazil.records.formats.protobuf_known import KNOWN_FIELDS
 from frazil.records.formats.registered import reading_schema, unusable
 
 _MAIN: Final = "frazil_writer_schema.proto"
@@ -54,7 +55,18 @@ class Schema:
             files = _files(replace(writer, earlier=()))
             for file in files:
                 self.pool.AddSerializedFile(file.SerializeToString())
+            for file in files:
+                self._check_known(file)
         self._main: Final = files[-1]
+
+    def _check_known(self, file: FileDescriptorProto) -> None:
+        """Refuse own versions of messages that stand for one value, where they lack what makes the value."""
+        names = {f"{file.package}.{message.name}" for message in file.message_type}
+        for name in sorted(names & KNOWN_FIELDS.keys()):
+            own = self.pool.FindMessageTypeByName(name).fields_by_name
+            for part, kind in KNOWN_FIELDS[name].items():
+                if part not in own or (own[part].type, own[part].is_repeated) != kind:
+                    raise unusable(f"a message {name} with another field {part}, or none")
 
     def at(self, path: Sequence[int]) -> Descriptor:
         """Return a message by the numbers of it and those around it, outermost first.

@@ -38,6 +38,18 @@ HOSTILE: list[tuple[str, str, bytes, DeadCode | None]] = [
     ("a file outside", PROTO3 + 'import "../../../etc/hostname"; message M { int32 a = 1; }', b"", UNUSABLE),
     ("a circle of imports", PROTO3 + 'import "a.proto"; message M { int32 a = 1; }', b"", UNUSABLE),
     ("a length beyond the value", PROTO3 + "message M { repeated bool m = 1; }", b"\x0a\x80\x80\x80\x10\1", INVALID),
+    (
+        "an own timestamp",
+        'syntax = "proto3"; package google.protobuf; message Timestamp { string a = 1; }',
+        b"",
+        UNUSABLE,
+    ),
+    (
+        "an own decimal",
+        'syntax = "proto3"; package google.type; message Decimal { repeated string value = 1; }',
+        b"",
+        UNUSABLE,
+    ),
     ("groups within groups", PROTO3 + "message M { int32 a = 1; }", b"\x2b" * 10_000 + b"\x2c" * 10_000, INVALID),
 ]
 
