@@ -76,7 +76,7 @@ class Stopped(FrazilError):
 _PARTITION_FOLDER: Final = re.compile(
     r"""
     (?<=/)(?P<below>[^/=\s'"?&;]+)=[^/\s'"]+
-    | (?<![^\s'"(\[])(?P<first>[^/=\s'"?&;(\[]+)=[^/\s'"]+(?=/)  # a key of an object store has no slash before it
+    | (?<![^\s'"(\[])(?P<first>[^/=\s'"?&;(\[]+)=[^/\s'"(\[]++(?=/)  # a key of an object store has no slash before it
     """,
     re.VERBOSE,
 )
@@ -92,7 +92,9 @@ def without_values(text: str) -> str:
 def quotable(error: BaseException) -> BaseException | None:
     """The error as the cause of another; None if a traceback, which quotes causes, would show such a value."""
     whole: BaseException | None = error
-    while whole is not None:
+    seen = set[int]()
+    while whole is not None and id(whole) not in seen:  # causes may go round
+        seen.add(id(whole))
         if without_values(str(whole)) != str(whole):
             return None
         whole = whole.__cause__ or whole.__context__

@@ -9,6 +9,7 @@ from base64 import b64encode
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from sys import maxsize
 from typing import Final
 from urllib.parse import quote_plus
 
@@ -67,25 +68,35 @@ class PartitionLimit:
     Attributes:
         limit: The most.
         layouts: Table -> how it parts its rows; tables that don't are left out.
+        unlimited: Tables that take any number of values: a change that became a dead letter could never come back to them.
     """
 
     limit: int = 0
     layouts: Mapping[str, PartitionLayout] = field(default_factory=dict)
+    unlimited: frozenset[str] = frozenset()
 
     @classmethod
     def of_tables(
-        cls, limit: int, tables: Mapping[str, TableMetadata], by_engine: Collection[str] = ()
+        cls,
+        limit: int,
+        tables: Mapping[str, TableMetadata],
+        by_engine: Collection[str] = (),
+        unlimited: Collection[str] = (),
     ) -> PartitionLimit:
         """Return the limit of tables that exist, some of which Spark writes."""
         layouts = {
             name: layout_of(of.schema(), of.spec(), folder_bytes(of.properties, by_engine=name in by_engine))
             for name, of in tables.items()
         }
-        return cls(limit, {name: layout for name, layout in layouts.items() if layout is not None})
+        found = {name: layout for name, layout in layouts.items() if layout is not None}
+        return cls(limit, found, frozenset(unlimited))
 
     def counters(self) -> dict[str, PartitionCounter]:
         """Return a new counter for each partitioned table."""
-        return {name: PartitionCounter(layout, self.limit) for name, layout in self.layouts.items()}
+        return {
+            name: PartitionCounter(layout, maxsize if name in self.unlimited else self.limit)
+            for name, layout in self.layouts.items()
+        }
 
 
 class PartitionCounter:
@@ -93,7 +104,7 @@ class PartitionCounter:
 
     Args:
         layout: How the table parts its rows.
-        limit: The most values.
+        limit: The most values; `sys.maxsize`: any number.
     """
 
     def __init__(self, layout: PartitionLayout, limit: int) -> None:
@@ -119,6 +130,8 @@ class PartitionCounter:
 
     def beyond(self, rows: pa.RecordBatch) -> pa.Int64Array:
         """Return which rows have a partition value beyond the limit, ascending; values of the others are remembered."""
+        if self.limit == maxsize:
+            return pa.array([], pa.int64())
         table = pa.Table.from_batches([rows])
         keys = [partition_key(of, self._schema, table) for of in self._fields if self._can_count(of, table)]
         if not keys or not len(table):

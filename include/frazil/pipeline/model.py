@@ -29,12 +29,12 @@ from frazil.pipeline.transforms import TransformStep, refuse_work_on_keys
 from frazil.pipeline.trigger import Trigger
 from frazil.pipeline.value import Column, Key, Value
 
-_RULES: Final = 2
+_RULES: Final = 3
 """Version of what Frazil makes of a record: one more whenever the same file gives some record another outcome."""
 
 _DECIDING: Final[dict[str, Any]] = {
     **dict.fromkeys(("value", "key", "transforms", "destinations", "route"), True),
-    "limits": {"max_record_bytes", "max_name_length"},
+    "limits": {"max_record_bytes", "max_name_length", "max_partitions"},
 }
 """Parts of a pipeline file that decide outcomes."""
 

@@ -7,7 +7,9 @@ is bounded, and so is what is decoded at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 from functools import partial
+from sys import maxsize
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -25,6 +27,9 @@ STEP_BYTES: Final = 128 << 20
 
 _CELL_BYTES: Final = 8
 
+_ALONE: Final = ContextVar("alone", default=False)
+"""Whether one record is decoded by itself: it can't be cut further, so what is too wide of it has a verdict."""
+
 T = TypeVar("T")
 Counts = npt.NDArray[np.int64]
 Count = Callable[[Any], int]
@@ -38,26 +43,42 @@ class StepTooWide(Exception):
 def in_steps(
     decode: Callable[[pa.RecordBatch], T], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[tuple[pa.RecordBatch, T]]:
-    """Decode batches of records, those that make too many cells in halves.
+    """Decode batches of records, those that make too many cells in smaller steps.
 
     Yields:
         Records, and what became of them.
     """
+    size = maxsize
     for batch in batches:
-        # Neither what was decoded nor an error that holds it may be kept here while the next step is at work.
-        if found := _at_once(decode, batch):
-            yield batch, found.pop()
-        else:
-            middle = len(batch) // 2
-            yield from in_steps(decode, (batch.slice(0, middle), batch.slice(middle)))
+        at = 0
+        while at < len(batch) or not at:  # a batch without records is a step, too
+            step = batch.slice(at, min(size, len(batch) - at))
+            # Neither what was decoded nor an error that holds it may be kept here while the next step is at work.
+            if found := _at_once(decode, step):
+                yield step, found.pop()
+                at += max(1, len(step))
+                # Wide records seldom come alone, so the next steps are small, too; one of them must not slow the rest.
+                size = min(maxsize, size + max(1, size // 8))
+            else:
+                size = len(step) // 2
 
 
 def _at_once(decode: Callable[[pa.RecordBatch], T], batch: pa.RecordBatch) -> list[T]:
-    """Return what became of records; nothing if they are too wide together."""
+    """Return what became of records; nothing if they are too wide together, which one record never is."""
+    before = _ALONE.set(len(batch) <= 1)
     try:
         return [decode(batch)]
     except StepTooWide:
+        if len(batch) <= 1:
+            raise
         return []
+    finally:
+        _ALONE.reset(before)
+
+
+def is_alone() -> bool:
+    """Return whether one record is decoded by itself, however many rows it becomes."""
+    return _ALONE.get()
 
 
 class CellCount:
@@ -90,7 +111,7 @@ class StepSize:
     """
 
     def __init__(self, values: int) -> None:
-        self._is_one: Final = values <= 1
+        self._is_one: Final = values <= 1 or is_alone()
         self._cells = 0
         self._bytes = 0
 
@@ -175,6 +196,8 @@ def _of_elements(each: int, inner: Count | None, value: object) -> int:
 def wide_rows(array: pa.Array, of: pa.DataType) -> npt.NDArray[np.bool_]:
     """Return which rows of an array make too many cells in a column of a type, and more than they have.
 
+    Of one record alone, which a transform made rows of, these are all rows if they make too many together.
+
     Raises:
         StepTooWide: all others together make more than are held at once.
     """
@@ -184,7 +207,9 @@ def wide_rows(array: pa.Array, of: pa.DataType) -> npt.NDArray[np.bool_]:
     wide = cells > np.maximum(MAX_CELLS, own)
     total = int(cells[~wide].sum())
     if len(array) > 1 and total > STEP_BYTES // _CELL_BYTES and total > _CELL_BYTES * int(own.sum()):
-        raise StepTooWide
+        if not is_alone():
+            raise StepTooWide
+        wide[:] = True
     return wide
 
 

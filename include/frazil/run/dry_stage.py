@@ -33,6 +33,7 @@ from frazil.run.record_spec import record_specs
 from frazil.run.scope import Scope
 from frazil.run.source import observe_source, read_limits
 from frazil.run.stage import Stage, StageOrder
+from frazil.run.staging import forgetful_tables
 from frazil.run.tables import find_tables
 
 
@@ -53,7 +54,8 @@ def dry_staged(scope: Scope, plan: RunPlan, ranges: tuple[Range, ...], stage: St
         changes += _told(of.table, coming)
     refusals = Refusals()
     for _ in range(ROUNDS + 1):
-        limit = PartitionLimit(scope.pipeline.limits.max_partitions, dict(layouts))
+        unlimited = forgetful_tables(scope.pipeline)
+        limit = PartitionLimit(scope.pipeline.limits.max_partitions, dict(layouts), unlimited)
         order = replace(_order(scope, ranges, columns, refusals), partitions=limit)
         found = stage(order)
         whole = replace(whole.merge(found), demands={}, new_tables=(), again=())

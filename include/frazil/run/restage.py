@@ -26,6 +26,7 @@ from frazil.records.decode import Decoder
 from frazil.records.redaction import Payload, redacted
 from frazil.run.evolution import columns_of
 from frazil.run.manifests import row_columns
+from frazil.run.record_evolution import without_new_columns
 from frazil.run.record_spec import record_specs
 from frazil.run.scope import Scope
 from frazil.run.source import read_limits
@@ -156,8 +157,9 @@ def _without_rows(scope: Scope, tables: Tables, of: Owed) -> Iterator[_Split]:
         wanted,
         tombstone="delete" if wanted.tombstone == "delete" else "filter" if of.filtered else "dead_letter",
         kafka_columns=None,
-        evolution=None,  # which records are bad is all that is asked: fields that have no column are in nobody's way
     )
+    # Which records are bad is all that is asked: fields that have no column are in nobody's way.
+    spec = without_new_columns({destination.table: spec})[destination.table]
     decoder, declared = Decoder(spec, of.n), DeclaredNames.of([spec])
     for records, outcomes in in_steps(decoder.decode, _records(scope, of, landed)):
         dead = outcomes.dead

@@ -215,7 +215,12 @@ def partition_limit(pipeline: Pipeline, tables: Tables) -> PartitionLimit:
     """How many partition values a task may give each of the tables, and how long they may be."""
     found = {name: table.metadata for name, table in tables.destinations.items()}
     by_engine = {name for name in found if pipeline.destination(name).by_engine}
-    return PartitionLimit.of_tables(pipeline.limits.max_partitions, found, by_engine)
+    return PartitionLimit.of_tables(pipeline.limits.max_partitions, found, by_engine, forgetful_tables(pipeline))
+
+
+def forgetful_tables(pipeline: Pipeline) -> frozenset[str]:
+    """Tables that no dead letter can come back to: they keep nothing of deleted rows."""
+    return frozenset(name for name in pipeline.tables if pipeline.forgets_deletes(pipeline.destination(name)))
 
 
 def row_targets(pipeline: Pipeline, tables: Tables) -> dict[str, StagingTable]:

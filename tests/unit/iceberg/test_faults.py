@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from time import process_time
 
 import pyarrow as pa
 import pytest
@@ -129,3 +130,11 @@ def test_errors_about_data_files_quote_no_value_of_a_partition(
         raise error("/wh/shop/orders/data/email=alice-4711/00000-0.parquet")
 
     assert "alice" not in "".join(traceback.format_exception(raised.value))
+
+
+def test_long_text_with_many_brackets_is_searched_in_linear_time() -> None:
+    """A producer may have written it: an error of Spark or Python quotes a value of a megabyte."""
+    text = "(a=" * 300_000
+    began = process_time()
+    assert without_values(text) == text
+    assert process_time() - began < 5

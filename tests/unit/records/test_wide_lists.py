@@ -21,6 +21,7 @@ from frazil.records.formats.catalogue import FormatSpec
 from frazil.records.formats.port import WriterSchema
 from frazil.records.json import blocks
 from frazil.records.spec import RecordSpec
+from frazil.records.transforms.explode import Explode
 from tests.unit.records.evolve.evolving import spec
 from tests.unit.records.kafka_batches import kafka_batch
 
@@ -200,3 +201,18 @@ def test_kilobytes_of_empty_messages_take_bounded_memory() -> None:
 def test_many_wide_records_take_bounded_memory_together(way: str) -> None:
     """Each way has 20 KB to 2 MB for 18 million cells."""
     assert grown(way, 20) < 1_024
+
+
+def test_one_record_that_explodes_into_wide_rows_is_a_dead_letter() -> None:
+    """Each of its rows is within bounds, all together are not, and a record can't be cut."""
+    tag = pa.struct([pa.field(f"t{at}", pa.int64()) for at in range(20)])
+    columns = pa.schema([("id", pa.int64()), ("items", pa.int64()), ("tags", pa.list_(tag))])
+    wanted = RecordSpec(columns, fields=columns, infers=True, transforms=(Explode("items"),))
+    wide = {"id": 1, "items": list(range(1_000)), "tags": [{"t0": 1}] * 1_000}
+    good = {"id": 2, "items": [1, 2], "tags": [{"t0": 1}]}
+    records = kafka_batch([json.dumps(each).encode() for each in (good, wide, good)])
+
+    outcomes = [found for _, found in in_steps(Decoder(wanted, 1).decode, [records])]
+
+    assert [code for found in outcomes for code in found.dead["code"].to_pylist()] == ["TOO_WIDE"]
+    assert [row for found in outcomes for row in found.rows["id"].to_pylist()] == [2, 2, 2, 2]

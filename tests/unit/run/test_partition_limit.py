@@ -9,6 +9,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from frazil.batch.facts import Staged
@@ -18,9 +19,10 @@ from frazil.iceberg.partition_limit import PartitionLimit
 from frazil.iceberg.schema import arrow_columns, declared_schema, declared_spec
 from frazil.iceberg.table import Table, staging_table
 from frazil.kafka.cluster import Cluster
-from frazil.pipeline.model import Destination
+from frazil.pipeline.model import Destination, Pipeline
 from frazil.records.spec import RecordSpec
 from frazil.run.stage import StageOrder, stage_records
+from frazil.run.staging import forgetful_tables
 from tests.unit.records.kafka_batches import kafka_batch
 
 COLUMNS = {"id": "long", "town": "string", "day": "date", "at": "timestamptz", "price": "decimal(10,2)"}
@@ -132,6 +134,23 @@ def test_tables_that_spark_writes_are_bounded_alike(tmp_path: Path, options: dic
     found = staged(7, {TABLE: table_of(tmp_path, ["day(at)"], **options)}, range(30))
     assert len(found.files[TABLE]) == 1 or "write" in options
     assert (found.total.written, found.dead_codes) == (7, {"TOO_MANY_PARTITIONS": 23})
+
+
+def test_table_that_forgets_deletes_takes_any_number_of_values(tmp_path: Path) -> None:
+    """A change that became a dead letter could never come back to it, so none becomes one."""
+    counters = PartitionLimit.of_tables(
+        7, {TABLE: table_of(tmp_path, ["day(at)"]).metadata}, unlimited={TABLE}
+    ).counters()
+    days = [date.fromordinal(700_000 + number) for number in range(30)]
+    at = pa.array(days, pa.date32()).cast(pa.timestamp("us")).cast(pa.timestamp("us", "UTC"))
+    assert len(counters[TABLE].beyond(pa.RecordBatch.from_pydict({"at": at}))) == 0
+
+    columns = COLUMNS | {"id": {"type": "long", "required": True}}
+    changes = {"format": "op_column", "op": "op", "values": {"insert": ["I"], "delete": ["D"]}}
+    merged = {"table": TABLE, "write": "cdc", "identifier": ["id"], "columns": columns, "changes": changes}
+    for deletes, unlimited in (("hard", {TABLE}), ("soft", set[str]())):
+        file = {"name": "p", "source": {"topics": ["t"]}, "destinations": [merged | {"deletes": deletes}]}
+        assert forgetful_tables(Pipeline.model_validate(file)) == unlimited
 
 
 def test_record_beyond_the_limit_of_one_table_lands_in_others(tmp_path: Path) -> None:
