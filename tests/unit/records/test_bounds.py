@@ -98,7 +98,7 @@ def test_declared_columns_may_have_names_of_any_length(characters: int):
     assert outcomes.rows.column(0).to_pylist() == [5] * 20
 
 
-@pytest.mark.parametrize("name", ["\N{ICE SKATE}" * 255, "a|b(c)[d]*" * 25])
+@pytest.mark.parametrize("name", ["\N{ICE CUBE}" * 255, "a|b(c)[d]*" * 25])
 def test_a_hundred_long_names_are_decoded(name: str):
     """What finds suspects among values is made of the names of columns: it has a bound of its own."""
     names = [f"{at:03}{name}"[:255] for at in range(100)]
