@@ -170,6 +170,14 @@ _MEANINGS = (
         "the catalog's address or one of its headers can't be used",
         "check uri and properties of the catalog's entry in the settings file",
     ),
+    _Meaning(
+        Retryable,
+        (BadRequestError,),
+        "a clock is wrong: the server's is more than a minute behind this commit or the table's last one",
+        "set the clock that is wrong, of the server, of this host or of the one that committed last; the message has both times in"
+        " milliseconds since 1970. Runs go on by themselves once the clocks agree",
+        says=("Invalid update timestamp", "Invalid snapshot timestamp", "Expected sorted"),
+    ),
     _Meaning(Terminal, _REFUSED, "the catalog refused", "check the catalog's entry in the settings file"),
     _Meaning(Retryable, _UNAVAILABLE, "the catalog or the storage is not available now"),
     _Meaning(

@@ -12,10 +12,11 @@ from typing import Any, Final
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.io import FileIO
-from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table import CommitTableResponse, StagedTable, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
+from frazil.iceberg.clocks import ordered, refuse_skew
 from frazil.iceberg.past import with_past
 from frazil.iceberg.table_properties import for_storage, without_code
 
@@ -64,6 +65,14 @@ class KeepingSqlCatalog(SqlCatalog):
         done = super().commit_table(table, requirements, updates)
         self._keep(done.metadata_location, done.metadata)
         return done
+
+    def _update_and_stage_table(self, current_table: Table | None, *request: Any) -> StagedTable:
+        if current_table is None:
+            return super()._update_and_stage_table(current_table, *request)
+        refuse_skew(current_table)
+        staged = super()._update_and_stage_table(current_table, *request)
+        staged.metadata = ordered(staged.metadata, current_table.metadata)
+        return staged
 
     def _taken(self, location: str) -> TableMetadata | None:
         with self._keeping:

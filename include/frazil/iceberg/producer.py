@@ -16,8 +16,10 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.table.update import SetPropertiesUpdate, TableUpdate, UpdatesAndRequirements
+from pyiceberg.table.update import AddSnapshotUpdate, SetPropertiesUpdate, TableUpdate, UpdatesAndRequirements
 from pyiceberg.table.update.snapshot import _MergeAppendFiles, _OverwriteFiles, _SnapshotProducer
+
+from frazil.iceberg.clocks import next_timestamp
 
 Producer = _SnapshotProducer[Any]
 
@@ -83,10 +85,17 @@ class _Checked(Producer):
     def _commit(self) -> UpdatesAndRequirements:
         # Returned here, so that a rebuild after a conflict keeps properties and snapshot in one commit.
         updates, requirements = super()._commit()
+        updates = tuple(self._dated(update) for update in updates)
         properties = self._request.properties(self.snapshot_id)
         if not properties:
             return updates, requirements
         return (*updates, SetPropertiesUpdate(updates=dict(properties))), requirements
+
+    def _dated(self, update: TableUpdate) -> TableUpdate:
+        if not isinstance(update, AddSnapshotUpdate):
+            return update
+        instant = next_timestamp(self._transaction.table_metadata)
+        return update.model_copy(update={"snapshot": update.snapshot.model_copy(update={"timestamp_ms": instant})})
 
     def _cleanup_uncommitted(self) -> None:
         """Delete nothing: a late answer to an earlier attempt must not find its manifests gone."""

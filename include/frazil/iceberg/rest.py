@@ -17,6 +17,7 @@ from pyiceberg.typedef import Identifier
 from requests import Session
 
 from frazil.errors import Terminal
+from frazil.iceberg.clocks import refuse_skew
 from frazil.iceberg.past import with_past
 from frazil.iceberg.table_properties import for_storage, without_code
 
@@ -52,6 +53,7 @@ class BoundedRestCatalog(RestCatalog):
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
         """Commit changes of a table."""
+        refuse_skew(table)
         done: CommitTableResponse = super().commit_table(table, requirements, updates)
         return done.model_copy(update={"metadata": without_code(done.metadata, self.table_properties)})
 

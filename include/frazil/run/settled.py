@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.branch import remove_stale_branches
+from frazil.iceberg.clocks import refuse_skew
 from frazil.iceberg.commit import Refused
 from frazil.iceberg.pipeline_lake import PipelineLake
 from frazil.iceberg.schema import check_destination
@@ -124,6 +125,8 @@ def _advance(scope: Scope, tables: Tables, now: Standing, *, leaves: bool) -> bo
 
 def _checked(scope: Scope, tables: Tables, now: Standing) -> Tables:
     """Hold the tables against the pipeline file. Only now: an edited one must not keep a decided batch from its end."""
+    for loaded in (*tables.destinations.values(), tables.dead_letters, tables.ledger):
+        refuse_skew(loaded)
     fold = scope.pipeline.value.folds_names
     for table in scope.pipeline.tables:
         refuse_no_key(scope.pipeline, table, tables.destinations.get(table))

@@ -1,0 +1,95 @@
+"""The clocks of several hosts that commit to one table: its history never goes back.
+
+Java's TableMetadata refuses metadata whose log, or whose last change, goes back by more than a minute. PyIceberg dates each
+commit by the host's clock alone, so a host whose clock is fast would leave a table that Java can't read.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import accumulate
+from typing import Final, TypeVar
+
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import MetadataLogEntry, SnapshotLogEntry
+
+from frazil.errors import Retryable, Terminal
+
+E = TypeVar("E", SnapshotLogEntry, MetadataLogEntry)
+
+MAX_SKEW: Final = "frazil.max-clock-skew-ms"
+"""Catalog property: how far the last change of a table may be ahead of this host's clock, in milliseconds."""
+
+_MAX_SKEW_MS: Final = 60_000
+"""Java's own tolerance (TableMetadata.ONE_MINUTE): beyond it no other engine writes to the table either."""
+
+
+def next_timestamp(metadata: TableMetadata) -> int:
+    """Time of the next snapshot of a table, in milliseconds since 1970: behind all that the table has."""
+    return max(_now_ms(), _newest(metadata) + 1)
+
+
+def ordered(metadata: TableMetadata, base: TableMetadata) -> TableMetadata:
+    """The metadata that a commit made of `base`, with no time before the one that precedes it."""
+    snapshots, past = _ascending(metadata.snapshot_log), _ascending(metadata.metadata_log)
+    newest = max(
+        metadata.last_updated_ms,
+        base.last_updated_ms,
+        *(of.timestamp_ms for of in snapshots[-1:]),
+        *(of.timestamp_ms for of in past[-1:]),
+    )
+    return metadata.model_copy(
+        update={"snapshot_log": snapshots, "metadata_log": past, "last_updated_ms": newest},
+    )
+
+
+def refuse_skew(table: Table) -> None:
+    """Refuse to commit to a table whose last change is far ahead of this host's clock.
+
+    Raises:
+        Retryable: It is.
+        Terminal: The catalog's property for the bound is no number of milliseconds.
+    """
+    catalog, now, newest = table.catalog, _now_ms(), _newest(table.metadata)
+    bound = _bound(str(catalog.properties.get(MAX_SKEW, _MAX_SKEW_MS)))
+    if newest - now <= bound:
+        return
+    ahead = timedelta(milliseconds=newest - now)
+    raise Retryable(
+        f"table {'.'.join(table.name())} was changed last at {_instant(newest)}, and the clock of this host"
+        f" ({socket.gethostname()}) says {_instant(now)}: {ahead} behind; expected at most {timedelta(milliseconds=bound)}",
+        next_step="set the clock that is wrong, of this host or of the one that changed the table, and keep both in time (NTP)."
+        f" If the table's time is wrong, runs go on by themselves from {_instant(newest - bound)}; to go on at once, set"
+        f' {MAX_SKEW}: "{newest - now + _MAX_SKEW_MS}" among the properties of catalog {catalog.name} in the settings'
+        " (Spark and other Java writers still wait)",
+    )
+
+
+def _bound(text: str) -> int:
+    if not text.isdecimal():
+        raise Terminal(f"catalog property {MAX_SKEW}: expected milliseconds, found {text!r}")
+    return int(text)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def _newest(metadata: TableMetadata) -> int:
+    return max([metadata.last_updated_ms, *(of.timestamp_ms for of in metadata.snapshot_log[-1:])])
+
+
+def _ascending(log: Sequence[E]) -> list[E]:
+    times = accumulate((of.timestamp_ms for of in log), max)
+    return [
+        of if of.timestamp_ms == at else of.model_copy(update={"timestamp_ms": at})
+        for of, at in zip(log, times, strict=True)
+    ]
+
+
+def _instant(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
