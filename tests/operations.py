@@ -14,7 +14,7 @@ from frazil.batch.position import Position
 from frazil.batch.request import RunRequest
 from frazil.batch.target import Target, parse_target
 from frazil.iceberg.catalog import Lake
-from frazil.iceberg.holdings import POSITION_KEY, held
+from frazil.iceberg.holdings import lookup_position, still_held
 from frazil.iceberg.ledger import read_ledger
 from frazil.kafka.topics import create_topic, delete_topic
 from frazil.run import reset as resets
@@ -115,7 +115,7 @@ def settle(shop: Any, table: str, *, restage: bool = True, abandon: bool = False
 
 def position(shop: Any) -> Position:
     """The position as the closing table holds it."""
-    found = held(lake(shop).load_table(ORDERS).metadata, POSITION_KEY.format("orders"), ORDERS)
+    found = still_held(lookup_position(lake(shop).load_table(ORDERS), "orders", ORDERS))
     assert found is not None
     return Position.from_json(found.value)
 

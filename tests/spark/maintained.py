@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from frazil.batch.position import Position
 from frazil.batch.request import RunRequest
-from frazil.iceberg.holdings import POSITION_KEY, held
+from frazil.iceberg.holdings import lookup_position, still_held
 from frazil.iceberg.table import Table, TableMetadata
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.produce import produce
@@ -163,7 +163,7 @@ class Maintained:
     @property
     def position(self) -> Position:
         """The position."""
-        found = held(self.metadata(), POSITION_KEY.format("orders"), ORDERS)
+        found = still_held(lookup_position(self.table(), "orders", ORDERS))
         assert found is not None
         return Position.from_json(found.value)
 

@@ -1,6 +1,6 @@
-"""The position: the next offset to read of every topic partition, as it stands in a snapshot summary.
+"""The position: the next offset to read of every topic partition.
 
-Written form, one JSON object under the summary key ``kafka.offsets.<pipeline>``::
+Written form, one JSON object in the table property ``kafka.offsets.<pipeline>`` and in the manifest of a batch::
 
     {
         "v": 1,
@@ -13,6 +13,10 @@ Written form, one JSON object under the summary key ``kafka.offsets.<pipeline>``
 ``from`` and ``next`` hold one offset per partition, in the order of the partitions. Where it matters a topic has also
 ``since``, the batch that adopted this incarnation of it (default 0), and ``end``, the ends of the run it is in the
 middle of.
+
+A snapshot summary has only what its batch moved, under the same key, in a form of its own version::
+
+    {"v": 2, "n": 7, "epoch": 0, "topics": {"orders": {"1": [5, 9]}}}
 """
 
 from __future__ import annotations
@@ -28,6 +32,9 @@ from frazil.errors import Terminal
 
 VERSION = 1
 """Version of the written form."""
+
+MOVES_VERSION = 2
+"""Version of the form in a snapshot summary. A Frazil that looks for the whole position there refuses it."""
 
 MARK_VERSION = 1
 """The same of a mark, which does not tell version 1."""
@@ -89,6 +96,13 @@ class Position:
         body = {"v": VERSION, "n": self.n, "epoch": self.epoch, "cluster": self.cluster, "topics": topics}
         return json.dumps(body, separators=(",", ":"))
 
+    def moves_json(self) -> str:
+        """What the batch moved: per partition where it began and the next offset. Its length follows the batch."""
+        moved = {name: _moves(t) for name, t in sorted(self.topics.items())}
+        topics = {name: partitions for name, partitions in moved.items() if partitions}
+        body = {"v": MOVES_VERSION, "n": self.n, "epoch": self.epoch, "topics": topics}
+        return json.dumps(body, separators=(",", ":"))
+
     @classmethod
     def from_json(cls, text: str) -> Position:
         """Read the written form.
@@ -110,6 +124,19 @@ class Position:
         if any(len(t.start) != len(t.next) for t in topics.values()):
             raise Terminal(f"this is not a position: 'from' and 'next' differ in length: {text[:200]!r}")
         return position
+
+
+def is_whole(text: str) -> bool:
+    """Whether the value of a summary is a whole position: older snapshots carry one."""
+    try:
+        return bool(json.loads(text)["v"] == VERSION)
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def _moves(topic: TopicPosition) -> dict[int, tuple[int, int]]:
+    both = zip(topic.start, topic.next, strict=True)
+    return {number: (start, end) for number, (start, end) in enumerate(both) if start != end}
 
 
 def _written(topic: TopicPosition) -> dict[str, Any]:

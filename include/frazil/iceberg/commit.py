@@ -74,6 +74,7 @@ class Change:
         files: Data files that become visible; may be none.
         summary: Snapshot properties.
         mirrored: Keys of `summary` that also become table properties.
+        attached: Further properties that name the snapshot as those do; too long for every summary.
         fit: What the files were staged for.
         landed: Finds the snapshot in which this very change landed already, or None.
         check: Raises Refused if the table does not hold what was planned on.
@@ -92,6 +93,7 @@ class Change:
     step: Step
     properties: Mapping[str, str] = field(default_factory=dict)
     removal: Removal | None = None
+    attached: Mapping[str, str] = field(default_factory=dict)
 
 
 def commit(lake: Lake, change: Change) -> int:
@@ -171,7 +173,8 @@ def validate(change: Change, metadata: TableMetadata) -> None:
 
 def moved_properties(change: Change, snapshot_id: int) -> dict[str, str]:
     """Table properties that move together with the change's snapshot."""
-    return {key: mirror(change.summary[key], snapshot_id) for key in change.mirrored} | dict(change.properties)
+    values = {key: change.summary[key] for key in change.mirrored} | dict(change.attached)
+    return {key: mirror(value, snapshot_id) for key, value in values.items()} | dict(change.properties)
 
 
 def _attempt(table: Table, change: Change, rewriter: Rewriter | None) -> int:

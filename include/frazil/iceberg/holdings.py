@@ -1,26 +1,34 @@
-"""What a table holds of a pipeline: a value in the snapshot summaries of main, mirrored in a table property.
+"""What a table holds of a pipeline: a mark in the snapshot summaries of main, mirrored in a table property.
 
 The ancestry of main decides, and the property must agree with it: both move in one commit. The property decides only
 where expiry took our snapshot: it is gone from the metadata, and the oldest snapshot that can be reached was made on one
 that is gone too. A rollback is told apart from expiry: there the property names a snapshot that main does not descend
 from although it is still listed, or main carries an older one, or main has a head without a past.
+
+What grows with partitions and tables is in no summary, or metadata would grow with their number times the table's age.
+It is in properties that name the snapshot which moved them. The whole position is in the manifest of its batch, too: that
+is read where the property tells of another snapshot, as after a rollback.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from frazil.batch.position import BatchMark
+from frazil.batch.manifest import Manifest
+from frazil.batch.position import BatchMark, is_whole
 from frazil.errors import Terminal
+from frazil.iceberg.table import Table, metadata_path, read_text
 from frazil.iceberg.variant import FORMAT_VERSION
 
 POSITION_KEY = "kafka.offsets.{}"
-"""Summary key and property of the position, by pipeline. Lower-case: Spark lower-cases write options."""
+"""Property of the whole position, and summary key of what a batch moved, by pipeline. Lower-case: Spark lower-cases write
+options."""
 
 BATCH_KEY = "frazil.batch.{}"
 """Summary key and property of the mark that says which batch a table holds last, by pipeline."""
@@ -29,11 +37,11 @@ DONE_KEY = "frazil.done.{}"
 """Summary key and property of the ledger: the last finished batch, by pipeline."""
 
 TABLES_KEY = "frazil.tables.{}"
-"""Summary key and property of the ledger: the UUID of every table of a pipeline and the batch it was given last."""
+"""Property of the ledger: the UUID of every table of a pipeline and the batch it was given last."""
 
 MADE_KEY = "frazil.made.{}"
-"""Summary key and property of a ledger that closes: names of the tables that a pipeline made because records name them, as
-JSON, by pipeline."""
+"""Property of a ledger that closes: names of the tables that a pipeline made because records name them, as JSON, by
+pipeline."""
 
 BEGUN_KEY = "frazil.begun.{}"
 """Property of a ledger that closes: names of the tables that a pipeline began to make, as JSON, by pipeline. It is written
@@ -43,7 +51,7 @@ MADE_BY_KEY = "frazil.made-by.{}"
 """Property of such a table: UUID of the ledger that tells of it, or will, by pipeline."""
 
 TOPICS_KEY = "frazil.topics.{}"
-"""Summary key and property of a destination that follows: the topics that a pipeline reads, as JSON, by pipeline."""
+"""Property of a destination that follows: the topics that a pipeline reads, as JSON, by pipeline."""
 
 MANIFEST_KEY = "frazil.manifest"
 """Summary key: where the manifest of a snapshot's batch lies."""
@@ -170,15 +178,64 @@ def mirrored(metadata: TableMetadata, key: str, table: str) -> dict[str, str]:
     return {name.removeprefix(prefix): _read_mirror(text, name, table)[0] for name, text in found.items()}
 
 
-def known_tables(metadata: TableMetadata, pipeline: str, table: str) -> frozenset[str]:
-    """Names of the tables that a ledger says were given to a pipeline; empty before the first batch.
+def lookup_position(table: Table, pipeline: str, name: str) -> Held | RolledBack | None:
+    """What the closing table `name` holds last, with the whole position as the value; None if it holds no position.
+
+    Raises:
+        Terminal: The property is not readable; or it tells of another snapshot, and the manifest can't be read.
+        Retryable: The storage can't be read now.
+    """
+    found = lookup(table.metadata, BATCH_KEY.format(pipeline), name)
+    last, key = still_held(found), POSITION_KEY.format(pipeline)
+    if last is None or not (key in table.metadata.properties or key in last.summary):
+        return found if isinstance(found, RolledBack) else None
+    whole = replace(last, value=_whole_position(table, pipeline, name, last))
+    return replace(found, held=whole) if isinstance(found, RolledBack) else whole
+
+
+def _whole_position(table: Table, pipeline: str, name: str, last: Held) -> str:
+    key, properties = POSITION_KEY.format(pipeline), table.metadata.properties
+    if is_whole(carried := last.summary.get(key, "")):
+        return carried
+    if key in properties:
+        value, snapshot_id = _read_mirror(properties[key], key, name)
+        if snapshot_id == last.snapshot_id:
+            return value
+    mark = BatchMark.from_json(last.value)
+    path = last.summary.get(MANIFEST_KEY) or manifest_path(table, pipeline, mark)
+    try:
+        return _manifest(table, path, mark).position.to_json()
+    except Terminal as error:
+        raise Terminal(
+            f"pipeline {pipeline}: table {name} holds batch {mark.n} last, in snapshot {last.snapshot_id}; property {key} does"
+            f" not tell of that snapshot, and the manifest with its position can't be read: {path}: {error.message}",
+            next_step="restore that file; or take all rows of the pipeline out and land what Kafka still holds:"
+            f" frazil reset {pipeline} --to earliest --reason …",
+        ) from error
+
+
+def _manifest(table: Table, path: str, mark: BatchMark) -> Manifest:
+    manifest = Manifest.from_json(read_text(table, path))
+    if manifest.mark != mark:
+        raise Terminal(f"it is of {manifest.mark}")
+    return manifest
+
+
+def manifest_path(table: Table, pipeline: str, mark: BatchMark) -> str:
+    """Where the manifest of a batch lies: beside the metadata of its closing table."""
+    return metadata_path(table, f"frazil-{pipeline}-{mark.n}-{mark.batch}.json")
+
+
+def ledger_tables(metadata: TableMetadata, pipeline: str, table: str) -> dict[str, Mapping[str, Any]]:
+    """Tables that a ledger says were given to a pipeline, each with its UUID and mark; empty before the first batch.
+
+    A rollback of the ledger takes none back: what tables were given is there whatever the ledger says of it.
 
     Raises:
         Terminal: The property is not readable.
     """
-    found = still_held(lookup(metadata, TABLES_KEY.format(pipeline), table))
-    # The ledger itself is known, too: a pipeline that was given no other table yet has begun all the same.
-    return frozenset((table, *json.loads(found.value))) if found is not None else frozenset()
+    body: dict[str, Mapping[str, Any]] = json.loads(_newest(metadata, TABLES_KEY.format(pipeline), table) or "{}")
+    return body
 
 
 def made_tables(metadata: TableMetadata, pipeline: str, table: str) -> tuple[str, ...]:
@@ -189,9 +246,15 @@ def made_tables(metadata: TableMetadata, pipeline: str, table: str) -> tuple[str
     Raises:
         Terminal: The property is not readable.
     """
-    found = lookup(metadata, MADE_KEY.format(pipeline), table)
-    value = found.newest if isinstance(found, RolledBack) else found.value if found is not None else "[]"
-    return tuple(json.loads(value))
+    return tuple(json.loads(_newest(metadata, MADE_KEY.format(pipeline), table) or "[]"))
+
+
+def _newest(metadata: TableMetadata, key: str, table: str) -> str | None:
+    """The value of a property that moves with snapshots; if it is gone, that of an older snapshot which carries it."""
+    if (text := metadata.properties.get(key)) is not None:
+        return _read_mirror(text, key, table)[0]
+    found, _ = _in_ancestry(metadata, key)
+    return None if found is None else found.value
 
 
 def begun_tables(metadata: TableMetadata, pipeline: str, table: str) -> frozenset[str]:
@@ -210,7 +273,15 @@ def held(metadata: TableMetadata, key: str, table: str) -> Held | None:
     Raises:
         Terminal: The table was rolled back or replaced, so what it holds can't be told.
     """
-    found = lookup(metadata, key, table)
+    return in_full(lookup(metadata, key, table), key, table)
+
+
+def in_full(found: Held | RolledBack | None, key: str, table: str) -> Held | None:
+    """What `table` holds under `key`, from a look at it.
+
+    Raises:
+        Terminal: The table was rolled back or replaced, so what it holds can't be told.
+    """
     if isinstance(found, RolledBack):
         raise _refusal(found, key, table)
     return found
@@ -279,6 +350,15 @@ def _refusal(found: RolledBack, key: str, table: str) -> Terminal:
         " which main does not descend from, and no snapshot of main carries the key",
         next_step=f"restore main to a snapshot that carries {key}, for example {found.snapshot_id}",
     )
+
+
+def moved_with(metadata: TableMetadata, key: str, table: str) -> tuple[str, int]:
+    """The value of a property that moves with snapshots, and the snapshot that it moved with last.
+
+    Raises:
+        Terminal: The property is not readable.
+    """
+    return _read_mirror(metadata.properties[key], key, table)
 
 
 def _read_mirror(text: str, key: str, table: str) -> tuple[str, int]:

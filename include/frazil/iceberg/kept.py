@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,12 +23,12 @@ from frazil.iceberg.holdings import (
     ancestry,
     lookup,
     mirror,
+    moved_with,
 )
 
-MIRRORED: Final = (POSITION_KEY, BATCH_KEY, DONE_KEY, TABLES_KEY, MADE_KEY, TOPICS_KEY)
-"""What is kept in summaries of snapshots, and in properties that mirror them."""
+MARKS: Final = {BATCH_KEY: (POSITION_KEY, MADE_KEY, TOPICS_KEY), DONE_KEY: (TABLES_KEY,)}
+"""Marks that are kept in summaries of snapshots and mirrored in properties -> further properties that move with each."""
 
-_KINDS: Final = tuple(key.format("") for key in MIRRORED)
 _BRANCH: Final = BRANCH_KEY.format("")
 
 
@@ -55,8 +55,9 @@ def kept(metadata: TableMetadata, table: str) -> Kept:
     """
     values: dict[str, str] = {}
     held_since: list[int] = []
-    for key in sorted(set(_keys(metadata))):
-        seen = on_branch(metadata, metadata.properties.get(f"{_BRANCH}{_pipeline(key)}", "main"))
+    for kind, pipeline in sorted(set(_keys(metadata))):
+        key = kind.format(pipeline)
+        seen = on_branch(metadata, metadata.properties.get(f"{_BRANCH}{pipeline}", "main"))
         found = lookup(seen, key, table)
         if isinstance(found, RolledBack):
             return Kept(
@@ -65,8 +66,12 @@ def kept(metadata: TableMetadata, table: str) -> Kept:
         if found is None:
             continue
         values[key] = found.value
+        attached = [name for of in MARKS[kind] if (name := of.format(pipeline)) in metadata.properties]
+        moved = {name: moved_with(metadata, name, table) for name in attached}
+        values |= {name: value for name, (value, _) in moved.items()}
+        is_mirrored = _is_mirrored(metadata, key, found) and all(by == found.snapshot_id for _, by in moved.values())
         carrier = metadata.snapshot_by_id(found.snapshot_id)
-        if carrier is not None and not _is_mirrored(metadata, key, found):
+        if carrier is not None and not (is_mirrored and _has_position(metadata, pipeline, found)):
             held_since.append(carrier.timestamp_ms)
     return Kept(values, min(held_since, default=None), None)
 
@@ -77,17 +82,24 @@ def named_manifests(metadata: TableMetadata) -> frozenset[str]:
     return frozenset(path for of in summaries if (path := of.get(MANIFEST_KEY)) is not None)
 
 
-def _keys(metadata: TableMetadata) -> Iterator[str]:
-    """Keys that properties, or snapshots of any branch, carry."""
-    yield from (name for name in metadata.properties if name.startswith(_KINDS))
+def _keys(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
+    """Marks that properties, or snapshots of any branch, carry: which one, and of which pipeline."""
+    yield from _marks(metadata.properties)
     heads = {metadata.current_snapshot_id, *(ref.snapshot_id for ref in metadata.refs.values())}
     for snapshot in {of.snapshot_id: of for head in heads for of in ancestry(metadata, head)}.values():
         if snapshot.summary is not None:
-            yield from (name for name in snapshot.summary.additional_properties if name.startswith(_KINDS))
+            yield from _marks(snapshot.summary.additional_properties)
 
 
-def _pipeline(key: str) -> str:
-    return next(key.removeprefix(kind) for kind in _KINDS if key.startswith(kind))
+def _marks(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for name in names:
+        yield from ((kind, name.removeprefix(kind.format(""))) for kind in MARKS if name.startswith(kind.format("")))
+
+
+def _has_position(metadata: TableMetadata, pipeline: str, found: Held) -> bool:
+    """Whether no position of a closing table would be lost with its snapshot, which says what the batch moved."""
+    key = POSITION_KEY.format(pipeline)
+    return key in metadata.properties or key not in found.summary
 
 
 def _is_mirrored(metadata: TableMetadata, key: str, found: Held) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from frazil.errors import Terminal
-from frazil.iceberg.holdings import BATCH_KEY, POSITION_KEY, Held, lookup, still_held
+from frazil.iceberg.holdings import BATCH_KEY, Held, lookup, lookup_position, still_held
 from frazil.iceberg.schema import check_destination
 from frazil.run.identifier import refuse_no_key, refuse_other_key
 from frazil.run.scope import Scope
@@ -63,7 +63,8 @@ def told(scope: Scope) -> Told:
 
 def _told(scope: Scope, tables: Tables, now: Standing, refusal: Terminal | None) -> Told:
     name, metadata = scope.pipeline.name, tables.closing.metadata
-    position = still_held(lookup(metadata, POSITION_KEY.format(name), tables.closing_name))
+    # A position that can't be told is the refusal.
+    position = None if now.position is None else still_held(lookup_position(tables.closing, name, tables.closing_name))
     if not now.unfinished or now.mark is None:
         return Told(position, refusal=refusal)
     last = still_held(lookup(metadata, BATCH_KEY.format(name), tables.closing_name))

@@ -10,7 +10,8 @@ from typing import Literal
 from frazil.batch.facts import ClusterFacts, PartitionFacts, TopicPartition
 from frazil.batch.position import Position
 from frazil.errors import FrazilError, Terminal
-from frazil.iceberg.holdings import CLOSING_KEY, POSITION_KEY, Held, held
+from frazil.iceberg.holdings import CLOSING_KEY, POSITION_KEY, Held, in_full, lookup_position
+from frazil.iceberg.table import Table
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.group import group_offsets
 from frazil.kafka.observe import matching_topics, observe
@@ -168,20 +169,24 @@ def held_position(project: Project, pipeline: Pipeline) -> Held | None:
         Retryable: The catalog is not available now.
         Terminal: The position can't be told.
     """
-    lake, key = project.lake_of(pipeline), POSITION_KEY.format(pipeline.name)
+    lake = project.lake_of(pipeline)
     ledger = lake.find_table(pipeline.ledger_table)
     closing = ledger.metadata.properties.get(CLOSING_KEY.format(pipeline.name)) if ledger is not None else None
     if closing is None:
         first = pipeline.destinations[0].table if pipeline.create is None else pipeline.ledger_table
         table = lake.find_table(first)
-        return held(table.metadata, key, first) if table is not None else None
-    found = held(lake.load_table(closing).metadata, key, closing)
+        return _held_in(table, pipeline, first) if table is not None else None
+    found = _held_in(lake.load_table(closing), pipeline, closing)
     if found is None:
         raise Terminal(
             f"pipeline {pipeline.name}: its ledger names {closing} as the table of its position, and that holds none",
             next_step=f"was {closing} dropped and made anew? frazil history {pipeline.name} shows the last positions",
         )
     return found
+
+
+def _held_in(table: Table, pipeline: Pipeline, name: str) -> Held | None:
+    return in_full(lookup_position(table, pipeline.name, name), POSITION_KEY.format(pipeline.name), name)
 
 
 def topics_of(cluster: Cluster, pipeline: Pipeline, position: Position | None) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Literal
 
-from frazil.iceberg.holdings import BATCH_KEY, POSITION_KEY
+from frazil.iceberg.holdings import BATCH_KEY
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 
@@ -183,12 +183,9 @@ def _facts(snapshot: Snapshot, refs: tuple[str, ...]) -> SnapshotFacts:
 
 
 def _batch(said: Mapping[str, str], pipeline: str | None) -> int | None:
-    """Number of the batch: the closing table has it in the position, others in their mark."""
-    for key in (POSITION_KEY, BATCH_KEY):
-        if (text := said.get(key.format(pipeline))) is not None:
-            number = json.loads(text).get("n")
-            return int(number) if isinstance(number, int) else None
-    return None
+    """Number of the batch, by the mark."""
+    number = json.loads(said.get(BATCH_KEY.format(pipeline), "{}")).get("n")
+    return int(number) if isinstance(number, int) else None
 
 
 def _number(said: Mapping[str, str], key: str) -> int | None:

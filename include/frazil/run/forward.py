@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from frazil.batch.manifest import Manifest
-from frazil.batch.position import Position
+from frazil.batch.position import BatchMark
 from frazil.iceberg.branch import branch_name, decide_on_branch, replacing
 from frazil.iceberg.commit import Change, Refused, commit, fit_of, snapshot_time
 from frazil.iceberg.data_files import write_rows
@@ -27,7 +27,6 @@ from frazil.iceberg.holdings import (
     landed,
     lookup,
     mark_of,
-    still_held,
 )
 from frazil.iceberg.ledger import ledger_rows
 from frazil.iceberg.pipeline_lake import PipelineLake, branch_note
@@ -73,9 +72,9 @@ def decide(scope: Scope, manifest: Manifest, path: str, now: Standing) -> int:
         files=manifest.closing.files,
         removal=manifest.closing.removal,
         summary=summary_of(manifest, path)
-        | {position_key: manifest.position.to_json(), batch_key: manifest.mark.to_json()}
-        | made,
-        mirrored=(position_key, batch_key, *made),
+        | {position_key: manifest.position.moves_json(), batch_key: manifest.mark.to_json()},
+        mirrored=(batch_key,),
+        attached={position_key: manifest.position.to_json()} | made,
         properties={CLOSING_KEY.format(manifest.pipeline): table}
         if table == manifest.ledger
         else branch_note(scope.lake, manifest.pipeline, table),
@@ -90,12 +89,13 @@ def decide(scope: Scope, manifest: Manifest, path: str, now: Standing) -> int:
 
 
 def _stands(scope: Scope, manifest: Manifest, now: Standing) -> Callable[[TableMetadata], None]:
-    """Whether the closing table still holds what the batch was planned on: rolled back or not, position, last batch.
+    """Whether the closing table still holds what the batch was planned on: the last batch, rolled back or not.
+
+    The position moves with its batch, whose id is its own.
 
     And whether the batch is young enough: files that lie longer than half the orphan window may be gone.
     """
-    position_key, batch_key = POSITION_KEY.format(manifest.pipeline), BATCH_KEY.format(manifest.pipeline)
-    table = manifest.closing.table
+    batch_key, table = BATCH_KEY.format(manifest.pipeline), manifest.closing.table
 
     def check(metadata: TableMetadata) -> None:
         age = scope.clock() - datetime.fromisoformat(manifest.started_at)
@@ -103,14 +103,12 @@ def _stands(scope: Scope, manifest: Manifest, now: Standing) -> Callable[[TableM
             raise Refused(f"batch {manifest.position.n} was staged {age} ago: its files may be taken for orphans")
         if manifest.kind == "start":
             _refuse_shared_now(scope, table, metadata)
-        found, last = lookup(metadata, position_key, table), lookup(metadata, batch_key, table)
-        is_rolled_back, holds = isinstance(found, RolledBack), still_held(found)
-        position = Position.from_json(holds.value) if holds else None
-        expected = now.position, manifest.closing.after
-        if (position, mark_of(last)) != expected or (is_rolled_back and now.rolled_back is None):
+        last = lookup(metadata, batch_key, table)
+        mark, is_rolled_back = mark_of(last), isinstance(last, RolledBack)
+        if mark != manifest.closing.after or (is_rolled_back and now.rolled_back is None):
             raise Refused(
-                f"table {table}: batch {manifest.position.n} was planned on {_described(now.position)}, found"
-                f" {_described(position)}{', rolled back' if is_rolled_back else ''}"
+                f"table {table}: batch {manifest.position.n} was planned on {_described(manifest.closing.after)}, found"
+                f" {_described(mark)}{', rolled back' if is_rolled_back else ''}"
             )
 
     return check
@@ -122,8 +120,8 @@ def _refuse_shared_now(scope: Scope, closing: str, metadata: TableMetadata) -> N
         refuse_same_topics(scope.pipeline, name, metadata if name == closing else scope.lake.load_table(name).metadata)
 
 
-def _described(position: Position | None) -> str:
-    return "no position" if position is None else f"position n={position.n}, epoch={position.epoch}"
+def _described(mark: BatchMark | None) -> str:
+    return "no position" if mark is None else f"position n={mark.n}, epoch={mark.epoch}, batch {mark.batch}"
 
 
 def roll_forward(scope: Scope, manifest: Manifest, path: str, now: Standing) -> None:
@@ -169,8 +167,9 @@ def _record(
         step="record",
         table=manifest.ledger,
         files=write_rows(staging_table(manifest.ledger, ledger), ledger_rows(rows)),
-        summary=summary_of(manifest, path) | {key: manifest.mark.to_json(), tables_key: told},
-        mirrored=(key, tables_key),
+        summary=summary_of(manifest, path) | {key: manifest.mark.to_json()},
+        mirrored=(key,),
+        attached={tables_key: told},
         fit=fit_of(ledger.metadata),
         landed=lambda metadata: landed(metadata, key, manifest.mark, manifest.ledger),
         check=holds_last(key, manifest.ledger_after, manifest.ledger, manifest),

@@ -18,9 +18,9 @@ from frazil.batch.schema_change import Demands
 from frazil.crash_points import CrashPoint, reached
 from frazil.errors import Terminal
 from frazil.iceberg.commit import fit_of
-from frazil.iceberg.holdings import BATCH_KEY, landed
+from frazil.iceberg.holdings import BATCH_KEY, landed, manifest_path
 from frazil.iceberg.removal import check_removable
-from frazil.iceberg.table import Table, metadata_path, read_text, write_text
+from frazil.iceberg.table import Table, read_text, write_text
 from frazil.pipeline.model import Destination, Pipeline
 from frazil.run.evolution import told_changes
 from frazil.run.identifier import key_of
@@ -97,7 +97,7 @@ def write_manifest(scope: Scope, tables: Tables, now: Standing, batch: Batch) ->
     """
     manifest = _manifest(scope, tables, now, batch)
     _check_removals(scope, manifest)
-    path = manifest_path(tables, scope.pipeline, manifest.position.n, manifest.batch)
+    path = manifest_path(tables.closing, scope.pipeline.name, manifest.mark)
     write_text(tables.closing, path, manifest.to_json())
     reached(CrashPoint.MANIFEST_WRITTEN)
     return manifest, path
@@ -115,7 +115,7 @@ def read_manifest(tables: Tables, pipeline: Pipeline, mark: BatchMark, path: str
     Raises:
         Terminal: The file is gone, or belongs to another batch.
     """
-    path = path or manifest_path(tables, pipeline, mark.n, mark.batch)
+    path = path or manifest_path(tables.closing, pipeline.name, mark)
     manifest = Manifest.from_json(read_text(tables.closing, path))
     if manifest.mark != mark:
         raise Terminal(f"pipeline {pipeline.name}: manifest {path} is of {manifest.mark}, the table holds {mark}")
@@ -167,11 +167,6 @@ def recovered(table: Table, manifest: Manifest) -> tuple[Manifest, ...]:
         manifest: The batch.
     """
     return tuple(Manifest.from_json(read_text(table, path)) for path in manifest.recovers)
-
-
-def manifest_path(tables: Tables, pipeline: Pipeline, n: int, batch: str) -> str:
-    """Where the manifest of a batch lies: beside the closing table's metadata."""
-    return metadata_path(tables.closing, f"frazil-{pipeline.name}-{n}-{batch}.json")
 
 
 def row_columns(destination: Destination) -> Coordinates | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,10 +14,11 @@ from frazil.iceberg.holdings import (
     DONE_KEY,
     MANIFEST_KEY,
     POSITION_KEY,
-    TABLES_KEY,
     Held,
     RolledBack,
+    ledger_tables,
     lookup,
+    lookup_position,
     mark_of,
     still_held,
 )
@@ -113,7 +113,7 @@ def standing(pipeline: Pipeline, tables: Tables) -> Standing:
         Terminal: The position is kept in another table than the pipeline file names.
     """
     name, closing, metadata = pipeline.name, tables.closing_name, tables.closing.metadata
-    position = lookup(metadata, POSITION_KEY.format(name), closing)
+    position, unreadable = _position(pipeline, tables)
     last = lookup(metadata, BATCH_KEY.format(name), closing)
     ledger = lookup(tables.ledger.metadata, DONE_KEY.format(name), pipeline.ledger_table)
     letters, *found = (
@@ -122,11 +122,11 @@ def standing(pipeline: Pipeline, tables: Tables) -> Standing:
     followers = dict(zip(tables.followers, found, strict=True))
     told = _told(pipeline, tables)
     _refuse_other_letters(pipeline, told, closing)
-    holds, mark, done, dead = still_held(position), mark_of(last), mark_of(ledger), mark_of(letters)
+    mark, done, dead = mark_of(last), mark_of(ledger), mark_of(letters)
     marks = {table: mark_of(of) for table, of in followers.items()}
     known = next(filter(None, (done, dead, *marks.values())), None)
     now = Standing(
-        position=Position.from_json(holds.value) if holds else None,
+        position=position,
         mark=mark,
         manifest=_summary(last).get(MANIFEST_KEY),
         done=done,
@@ -135,7 +135,9 @@ def standing(pipeline: Pipeline, tables: Tables) -> Standing:
         told=told,
         record_bytes=bytes_per_record(_summary(last)),
         rolled_back=_rolled_back(last, mark, done),
-        closing_lost=_closing_lost(pipeline, tables, mark, known, told) or _untold(pipeline, tables, last),
+        closing_lost=_closing_lost(pipeline, tables, mark, known, told)
+        or _untold(pipeline, tables, last)
+        or unreadable,
     )
     by_name = {pipeline.ledger_table: ledger, pipeline.dead_letters_table: letters, **followers}
     lost = _followers_lost(pipeline, tables, now, by_name)
@@ -143,6 +145,15 @@ def standing(pipeline: Pipeline, tables: Tables) -> Standing:
         # A decided settle mends it as soon as it is rolled forward.
         lost.pop(_summary(last).get(SETTLES_KEY, ""), None)
     return replace(now, followers_lost=lost)
+
+
+def _position(pipeline: Pipeline, tables: Tables) -> tuple[Position | None, Terminal | None]:
+    """The position of the closing table, as far as it says one; or why it can't be told."""
+    try:
+        found = still_held(lookup_position(tables.closing, pipeline.name, tables.closing_name))
+    except Terminal as unreadable:
+        return None, unreadable
+    return Position.from_json(found.value) if found else None, None
 
 
 def _followers(pipeline: Pipeline, tables: Tables) -> dict[str, Table]:
@@ -170,8 +181,7 @@ def _refuse_other_letters(pipeline: Pipeline, told: Mapping[str, TableMark], clo
 
 
 def _told(pipeline: Pipeline, tables: Tables) -> dict[str, TableMark]:
-    found = still_held(lookup(tables.ledger.metadata, TABLES_KEY.format(pipeline.name), pipeline.ledger_table))
-    body = json.loads(found.value) if found else {}
+    body = ledger_tables(tables.ledger.metadata, pipeline.name, pipeline.ledger_table)
     return {table: _table_mark(of) for table, of in body.items()}
 
 

@@ -17,8 +17,9 @@ from frazil.iceberg.holdings import (
     DONE_KEY,
     MANIFEST_KEY,
     POSITION_KEY,
+    TABLES_KEY,
     Held,
-    known_tables,
+    ledger_tables,
     lookup,
 )
 from frazil.iceberg.ledger import (
@@ -230,16 +231,18 @@ def _whole_bounds(destination: Destination) -> dict[str, str]:
 def _known(pipeline: Pipeline, found: Mapping[str, Table | None], missing: list[str]) -> list[str]:
     """Missing tables that the pipeline had, or may have had. A destination that the ledger does not know is new."""
     ledger = found.get(pipeline.ledger_table)
-    told = known_tables(ledger.metadata, pipeline.name, pipeline.ledger_table) if ledger is not None else ()
-    return known_missing(pipeline, told or _started_with(pipeline, found), missing)
+    told = ledger_tables(ledger.metadata, pipeline.name, pipeline.ledger_table) if ledger is not None else {}
+    # The ledger itself is known, too: a pipeline that was given no other table yet has begun all the same.
+    begun = ledger is not None and TABLES_KEY.format(pipeline.name) in ledger.metadata.properties
+    return known_missing(pipeline, (pipeline.ledger_table, *told) if begun else _started_with(pipeline, found), missing)
 
 
 def _started_with(pipeline: Pipeline, found: Mapping[str, Table | None]) -> frozenset[str]:
     """Tables of a first batch that is decided and not recorded yet; empty if that is not how the pipeline stands."""
     for name, table in found.items():
-        holds = None if table is None else lookup(table.metadata, POSITION_KEY.format(pipeline.name), name)
+        holds = None if table is None else lookup(table.metadata, BATCH_KEY.format(pipeline.name), name)
         path = holds.summary.get(MANIFEST_KEY) if isinstance(holds, Held) else None
-        if table is None or path is None:
+        if table is None or path is None or POSITION_KEY.format(pipeline.name) not in table.metadata.properties:
             continue
         manifest = Manifest.from_json(read_text(table, path))
         return frozenset(part.table for part in manifest.parts) if manifest.kind == "start" else frozenset()

@@ -154,11 +154,9 @@ class SparkApply:
     def _finish(self, lake: Lake, change: Change, metadata: TableMetadata, landed: int, branch: str) -> None:
         """Move the properties that mirror the summary, and drop branches that are in vain now."""
         table = _named(lake, change.table)
-        moved = {
-            key: value
-            for key, value in moved_properties(change, landed).items()
-            if metadata.properties.get(key) != value and _is_last(metadata, key, landed)
-        }
+        is_last = all(_is_last(metadata, key, landed) for key in change.mirrored)
+        properties = moved_properties(change, landed) if is_last else {}
+        moved = {key: value for key, value in properties.items() if metadata.properties.get(key) != value}
         own = BranchName.parse(branch)
         stale = branches_in_vain(metadata, own.pipeline, own.n) if own is not None else ()
         try:

@@ -41,6 +41,9 @@ LETTER_COLUMNS = KafkaColumns(topic="topic", partition="partition", offset="offs
 _POSITION = "kafka.offsets."
 """What the key of a position begins with; the name of the pipeline follows."""
 
+_MANIFEST = "frazil.manifest"
+"""Key in summaries: where the manifest of the batch lies."""
+
 _TOPICS, _CLOSING = "frazil.topics.", "frazil.closing."
 """What the keys of the topics begin with that a pipeline reads into a follower, and of its closing table's name."""
 
@@ -183,7 +186,7 @@ def _load(catalogs: Catalogs, pipeline: Pipeline, name: str, columns: KafkaColum
         ),
         closing,
         batches,
-        *_positions(closes.metadata, pipeline, closing),
+        *_positions(closes, pipeline, closing),
         _done(ledger.metadata, pipeline),
         _topics_of_others(destination.metadata, pipeline, name),
         columns_of(declared, destination.schema(), pipeline.value),
@@ -192,13 +195,13 @@ def _load(catalogs: Catalogs, pipeline: Pipeline, name: str, columns: KafkaColum
 
 
 def _position_now(catalogs: Catalogs, pipeline: Pipeline, closing: str) -> tuple[Position | None, Position | None]:
-    return _positions(catalogs.table(closing).metadata, pipeline, closing)
+    return _positions(catalogs.table(closing), pipeline, closing)
 
 
-def _positions(metadata: TableMetadata, pipeline: Pipeline, table: str) -> tuple[Position | None, Position | None]:
-    """The position in the snapshots of the closing table, and the one in its property."""
+def _positions(closes: Table, pipeline: Pipeline, table: str) -> tuple[Position | None, Position | None]:
+    """The position by the snapshots of the closing table, and the one in its property."""
     key = _POSITION + pipeline.name
-    return _in_snapshots(metadata, key, table), _in_property(metadata, key, table)
+    return _in_snapshots(closes, key, table), _in_property(closes.metadata, key, table)
 
 
 def _require(table: Table, name: str, columns: Sequence[str]) -> None:
@@ -217,15 +220,32 @@ def _ledger_rows(ledger: Table, pipeline: Pipeline) -> Iterator[dict[str, Any]]:
         yield from batch.to_pylist()
 
 
-def _in_snapshots(metadata: TableMetadata, key: str, table: str) -> Position | None:
-    """The value of the newest snapshot of main that has one."""
+def _in_snapshots(closes: Table, key: str, table: str) -> Position | None:
+    """The position of the newest snapshot of main that tells of one; None if its manifest is gone: Iceberg's own removal of
+    orphan files takes those of old batches.
+    """
+    metadata = closes.metadata
     by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     head = metadata.current_snapshot()
     while head is not None:
         if head.summary is not None and (text := head.summary.additional_properties.get(key)) is not None:
-            return position_of(text, f"snapshot {head.snapshot_id} of {table}")
+            where = f"snapshot {head.snapshot_id} of {table}"
+            path = head.summary.additional_properties.get(_MANIFEST)
+            if json.loads(text).get("v") == 1:  # older snapshots carry the whole position
+                return position_of(text, where)
+            return None if path is None else _in_manifest(closes, path, where)
         head = None if head.parent_snapshot_id is None else by_id.get(head.parent_snapshot_id)
     return None
+
+
+def _in_manifest(closes: Table, path: str, where: str) -> Position | None:
+    with reading_tables(f"reading manifest {path}"):
+        try:
+            with closes.io.new_input(path).open() as stream:
+                body = json.loads(stream.read())
+        except FileNotFoundError:
+            return None
+    return position_of(str(body["position"]), where)
 
 
 def _in_property(metadata: TableMetadata, key: str, table: str) -> Position | None:

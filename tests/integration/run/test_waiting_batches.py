@@ -247,7 +247,8 @@ def test_manifest_that_somebody_commits_gives_no_part_to_tables_of_others(shop: 
         snapshot_properties={key: said[key] for key in keys} | {MANIFEST_KEY: other},
     )
     head = closing.current_snapshot().snapshot_id
-    told = {key: json.dumps({"value": said[key], "snapshot": head}) for key in keys}
+    values = {key: json.loads(closing.properties[key])["value"] for key in keys}
+    told = {key: json.dumps({"value": value, "snapshot": head}) for key, value in values.items()}
     closing.transaction().set_properties(told).commit_transaction()
     before = catalog(orders).load_table("shop.theirs").metadata
 
@@ -256,7 +257,7 @@ def test_manifest_that_somebody_commits_gives_no_part_to_tables_of_others(shop: 
 
     assert "somebody else committed to shop.orders: roll that commit back" in str(refused.value)
     assert catalog(orders).load_table("shop.theirs").metadata == before
-    told = {key: json.dumps({"value": said[key], "snapshot": decided_in}) for key in keys}
+    told = {key: json.dumps({"value": value, "snapshot": decided_in}) for key, value in values.items()}
     roll_back(orders, ORDERS)
     catalog(orders).load_table(ORDERS).transaction().set_properties(told).commit_transaction()
     orders.run()

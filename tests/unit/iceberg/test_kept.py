@@ -7,7 +7,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from frazil.iceberg import holdings
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.holdings import BEGUN_KEY, BRANCH_KEY, CHANGES_KEY, CLOSING_KEY, IDENTIFIER_KEY, MADE_BY_KEY
-from frazil.iceberg.kept import MIRRORED, Kept, kept
+from frazil.iceberg.kept import MARKS, Kept, kept
 from tests.unit.iceberg.orders import KEY, TABLE, commit_batches, foreign_append, mark
 from tests.unit.iceberg.snapshots import expire, roll_back, set_property
 
@@ -43,7 +43,8 @@ def test_snapshot_that_alone_carries_a_mark_goes(orders: Lake) -> None:
 def test_new_key_is_looked_after() -> None:
     """Whatever is kept by pipeline is looked after, but for what properties alone have: no snapshot carries that."""
     keys = {of for name, of in vars(holdings).items() if name.endswith("_KEY") and "{}" in of}
-    assert keys - set(MIRRORED) == {BEGUN_KEY, BRANCH_KEY, CLOSING_KEY, IDENTIFIER_KEY, MADE_BY_KEY, CHANGES_KEY}
+    looked_after = {*MARKS, *(of for attached in MARKS.values() for of in attached)}
+    assert keys - looked_after == {BEGUN_KEY, BRANCH_KEY, CLOSING_KEY, IDENTIFIER_KEY, MADE_BY_KEY, CHANGES_KEY}
 
 
 def test_rollback_is_taken_for_nothing_to_keep(orders: Lake) -> None:
