@@ -18,8 +18,7 @@ VARIABLE = "FRAZIL_CRASH"
 class CrashPoint(StrEnum):
     """Where a run can be hit.
 
-    Commits name their step: decide (the deciding one), follow, record (the ledger); ready (the dead-letter topic, before
-    the decision), send (letters to that topic), capture (records of a capture).
+    Commits name their step: decide (the deciding one), follow, record (the ledger), capture (records of a capture).
     """
 
     PLANNED = "planned"
@@ -38,15 +37,14 @@ class CrashPoint(StrEnum):
     MANIFEST_WRITTEN = "manifest.written"
     BRANCH_MADE = "branch.made"
     BRANCH_STAGED = "branch.staged"
-    READY_COMMITTING = "ready.committing"
-    READY_COMMITTED = "ready.committed"
     DECIDE_COMMITTING = "decide.committing"
     DECIDE_RETRYING = "decide.retrying"
     """Between two attempts: somebody else committed first, the table was read again."""
     DECIDE_COMMITTED = "decide.committed"
-    SEND_COMMITTING = "send.committing"
-    """Letters are with the broker, their transaction is open."""
-    SEND_COMMITTED = "send.committed"
+    LETTERS_SENDING = "letters.sending"
+    """A dead letter was handed to the producer of the dead-letter topic; each of them passes here."""
+    LETTERS_SENT = "letters.sent"
+    """The brokers have all of them."""
     CAPTURE_SENDING = "capture.sending"
     """A record of a capture was handed to the producer; each of them passes here."""
     CAPTURE_COMMITTING = "capture.committing"

@@ -22,7 +22,7 @@ from frazil.local.proc import stat_of
 from frazil.local.waiting import until
 from tests.chaos.lab import LEDGER, TABLES, Lab
 from tests.chaos.processes import SECONDS, stop_at, term_at
-from tests.chaos.scenes import BATCH, EVOLVE, FEW_LETTERS, INGEST, LETTER_TOPIC, READY, REPLAY, SEND, Scene
+from tests.chaos.scenes import BATCH, EVOLVE, FEW_LETTERS, INGEST, LETTER_TOPIC, REPLAY, SEND, Scene
 
 MakeLab = Callable[..., Lab]
 P = CrashPoint
@@ -30,14 +30,14 @@ P = CrashPoint
 ENDS_WITHIN_SECONDS: Final = 30
 """What is promised of a run that is asked to stop."""
 
-UNDECIDED: Final = (P.STAGING, P.STAGED, P.EVOLVING, P.EVOLVED, P.AUDITED, P.MANIFEST_WRITTEN, *READY)
+UNDECIDED: Final = (P.STAGING, P.STAGED, P.EVOLVING, P.EVOLVED, P.AUDITED, P.MANIFEST_WRITTEN)
 """Where nothing is decided yet. Later than that the batch is finished."""
 
 SHORT = [
     *map(INGEST.kill, (P.STAGING, P.AUDITED, P.MANIFEST_WRITTEN, P.DECIDE_COMMITTING, P.FOLLOW_COMMITTING)),
     *map(REPLAY.kill, (P.STAGED, P.BRANCH_STAGED)),
     EVOLVE.kill(P.EVOLVED),
-    LETTER_TOPIC.kill(P.SEND_COMMITTING),
+    LETTER_TOPIC.kill(P.LETTERS_SENDING),
     *map(FEW_LETTERS.kill, (P.STAGED, P.DECIDE_COMMITTING)),
 ]
 """A stop in each phase, before the decision and after it."""
@@ -46,7 +46,7 @@ EVERY = [
     *map(INGEST.kill, INGEST.points[1:]),  # before the first one no run has begun
     *map(REPLAY.kill, REPLAY.points[1:]),
     *map(EVOLVE.kill, (P.STAGED, P.EVOLVING)),
-    *map(LETTER_TOPIC.kill, (*READY, *SEND)),
+    *map(LETTER_TOPIC.kill, SEND),
     *map(FEW_LETTERS.kill, FEW_LETTERS.points),
 ]
 

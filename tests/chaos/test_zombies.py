@@ -19,7 +19,7 @@ QUICK = [
     *map(REPLAY.kill, (P.BRANCH_STAGED, P.DECIDE_COMMITTING)),
     RESET.kill(P.DECIDE_COMMITTING),
     *map(DEAD_LETTERS.kill, (P.STAGED, P.FOLLOW_COMMITTING)),
-    *map(LETTER_TOPIC.kill, (P.READY_COMMITTING, P.SEND_COMMITTING)),
+    LETTER_TOPIC.kill(P.LETTERS_SENDING),
 ]
 
 
@@ -43,7 +43,7 @@ def _comes_back(orders: Lab, scene: Scene, point: CrashPoint, time: int) -> None
     "replay-decide.committing-1",
     "reset-decide.committing-1",
     "dead_letters-follow.committing-1",
-    "letter_topic-send.committing-1",
+    "letter_topic-letters.sending-1",
 )
 @pytest.mark.parametrize(("scene", "point", "time"), QUICK)
 def test_zombie_repeats_or_undoes_what_was_done_meanwhile(

@@ -11,7 +11,6 @@ from typing import Any, Literal
 from frazil.batch.change_counts import ChangeCounts
 from frazil.batch.facts import Counts, Range, StagedFile
 from frazil.batch.fit import Fit
-from frazil.batch.letter_topic import LetterTopic
 from frazil.batch.merge import Merge
 from frazil.batch.position import BatchMark, Position
 from frazil.batch.record_ages import RecordAges
@@ -22,7 +21,7 @@ from frazil.batch.unknown import UnknownFields
 from frazil.batch.written import check_version
 from frazil.errors import Terminal
 
-MANIFEST_VERSION = 1
+MANIFEST_VERSION = 2
 """Version of the manifest's JSON."""
 
 Role = Literal["destination", "dead_letters", "ledger"]
@@ -127,7 +126,7 @@ class Manifest:
             reason to refuse.
         recovers: Paths of the manifests of earlier batches that the ledger gets the rows of, too, the oldest first.
         abandoned: Rows of `settles` that are given up, at most; of the ledger: batches.
-        letter_topic: Topic that gets the batch's letters, too, if one does.
+        letter_topic: Name of the topic that gets the batch's letters, too, if one does.
         tables: What became of the records that were meant for each destination, where there are several.
         table_ranges: Where letters came home to several destinations, those of each.
         left: Destinations that the pipeline file names no more: their part ends with this batch.
@@ -164,7 +163,7 @@ class Manifest:
     settles: str | None = None
     recovers: tuple[str, ...] = ()
     abandoned: int = 0
-    letter_topic: LetterTopic | None = None
+    letter_topic: str | None = None
     tables: Mapping[str, TableCounts] = field(default_factory=dict)
     table_ranges: Mapping[str, tuple[Range, ...]] = field(default_factory=dict)
     left: tuple[str, ...] = ()
@@ -232,8 +231,8 @@ class Manifest:
                 for table, of in body.get("schema_changes", {}).items()
             }
             body["record_ages"] = {int(age): count for age, count in body.get("record_ages", {}).items()}
-            topic = body.get("letter_topic")
-            body["letter_topic"] = LetterTopic(**topic) if topic else None
+            topic = body.get("letter_topic")  # older ones tell its id, too
+            body["letter_topic"] = topic["name"] if isinstance(topic, dict) else topic
             return cls(**body)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             # Its path came from a table, so the text may be that of any file: nothing of it is told.

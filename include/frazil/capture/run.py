@@ -20,7 +20,7 @@ from frazil.capture.standing import Ground, standing
 from frazil.crash_points import CrashPoint, reached
 from frazil.errors import Terminal
 from frazil.kafka.captures import CaptureProducer
-from frazil.kafka.transaction import RecordTooLarge
+from frazil.kafka.failure import RecordTooLarge
 from frazil.pipeline.capture import Capture, FileCapture, beyond_reach
 from frazil.project import Project
 

@@ -59,7 +59,7 @@ class Ground:
             Retryable: No broker answers.
         """
         if self.capture.partitions is not None:
-            ready_topic(self.cluster, self.capture.topic, self.capture.partitions, is_noted=False)
+            ready_topic(self.cluster, self.capture.topic, self.capture.partitions)
         found = self.topic()
         if found is None:
             raise Terminal(

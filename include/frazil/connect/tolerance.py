@@ -41,9 +41,7 @@ def _topic(keys: Keys, tolerance: str) -> dict[str, Any]:
     if topic in read or not TOPIC.fullmatch(topic):
         keys.say(_TOPIC, "not_supported", "no topic, or one that is read", "name another under dead_letters.topic")
         return {}
-    by_hand = "the credentials need rights for transactions: docs/dead-letter-topic.md"
-    why = "dead_letters.topic, beside the dead-letter table; each letter once, by transactions"
-    keys.say(_TOPIC, "changed", why, by_hand)
+    keys.say(_TOPIC, "carried", "dead_letters.topic, beside the dead-letter table")
     return {"topic": topic}
 
 

@@ -56,7 +56,7 @@ def _binding(user: str, one: Grant) -> AclBinding:
     return AclBinding(
         ResourceType[one.resource.upper()],
         one.name,
-        ResourcePatternType.PREFIXED if one.is_prefix else ResourcePatternType.LITERAL,
+        ResourcePatternType.LITERAL,
         f"User:{user}",
         "*",
         _operation(one.operation),

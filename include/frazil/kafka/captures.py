@@ -18,7 +18,7 @@ from frazil.kafka.cluster import Cluster
 from frazil.kafka.observe import observe
 from frazil.kafka.read import WHOLE, read_range
 from frazil.kafka.record import OutgoingRecord
-from frazil.kafka.topics import cleanup_policies, create_topic, record_limit
+from frazil.kafka.topics import batch_limit, cleanup_policies, create_topic
 from frazil.kafka.transaction import TransactionalProducer
 
 _COMPACTED: Final[Mapping[str, str]] = MappingProxyType(
@@ -26,9 +26,6 @@ _COMPACTED: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Configuration of the topic of positions: of each key the last one stays. Each run reads it from its start, and the broker cleans
 no segment that is written, nor where less than half is to go, unless it is told so."""
-
-_BATCH_BYTES: Final = 1_000_000
-"""Most bytes of a batch where the topic takes more: the client's default."""
 
 _OPEN_WAIT_SECONDS: Final = 0.05
 
@@ -65,7 +62,7 @@ class CaptureProducer:
             # Last, so that what a crash leaves open holds other captures up for as short as can be.
             self.producer.add(self.positions, OutgoingRecord(self.key.encode(), position().encode()))
 
-        self.producer.send(_passing(records), keep, "capture")
+        self.producer.send(_passing(records), keep)
 
 
 def _passing(records: Iterable[OutgoingRecord]) -> Iterator[OutgoingRecord]:
@@ -94,10 +91,8 @@ def capture_producer(
     """
     complaints = Complaints()
     of_capture = f"frazil.capture.{name}"
-    # Of records that fit one by one, no batch is too large.
-    limit = record_limit(cluster, topic)
-    fits = None if limit is None else min(limit, _BATCH_BYTES)
-    client = transactional_producer(cluster, complaints, of_capture, batch_bytes=fits, seconds=seconds)
+    size = batch_limit(cluster, topic)
+    client = transactional_producer(cluster, complaints, of_capture, batch_bytes=size, seconds=seconds)
     producer = TransactionalProducer(cluster, topic, of_capture, client, complaints)
     producer.begin()
     try:

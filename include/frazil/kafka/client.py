@@ -107,6 +107,10 @@ _PRODUCER_DEFAULTS: Final[dict[str, Any]] = {
     # Records waiting in this process; beyond them the sender waits for the broker. About 10 MB of
     # small records.
     "queue.buffering.max.messages": 50_000,
+    # The same of large records (default 1 GiB); room for one of the largest.
+    "queue.buffering.max.kbytes": 256 * 1024,
+    # The largest that librdkafka takes: the topic's own limit decides, and its refusal names the topic.
+    "message.max.bytes": 1_000_000_000,
     # The last resort for a single record. STALL_SECONDS without any acknowledgement ends the
     # transfer long before.
     "message.timeout.ms": 60_000,
@@ -118,8 +122,6 @@ _TRANSACTIONS: Final[dict[str, Any]] = {
     "transaction.timeout.ms": 60_000,
     # A record may live as long as its transaction.
     "message.timeout.ms": 60_000,
-    # The largest that librdkafka takes: the topic's own limit decides, and its refusal names the topic.
-    "message.max.bytes": 1_000_000_000,
 }
 
 _LOG: Final = logging.getLogger(__name__)
@@ -222,13 +224,19 @@ def consumer(cluster: Cluster, complaints: Complaints, group: str | None = None)
     return _build(Consumer, cluster, complaints, _CONSUMER_DEFAULTS, _CONSUMER | own)
 
 
-def producer(cluster: Cluster, complaints: Complaints) -> Producer:
+def producer(cluster: Cluster, complaints: Complaints, *, batch_bytes: int | None = None) -> Producer:
     """An idempotent producer that waits for all in-sync replicas.
+
+    Args:
+        cluster: Where.
+        complaints: Takes what the client reports on the side.
+        batch_bytes: Most bytes of a batch of several records: a topic's limit is one of batches, and records that it takes
+            one by one may be too large together. None for the client's default.
 
     Raises:
         Terminal: the cluster's properties are not valid.
     """
-    return _build(Producer, cluster, complaints, _PRODUCER_DEFAULTS, _PRODUCER)
+    return _build(Producer, cluster, complaints, _PRODUCER_DEFAULTS, _PRODUCER | _batches(batch_bytes))
 
 
 def transactional_producer(
@@ -240,19 +248,22 @@ def transactional_producer(
         cluster: Where.
         complaints: Takes what the client reports on the side.
         name: Name of the producer.
-        batch_bytes: Most bytes of a batch of several records; 1 makes each a batch of its own. A topic's limit is one of
-            batches: records that it takes one by one may be too large together. None for the client's default.
+        batch_bytes: As of `producer`.
         seconds: How long a transaction may be open, at most `transaction.max.timeout.ms` of the brokers, 15 minutes unless
             they say otherwise; None for the usual minute.
 
     Raises:
         Terminal: the cluster's properties are not valid.
     """
-    # Of any size: the first record of a batch is taken whatever its size is, and no second one.
-    own = {"transactional.id": name, **_TRANSACTIONS} | ({} if batch_bytes is None else {"batch.size": batch_bytes})
+    own = {"transactional.id": name, **_TRANSACTIONS} | _batches(batch_bytes)
     if seconds is not None:
         own |= dict.fromkeys(("transaction.timeout.ms", "message.timeout.ms"), int(seconds * 1_000))
     return _build(Producer, cluster, complaints, _PRODUCER_DEFAULTS, _PRODUCER | own)
+
+
+def _batches(size: int | None) -> dict[str, Any]:
+    """The first record of a batch is taken whatever its size is; no other one is beyond this size."""
+    return {} if size is None else {"batch.size": size}
 
 
 def _build(

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.kafka.authentication import refusal
 from frazil.kafka.cluster import Cluster
-from frazil.kafka.grants import grant_to_send
+from frazil.kafka.record import OutgoingRecord
 
 _AUTHORISATION: Final = frozenset(
     {
@@ -190,6 +190,21 @@ def is_too_large(error: KafkaException | KafkaError) -> bool:
     return _kafka_error(error).code() == KafkaError.MSG_SIZE_TOO_LARGE
 
 
+class RecordTooLarge(Terminal):
+    """A topic refuses a record, or the batch that it was sent in.
+
+    Attributes:
+        record: The record.
+    """
+
+    def __init__(self, cluster: Cluster, topic: str, record: OutgoingRecord, counts: str = "") -> None:
+        self.record = record
+        super().__init__(
+            f"{cluster}, topic {topic!r} refuses a record of {record.size:,} bytes, or the batch that it is in{counts}",
+            next_step=f"raise max.message.bytes of topic {topic}",
+        )
+
+
 class Fenced(Retryable):
     """Another producer of the same name took over; what this one left open is aborted."""
 
@@ -201,7 +216,6 @@ def translate_transaction(
     complaints: Iterable[KafkaError] = (),
     *,
     topic: str,
-    is_noted: bool = False,
 ) -> FrazilError:
     """Say what an error of a transactional producer means and what to do about it; otherwise as `translate`.
 
@@ -214,15 +228,12 @@ def translate_transaction(
     if failed.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
         return Terminal(
             f"not allowed at {where}: {cluster.redact(failed.str())}",
-            next_step=f"have Write on transactional id {name} granted"
-            + (", and Read on the group of that name" if is_noted else ""),
+            next_step=f"have Write on transactional id {name} granted",
         )
-    if failed.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-        return translate_group(failed, cluster, name, complaints, topic=topic)
     if failed.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         return Terminal(
             f"not allowed at {where}: {cluster.redact(failed.str())}",
-            next_step=grant_to_send(topic, is_noted=is_noted),
+            next_step=f"have Write on topic {topic} granted",
         )
     if failed.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         return Terminal(

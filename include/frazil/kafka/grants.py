@@ -20,18 +20,16 @@ class Grant:
         resource: What kind of thing.
         name: Of the resource; of those in `ROLES` with a place for what the pipeline says, such as `{topic}`.
         operation: In Kafka's own spelling, such as `DescribeConfigs`.
-        is_prefix: Whether it is of every resource whose name begins like that.
     """
 
     resource: Resource
     name: str
     operation: str
-    is_prefix: bool = False
 
     @property
     def on(self) -> str:
         """Which resource, for the docs."""
-        return f"{self.resource.replace('_', ' ')}{' prefix' if self.is_prefix else ''} `{self.name}`"
+        return f"{self.resource.replace('_', ' ')} `{self.name}`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +53,6 @@ class Role:
         return (replace(one, name=one.name.format(**names)) for one in self.grants)
 
 
-_PRODUCER: Final = "frazil-{pipeline}-dead-letters-"
-"""How the transactional id of a pipeline's letters begins, see `frazil.batch.letter_topic.producer_name`."""
-
 ROLES: Final = (
     Role(
         "ingest",
@@ -73,13 +68,8 @@ ROLES: Final = (
     ),
     Role(
         "dead_letter_topic",
-        "send dead letters to `dead_letters.topic`, each once",
-        (
-            Grant("topic", "{letters}", "Write"),
-            Grant("topic", "{letters}", "Read"),
-            Grant("transactional_id", _PRODUCER, "Write", is_prefix=True),
-            Grant("group", _PRODUCER, "Read", is_prefix=True),
-        ),
+        "send dead letters to `dead_letters.topic`",
+        (Grant("topic", "{letters}", "Write"),),
         "a batch with dead letters fails before it is decided, and says which grant",
     ),
     Role(
@@ -90,7 +80,7 @@ ROLES: Final = (
     ),
     Role(
         "configs",
-        "see how topics keep records: alerts about retention, replays of compacted topics, the largest dead letter",
+        "see how topics keep records: alerts about retention, replays of compacted topics, how large a batch of dead letters may be",
         (Grant("topic", "{topic}", "DescribeConfigs"), Grant("topic", "{letters}", "DescribeConfigs")),
         "no alert about retention; `frazil replay` refuses",
     ),
@@ -130,10 +120,3 @@ ROLES: Final = (
 def grants(*roles: str, **names: str) -> list[Grant]:
     """What all of these roles need together, for certain names: `grants("ingest", topic="orders")`."""
     return [one for role in ROLES if role.name in roles for one in role.of(**names)]
-
-
-def grant_to_send(topic: str, *, is_noted: bool) -> str:
-    """What to have granted where a transaction may not send; records whose offset is noted, as dead letters', need more."""
-    if not is_noted:
-        return f"have Write on topic {topic} granted"
-    return f"have Write and Read on topic {topic} granted: what was sent is noted as an offset of it"

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 
@@ -117,10 +116,6 @@ class Outsider:
     def ask(self, question: Callable[[Consumer], list[TopicPartition]]) -> list[TopicPartition]:
         """Ask, again while the group's coordinator is loading; partitions that aren't there are left out."""
         return while_changing()(self._answer, question)
-
-    def metadata(self) -> Any:
-        """What a transaction needs to know of the group to commit an offset of it."""
-        return self.client.consumer_group_metadata()
 
     def _answer(self, question: Callable[[Consumer], list[TopicPartition]]) -> list[TopicPartition]:
         try:

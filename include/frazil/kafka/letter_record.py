@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from frazil.batch.position import BatchMark
 from frazil.kafka.record import Header, OutgoingRecord
 from frazil.records.dead import Stage
 
@@ -18,6 +19,9 @@ PREFIX: Final = "__connect.errors."
 
 CODE_HEADER: Final = "frazil.code"
 BATCH_HEADER: Final = "frazil.batch"
+BATCH_ID_HEADER: Final = "frazil.batch.id"
+"""Number and id of the batch. A letter that was sent twice has the same ones, and the same origin and destination."""
+
 DESTINATION_HEADER: Final = "frazil.destination"
 """The table that the record does not fit; there is none where the letter is of the record as a whole."""
 
@@ -36,7 +40,7 @@ _CLASS: Final = "frazil.records.decode.Decoder"
 """The class at work. Kafka Connect has a converter's or a transform's here."""
 
 
-def letter_records(letters: pa.RecordBatch, pipeline: str, n: int) -> Iterator[OutgoingRecord]:
+def letter_records(letters: pa.RecordBatch, pipeline: str, batch: BatchMark) -> Iterator[OutgoingRecord]:
     """Records of a dead-letter topic.
 
     Key, value and timestamp are those of the record; so are the first headers, whatever their names. A record that fails
@@ -45,12 +49,12 @@ def letter_records(letters: pa.RecordBatch, pipeline: str, n: int) -> Iterator[O
     Args:
         letters: Rows of the dead-letter table, with key, value and headers as they came.
         pipeline: Name of the pipeline.
-        n: Number of the batch.
+        batch: The batch.
     """
     stamps = letters.column("timestamp").cast(pa.int64()).to_pylist()  # Python knows no years beyond 9999
     for row, stamp in zip(letters.drop_columns("timestamp").to_pylist(), stamps, strict=True):
         headers = tuple((of["key"] or "", of["value"]) for of in row["headers"] or ())
-        yield OutgoingRecord(row["key"], row["value"], (*headers, *_said(row, pipeline, n)), _milliseconds(stamp))
+        yield OutgoingRecord(row["key"], row["value"], (*headers, *_said(row, pipeline, batch)), _milliseconds(stamp))
 
 
 def origin(letter: OutgoingRecord) -> str:
@@ -59,7 +63,7 @@ def origin(letter: OutgoingRecord) -> str:
     return ", ".join(f"{what} {said[PREFIX + what]}" for what in ("topic", "partition", "offset"))
 
 
-def _said(row: Mapping[str, Any], pipeline: str, n: int) -> Iterator[Header]:
+def _said(row: Mapping[str, Any], pipeline: str, batch: BatchMark) -> Iterator[Header]:
     said = {
         f"{PREFIX}topic": row["topic"],
         f"{PREFIX}partition": row["partition"],
@@ -71,7 +75,8 @@ def _said(row: Mapping[str, Any], pipeline: str, n: int) -> Iterator[Header]:
         f"{PREFIX}exception.class.name": f"frazil.{row['code']}",
         f"{PREFIX}exception.message": row["message"],
         CODE_HEADER: row["code"],
-        BATCH_HEADER: n,
+        BATCH_HEADER: batch.n,
+        BATCH_ID_HEADER: batch.batch,
     }
     if (destination := row.get("destination")) is not None:
         said[DESTINATION_HEADER] = destination

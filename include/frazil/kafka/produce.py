@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -12,9 +13,10 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from frazil.errors import FrazilError, OutcomeUnknown
 from frazil.kafka.client import STALL_SECONDS, Complaints, admin, producer
 from frazil.kafka.cluster import Cluster
-from frazil.kafka.failure import reasons, translate
+from frazil.kafka.failure import RecordTooLarge, is_too_large, reasons, translate
 from frazil.kafka.observe import describe
 from frazil.kafka.record import OutgoingRecord
+from frazil.kafka.topics import batch_limit
 
 _SERVE_EVERY_RECORDS: Final = 500
 """How often acknowledgements are taken while records are sent as fast as possible: a poll for each
@@ -70,15 +72,16 @@ def produce(
         progress: Called with the number of acknowledged records whenever it has grown.
 
     Raises:
-        Terminal: the topic is missing, a record is refused (too large), or permissions or settings
-            don't fit.
+        RecordTooLarge: the topic refuses a record for its size.
+        Terminal: the topic is missing, or permissions or settings don't fit.
         Retryable: no broker answers; nothing was sent.
         OutcomeUnknown: records were sent and not acknowledged; the message says how many.
     """
     with admin(cluster) as asked:
         describe(asked, [topic])
     complaints = Complaints()
-    sending = _Sending(cluster, topic, producer(cluster, complaints), complaints, progress)
+    client = producer(cluster, complaints, batch_bytes=batch_limit(cluster, topic))
+    sending = _Sending(cluster, topic, client, complaints, progress)
     try:
         sending.send(records, rate)
         sending.confirm()
@@ -101,7 +104,7 @@ class _Sending:
     sent: int = 0
     acknowledged: int = 0
     offsets: dict[int, tuple[int, int]] = field(default_factory=dict)
-    failed: KafkaError | None = None
+    failed: tuple[KafkaError, OutgoingRecord] | None = None
     began: float = field(default_factory=time.monotonic)
     moved: float = field(default_factory=time.monotonic)
 
@@ -137,7 +140,7 @@ class _Sending:
                 key=record.key,
                 headers=list(record.headers),
                 timestamp=record.timestamp_ms or 0,
-                on_delivery=self._delivered,
+                on_delivery=partial(self._delivered, record),
             )
         except BufferError:
             return False
@@ -145,9 +148,9 @@ class _Sending:
             raise self._refused(e) from e
         return True
 
-    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+    def _delivered(self, record: OutgoingRecord, error: KafkaError | None, message: Message) -> None:
         if error is not None:
-            self.failed = self.failed or error
+            self.failed = self.failed or (error, record)
             return
         self.acknowledged += 1
         partition, offset = message.partition(), message.offset()
@@ -164,7 +167,7 @@ class _Sending:
             raise self._failure(e.args[0]) from e
         now = time.monotonic()
         if self.failed is not None:
-            raise self._failure(self.failed)
+            raise self._failure(*self.failed)
         if self.acknowledged != before:
             self._report()
         if self.acknowledged != before or self.acknowledged == self.sent:
@@ -176,7 +179,9 @@ class _Sending:
         if self.progress is not None:
             self.progress(self.acknowledged)
 
-    def _failure(self, error: KafkaError) -> FrazilError:
+    def _failure(self, error: KafkaError, record: OutgoingRecord | None = None) -> FrazilError:
+        if record is not None and is_too_large(error):
+            return RecordTooLarge(self.cluster, self.topic, record, f"; {self._counts()}")
         if error.code() in _OUTCOME_UNKNOWN:
             return self._unconfirmed(error.str())
         cause = translate(error, self.cluster, self.complaints, topic=self.topic)

@@ -16,7 +16,6 @@ from frazil.errors import Retryable, Terminal
 from frazil.kafka.client import REQUEST_SECONDS, Admin, admin
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.failure import is_existing_topic, is_not_allowed, is_unknown_topic
-from frazil.kafka.grants import grant_to_send
 from frazil.kafka.observe import find, topic_id
 
 _BROKER_DEFAULT: Final = -1
@@ -33,7 +32,10 @@ _CLEANUP_POLICY: Final = "cleanup.policy"
 """Topic configuration: `delete`, `compact`, or both separated by a comma."""
 
 _MAX_BYTES: Final = "max.message.bytes"
-"""Topic configuration: the largest batch of records."""
+"""Topic configuration: the largest batch of records, once it is compressed."""
+
+_BATCH_BYTES: Final = 1_000_000
+"""Most bytes of a batch where the topic takes more: the client's default."""
 
 _RETENTION_MS: Final = "retention.ms"
 _RETENTION_BYTES: Final = "retention.bytes"
@@ -82,17 +84,16 @@ def create_topic(cluster: Cluster, name: str, partitions: int, config: Mapping[s
     return created
 
 
-def ready_topic(cluster: Cluster, name: str, partitions: int, *, is_noted: bool = False) -> str | None:
-    """Make a topic for transactional producers if it is missing, and return its topic id; None where the broker gives none.
+def ready_topic(cluster: Cluster, name: str, partitions: int) -> str | None:
+    """Make a topic for a producer if it is missing, and return its topic id; None where the broker gives none.
 
     Args:
         cluster: Where.
         name: Name of the topic.
         partitions: How many partitions a new one gets; not compared with one that exists.
-        is_noted: Whether what is sent will be noted as an offset of it, for which it must be readable, too.
 
     Raises:
-        Terminal: it can't be made, or must not be seen, written or, if it is noted, read.
+        Terminal: it can't be made, or must not be seen or written.
         Retryable: no broker answers.
     """
     with admin(cluster) as asked:
@@ -100,22 +101,21 @@ def ready_topic(cluster: Cluster, name: str, partitions: int, *, is_noted: bool 
         if found is None:
             _create(asked, NewTopic(name, partitions, _BROKER_DEFAULT))
             found = _until(asked, name, _is_led)
-        _require_allowed(asked, name, is_noted=is_noted)
+        _require_allowed(asked, name)
     return None if found is None else topic_id(found.topic_id)
 
 
-def _require_allowed(asked: Admin, name: str, *, is_noted: bool) -> None:
-    """Refuse now what a transaction would only hear when it sends, with records on their way. Brokers that don't say are believed."""
+def _require_allowed(asked: Admin, name: str) -> None:
+    """Refuse now what a producer would only hear when it sends, with records on their way. Brokers that don't say are believed."""
     described = asked.client.describe_topics(
         TopicCollection([name]), include_authorized_operations=True, request_timeout=REQUEST_SECONDS
     )
     allowed = asked.answer(described[name], topic=name).authorized_operations
-    wanted = {AclOperation.WRITE, AclOperation.READ} if is_noted else {AclOperation.WRITE}
-    if allowed and not wanted <= set(allowed):
+    if allowed and AclOperation.WRITE not in allowed:
         raise Terminal(
-            f"not allowed at {asked.cluster}, topic {name!r}: expected {'Write and Read' if is_noted else 'Write'}, found"
+            f"not allowed at {asked.cluster}, topic {name!r}: expected Write, found"
             f" {', '.join(one.name.capitalize() for one in allowed)}",
-            next_step=grant_to_send(name, is_noted=is_noted),
+            next_step=f"have Write on topic {name} granted",
         )
 
 
@@ -199,8 +199,9 @@ def _retention(config: Mapping[str, ConfigEntry]) -> TopicRetention:
     return TopicRetention(ms if ms >= 0 else None, by_size=size >= 0)
 
 
-def record_limit(cluster: Cluster, topic: str) -> int | None:
-    """Return how many bytes a batch of records may have in a topic, once it is compressed; None if that must not be seen.
+def batch_limit(cluster: Cluster, topic: str) -> int | None:
+    """Return how many bytes a producer may put into one batch of records, so that a topic refuses no batch of records that
+    it takes one by one; None if the topic's limit must not be seen.
 
     Raises:
         Terminal: there is no such topic, or credentials or settings don't fit.
@@ -215,7 +216,7 @@ def record_limit(cluster: Cluster, topic: str) -> int | None:
             if isinstance(e.__cause__, KafkaException) and is_not_allowed(e.__cause__):
                 return None
             raise
-    return int(config[_MAX_BYTES].value)
+    return min(int(config[_MAX_BYTES].value), _BATCH_BYTES)
 
 
 def _cleanup_policy(asked: Admin, topic: str, future: Future[dict[str, ConfigEntry]]) -> frozenset[str]:

@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Literal
+from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from frazil.crash_points import CrashPoint, reached
-from frazil.errors import FrazilError, Retryable, Terminal
+from frazil.errors import FrazilError, Retryable
 from frazil.kafka.client import REQUEST_SECONDS, STALL_SECONDS, Complaints
 from frazil.kafka.cluster import Cluster
-from frazil.kafka.failure import is_too_large, reasons, translate_transaction
+from frazil.kafka.failure import RecordTooLarge, is_too_large, reasons, translate_transaction
 from frazil.kafka.record import OutgoingRecord
 
 _BEGIN_SECONDS: Final = 12.0
@@ -26,24 +26,6 @@ _BEGIN_SECONDS: Final = 12.0
 topic of transactions to be made, one that follows a crash for the broker's aborting of what is open."""
 
 _POLL_SECONDS: Final = 0.1
-
-Step = Literal["ready", "send", "capture"]
-"""What a transaction is for; its crash points are named so."""
-
-
-class RecordTooLarge(Terminal):
-    """A topic refuses a record, or the batch that it was sent in.
-
-    Attributes:
-        record: The record.
-    """
-
-    def __init__(self, cluster: Cluster, topic: str, record: OutgoingRecord) -> None:
-        self.record = record
-        super().__init__(
-            f"{cluster}, topic {topic!r} refuses a record of {record.size:,} bytes, or the batch that it is in",
-            next_step=f"raise max.message.bytes of topic {topic}",
-        )
 
 
 @dataclass(slots=True)
@@ -56,7 +38,6 @@ class TransactionalProducer:
         name: Name of the producer.
         client: The client.
         complaints: What it reports on the side.
-        is_noted: Whether what was sent is noted as an offset of the topic, which takes more grants.
     """
 
     cluster: Cluster
@@ -64,7 +45,6 @@ class TransactionalProducer:
     name: str
     client: Producer
     complaints: Complaints
-    is_noted: bool = False
     _sent: int = 0
     _acknowledged: int = 0
     _failed: tuple[KafkaError, str, OutgoingRecord] | None = None
@@ -79,13 +59,12 @@ class TransactionalProducer:
         """
         self.called(lambda: self.client.init_transactions(_BEGIN_SECONDS))
 
-    def send(self, records: Iterable[OutgoingRecord], last: Callable[[], None], step: Step) -> None:
+    def send(self, records: Iterable[OutgoingRecord], last: Callable[[], None]) -> None:
         """Send records to the topic in a transaction of their own.
 
         Args:
             records: What is sent; taken one by one, and held in memory until the broker has it.
             last: Adds what belongs to them, when all of them are acknowledged.
-            step: What it is for.
 
         Raises:
             Fenced: another producer of the name was opened: nothing was sent.
@@ -99,29 +78,12 @@ class TransactionalProducer:
                 self._produce(self.topic, record)
             self._confirm()
             last()
-            reached(CrashPoint(f"{step}.committing"))
+            reached(CrashPoint.CAPTURE_COMMITTING)
             self.called(lambda: self.client.commit_transaction(STALL_SECONDS))
         except FrazilError:
             self._abort()
             raise
-        reached(CrashPoint(f"{step}.committed"))
-
-    def attempt(self, records: Iterable[OutgoingRecord]) -> None:
-        """Send records in a transaction that is aborted, to see that the topic takes them.
-
-        Raises:
-            RecordTooLarge: it refuses one.
-            Fenced, Retryable, Terminal: as `send`.
-        """
-        self.called(self.client.begin_transaction)
-        try:
-            for record in records:
-                self._produce(self.topic, record)
-            self._confirm()
-        except FrazilError:
-            self._abort()
-            raise
-        self.called(lambda: self.client.abort_transaction(STALL_SECONDS))
+        reached(CrashPoint.CAPTURE_COMMITTED)
 
     def add(self, topic: str, record: OutgoingRecord) -> None:
         """Send one more record in the open transaction, to any topic, and wait until it is acknowledged.
@@ -208,9 +170,7 @@ class TransactionalProducer:
     ) -> FrazilError:
         if record is not None and is_too_large(error):
             return RecordTooLarge(self.cluster, topic or self.topic, record)
-        return translate_transaction(
-            error, self.cluster, self.name, self.complaints, topic=topic or self.topic, is_noted=self.is_noted
-        )
+        return translate_transaction(error, self.cluster, self.name, self.complaints, topic=topic or self.topic)
 
     def _stalled(self) -> Retryable:
         return Retryable(

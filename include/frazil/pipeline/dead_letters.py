@@ -76,7 +76,7 @@ class DeadLetters(Model):
 
     topic: DeadLetterTopic | None = Field(
         None,
-        description="Kafka topic that gets the dead letters of each batch as well, once, as they came, with Kafka Connect's"
+        description="Kafka topic that gets the dead letters of each batch as well, at least once, as they came, with Kafka Connect's"
         " `__connect.errors.*` headers: a name, or a mapping. Needs `payload: full`.",
     )
 

@@ -125,8 +125,8 @@ def _described(mark: BatchMark | None) -> str:
 
 
 def roll_forward(scope: Scope, manifest: Manifest, path: str, now: Standing) -> None:
-    """Give the dead-letter topic and every follower their parts, then the ledger its rows. Safe to repeat, and when two do
-    it at once.
+    """Give every follower its part, the dead-letter topic its letters, then the ledger its rows. Safe to repeat, and when two
+    do it at once: then letters may be in the topic twice.
 
     Args:
         scope: The pipeline and its doors.
@@ -141,8 +141,6 @@ def roll_forward(scope: Scope, manifest: Manifest, path: str, now: Standing) -> 
     """
     refuse_foreign_parts(scope, now, manifest)
     scope = replace(scope, lake=lake_of_batch(scope.lake, manifest))
-    # First, so that a table which can't take its part, and is settled, has no part in what becomes of the topic.
-    send_letters(scope, manifest)
     table, closing = manifest.closing.table, scope.lake.load_table(manifest.closing.table)
     snapshots = {table: landed(closing.metadata, BATCH_KEY.format(manifest.pipeline), manifest.mark, table)}
     snapshots |= follow_all(scope.lake, manifest, path, scope.apply)
@@ -152,12 +150,15 @@ def roll_forward(scope: Scope, manifest: Manifest, path: str, now: Standing) -> 
 def _record(
     scope: Scope, manifest: Manifest, closing: Table, snapshots: Mapping[str, int | None], path: str, now: Standing
 ) -> None:
-    """The ledger's rows and its marks, in one commit, which looks at the ledger anew. From then on the batch is finished."""
+    """Letters to the topic, then the ledger's rows and its marks, in one commit, which looks at the ledger anew. From then on the
+    batch is finished, and its letters are not sent again; so they are sent as late as can be.
+    """
     key, tables_key = DONE_KEY.format(manifest.pipeline), TABLES_KEY.format(manifest.pipeline)
     is_closing, lake = manifest.ledger == manifest.closing.table, scope.lake
     ledger = closing if is_closing else lake.load_table(manifest.ledger)
     if landed(ledger.metadata, key, manifest.mark, manifest.ledger) is not None:
         return
+    send_letters(scope, manifest)
     earlier = recovered(closing, manifest)
     refuse_foreign_parts(scope, now, *earlier)
     rows = [row for batch in earlier for row in _entry(scope, batch, closing, _recovered_in(lake, batch, manifest))]

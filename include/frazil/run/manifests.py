@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from frazil import __version__
 from frazil.batch.facts import Range, Staged
 from frazil.batch.fit import Fit
-from frazil.batch.letter_topic import LetterTopic
 from frazil.batch.manifest import Kind, Manifest, Operation, TablePart
 from frazil.batch.merge import Merge
 from frazil.batch.position import BatchMark, Position
@@ -81,7 +80,7 @@ class Batch:
     abandoned: int = 0
     marks: frozenset[str] = frozenset()
     table_ranges: Mapping[str, tuple[Range, ...]] = field(default_factory=dict)
-    letter_topic: LetterTopic | None = None
+    letter_topic: str | None = None
     schema_changes: Demands = field(default_factory=dict)
 
 

@@ -44,10 +44,10 @@ def publish(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> None:
         Refused: A rival was first, a table no longer takes its files, or they lay so long that an orphan removal may have
             taken some of them.
         Retryable: Kafka, the catalog or the storage is not available now.
-        Terminal: A person must act; the dead-letter topic is asked before the decision.
+        Terminal: A person must act; the dead-letter topic is looked at before the decision.
         Stopped: The run was asked to stop, before the decision.
     """
-    topic = ready_letter_topic(scope, tables, batch)
+    topic = ready_letter_topic(scope, batch)
     manifest, path = write_manifest(scope, tables, now, replace(batch, letter_topic=topic))
     _refuse_changed_followers(scope, manifest)
     refuse_if_asked(scope, tables, batch.position.n, batch.staged)

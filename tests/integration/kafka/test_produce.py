@@ -11,6 +11,7 @@ import pytest
 from frazil.errors import Terminal
 from frazil.generators import pizzas
 from frazil.kafka.cluster import Cluster
+from frazil.kafka.failure import RecordTooLarge
 from frazil.kafka.observe import observe
 from frazil.kafka.produce import produce
 from frazil.kafka.read import read_range
@@ -72,20 +73,22 @@ def test_rate_drifts(cluster: Cluster, topic: Topic) -> None:
     assert 199 / 400 <= done.seconds < 30
 
 
-def test_refused_record_passes_for_sent(cluster: Cluster, topic: Topic) -> None:
-    """A record above the size limit fails the transfer and says which one it is."""
-    records = [OutgoingRecord(None, b"small"), OutgoingRecord(None, bytes(3_000_000))]
+def test_records_that_fit_one_by_one_are_sent_together(cluster: Cluster, topic: Topic) -> None:
+    """A topic's limit is one of batches."""
+    records = [OutgoingRecord(None, Random(n).randbytes(6_000)) for n in range(8)]
 
-    with pytest.raises(Terminal, match=r"record 1 of the input"):
-        produce(cluster, topic(), records)
+    assert produce(cluster, topic(config={"max.message.bytes": "20000"}), records).count == 8
 
 
-def test_broker_refusal_passes_for_sent(cluster: Cluster, topic: Topic) -> None:
-    """A record that only the broker refuses fails the transfer with topic and counts."""
+def test_record_above_the_limit_of_the_topic_is_named(cluster: Cluster, topic: Topic) -> None:
+    """It fails the transfer with the record, the topic and counts."""
     name = topic(config={"max.message.bytes": "500"})
+    records = [OutgoingRecord(None, b"small"), OutgoingRecord(None, Random(1).randbytes(2_000))]
 
-    with pytest.raises(Terminal, match=f"{name}.* 0 of 1 sent records acknowledged"):
-        produce(cluster, name, [OutgoingRecord(None, Random(1).randbytes(2_000))])
+    with pytest.raises(RecordTooLarge, match=f"{name}.* 1 of 2 sent records acknowledged") as caught:
+        produce(cluster, name, records)
+
+    assert caught.value.record is records[1]
 
 
 def test_no_records_hang(cluster: Cluster, topic: Topic) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from frazil.batch.facts import Counts, Range, StagedFile
 from frazil.batch.fit import Fit
-from frazil.batch.letter_topic import LetterTopic
 from frazil.batch.manifest import Manifest, Operation, TablePart
 from frazil.batch.merge import Merge
 from frazil.batch.plan import PlannedTopic, RunPlan
@@ -75,7 +74,7 @@ MANIFEST = Manifest(
     settles="shop.latest",
     recovers=("s3://lake/orders/metadata/frazil-orders-6-x.json",),
     abandoned=3,
-    letter_topic=LetterTopic("orders-dead", "JxvXYmEcQ8C2vOe0d0Xq5g", "frazil-orders"),
+    letter_topic="orders-dead",
     tables={"shop.orders": TableCounts(9, 6, 2, 6, UnknownFields(1, {"colour": 1}))},
     table_ranges={"shop.latest": (Range("orders", 1, 5, 7),)},
     left=("shop.former",),
@@ -107,12 +106,13 @@ WRITTEN: dict[str, Any] = {
     "position-1": POSITION,
     "mark-1": MARK,
     "manifest-1": MANIFEST,
+    "manifest-2": MANIFEST,
     "plan-2": PLAN,
     "session-end-1": SessionEnd("2026-01-01T01:00:00.000+00:00"),
 }
 """Kept text -> what it says. A form that changes gets a further entry with the next version; none is ever taken out."""
 
-NEWEST = ("position-1", "mark-1", "manifest-1", "plan-2", "session-end-1")
+NEWEST = ("position-1", "mark-1", "manifest-2", "plan-2", "session-end-1")
 """Those that this Frazil writes."""
 
 SCHEMAS = {"ledger-1": LEDGER_SCHEMA, "dead-letters-1": DEAD_LETTER_SCHEMA}

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from frazil.batch.facts import Counts, Range, StagedFile
 from frazil.batch.fit import Fit
-from frazil.batch.letter_topic import LetterTopic
 from frazil.batch.manifest import Manifest, Operation, TablePart
 from frazil.batch.merge import Merge
 from frazil.batch.position import BatchMark, Position, TopicPosition
@@ -88,6 +87,6 @@ manifests = st.builds(
     started_by=texts,
     reason=st.none() | texts,
     record_ages=st.dictionaries(st.integers(0, 255), numbers, max_size=2),
-    letter_topic=st.none() | st.builds(LetterTopic, texts, st.none() | texts, texts),
+    letter_topic=st.none() | texts,
     unknown_fields=st.builds(UnknownFields, numbers, st.dictionaries(texts, numbers, max_size=2)),
 )

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from frazil.batch.position import BatchMark
 from frazil.kafka.letter_record import STAGES, letter_records
 from frazil.kafka.record import OutgoingRecord
 from frazil.records.dead import Stage
@@ -29,7 +30,7 @@ LETTER: dict[str, Any] = {
 
 def sent(**changes: Any) -> OutgoingRecord:
     letters = pa.RecordBatch.from_pylist([LETTER | changes], schema=LETTER_SCHEMA)
-    (record,) = letter_records(letters, "shop", 7)
+    (record,) = letter_records(letters, "shop", BatchMark(7, "b7", 0))
     return record
 
 
@@ -47,6 +48,7 @@ def test_header_is_not_what_kafka_connect_writes() -> None:
         ("__connect.errors.exception.message", "id: expected a long, found 'ü'".encode()),
         ("frazil.code", b"WRONG_TYPE"),
         ("frazil.batch", b"7"),
+        ("frazil.batch.id", b"b7"),
     )
 
 
@@ -64,7 +66,7 @@ def test_record_changes_on_its_way() -> None:
 
     assert (found.key, found.value, found.timestamp_ms) == (b"\x00k", b"\xffv", 1_700_000_000_123)
     assert list(found.headers[: len(own)]) == own
-    assert len(found.headers) == len(own) + 11
+    assert len(found.headers) == len(own) + 12
 
 
 @pytest.mark.parametrize("key", [None, b"", b"k"])

@@ -11,30 +11,27 @@ import pytest
 from confluent_kafka import Uuid
 from confluent_kafka.admin import AclOperation
 
-from frazil.capture.position import TopicState
-from frazil.capture.standing import Ground
 from frazil.errors import Terminal
 from frazil.kafka import topics
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.topics import ready_topic
-from tests.unit.capture.captured import capture_of
 
 CLUSTER = Cluster("local", {"bootstrap.servers": "127.0.0.1:1"})
 
 
 @pytest.mark.parametrize(
-    ("allowed", "is_noted", "refused"),
+    ("allowed", "refused"),
     [
-        ({AclOperation.WRITE, AclOperation.DESCRIBE}, False, None),
-        ({AclOperation.WRITE, AclOperation.DESCRIBE}, True, "have Write and Read on topic logs granted: what was sent is noted"),
-        ({AclOperation.READ, AclOperation.DESCRIBE}, False, "have Write on topic logs granted$"),
-        ({AclOperation.READ, AclOperation.WRITE}, True, None),
+        ({AclOperation.WRITE, AclOperation.DESCRIBE}, None),
+        ({AclOperation.READ, AclOperation.DESCRIBE}, "have Write on topic logs granted$"),
+        (set(), None),
     ],
-)  # fmt: skip
-def test_producer_needs_what_it_never_does(
-    allowed: set[AclOperation], is_noted: bool, refused: str | None, monkeypatch: pytest.MonkeyPatch
+    ids=["allowed", "not allowed", "a broker without an authorizer"],
+)
+def test_producer_needs_write_and_nothing_else(
+    allowed: set[AclOperation], refused: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Read is wanted of those alone whose records are noted as offsets; captures only write."""
+    """Whoever only sends reads nothing."""
     described = SimpleNamespace(topic_id=Uuid(1, 1), authorized_operations=list(allowed))
     client = SimpleNamespace(describe_topics=lambda *_, **__: {"logs": described})
 
@@ -44,17 +41,10 @@ def test_producer_needs_what_it_never_does(
 
     monkeypatch.setattr(topics, "admin", admin)
     monkeypatch.setattr(topics, "find", lambda *_: described)
-    monkeypatch.setattr(Ground, "topic", lambda _: TopicState("logs", "id", 0))
-
-    def ask() -> None:
-        if is_noted:
-            ready_topic(CLUSTER, "logs", 1, is_noted=True)
-        else:
-            Ground(capture_of("/app.log", partitions=1), CLUSTER, "positions").ready_topic()
 
     if refused is None:
-        ask()
+        ready_topic(CLUSTER, "logs", 1)
         return
     with pytest.raises(Terminal) as caught:
-        ask()
+        ready_topic(CLUSTER, "logs", 1)
     assert caught.match(refused)
