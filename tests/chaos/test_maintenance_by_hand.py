@@ -26,8 +26,18 @@ def data_files(orders: Lab) -> set[Path]:
     return set(orders.project.home.warehouse.rglob("*.parquet"))
 
 
-@pytest.mark.parametrize("scene", [INGEST, REPLAY], ids=["ingest", "replay"])
-def test_orphan_removal_takes_files_while_a_run_sleeps(lab: MakeLab, tmp_path: Path, scene: Scene) -> None:
+@pytest.mark.parametrize(
+    ("scene", "hours", "said"),
+    [
+        (INGEST, 25.0, "staged are gone"),
+        (INGEST, ORPHAN_WINDOW / timedelta(hours=1) / 2 + 1, "may be taken for orphans"),
+        (REPLAY, 25.0, "staged are gone"),
+    ],
+    ids=["ingest", "ingest-half-the-window", "replay"],
+)
+def test_orphan_removal_takes_files_while_a_run_sleeps(
+    lab: MakeLab, tmp_path: Path, scene: Scene, hours: float, said: str
+) -> None:
     """A run that slept longer than its files are safe stages them again, instead of committing what may be gone."""
     orders = lab()
     clock = tmp_path / "clock"
@@ -37,11 +47,11 @@ def test_orphan_removal_takes_files_while_a_run_sleeps(lab: MakeLab, tmp_path: P
     running = orders.pause(P.AUDITED, 1, partial(deed, clock_file=clock))
     for orphan in data_files(orders) - before:
         orphan.unlink()
-    clock.write_text(str(ORPHAN_WINDOW / timedelta(hours=1) / 2 + 1))
+    clock.write_text(str(hours))
 
     running.resume()
 
-    assert "may be taken for orphans" in running.succeed()
+    assert said in running.succeed()
     orders.assert_clean()
 
 

@@ -129,15 +129,17 @@ def _committed(lake: Lake, change: Change, manifest: Manifest, part: TablePart, 
     return committed(lake, change, manifest, lambda at, of: apply(at, of, operation, branch))
 
 
+def lost_files(lake: Lake, manifest: Manifest, part: TablePart, instant: datetime) -> list[str]:
+    """Staged files of a part that are gone. A batch that lay for long may have lost some to somebody's orphan removal."""
+    if instant - datetime.fromisoformat(manifest.started_at) < _FILES_ARE_SAFE:
+        return []
+    return missing_files(lake.load_table(part.table), [file.path for file in part.files])
+
+
 def _refuse_missing_files(lake: Lake, manifest: Manifest, part: TablePart, key: str) -> None:
-    """A batch that waited long may have lost staged files to somebody's orphan removal; a table must not name them."""
-    if utc_now() - datetime.fromisoformat(manifest.started_at) < _FILES_ARE_SAFE:
-        return
-    table = lake.load_table(part.table)
-    if landed(table.metadata, key, manifest.mark, part.table) is not None:
-        return
-    missing = missing_files(table, [file.path for file in part.files])
-    if missing:
+    """A table must not name files that are gone."""
+    missing = lost_files(lake, manifest, part, utc_now())
+    if missing and landed(lake.load_table(part.table).metadata, key, manifest.mark, part.table) is None:
         raise Terminal(
             f"batch {manifest.position.n} of pipeline {manifest.pipeline} is decided, but {len(missing)} of its files for"
             f" table {part.table} are gone, for example {without_values(missing[0])}: an orphan removal took them while the batch waited",
