@@ -1,32 +1,45 @@
-"""Keeps nulls that PyIceberg 0.12 loses: a null list of structs, or map to structs, was written and read as an empty one.
+"""Keeps what PyIceberg 0.12 loses of lists and maps when it writes and reads them.
 
-Its projection rebuilds such arrays from offsets and values alone. Importing this module mends the projection for this
-process; `tests/unit/iceberg/test_nested_nulls.py` says when a newer PyIceberg makes it needless.
+Its projection rebuilds some arrays from offsets and values alone: a null list of structs became an empty one. Others it
+casts from what they were before: a field within lists of lists, whose name is another one in the file (`order-id`),
+became null. Importing this module mends the projection for this process; `tests/unit/iceberg/test_nested_nulls.py` says
+when a newer PyIceberg makes it needless.
 """
 
 from __future__ import annotations
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyiceberg.io.pyarrow as pyiceberg_arrow
 from pyiceberg.io.pyarrow import ArrowProjectionVisitor
 from pyiceberg.types import ListType, MapType
 
 
-class _NullKeepingProjection(ArrowProjectionVisitor):
+class _WholeProjection(ArrowProjectionVisitor):
     def list(self, list_type: ListType, list_array: pa.Array | None, value_array: pa.Array | None) -> pa.Array | None:
-        return _with_nulls_of(list_array, super().list(list_type, list_array, value_array))
+        if not isinstance(list_array, pa.ListArray | pa.LargeListArray) or value_array is None:
+            return super().list(list_type, list_array, value_array)
+        values = self._cast_if_needed(list_type.element_field, value_array)
+        kind = pa.large_list if isinstance(list_array, pa.LargeListArray) else pa.list_
+        return _rebuilt(list_array, kind(self._construct_field(list_type.element_field, values.type)), values)
 
     def map(
         self, map_type: MapType, map_array: pa.Array | None, key_result: pa.Array | None, value_result: pa.Array | None
     ) -> pa.Array | None:
-        return _with_nulls_of(map_array, super().map(map_type, map_array, key_result, value_result))
+        if not isinstance(map_array, pa.MapArray) or key_result is None or value_result is None:
+            return None
+        keys = self._cast_if_needed(map_type.key_field, key_result)
+        values = self._cast_if_needed(map_type.value_field, value_result)
+        key = self._construct_field(map_type.key_field, keys.type)
+        value = self._construct_field(map_type.value_field, values.type)
+        entries = pa.StructArray.from_arrays([keys, values], fields=[key, value])
+        return _rebuilt(map_array, pa.map_(key, value), entries)
 
 
-def _with_nulls_of(source: pa.Array | None, projected: pa.Array | None) -> pa.Array | None:
-    if source is None or projected is None or source.null_count == projected.null_count:
-        return projected
-    return pc.if_else(source.is_valid(), projected, pa.scalar(None, projected.type))
+def _rebuilt(source: pa.Array, arrow_type: pa.DataType, values: pa.Array) -> pa.Array:
+    """The array with other values: nulls and offsets are its own, and so is the type, with the ids of its fields."""
+    return pa.Array.from_buffers(
+        arrow_type, len(source), source.buffers()[:2], source.null_count, source.offset, [values]
+    )
 
 
-pyiceberg_arrow.ArrowProjectionVisitor = _NullKeepingProjection  # type: ignore[misc]
+pyiceberg_arrow.ArrowProjectionVisitor = _WholeProjection  # type: ignore[misc]
