@@ -118,6 +118,14 @@ class Project:
         """
         return self.pipelines.get(name)
 
+    def pipeline_on_disk(self, name: str) -> Pipeline:
+        """The pipeline of that name, its file read anew: a deploy may have changed it.
+
+        Raises:
+            Terminal: As `pipeline`.
+        """
+        return self.pipelines.again().get(name)
+
     def capture(self, name: str) -> Capture:
         """The capture of that name.
 

@@ -55,6 +55,12 @@ def test_parsing_imports_no_engine(
     assert HEAVY & {module.partition(".")[0] for module in found["modules"]} == set()
 
 
+def test_tasks_read_the_files_as_they_are_now(parse: Callable[[], DagBag], write_pipeline: Callable[..., Path]):
+    """A run that began before a deploy would land batches without a destination that others have."""
+    write_pipeline("orders")
+    assert {dag.disable_bundle_versioning for dag in parse().dags.values()} == {True}
+
+
 def test_the_same_files_give_the_same_dags(parse: Callable[[], DagBag], write_pipeline: Callable[..., Path]):
     """A DAG that differs at every parse would be a new version every few seconds."""
     from airflow.serialization.serialized_objects import DagSerialization

@@ -53,6 +53,10 @@ class Pipelines:
         self._folder = folder
         self._references = references
 
+    def again(self) -> Pipelines:
+        """The same folder, read anew."""
+        return Pipelines(self._folder, self._references)
+
     @property
     def usable(self) -> Mapping[str, Pipeline]:
         """Those that can be used, by name."""

@@ -135,9 +135,19 @@ def told_after(told: Mapping[str, TableMark], *manifests: Manifest) -> dict[str,
     after = dict(told)
     for manifest in manifests:
         given = (part for part in manifest.parts if part.role != "ledger")
-        after |= {part.table: TableMark(part.fit.uuid, manifest.mark, part.role) for part in given}
+        after |= {
+            part.table: TableMark(part.fit.uuid, manifest.mark, part.role, _since(after, manifest, part))
+            for part in given
+        }
         after = {table: of for table, of in after.items() if table not in manifest.left}
     return after
+
+
+def _since(told: Mapping[str, TableMark], manifest: Manifest, part: TablePart) -> str | None:
+    if part.table in told:
+        return told[part.table].since
+    is_added = bool(told) and part.role == "destination" and part.table not in manifest.made
+    return manifest.written_at if is_added else None
 
 
 def told_json(after: Mapping[str, TableMark]) -> str:
@@ -147,5 +157,5 @@ def told_json(after: Mapping[str, TableMark]) -> str:
 
 
 def _told(of: TableMark) -> dict[str, Any]:
-    body = {"uuid": of.uuid} | dataclasses.asdict(of.mark)
-    return body if of.role is None else body | {"role": of.role}
+    optional = {"role": of.role, "since": of.since}
+    return {"uuid": of.uuid} | dataclasses.asdict(of.mark) | {key: value for key, value in optional.items() if value}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import datetime, timedelta
+from typing import Final
 
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.branch import remove_stale_branches
@@ -22,6 +24,10 @@ from frazil.run.scope import Scope
 from frazil.run.shared import refuse_shared
 from frazil.run.standing import Standing, standing
 from frazil.run.tables import Tables, open_tables
+
+FILES_ARRIVE: Final = timedelta(minutes=15)
+"""How long a changed pipeline file may take to reach every host: git-sync and Airflow's bundles look every five minutes at most,
+and images are rolled out in about ten."""
 
 ROUNDS = 5
 """How often standing is read again when rivals keep finishing batches in between. Each round ends another's work."""
@@ -127,6 +133,7 @@ def _checked(scope: Scope, tables: Tables, now: Standing) -> Tables:
     """Hold the tables against the pipeline file. Only now: an edited one must not keep a decided batch from its end."""
     for loaded in (*tables.destinations.values(), tables.dead_letters, tables.ledger):
         refuse_skew(loaded)
+    _refuse_older_file(scope, now)
     fold = scope.pipeline.value.folds_names
     for table in scope.pipeline.tables:
         refuse_no_key(scope.pipeline, table, tables.destinations.get(table))
@@ -135,6 +142,39 @@ def _checked(scope: Scope, tables: Tables, now: Standing) -> Tables:
         refuse_other_key(scope.pipeline, table, tables.destinations[table].metadata)
     _tidy(scope, tables, now)
     return with_declared_columns(scope, tables, now.newest + 1)
+
+
+def _refuse_older_file(scope: Scope, now: Standing) -> None:
+    """Refuse a file that names other destinations than the batches have, unless it is the one on this host, and not late.
+
+    A run may have read its file before a deploy, and a host may have the file of before. A destination that the batches have and
+    the file does not name was taken out of the file, or put in since: which of them, only time tells.
+    """
+    name, clock = scope.pipeline.name, scope.clock()
+    known = {table: of.since for table, of in now.told.items() if of.role == "destination"}
+    if not known or known.keys() == set(scope.pipeline.tables):
+        return
+    read, on_disk = set(scope.pipeline.file.tables), set(scope.project.pipeline_on_disk(name).tables)
+    if read != on_disk:
+        raise Retryable(
+            f"pipeline {name}: the file that this run read names the destinations {_listed(read)}, the file names"
+            f" {_listed(on_disk)} by now; batch {now.newest + 1} is not landed by the older one",
+            next_step="run again: it reads the file as it is now",
+        )
+    left = {table: datetime.fromisoformat(since) for table, since in known.items() if since is not None}
+    for table in sorted(left.keys() - set(scope.pipeline.tables)):
+        since = left[table]
+        if abs(clock - since) < FILES_ARRIVE:
+            raise Retryable(
+                f"pipeline {name}: an edit of its file brought table {table} at {since.isoformat()}, and the file on this host"
+                " does not name it: the edit may not have arrived here",
+                next_step=f"bring the newest file to this host. If {table} was taken out again on purpose, runs go on without it"
+                f" from {(since + FILES_ARRIVE).isoformat()}",
+            )
+
+
+def _listed(tables: Collection[str]) -> str:
+    return ", ".join(sorted(tables))
 
 
 def _rewind(scope: Scope, tables: Tables, now: Standing) -> None:

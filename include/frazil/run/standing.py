@@ -38,11 +38,19 @@ READ_KEY = "frazil.rows.read"
 
 @dataclass(frozen=True, slots=True)
 class TableMark:
-    """What the ledger says of a table: its UUID, the batch it was given last, and its role (an older ledger has none)."""
+    """What the ledger says of a table.
+
+    Attributes:
+        uuid: Its UUID.
+        mark: The batch that it was given last.
+        role: Its role; an older ledger has none.
+        since: When an edited pipeline file brought it, ISO 8601 UTC; None if the pipeline began with it, or records name it.
+    """
 
     uuid: str
     mark: BatchMark
     role: str | None = None
+    since: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +194,9 @@ def _told(pipeline: Pipeline, tables: Tables) -> dict[str, TableMark]:
 
 
 def _table_mark(body: Mapping[str, Any]) -> TableMark:
-    return TableMark(body["uuid"], BatchMark(body["n"], body["batch"], body["epoch"]), body.get("role"))
+    return TableMark(
+        body["uuid"], BatchMark(body["n"], body["batch"], body["epoch"]), body.get("role"), body.get("since")
+    )
 
 
 def _rolled_back(last: Held | RolledBack | None, mark: BatchMark | None, done: BatchMark | None) -> BatchMark | None:
