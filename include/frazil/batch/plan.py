@@ -22,8 +22,8 @@ PLAN_VERSION = 2
 class PlannedTopic:
     """One topic of a plan, one offset per partition: where to begin and the fixed end.
 
-    It begins at the position, at the log start of a partition that the position does not know yet, or behind records
-    that are skipped because they are gone.
+    It begins at the position, 0 of a partition that the position does not know yet, or behind records that are skipped
+    because they are gone.
     """
 
     id: str | None
@@ -140,8 +140,8 @@ def plan_topics(
 ) -> dict[str, PlannedTopic]:
     """What a run reads: from the position to the stable ends.
 
-    Partitions that appeared begin at their log start; where retention deleted records that were not read, the plan
-    begins behind them. The position was checked before: see `frazil.batch.refusal`.
+    Partitions that appeared begin at 0; where retention deleted records that were not read, the plan begins behind them.
+    The position was checked before: see `frazil.batch.refusal`.
 
     Args:
         position: Where the pipeline stands.
@@ -166,8 +166,7 @@ def give_up(position: Position, vanished: Iterable[str]) -> dict[str, PlannedTop
 
 
 def _begin(position: Position, topic: str, partition: int, at_least: int) -> int:
-    known = position.next_offset(topic, partition)
-    return at_least if known is None else max(known, at_least)
+    return max(position.next_offset(topic, partition) or 0, at_least)
 
 
 def remaining(plan: RunPlan, position: Position) -> tuple[Range, ...]:
@@ -178,8 +177,8 @@ def remaining(plan: RunPlan, position: Position) -> tuple[Range, ...]:
 
 def skipped(plan: RunPlan, position: Position) -> tuple[Range, ...]:
     """Offsets between a position and where the plan begins: records that are gone, to be given up on record."""
-    known = ((r, position.next_offset(r.topic, r.partition)) for r in _planned_ranges(plan.topics))
-    return tuple(Range(r.topic, r.partition, at, r.start) for r, at in known if at is not None and at < r.start)
+    known = ((r, position.next_offset(r.topic, r.partition) or 0) for r in _planned_ranges(plan.topics))
+    return tuple(Range(r.topic, r.partition, at, r.start) for r, at in known if at < r.start)
 
 
 def reaches_high_watermarks(planned: Mapping[str, PlannedTopic], facts: ClusterFacts) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,8 +18,20 @@ BATCHES_REFUSED = "batches were refused"
 """In the error of a run that rivals let land nothing; alerts know it by these words."""
 
 
-def check_position(position: Position, facts: ClusterFacts, pipeline: str, on_data_loss: DataLoss) -> None:
+def check_position(
+    position: Position, facts: ClusterFacts, pipeline: str, on_data_loss: DataLoss, listed: Collection[str] = ()
+) -> None:
     """Refuse a position that does not belong to what the broker shows.
+
+    A partition that the position does not know appeared after the pipeline began, so all of its records are owed, from 0
+    on. Not so a topic that somebody adds to a pipeline file: what it lost before is given up, on record.
+
+    Args:
+        position: Where the pipeline stands.
+        facts: What the broker said.
+        pipeline: Name of the pipeline.
+        on_data_loss: Whether lost records are a reason.
+        listed: Topics that the pipeline file names.
 
     Raises:
         Terminal: Another cluster, a recreated topic, records lost to retention (unless they may be skipped), or
@@ -32,8 +44,9 @@ def check_position(position: Position, facts: ClusterFacts, pipeline: str, on_da
             + _reset(pipeline, "FILE.json", "moved to another cluster"),
         )
     for name, topic in facts.topics.items():
-        if name in position.topics:
-            _check_topic(name, position.topics[name], topic, pipeline, on_data_loss)
+        if name in position.topics or name not in listed:
+            known = position.topics.get(name, TopicPosition(topic.id, (), ()))
+            _check_topic(name, known, topic, pipeline, on_data_loss)
 
 
 def check_vanished(position: Position, vanished: Iterable[str], on_data_loss: DataLoss) -> None:
@@ -65,7 +78,8 @@ def _check_topic(name: str, known: TopicPosition, topic: TopicFacts, pipeline: s
             " it was recreated",
             next_step=_reset(pipeline, "earliest", "topic was recreated", name),
         )
-    for number, (offset, partition) in enumerate(zip(known.next, topic.partitions, strict=False)):
+    for number, partition in enumerate(topic.partitions):
+        offset = known.next[number] if number < len(known.next) else 0
         at = _At(pipeline, name, number, offset, is_named=known.id is not None and topic.id is not None)
         _check_partition(at, partition, on_data_loss)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from frazil.batch.facts import ClusterFacts, PartitionFacts, Range, TopicFacts, TopicPartition
+from frazil.batch.facts import ClusterFacts, Range, TopicFacts, TopicPartition
 from frazil.batch.position import Position, TopicPosition
 from frazil.errors import Terminal
 
@@ -66,7 +66,7 @@ def reset_position(
         found, known = facts.topics[name], before.topics.get(name)
         recreated = moved or is_recreated(known, found)
         kept = known if known is not None and not recreated else None
-        at = tuple(_offset((name, number), p, offsets, kept) for number, p in enumerate(found.partitions))
+        at = tuple(_offset((name, number), offsets, kept) for number in range(len(found.partitions)))
         topics[name] = TopicPosition(found.id, at, at, since=n if known is not None and recreated else _since(known))
     return Position(n, epoch, facts.cluster_id, topics)
 
@@ -99,14 +99,12 @@ def _since(known: TopicPosition | None) -> int:
     return known.since if known is not None else 0
 
 
-def _offset(
-    key: TopicPartition, partition: PartitionFacts, offsets: Mapping[TopicPartition, int], kept: TopicPosition | None
-) -> int:
+def _offset(key: TopicPartition, offsets: Mapping[TopicPartition, int], kept: TopicPosition | None) -> int:
     topic, number = key
     if key in offsets:
         return offsets[key]
     if kept is not None:
-        return kept.next[number] if number < len(kept.next) else partition.log_start
+        return kept.next[number] if number < len(kept.next) else 0  # the next plan says what is gone of it
     raise Terminal(
         f"topic {topic} begins anew and partition {number} is given no offset",
         next_step="name every partition of a topic that is new or was recreated, or reset it to earliest or latest",

@@ -143,6 +143,6 @@ def _check(scope: Scope, position: Position | None, facts: ClusterFacts) -> None
         if topic not in facts.topics:
             raise unknown_topic(scope.cluster, topic)
     if position is not None:
-        check_position(position, facts, pipeline.name, pipeline.source.on_data_loss)
+        check_position(position, facts, pipeline.name, pipeline.source.on_data_loss, pipeline.source.topics)
         gone = vanished(pipeline, position, facts)
         check_vanished(position, gone, pipeline.source.on_data_loss)

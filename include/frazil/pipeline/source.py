@@ -23,7 +23,9 @@ class Source(Model):
     on_data_loss: Literal["fail", "skip_recorded"] = Field(
         "fail",
         description="What to do where Kafka deleted records before they were read: `fail` stops and says which,"
-        " `skip_recorded` goes on behind them and writes what was skipped into the snapshot and the ledger.",
+        " `skip_recorded` goes on behind them and writes what was skipped into the snapshot and the ledger. A partition, or a"
+        " topic of a pattern, that appears later is owed from offset 0 on; of a topic that is added to `topics`, what is gone"
+        " already is skipped, on record.",
     )
     on_unreadable: Literal["dead_letter", "fail"] = Field(
         "dead_letter",

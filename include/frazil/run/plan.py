@@ -93,7 +93,7 @@ def planned_topics(
     Raises:
         Terminal: The position does not belong to what the broker shows, or what is asked for can't be had.
     """
-    name, on_data_loss = scope.pipeline.name, scope.pipeline.source.on_data_loss
+    name, source = scope.pipeline.name, scope.pipeline.source
     if request.mode == "replay":
         return _replayed_topics(scope, position, facts, request)
     if request.start is not None:
@@ -102,9 +102,9 @@ def planned_topics(
             next_step=f"to land a range again: frazil replay {name} --from … --to …; to move the position:"
             f" frazil reset {name} --to … --reason …",
         )
-    check_position(position, facts, name, on_data_loss)
+    check_position(position, facts, name, source.on_data_loss, source.topics)
     gone = vanished(scope.pipeline, position, facts)
-    check_vanished(position, gone, on_data_loss)
+    check_vanished(position, gone, source.on_data_loss)
     until = offsets_of(scope, request.end, facts) if request.end is not None else None
     return plan_topics(position, facts, until) | give_up(position, gone)
 

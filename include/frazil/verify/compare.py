@@ -118,10 +118,15 @@ class Comparison:
         return max(self.subject.log[0], self.reader.log_start)
 
     def _look_into(self, start: int, end: int) -> None:
-        """Records that are still there, and that nobody read. There may be none: markers of transactions, compaction."""
+        """Offsets that nobody read. Of those that Kafka holds, records count; there may be none: markers of transactions,
+        compaction. Below the log start nobody can tell, so all do.
+        """
         asked, (low, high) = self.subject.bounds, self.subject.log
-        first = max(start, asked[0], low)
-        last = min(end, high, high if asked[1] is None else asked[1])
+        start, end = max(start, asked[0]), end if asked[1] is None else min(end, asked[1])
+        if (gone := min(end, low) - start) > 0:
+            wanted = f"a batch that read offsets {start} to {start + gone - 1}, or gave them up on record"
+            self._add("missing", start, None, wanted, "none, and Kafka deleted them", times=gone)
+        first, last = max(start, low), min(end, high)
         if count := sum(1 for _ in self.reader.read(first, last)):
             wanted = f"a batch that read offsets {first} to {last - 1}"
             self._add("missing", first, None, wanted, f"none, and Kafka holds {count} of these records", times=count)

@@ -112,8 +112,8 @@ def test_garbage_is_taken_for_a_plan(text: str) -> None:
         RunPlan.from_json(text)
 
 
-def test_partitions_that_appeared_behind_a_hole_are_skipped() -> None:
-    """Partition 4 has records while 2 and 3 are empty: all three begin at their log start and get an entry."""
+def test_head_of_partitions_that_appeared_is_skipped_on_record() -> None:
+    """Partition 4 has records while 2 and 3 are empty: all three get an entry; what is gone of them is told once."""
     position = position_at(10, 20)
     facts = facts_of((0, 10, 10), (0, 20, 20), (0, 0, 0), (5, 5, 5), (7, 9, 9))
     plan = plan_of(position, facts)
@@ -124,10 +124,12 @@ def test_partitions_that_appeared_behind_a_hole_are_skipped() -> None:
     assert batch == (Range("orders", 4, 7, 9),)
     assert after.topics["orders"].start == (10, 20, 0, 5, 7)
     assert after.topics["orders"].next == (10, 20, 0, 5, 9)
+    assert skipped(plan, position) == (Range("orders", 3, 0, 5), Range("orders", 4, 0, 7))
+    assert skipped(plan, after) == ()
 
 
-def test_batch_that_skips_a_new_partition_loses_its_start() -> None:
-    """A new partition that gets nothing of the first batch still stands at its log start, not at zero."""
+def test_new_partition_that_gets_nothing_of_the_first_batch_keeps_its_start() -> None:
+    """It stands at its log start: the batch told what is gone of it."""
     position = position_at(0)
     plan = plan_of(position, facts_of((0, 1000, 1000), (7, 8, 8)))
     first, *_ = cut(plan.ranges, 10)
@@ -218,8 +220,8 @@ def test_position_between_stable_end_and_high_watermark_is_refused() -> None:
     assert plan_topics(position, facts_of((0, 7, 12)))["orders"] == PlannedTopic("id-1", (9,), (9,))
 
 
-def test_topic_added_to_the_pipeline_begins_at_its_end() -> None:
-    """A topic that the position does not know begins at its log start."""
+def test_topic_that_appeared_is_read_from_its_log_start() -> None:
+    """What is gone of it is skipped on record, or refused before; see `check_position`."""
     facts = facts_of((0, 9, 9))
     both = replace(
         facts, topics={**facts.topics, "new": TopicFacts("id-2", facts_of((4, 6, 6)).topics["orders"].partitions)}

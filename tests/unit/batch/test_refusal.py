@@ -135,18 +135,42 @@ def test_broker_without_topic_ids_is_refused_or_believed_in_everything(known: st
 
 
 @given(st.data(), cluster_facts())
-def test_healthy_position_is_refused(data: st.DataObject, facts: ClusterFacts) -> None:
-    """Inside the logs nothing is refused, whichever topics and partitions are new or gone."""
+def test_position_inside_the_logs_is_refused_for_lost_heads_of_new_partitions_only(
+    data: st.DataObject, facts: ClusterFacts
+) -> None:
+    """Whichever topics and partitions are new or gone: of a new one, records from 0 on are owed."""
     position = data.draw(positions_in(facts))
 
-    check_position(position, facts, "p", "fail")
+    if lost_heads(position, facts):
+        with pytest.raises(Terminal, match=r"records 0 to .* were deleted by retention"):
+            check_position(position, facts, "p", "fail")
+        check_position(position, facts, "p", "skip_recorded")
+    else:
+        check_position(position, facts, "p", "fail")
     assert plan_topics(position, facts).keys() == facts.topics.keys()
+
+
+def lost_heads(position: Position, facts: ClusterFacts) -> bool:
+    """Whether a partition that the position does not know has lost records."""
+    logs = ((name, n, p) for name, topic in facts.topics.items() for n, p in enumerate(topic.partitions))
+    return any(p.log_start > 0 and position.next_offset(name, n) is None for name, n, p in logs)
+
+
+def test_topic_that_somebody_adds_to_the_file_owes_nothing_of_its_past() -> None:
+    """It begins at its log start; one that a pattern finds is new, and owes all."""
+    facts = facts_of((7, 9, 9))
+    none = Position(1, 0, facts.cluster_id, {})
+
+    check_position(none, facts, "p", "fail", listed=("orders",))
+    with pytest.raises(Terminal, match=r"topic orders, partition 0: records 0 to 6 were deleted"):
+        check_position(none, facts, "p", "fail")
 
 
 @given(st.data(), cluster_facts(), st.sampled_from(["fail", "skip_recorded"]))
 def test_one_bad_partition_hides_between_good_ones(data: st.DataObject, facts: ClusterFacts, policy: str) -> None:
     """Exactly the positions outside of a log are refused; below its start only where nothing may be skipped."""
     position = data.draw(positions_in(facts))
+    assume(policy != "fail" or not lost_heads(position, facts))
     known = [(n, p) for n, t in position.topics.items() if n in facts.topics for p in range(len(t.next))]
     assume(known)
     name, number = data.draw(st.sampled_from(known))

@@ -80,14 +80,15 @@ def test_recreated_topic_keeps_an_old_offset() -> None:
         reset(position_at(9, 9, topic_id="old"), TWO, p0=2)
 
 
-def test_new_partition_is_placed_before_its_log() -> None:
-    """One that nobody has read yet begins at its log start: at zero the next plan would complain of lost records."""
+def test_reset_of_others_gives_up_nothing_of_a_new_partition() -> None:
+    """One that nobody has read yet begins at 0: what is gone of it is lost, and the next plan says so."""
     facts = facts_of((0, 20, 20), (7, 20, 20))
 
     after = reset(position_at(9), facts, p0=4)
 
-    assert after.topics["orders"].next == (4, 7)
-    check_position(after, facts, "p", "fail")
+    assert after.topics["orders"].next == (4, 0)
+    with pytest.raises(Terminal, match=r"partition 1: records 0 to 6 were deleted"):
+        check_position(after, facts, "p", "fail")
 
 
 def test_partitions_that_are_gone_stay() -> None:
@@ -195,7 +196,9 @@ def test_reset_leaves_a_position_that_is_refused(facts: ClusterFacts, data: st.D
 
     after = reset_position(before, facts, offsets, before.n + 1, before.epoch + 1)
 
-    check_position(after, facts, "p", "fail")
+    heads = [(name, n) for name, of in facts.topics.items() for n, p in enumerate(of.partitions) if p.log_start]
+    is_lost = any(before.next_offset(*key) is None and key not in offsets for key in heads)
+    check_position(after, facts, "p", "skip_recorded" if is_lost else "fail")
     back = {(r.topic, r.partition): r.start for r in moved_back(before, after)}
     for name, topic in after.topics.items():
         for number, at in enumerate(topic.next):

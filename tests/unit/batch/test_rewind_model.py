@@ -151,15 +151,16 @@ class PipelineLife(RuleBasedStateMachine):
             known = now.topics.get(name)
             for number in range(len(topic.next)):
                 if known is None or known.id != topic.id or number >= len(known.next):
-                    self.first[topic.id, number] = self.broker.topics[name].partitions[number].log_start
+                    log_start = self.broker.topics[name].partitions[number].log_start
+                    self.first[topic.id, number] = log_start if (name, number) in offsets else 0
         fates = passed(self.tables.main.fates, now, after, self.first)
         self.tables.commit(Batch("reset", after, (), removed, removed), fates)
 
     def begun(self, plan: RunPlan) -> None:
         """Remember where partitions were begun that nobody knew before."""
         for topic in plan.topics.values():
-            for number, at in enumerate(topic.begin):
-                self.first.setdefault((topic.id, number), at)
+            for number in range(len(topic.begin)):
+                self.first.setdefault((topic.id, number), 0)
 
     def take_up_recreated_topics(self) -> None:
         """What the refusal of a recreated topic asks for: a reset of that topic to its beginning."""
