@@ -17,8 +17,8 @@ from frazil.iceberg.catalog import Lake
 from frazil.iceberg.holdings import lookup_position, still_held
 from frazil.iceberg.ledger import read_ledger
 from frazil.kafka.topics import create_topic, delete_topic
+from frazil.run import repair as repairs
 from frazil.run import reset as resets
-from frazil.run import settle as settles
 from frazil.run.ingest import ingest
 from frazil.run.inline import stage_inline
 from frazil.run.plan import plan_run
@@ -107,10 +107,20 @@ def replay(
     return run_result(shop.project, shop.pipeline, run_id)
 
 
-def settle(shop: Any, table: str, *, restage: bool = True, abandon: bool = False) -> settles.Settled | None:
-    """Plan and do a settle."""
-    planned = settles.plan_settle(scope(shop), settles.SettleOrder(table, restage, abandon))
-    return None if planned is None else settles.settle(scope(shop), planned, request())
+def repair(
+    shop: Any, table: str, *, replays: bool = True, report: Callable[[str], None] = lambda _: None
+) -> repairs.PlannedRepair | None:
+    """Plan and do a repair, and the replay behind it, as the command does; None if there is nothing to do."""
+    planned = repairs.plan_repair(scope(shop, report), table)
+    if not planned.is_needed:
+        return None
+    asked = request()
+    repairs.repair(scope(shop, report), planned, asked)
+    filling = planned.replay_request(asked) if replays else None
+    plan = plan_run(shop.project, shop.pipeline, filling).plan if filling is not None else None
+    if plan is not None:
+        ingest(shop.project, shop.pipeline, plan, stage_inline, report)
+    return planned
 
 
 def position(shop: Any) -> Position:

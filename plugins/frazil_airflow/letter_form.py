@@ -55,7 +55,6 @@ ALL_CODES = (
     "MISSING_REQUIRED",
     "TOO_MANY_PARTITIONS",
     "PARTITION_TOO_LONG",
-    "DEAD_BEFORE",
 )
 """As in `frazil.records.dead`, which loads more than a DAG file may."""
 

@@ -110,10 +110,9 @@ def _sentence(kept: KeptReport) -> str:
         codes[group.code] = codes.get(group.code, 0) + group.count
     by_code = ", ".join(f"{code} {count:,}" for code, count in codes.items())
     home = f", {kept.came_home:,} came home meanwhile" if kept.came_home else ""
-    back = f", {kept.put_back:,} put back" if kept.put_back else ""
     due = "" if kept.is_due else "; below the threshold, nobody is told"
     return (
-        f"{counted(kept.count)} new ({by_code or 'none'}), {kept.open:,} open, {kept.before:,} in the period before{home}{back};"
+        f"{counted(kept.count)} new ({by_code or 'none'}), {kept.open:,} open, {kept.before:,} in the period before{home};"
         f" batches {kept.after + 1} to {kept.through}, report {kept.name}{due}"
     )
 

@@ -77,7 +77,6 @@ KEPT = KeptReport(
     count=5,
     open=4,
     before=2,
-    put_back=0,
     came_home=1,
     groups=(KeptGroup("TOO_DEEP", "t", 5, 4, 2),),
     is_due=True,

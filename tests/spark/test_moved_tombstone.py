@@ -16,8 +16,7 @@ from frazil.errors import Terminal
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.topics import create_topic
 from frazil.project import Project
-from frazil.run import settle as settles
-from frazil.run.apply import EngineNeeded
+from frazil.run import repair as repairs
 from frazil.run.ingest import ingest
 from frazil.run.inline import stage_inline
 from frazil.run.plan import plan_run
@@ -85,7 +84,7 @@ class Orders:
 def test_leaving_tombstones_out_ends_the_wait_for_one_of_another_partition(
     tmp_path: Path, cluster: Cluster, spark: SparkSession
 ) -> None:
-    """To the letter: null_value: filter, then frazil settle --restage --abandon; the next records land, and verify agrees."""
+    """To the letter: null_value: filter, then frazil repair; the next records land, and verify agrees."""
     orders = Orders(tmp_path, cluster, f"orders-{uuid.uuid4().hex[:8]}", spark)
     create_topic(cluster, orders.topic, 2)
     shop = orders.shop("delete")
@@ -97,14 +96,18 @@ def test_leaving_tombstones_out_ends_the_wait_for_one_of_another_partition(
     ) as refused:
         orders.run(shop)
     assert "value.null_value: filter" in str(refused.value)
-    assert f"frazil settle PIPELINE --table {TABLE} --restage --abandon" in str(refused.value)
+    assert f"frazil repair PIPELINE {TABLE} --reason" in str(refused.value)
 
     shop = orders.shop("filter")
     scope = Scope.of(shop.project, shop.pipeline)
-    planned = settles.plan_settle(scope, settles.SettleOrder(TABLE, restage=True, abandon=True))
-    assert planned is not None
-    with pytest.raises(EngineNeeded):  # the command says so: the next run does it
-        settles.settle(scope, planned, RunRequest("r", "cli:tester@here", reason="a test"))
+    planned = repairs.plan_repair(scope, TABLE)
+    request = RunRequest("r", "cli:tester@here", reason="a test")
+    repairs.repair(scope, planned, request)
+    filling = planned.replay_request(request)
+    assert filling is not None
+    plan = plan_run(shop.project, shop.pipeline, filling).plan
+    assert plan is not None
+    ingest(shop.project, shop.pipeline, plan, stage_inline, lambda _: None, apply=orders.apply(shop))
     orders.send((3, "a", 1))
     orders.run(shop)
 

@@ -96,7 +96,7 @@ class Kept(Docs):
         return self.apply(self.lake, change, Operation(), branch_name("docs", self.number(change)))
 
     def found(self) -> list[dict[str, Any]]:
-        """Rows as PyIceberg reads them: without an engine, as settle, reset and verify do."""
+        """Rows as PyIceberg reads them: without an engine, as repair, reset and verify do."""
         rows = self.lake.load_table(TABLE).scan().to_arrow().sort_by("_kafka_offset").to_pylist()
         return [{name: row[name] for name in COLUMN_TYPES} for row in rows]
 

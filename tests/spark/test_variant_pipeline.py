@@ -25,8 +25,8 @@ from frazil.kafka.produce import produce
 from frazil.kafka.record import OutgoingRecord
 from frazil.kafka.topics import create_topic
 from frazil.project import Project
+from frazil.run import repair as repairs
 from frazil.run import reset as resets
-from frazil.run import settle as settles
 from frazil.run.apply import EngineNeeded
 from frazil.run.ingest import ingest
 from frazil.run.plan import Planned, plan_run
@@ -75,13 +75,13 @@ class Place:
         """Send records."""
         produce(self.cluster, self.topic, [OutgoingRecord(key=None, value=value) for value in values])
 
-    def plan(self) -> Planned:
+    def plan(self, request: RunRequest | None = None) -> Planned:
         """Plan a run, without an engine."""
-        return plan_run(self.project, self.project.pipeline("docs"), RunRequest(str(uuid.uuid4())))
+        return plan_run(self.project, self.project.pipeline("docs"), request or RunRequest(str(uuid.uuid4())))
 
-    def run(self) -> RunResult:
+    def run(self, request: RunRequest | None = None) -> RunResult:
         """Plan a run, and start the engine if there is work."""
-        planned, pipeline = self.plan(), self.project.pipeline("docs")
+        planned, pipeline = self.plan(request), self.project.pipeline("docs")
         if planned.plan is None:
             return run_result(self.project, pipeline, "none")
         self.starts.append(planned.plan.run)
@@ -243,7 +243,7 @@ def test_a_reset_without_an_engine_leaves_rows_behind(place: Place) -> None:
 
 
 def test_documents_that_a_rollback_took_are_never_missed(place: Place) -> None:
-    """A table that was rolled back is refused by name; settled without an engine, the next run gives it its rows again."""
+    """A table that was rolled back is refused by name; repaired without an engine, the replay gives it its rows again."""
     place.send(*encoded(*GOOD[:2]))
     place.run()
     first = place.project.lake("lake").load_table("shop.docs").metadata.current_snapshot_id
@@ -253,9 +253,12 @@ def test_documents_that_a_rollback_took_are_never_missed(place: Place) -> None:
     with pytest.raises(Terminal, match=r"shop\.docs was rolled back"):
         place.plan()
     scope = Scope.of(place.project, place.project.pipeline("docs"))
-    planned = settles.plan_settle(scope, settles.SettleOrder("shop.docs", restage=True, abandon=False))
-    assert planned is not None
-    without_an_engine(lambda: settles.settle(scope, planned, RunRequest("mend", "cli:tester@here", reason="a test")))
+    planned = repairs.plan_repair(scope, "shop.docs")
+    request = RunRequest("mend", "cli:tester@here", reason="a test")
+    repairs.repair(scope, planned, request)
+    filling = planned.replay_request(request)
+    assert filling is not None
+    place.run(filling)
 
     place.run()
 

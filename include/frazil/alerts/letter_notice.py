@@ -22,14 +22,13 @@ def letters_notice(pipeline: Pipeline, kept: KeptReport, page: str, link: str | 
         page: Its page.
         link: Where the page is, if it can be said.
     """
-    new = kept.count or kept.put_back
     which = f"batch {kept.through}" if kept.through == kept.after + 1 else f"batches {kept.after + 1} to {kept.through}"
     return Notice(
         pipeline=pipeline.name,
         owner=pipeline.owner,
         kind="dead_letters",
         severity="warning",
-        title=f"{pipeline.name}: {counted(new)} {'new' if kept.count else 'put back'} in {which}",
+        title=f"{pipeline.name}: {counted(kept.count)} new in {which}",
         cause="\n".join(_lines(kept)),
         next_step=f"frazil dead-letters list {pipeline.name}",
         link=link,
@@ -40,8 +39,6 @@ def letters_notice(pipeline: Pipeline, kept: KeptReport, page: str, link: str | 
 
 def _lines(kept: KeptReport) -> Iterator[str]:
     yield f"{kept.open:,} of {kept.count:,} are open; {kept.before:,} in the period before"
-    if kept.put_back:
-        yield f"frazil settle put {counted(kept.put_back)} back"
     yield from map(_line, kept.groups[:_LINES])
     if more := kept.groups[_LINES:]:
         yield f"and {sum(of.count for of in more):,} of {len(more)} other kinds"

@@ -25,7 +25,7 @@ MANIFEST_VERSION = 2
 """Version of the manifest's JSON."""
 
 Role = Literal["destination", "dead_letters", "ledger"]
-Kind = Literal["start", "ingest", "replay", "dead_letters", "reset", "rewind", "settle"]
+Kind = Literal["start", "ingest", "replay", "dead_letters", "reset", "rewind", "repair", "settle"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Manifest:
         pipeline: Name of the pipeline.
         kind: `start` writes the start position of a first run, `ingest` lands records, `replay` lands a range again in
             place of what it landed before, `dead_letters` lands dead letters that are good now, `reset` moves the position on demand, `rewind` does so after the closing
-            table was rolled back, `settle` gives a follower its part in another way.
+            table was rolled back, `repair` lets a follower that lost something go on, `settle` did so in an older Frazil.
         batch: Batch id, unique per attempt.
         run: Id of the run.
         position: The position after the batch; its `n` is the batch number.
@@ -122,10 +122,10 @@ class Manifest:
         bytes_read: Bytes of the keys and values read.
         started_by: Who or what started the run.
         reason: Why, as the person who asked for it said.
-        settles: Table that gets its part in another way, with `settle` or a reset of lost tables; whatever it holds is no
-            reason to refuse.
+        repairs: Table that lost something, with `repair`, `settle` or a reset of lost tables; whatever it holds is no reason
+            to refuse. The written name is `settles`.
         recovers: Paths of the manifests of earlier batches that the ledger gets the rows of, too, the oldest first.
-        abandoned: Rows of `settles` that are given up, at most; of the ledger: batches.
+        abandoned: Batches that a repair of the ledger gives up; rows, at most, that a `settle` of another table gave up.
         letter_topic: Name of the topic that gets the batch's letters, too, if one does.
         tables: What became of the records that were meant for each destination, where there are several.
         table_ranges: Where letters came home to several destinations, those of each.
@@ -160,7 +160,7 @@ class Manifest:
     bytes_read: int = 0
     started_by: str = ""
     reason: str | None = None
-    settles: str | None = None
+    repairs: str | None = None
     recovers: tuple[str, ...] = ()
     abandoned: int = 0
     letter_topic: str | None = None
@@ -197,6 +197,7 @@ class Manifest:
     def to_json(self) -> str:
         """The text of the file."""
         body = dataclasses.asdict(self) | {"v": MANIFEST_VERSION, "position": self.position.to_json()}
+        body = {"settles" if name == "repairs" else name: value for name, value in body.items()}
         for changes in body["schema_changes"].values():
             for change in changes:
                 del change["position"]  # of demands only
@@ -216,6 +217,7 @@ class Manifest:
             body["closing"] = _part(body["closing"])
             body["followers"] = tuple(_part(part) for part in body["followers"])
             body["ledger_after"] = _mark(body["ledger_after"])
+            body["repairs"] = body.pop("settles", None)
             body["counts"] = Counts(**body["counts"])
             for name in ("ranges", "skipped"):
                 body[name] = tuple(Range(**r) for r in body.get(name, ()))

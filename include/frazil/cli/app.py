@@ -30,10 +30,10 @@ from frazil.cli import (
     maintain,
     plugins,
     produce,
+    repair,
     replay,
     reset,
     run,
-    settle,
     sql,
     stack,
     status,
@@ -123,10 +123,10 @@ _COMMANDS: tuple[tuple[Callable[..., Any], tuple[str, ...]], ...] = (
         ),
     ),
     (
-        settle.settle,
+        repair.repair,
         (
-            'frazil settle pizzas --table rpc.pizzas__dead_letters --restage --reason "table was dropped"',
-            'frazil settle pizzas --table rpc.pizzas__dead_letters --abandon --reason "letters were test data"',
+            'frazil repair pizzas rpc.pizzas__dead_letters --reason "table was dropped"',
+            'frazil repair pizzas rpc.pizzas__dead_letters --no-replay --reason "letters were test data"',
         ),
     ),
     (
@@ -171,6 +171,7 @@ for _command, _examples in _COMMANDS:
     app.command(epilog="\n\n".join(f"Example: [cyan]{line}[/cyan]" for line in _examples))(_command)
 
 app.add_typer(dead_letters.app)
+app.command(hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})(repair.settle)
 
 
 def main() -> int:

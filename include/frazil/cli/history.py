@@ -102,6 +102,14 @@ def _details(below: "Sequence[tuple[BatchHistory, list[str]]]") -> "Table":
     return table
 
 
+def _skips(batch: "BatchHistory") -> Iterator[str]:
+    said = " ".join(map(_range, batch.skipped))
+    if batch.lost_from is not None:
+        yield f"lost at most, of batches {batch.lost_from} to {batch.n - 1}: {said or 'nothing'}"
+    elif said:
+        yield f"skipped, deleted by retention: {said}"
+
+
 def _below(batch: "BatchHistory", *, phases: bool, is_wide: bool) -> Iterator[str]:
     """What is said of a batch below the table, line by line."""
     if not is_wide and (offsets := _offsets(batch)):
@@ -110,8 +118,7 @@ def _below(batch: "BatchHistory", *, phases: bool, is_wide: bool) -> Iterator[st
         yield f"started by {batch.started_by}"
     if batch.reason:
         yield f"reason: {batch.reason}"
-    if batch.skipped:
-        yield f"skipped, deleted by retention: {' '.join(map(_range, batch.skipped))}"
+    yield from _skips(batch)
     if batch.unknown_fields and (left_out := batch.unknown_fields.said):
         yield left_out
     for table, counts in batch.changes.items():

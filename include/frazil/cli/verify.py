@@ -87,7 +87,7 @@ def _remarks(found: "Verification") -> tuple[tuple[int, str], ...]:
         (expired, "offsets that batches read are gone from Kafka: not compared"),
         (unchecked, "rows and dead letters have no record in Kafka any more, or no batch in the ledger: not compared"),
         (lenient, "rows of batches under another pipeline file: what it may have read otherwise was accepted"),
-        (given_up, "bad records lost their dead letter, and it was given up on record"),
+        (given_up, "records lost their row or dead letter, which a repair gave up on record"),
     )
 
 

@@ -67,7 +67,7 @@ LEDGER_SCHEMA = _schema(
         ("epoch", IntegerType(), True, "Epoch of the position"),
         ("batch", StringType(), True, "Batch id"),
         ("run", StringType(), True, "Id of the run that planned the batch"),
-        ("kind", StringType(), True, "start | ingest | replay | dead_letters | reset | rewind | settle"),
+        ("kind", StringType(), True, "start | ingest | replay | dead_letters | reset | rewind | repair | settle"),
         ("table", StringType(), True, "Table this row is about"),
         (
             "role",
@@ -109,7 +109,12 @@ LEDGER_SCHEMA = _schema(
         ("table_uuid", StringType(), False, "UUID of the table"),
         ("started_by", StringType(), False, "Who or what started the run"),
         ("reason", StringType(), False, "Why, in the words of whoever asked"),
-        ("abandoned", LongType(), False, "Rows that a settle gave up, at most; for the ledger: batches"),
+        (
+            "abandoned",
+            LongType(),
+            False,
+            "Batches that a repair of the ledger gave up; rows, at most, of a settle of another table",
+        ),
         (
             "records_unknown",
             LongType(),
@@ -135,6 +140,12 @@ LEDGER_SCHEMA = _schema(
             StringType(),
             False,
             "Records read by their age at planned_at, as JSON: [[class, records]]; class 0: to 0.1 s, each next 1.1 times older",
+        ),
+        (
+            "lost_from",
+            LongType(),
+            False,
+            "First batch whose part the table of a repair may have lost; skipped: which offsets",
         ),
     ]
 )

@@ -184,12 +184,12 @@ class TableTemplate(TableColumns):
             )
         if self.file_format not in ("parquet", "orc"):
             raise ValueError(
-                f"properties.write.format.default is {self.file_format}: reset, settle and verify read rows without an engine,"
+                f"properties.write.format.default is {self.file_format}: reset, repair and verify read rows without an engine,"
                 " and can do so in parquet and orc only"
             )
         if self.file_format == "orc" and self.format_version == "3":
             raise ValueError(
-                "properties.format-version is 3 and write.format.default is orc: reset, settle and verify read rows without an"
+                "properties.format-version is 3 and write.format.default is orc: reset, repair and verify read rows without an"
                 " engine, and can read times of ORC files in version 2 only"
             )
         for kind in sorted(self.absent_types):

@@ -273,15 +273,6 @@ class DeadCode(StrEnum):
             "partition by `truncate(N, column)`; then `frazil dead-letters replay`."
         ),
     )
-    DEAD_BEFORE = (
-        "DEAD_BEFORE",
-        Stage.CONVERT,
-        (
-            "The letter was lost with its table and put back by `frazil settle --restage`. It was a letter when its batch "
-            "landed; the pipeline file was edited since, and the record is good now."
-        ),
-        "Replay its offsets (`frazil replay`): it becomes a row, and the letter goes.",
-    )
 
 
 _STEP_SHOWN: Final = 80

@@ -78,11 +78,6 @@ def remarks(report: LetterReport) -> Iterator[str]:
     of = report.batches
     if of is not None and of.came_home:
         yield f"{counted(of.came_home)} became rows meanwhile, of any time."
-    if of is not None and of.put_back:
-        yield (
-            f"`frazil settle` put {counted(of.put_back)} back into the table; those of batches up to {of.after} are not counted"
-            " again."
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,6 @@ class BatchPeriod:
         after: Number of the last batch before it.
         through: Number of its last batch.
         batch: Id of that one: numbers begin anew with a pipeline whose tables were all dropped.
-        put_back: Letters of earlier batches that `frazil settle` put into the table.
         came_home: Letters, of any time, that became rows.
         earlier: End and number of letters of the reports before, the oldest first.
     """
@@ -88,7 +87,6 @@ class BatchPeriod:
     after: int
     through: int
     batch: str
-    put_back: int = 0
     came_home: int = 0
     earlier: tuple[tuple[datetime, int], ...] = ()
 
@@ -130,7 +128,7 @@ class LetterReport:
     @property
     def has_news(self) -> bool:
         """Whether letters came into the table."""
-        return bool(self.count or (self.batches is not None and self.batches.put_back))
+        return bool(self.count)
 
     @property
     def has_tables(self) -> bool:

@@ -57,7 +57,7 @@ class BatchHistory:
     Attributes:
         n: Batch number.
         kind: `ingest`, or `start` for the first commit, which only writes the start position, or `replay`, `reset`,
-            `rewind` (a reset by itself after the closing table was rolled back) or `settle`.
+            `rewind` (a reset by itself after the closing table was rolled back) or `repair` (`settle` in an older Frazil).
         batch: Batch id.
         run: Id of the run.
         committed_at: When the position moved, UTC.
@@ -71,7 +71,8 @@ class BatchHistory:
         bytes: Their size.
         snapshots: Table -> snapshot in which the batch became visible there; tables without any are left out.
         ranges: What the batch read; None in rows of a Frazil that did not write it down.
-        skipped: Offsets given up because Kafka had deleted them before they were read.
+        skipped: Offsets given up because Kafka had deleted them before they were read, or a table lost them.
+        lost_from: Of a repair: the first batch whose part the table may have lost.
         removed: Rows taken out of tables: by replay, reset and rewind.
         bytes_read: Bytes of the keys and values read, if written down.
         started_by: `cli:user@host` or `airflow:scheduled|manual|backfill[:user]`, if written down.
@@ -100,6 +101,7 @@ class BatchHistory:
     snapshots: Mapping[str, int] = field(default_factory=dict)
     ranges: tuple[OffsetRange, ...] | None = None
     skipped: tuple[OffsetRange, ...] = ()
+    lost_from: int | None = None
     removed: tuple[Removed, ...] = ()
     bytes_read: int | None = None
     started_by: str | None = None
@@ -166,6 +168,7 @@ def batch_of(rows: Sequence[Row]) -> BatchHistory:
         snapshots={of["table"]: of["snapshot_id"] for of in rows if of["snapshot_id"] is not None},
         ranges=_ranges(row["ranges"]) if row.get("ranges") else None,
         skipped=_ranges(row.get("skipped")),
+        lost_from=next((of["lost_from"] for of in rows if of.get("lost_from") is not None), None),
         removed=tuple(_removed(rows)),
         bytes_read=row.get("bytes_read"),
         started_by=row.get("started_by"),

@@ -52,7 +52,7 @@ class KeptReport:
         run: Id of the run that made it.
         since, until: Its period, UTC.
         after, through, batch: Its batches: see `BatchPeriod`.
-        count, open, before, put_back, came_home: Letters: see `LetterReport` and `BatchPeriod`.
+        count, open, before, came_home: Letters: see `LetterReport` and `BatchPeriod`.
         groups: The letters by code, topic and table.
         is_due: Whether it passed the threshold of the pipeline file.
         told: Channels that were told of it.
@@ -70,7 +70,6 @@ class KeptReport:
     count: int
     open: int
     before: int
-    put_back: int
     came_home: int
     groups: tuple[KeptGroup, ...] = field(default=())
     is_due: bool = False
@@ -173,7 +172,6 @@ def _kept(pipeline: Pipeline, report: LetterReport, run: str) -> KeptReport:
     of, reporting = report.batches, pipeline.dead_letters.report
     if of is None:
         raise ValueError("a report that is kept tells its batches")
-    new = report.count + of.put_back
     return KeptReport(
         pipeline=pipeline.name,
         name=_name_of(report.until),
@@ -186,12 +184,11 @@ def _kept(pipeline: Pipeline, report: LetterReport, run: str) -> KeptReport:
         count=report.count,
         open=report.open,
         before=report.before,
-        put_back=of.put_back,
         came_home=of.came_home,
         groups=tuple(
             KeptGroup(g.code, g.topic, g.count, g.open, g.before, g.destination) for g in report.groups if g.count
         ),
-        is_due=reporting is not False and new >= reporting.threshold,
+        is_due=reporting is not False and report.count >= reporting.threshold,
     )
 
 
@@ -231,6 +228,7 @@ def _read(folder: Folder, name: str) -> KeptReport:
 
 def _from_json(body: dict[str, Any]) -> KeptReport:
     times = {of: datetime.fromisoformat(body[of]) for of in ("since", "until", "sent_at") if body[of] is not None}
+    known = {name: value for name, value in body.items() if name != "put_back"}  # an older Frazil told it
     return KeptReport(
-        **{**body, **times, "groups": tuple(KeptGroup(**of) for of in body["groups"]), "told": tuple(body["told"])}
+        **{**known, **times, "groups": tuple(KeptGroup(**of) for of in body["groups"]), "told": tuple(body["told"])}
     )

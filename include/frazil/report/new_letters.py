@@ -24,6 +24,7 @@ from frazil.report.dead_letters import LISTED
 from frazil.report.dead_letters_summary import SAMPLES, BatchPeriod, InPeriod, LetterReport, Tally
 from frazil.report.letter_reports import KeptReport, keep_report, list_reports
 from frazil.run.open_letters import letter_history
+from frazil.run.standing import repair_command
 
 EARLIER = 11
 """Reports before this one whose numbers are shown beside it: a dozen bars are read at a glance."""
@@ -91,7 +92,6 @@ def _period(rows: Sequence[Row], after: int, kept: Sequence[KeptReport]) -> Batc
         after=after,
         through=rows[-1]["n"],
         batch=rows[-1]["batch"],
-        put_back=sum(row["rows"] for row in new if row["kind"] == "settle" and row["role"] == "dead_letters"),
         came_home=sum(home.values()),
         earlier=tuple((of.until, of.count) for of in reversed(kept[:EARLIER])),
     )
@@ -134,5 +134,5 @@ def _refuse_lost(pipeline: Pipeline, period: BatchPeriod, rows: Sequence[Row]) -
         raise Terminal(
             f"pipeline {pipeline.name}: batches {period.after + 1} to {period.through} left {lost:,} dead letters, and table"
             f" {pipeline.dead_letters_table} is gone",
-            next_step=f"frazil settle {pipeline.name} --table {pipeline.dead_letters_table} --restage --reason …",
+            next_step=repair_command(pipeline.name, pipeline.dead_letters_table),
         )

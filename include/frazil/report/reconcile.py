@@ -6,21 +6,22 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
+from frazil.batch.facts import Range
 from frazil.batch.position import Position
-from frazil.batch.removal import RemovedRange, replaced
-from frazil.batch.settle import Landing as Outcome
-from frazil.batch.settle import owed
+from frazil.batch.removal import at_or_beyond
+from frazil.batch.repair import Row, read_ranges, union, without
 from frazil.iceberg.ledger import read_ledger
 from frazil.kafka.observe import observe
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.report.history import BatchHistory, history, still_open
-from frazil.run.owed import batches_of, ranges_read, removed_by
 
 _READING = ("ingest", "replay")
 _TAKING_BACK = ("reset", "rewind")
+_NO_END = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,8 @@ def reconcile(project: Project, pipeline: Pipeline) -> tuple[Reconciliation, ...
     lake, produced = project.lake_of(pipeline), landing(project, pipeline).produced
     letters = Counter(of.destination for of in still_open(project, pipeline))
     counted = {table: lake.load_table(table).scan().count() for table in pipeline.tables}
-    batches = batches_of(read_ledger(lake, pipeline.ledger_table, pipeline.name))
+    ledger = read_ledger(lake, pipeline.ledger_table, pipeline.name)
+    batches = {n: list(of) for n, of in groupby(ledger, key=lambda row: row["n"])}
     if not pipeline.tables[1:] and pipeline.create is None:
         (rows,) = counted.values()
         filtered, unsure = standing({n: of[0]["records_filtered"] for n, of in batches.items()}, batches)
@@ -124,7 +126,7 @@ def reconcile(project: Project, pipeline: Pipeline) -> tuple[Reconciliation, ...
     return tuple(found)
 
 
-def standing(counts: Mapping[int, int], batches: Mapping[int, Sequence[Mapping[str, Any]]]) -> tuple[int, int]:
+def standing(counts: Mapping[int, int], batches: Mapping[int, Sequence[Row]]) -> tuple[int, int]:
     """What is left of counts of records once later batches read, or took back, what earlier ones had read.
 
     Args:
@@ -134,26 +136,26 @@ def standing(counts: Mapping[int, int], batches: Mapping[int, Sequence[Mapping[s
     Returns:
         Those that surely stand, and those of batches that stand in part, at most.
     """
-    outcomes = (_outcome(n, of, counts[n]) for n, of in batches.items())
-    left = owed(outcomes, after=-1)
-    unsure = sum(min(of.dead, sum(r.span for r in of.ranges)) for of in left if not of.whole)
-    return sum(of.dead for of in left if of.whole), unsure
+    sure = unsure = 0
+    void: list[Range] = []
+    for n in sorted(batches, reverse=True):
+        first = batches[n][0]
+        ranges = union(read_ranges(first))
+        left = without(ranges, void)
+        if left == ranges:
+            sure += counts[n]
+        else:
+            unsure += min(counts[n], sum(r.span for r in left))
+        void += _void(first, ranges)
+    return sure, unsure
 
 
-def _outcome(n: int, rows: Sequence[Mapping[str, Any]], count: int) -> Outcome:
-    """What a batch read, and what of earlier ones is void by it: the same records, or those that will come again."""
-    first = rows[0]
-    ranges, void = ranges_read(first), tuple[RemovedRange, ...]()
+def _void(first: Row, ranges: Sequence[Range]) -> Iterable[Range]:
+    """What of earlier batches is void by a later one: the same records, or those that will come again."""
     if first["kind"] in _READING:
-        void = replaced(ranges, Position.from_json(first["position"]))
-    if first["kind"] in _TAKING_BACK:
-        void = removed_by(_letter_rows(rows))
-    return Outcome(n, ranges, count, removed=void)
-
-
-def _letter_rows(rows: Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
-    """Letters go wherever records come again; of the destinations, one may have been rolled back itself."""
-    return (row for row in rows if row["role"] == "dead_letters")
+        return ranges
+    beyond = at_or_beyond(Position.from_json(first["position"])) if first["kind"] in _TAKING_BACK else ()
+    return (Range(r.topic, r.partition, r.start, _NO_END) for r in beyond if r.partition is not None)
 
 
 def left_out(batch: Sequence[Mapping[str, Any]], table: str) -> int:

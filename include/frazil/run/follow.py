@@ -23,7 +23,7 @@ from frazil.run.apply import Apply, EngineNeeded
 from frazil.run.identifier import identifier_note
 from frazil.run.ledger_entry import ranges_json
 from frazil.run.scope import utc_now
-from frazil.run.standing import BYTES_KEY, READ_KEY, SETTLES_KEY, settle_commands
+from frazil.run.standing import BYTES_KEY, READ_KEY, REPAIRS_KEY, repair_command
 from frazil.run.tables import in_parallel
 
 _FILES_ARE_SAFE: Final = timedelta(hours=1)
@@ -106,14 +106,14 @@ def follow(lake: Lake, manifest: Manifest, part: TablePart, path: str, apply: Ap
 
 
 def _refuse_gone(lake: Lake, manifest: Manifest, part: TablePart, refusal: Terminal) -> None:
-    """A table that is gone is settled by its name, which the pipeline file may have lost meanwhile."""
+    """A table that is gone is repaired by its name, which the pipeline file may have lost meanwhile."""
     if lake.find_table(part.table) is not None:
         return
     named = f"name {part.table} under destinations (again, if the file names it no more), then: "
     raise Terminal(
         f"batch {manifest.position.n} of pipeline {manifest.pipeline} is decided, but table {part.table} is gone; the pipeline"
         " waits",
-        next_step=(named if part.role == "destination" else "") + settle_commands(manifest.pipeline, part.table),
+        next_step=(named if part.role == "destination" else "") + repair_command(manifest.pipeline, part.table),
     ) from refusal
 
 
@@ -143,7 +143,7 @@ def _refuse_missing_files(lake: Lake, manifest: Manifest, part: TablePart, key: 
         raise Terminal(
             f"batch {manifest.position.n} of pipeline {manifest.pipeline} is decided, but {len(missing)} of its files for"
             f" table {part.table} are gone, for example {without_values(missing[0])}: an orphan removal took them while the batch waited",
-            next_step=settle_commands(manifest.pipeline, part.table),
+            next_step=repair_command(manifest.pipeline, part.table),
         )
 
 
@@ -151,9 +151,9 @@ def holds_last(key: str, after: BatchMark | None, table: str, manifest: Manifest
     """The check that a table holds the batch last that a manifest was made on."""
 
     def check(metadata: TableMetadata) -> None:
-        # Whatever happened to a table that is settled, the settling batch was made for what is left of it.
+        # Whatever happened to a table that is repaired, the repair was made for what is left of it.
         # A ledger that closes holds the batch: if only its rows were rolled back, they are written again.
-        as_it_is = table in (manifest.settles, manifest.closing.table)
+        as_it_is = table in (manifest.repairs, manifest.closing.table)
         last = mark_of(lookup(metadata, key, table) if as_it_is else held(metadata, key, table))
         # A rewind takes out whatever batches after the rollback landed, so a late one of them is in nobody's way.
         # Not so where a destination keeps no Kafka columns: what lands there stays.
@@ -192,7 +192,7 @@ def committed(lake: Lake, change: Change, manifest: Manifest, landing: Callable[
             f"batch {manifest.position.n} of pipeline {manifest.pipeline} is decided, but {refusal.message};"
             " the pipeline waits",
             next_step=f"undo the change of {change.table} and run again, or: "
-            + settle_commands(manifest.pipeline, change.table),
+            + repair_command(manifest.pipeline, change.table),
         ) from refusal
 
 
@@ -228,7 +228,7 @@ def summary_of(manifest: Manifest, path: str) -> dict[str, str]:
         "frazil.complete-through": manifest.complete_through,
         "frazil.started-by": manifest.started_by or None,
         "frazil.reason": manifest.reason,
-        SETTLES_KEY: manifest.settles,
+        REPAIRS_KEY: manifest.repairs,
         "frazil.skipped": ranges_json(manifest.skipped) if manifest.skipped else None,
     }
     return summary | {key: value for key, value in optional.items() if value is not None}

@@ -188,8 +188,8 @@ def _record(
 
 
 def _recovered_in(lake: PipelineLake, batch: Manifest, by: Manifest) -> dict[str, int | None]:
-    """The snapshots of an earlier batch's parts. Some may never be there any more: then a settle gave them up, or will."""
-    places = {of.table: (of.catalog, of.branch) for of in batch.parts if of.table != by.settles}
+    """The snapshots of an earlier batch's parts. Some may never be there any more: then a repair gave them up, or will."""
+    places = {of.table: (of.catalog, of.branch) for of in batch.parts if of.table != by.repairs}
     key, lake = BATCH_KEY.format(batch.pipeline), lake.decided(places)
     found = {part.table: lake.find_table(part.table) for part in batch.parts}
     return {table: None if of is None else landed(of.metadata, key, batch.mark, table) for table, of in found.items()}

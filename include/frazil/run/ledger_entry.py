@@ -14,6 +14,9 @@ from frazil.batch.record_ages import ages_json
 from frazil.batch.table_counts import TableCounts
 from frazil.run.standing import TableMark
 
+_REPAIRS = ("repair", "settle")
+"""Kinds of batches that mend a follower; `settle` is that of an older Frazil."""
+
 
 def entry_rows(
     manifest: Manifest, snapshots: Mapping[str, int | None], decided_at: datetime | None, now: datetime
@@ -60,7 +63,7 @@ def entry_rows(
         "record_ages": ages_json(manifest.record_ages),
         "started_by": manifest.started_by,
         "reason": manifest.reason,
-        "abandoned": manifest.abandoned if manifest.kind == "settle" else None,
+        "abandoned": manifest.abandoned if manifest.kind in _REPAIRS else None,
     }
     rows = [batch | _part_row(manifest, part, snapshots[part.table]) for part in manifest.parts]
     there = {part.table for part in manifest.parts}
@@ -87,7 +90,15 @@ def _part_row(manifest: Manifest, part: TablePart, snapshot_id: int | None) -> d
         "removed": _removed_json(manifest, part),
         "table_upserts": None if part.changes is None else part.changes.upserts,
         "table_deletes": None if part.changes is None else part.changes.deletes,
+        "lost_from": _lost_from(manifest, part),
     } | _counted(manifest, part.table, manifest.tables.get(part.table))
+
+
+def _lost_from(manifest: Manifest, part: TablePart) -> int | None:
+    """The first batch whose part a repaired table may have lost; the last one is that before the repair."""
+    if manifest.kind != "repair" or part.table != manifest.repairs:
+        return None
+    return 0 if part.after is None else part.after.n + 1
 
 
 _COUNTED = ("table_written", "table_dead", "table_unknown", "table_unknown_fields", "table_ranges")
@@ -96,9 +107,9 @@ _COUNTED = ("table_written", "table_dead", "table_unknown", "table_unknown_field
 def _counted(manifest: Manifest, table: str, counts: TableCounts | None) -> dict[str, Any]:
     """What the batch made of its records in one of several destinations."""
     ranges = manifest.table_ranges.get(table)
-    settled = {part.table for part in manifest.parts if part.role == "destination"} & {manifest.settles}
-    if settled and table not in settled:
-        ranges = ()  # what a settle lands again, or gives up, is about one destination
+    repaired = {part.table for part in manifest.parts if part.role == "destination"} & {manifest.repairs}
+    if repaired and table not in repaired:
+        ranges = ()  # what a repair gives up is about one destination
     return {
         "table_written": None if counts is None else counts.written,
         "table_dead": None if counts is None else counts.dead,
@@ -110,7 +121,9 @@ def _counted(manifest: Manifest, table: str, counts: TableCounts | None) -> dict
 
 def _bare_row(table: str, role: str) -> dict[str, Any]:
     """A destination that got nothing; `left` is one that the pipeline file names no more: its part ends, on record."""
-    nothing = dict.fromkeys(("snapshot_id", "table_uuid", "removed", "table_upserts", "table_deletes", *_COUNTED))
+    nothing = dict.fromkeys(
+        ("snapshot_id", "table_uuid", "removed", "table_upserts", "table_deletes", "lost_from", *_COUNTED)
+    )
     return nothing | {"table": table, "role": role, "rows": 0, "files": 0, "bytes": 0}
 
 

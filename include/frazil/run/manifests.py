@@ -51,7 +51,7 @@ class Batch:
         started_by: Who or what started the run.
         reason: Why.
         complete_through: See `Manifest.complete_through`.
-        settles: See `Manifest.settles`.
+        repairs: See `Manifest.repairs`.
         recovers: See `Manifest.recovers`.
         abandoned: See `Manifest.abandoned`.
         table_ranges: See `Manifest.table_ranges`.
@@ -75,7 +75,7 @@ class Batch:
     started_by: str = ""
     reason: str | None = None
     complete_through: str | None = None
-    settles: str | None = None
+    repairs: str | None = None
     recovers: tuple[str, ...] = ()
     abandoned: int = 0
     marks: frozenset[str] = frozenset()
@@ -202,7 +202,7 @@ def _manifest(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Mani
         bytes_read=batch.staged.bytes,
         started_by=batch.started_by,
         reason=batch.reason,
-        settles=batch.settles,
+        repairs=batch.repairs,
         recovers=batch.recovers,
         abandoned=batch.abandoned,
         letter_topic=batch.letter_topic,

@@ -52,7 +52,7 @@ def letter_history(rows: Sequence[Row]) -> LetterHistory:
         taken_back,
         tuple(_doubled(by_batch)),
         tuple(row["n"] for row in home if row["n"] not in taken_back),
-        any(of[0]["kind"] in ("settle", "rewind") for of in by_batch),
+        any(of[0]["kind"] in ("repair", "settle", "rewind") for of in by_batch),
     )
 
 

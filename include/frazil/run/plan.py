@@ -58,7 +58,7 @@ def plan_run(
         Terminal: The position does not fit the cluster or the topics, or the tables don't fit the pipeline.
     """
     scope = Scope.of(project, pipeline, report, clock)
-    scope, _, now = settled(scope, leaves=request.mode == "ingest")
+    scope, _, now = settled(scope, leaves=True)
     position = now.position or _begin(scope, request)
     # Asked after the position was read: offsets only grow, so what a rival lands meanwhile can't look like a lost log.
     asked_at = scope.stamp()
@@ -79,8 +79,9 @@ def plan_run(
         waits=now.unfinished,
     )
     reached(CrashPoint.PLANNED)
-    # A batch that waits for the engine is work, too.
-    if not plan.ranges and not now.unfinished and not (request.mode == "ingest" and skipped(plan, position)):
+    # A batch that waits for the engine is work, too; a replay finishes it first, if there is anything to replay.
+    is_work = request.mode == "ingest" and (now.unfinished or bool(skipped(plan, position)))
+    if not plan.ranges and not is_work:
         return Planned(None, position, asked_at if complete else None)
     return Planned(plan, position, None)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import reduce
 
@@ -44,9 +44,7 @@ def replay(run: Ingestion) -> int:
         Retryable: Other batches were decided each time, or a part is not available now.
     """
     scope, plan = run.scope, run.plan
-    refuse_without_coordinates(scope)
-    refuse_forgotten_deletes(scope)
-    refuse_compacted(scope, {r.topic for r in plan.ranges})
+    refuse_replay(scope, {r.topic for r in plan.ranges})
     refusal: Refused | None = None
     for _ in range(ATTEMPTS):
         scope, tables, now = settled(scope)
@@ -64,6 +62,18 @@ def replay(run: Ingestion) -> int:
         next_step=f"pause the DAG ingest__{scope.pipeline.name} while the replay runs, or replay at a quiet time: whatever"
         " is decided meanwhile makes it begin anew",
     ) from refusal
+
+
+def refuse_replay(scope: Scope, topics: Collection[str]) -> None:
+    """Refuse to replay what would not come again as it was.
+
+    Raises:
+        Terminal: A table does not say where its rows came from, or forgets deletes; or one of the topics is compacted.
+        Retryable: No broker answers.
+    """
+    refuse_without_coordinates(scope)
+    refuse_forgotten_deletes(scope)
+    refuse_compacted(scope, topics)
 
 
 def refuse_without_coordinates(scope: Scope) -> None:
@@ -93,7 +103,7 @@ def refuse_forgotten_deletes(scope: Scope, what: str = "pipeline {} can't be rep
             f"{what.format(scope.pipeline.name)}: {', '.join(forgetful)} keeps nothing of deleted rows (deletes: hard), so"
             " an old change of a row that was deleted since would bring it back",
             next_step="a table with deletes: soft takes old changes; this one gets them right only if all that came later"
-            f" comes again, too: frazil reset {scope.pipeline.name} --to … --reason …",
+            f" comes again, too: frazil reset {scope.pipeline.name} --to earliest --reason …",
         )
 
 

@@ -62,7 +62,7 @@ class PlannedReset:
         after: The new one.
         offsets: What the order's target means by now.
         first: What else happens, or must be known, one line each.
-        settles: A follower that was lost, too, and is given the new batch's mark whatever it holds.
+        repairs: A follower that was lost, too, and is given the new batch's mark whatever it holds.
         merged: Destinations whose rows are what their last changes made of them.
     """
 
@@ -73,7 +73,7 @@ class PlannedReset:
     after: Position
     offsets: Mapping[TopicPartition, int]
     first: tuple[str, ...] = ()
-    settles: str | None = None
+    repairs: str | None = None
     merged: frozenset[str] = frozenset()
 
     @property
@@ -146,9 +146,9 @@ def _planned(scope: Scope, order: ResetOrder, tables: Tables, now: Standing) -> 
     before = known or Position(now.newest, now.newest_epoch, facts.cluster_id)
     step = 2 if _rewinds(now) else 1
     after = reset_position(before, facts, offsets, n=now.newest + step, epoch=now.newest_epoch + step)
-    settles = lost_follower(scope.pipeline, tables, now) if all_rows_gone(now) else None
+    repairs = lost_follower(scope.pipeline, tables, now) if all_rows_gone(now) else None
     merged = frozenset(of.table for of in scope.pipeline.destinations if of.is_merged)
-    planned = PlannedReset(order, tables, now, before, after, offsets, _first(tables, now), settles, merged)
+    planned = PlannedReset(order, tables, now, before, after, offsets, _first(tables, now), repairs, merged)
     if not all_rows_gone(now):
         refuse_compacted(scope, {r.topic for of in planned.removed_rows.values() for r in of})
     return planned

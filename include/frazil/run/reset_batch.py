@@ -41,7 +41,7 @@ def batch_of(scope: Scope, planned: PlannedReset, request: RunRequest) -> Batch:
         removed_letters=planned.removed,
         started_by=request.started_by,
         reason=request.reason,
-        settles=planned.settles,
+        repairs=planned.repairs,
         marks=_marked(scope, planned) if all_rows_gone(planned.now) else frozenset(),
     )
 

@@ -19,7 +19,7 @@ def found(scope: Scope) -> tuple[Tables, Standing]:
     A table that is not there is an empty one.
 
     Raises:
-        Terminal: A follower must be settled first, or a table does not fit the pipeline.
+        Terminal: A follower must be repaired first, or a table does not fit the pipeline.
         Retryable: The catalog can't be reached.
     """
     tables, missing, now = _read(scope)
@@ -84,7 +84,7 @@ def _is_hurt(now: Standing) -> bool:
 
 
 def _refuse_lost(scope: Scope, missing: list[str], now: Standing) -> None:
-    """A follower that was lost alone is settled, not reset."""
+    """A follower that was lost alone is repaired, not reset."""
     # Names what is gone, or where the pipeline moved to; says nothing where it never ran.
     if (
         missing

@@ -127,7 +127,9 @@ def _start(scope: Scope, tables: Tables, rows: list[dict[str, Any]]) -> Position
 
 def _recorded(rows: list[dict[str, Any]], n: int) -> Iterator[Abandoned]:
     removing = {row["n"] for row in rows if row.get("removed")}
-    settled = max((row["n"] for row in rows if row["kind"] == "settle" and row["role"] == "dead_letters"), default=0)
+    settled = max(
+        (row["n"] for row in rows if row["kind"] in ("repair", "settle") and row["role"] == "dead_letters"), default=0
+    )
     for row in first_rows(rows):
         if row["n"] > n:
             lost = row["kind"] == "dead_letters" and row["n"] < settled
@@ -139,7 +141,7 @@ def _recorded(rows: list[dict[str, Any]], n: int) -> Iterator[Abandoned]:
 def _replayed(row: dict[str, Any], *, lost: bool) -> tuple[Range, ...]:
     """What must be read again from its beginning: letters that a batch took out went for good.
 
-    Letters that were brought home are still there, and open again, unless the table was settled while they were rows.
+    Letters that were brought home are still there, and open again, unless the table was repaired while they were rows.
     """
     return tuple(Range(*r) for r in json.loads(row["ranges"])) if row["kind"] == "replay" or lost else ()
 
@@ -151,8 +153,8 @@ def _unrecorded(scope: Scope, tables: Tables, now: Standing) -> Iterator[Abandon
         return
     last = read_manifest(tables, scope.pipeline, mark, None)[0]
     for manifest in (*recovered(tables.closing, last), last):
-        # A settle that recovers the batch before it is the last one: letters that were rows then are in no table.
-        is_lost = manifest.kind == "dead_letters" and manifest is not last and last.kind == "settle"
+        # A repair that recovers the batch before it is the last one: letters that were rows then are in no table.
+        is_lost = manifest.kind == "dead_letters" and manifest is not last and last.kind in ("repair", "settle")
         is_replay = manifest.kind == "replay" or is_lost
         removed = is_lost or any(manifest.taken_out(part) for part in manifest.parts)
         yield Abandoned(manifest.position, manifest.ranges if is_replay else (), removed)

@@ -29,8 +29,11 @@ from frazil.run.tables import Tables
 BYTES_KEY = "frazil.bytes.read"
 """Summary key: bytes of the keys and values that the batch read."""
 
-SETTLES_KEY = "frazil.settles"
-"""Summary key of a settling batch: the table that gets its part in another way."""
+REPAIRS_KEY = "frazil.repairs"
+"""Summary key of a repair: the table that lost something."""
+
+_SETTLES_KEY = "frazil.settles"
+"""The same key as an older Frazil wrote it."""
 
 READ_KEY = "frazil.rows.read"
 """Summary key: records that the batch read."""
@@ -150,8 +153,9 @@ def standing(pipeline: Pipeline, tables: Tables) -> Standing:
     by_name = {pipeline.ledger_table: ledger, pipeline.dead_letters_table: letters, **followers}
     lost = _followers_lost(pipeline, tables, now, by_name)
     if now.unfinished:
-        # A decided settle mends it as soon as it is rolled forward.
-        lost.pop(_summary(last).get(SETTLES_KEY, ""), None)
+        # A decided repair mends it as soon as it is rolled forward.
+        summary = _summary(last)
+        lost.pop(summary.get(REPAIRS_KEY, summary.get(_SETTLES_KEY, "")), None)
     return replace(now, followers_lost=lost)
 
 
@@ -281,16 +285,13 @@ def _lost_because(now: Standing, table: str, mark: BatchMark | None, uuid: str) 
 def _lost(pipeline: Pipeline, table: str, why: str) -> Terminal:
     return Terminal(
         f"pipeline {pipeline.name}: table {table} {why}",
-        next_step=f"restore it, or: {settle_commands(pipeline.name, table)}",
+        next_step=f"restore it, or: {repair_command(pipeline.name, table)}",
     )
 
 
-def settle_commands(pipeline: str, table: str) -> str:
-    """The commands that end the wait for a follower."""
-    return (
-        f"frazil settle {pipeline} --table {table} --restage --reason … (lands its part again), or --abandon (goes on"
-        " without it)"
-    )
+def repair_command(pipeline: str, table: str) -> str:
+    """The command that ends the wait for a follower."""
+    return f"frazil repair {pipeline} {table} --reason …"
 
 
 def _of(mark: BatchMark | None) -> str:

@@ -269,7 +269,7 @@ def _refuse_if_known(pipeline: Pipeline, found: Mapping[str, Table | None], miss
 def _instead(pipeline: Pipeline, missing: str, closing: str) -> str:
     if missing == closing:
         return f"land everything Kafka still holds again: frazil reset {pipeline.name} --to earliest --reason …"
-    return f"make it anew: frazil settle {pipeline.name} --table {missing} --restage --reason …"
+    return f"make it anew: frazil repair {pipeline.name} {missing} --reason …"
 
 
 def _refuse_if_moved(lake: Lake, pipeline: Pipeline) -> None:

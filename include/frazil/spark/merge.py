@@ -135,9 +135,9 @@ def moved_key(table: str, merge: Merge, places: str) -> Terminal:
     return Terminal(
         f"table {table}: two changes of one row ({', '.join(merge.keys)}) are in two partitions: {places}; their offsets"
         " don't say which is the later one; did the topic get partitions, or another key?",
-        next_step="name a column of the source's order under order_by, then give the table its part anew: frazil settle"
-        f" PIPELINE --table {table} --restage --reason …; or, if one of them is a record without value, leave such records out"
-        f" with value.null_value: filter, then: frazil settle PIPELINE --table {table} --restage --abandon --reason …",
+        next_step="name a column of the source's order under order_by; or, if one of them is a record without value,"
+        f" leave such records out with value.null_value: filter; then: frazil repair PIPELINE {table} --reason …. Without either:"
+        f" frazil repair PIPELINE {table} --no-replay --reason …",
     )
 
 

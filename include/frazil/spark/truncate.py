@@ -83,8 +83,8 @@ def _refuse_other_partitions(
         raise Terminal(
             f"table {target.table}: topic {end[names.topic]}, partition {end[names.partition]}, offset {end[names.offset]}"
             " is a truncate, and changes of the topic are in other partitions: nobody can tell which of them came before it",
-            next_step="name a column of the source's order under order_by, then give the table its part anew: frazil settle"
-            f" PIPELINE --table {target.table} --restage --reason …",
+            next_step="name a column of the source's order under order_by, then: frazil repair PIPELINE"
+            f" {target.table} --reason …",
         )
 
 

@@ -251,9 +251,9 @@ class Comparison:
             self._add("missing", offset, n, f"a row or a dead letter for {_shown(value)}{others}", "nothing")
 
     def _is_given_up(self, value: bytes | None, offset: int, n: int) -> bool:
-        settles = [of for start, end, of in self.subject.given_up if start <= offset < end and n < of]
-        if not settles or not self.rules.abandoned.isdisjoint(settles):
-            return bool(settles)
+        repairs = [of for start, end, of in self.subject.given_up if start <= offset < end and n < of]
+        if not repairs or not self.rules.abandoned.isdisjoint(repairs):
+            return bool(repairs)
         return value is None or self.rules.is_counted(n) or isinstance(self.rules.row(value, self.subject.topic), Bad)
 
     def _doubles(self, offset: int, n: int | None, mine: Sequence[Outcome]) -> None:

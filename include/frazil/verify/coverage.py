@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from frazil.verify.ledger import READING, Batch, Position, Removed
+from frazil.verify.ledger import MENDING, READING, Batch, Position, Range, Removed
 from frazil.verify.spans import Segments, with_pass, without
 
 Key = tuple[str, int]
@@ -54,8 +54,8 @@ def rolled_back(batches: Sequence[Batch]) -> frozenset[int]:
 
 def taken_out(batch: Batch) -> Sequence[Removed]:
     """What a batch took out of tables for good."""
-    if batch.kind == "settle":
-        return ()  # it takes out letters only to stage the same ones again, under the numbers they had
+    if batch.kind in MENDING:
+        return ()  # only what earlier batches took out, or what a settle staged again
     if batch.kind == "dead_letters":  # what it landed is no dead letter any more
         since = {name: topic.since for name, topic in batch.position.topics.items()}
         return [Removed(r.topic, r.partition, r.start, r.end, since[r.topic]) for r in batch.ranges]
@@ -69,19 +69,33 @@ def taken_out(batch: Batch) -> Sequence[Removed]:
 
 
 def given_up(batches: Sequence[Batch]) -> dict[Key, list[tuple[int, int, int]]]:
-    """Per partition the offsets whose dead letters a settle gave up, or that went without the rows beside them.
+    """Per partition the offsets whose rows or dead letters a repair gave up, or letters that went without the rows beside them.
 
     Each with start, end and the number of the batch that says so.
     """
     found: dict[Key, list[tuple[int, int, int]]] = {}
     for batch in batches:
-        for r in batch.skipped if batch.kind == "settle" else ():
+        for r in batch.skipped if batch.kind in MENDING else ():
             found.setdefault((r.topic, r.partition), []).append((r.start, r.end, batch.n))
         for removed in batch.lost:
             for key in _partitions(removed, batch.position):
                 end = _NO_END if removed.end is None else removed.end
                 found.setdefault(key, []).append((removed.start, end, batch.n))
     return found
+
+
+def is_filled(repair: Batch, batches: Sequence[Batch]) -> bool:
+    """Whether later batches read all again that a repair gave up."""
+    later = [r for of in batches if of.n > repair.n and of.kind in READING for r in of.ranges]
+    return repair.kind == "repair" and all(_is_read(lost, later) for lost in repair.skipped)
+
+
+def _is_read(lost: Range, later: Sequence[Range]) -> bool:
+    at = lost.start
+    for r in sorted(later, key=lambda r: r.start):
+        if (r.topic, r.partition) == (lost.topic, lost.partition) and r.start <= at:
+            at = max(at, r.end)
+    return at >= lost.end
 
 
 def _partitions(removed: Removed, position: Position) -> Iterator[Key]:

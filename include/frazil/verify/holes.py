@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from frazil.verify.coverage import Key, rolled_back
-from frazil.verify.ledger import Batch, Position, offsets, unrecorded
+from frazil.verify.ledger import MENDING, Batch, Position, offsets, unrecorded
 from frazil.verify.spans import Segments, clip, gaps, with_pass
 
 
@@ -74,9 +74,9 @@ def _follow(duties: dict[Key, _Duty], batch: Batch, *, is_after_loss: bool) -> N
 
 
 def _skips(batch: Batch) -> dict[Key, list[tuple[int, int]]]:
-    """What it gave up of the log. A settle gives up letters only."""
+    """What it gave up of the log. A repair gives up what a table had."""
     found: dict[Key, list[tuple[int, int]]] = {}
-    for r in batch.skipped if batch.kind != "settle" else ():
+    for r in batch.skipped if batch.kind not in MENDING else ():
         found.setdefault((r.topic, r.partition), []).append((r.start, r.end))
     return found
 

@@ -13,6 +13,9 @@ from frazil.errors import Terminal
 READING = frozenset({"ingest", "replay", "dead_letters"})
 """Kinds of batches that read records: from Kafka, or from the dead letters that they were before."""
 
+MENDING = frozenset({"repair", "settle"})
+"""Kinds of batches that say what a table lost; `settle` is that of an older Frazil."""
+
 
 @dataclass(frozen=True, slots=True)
 class Topic:
@@ -63,14 +66,14 @@ class Batch:
     Attributes:
         n: Batch number.
         ids: Ids of the batches that claim the number; one, if all is well.
-        kind: start, ingest, replay, dead_letters, reset, rewind or settle.
+        kind: start, ingest, replay, dead_letters, reset, rewind, repair, or settle of an older Frazil.
         config: Hash of the pipeline file it ran under.
         read: Records read; `written`, `dead` and `filtered` are what became of them, in records.
         written_position: The position after it, as it was written: many of them take much less memory this way.
         ranges: What it read.
         skipped: Offsets it gave up because retention had deleted them.
         removals: Role -> what it took out of the table, where it says so.
-        abandoned: What a settle gave up, on record.
+        abandoned: How much a settle, or a repair of the ledger, gave up.
         rows: Role -> rows put into its tables.
         tables: Tables of its ledger rows, one name per row.
         lost: Dead letters that it took out although the rows beside them stay: the table was no destination then.
@@ -115,9 +118,9 @@ def offsets(position: Position) -> dict[tuple[str, int], int]:
 
 
 def unrecorded(batches: Sequence[Batch]) -> frozenset[int]:
-    """Numbers of batches whose ledger rows were lost, and given up by a settle of the ledger: nobody knows them."""
-    settled = [b.n for b in batches if b.kind == "settle" and b.abandoned and not (b.ranges or b.skipped or b.removed)]
-    return frozenset(range(max(settled, default=0))) - {batch.n for batch in batches}
+    """Numbers of batches whose ledger rows were lost, and given up by a repair of the ledger: nobody knows them."""
+    repairs = [b.n for b in batches if b.kind in MENDING and b.abandoned and not (b.ranges or b.skipped or b.removed)]
+    return frozenset(range(max(repairs, default=0))) - {batch.n for batch in batches}
 
 
 def position_of(text: str, where: str) -> Position:

@@ -76,7 +76,7 @@ class PartitionResult:
         changed: Outcomes that are not what the record says.
         unchecked: Outcomes whose record Kafka does not hold any more, where only doubles can be found, and those of
             batches whose ledger rows were given up.
-        given_up: Bad records whose lost dead letter a settle gave up, on record.
+        given_up: Records whose lost row or dead letter a repair gave up, on record.
         lenient: Rows of batches under another pipeline file: a null was accepted, because the column may be younger.
         expired: Offsets that batches read and Kafka's log does not reach back to any more.
         table: Of several destinations, the one it is about.

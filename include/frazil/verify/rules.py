@@ -9,9 +9,10 @@ from typing import Any
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.transforms import KINDS
 from frazil.pipeline.value import Column
+from frazil.verify.coverage import is_filled
 from frazil.verify.expected import Bad, Expectation
 from frazil.verify.grown import Grown, Since, grows
-from frazil.verify.ledger import Batch, unrecorded
+from frazil.verify.ledger import MENDING, Batch, unrecorded
 from frazil.verify.left_out import LeftOut
 from frazil.verify.routes import WhereTo, where_to
 from frazil.verify.told import Teller, unread_changes
@@ -46,7 +47,7 @@ class Rules:
         exploded: Numbers of batches that made several rows of a record.
         where: How records are routed; None: all are meant for the table.
         filters_unrouted: Whether a record that no table is for is left out; else it is a dead letter.
-        abandoned: Numbers of settles that gave up rows of the table.
+        abandoned: Numbers of repairs that gave up rows of the table, which no later batch brought.
         left_out: Records without outcome of batches that may have left out more than this file says.
         earlier: Number of a batch that may have landed while the table had other columns -> what they have become since.
         steady: Places of the columns that were always there.
@@ -134,7 +135,11 @@ def rules_of(
         frozenset(batch.n for batch in batches if batch.has_more_rows and batch.n in may_explode),
         where_to(pipeline, table),
         pipeline.route is not None and pipeline.route.otherwise == "filter",
-        frozenset(of.n for of in batches if of.kind == "settle" and of.rows.keys() == {"destination"}),
+        frozenset(
+            of.n
+            for of in batches
+            if of.kind in MENDING and of.rows.keys() == {"destination"} and not is_filled(of, batches)
+        ),
         LeftOut.of(batches),
         {n: since for n, of in others.items() if (since := of.among(columns)).changed},
         tuple(at for at, name in enumerate(columns) if not any(name in of.added for of in others.values())),

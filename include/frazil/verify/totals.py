@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from frazil.verify.bounds import Bounds
 from frazil.verify.coverage import rolled_back, taken_out
-from frazil.verify.ledger import READING, Batch, Removed
+from frazil.verify.ledger import MENDING, READING, Batch, Removed
 from frazil.verify.result import Difference
 
 
@@ -50,8 +50,8 @@ def _untouched(batches: Sequence[Batch]) -> Iterator[Batch]:
     for batch in reversed(batches):
         if batch.n in undone:
             continue
-        if batch.lost or (batch.kind == "settle" and (batch.removals or batch.skipped)):
-            return  # letters came back under another judgement, or not at all
+        if batch.lost or (batch.kind in MENDING and (batch.removals or batch.skipped)):
+            return  # rows or letters of earlier batches were lost
         if batch.kind in READING and batch.ranges and not any(_meets(batch, r) for r in later):
             yield batch
         later += taken_out(batch)

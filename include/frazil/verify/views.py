@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from frazil.verify.ledger import READING
+from frazil.verify.ledger import MENDING, READING
 
 Row = Mapping[str, Any]
 
@@ -73,7 +73,7 @@ def _seen(rows: Sequence[Row], table: str, *, is_member: bool) -> Iterator[Row]:
         yield own | {"kind": "reset", "removed": None, "lost": letters["removed"] if letters is not None else None}
         return
     if rows[0]["kind"] not in READING:
-        yield own | (_GAVE_NOTHING_UP if _settles_another(rows, table) else {})
+        yield own | (_GAVE_NOTHING_UP if _repairs_another(rows, table) else {})
         if letters is not None:
             yield letters
         return
@@ -101,13 +101,13 @@ def _written(mine: Row | None) -> int:
     return mine["records_written"] if written is None else written
 
 
-def _settles_another(rows: Sequence[Row], table: str) -> bool:
-    """Whether a settle was of another destination: what it gave up is about that one alone.
+def _repairs_another(rows: Sequence[Row], table: str) -> bool:
+    """Whether a repair was of another destination: what it gave up is about that one alone.
 
     The other destinations have a row without ranges there, or none. Lost letters and a lost ledger are of all of them.
     """
     told = {row["table"]: row.get("table_ranges") for row in rows if row["role"] == "destination"}
-    is_of_rows = rows[0]["kind"] == "settle" and all(row["role"] != "dead_letters" for row in rows)
+    is_of_rows = rows[0]["kind"] in MENDING and all(row["role"] != "dead_letters" for row in rows)
     if not is_of_rows or _joined(rows[0]) == "[]":
         return False
     return told.get(table) == "[]" or (bool(told) and table not in told)

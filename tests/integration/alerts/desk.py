@@ -49,7 +49,7 @@ destinations: [{{table: shop.orders, columns: {{id: {{type: long, required: true
 {more}
 """
 
-_ASKING = {"reset", "settle", "replay"}
+_ASKING = {"reset", "repair", "replay"}
 """Commands that ask before they do it."""
 
 _QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")

@@ -60,7 +60,7 @@ DRILLS = (
         "lengthen the topic's retention",
         besides=frozenset({"retention"}),
     ),
-    Drill("refused", "letters dropped", troubles.letters_dropped, LETTERS, "frazil settle orders|restore"),
+    Drill("refused", "letters dropped", troubles.letters_dropped, LETTERS, "frazil repair orders|restore"),
     Drill("refused", "file broken", troubles.file_broken, "colour", "mend the file", mend=Desk.configure),
     Drill(
         "failed_run",

@@ -38,10 +38,10 @@ from tests.operations import (
     order,
     places,
     position,
+    repair,
     replay,
     roll_back,
     send,
-    settle,
     state,
 )
 
@@ -186,9 +186,9 @@ def test_rollback_or_drop_goes_unnoticed(catalog_shop: MakeShop) -> None:
     assert_all(orders, 2)
     drop(orders, LETTERS)
     batch_of(orders, 2)
-    with pytest.raises(Terminal, match=f"frazil settle orders --table {LETTERS} --restage"):
+    with pytest.raises(Terminal, match=f"frazil repair orders {LETTERS} --reason"):
         orders.run()
-    settle(orders, LETTERS)
+    repair(orders, LETTERS)
     orders.run()
     assert_all(orders, 3)
 

@@ -177,14 +177,14 @@ def test_the_table_holds_a_secret(place: Any, payload: str) -> None:
 
 
 def test_letters_that_are_put_back_bring_the_secret(place: Any) -> None:
-    """Settling reads the records from Kafka again, and keeps no more of them than the batch did."""
+    """A repair reads the records from Kafka again, and keeps no more of them than the batch did."""
     declare(place, "{tolerance: all, payload: none}")
     produce(place, GOOD, BAD)
     assert place.frazil("run", "orders").returncode == 0
     letters = "shop.orders__dead_letters"
     Project.load(place.environment).lake("lake")._catalog.drop_table(letters)
 
-    done = place.frazil("settle", "orders", "--table", letters, "--restage", "--reason", "dropped", "--yes")
+    done = place.frazil("repair", "orders", letters, "--reason", "dropped", "--yes")
 
     assert done.returncode == 0, done.stderr
     rows = place.frazil("sql", f"FROM {letters}", "--json").stdout

@@ -126,7 +126,7 @@ def test_replay_replaces_its_range_and_tells_it(filled: Place) -> None:
     filled.succeed("verify", "orders")
 
 
-def test_settle_follows_the_word_of_the_error(filled: Place) -> None:
+def test_repair_follows_the_word_of_the_error(filled: Place) -> None:
     """The command that the refusal names ends it."""
     from pyiceberg.catalog.sql import SqlCatalog
 
@@ -135,14 +135,18 @@ def test_settle_follows_the_word_of_the_error(filled: Place) -> None:
     catalog.drop_table(LETTERS)
     refused = filled.frazil("run", "orders")
     assert refused.returncode == Terminal.exit_code
-    command = re.search(r"frazil (settle .* --restage --reason) …", refused.stderr)
+    command = re.search(r"frazil (repair .* --reason) …", refused.stderr)
     assert command is not None
 
     assert filled.frazil(*command[1].split(), "a test").returncode == WRONG_USE
     told = filled.json(*command[1].split(), "a test", "--yes")
 
-    assert (told["done"], told["restaged"], told["abandoned"]) == (True, 10, 0)
+    assert (told["table"], told["gone"], told["not_replayed"]) == (LETTERS, [], None)
+    assert told["replay"]["dead"] == 10
     assert count(filled, LETTERS) == 10
-    assert "nothing to settle" in filled.succeed(*command[1].split(), "a test", "--yes").stdout
+    assert "nothing to repair" in filled.succeed(*command[1].split(), "a test", "--yes").stdout
     filled.succeed("verify", "orders")
-    assert filled.frazil("settle", "orders", "--table", LETTERS, *REASON).returncode == WRONG_USE
+    assert "lost at most, of batches 0 to" in filled.succeed("history", "orders").stdout
+    settled = filled.frazil("settle", "orders", "--table", LETTERS, *REASON)
+    assert settled.returncode == Terminal.exit_code
+    assert "frazil repair PIPELINE TABLE --reason" in settled.stderr

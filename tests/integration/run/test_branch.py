@@ -23,10 +23,10 @@ from tests.operations import (
     letters,
     order,
     places,
+    repair,
     replay,
     reset,
     roll_back,
-    settle,
 )
 from tests.operations import send as produce
 
@@ -248,9 +248,9 @@ def test_a_follower_on_a_branch_shows_its_rows(audited: MakeShop) -> None:
     assert catalog(both).load_table("shop.copies").current_snapshot() is None
 
     roll_back(both, "shop.copies")
-    with pytest.raises(Terminal, match="settle"):
+    with pytest.raises(Terminal, match="repair"):
         both.run()
-    settle(both, "shop.copies")
+    repair(both, "shop.copies")
 
     assert [row["id"] for row in both.rows("shop.copies")] == [0, 2]
     assert head_of(catalog(both).load_table("shop.copies").metadata) is None

@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 
 from frazil.errors import Terminal
 from tests.integration.run.conftest import COPY
-from tests.operations import LETTERS, Killed, assert_clean, bad, catalog, drop, lake, ledger, order, send, settle
+from tests.operations import LETTERS, Killed, assert_clean, bad, catalog, drop, lake, ledger, order, repair, send
 from tests.rest_catalog import RestServer
 
 CLOUD = "    catalog: cloud\n"
@@ -99,7 +99,7 @@ def test_a_settle_asks_the_file_where_the_other_tables_of_the_batch_are(
     now = orders.with_pipeline(edited)
     drop(now, LETTERS)
 
-    settle(now, LETTERS, restage=False, abandon=True)
+    repair(now, LETTERS, replays=False)
 
     assert ids_of(rest_server.lake().load_table(COPY), None) == [0, 2]
     assert [(row["n"], row["rows"]) for row in ledger(now, "ingest") if row["table"] == COPY][-1] == (2, 2)
@@ -112,7 +112,7 @@ def test_a_settle_of_a_moved_table_does_not_end(spread: Spread, at: At, rest_ser
     rest_server.empty()
     moved = orders.with_pipeline(text.replace(CLOUD, ""))
 
-    settle(moved, COPY)
+    repair(moved, COPY)
 
     assert [sorted(row["id"] for row in moved.rows(of)) for of in (COPY, "shop.orders")] == [[0, 2], [0, 2]]
     assert moved.run().batches == 0
@@ -135,7 +135,7 @@ def test_a_table_that_has_its_part_is_settled(spread: Spread, at: At, rest_serve
         change.add_identity("code")
     moved = orders.with_pipeline(text.replace(CLOUD, ""))
 
-    with pytest.raises(Terminal, match=f"settle orders --table {LETTERS}"):
-        settle(moved, COPY)
+    with pytest.raises(Terminal, match=f"repair orders {LETTERS}"):
+        repair(moved, COPY)
 
     assert ids_of(rest_server.lake().load_table(COPY), None) == [0, 2]

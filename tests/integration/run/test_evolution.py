@@ -24,8 +24,8 @@ from tests.operations import (
     drop,
     lake,
     ledger,
+    repair,
     replay,
-    settle,
 )
 
 MakeShop = Callable[..., Any]
@@ -317,7 +317,7 @@ def test_table_that_is_made_anew_stays_without_columns(shop: MakeShop) -> None:
     expected = rows(orders, "shop.copies", "id", "kind", "note")
     drop(orders, "shop.copies")
 
-    settle(orders, "shop.copies")
+    repair(orders, "shop.copies")
 
     assert rows(orders, "shop.copies", "id", "kind", "note") == expected
     assert [field.name for field in lake(orders).load_table("shop.copies").spec().fields] == ["kind"]

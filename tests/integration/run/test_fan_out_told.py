@@ -11,7 +11,7 @@ from frazil.errors import Terminal
 from frazil.verify.check import verify
 from tests.fan_out import TABLES, expected, fanned_out, file_of, fill, outcomes
 from tests.integration.run.conftest import At
-from tests.operations import Killed, assert_clean, drop, lake, roll_back, send, settle
+from tests.operations import Killed, assert_clean, drop, lake, repair, roll_back, send
 
 MakeShop = Callable[..., Any]
 
@@ -27,7 +27,7 @@ def test_only_one_of_two_altered_tables_is_named(shop: MakeShop, at: At) -> None
         orders.run()
 
     for table in ("shop.refunds", "shop.audit"):
-        assert f"frazil settle orders --table {table}" in str(refused.value.next_step)
+        assert f"frazil repair orders {table}" in str(refused.value.next_step)
 
 
 def _alter(shop: Any, *tables: str) -> None:
@@ -53,7 +53,7 @@ def test_a_table_that_went_with_its_name_leaves_no_way_on(shop: MakeShop, at: At
 
     assert str(refused.value.next_step).startswith("name shop.audit under destinations")
     again = fewer.with_pipeline(file_of(orders))
-    settle(again, "shop.audit")
+    repair(again, "shop.audit")
     again.run()
     assert outcomes(again) == expected(range(10))
     assert_clean(again)
@@ -110,7 +110,7 @@ def test_a_lost_row_hides_behind_what_another_table_gave_up(shop: MakeShop, firs
         send(two, {0: [f'{{"id": {number}}}'.encode()] * 5})
         two.run()
     roll_back(two, "shop.refunds")
-    settle(two, "shop.refunds", restage=False, abandon=True)
+    repair(two, "shop.refunds", replays=False)
     assert_clean(two)
 
     lake(two).load_table("shop.orders").delete("_kafka_offset = 7")

@@ -27,10 +27,10 @@ from tests.operations import (
     ledger,
     order,
     position,
+    repair,
     replay,
     scope,
     send,
-    settle,
 )
 from tests.topic_reader import committed, values
 
@@ -249,7 +249,7 @@ def test_settled_batch_has_its_letters_in_the_topic(waiting: tuple[Any, str], at
         orders.run()
     drop(orders, table)
 
-    settle(orders, table)
+    repair(orders, table)
     orders.run()
 
     assert once_each(orders, topic) == [*SENT, bad(5)]

@@ -21,9 +21,9 @@ from tests.operations import (
     places,
     position,
     remake,
+    repair,
     reset,
     send,
-    settle,
 )
 
 MakeShop = Callable[..., Any]
@@ -50,18 +50,18 @@ def test_destination_is_begun_anew_in_silence(shop: MakeShop, damage: Callable[[
 @pytest.mark.parametrize("table", [LETTERS, LEDGER])
 @pytest.mark.parametrize("damage", [drop, remake])
 def test_follower_is_begun_anew_in_silence(shop: MakeShop, table: str, damage: Callable[[Any, str], None]) -> None:
-    """Refused by name with the settle command, which then works."""
+    """Refused by name with the repair command, which then works."""
     orders = landed(shop, 2)
     damage(orders, table)
     send(orders, {0: [order(8), bad(9)]})
     with pytest.raises(Terminal, match=table) as refused:
         orders.run()
-    assert f"frazil settle orders --table {table} --restage --reason" in str(refused.value)
+    assert f"frazil repair orders {table} --reason" in str(refused.value)
 
-    settle(orders, table)
+    repair(orders, table)
 
     assert orders.run().read == 2
-    assert letters(orders) == [(0, 1, 1), (0, 3, 1), (0, 5, 2), (0, 7, 2), (0, 9, 4)]
+    assert [(p, o) for p, o, _ in letters(orders)] == [(0, o) for o in (1, 3, 5, 7, 9)]
     assert_clean(orders)
 
 

@@ -11,7 +11,7 @@ import pytest
 from frazil.batch.plan import RunPlan
 from frazil.batch.request import RunRequest
 from frazil.errors import Terminal
-from frazil.run import settle as settles
+from frazil.run import repair as repairs
 from frazil.run import settled as looks
 from frazil.run.ingest import ingest
 from frazil.run.inline import stage_inline
@@ -69,16 +69,15 @@ def test_a_rival_makes_a_table_between_two_looks(
     assert_clean(orders)
 
 
-def test_a_rival_makes_a_table_while_a_settle_looks(shop: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The settle's batch tells of it, as the rival's did."""
+def test_a_rival_makes_a_table_while_a_repair_looks(shop: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The repair's batch tells of it, as the rival's did."""
     orders = shops.made(shop)
     fill(orders, (1, "shop.a"), (2, "shop.c"))
     orders.run()
     fill(orders, (3, "shop.b"))
-    rivals, order = plan_of(orders), settles.SettleOrder("shop.c", restage=True, abandon=False)
-    meanwhile(monkeypatch, settles, lambda: (land(orders, rivals), drop(orders, "shop.c")))
-    planned = settles.plan_settle(scope(orders), order)
-    assert planned is not None
+    rivals = plan_of(orders)
+    meanwhile(monkeypatch, repairs, lambda: (land(orders, rivals), drop(orders, "shop.c")))
+    planned = repairs.plan_repair(scope(orders), "shop.c")
     assert set(planned.tables.destinations) == {"shop.a", "shop.b", "shop.c"}
 
 

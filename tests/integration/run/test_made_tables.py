@@ -34,12 +34,12 @@ from tests.operations import (
     drop,
     lake,
     ledger,
+    repair,
     replay,
     request,
     reset,
     scope,
     send,
-    settle,
 )
 
 MAKING = (CrashPoint.CREATING, CrashPoint.CREATED, CrashPoint.AUDITED, CrashPoint.MANIFEST_WRITTEN)
@@ -222,7 +222,7 @@ def test_a_dropped_table_is_settled(shop: Callable[..., Any]) -> None:
     fill(orders, (1, "shop.a"), (2, "shop.b"), (3, "shop.b"))
     orders.run()
     drop(orders, "shop.b")
-    settle(orders, "shop.b")
+    repair(orders, "shop.b")
     fill(orders, (4, "shop.b"))
     orders.run()
     assert ids(orders, ("shop.a", "shop.b")) == {"shop.a": [1], "shop.b": [2, 3, 4]}

@@ -10,7 +10,7 @@ import pytest
 
 from frazil.errors import Terminal
 from tests.integration.run.conftest import At
-from tests.operations import LEDGER, assert_clean, lake, ledger, send, settle
+from tests.operations import LEDGER, assert_clean, lake, ledger, repair, send
 
 PLACES = {f"{namespace}.t{number}": catalog for catalog, namespace, number in (
     (catalog, namespace, number)
@@ -67,12 +67,12 @@ def take(shop: Any, table: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "damage", "restage"), [("shop.europe.north.t3", take, False), ("mirror.night.south.t0", partition, True)]
+    ("table", "damage", "fills"), [("shop.europe.north.t3", take, False), ("mirror.night.south.t0", partition, True)]
 )
 def test_a_table_that_cant_take_its_files_stops_the_others(
-    many: Any, at: At, table: str, damage: Callable[[Any, str], None], restage: bool
+    many: Any, at: At, table: str, damage: Callable[[Any, str], None], fills: bool
 ) -> None:
-    """The others have theirs, the pipeline stops with its name, the next run tries again, a settle lets it go on."""
+    """The others have theirs, the pipeline stops with its name, the next run tries again, a repair lets it go on."""
     fill(many, 0)
     at("decide.committed", lambda: damage(many, table))
     with pytest.raises(Terminal) as stopped:
@@ -80,7 +80,7 @@ def test_a_table_that_cant_take_its_files_stops_the_others(
 
     assert table in stopped.value.message
     assert not [other for other in PLACES if other != table and other in stopped.value.message]
-    assert f"frazil settle orders --table {table} --restage" in str(stopped.value)
+    assert f"frazil repair orders {table} --reason" in str(stopped.value)
     others = {of: ids for of, ids in expected(0).items() if of != table}
     assert {of: ids for of, ids in _there(many).items() if of != table} == others
     assert [row["destination"] for row in many.rows(f"{LEDGER.removesuffix('ledger')}dead_letters")] == [None]
@@ -90,12 +90,11 @@ def test_a_table_that_cant_take_its_files_stops_the_others(
     assert {of: ids for of, ids in _there(many).items() if of != table} == others
     assert ledger(many, "ingest") == []
 
-    done = settle(many, table, restage=restage, abandon=not restage)
+    done = repair(many, table, replays=fills)
 
     assert done is not None
-    assert (done.restaged, done.abandoned) == (int(restage), int(not restage))
     assert many.run().batches == 1
-    assert landed(many) == {**expected(0, 100), **({} if restage else {table: expected(100)[table]})}
+    assert landed(many) == {**expected(0, 100), **({} if fills else {table: expected(100)[table]})}
     assert_clean(many)
 
 
@@ -104,8 +103,8 @@ def _there(shop: Any) -> dict[str, list[int]]:
     return {of: sorted(at.scan().to_arrow()["id"].to_pylist()) for of, at in found.items() if at is not None}
 
 
-def test_a_table_that_is_well_again_waits_for_a_settle(many: Any, at: At) -> None:
-    """Out of reach behind the decision and back before the next run: that run gives it its part, and nobody has to settle."""
+def test_a_table_that_is_well_again_waits_for_a_repair(many: Any, at: At) -> None:
+    """Out of reach behind the decision and back before the next run: that run gives it its part, and nobody has to repair."""
     table = "mirror.t2"
     kept = lake(many).load_table(table).metadata_location
     fill(many, 0)
@@ -117,5 +116,5 @@ def test_a_table_that_is_well_again_waits_for_a_settle(many: Any, at: At) -> Non
     many.run()
 
     assert landed(many) == expected(0)
-    assert settle(many, table) is None
+    assert repair(many, table) is None
     assert_clean(many)

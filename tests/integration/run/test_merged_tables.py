@@ -14,7 +14,7 @@ from frazil.run.ingest import ingest
 from frazil.run.inline import stage_inline
 from frazil.run.plan import plan_run
 from tests.fan_out import TABLES, fanned_out, file_of, fill
-from tests.operations import LEDGER, drop, lake, request, scope, settle
+from tests.operations import LEDGER, drop, lake, repair, request, scope
 
 MakeShop = Callable[..., Any]
 APPENDED = "{table: shop.refunds, "
@@ -77,7 +77,7 @@ def test_a_dropped_table_takes_its_key_along_and_blocks_every_command(shop: Make
     assert waiting.waits
     assert lake(orders).load_table("shop.refunds").schema().identifier_field_names() == {"id"}
     with pytest.raises(EngineNeeded):
-        settle(orders, "shop.audit", restage=False, abandon=True)
+        repair(orders, "shop.audit", replays=False)
 
 
 def test_a_table_that_moved_without_its_batch_takes_the_key_along(shop: MakeShop) -> None:

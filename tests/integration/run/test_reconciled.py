@@ -9,7 +9,7 @@ import pytest
 
 from frazil.report.reconcile import reconcile
 from tests.fan_out import ROUTE, fanned_out, file_of, fill
-from tests.operations import ORDERS, drop, landed_in_two_partitions, offsets, replay, reset, roll_back, settle
+from tests.operations import ORDERS, drop, landed_in_two_partitions, offsets, repair, replay, reset, roll_back
 
 MakeShop = Callable[..., Any]
 FILTERING = ROUTE.rstrip() + "\n      otherwise: filter\n"
@@ -54,7 +54,7 @@ def test_a_part_that_was_read_again_is_guessed(filled: Any) -> None:
     assert all(0 < of.unsure <= 8 for of in found)
     assert all(f"left out {of.unsure} at most" in str(of) for of in found)
     roll_back(filled, "shop.audit", by=3)
-    settle(filled, "shop.audit", restage=False, abandon=True)
+    repair(filled, "shop.audit", replays=False)
     assert reconcile(filled.project, filled.pipeline)[2].difference > 0
 
 
@@ -76,6 +76,6 @@ def test_a_rewind_counts_twice(shop: MakeShop) -> None:
 def test_lost_rows_come_out_even(filled: Any) -> None:
     """A table that was dropped, and whose rows were given up, lacks them."""
     drop(filled, "shop.orders")
-    settle(filled, "shop.orders", restage=False, abandon=True)
+    repair(filled, "shop.orders", replays=False)
 
     assert [lost > 0 for lost, _ in counted(filled)] == [True, False, False]

@@ -32,11 +32,11 @@ from tests.operations import (
     position,
     recreate_topic,
     remake,
+    repair,
     reset,
     roll_back,
     scope,
     send,
-    settle,
     state,
     without_kafka_columns,
 )
@@ -118,7 +118,7 @@ def test_two_lost_tables_send_in_a_circle(shop: MakeShop, also: str, damage: Cal
     with pytest.raises(Terminal):
         orders.run()
     with pytest.raises(Terminal, match="frazil reset orders --to earliest"):
-        settle(orders, also)
+        repair(orders, also)
 
     reset(orders, "earliest")
 

@@ -26,11 +26,11 @@ from tests.operations import (
     order,
     places,
     position,
+    repair,
     replay,
     reset,
     roll_back,
     send,
-    settle,
     without_kafka_columns,
 )
 
@@ -197,7 +197,7 @@ def test_both_tables_are_rolled_back(shop: MakeShop) -> None:
     roll_back(orders, ORDERS)
     roll_back(orders, LETTERS)
 
-    settle(orders, LETTERS)
+    repair(orders, LETTERS)
     orders.run()
 
     assert_all(orders, 12)
@@ -207,7 +207,7 @@ def test_rolled_back_past_a_settle(shop: MakeShop) -> None:
     """The letters that the settle landed are those of their batches: they go and come with them."""
     orders = landed(shop)
     roll_back(orders, LETTERS)
-    settle(orders, LETTERS)
+    repair(orders, LETTERS)
     roll_back(orders, ORDERS, 2)
 
     orders.run()
@@ -224,12 +224,12 @@ def test_rolled_back_past_an_unrecorded_replay(shop: MakeShop, at: At) -> None:
     drop(orders, LETTERS)
     at("record.committing")
     with pytest.raises(Killed):
-        settle(orders, LETTERS)
+        repair(orders, LETTERS)
     roll_back(orders, ORDERS, 2)
 
-    with pytest.raises(Terminal, match=rf"frazil settle orders --table {LETTERS} --restage"):
+    with pytest.raises(Terminal, match=rf"frazil repair orders {LETTERS} --reason"):
         orders.run()
-    settle(orders, LETTERS)
+    repair(orders, LETTERS)
     orders.run()
 
     assert_all(orders, 8)

@@ -22,7 +22,7 @@ from frazil.run.inline import stage_inline
 from frazil.run.plan import plan_run
 from frazil.verify.check import verify
 from tests.integration.conftest import environment
-from tests.operations import LETTERS, ORDERS, assert_clean, bad, lake, letters, order, replay, reset, send, settle
+from tests.operations import LETTERS, ORDERS, assert_clean, bad, lake, letters, order, repair, replay, reset, send
 
 At = Callable[..., None]
 MakeShop = Callable[..., Any]
@@ -139,7 +139,7 @@ def test_letters_go_on_in_another_table(shop: MakeShop, is_there: bool) -> None:
     with pytest.raises(Terminal, match=rf"kept in table {LETTERS}" if is_there else OTHER_LETTERS):
         moved.run()
     with pytest.raises(Terminal, match=rf"kept in table {LETTERS}") as refused:
-        settle(moved, OTHER_LETTERS)
+        repair(moved, OTHER_LETTERS)
 
     assert f"set dead_letters.table to {LETTERS} again" in str(refused.value)
     back = moved.with_pipeline(text)

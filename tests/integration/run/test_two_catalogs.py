@@ -11,7 +11,7 @@ from frazil.errors import Terminal
 from frazil.report.files import files
 from frazil.report.history import history
 from tests.integration.run.conftest import COPY
-from tests.operations import Killed, assert_clean, bad, catalog, order, replay, reset, roll_back, send, settle
+from tests.operations import Killed, assert_clean, bad, catalog, order, repair, replay, reset, roll_back, send
 from tests.rest_catalog import RestServer
 
 
@@ -67,9 +67,9 @@ def test_commands_know_one_catalog(spread: Callable[..., Any]) -> None:
     assert (orders.ids(), copies(orders)) == ([], [])
     orders.run()
     roll_back(orders, COPY)
-    with pytest.raises(Terminal, match="settle"):
+    with pytest.raises(Terminal, match="repair"):
         orders.run()
-    settle(orders, COPY)
+    repair(orders, COPY)
 
     assert (orders.ids(), copies(orders)) == ([0, 2], [0, 2])
     assert_clean(orders)

@@ -36,9 +36,9 @@ from tests.operations import (
     letters,
     order,
     places,
+    repair,
     roll_back,
     send,
-    settle,
 )
 
 MakeShop = Callable[..., Any]
@@ -80,7 +80,7 @@ def assert_all(orders: Any, count: int) -> None:
 
 
 def test_staged_letters_are_taken_for_orphans(shop: MakeShop, at: At, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files that were deleted while their batch waited are never committed: refused by name, a settle lands them."""
+    """Files that were deleted while their batch waited are never committed: refused by name, a repair lands them."""
     orders = landed(shop)
     manifest, _ = decided(orders, at)
     table = lake(orders).load_table(LETTERS)
@@ -92,9 +92,9 @@ def test_staged_letters_are_taken_for_orphans(shop: MakeShop, at: At, monkeypatc
         orders.run()
 
     assert staged.path in str(refused.value)
-    assert f"frazil settle orders --table {LETTERS} --restage" in str(refused.value)
+    assert f"frazil repair orders {LETTERS} --reason" in str(refused.value)
     assert lake(orders).load_table(LETTERS).metadata == table.metadata
-    settle(orders, LETTERS)
+    repair(orders, LETTERS)
     assert orders.run().batches == 0
     assert_all(orders, 4)
 
@@ -225,7 +225,7 @@ def committed(orders: Any) -> int:
     return group_offsets(orders.cluster, orders.pipeline.consumer_group)[orders.topic, 0]
 
 
-@pytest.mark.parametrize("command", ["run", "settle"])
+@pytest.mark.parametrize("command", ["run", "repair"])
 def test_manifest_that_somebody_commits_gives_no_part_to_tables_of_others(shop: MakeShop, at: At, command: str) -> None:
     """Who may commit to the closing table names a manifest of his own there: the other table stays as it is."""
     orders = landed(shop)
@@ -253,7 +253,7 @@ def test_manifest_that_somebody_commits_gives_no_part_to_tables_of_others(shop: 
     before = catalog(orders).load_table("shop.theirs").metadata
 
     with pytest.raises(Terminal, match=r"gives parts to shop\.theirs: neither .* knows them") as refused:
-        orders.run() if command == "run" else settle(orders, LETTERS)
+        orders.run() if command == "run" else repair(orders, LETTERS)
 
     assert "somebody else committed to shop.orders: roll that commit back" in str(refused.value)
     assert catalog(orders).load_table("shop.theirs").metadata == before

@@ -1,4 +1,4 @@
-"""Batches that don't just read on: replay, reset, rewind and settle leave exactly what the ledger says."""
+"""Batches that don't just read on: replay, reset, rewind and repair leave exactly what the ledger says."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from tests.operations import (
     ORDERS,
     bad,
     drop,
+    lake,
     offsets,
     order,
     recreate_topic,
+    repair,
     replay,
     reset,
     roll_back,
     send,
-    settle,
 )
 
 Make = Callable[..., Any]
@@ -104,32 +105,34 @@ def test_rows_of_an_adopted_topic_are_mixed_with_older_ones(orders: Any, check: 
     assert found.older_incarnation == 12
 
 
-@pytest.mark.parametrize("is_restaged", [True, False])
-def test_lost_letters_are_missed_or_not_as_settled(orders: Any, check: Make, is_restaged: bool) -> None:
+@pytest.mark.parametrize("is_replayed", [True, False])
+def test_lost_letters_are_missed_or_not_as_repaired(orders: Any, check: Make, is_replayed: bool) -> None:
     """Letters that came back are compared, those that were given up on record are counted."""
     drop(orders, LETTERS)
-    settle(orders, LETTERS, restage=is_restaged, abandon=not is_restaged)
+    repair(orders, LETTERS, replays=is_replayed)
     found = check(orders)
 
-    assert outcomes(found) == (12, 6, 6 if is_restaged else 0)
-    assert found.partitions[0].given_up == (0 if is_restaged else 6)
+    assert outcomes(found) == (12, 6, 6 if is_replayed else 0)
+    assert found.partitions[0].given_up == (0 if is_replayed else 6)
 
 
 def test_a_ledger_that_was_written_again_is_doubted(orders: Any, check: Make) -> None:
     """Its rows come back from the manifests and say what they said."""
     drop(orders, LEDGER)
-    settle(orders, LEDGER)
+    repair(orders, LEDGER)
 
     assert outcomes(check(orders)) == (12, 6, 6)
 
 
 def test_rows_of_batches_that_nobody_knows_any_more_are_called_right(orders: Any, check: Make) -> None:
     """Ledger rows that were given up on record leave rows that can't be compared: counted, and said."""
+    table = lake(orders).load_table(ORDERS)
+    table.maintenance.expire_snapshots().by_ids([of.snapshot_id for of in table.metadata.snapshots][:-1]).commit()
     drop(orders, LEDGER)
-    settle(orders, LEDGER, restage=False, abandon=True)
+    repair(orders, LEDGER)
     send(orders, {0: [order(20)]})
     orders.run()
     found = check(orders)
 
-    assert outcomes(found)[0] == 5  # the last batch was not finished, so its manifest is known
+    assert outcomes(found)[0] == 5  # the last batch's manifest is known
     assert found.partitions[0].unchecked == 8

@@ -64,7 +64,7 @@ parts = st.builds(
 manifests = st.builds(
     Manifest,
     pipeline=texts,
-    kind=st.sampled_from(["start", "ingest", "replay", "reset", "rewind", "settle"]),
+    kind=st.sampled_from(["start", "ingest", "replay", "reset", "rewind", "repair", "settle"]),
     batch=texts,
     run=texts,
     position=positions,

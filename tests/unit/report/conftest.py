@@ -46,7 +46,7 @@ def append(project: Project) -> Append:
 
 @pytest.fixture
 def finish(project: Project) -> Callable[..., None]:
-    """Have the ledger say that batches finished: `finish(batch(1), batch(2, kind="settle"))`."""
+    """Have the ledger say that batches finished: `finish(batch(1), batch(2, kind="repair"))`."""
 
     def do(*rows: dict[str, Any]) -> None:
         lake, schema = project.lake("lake"), schema_to_pyarrow(LEDGER_SCHEMA, include_field_ids=False)

@@ -133,8 +133,6 @@ def test_a_notice_leaves_out_what_a_person_needs(project: Project, append: Appen
     )
     many = replace(found, groups=tuple(replace(found.groups[0], topic=f"t{n}") for n in range(40)))
     assert letters_notice(pipeline, many, "", None).cause.splitlines()[-1] == "and 60 of 30 other kinds"
-    back = letters_notice(pipeline, replace(found, count=0, put_back=4, after=0, through=3), "", None)
-    assert back.title == "orders: 4 dead letters put back in batches 1 to 3"
 
 
 def test_the_page_hides_how_it_develops(project: Project, append: Append, finish: Finish) -> None:

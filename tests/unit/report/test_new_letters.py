@@ -134,7 +134,7 @@ def test_lost_letters_are_no_news(project: Project, append: Append, finish: Fini
     """The table was dropped: the report says so and how it comes back, and tells its letters then."""
     finish(batch(1))
 
-    with pytest.raises(Terminal, match=r"left 9 dead letters.*is gone(?s:.*)frazil settle orders --table"):
+    with pytest.raises(Terminal, match=r"left 9 dead letters.*is gone(?s:.*)frazil repair orders"):
         made(project)
     append(letter(0))
     found = made(project)
@@ -143,22 +143,19 @@ def test_lost_letters_are_no_news(project: Project, append: Append, finish: Fini
 
 
 def test_letters_that_came_back_or_home_are_not_told(project: Project, append: Append, finish: Finish) -> None:
-    """A settle brings letters with old numbers; a replay of letters lands some of any time."""
+    """A replay of letters lands some of any time."""
     finish(batch(1))
     append(letter(0, landed_batch=3))
     assert made(project)
-    finish(batch(2, kind="settle", rows=4), batch(3, kind="dead_letters", records_written=1, rows=1))
+    append(letter(1, _frazil_batch=2))
+    finish(batch(2), batch(3, kind="dead_letters", records_written=1, rows=1))
 
     found = made(project, NOW + DAY)
 
     assert found is not None
-    assert (found.count, found.put_back, found.came_home) == (0, 4, 1)
+    assert (found.count, found.came_home) == (1, 1)
     text = open_report(project, project.pipeline("orders"), found.name, "markdown")
     assert "1 dead letter became rows meanwhile, of any time." in text
-    assert (
-        "`frazil settle` put 4 dead letters back into the table; those of batches up to 1 are not counted again."
-        in text
-    )
 
 
 def test_the_trend_compares_unlike_periods(project: Project, append: Append, finish: Finish) -> None:

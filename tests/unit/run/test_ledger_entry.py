@@ -61,7 +61,7 @@ def test_a_table_without_rows_so_far_is_no_destination() -> None:
     assert Manifest.from_json(decided.to_json()) == decided
 
 
-@pytest.mark.parametrize("kind", ["ingest", "replay", "reset", "settle", "dead_letters"])
+@pytest.mark.parametrize("kind", ["ingest", "replay", "reset", "repair", "settle", "dead_letters"])
 @pytest.mark.parametrize("table", ["a.first", "a.second"])
 def test_a_column_that_a_table_got_without_rows_is_on_no_record(kind: Kind, table: str) -> None:
     """The ledger tells it of the table, and whoever sees the batch from there sees what he saw without."""
@@ -73,7 +73,7 @@ def test_a_column_that_a_table_got_without_rows_is_on_no_record(kind: Kind, tabl
         *(STAMP, STAMP, STAMP, {}, "1", "f", None, (Range("t", 0, 5, 9),)),
         tables=made,
         table_ranges={"a.first": (Range("t", 0, 5, 9),), "a.second": ()} if kind == "dead_letters" else {},
-        settles="a.first" if kind == "settle" else None,
+        repairs="a.first" if kind in {"repair", "settle"} else None,
     )
     changes = (SchemaChange(("price",), "add", "long"),)
 

@@ -41,7 +41,7 @@ LEDGERS = {
     "first": [batch(3, "reset", at=5), batch(4, at=9)],
     "removing": [batch(1, at=10), batch(2, "reset", at=5, removed=REMOVED), batch(3, at=9)],
     "rewind": [batch(3, at=10), batch(4, "dead_letters", at=10), batch(5, "rewind", at=5, removed=REMOVED)],
-    "landed": [batch(1, at=9), batch(2, "dead_letters", at=9), batch(3, "settle", at=9), batch(4, "replay", at=9)],
+    "landed": [batch(1, at=9), batch(2, "dead_letters", at=9), batch(3, "repair", at=9), batch(4, "replay", at=9)],
 }
 
 

@@ -132,6 +132,7 @@ def test_a_settle_takes_out_what_it_brings_back() -> None:
 
     assert covered(START, FIRST, SECOND, settled) == [(5, 10, (1,)), (10, 20, (2,))]
     assert given_up(read(START, settled)) == {("t", 0): [(8, 12, 3)]}
+    assert given_up(read(START, settled | {"kind": "repair"})) == {("t", 0): [(8, 12, 3)]}
     assert unrecorded(read(START, FIRST, batch(5, "settle", 10, 10))) == frozenset()
     assert unrecorded(read(START, FIRST, batch(5, "settle", 10, 10, abandoned=3))) == {2, 3, 4}
 

@@ -38,6 +38,7 @@ def test_a_lost_row_of_an_exploded_list_is_believed() -> None:
         batch(3, "reset", 9, 9, removed='[["t",0,9,null,0]]'),
         batch(3, "settle", 20, 20, removed='[["t",null,0,null,1]]'),
         batch(3, "settle", 20, 20, skipped='[["t",0,5,7]]'),
+        batch(3, "repair", 20, 20, skipped='[["t",0,5,7]]'),
         batch(3, "rewind", 5, 5, removed='[["t",null,0,null,1]]'),
     ],
 )

@@ -1,11 +1,10 @@
-"""A merged table that lost its last batches: a settle lands their changes again, and the rows are what they were."""
+"""A merged table that lost its last batches: a repair lands their changes again, and the rows are what they were."""
 
 from __future__ import annotations
 
 import json
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,7 @@ from frazil.errors import Terminal
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.topics import create_topic
 from frazil.project import Project
-from frazil.run import settle as settles
-from frazil.run.apply import EngineNeeded
+from frazil.run import repair as repairs
 from frazil.run.ingest import ingest
 from frazil.run.inline import stage_inline
 from frazil.run.plan import plan_run
@@ -26,7 +24,7 @@ from frazil.run.scope import Scope
 from frazil.spark.apply import SparkApply
 from frazil.spark.catalog import open_catalog
 from tests.integration.conftest import Shop
-from tests.operations import assert_clean, lake, ledger, roll_back, send
+from tests.operations import assert_clean, drop, lake, reset, roll_back, send
 
 TABLE = "shop.orders"
 FILE = """
@@ -92,8 +90,21 @@ BATCHES = (
 ROWS = [(0, "a"), (1, "c"), (2, "again"), (4, "a"), (5, "a")]
 
 
-def test_a_rolled_back_merged_table_keeps_half_of_its_changes(merged: Make, spark: SparkSession) -> None:
-    """Its last batches are landed again, in one merge: every row is what its last change says, and none comes back."""
+def mended(shop: Shop, apply: SparkApply, *, replays: bool = True) -> repairs.PlannedRepair:
+    """Repair without an engine, as the command does; then the replay, with one."""
+    planned = repairs.plan_repair(Scope.of(shop.project, shop.pipeline), TABLE)
+    request = RunRequest(str(uuid.uuid4()), "cli:tester@here", reason="a test")
+    assert repairs.repair(Scope.of(shop.project, shop.pipeline), planned, request) is not None
+    filling = planned.replay_request(request) if replays else None
+    plan = plan_run(shop.project, shop.pipeline, filling).plan if filling is not None else None
+    if plan is not None:
+        assert ingest(shop.project, shop.pipeline, plan, stage_inline, lambda _: None, apply=apply) == 1
+    return planned
+
+
+@pytest.mark.parametrize("damage", [lambda shop: roll_back(shop, TABLE, by=2), lambda shop: drop(shop, TABLE)])
+def test_merged_table_has_its_rows_again(merged: Make, spark: SparkSession, damage: Callable[[Shop], None]) -> None:
+    """Rolled back or dropped: every row is what its last change says, and none comes back."""
     shop = merged()
     apply = engine(shop, spark)
     for values in BATCHES:
@@ -101,22 +112,15 @@ def test_a_rolled_back_merged_table_keeps_half_of_its_changes(merged: Make, spar
         assert run(shop, apply) == 1
     before = _rows(shop)
     assert [(row["id"], row["name"]) for row in before] == ROWS
-    roll_back(shop, TABLE, by=2)
-    with pytest.raises(Terminal, match=f"table {TABLE} was rolled back") as refused:
+    damage(shop)
+    with pytest.raises(Terminal) as refused:
         run(shop, apply)
-    assert f"frazil settle orders --table {TABLE} --restage" in str(refused.value)
+    assert f"frazil repair orders {TABLE} --reason" in str(refused.value)
 
-    scope = Scope.of(shop.project, shop.pipeline)
-    planned = settles.plan_settle(scope, settles.SettleOrder(TABLE, restage=True, abandon=False))
-    assert planned is not None
-    with pytest.raises(EngineNeeded, match="frazil run orders"):
-        settles.settle(scope, planned, RunRequest("r", "cli:tester@here", reason="a test"))
+    mended(shop, apply)
+
     assert run(shop, apply) == 0
-
     assert _rows(shop) == before
-    assert [(row["n"], row["rows"]) for row in ledger(shop, "settle") if row["table"] == TABLE] == [
-        (4, sum(_changed(values) for values in BATCHES[-2:]))
-    ]
     assert_clean(shop)
     send(shop, {0: [change("u", 4, "later")]})
     assert run(shop, apply) == 1
@@ -124,29 +128,27 @@ def test_a_rolled_back_merged_table_keeps_half_of_its_changes(merged: Make, spar
     assert_clean(shop)
 
 
-def test_a_settled_merged_table_is_settled_by_the_engine_at_hand(merged: Make, spark: SparkSession) -> None:
-    """Where an engine is at hand the settle is finished at once; what is given up stays away."""
+def test_table_that_forgets_deletes_goes_on_without_what_it_lost(merged: Make, spark: SparkSession) -> None:
+    """A replay would bring deleted rows back: what is possible is said, and the backward reset that it names works."""
     shop = merged()
+    text = (shop.project.pipelines_folder / "orders.yaml").read_text()
+    shop = shop.with_pipeline(text.replace("    write: cdc\n", "    write: cdc\n    deletes: hard\n"))
     apply = engine(shop, spark)
     for values in BATCHES:
         send(shop, {0: values})
         run(shop, apply)
+    before = _rows(shop)
     roll_back(shop, TABLE)
 
-    scope = replace(Scope.of(shop.project, shop.pipeline), apply=apply)
-    planned = settles.plan_settle(scope, settles.SettleOrder(TABLE, restage=False, abandon=True))
-    assert planned is not None
-    done = settles.settle(scope, planned, RunRequest("r", "cli:tester@here", reason="a test"))
+    planned = mended(shop, apply)
 
-    assert (done.restaged, done.abandoned) == (0, _changed(BATCHES[-1]))
-    assert [(row["id"], row["name"]) for row in _rows(shop)] == [(0, "a"), (1, "b"), (4, "a"), (5, "a"), (30, "moved")]
+    assert planned.fill
+    assert "frazil reset orders --to earliest --reason" in str(planned.refusal)
     assert run(shop, apply) == 0
-
-
-def _changed(values: list[bytes]) -> int:
-    """Images of rows that a batch's records tell of: a key that moves is two."""
-    told = [json.loads(value) for value in values if value.startswith(b'{"op"')]
-    return sum(2 if of["op"] == "u" and of["before"]["id"] != of["after"]["id"] else 1 for of in told)
+    assert [(row["id"], row["name"]) for row in _rows(shop)] == [(0, "a"), (1, "b"), (4, "a"), (5, "a"), (30, "moved")]
+    reset(shop, "earliest")
+    assert run(shop, apply) == 1
+    assert _rows(shop) == before
 
 
 def _rows(shop: Any) -> list[dict[str, Any]]:

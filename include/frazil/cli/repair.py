@@ -1,0 +1,124 @@
+"""`frazil repair`: a follower or the ledger that lost something goes on, and is filled again by a replay."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from frazil.cli import console
+from frazil.cli.confirm import confirm
+from frazil.cli.options import Engine, Json, PipelineName, Reason, Yes
+from frazil.cli.progress import Progress
+from frazil.cli.run import by_hand, carry_out, new_run_id, show_result
+from frazil.errors import Terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from frazil.batch.facts import Range
+    from frazil.run.repair import PlannedRepair
+    from frazil.run.result import RunResult
+
+
+def repair(  # noqa: PLR0913 - the options of a command
+    pipeline: PipelineName,
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The table that the error names.", show_default=False)],
+    *,
+    reason: Reason,
+    no_replay: Annotated[
+        bool, typer.Option("--no-replay", help="Go on without what was lost; a later repair fills it again.")
+    ] = False,
+    engine: Engine = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Let a pipeline go on whose table was dropped, rolled back or changed, and land again what Kafka still holds.
+
+    TABLE is a destination that follows, the dead letters or the ledger. What it lost at most is written into the ledger;
+    then a replay reads those offsets again, for all tables of the pipeline. A ledger gets the rows of all batches whose
+    manifests are left.
+    """
+    from frazil.project import Project
+    from frazil.run import repair as repairs
+    from frazil.run.scope import Scope
+
+    project = Project.load()
+    chosen = project.pipeline(pipeline)
+    if engine is not None:
+        chosen = chosen.model_copy(update={"engine": engine})
+    progress = Progress()
+    scope = Scope.of(project, chosen, progress.done)
+    planned = repairs.plan_repair(scope, table)
+    if not as_json:
+        for line in _shown(planned, pipeline, is_replayed=not no_replay):
+            console.say(line)
+    n, filled = None, None
+    if planned.loss is not None or (planned.is_needed and not no_replay):
+        confirm(yes=yes)
+        request = replace(by_hand(new_run_id()), reason=reason)
+        with progress:
+            n = repairs.repair(scope, planned, request)
+            filled = None if no_replay else _replay(project, chosen, planned.replay_request(request), progress)
+    if as_json:
+        console.print_json(_report(planned, pipeline, n, filled))
+    elif n is not None:
+        console.say(
+            f"{pipeline}: repaired in batch {n}: table {table} goes on; frazil history {pipeline} shows what it lost"
+        )
+    if filled is not None and not as_json:
+        show_result(filled)
+
+
+def settle(_context: typer.Context) -> None:
+    """Say which command took its place."""
+    raise Terminal(
+        "frazil settle is gone: frazil repair took its place", next_step="frazil repair PIPELINE TABLE --reason …"
+    )
+
+
+def _replay(project: Any, pipeline: Any, request: Any, progress: Progress) -> "RunResult | None":
+    from frazil.run.plan import plan_run
+
+    planned = plan_run(project, pipeline, request, progress.done) if request is not None else None
+    return carry_out(project, pipeline, planned.plan, progress) if planned is not None and planned.plan else None
+
+
+def _shown(planned: "PlannedRepair", pipeline: str, *, is_replayed: bool) -> "Iterator[str]":
+    table, loss = planned.table, planned.loss
+    if loss is None and not planned.fill and not planned.gone:
+        yield f"{pipeline}: table {table} holds what it should; nothing to repair"
+        return
+    if loss is not None and loss.batches:
+        yield f"the rows of {len(loss.batches)} batches, {loss.batches[0]} to {loss.batches[-1]}, are lost: no manifest is left"
+    if loss is not None and loss.recovers:
+        yield f"{len(loss.recovers)} batches get their rows in the ledger"
+    yield from (f"lost: {line}" for line in _lines(loss.ranges if loss is not None else ()))
+    yield from (f"gone from Kafka, given up: {line}" for line in _lines(planned.gone))
+    if planned.refusal is not None:
+        yield f"given up, for it can't be replayed: {planned.refusal}"
+    elif planned.fill and is_replayed:
+        yield from (f"replayed: {line}" for line in _lines(planned.fill))
+    elif planned.fill:
+        yield "not replayed now: repair again without --no-replay to fill the table"
+
+
+def _lines(ranges: "Iterable[Range]") -> "Iterator[str]":
+    return (f"topic {r.topic}, partition {r.partition}, offsets {r.start:,} to {r.end - 1:,}" for r in ranges)
+
+
+def _report(planned: "PlannedRepair", pipeline: str, n: int | None, filled: "RunResult | None") -> dict[str, object]:
+    import json
+
+    def listed(ranges: "Iterable[Range]") -> list[tuple[str, int, int, int]]:
+        return [(r.topic, r.partition, r.start, r.end) for r in ranges]
+
+    return {
+        "pipeline": pipeline,
+        "table": planned.table,
+        "n": n,
+        "lost": listed(planned.loss.ranges if planned.loss else ()),
+        "lost_batches": list(planned.loss.batches if planned.loss else ()),
+        "gone": listed(planned.gone),
+        "not_replayed": str(planned.refusal) if planned.refusal else None,
+        "replay": json.loads(filled.to_json()) if filled else None,
+    }

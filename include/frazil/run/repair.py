@@ -1,0 +1,369 @@
+"""Repairing a follower or the ledger that lost what it was given: one audited commit, after which the pipeline goes on.
+
+A repair is a batch that is decided like any other, also on top of a decided batch that can't be finished. The table
+keeps what it has and gets the mark of the repair; what it lost at most is in the ledger's row, as ranges of offsets.
+A replay of what Kafka still holds of them fills the table again. The ledger's rows come from the manifests that are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from frazil.batch.facts import Range
+from frazil.batch.manifest import Manifest
+from frazil.batch.position import Position
+from frazil.batch.removal import RemovedRange, at_or_beyond
+from frazil.batch.repair import Row, lost_ranges, lost_removals, readable, unfilled, union
+from frazil.batch.request import RunRequest
+from frazil.batch.target import Target
+from frazil.errors import Retryable, Terminal
+from frazil.iceberg.commit import Refused
+from frazil.iceberg.holdings import BATCH_KEY, MANIFEST_KEY, RolledBack, landed, lookup
+from frazil.iceberg.landed import summaries
+from frazil.iceberg.ledger import read_ledger
+from frazil.iceberg.table import read_text
+from frazil.kafka.observe import observe
+from frazil.pipeline.model import Pipeline
+from frazil.run.apply import EngineNeeded
+from frazil.run.decided import lake_of_batch
+from frazil.run.forward import roll_forward
+from frazil.run.identifier import lacks_key, no_key
+from frazil.run.ledger_entry import entry_rows, told_after
+from frazil.run.letter_topic import send_letters
+from frazil.run.manifests import Batch, read_manifest, recovered, refuse_foreign_parts, row_columns
+from frazil.run.publish import publish
+from frazil.run.replay import refuse_replay
+from frazil.run.rewind import decide_rewind
+from frazil.run.scope import Scope
+from frazil.run.settled import ROUNDS
+from frazil.run.standing import Standing, standing
+from frazil.run.tables import Tables, load_tables, open_tables
+
+Decided = tuple[str, Manifest]
+"""Path of a manifest, and the manifest."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What a table lost at most.
+
+    Attributes:
+        ranges: Offsets of the records.
+        removed: Rows that batches after the one it holds took out, and a rollback brought back.
+        recovers: Paths of manifests whose rows the ledger gets.
+        marks: Followers that get the mark of the repair.
+        batches: Of the ledger: batches whose rows nobody can tell any more.
+    """
+
+    ranges: tuple[Range, ...] = ()
+    removed: tuple[RemovedRange, ...] = ()
+    recovers: tuple[str, ...] = ()
+    marks: frozenset[str] = frozenset()
+    batches: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class PlannedRepair:
+    """A repair that can be looked at before it is done.
+
+    Attributes:
+        table: The table.
+        tables: Of the pipeline.
+        now: Where it stands.
+        position: Its position.
+        loss: What the table lost; None if it holds what it was given.
+        fill: What a replay brings back, of this loss and of earlier ones.
+        gone: What is lost for good: Kafka does not hold it any more.
+        refusal: Why a replay can't bring back what `fill` names; None if it can.
+    """
+
+    table: str
+    tables: Tables
+    now: Standing
+    position: Position
+    loss: Loss | None
+    fill: tuple[Range, ...] = ()
+    gone: tuple[Range, ...] = ()
+    refusal: Terminal | None = None
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is anything to do."""
+        return self.loss is not None or (bool(self.fill) and self.refusal is None)
+
+    def replay_request(self, request: RunRequest) -> RunRequest | None:
+        """The replay that fills the table; None if there is nothing to fill, or a replay can't."""
+        if not self.fill or self.refusal is not None:
+            return None
+        starts: dict[str, dict[int, int]] = {}
+        ends: dict[str, dict[int, int]] = {}
+        for r in self.fill:  # ascending
+            starts.setdefault(r.topic, {}).setdefault(r.partition, r.start)
+            ends.setdefault(r.topic, {})[r.partition] = r.end
+        start, end = Target("offsets", offsets=starts), Target("offsets", offsets=ends)
+        return RunRequest(request.run, request.started_by, "replay", start, end, request.reason)
+
+
+def plan_repair(scope: Scope, table: str) -> PlannedRepair:
+    """Look at what a repair would do. Makes a missing table, and finishes what can be finished without a repair.
+
+    Raises:
+        Terminal: The table is no follower of the pipeline, or another one must be mended first.
+        Retryable: Kafka or the catalog is not available now.
+    """
+    for _ in range(ROUNDS):
+        pipeline = scope.pipeline
+        # Both may have been dropped; the one that is not asked for shows as lost then, and is repaired next.
+        _, closing = load_tables(scope.lake, pipeline)
+        _refuse_other_table(pipeline, table, closing)
+        tables = open_tables(scope.lake, pipeline, recreate=_followers(pipeline, closing))
+        told = scope.told_by(tables.ledger)
+        if told is not scope:
+            scope = told
+            continue
+        now = standing(pipeline, tables)
+        _refuse_other_loss(scope, now, table)
+        if now.rolled_back is not None:
+            _follow_rollback(scope, tables, now)
+            continue
+        decided = _unfinished(scope, tables, now)
+        if decided and _finish(scope, now, decided[-1], table):
+            continue
+        if now.position is None:
+            raise Terminal(f"pipeline {pipeline.name} never ran, so no table lacks anything")
+        is_lost = bool(decided) or table in now.followers_lost
+        if is_lost:
+            for of in filter(lacks_key, pipeline.destinations):
+                raise no_key(of, is_there=of.table in tables.destinations)
+        loss = _loss(scope, tables, now, now.position, table, decided) if is_lost else None
+        return _planned(scope, tables, now, now.position, table, loss)
+    raise Retryable(f"pipeline {scope.pipeline.name}: other runs kept moving it over {ROUNDS} looks")
+
+
+def repair(scope: Scope, planned: PlannedRepair, request: RunRequest) -> int | None:
+    """Decide a planned repair, and roll it forward. What a replay brings back is another step: see `replay_request`.
+
+    Returns:
+        Number of the repair; None if nothing is lost, so that the replay alone is left.
+
+    Raises:
+        Retryable: Another command was faster; look again.
+    """
+    loss, position = planned.loss, planned.position
+    if loss is None:
+        return None
+    scope = scope.told_by(planned.tables.ledger)
+    is_destination = planned.table in planned.tables.destinations
+    n = planned.now.newest + 1
+    topics = {name: replace(at, start=at.next) for name, at in position.topics.items()}
+    batch = Batch(
+        kind="repair",
+        run=request.run,
+        position=replace(position, n=n, topics=topics),
+        planned_at=scope.stamp(),
+        skipped=loss.ranges,
+        removed_letters=() if is_destination else loss.removed,
+        removed_from={planned.table: loss.removed} if is_destination and loss.removed else {},
+        started_by=request.started_by,
+        reason=request.reason,
+        repairs=planned.table,
+        recovers=loss.recovers,
+        abandoned=len(loss.batches),
+        marks=loss.marks,
+    )
+    try:
+        publish(scope, planned.tables, planned.now, batch)
+    except Refused as refusal:
+        raise Retryable(
+            f"pipeline {scope.pipeline.name}: another command was faster ({refusal.message}); nothing was repaired",
+            next_step="repair again; it plans from where the pipeline stands now",
+        ) from refusal
+    except EngineNeeded as need:
+        scope.report(need.message)  # it is decided: the replay, or the next run, finishes it first
+    return n
+
+
+def _followers(pipeline: Pipeline, closing: str) -> tuple[str, ...]:
+    names = (*pipeline.tables, pipeline.dead_letters_table, pipeline.ledger_table)
+    return tuple(name for name in names if name != closing)
+
+
+def _refuse_other_table(pipeline: Pipeline, table: str, closing: str) -> None:
+    followers = _followers(pipeline, closing)
+    if table in followers:
+        return
+    if table != closing:
+        raise Terminal(
+            f"table {table} is no follower of pipeline {pipeline.name}",
+            next_step=f"its followers: {', '.join(followers)}",
+        )
+    raise Terminal(
+        f"table {table} holds the position of pipeline {pipeline.name}, so nothing says what it lost",
+        next_step="restore it, or take all rows out and land what Kafka still holds:"
+        f" frazil reset {pipeline.name} --to earliest --reason …",
+    )
+
+
+def _refuse_other_loss(scope: Scope, now: Standing, table: str) -> None:
+    """What a table lost is known from the closing table and the ledger: they go first."""
+    if now.closing_lost is not None:
+        raise now.closing_lost
+    ledger = scope.pipeline.ledger_table
+    if table != ledger and ledger in now.followers_lost:
+        raise now.followers_lost[ledger]
+
+
+def _follow_rollback(scope: Scope, tables: Tables, now: Standing) -> None:
+    """Decide what a rolled-back closing table stands for; its followers are repaired on top of it."""
+    try:
+        decide_rewind(scope, tables, now)
+    except Refused as refusal:
+        scope.report(f"another run follows the rollback: {refusal.message}")
+
+
+def _unfinished(scope: Scope, tables: Tables, now: Standing) -> tuple[Decided, ...]:
+    """The decided batches that the ledger does not know yet, the oldest first; empty if the last one is finished."""
+    if not now.unfinished or now.mark is None:
+        return ()
+    manifest, path = read_manifest(tables, scope.pipeline, now.mark, now.manifest)
+    done = -1 if now.done is None else now.done.n
+    earlier = zip(manifest.recovers, recovered(tables.closing, manifest), strict=True)
+    return (*((at, of) for at, of in earlier if of.position.n > done), (path, manifest))
+
+
+def _finish(scope: Scope, now: Standing, last: Decided, table: str) -> bool:
+    """Roll the last batch forward as far as it goes. False: `table` can't take its part, all others have theirs.
+
+    A part that only an engine can give may be the one that no engine can: a run tells that, a process without one can't.
+
+    Raises:
+        Terminal: Another table can't take its part, or the dead-letter topic can't.
+    """
+    path, manifest = last
+    refuse_foreign_parts(scope, now, manifest)
+    try:
+        roll_forward(scope, manifest, path, now)
+    except (Terminal, EngineNeeded) as refusal:
+        if table not in now.followers_lost and table not in _without_part(scope, manifest):
+            raise
+        scope.report(refusal.message)
+    else:
+        return True
+    send_letters(scope, manifest)  # nobody rolls that batch forward any more
+    return False
+
+
+def _without_part(scope: Scope, manifest: Manifest) -> tuple[str, ...]:
+    """The followers that lack their part; the ledger, if none does."""
+    key, lake = BATCH_KEY.format(manifest.pipeline), lake_of_batch(scope.lake, manifest)
+    without_part = (
+        part.table
+        for part in manifest.followers
+        if (table := lake.find_table(part.table)) is None
+        or landed(table.metadata, key, manifest.mark, part.table) is None
+    )
+    return tuple(without_part) or (manifest.ledger,)
+
+
+def _loss(
+    scope: Scope, tables: Tables, now: Standing, position: Position, table: str, decided: Sequence[Decided]
+) -> Loss:
+    if table == scope.pipeline.ledger_table:
+        return _ledger_loss(scope, tables, now, decided)
+    mark = now.followers.get(table) if table in tables.destinations else now.dead_letters
+    after = -1 if mark is None else mark.n
+    rows = [*_ledger(scope), *(row for _, manifest in decided for row in _rows(scope, manifest))]
+    ranges, removed = lost_ranges(rows, table, after, position), lost_removals(rows, table, after)
+    if _forgot(rows, after):
+        ranges, removed = union((*ranges, *_all(position))), (*removed, *at_or_beyond(position))
+    if table in tables.destinations and row_columns(scope.pipeline.destination(table)) is None:
+        removed = ()
+    return Loss(ranges, removed, tuple(path for path, _ in decided), frozenset({table}))
+
+
+def _ledger(scope: Scope) -> list[Row]:
+    return list(read_ledger(scope.lake, scope.pipeline.ledger_table, scope.pipeline.name))
+
+
+def _rows(scope: Scope, manifest: Manifest) -> list[Row]:
+    """The rows that the ledger would have of a batch."""
+    snapshots = dict.fromkeys(part.table for part in manifest.parts)
+    return list(entry_rows(manifest, snapshots, None, scope.clock()))
+
+
+def _forgot(rows: Sequence[Row], after: int) -> bool:
+    """Whether the ledger itself lost rows, of batches that may be behind `after`: then anything may be lost."""
+    mended = (row for row in rows if row["n"] > after and row["kind"] in ("repair", "settle"))
+    return any(row.get("abandoned") and row.get("skipped") in (None, "[]") for row in mended)
+
+
+def _all(position: Position) -> Iterator[Range]:
+    for name, topic in position.topics.items():
+        yield from (Range(name, number, 0, end) for number, end in enumerate(topic.next))
+
+
+def _ledger_loss(scope: Scope, tables: Tables, now: Standing, decided: Sequence[Decided]) -> Loss:
+    """The rows of all batches after the one that the ledger holds; their manifests know them."""
+    done = -1 if now.done is None else now.done.n
+    found = {of.position.n: (path, of) for path, of in (*_manifests(scope, tables, done), *decided)}
+    manifests = [found[n] for n in sorted(found)]
+    newest = now.mark.n if now.mark is not None else done
+    return Loss(
+        recovers=tuple(path for path, _ in manifests),
+        marks=_accepted(scope, now, [of for _, of in manifests]),
+        batches=tuple(n for n in range(done + 1, newest + 1) if n not in found),
+    )
+
+
+def _manifests(scope: Scope, tables: Tables, done: int) -> Iterator[Decided]:
+    """Manifests that snapshots of the closing table still name, and that are still there."""
+    of_pipeline = BATCH_KEY.format(scope.pipeline.name)
+    for summary in summaries(tables.closing.metadata):
+        path = summary.get(MANIFEST_KEY)
+        if path is None or of_pipeline not in summary:
+            continue
+        try:
+            manifest = Manifest.from_json(read_text(tables.closing, path))
+        except Terminal as error:
+            scope.report(f"manifest {path} can't be read: {error.message}")
+            continue
+        if manifest.position.n <= done:
+            return
+        yield path, manifest
+
+
+def _accepted(scope: Scope, now: Standing, known: list[Manifest]) -> frozenset[str]:
+    """Followers that know more of themselves than what is left of the ledger: then their word counts."""
+    told = told_after(now.told, *known)
+    held = {scope.pipeline.dead_letters_table: now.dead_letters, **now.followers}
+    return frozenset(
+        table
+        for table, mark in held.items()
+        if mark is not None and _is_whole(scope, table) and (table not in told or told[table].mark.n < mark.n)
+    )
+
+
+def _is_whole(scope: Scope, table: str) -> bool:
+    found = lookup(scope.lake.load_table(table).metadata, BATCH_KEY.format(scope.pipeline.name), table)
+    return found is not None and not isinstance(found, RolledBack)
+
+
+def _planned(
+    scope: Scope, tables: Tables, now: Standing, position: Position, table: str, loss: Loss | None
+) -> PlannedRepair:
+    """With what Kafka still holds of this loss, and of earlier ones that no replay filled: one may have been killed."""
+    lost = union((*unfilled(_ledger(scope), table), *(loss.ranges if loss is not None else ())))
+    topics = sorted({r.topic for r in lost if scope.pipeline.source.reads(r.topic)})
+    fill, gone = readable(lost, position, observe(scope.cluster, topics, absent_ok=True)) if lost else ((), ())
+    return PlannedRepair(table, tables, now, position, loss, fill, gone, _replay_refusal(scope, fill))
+
+
+def _replay_refusal(scope: Scope, ranges: Sequence[Range]) -> Terminal | None:
+    if not ranges:
+        return None
+    try:
+        refuse_replay(scope, {r.topic for r in ranges})
+    except Terminal as refusal:
+        return refusal
+    return None
