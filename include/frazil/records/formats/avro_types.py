@@ -253,7 +253,10 @@ def _field(schema: Mapping[str, Any], of: pa.DataType) -> pa.Field:
 
 def _leaf(kind: str, schema: Mapping[str, Any]) -> Node:
     if kind == "enum":
-        return Node(pa.string(), read.enum(schema["symbols"]), columns.read_enums(schema["symbols"]))
+        symbols = schema["symbols"]
+        if not isinstance(symbols, list):
+            raise unusable("symbols of an enum that are no list")
+        return Node(pa.string(), read.enum(symbols), columns.read_enums(symbols))
     if kind == "fixed":
         data_type, take = pa.binary(schema["size"]), read.fixed(schema["size"])
     else:

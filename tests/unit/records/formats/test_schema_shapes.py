@@ -44,6 +44,13 @@ AVRO: Final[dict[str, Any]] = {
     ],
 }
 
+ENUM: Final[dict[str, Any]] = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["NEW"]}}],
+}
+"""Without a default, which the parser looks up among the symbols."""
+
 JSON_SCHEMA: Final[dict[str, Any]] = {
     "$schema": "http://json-schema.org/draft-07/schema#",
     "$id": "http://shop/order",
@@ -140,6 +147,7 @@ def framed(schema_id: int, value: bytes) -> bytes:
 
 REGISTERED: Final = [
     ("AVRO", AVRO, (b"", b"\2" * 40)),
+    ("AVRO", ENUM, (b"\0",)),
     ("JSON", JSON_SCHEMA, (b"{}", b'{"id":5,"at":"2026-01-01T00:00:00Z","lines":[1],"cost":"AQ==","x":1}')),
     ("JSON", NEWER, (b"{}", b'{"a":1,"b":{"a":2},"c":["x"],"d":{"a":1}}')),
 ]
@@ -149,7 +157,7 @@ def _format(kind: SchemaKind, source: Any) -> Format:
     return AvroFormat(source) if kind == "AVRO" else JsonSchemaFormat(source)
 
 
-@pytest.mark.parametrize(("kind", "schema", "values"), REGISTERED, ids=["avro", "json", "json-2020"])
+@pytest.mark.parametrize(("kind", "schema", "values"), REGISTERED, ids=["avro", "avro-enum", "json", "json-2020"])
 def test_schema_with_any_part_of_another_shape_ends_in_verdicts(
     kind: SchemaKind, schema: Any, values: tuple[bytes, ...], schemas: Any, decode: Any
 ) -> None:
