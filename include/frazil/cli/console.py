@@ -57,7 +57,7 @@ def _visible(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
-def say(line: str = "") -> None:
+def say(line: str | Text = "") -> None:
     """Print one line of a report, as it is and never wrapped."""
     out().print(_Shown(line), soft_wrap=True)
 

@@ -84,10 +84,9 @@ def _broken_markdown(verdicts: "list[Verdict]") -> str:
 def _show(verdicts: "list[Verdict]", broken: int) -> None:
     from rich.text import Text
 
-    out = console.out()
     for verdict in verdicts:
         mark = Text("broken  ", style="bold red") if verdict.problems else Text("ok      ", style="green")
-        out.print(mark + Text(f"{verdict.kind:8}  {_short(verdict.file)}"), soft_wrap=True)
+        console.say(mark + Text(f"{verdict.kind:8}  {_short(verdict.file)}"))
         for problem in verdict.problems:
             console.say(f"          {problem}")
         for remark in verdict.remarks:

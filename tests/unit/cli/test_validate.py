@@ -165,3 +165,11 @@ def test_what_can_never_work_is_found_by_the_first_run(
 
     assert ended.code == Terminal.exit_code
     assert said in ended.out
+
+
+def test_name_of_a_file_steers_no_terminal(frazil: Frazil, place: Path) -> None:
+    """Control characters in it are shown as escapes, as those of keys are."""
+    (place / "pipelines" / "a\x1b[2J.yaml").write_text("name: 5\n")
+    ended = frazil("validate")
+    assert "\x1b" not in ended.out
+    assert "a\\x1b[2J.yaml" in ended.out
