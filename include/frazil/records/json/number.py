@@ -46,7 +46,7 @@ def is_held(number: Number, double: float) -> bool:
     It does if it gives all digits back that were written: so a whole number is held exactly or not at all. Fractions of up to
     17 digits are held as the nearest double.
     """
-    if len(number) <= SURE_DIGITS and abs(double) >= _LEAST_NORMAL:
+    if len(number) <= SURE_DIGITS and (abs(double) >= _LEAST_NORMAL or not number.strip("-.0")):
         return True
     exact = scaled(number)
     if not exact.digits:
