@@ -19,6 +19,7 @@ from frazil.kafka.cluster import Cluster
 from frazil.kafka.produce import produce
 from frazil.kafka.record import OutgoingRecord
 from frazil.kafka.topics import create_topic
+from frazil.pipeline.changes import METADATA_COLUMNS
 from frazil.project import Project
 from frazil.run import staging
 from frazil.run.ingest import ingest
@@ -121,6 +122,15 @@ def test_values_of_changed_rows_are_lost_where_columns_come(place: Place, monkey
 
     assert place.rows("name", "price") == [(1, "a", 2.0), (2**40, None, 1.5)]
     assert "gone" not in place.spark.table(TABLE).columns
+    assert place.is_clean()
+
+
+def test_field_with_the_name_of_a_metadata_column_is_kept_beside_the_columns(place: Place) -> None:
+    """Spark takes such a column for the fact about a row, which is never null: the table would take no change any more."""
+    facts = dict.fromkeys(sorted(METADATA_COLUMNS), 7)
+    place.run(event("c", None, {"id": 1, "name": "a"} | facts))
+    place.run(event("u", None, {"id": 1, "name": "b"}), event("c", None, {"id": 2, "_pos": "x"}))
+    assert place.rows("name", "_rescued") == [(1, "b", None), (2, None, '{"_pos":"x"}')]
     assert place.is_clean()
 
 

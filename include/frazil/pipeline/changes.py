@@ -21,6 +21,22 @@ DELETED: Final = "_frazil_deleted"
 TOLD: Final = ("_frazil_op", "_frazil_place")
 """Columns of a log of changes: what happened to the row, and which of its record's rows it is."""
 
+METADATA_COLUMNS: Final = frozenset(
+    {
+        "_file",
+        "_pos",
+        "_deleted",
+        "_spec_id",
+        "_partition",
+        "_row_id",
+        "_last_updated_sequence_number",
+        "_change_type",
+        "_change_ordinal",
+        "_commit_snapshot_id",
+    }
+)
+"""Names under which Iceberg shows facts about a row. Spark takes a table's own column of that name for the fact: it merges no more."""
+
 FACTS: Final = "_cdc"
 """Struct beside the fields of a changed row, for columns that take a fact about the change."""
 
@@ -137,6 +153,8 @@ def _identifier_problems(of: TableTemplate) -> Iterator[str]:
 def _merged_problems(of: TableTemplate) -> Iterator[str]:
     if not of.kafka_columns:
         yield f"kafka_columns: false, but write: {of.write} needs them to tell which change is the later one"
+    if taken := sorted(METADATA_COLUMNS.intersection((*of.columns, *of.added_columns))):
+        yield f"a column has the name {taken[0]}, which is Iceberg's own where rows are merged; give it another one, with from: {taken[0]}"
     if of.order_by is not None:
         yield from _order_problems(of, of.order_by)
     if of.deletes == "soft":

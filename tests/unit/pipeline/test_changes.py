@@ -37,6 +37,10 @@ def pipeline(engine: str = "spark", **of: Any) -> Pipeline:
         ({"write": "upsert", "identifier": ["id"], "changes": DEBEZIUM}, "changes is for write: cdc"),
         ({"write": "cdc", "identifier": ["id"]}, "write: cdc needs changes"),
         ({"write": "cdc", "identifier": ["id"], "changes": DEBEZIUM, "engine": "inline"}, "inline can't merge rows"),
+        (
+            {"write": "upsert", "identifier": ["id"], "columns": COLUMNS | {"_pos": "long"}},
+            "a column has the name _pos, which is Iceberg's own",
+        ),
         ({"deletes": "soft"}, "deletes is for write: upsert and cdc"),
         ({"merge": "merge-on-read"}, "merge is for write: upsert and cdc"),
         (
