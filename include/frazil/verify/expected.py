@@ -43,7 +43,7 @@ class Expectation:
         any_case = value.field_names == "case_insensitive"
         self._decoder = decoder_of(once=value.duplicate_keys == "dead_letter", any_case=any_case)
         self._lenient = decoder_of(once=False, any_case=any_case)
-        self._is_whole = all(column.source == () for column in columns.values())
+        self._is_whole = bool(columns) and all(column.source == () for column in columns.values())
         self._takers = None if _is_plain(columns, value) else Takers(columns, value, in_orc=in_orc)
         self._columns = [
             (name, column.required, column_reader(column, value, in_orc=in_orc)) for name, column in columns.items()

@@ -260,3 +260,12 @@ def test_any_value_is_expected_otherwise_than_it_is_written(values: list[bytes])
     expected = [BAD if isinstance(row, Bad) else row for row in map(expectation.row, values)]
 
     assert list(map(repr, expected)) == list(map(repr, outcomes(values)))
+
+
+@pytest.mark.parametrize("value", [b"null", b"[]", b'"a"', b"5"])
+def test_value_that_is_no_object_is_bad_where_no_record_brought_a_column_yet(value: bytes) -> None:
+    """A table that follows its records begins without columns; that is not one column that takes a value of any kind."""
+    nothing = Expectation({})
+    assert isinstance(nothing.row(value), Bad)
+    assert isinstance(nothing.cells(value), Bad)
+    assert nothing.row(b"{}") == ()
