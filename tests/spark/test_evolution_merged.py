@@ -19,7 +19,7 @@ from frazil.kafka.cluster import Cluster
 from frazil.kafka.produce import produce
 from frazil.kafka.record import OutgoingRecord
 from frazil.kafka.topics import create_topic
-from frazil.pipeline.changes import METADATA_COLUMNS
+from frazil.pipeline.changes import ENGINE_COLUMNS
 from frazil.project import Project
 from frazil.run import staging
 from frazil.run.ingest import ingest
@@ -125,12 +125,12 @@ def test_values_of_changed_rows_are_lost_where_columns_come(place: Place, monkey
     assert place.is_clean()
 
 
-def test_field_with_the_name_of_a_metadata_column_is_kept_beside_the_columns(place: Place) -> None:
+def test_field_with_the_name_of_a_fact_about_rows_is_kept_beside_the_columns(place: Place) -> None:
     """Spark takes such a column for the fact about a row, which is never null: the table would take no change any more."""
-    facts = dict.fromkeys(sorted(METADATA_COLUMNS), 7)
+    facts = dict.fromkeys(sorted(ENGINE_COLUMNS), 7)
     place.run(event("c", None, {"id": 1, "name": "a"} | facts))
-    place.run(event("u", None, {"id": 1, "name": "b"}), event("c", None, {"id": 2, "_pos": "x"}))
-    assert place.rows("name", "_rescued") == [(1, "b", None), (2, None, '{"_pos":"x"}')]
+    place.run(event("u", None, {"id": 1, "name": "b"}), event("c", None, {"id": 2, "__row_id": "x"}))
+    assert place.rows("name", "_rescued") == [(1, "b", None), (2, None, '{"__row_id":"x"}')]
     assert place.is_clean()
 
 

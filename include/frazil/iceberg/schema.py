@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Collection, Iterator
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -74,6 +75,9 @@ _WRITABLE_FORMAT_VERSION = 2
 
 _FIRST_PARTITION_FIELD_ID = 1000
 """The table specification reserves ids below 1000 for columns."""
+
+_PARTITIONS: Final = b"frazil.partitions"
+"""Metadata of the columns of rows as Arrow: names of the table's partition fields."""
 
 
 def plain_types() -> dict[IcebergType, str]:
@@ -283,7 +287,14 @@ def arrow_columns(table: Table, destination: model.Destination) -> pa.Schema:
 
     They are the declared ones in their order; or all that the table has, but for the Kafka columns.
     """
-    return schema_columns(table.schema(), destination)
+    names = json.dumps([field.name for field in table.spec().fields])
+    return schema_columns(table.schema(), destination).with_metadata({_PARTITIONS: names.encode()})
+
+
+def partition_names(columns: pa.Schema) -> list[str]:
+    """Names of the partition fields that the table of `arrow_columns` has: its owner may have given it others than the file's."""
+    names: list[str] = json.loads((columns.metadata or {}).get(_PARTITIONS, b"[]"))
+    return names
 
 
 def declared_columns(destination: model.Destination) -> pa.Schema:

@@ -21,7 +21,7 @@ DELETED: Final = "_frazil_deleted"
 TOLD: Final = ("_frazil_op", "_frazil_place")
 """Columns of a log of changes: what happened to the row, and which of its record's rows it is."""
 
-METADATA_COLUMNS: Final = frozenset(
+ENGINE_COLUMNS: Final = frozenset(
     {
         "_file",
         "_pos",
@@ -33,9 +33,15 @@ METADATA_COLUMNS: Final = frozenset(
         "_change_type",
         "_change_ordinal",
         "_commit_snapshot_id",
+        "__row_operation",
+        "__row_id",
+        "__row_from_source",
+        "__row_from_target",
+        "__original_row_id__file",
+        "__original_row_id__pos",
     }
 )
-"""Names under which Iceberg shows facts about a row. Spark takes a table's own column of that name for the fact: it merges no more."""
+"""Names that Iceberg, and Spark while it merges, give to facts about a row: a table with such a column of its own is merged no more."""
 
 FACTS: Final = "_cdc"
 """Struct beside the fields of a changed row, for columns that take a fact about the change."""
@@ -153,8 +159,8 @@ def _identifier_problems(of: TableTemplate) -> Iterator[str]:
 def _merged_problems(of: TableTemplate) -> Iterator[str]:
     if not of.kafka_columns:
         yield f"kafka_columns: false, but write: {of.write} needs them to tell which change is the later one"
-    if taken := sorted(METADATA_COLUMNS.intersection((*of.columns, *of.added_columns))):
-        yield f"a column has the name {taken[0]}, which is Iceberg's own where rows are merged; give it another one, with from: {taken[0]}"
+    if taken := sorted(ENGINE_COLUMNS.intersection((*of.columns, *of.added_columns))):
+        yield f"a column has the name {taken[0]}, which engines give to facts about a row where rows are merged; give it another one, with from: {taken[0]}"
     if of.order_by is not None:
         yield from _order_problems(of, of.order_by)
     if of.deletes == "soft":

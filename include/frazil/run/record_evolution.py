@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from frazil.batch.changes import OP, PLACE
 from frazil.iceberg.identifier import IDENTIFIES
-from frazil.pipeline.changes import DELETED, METADATA_COLUMNS
+from frazil.iceberg.schema import partition_names
+from frazil.pipeline.changes import DELETED, ENGINE_COLUMNS
 from frazil.pipeline.model import Destination, Pipeline
 from frazil.records.evolve.policy import Evolution
 from frazil.records.formats.catalogue import JSON
@@ -37,9 +38,10 @@ def evolution(to: Destination, of_key: Collection[str], columns: pa.Schema, max_
     if to.evolves == "none":
         return None
     # Engines refuse a table with a column that is named as a partition field of another one.
-    partitions = (field.name for field in to.partition_fields if field.name != field.column)
+    declared = (field.name for field in to.partition_fields if field.name != field.column)
+    partitions = (*declared, *partition_names(columns))
     merging = (OP, PLACE, DELETED) if to.is_merged else (OP,)  # the decoder's own, in every table
-    reserved = METADATA_COLUMNS.union(of_key, to.added_columns, partitions, merging)
+    reserved = ENGINE_COLUMNS.union(of_key, to.added_columns, partitions, merging)
     keys = (of.name for of in columns if IDENTIFIES in (of.metadata or {}))
     never_null = frozenset(filter(None, (*to.identifier, *keys, to.order_by)))
     return Evolution(

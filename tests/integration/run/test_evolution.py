@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 from frazil.batch.facts import Staged
@@ -48,6 +49,25 @@ def test_table_without_columns_can_not_hold_a_position(shop: MakeShop) -> None:
     assert len(lake(orders).load_table("shop.orders").metadata.schemas) == 2
     assert_clean(orders)
     assert orders.run().batches == 0
+
+
+def test_field_named_as_a_partition_field_that_the_owner_added_is_kept_beside_the_columns(shop: MakeShop) -> None:
+    """No table has a column and a partition field of one name: who sends such a field stops no pipeline."""
+    orders = evolving(shop)
+    put(orders, {"id": 1})
+    orders.run()
+    with lake(orders).load_table("shop.orders").update_spec() as spec:
+        spec.add_field("id", BucketTransform(4), "id_bucket")
+    put(orders, {"id": 2, "id_bucket": 7, "more": 1}, {"id": 3})
+
+    orders.run()
+
+    assert rows(orders, "shop.orders", "id", "more", "_rescued") == [
+        (1, None, None),
+        (2, 1, '{"id_bucket":7}'),
+        (3, None, None),
+    ]
+    assert_clean(orders)
 
 
 def test_field_that_appears_later_rewrites_what_is_there(shop: MakeShop) -> None:

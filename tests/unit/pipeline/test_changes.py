@@ -39,7 +39,7 @@ def pipeline(engine: str = "spark", **of: Any) -> Pipeline:
         ({"write": "cdc", "identifier": ["id"], "changes": DEBEZIUM, "engine": "inline"}, "inline can't merge rows"),
         (
             {"write": "upsert", "identifier": ["id"], "columns": COLUMNS | {"_pos": "long"}},
-            "a column has the name _pos, which is Iceberg's own",
+            "a column has the name _pos, which engines give to facts",
         ),
         ({"deletes": "soft"}, "deletes is for write: upsert and cdc"),
         ({"merge": "merge-on-read"}, "merge is for write: upsert and cdc"),

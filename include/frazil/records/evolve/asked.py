@@ -300,7 +300,7 @@ def changed(columns: pa.Schema, changes: Iterable[SchemaChange]) -> pa.Schema:
     fields = list(columns)
     for change in changes:
         fields = _changed_fields(fields, change.path, change)
-    return pa.schema(fields)
+    return pa.schema(fields, columns.metadata)
 
 
 def _changed_fields(fields: list[pa.Field], path: Path, change: SchemaChange) -> list[pa.Field]:
