@@ -51,10 +51,12 @@ _STAGED = pa.schema(
     ]
 )
 
+_FIRST = datetime(2026, 5, 1, tzinfo=UTC)
+
 
 @dataclass(frozen=True)
 class Changed:
-    """One staged row."""
+    """One staged row. Its record's time is so many seconds behind the first one's."""
 
     offset: int
     op: str
@@ -64,21 +66,24 @@ class Changed:
     partition: int = 0
     place: int = 0
     topic: str = "c's"
+    time: int | None = 0
 
 
-def upsert(offset: int, of: int, name: str | None, version: int | None = None, partition: int = 0) -> Changed:
+def upsert(
+    offset: int, of: int, name: str | None, version: int | None = None, partition: int = 0, time: int | None = 0
+) -> Changed:
     """A row as it is from there on."""
-    return Changed(offset, "upsert", of, name, version, partition)
+    return Changed(offset, "upsert", of, name, version, partition, time=time)
 
 
-def delete(offset: int, of: int, version: int | None = None, partition: int = 0) -> Changed:
+def delete(offset: int, of: int, version: int | None = None, partition: int = 0, time: int | None = 0) -> Changed:
     """A row that goes."""
-    return Changed(offset, "delete", of, None, version, partition)
+    return Changed(offset, "delete", of, None, version, partition, time=time)
 
 
-def truncate(offset: int, version: int | None = None, partition: int = 0) -> Changed:
+def truncate(offset: int, version: int | None = None, partition: int = 0, time: int | None = 0) -> Changed:
     """All rows go."""
-    return Changed(offset, "truncate", version=version, partition=partition)
+    return Changed(offset, "truncate", version=version, partition=partition, time=time)
 
 
 class Customers:
@@ -140,7 +145,7 @@ class Customers:
         columns |= {"op": OP, "place": PLACE}
         rows = [
             {columns.get(name, name): value for name, value in asdict(of).items()}
-            | {"_kafka_timestamp": datetime(2026, 5, 1, tzinfo=UTC) + timedelta(seconds=of.offset), "_frazil_batch": n}
+            | {"_kafka_timestamp": None if of.time is None else _FIRST + timedelta(seconds=of.time), "_frazil_batch": n}
             for of in changes
         ]
         writer.write(pa.RecordBatch.from_pylist(rows, schema=_STAGED))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 from pyspark.sql import SparkSession
 
 from frazil.batch.position import BatchMark
-from frazil.errors import Terminal
 from frazil.iceberg.holdings import Held, lookup, mark_of
 from tests.spark.changes import KEY, MERGE, TABLE, Changed, Customers, delete, truncate, upsert
 from tests.spark.documents import sqlite
@@ -121,24 +122,82 @@ def test_a_truncate_is_of_one_partition_only(tmp_path: Path, spark: SparkSession
         assert [(row[0], row[1], row[3]) for row in found if not row[2]] == stay
 
 
-def test_a_truncate_beside_other_partitions_is_guessed(customers: Customers) -> None:
-    """Nobody can tell which changes of another partition came before it."""
-    customers.land(customers.change(1, [upsert(0, 1, "a", partition=1)]))
-    with pytest.raises(Terminal, match="is a truncate"):
-        customers.land(customers.change(2, [truncate(2)]))
-    assert customers.rows() == [(1, "a")]
+@pytest.mark.parametrize("is_soft", [False, pytest.param(True, marks=pytest.mark.full)])
+def test_truncate_takes_rows_of_other_partitions_by_timestamp(
+    tmp_path: Path, spark: SparkSession, is_soft: bool
+) -> None:
+    """In its own partition the offset decides; a row without timestamp is older. In the table and in the batch."""
+    customers, merge = Customers(spark, sqlite(tmp_path), soft=is_soft), SOFT if is_soft else MERGE
+    first = [upsert(50, 1, "older", partition=1, time=4), upsert(0, 2, "later", partition=1, time=6)]
+    first += [upsert(8, 3, "own", time=3), upsert(1, 4, "none", partition=2, time=None)]
+    customers.land(customers.change(1, first), merge)
+    second = [
+        truncate(9, time=5),
+        upsert(60, 5, "older", partition=1, time=5),
+        upsert(61, 6, "tie", partition=1, time=6),
+    ]
+    second += [delete(10, 7, time=9), upsert(11, 8, "own", time=1)]
+    customers.land(customers.change(2, second), merge)
+    rows = customers.rows("id", "name", *(["_frazil_deleted"] if is_soft else []))
+    left = [row[:2] for row in rows if not row[2:] or not row[2]]
+    assert left == [(2, "later"), (5, "older"), (6, "tie"), (8, "own")]
 
 
-def test_a_key_moves_and_an_older_change_wins(customers: Customers) -> None:
-    """Offsets of two partitions say nothing of each other: refused, in a batch and against the table, and nothing changes."""
-    with pytest.raises(Terminal, match="order_by"):
-        customers.land(customers.change(1, [upsert(0, 1, "a"), upsert(5, 1, "b", partition=1)]))
-    customers.land(customers.change(1, [upsert(7, 1, "a")]))
-    with pytest.raises(Terminal, match=r"partition 0, offset 7 and .*partition 1, offset 0"):
-        customers.land(customers.change(2, [upsert(0, 1, "b", partition=1)]))
-    assert customers.rows() == [(1, "a")]
-    customers.land(customers.change(2, [upsert(0, 1, "b", 1, partition=1)]), replace(MERGE, order_by="version"))
+_TIMES = {0: (1, 4, 4, 9, 12, 12), 1: (2, 3, 8, 8, 8, 13), 2: (None, 1, 4, 10, 11, 12)}
+"""Partition -> times of its records, which do not go back."""
+
+_CUTS: dict[str, Callable[[Changed], int]] = {
+    "partitions": lambda of: (2, 0, 1)[of.partition],
+    "offsets": lambda of: (of.offset + of.partition) // 3,
+}
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(2, 8))])
+def test_keys_of_several_partitions_come_out_the_same_however_batches_are_cut(
+    tmp_path: Path, spark: SparkSession, seed: int
+) -> None:
+    """Where times do not go back within a partition: the last change of a key is the one with the greatest time."""
+    chance, changes = Random(seed), []
+    for partition, times in _TIMES.items():
+        for offset, time in enumerate(times):
+            op, name = ("delete", None) if chance.random() < 0.3 else ("upsert", f"{partition}-{offset}")
+            changes.append(Changed(offset, op, chance.randrange(4), name, partition=partition, time=time))
+    last = {
+        of.id: of
+        for of in sorted(changes, key=lambda of: (-1 if of.time is None else of.time, of.partition, of.offset))
+    }
+    expected = [(key, of.name, of.op == "delete", of.partition, of.offset) for key, of in sorted(last.items())]
+    for number, cut in enumerate((lambda _: 0, *_CUTS.values())):
+        customers, n = Customers(spark, sqlite(tmp_path / str(number)), soft=True), 0
+        for n, part in enumerate(sorted({cut(of) for of in changes}), 1):
+            batch = [of for of in changes if cut(of) == part]
+            chance.shuffle(batch)
+            customers.land(customers.change(n, batch), SOFT)
+        customers.land(customers.change(n + 1, changes), SOFT)  # a replay
+        rows = customers.rows("id", "name", "_frazil_deleted", "_kafka_partition", "_kafka_offset")
+        assert [(row[0], None if row[2] else row[1], *row[2:]) for row in rows] == expected
+
+
+def test_clock_that_goes_back_in_a_partition_ends_no_run_and_mixes_no_records(soft: Customers) -> None:
+    """Each partition's last change is by its offset, whatever its time; a row's values and coordinates are one record's."""
+    first = [upsert(0, 1, "a", time=10), delete(1, 1, time=5), upsert(0, 1, "b", partition=1, time=7)]
+    soft.land(soft.change(1, first), SOFT)
+    columns = ("id", "name", "_frazil_deleted", "_kafka_partition")
+    assert soft.rows(*columns) == [(1, "b", False, 1)]
+    soft.land(soft.change(2, [upsert(1, 1, "c", partition=1, time=2)]), SOFT)
+    soft.land(soft.change(3, [upsert(2, 1, "late", time=1)]), SOFT)
+    assert soft.rows(*columns) == [(1, "c", False, 1)]
+
+
+def test_key_in_two_topics_goes_by_timestamp_with_hard_deletes(customers: Customers) -> None:
+    """Offsets of two partitions say nothing of each other, in a batch as against the table."""
+    other = replace(upsert(0, 1, "b", time=2), topic="other")
+    customers.land(customers.change(1, [upsert(9, 1, "a", time=1), other]))
     assert customers.rows() == [(1, "b")]
+    customers.land(customers.change(2, [delete(10, 1, time=1), upsert(11, 2, "c", time=1)]))
+    assert customers.rows() == [(1, "b"), (2, "c")]
+    customers.land(customers.change(3, [delete(11, 1, time=3), replace(delete(1, 2, time=9), topic="other")]))
+    assert customers.rows() == []
 
 
 def test_the_source_s_order_is_not_kept(customers: Customers) -> None:

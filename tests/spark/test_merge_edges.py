@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import logging
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -12,7 +11,7 @@ import pyspark.util
 import pytest
 from pyspark.sql import SparkSession
 
-from frazil.errors import Retryable, Terminal
+from frazil.errors import Retryable
 from frazil.spark.faults import SPARK_FAILED, shown
 from tests.spark.changes import MERGE, Customers, delete, truncate, upsert
 from tests.spark.documents import sqlite
@@ -26,25 +25,6 @@ def test_a_key_that_looks_like_a_variable_is_doubled(tmp_path: Path, spark: Spar
     customers.land(customers.change(1, [upsert(0, 1, "order-${id}")]), merge)
     customers.land(customers.change(2, [upsert(1, 2, "order-${id}")]), merge)
     assert customers.rows() == [(2, "order-${id}")]
-
-
-def test_error_of_a_merge_quotes_no_value_of_a_key(
-    tmp_path: Path, spark: SparkSession, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Records are named by their coordinates, in the error and in the log: messages go into mails and Airflow's metadata."""
-    caplog.set_level(logging.DEBUG)
-    customers, merge = Customers(spark, sqlite(tmp_path)), replace(MERGE, keys=("name",))
-    secret = "ann@example.org"
-    with pytest.raises(
-        Terminal, match=r"topic c's, partition 0, offset 0 and topic c's, partition 1, offset 5"
-    ) as within:
-        customers.land(customers.change(1, [upsert(0, 1, secret), upsert(5, 1, secret, partition=1)]), merge)
-    customers.land(customers.change(1, [upsert(7, 1, secret)]), merge)
-    with pytest.raises(
-        Terminal, match=r"\(name\).*partition 0, offset 7 and topic c's, partition 1, offset 0"
-    ) as behind:
-        customers.land(customers.change(2, [upsert(0, 1, secret, partition=1)]), merge)
-    assert "ann@" not in f"{within.value}{behind.value}{caplog.text}"
 
 
 def test_error_of_spark_is_told_without_the_values_it_quotes(spark: SparkSession) -> None:

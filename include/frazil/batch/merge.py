@@ -17,8 +17,8 @@ class Merge:
         keys: Columns that identify a row.
         columns: Columns that say which record changed a row last, and in which batch.
         timestamp: Column of that record's time.
-        order_by: Column whose larger value is the later change. None: the larger offset is, and a key has all its changes
-            in one partition.
+        order_by: Column whose larger value is the later change. None: the larger offset is, of one partition; of two
+            partitions the larger timestamp.
         deleted: Column that says whether a row was deleted. None: deleted rows go.
         since: Topic -> number of the first batch of its present incarnation; an earlier row's offset says nothing.
     """

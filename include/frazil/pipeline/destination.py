@@ -69,7 +69,7 @@ class TableTemplate(TableColumns):
     order_by: str | None = Field(
         None,
         description="Column that says which of two changes of a key is the later one; a record without a value for it is a"
-        " dead letter. Without, the offset says so, and a key must stay in one partition.",
+        " dead letter. Without, the offset says so, and of changes in two partitions Kafka's timestamp.",
     )
     deletes: Literal["hard", "soft"] = Field(
         "hard",

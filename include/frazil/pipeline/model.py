@@ -29,7 +29,7 @@ from frazil.pipeline.transforms import TransformStep, refuse_work_on_keys
 from frazil.pipeline.trigger import Trigger
 from frazil.pipeline.value import Column, Key, Value
 
-_RULES: Final = 3
+_RULES: Final = 4
 """Version of what Frazil makes of a record: one more whenever the same file gives some record another outcome."""
 
 _DECIDING: Final[dict[str, Any]] = {

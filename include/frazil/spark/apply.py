@@ -29,9 +29,9 @@ from frazil.iceberg.refs import BranchName, head_of
 from frazil.iceberg.schema import identity_columns
 from frazil.iceberg.table import TableMetadata
 from frazil.iceberg.variant import FORMAT_VERSION
-from frazil.spark.change_order import MOVED, Target
+from frazil.spark.change_order import Target
 from frazil.spark.faults import SPARK_FAILED, shown
-from frazil.spark.merge import merge_rows, moved_key
+from frazil.spark.merge import merge_rows
 from frazil.spark.merge_session import MergeSession
 from frazil.spark.quoting import prepare_writer, quoted, text
 from frazil.spark.staged_rows import staged_rows
@@ -126,14 +126,7 @@ class SparkApply:
         with self._merging.stamped(change.summary) as session:
             staged = staged_rows(session, lake, change.table, change.files)
             _require_rows(change, staged.count(), "were staged, their files have")
-            try:
-                merge_rows(session, target, merge, staged, partial(may_hold, table, change.table, planned))
-            except SPARK_FAILED as error:
-                _, is_moved, places = str(error).partition(MOVED)
-                if is_moved:
-                    places = places.partition(" SQLSTATE")[0].partition("\n")[0]
-                    raise moved_key(change.table, merge, places) from error
-                raise
+            merge_rows(session, target, merge, staged, partial(may_hold, table, change.table, planned))
         if not carries(lake.load_table(change.table).metadata, change, name):  # no row was changed
             self._append(lake, replace(change, files=()), operation, branch)
 

@@ -1,7 +1,7 @@
 """The branch that changes are merged into, and which of two changes of one row is the later one, as columns of Spark.
 
 Rows carry the topic, partition and offset of their last change, so a change that comes again, late, or by a run that slept
-is told apart from news. Without a column to order by, offsets say so, which mean something within one partition only.
+is told apart from news. Without a column to order by, offsets decide within a partition, and Kafka's timestamps between two.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
-from pyspark.sql.types import BooleanType, DataType, StringType
+from pyspark.sql.types import DataType
 
 from frazil.batch.changes import PLACE
 from frazil.batch.merge import Merge
@@ -20,9 +20,6 @@ from frazil.spark.quoting import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
-
-MOVED: Final = "frazil: a key moved: "
-"""Begins what Spark is made to fail with when a row's last change is of another partition. Coordinates follow, no values."""
 
 
 @dataclass(frozen=True)
@@ -84,16 +81,20 @@ def place_of(merge: Merge, row: str) -> Column:
     return tuple_of(column(row, merge.columns.topic), column(row, merge.columns.partition))
 
 
-def order_of(merge: Merge, row: str) -> Column:
-    """What is larger for the later one of two changes in one batch."""
-    names = [merge.columns.offset, PLACE]
-    if merge.order_by is not None:
-        names = [merge.order_by, merge.columns.topic, merge.columns.partition, *names]
+def order_within(merge: Merge, row: str) -> Column:
+    """What is larger for the later one of two changes in one partition and batch."""
+    names = (merge.order_by, merge.columns.offset, PLACE)
+    return tuple_of(*(column(row, name) for name in names if name is not None))
+
+
+def order_between(merge: Merge, row: str) -> Column:
+    """What is larger for the later one of two changes in two partitions. A null timestamp is the least one."""
+    names = (merge.order_by or merge.timestamp, merge.columns.topic, merge.columns.partition)
     return tuple_of(*(column(row, name) for name in names))
 
 
 def not_older(merge: Merge, row: str, change: str) -> Column:
-    """Whether a change is later than a row's last one, or that very one. A key that moved ends the statement.
+    """Whether a change is later than a row's last one, or that very one.
 
     Args:
         merge: What orders changes.
@@ -101,11 +102,10 @@ def not_older(merge: Merge, row: str, change: str) -> Column:
         change: The change, an alias or a struct.
     """
     mine, its = column(change, merge.columns.offset), column(row, merge.columns.offset)
-    same_place = place_of(merge, row) == place_of(merge, change)
     if merge.order_by is None:
-        where = f.concat(f.lit(MOVED), shown_place(merge, row), f.lit(" and "), shown_place(merge, change))
-        moved = f.raise_error(where).cast(BooleanType())
-        return f.when(unplaced(merge, row), f.lit(True)).when(same_place, mine >= its).otherwise(moved)  # noqa: FBT003
+        same_place = place_of(merge, row) == place_of(merge, change)
+        between = order_between(merge, change) >= order_between(merge, row)
+        return unplaced(merge, row) | f.when(same_place, mine >= its).otherwise(between)
     tie = tuple_of(place_of(merge, change), mine) >= tuple_of(place_of(merge, row), its)
     mine, its = column(change, merge.order_by), column(row, merge.order_by)
     return (
@@ -130,10 +130,3 @@ def replaced(merge: Merge, row: str) -> Column:
         is_earlier = f.coalesce(column(row, names.batch) < n, f.lit(True))  # noqa: FBT003
         found |= f.coalesce((column(row, names.topic) == topic) & is_earlier, f.lit(False))  # noqa: FBT003
     return found
-
-
-def shown_place(merge: Merge, row: str) -> Column:
-    """Coordinates of a change, for a message."""
-    names = merge.columns
-    places = (column(row, name).cast(StringType()) for name in (names.topic, names.partition, names.offset))
-    return f.format_string("topic %s, partition %s, offset %s", *places)

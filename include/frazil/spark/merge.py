@@ -19,7 +19,7 @@ from frazil.errors import Terminal
 from frazil.iceberg.key_ranges import Ranges
 from frazil.pipeline.changes import DELETED
 from frazil.spark.answer import answered
-from frazil.spark.change_order import Target, column, facts_of, not_older, order_of, place_of, shown_place
+from frazil.spark.change_order import Target, column, facts_of, not_older, order_between, order_within
 from frazil.spark.quoting import quoted
 from frazil.spark.truncate import truncated
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _LAST, _LAST_UPSERT = f"{OP}.last", f"{OP}.last_upsert"
-_FIRST_PLACE, _LAST_PLACE = f"{OP}.first_place", f"{OP}.last_place"
 """Columns beside a batch's keys, which may have any name but those of staged columns."""
 
 _CHANGE: Final = f"s.{quoted(_LAST)}"
@@ -60,7 +59,7 @@ def merge_rows(
         may_hold: Whether the branch may hold a row whose keys are within these ranges.
 
     Raises:
-        Terminal: Changes of a key are of two partitions, and nothing but their offsets orders them; or one has no key.
+        Terminal: A change has no key, or no value to order it by.
         Retryable: Spark's answer was cut off.
     """
     staged = staged if PLACE in staged.columns else staged.withColumn(PLACE, f.lit(0))
@@ -81,64 +80,53 @@ def merge_rows(
 
 
 def _last_changes(staged: DataFrame, target: Target, merge: Merge) -> DataFrame:
-    """One row per key: its last change; where deleted rows stay, its last row; the first and last of its places."""
-    row, order = f.struct(*(column("c", name) for name in staged.columns)), order_of(merge, "c")
-    names = merge.columns
-    place = f.struct(*(column("c", name) for name in (names.topic, names.partition, names.offset)))
-    found = [f.max_by(row, order).alias(_LAST), f.min(place).alias(_FIRST_PLACE), f.max(place).alias(_LAST_PLACE)]
+    """One row per key: its last change; and where deleted rows stay, its last row. First of each partition, then of all."""
+    row, order = f.struct(*(column("c", name) for name in staged.columns)), order_within(merge, "c")
+    last = {_LAST: f.max_by(row, order)}
     if merge.deleted is not None:
-        is_row = column("c", OP) == UPSERT
-        found.append(f.max_by(row, f.when(is_row, order)).alias(_LAST_UPSERT))
+        last[_LAST_UPSERT] = f.max_by(row, f.when(column("c", OP) == UPSERT, order))
     keys = [column("c", name).cast(target.types[name]).alias(name) for name in merge.keys]
-    return staged.alias("c").groupBy(*keys).agg(*found).alias("s")
+    places = [column("c", name).alias(name) for name in (merge.columns.topic, merge.columns.partition)]
+    changes = staged.alias("c").groupBy(*keys, *places).agg(*(of.alias(name) for name, of in last.items()))
+    for name in last:
+        its = column("p", name)
+        last[name] = f.max_by(its, f.when(its.isNotNull(), order_between(merge, f"p.{quoted(name)}"))).alias(name)
+    changes = changes.alias("p").groupBy(*(column("p", name) for name in merge.keys)).agg(*last.values()).alias("s")
+    if merge.deleted is None:
+        return changes
+    # A row has its values and its coordinates from one record, also where the timestamps of a partition go back.
+    newest = f.when(column(_CHANGE, OP) == UPSERT, column("s", _LAST)).otherwise(column("s", _LAST_UPSERT))
+    return changes.withColumn(_LAST_UPSERT, newest).alias("s")
 
 
 def _checked(changes: DataFrame, target: Target, merge: Merge) -> Ranges | None:
     """Least and largest value of keys, so that files beyond need not be read. None: no changes.
 
     Raises:
-        Terminal: A key is null, or its changes can't be ordered.
+        Terminal: A key is null, or what orders its changes.
         Retryable: Spark's answer was cut off.
     """
     bounded = [name for name in merge.keys if isinstance(target.types[name], (*_COUNTED, DecimalType))]
-    first, last = f"s.{quoted(_FIRST_PLACE)}", f"s.{quoted(_LAST_PLACE)}"
     needed = [column("s", name) for name in merge.keys]
-    if merge.order_by is None:
-        moved = place_of(merge, first) != place_of(merge, last)
-    else:
-        moved = f.lit(False)  # noqa: FBT003
+    if merge.order_by is not None:
         needed.append(column(_CHANGE, merge.order_by))
     is_null = functools.reduce(lambda left, right: left | right, (value.isNull() for value in needed))
-    places = f.concat(shown_place(merge, first), f.lit(" and "), shown_place(merge, last))
     # As texts: Python has no dates beyond the year 9999.
     ends = [of(column("s", name)).cast(StringType()) for name in bounded for of in (f.min, f.max)]
-    asked = [f.count(f.lit(1)), f.count_if(is_null), f.max(f.when(moved, places)), *ends]
+    asked = [f.count(f.lit(1)), f.count_if(is_null), *ends]
     answer = answered(
         changes.agg(*(of.alias(f"c{number}") for number, of in enumerate(asked))), f"table {target.table}"
     )
-    count, nulls, what, *values = (of[0].as_py() for of in answer.columns)
+    count, nulls, *values = (of[0].as_py() for of in answer.columns)
     if nulls:
         raise Terminal(
             f"table {target.table}: {nulls:,} staged changes have no value in {', '.join((*merge.keys, merge.order_by or ''))}",
             next_step="this is a fault of Frazil, not of the data: please report it",
         )
-    if what is not None:
-        raise moved_key(target.table, merge, what)
     if not count:
         return None
     ends_of = zip(bounded, zip(values[::2], values[1::2], strict=True), strict=True)
     return {name: ends for name, ends in ends_of if all(len(end) <= _LONGEST_BOUND for end in ends)}
-
-
-def moved_key(table: str, merge: Merge, places: str) -> Terminal:
-    """The error of a key whose changes are in two partitions. It names the records, and quotes nothing of them."""
-    return Terminal(
-        f"table {table}: two changes of one row ({', '.join(merge.keys)}) are in two partitions: {places}; their offsets"
-        " don't say which is the later one; did the topic get partitions, or another key?",
-        next_step="name a column of the source's order under order_by; or, if one of them is a record without value,"
-        f" leave such records out with value.null_value: filter; then: frazil repair PIPELINE {table} --reason …. Without either:"
-        f" frazil repair PIPELINE {table} --no-replay --reason …",
-    )
 
 
 def _between(target: Target, ranges: Ranges) -> Iterator[Column]:

@@ -11,7 +11,6 @@ from pyspark.sql.types import StringType
 
 from frazil.batch.changes import DELETE, OP, TRUNCATE
 from frazil.batch.merge import Merge
-from frazil.errors import Terminal
 from frazil.spark.answer import answered
 from frazil.spark.change_order import Target, column, facts_of, place_of, replaced, tuple_of, unplaced
 from frazil.spark.quoting import quoted
@@ -28,21 +27,17 @@ def truncated(
 ) -> tuple[DataFrame, tuple[Callable[[], None], ...]]:
     """Carry out the truncates among staged changes.
 
-    A truncate concerns rows of its own topic, whichever partition they are of; without a column to order by, it must have
-    the topic's only one.
+    A truncate concerns rows of its own topic, whichever partition they are of.
 
     Returns:
         The changes, with deletes behind those that a truncate follows; and what takes the rows of the table out. That comes
         after the merge, which must find rows as their last changes left them.
 
     Raises:
-        Terminal: Nobody can tell what is older.
         Retryable: Spark's answer was cut off.
     """
     removals = []
     for end in _truncates(staged, target, merge):
-        if merge.order_by is None:
-            _refuse_other_partitions(spark, target, merge, staged, end)
         staged = _ended(target, staged, merge, end)
         removals.append(partial(_empty, spark, target, merge, end))
     return staged, tuple(removals)
@@ -63,29 +58,16 @@ def _before(target: Target, merge: Merge, row: str, end: Truncate) -> Column:
     names, facts = merge.columns, _facts(target, merge, end)
     offset = column(row, names.offset)
     if merge.order_by is None:
-        older = unplaced(merge, row) | (offset < facts[names.offset])
+        partition, stamp = column(row, names.partition), column(row, merge.timestamp)
+        between = tuple_of(stamp, partition) < tuple_of(facts[merge.timestamp], facts[names.partition])
+        same_place = partition == facts[names.partition]
+        older = unplaced(merge, row) | f.when(same_place, offset < facts[names.offset]).otherwise(between)
     else:
         its, mine = column(row, merge.order_by), facts[merge.order_by]
         end_place = tuple_of(facts[names.topic], facts[names.partition])
         tie = tuple_of(place_of(merge, row), offset) < tuple_of(end_place, facts[names.offset])
         older = replaced(merge, row) | its.isNull() | (its < mine) | ((its == mine) & (unplaced(merge, row) | tie))
     return (column(row, names.topic) == facts[names.topic]) & older
-
-
-def _refuse_other_partitions(
-    spark: SparkSession, target: Target, merge: Merge, staged: DataFrame, end: Truncate
-) -> None:
-    names = merge.columns
-    is_of_topic = column("c", names.topic) == end[names.topic]
-    elsewhere = is_of_topic & (column("c", names.partition) != int(end[names.partition]))
-    held = spark.table(target.branch).alias("c").where(elsewhere & ~unplaced(merge, "c"))
-    if any(rows.limit(1).count() for rows in (staged.alias("c").where(elsewhere), held)):
-        raise Terminal(
-            f"table {target.table}: topic {end[names.topic]}, partition {end[names.partition]}, offset {end[names.offset]}"
-            " is a truncate, and changes of the topic are in other partitions: nobody can tell which of them came before it",
-            next_step="name a column of the source's order under order_by, then: frazil repair PIPELINE"
-            f" {target.table} --reason …",
-        )
 
 
 def _ended(target: Target, staged: DataFrame, merge: Merge, end: Truncate) -> DataFrame:

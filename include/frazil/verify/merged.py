@@ -52,7 +52,7 @@ class MergedComparison(Comparison):
         else:
             place = Place(topic, self.subject.partition, offset, n)
             stamp = micros(message)
-            self.model.change(place, [(of, _digests(of, stamp, self.rules)) for of in told])
+            self.model.change(place, stamp, [(of, _digests(of, stamp, self.rules)) for of in told])
 
 
 class LettersAlone(Outcomes):
@@ -132,7 +132,8 @@ class MergedCheck:
                 key = tuple(cells[name][at] for name in of.identifier)
                 order = None if of.order_by is None else cells[of.order_by][at]
                 place = Place(topic, partition, offset, n)
-                model.row(key, Held(place, order, digests(values, stamps[at], self.rules), bool(marks[at])))
+                held = Held(place, digests(values, stamps[at], self.rules), bool(marks[at]))
+                model.row(key, order, stamps[at], held)
                 rows[topic, partition] += 1
         return rows
 
@@ -177,12 +178,17 @@ class MergedCheck:
         return self._add("missing", wanted.place, f"the row of key {wanted.shown} as this record left it", found)
 
     def _is_excused(self, wanted: Wanted) -> bool:
-        """Whether the model can't know: what was given up, an order that offsets don't tell, or a delete without a trace."""
-        if self.rules.abandoned or (wanted.is_moved and self.destination.order_by is None):
+        """Whether the model can't know: what was given up, what the cut of batches decided, a delete without a trace, or a
+        later change of another partition, which Kafka holds no more.
+        """
+        held = wanted.held
+        if self.rules.abandoned or wanted.depends:
             return True
-        held, forgets = wanted.held, self.destination.deleted_column is None
-        is_late = held is not None and wanted.order is not None and held.order < wanted.order
-        return self.destination.order_by is not None and forgets and not wanted.is_there and is_late
+        if held is None:
+            return False
+        if wanted.is_late:
+            return self.destination.deleted_column is None and not wanted.is_there
+        return self._is_old(held.place) and held.place[:2] != wanted.place[:2]
 
     def _is_old(self, place: Place) -> bool:
         return place.offset < self.logs.get((place.topic, place.partition), 0)

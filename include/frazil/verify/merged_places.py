@@ -61,6 +61,8 @@ _BOTH = """
 SELECT f.shown, f.topic, f.part, f.off, f.batch, f.stamp, f.deleted, r.stamp, r.kind, (
         SELECT max(l.off) FROM record l
         WHERE l.key = f.raw AND l.topic = f.topic AND l.part = f.part AND l.off > f.off AND l.counts
+        GROUP BY l.key HAVING min(ifnull(l.stamp, -1e19)) >= ifnull(f.stamp, -1e19)
+            OR NOT EXISTS (SELECT 1 FROM record o WHERE o.key = f.raw AND (o.topic, o.part) <> (f.topic, f.part))
     )
 FROM found f LEFT JOIN record r ON (r.topic, r.part, r.off) = (f.topic, f.part, f.off)
 """
@@ -86,7 +88,8 @@ class Row(NamedTuple):
         is_deleted: Whether it is marked as deleted.
         record_stamp: The time of the record.
         kind: What the record is: a value, a tombstone, or a dead letter; None if it is not there.
-        later: Offset of the last later record of the same key, if there is one.
+        later: Offset of the last later record of the same key in its partition, if there is one. None too, if the key is
+            in several partitions and times go back in this one: the cut of batches decided then.
     """
 
     shown: str

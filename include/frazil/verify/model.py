@@ -18,38 +18,67 @@ _HELD = 10_000
 _TABLES = """
 CREATE TABLE change (
     key BLOB, topic TEXT, part INT, shown TEXT, ord, off INT, place INT, op TEXT, digest BLOB, batch INT,
+    stamp INT, newest_stamp INT,
     PRIMARY KEY (key, topic, part)
 ) WITHOUT ROWID;
 CREATE TABLE found (
-    key BLOB, topic TEXT, part INT, shown TEXT, ord, off INT, digest BLOB, batch INT, deleted INT
+    key BLOB, topic TEXT, part INT, shown TEXT, ord, off INT, digest BLOB, batch INT, deleted INT, stamp INT
 );
-CREATE TABLE ended (ord, topic TEXT, part INT, off INT);
+CREATE TABLE ended (
+    topic TEXT, part INT, ord, off INT, batch INT, stamp INT, newest_stamp INT, PRIMARY KEY (topic, part)
+) WITHOUT ROWID;
 """
+"""Times are those of Kafka's records, where they order changes: between two partitions, without `order_by`."""
 
 _CHANGE = """
-INSERT INTO change VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+INSERT INTO change VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
     shown = excluded.shown, ord = excluded.ord, off = excluded.off, place = excluded.place, op = excluded.op,
-    digest = excluded.digest, batch = excluded.batch
+    digest = excluded.digest, batch = excluded.batch, stamp = excluded.stamp,
+    newest_stamp = max(newest_stamp, excluded.stamp)
 WHERE (excluded.ord, excluded.off, excluded.place) >= (ord, off, place)
 """
 
-_WANTED = """
+_ENDED = """
+INSERT INTO ended VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+    ord = excluded.ord, off = excluded.off, batch = excluded.batch, stamp = excluded.stamp,
+    newest_stamp = max(newest_stamp, excluded.stamp)
+WHERE (excluded.ord, excluded.off) >= (ord, off)
+"""
+
+_GOES_BACK = """newest_stamp > stamp OR EXISTS (
+    SELECT 1 FROM ended e WHERE e.topic = change.topic AND (e.newest_stamp > e.stamp OR e.part = change.part
+        AND iif(e.off > change.off, e.stamp < change.newest_stamp, change.stamp < e.newest_stamp))
+)"""
+"""Whether a key's partition, or a truncate's, has a later record with an earlier time: then the cut of batches matters."""
+
+_IS_BEFORE = """iif(
+    e.part = last.part AND e.ord = last.ord, last.off < e.off, (last.ord, last.stamp, last.part) < (e.ord, e.stamp, e.part)
+)"""
+
+_WANTED = f"""
 CREATE TABLE wanted AS
-SELECT *, (ord, part, off) < (
-        SELECT ord, part, off FROM ended WHERE ended.topic = last.topic ORDER BY 1 DESC, 2 DESC, 3 DESC LIMIT 1
-    ) AS is_ended
+SELECT *,
+    EXISTS (SELECT 1 FROM ended e WHERE e.topic = last.topic AND {_IS_BEFORE}) AS is_ended,
+    goes_back AND (places > 1 OR EXISTS (SELECT 1 FROM ended e WHERE e.topic = last.topic AND e.part <> last.part))
+    OR EXISTS (
+        SELECT 1 FROM ended e WHERE e.topic = last.topic AND e.part <> last.part AND e.batch < last.batch AND {_IS_BEFORE}
+    ) AS depends
 FROM (
-    SELECT *, count(*) OVER (PARTITION BY key) AS places,
-        row_number() OVER (PARTITION BY key ORDER BY ord DESC, topic DESC, part DESC, off DESC, place DESC) AS newest
+    SELECT *, count(*) OVER (PARTITION BY key) AS places, max({_GOES_BACK}) OVER (PARTITION BY key) AS goes_back,
+        row_number() OVER (
+            PARTITION BY key ORDER BY ord DESC, stamp DESC, topic DESC, part DESC, off DESC, place DESC
+        ) AS newest
     FROM change
 ) AS last WHERE newest = 1;
 CREATE INDEX wanted_key ON wanted (key);
 CREATE INDEX found_key ON found (key);
-"""
+"""  # noqa: S608 - of constants
 
 _BOTH = """
-SELECT w.shown, w.topic, w.part, w.off, w.batch, w.ord, coalesce(w.is_ended, 0), w.op, w.digest, w.places,
-    f.topic, f.part, f.off, f.batch, f.ord, f.digest, f.deleted
+SELECT w.shown, w.topic, w.part, w.off, w.batch, w.is_ended, w.op, w.digest, w.depends,
+    (f.ord, f.stamp, f.topic, f.part) < (w.ord, w.stamp, w.topic, w.part)
+        AND (f.ord, f.topic, f.part) <> (w.ord, w.topic, w.part),
+    f.topic, f.part, f.off, f.batch, f.digest, f.deleted
 FROM wanted w LEFT JOIN found f ON f.key = w.key
 """
 
@@ -75,13 +104,11 @@ class Held:
 
     Attributes:
         place: The record that changed it last.
-        order: The value of `order_by`.
         digest: Hash of its values, and of that record's timestamp.
         is_deleted: Whether it is marked as deleted.
     """
 
     place: Place
-    order: Any
     digest: bytes
     is_deleted: bool
 
@@ -93,20 +120,20 @@ class Wanted:
     Attributes:
         shown: The key.
         place: The record of its last change.
-        order: The value of `order_by`.
         is_there: Whether there must be a row.
         digest: Of its values.
-        is_moved: Whether its changes are in several partitions.
+        depends: Whether another cut of batches makes another row: times of records go back, or a truncate was read earlier.
         held: What is there.
+        is_late: Whether that is of an older change, which may have been read after the last one: of another partition.
     """
 
     shown: str
     place: Place
-    order: Any
     is_there: bool
     digest: bytes
-    is_moved: bool
+    depends: bool
     held: Held | None
+    is_late: bool
 
 
 @dataclass
@@ -124,35 +151,34 @@ class Model:
         """Let go of the database, and of its file."""
         self._database.close()
 
-    def change(self, place: Place, told: Iterable[tuple[Told, bytes]]) -> None:
-        """Take what a record tells, with hashes of the values."""
+    def change(self, place: Place, stamp: int | None, told: Iterable[tuple[Told, bytes]]) -> None:
+        """Take what a record tells, with hashes of the values, and its timestamp. Those of a partition come in their order."""
+        topic, partition, offset, n = place
         for number, (of, digest) in enumerate(told):
-            order = _ordered(of.order)
+            order, time = _ordered(of.order), _time(of.order, stamp)
             if of.op == "truncate":
-                self._database.execute(
-                    "INSERT INTO ended VALUES (?, ?, ?, ?)", (order, place.topic, place.partition, place.offset)
-                )
+                self._database.execute(_ENDED, (topic, partition, order, offset, n, time, time))
                 continue
             self._changes.append(
                 (
-                    *(key_of(of.key), place.topic, place.partition, cut(repr(of.key)), order, place.offset, number),
-                    *(of.op, digest, place.batch),
+                    *(key_of(of.key), topic, partition, cut(repr(of.key)), order, offset, number),
+                    *(of.op, digest, n, time, time),
                 )
             )
         if len(self._changes) >= _HELD:
             self._flush()
 
-    def row(self, key: tuple[Any, ...], held: Held) -> None:
-        """Take a row of the table."""
+    def row(self, key: tuple[Any, ...], order: Any, stamp: int | None, held: Held) -> None:
+        """Take a row of the table, with its value of `order_by`, and the timestamp of its record."""
         topic, partition, offset, batch = held.place
-        of = (_ordered(held.order), offset, held.digest, batch, held.is_deleted)
+        of = (_ordered(order), offset, held.digest, batch, held.is_deleted, _time(order, stamp))
         self._rows.append((key_of(key), topic, partition, cut(repr(key)), *of))
         if len(self._rows) >= _HELD:
             self._flush()
 
     def _flush(self) -> None:
         self._database.executemany(_CHANGE, self._changes)
-        self._database.executemany("INSERT INTO found VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", self._rows)
+        self._database.executemany("INSERT INTO found VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", self._rows)
         self._changes.clear()
         self._rows.clear()
 
@@ -161,10 +187,11 @@ class Model:
         self._flush()
         self._database.executescript(_WANTED)
         for row in self._database.execute(_BOTH):
-            shown, *place, order, is_ended, op, digest, places = row[:10]
-            *there, held_order, held_digest, deleted = row[10:]
-            held = Held(Place(*there), held_order, held_digest, bool(deleted)) if there[0] is not None else None
-            yield Wanted(shown, Place(*place), order, op == "upsert" and not is_ended, digest, places > 1, held)
+            shown, *place, is_ended, op, digest, depends, is_late = row[:10]
+            *there, held_digest, deleted = row[10:]
+            held = Held(Place(*there), held_digest, bool(deleted)) if there[0] is not None else None
+            is_there = op == "upsert" and not is_ended
+            yield Wanted(shown, Place(*place), is_there, digest, bool(depends), held, bool(is_late))
 
     def others(self) -> Iterator[tuple[str, Place]]:
         """Rows whose key no record tells of; after `wanted`."""
@@ -180,6 +207,13 @@ class Model:
 def key_of(key: tuple[Any, ...]) -> bytes:
     """Hash of a key, of a size at which a billion keys don't meet."""
     return blake2b(repr(key).encode("utf-8", "surrogatepass"), digest_size=_KEY_BYTES).digest()
+
+
+def _time(order: Any, stamp: int | None) -> int:
+    """The time that orders a change between two partitions: none counts where there is a column to order by."""
+    if order is not None:
+        return 0
+    return -(2**63) if stamp is None else stamp
 
 
 def _ordered(value: Any) -> Any:

@@ -101,10 +101,7 @@ class Teller:
             elif change.op in {"upsert", "delete"}:
                 self._readable_key(self._typed(image or {}, changes))
         if change.op == "truncate":
-            if self._of.order_by is None:
-                raise Unfit("a truncate without order")
-            order = self._one(self._of.order_by, {}, change.facts)
-            yield Told("truncate", (), order, self._bare((), {}, change.facts))
+            yield Told("truncate", (), self._order({}, change.facts), self._bare((), {}, change.facts))
         elif change.op is not None:
             if change.row is None:
                 raise Unfit("a change without its row")

@@ -75,7 +75,7 @@ def checked(
         told = rules.row(json.dumps(sent).encode(), "orders")
         assert not isinstance(told, Bad)
         of: list[Any] = [(each, digests(each.row, MICROS, rules) if each.op == "upsert" else b"") for each in told]
-        model.change(Place("orders", 0, offset, 7), of)
+        model.change(Place("orders", 0, offset, 7), MICROS, of)
     held_table = Held(table, TABLE, KafkaColumns())
     check = MergedCheck(to, to.columns, held_table, rules, {("orders", 0): low}, {"orders": 0}, findings)
     [result] = check.results(model, [PartitionResult("orders", 0)])

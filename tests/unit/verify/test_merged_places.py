@@ -123,7 +123,7 @@ def checked(declared: Pipeline, table: Table, batch: pa.RecordBatch, low: int = 
             told = () if row["value"] is None else rules.row(row["value"], "orders")
             assert not isinstance(told, Bad)
             of: list[Any] = [(each, digests(each.row, MICROS, rules) if each.op == "upsert" else b"") for each in told]
-            model.change(Place("orders", 0, row["offset"], 7), of)
+            model.change(Place("orders", 0, row["offset"], 7), MICROS, of)
         MergedCheck(to, to.columns, kafka, rules, *rest).results(model, result)
         return [(of.kind, of.offset) for of in findings.kept]
     places, certainty = Places(), Certainty.of(declared, to)
@@ -189,3 +189,20 @@ def test_row_that_a_tombstone_did_not_delete_is_a_difference(form: str, deletes:
     lost = [row for row in right if row["id"] != 3]
     table.overwrite(pa.Table.from_pylist(lost, schema=table.schema().as_arrow()))
     assert checked(declared, table, batch) == ([] if form == "avro" else [("missing", 3)])
+
+
+@pytest.mark.parametrize(
+    ("stamps", "other", "later"), [((4, 5), 1, 1), ((5, 4), 1, None), ((5, 4), 0, 2), ((None, 4), 1, 1)]
+)
+def test_times_that_go_back_excuse_an_older_row_only_of_a_key_in_several_partitions(
+    stamps: tuple[int | None, int], other: int, later: int | None
+) -> None:
+    """The cut of batches decided then which of its changes counts; within one partition offsets always do."""
+    places = Places()
+    for offset, stamp in enumerate(stamps):
+        places.record(Place("orders", 0, offset, 7), stamp, "value", (1,), counts=True)
+    places.record(Place("orders", other, 2 - 2 * other, 7), 4, "value", (1,), counts=True)
+    places.row((1,), Place("orders", 0, 0, 7), stamps[0], is_deleted=False)
+    [row] = places.rows(are_keys_read=True)
+    places.close()
+    assert row.later == later

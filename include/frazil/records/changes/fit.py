@@ -23,12 +23,6 @@ from frazil.records.transforms.cdc import cdc_struct
 from frazil.records.transforms.fields import batch_of
 from frazil.records.unknown import NOTHING_UNKNOWN, UnknownAt
 
-_NO_ORDER: Final = Reason(
-    DeadCode.TRANSFORM_FAILED,
-    "expected order_by for a truncate: without, rows of other partitions that are older can't be told from newer ones; name a"
-    " column that takes a place in the source's log, such as from: [_cdc, order]",
-)
-
 
 @dataclass(frozen=True)
 class _Rows:
@@ -68,7 +62,6 @@ class ChangeFitter:
         # A JSON field is text by the file's own word: of a decimal that would not survive as a number, say.
         casts = spec.format.is_text or spec.format.name == JSON or merge.changes.text_casts
         self._takes_facts: Final = bool(takes_facts)
-        self._is_ordered: Final = merge.order_by is not None
         self._carried: Final = carried - {*merge.keys}
         self._declared: Final = {of.steps[0] for of in spec.column_specs if of.steps}
         self._row: Final = Part.whole(spec, asked, text_casts=casts)
@@ -132,9 +125,8 @@ class ChangeFitter:
         return self._placed(images, at, self._fitted(self._gone, images, at, key), DELETE)
 
     def _truncates(self, images: Images, at: pa.Int64Array) -> _Rows:
-        if not self._is_ordered or self._all is None:
-            nothing = self._filled({}, 0, TRUNCATE)
-            return _Rows(nothing, at.slice(0, 0), dict.fromkeys(images.of.take(at).to_pylist(), _NO_ORDER))
+        if self._all is None:
+            return _Rows(self._filled({}, len(at), TRUNCATE), at, {})
         return self._placed(images, at, self._fitted(self._all, images, at, None), TRUNCATE)
 
     def _moves(self, images: Images, upserts: _Rows) -> _Rows:

@@ -96,7 +96,6 @@ def test_an_event_tells_something_else(sent: dict[str, Any], rows: list[tuple[An
         pytest.param(event("x", None, ann()), "expected op as one of c, r, u, d, t, m", id="unknown op"),
         pytest.param({"databaseName": "shop", "ddl": "CREATE TABLE"}, "found null", id="no envelope"),
         pytest.param(event("c", None, ann(None)), "id", id="no key"),  # type: ignore[arg-type]
-        pytest.param(event("t", None, None), "expected order_by for a truncate", id="truncate"),
         pytest.param(
             event("u", None, ann(name="__debezium_unavailable_value")), "REPLICA IDENTITY FULL", id="value not sent"
         ),
@@ -153,9 +152,10 @@ def test_a_change_without_order_is_taken_for_the_latest() -> None:
     assert "order" in refused(outcomes)[0]
 
 
-def test_a_truncate_has_no_place() -> None:
-    """With an order it says before which changes all rows go; the key is null."""
-    merged = pipeline(changes=DEBEZIUM, columns=ORDERED, order_by="place", deletes="soft")
+@pytest.mark.parametrize("order_by", ["place", None])
+def test_truncate_carries_its_facts(order_by: str | None) -> None:
+    """They say before which changes all rows go; the key is null."""
+    merged = pipeline(changes=DEBEZIUM, columns=ORDERED, order_by=order_by, deletes="soft")
     outcomes = landed(merged, [event("t", None, None)])
     assert told(outcomes, "id", "place", "_frazil_deleted") == [("truncate", None, f"{24_023_128:020}", False)]
 
