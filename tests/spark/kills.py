@@ -6,6 +6,7 @@ from collections.abc import Callable
 from types import ModuleType
 
 import pytest
+from pyspark.sql.readwriter import DataFrameWriterV2
 
 from frazil import crash_points
 from frazil.crash_points import CrashPoint
@@ -35,3 +36,15 @@ def at(
 def kill() -> None:
     """End the process."""
     raise Killed
+
+
+def repeat_append(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the next statement that adds rows twice, as a client does that lost the answer to the first one."""
+    append = DataFrameWriterV2.append
+
+    def appended(writer: DataFrameWriterV2) -> None:
+        monkeypatch.setattr(DataFrameWriterV2, "append", append)
+        append(writer)
+        append(writer)
+
+    monkeypatch.setattr(DataFrameWriterV2, "append", appended)

@@ -24,7 +24,7 @@ from frazil.pipeline.model import Destination
 from frazil.records.spec import KafkaColumns
 from tests.rest_catalog import RestServer
 from tests.spark.documents import COLUMNS, KEY, TABLE, Docs, sqlite
-from tests.spark.kills import Killed, at, kill
+from tests.spark.kills import Killed, at, kill, repeat_append
 
 
 @pytest.fixture
@@ -89,6 +89,31 @@ def test_a_rival_finishes_the_batch_first(docs: Docs, monkeypatch: pytest.Monkey
     at(monkeypatch, CrashPoint.FOLLOW_COMMITTING, lambda: others.append(docs.land(change)))
     assert [docs.land(change)] == others
     assert docs.rows() == [document(0, 1), document(1, 1)]
+    assert set(docs.metadata.refs) == {"main"}
+
+
+def test_append_that_spark_repeats_lands_once(docs: Docs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A branch that has the rows twice never becomes main: another one is begun."""
+    docs.land(docs.change(1, range(1), None))
+    repeat_append(monkeypatch)
+    docs.land(docs.change(2, range(1, 3), 1))
+    assert docs.rows() == [document(0, 1), document(1, 2), document(2, 2)]
+    assert set(docs.metadata.refs) == {"main"}
+
+
+def test_append_that_is_repeated_late_does_not_reach_main(docs: Docs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Main becomes what was checked, whatever is written to the branch between the look and that."""
+    docs.land(docs.change(1, range(1), None))
+
+    def repeat() -> None:
+        [name] = (name for name in docs.metadata.refs if docs.metadata.refs[name].snapshot_id != first)
+        branch = f"`{docs.lake.name}`.{TABLE}.`branch_{name}`"
+        docs.spark.table(branch).limit(1).writeTo(branch).append()
+
+    first = docs.metadata.current_snapshot_id
+    at(monkeypatch, CrashPoint.BRANCH_STAGED, repeat)
+    docs.land(docs.change(2, range(1, 3), 1))
+    assert docs.rows() == [document(0, 1), document(1, 2), document(2, 2)]
     assert set(docs.metadata.refs) == {"main"}
 
 

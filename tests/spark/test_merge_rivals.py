@@ -20,7 +20,7 @@ from tests.rest_catalog import RestServer
 from tests.spark import orphan
 from tests.spark.changes import KEY, TABLE, Customers, delete, upsert
 from tests.spark.documents import sqlite
-from tests.spark.kills import Killed, at, kill
+from tests.spark.kills import Killed, at, kill, repeat_append
 
 SECONDS = 240
 """Bounds a driver with a JVM of its own; it takes ten on an idle machine."""
@@ -107,6 +107,16 @@ def test_a_rollback_is_not_seen(customers: Customers) -> None:
     found = lookup(customers.metadata, KEY, TABLE)
     assert isinstance(found, RolledBack)
     assert mark_of(found) == BatchMark(1, "id-1", 0)
+
+
+def test_new_keys_that_spark_adds_twice_have_one_row_each(
+    customers: Customers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A branch that has the rows twice never becomes main: another one is begun."""
+    customers.land(customers.change(1, [upsert(0, 1, "a")]))
+    repeat_append(monkeypatch)
+    customers.land(customers.change(2, [upsert(1, 2, "b"), upsert(2, 3, "c")]))
+    assert customers.rows() == [(1, "a"), (2, "b"), (3, "c")]
 
 
 def test_a_staged_file_was_changed(customers: Customers) -> None:

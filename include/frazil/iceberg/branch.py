@@ -9,10 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import takewhile
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotRefUpdate, SetPropertiesUpdate
 
 from frazil import crash_points
@@ -39,6 +41,7 @@ from frazil.iceberg.removal import Rewriter
 __all__ = [
     "BranchName",
     "Prepared",
+    "Repeated",
     "Stage",
     "branch_name",
     "branches_in_vain",
@@ -170,6 +173,10 @@ def renewed(name: str) -> str:
     return branch_name(branch.pipeline, branch.n)
 
 
+class Repeated(Retryable):
+    """An engine ran a statement that adds rows more than once: a client that lost an answer sends it again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A branch, the head of main it was made from, and the snapshot on it that main is to become."""
@@ -263,6 +270,7 @@ def verify_tip(metadata: TableMetadata, change: Change, branch: str, planned: in
     """What becomes main must descend from what main is, and carry this very change.
 
     Raises:
+        Repeated: It has rows twice.
         Terminal: It does not.
     """
     snapshots = list(ancestry(metadata, tip))
@@ -276,6 +284,18 @@ def verify_tip(metadata: TableMetadata, change: Change, branch: str, planned: in
             f"table {change.table}: snapshot {tip} on branch {branch} {found}; main stays as it is",
             next_step="did another engine write to the branch? Run again, a new branch will be made",
         )
+    if sum(_adds_rows(snapshot) for snapshot in takewhile(lambda of: of.snapshot_id != planned, snapshots)) > 1:
+        raise Repeated(f"table {change.table}: branch {branch} has rows twice; main stays as it is")
+
+
+def _adds_rows(snapshot: Snapshot) -> bool:
+    """Whether a snapshot does nothing but add rows. Of a change one does, at most."""
+    summary = snapshot.summary
+    return (
+        summary is not None
+        and summary.operation is Operation.APPEND
+        and "added-records" in summary.additional_properties
+    )
 
 
 def _moved(table: Table, change: Change, prepared: Prepared) -> int:

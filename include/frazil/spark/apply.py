@@ -20,7 +20,7 @@ from frazil.batch.merge import Merge
 from frazil.batch.removal import Removal, RemovedRange
 from frazil.crash_points import CrashPoint
 from frazil.errors import Retryable, Terminal
-from frazil.iceberg.branch import Prepared, branches_in_vain, carries, renewed, show, verify_tip
+from frazil.iceberg.branch import Prepared, Repeated, branches_in_vain, carries, renewed, show, verify_tip
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.commit import ATTEMPTS, Change, loaded, moved_properties, pause, validate
 from frazil.iceberg.holdings import ancestry
@@ -74,7 +74,7 @@ class SparkApply:
             name = name if number == 0 else renewed(name)
             try:
                 self._attempt(lake, change, operation, name, head_of(metadata))
-            except SPARK_FAILED as error:
+            except (*SPARK_FAILED, Repeated) as error:
                 _log.info("Spark did not bring branch %s of %s to main: %s", name, change.table, shown(error))
                 failure = error
         landed = change.landed(loaded(lake, change, failure).metadata)
@@ -107,11 +107,13 @@ class SparkApply:
             show(lake, change, prepared)
             return
         crash_points.reached(CrashPoint.FOLLOW_COMMITTING)
+        # A branch of its own ends in what was checked: a statement that Spark repeats late moves only the other one.
+        checked, table = renewed(prepared.branch), _named(lake, change.table)
+        made = f"ALTER TABLE {table} CREATE BRANCH {quoted(checked)} AS OF VERSION {prepared.tip}"
+        self._spark.sql(made).collect()
         # Fails unless main is an ancestor of the branch: whoever moved main meanwhile is not overwritten.
         catalog, onto = lake.catalog_of(change.table).name, lake.branch_of(change.table) or "main"
-        call = (
-            f"CALL {quoted(catalog)}.system.fast_forward({text(change.table)}, {text(onto)}, {text(prepared.branch)})"
-        )
+        call = f"CALL {quoted(catalog)}.system.fast_forward({text(change.table)}, {text(onto)}, {text(checked)})"
         self._spark.sql(call).collect()
         crash_points.reached(CrashPoint.FOLLOW_COMMITTED)
 
@@ -184,6 +186,7 @@ def _tip(lake: Lake, change: Change, operation: Operation, name: str, planned: i
     """The snapshot that main is to become: it has what was staged, and descends from what main was.
 
     Raises:
+        Repeated: It has rows twice.
         Terminal: It has something else.
     """
     metadata = lake.load_table(change.table).metadata
