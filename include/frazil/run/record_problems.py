@@ -16,6 +16,7 @@ from frazil.pipeline.transform_step import TopicNameMatches
 from frazil.pipeline.transforms_connect import RegexRouter
 from frazil.pipeline.value import Decoding
 from frazil.records.decode import Decoder
+from frazil.records.evolve.types import file_names
 from frazil.records.formats.catalogue import JSON, open_format
 from frazil.records.formats.port import WriterSchema
 from frazil.records.formats.shapes import shape
@@ -85,6 +86,7 @@ def _attempts(pipeline: Pipeline) -> Iterator[tuple[str, Callable[[], Iterable[s
             if column.has_default:
                 of = columns[to.table].field(name).type
                 yield f"{at}.columns.{name}.default", partial(unfit_default, name, column, of)
+        yield f"{at}.columns.", partial(_written_alike, columns[to.table])
         yield f"{at}.columns", partial(_decodes, pipeline, columns[to.table], schemas, to)
     yield "destinations", lambda: _nothing(record_specs(pipeline, columns, schemas))
     template = template_spec(pipeline, columns, schemas)
@@ -112,6 +114,17 @@ def _found(pipeline: Pipeline, key: str, spec: RecordSpec) -> Iterator[tuple[str
     if keys and len(keys) >= len(values):  # else some records have none, or one of any shape
         yield at, partial(unfilled, spec, "key", keys)
     yield at, partial(decoder.problems, value, of_key)
+
+
+def _written_alike(fields: Iterable[pa.Field], path: str = "") -> Iterator[str]:
+    """Say which names are one name in data files, where each column needs its own."""
+    names: dict[str, str] = {}
+    for of in fields:
+        written = file_names(of.name)
+        others = {names.setdefault(each, of.name) for each in written} - {of.name}
+        if others:
+            yield f"{path}{of.name}: Iceberg's files name it {written[0]}, as they name {min(others)}; give one another name"
+        yield from _written_alike((of.type.field(at) for at in range(of.type.num_fields)), f"{path}{of.name}.")
 
 
 def _decodes(pipeline: Pipeline, columns: pa.Schema, schemas: Schemas, to: Destination) -> Iterable[str]:

@@ -148,3 +148,14 @@ def test_a_log_beside_its_table_is_no_reason_to_warn() -> None:
     assert remarks(Pipeline.model_validate(body | {"destinations": [to]})) == ()
     beside = {"table": "a.c", "columns": {"id": "long"}}
     assert "each of 2 destinations" in remarks(Pipeline.model_validate(body | {"destinations": [to, beside]}))[0]
+
+
+@pytest.mark.parametrize(
+    ("names", "other"), [(("a-b", "a_x2Db"), "a-b"), (("a_x2Db", "a-b"), "a_x2Db"), (("1a", "_1a"), "1a")]
+)
+def test_names_that_are_one_in_data_files_are_refused(names: tuple[str, str], other: str) -> None:
+    """Iceberg writes out what is no letter or digit; each column needs a name of its own there."""
+    (found,) = problems({"format": "json"}, dict.fromkeys(names, "string"))
+    assert found.startswith(f"destinations.0.columns.{names[1]}: ")
+    assert f"as they name {other}" in found
+    assert problems({"format": "json"}, dict.fromkeys((*names[:1], "a_b"), "string")) == ()
