@@ -233,14 +233,14 @@ def test_a_partitioned_table_keeps_a_row_twice(tmp_path: Path, spark: SparkSessi
 
 
 def test_a_table_altered_meanwhile_loses_values(customers: Customers) -> None:
-    """A column that others added keeps its values where rows change, and is null in new ones."""
+    """A column that others added keeps its values where rows change, and is null in new ones, whatever its name."""
     customers.land(customers.change(1, [upsert(0, 1, "a")]))
     change = customers.change(2, [upsert(1, 1, "b"), upsert(2, 2, "c")])
     name = f"`{customers.lake.name}`.{TABLE}"
-    customers.spark.sql(f"ALTER TABLE {name} ADD COLUMN note string").collect()
-    customers.spark.sql(f"UPDATE {name} SET note = 'kept'").collect()  # noqa: S608
+    customers.spark.sql(f"ALTER TABLE {name} ADD COLUMNS (note string, _frazil_op int)").collect()
+    customers.spark.sql(f"UPDATE {name} SET note = 'kept', _frazil_op = 7").collect()  # noqa: S608
     customers.land(change)
-    assert customers.rows("id", "name", "note") == [(1, "b", "kept"), (2, "c", None)]
+    assert customers.rows("id", "name", "note", "_frazil_op") == [(1, "b", "kept", 7), (2, "c", None, None)]
 
 
 @pytest.mark.parametrize("is_soft", [False, True])

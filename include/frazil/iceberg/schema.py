@@ -308,8 +308,9 @@ def schema_columns(schema: Schema, destination: model.Destination) -> pa.Schema:
     declared = {name: not column.required for name, column in destination.columns.items()}
     if takes_table_columns(destination):
         relaxed = {} if destination.evolves == "full" else declared
-        # The mark stays from when deleted rows did.
-        others = {*destination.added_columns, *([DELETED] if destination.is_merged else [])}
+        # The mark stays from when deleted rows did. Others may have added a name of staged rows: records can't bring it.
+        op, place = TOLD
+        others = {*destination.added_columns, op, *([place, DELETED] if destination.is_merged else [])}
         columns = [marked(field, schema) for field in arrow if field.name not in others]
         return pa.schema([of.with_nullable(of.nullable and relaxed.get(of.name, True)) for of in columns])
     return pa.schema([arrow.field(name).with_nullable(nullable) for name, nullable in declared.items()])

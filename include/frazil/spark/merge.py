@@ -198,7 +198,7 @@ def _soft_values(target: Target, merge: Merge, staged: Sequence[str], deleted: s
 
 
 def _columns(target: Target, merge: Merge, staged: Sequence[str]) -> Iterator[str]:
-    return (name for name in staged if name in target.types and name not in merge.keys)
+    return (name for name in staged if name in target.types and name not in (*merge.keys, OP, PLACE))
 
 
 def _inserted(target: Target, merge: Merge, values: Mapping[str, Column]) -> dict[str, Column]:

@@ -180,6 +180,21 @@ def test_declared_columns_get_the_wrong_place(lake: Lake) -> None:
     check_destination(table, declared)
 
 
+@pytest.mark.parametrize("write", ["append", "upsert"])
+def test_column_that_others_named_as_the_one_of_changes_takes_no_field(lake: Lake, write: str) -> None:
+    """Staged rows have a column of that name: a field of the record was null there, and counted nowhere."""
+    declared = Destination.model_validate(
+        {"table": TABLE, "evolve": "widen", "write": write, "columns": {"id": {"type": "long", "required": True}}}
+        | ({} if write == "append" else {"identifier": ["id"]})
+    )
+    make(lake, declared)
+    table = lake.load_table(TABLE)
+    with table.update_schema() as update:
+        update.add_column("_frazil_op", StringType())
+        update.add_column("note", StringType())
+    assert arrow_columns(table, declared).names == ["id", "note"]
+
+
 @pytest.mark.parametrize(
     ("columns", "partition"),
     [
