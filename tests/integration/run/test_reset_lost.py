@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotRefUpdate
 
 from frazil.batch.target import parse_offsets, parse_target
 from frazil.errors import Terminal
+from frazil.iceberg.holdings import MANIFEST_KEY
 from frazil.run.reset import ResetOrder, plan_reset
 from tests.operations import (
     LEDGER,
@@ -71,6 +73,25 @@ def assert_all(orders: Any, count: int) -> None:
     """Every record has its one outcome: even offsets are rows, odd ones letters."""
     assert places(orders) == [(0, o) for o in range(0, count, 2)]
     assert [(p, o) for p, o, _ in letters(orders)] == [(0, o) for o in range(1, count, 2)]
+
+
+@pytest.mark.embedded
+def test_position_whose_manifest_is_gone_is_never_guessed(shop: MakeShop) -> None:
+    """After a rollback the manifest alone has the position. Without it nothing runs; a reset lands everything, once."""
+    orders = landed(shop)
+    before = places(orders), letters(orders)
+    roll_back(orders, ORDERS)
+    manifest = lake(orders).load_table(ORDERS).current_snapshot().summary.additional_properties[MANIFEST_KEY]
+    Path(manifest.removeprefix("file://")).unlink()
+
+    with pytest.raises(Terminal, match="manifest with its position can't be read") as refused:
+        orders.run()
+
+    assert "frazil reset orders --to earliest --reason" in str(refused.value.next_step)
+    reset(orders, "earliest")
+    orders.run()
+    assert (places(orders), [of[:2] for of in letters(orders)]) == (before[0], [of[:2] for of in before[1]])
+    assert_clean(orders)
 
 
 @pytest.mark.parametrize("damage", [drop, remake])
