@@ -304,7 +304,7 @@ def _moved(table: Table, change: Change, prepared: Prepared) -> int:
         table,
         (
             set_branch(MAIN_BRANCH, prepared.tip),
-            SetPropertiesUpdate(updates=moved_properties(change, prepared.tip)),
+            SetPropertiesUpdate(updates=moved_properties(change, table.metadata, prepared.tip)),
             RemoveSnapshotRefUpdate(ref_name=prepared.branch),
         ),
         (

@@ -9,6 +9,7 @@ proves that a commit did not land, so after any of them the table is read again 
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 import time
@@ -30,7 +31,7 @@ from frazil.errors import FrazilError, OutcomeUnknown, quotable
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.data_files import data_file, field_types
 from frazil.iceberg.faults import FOREIGN, as_frazil, shown
-from frazil.iceberg.holdings import mirror
+from frazil.iceberg.holdings import mirror, moved_with
 from frazil.iceberg.producer import HeadMoved, Producer, SeenOnce, SnapshotRequest, append_of, overwrite_of
 from frazil.iceberg.refs import head_of
 from frazil.iceberg.removal import Rewrite, Rewriter
@@ -75,6 +76,7 @@ class Change:
         summary: Snapshot properties.
         mirrored: Keys of `summary` that also become table properties.
         attached: Further properties that name the snapshot as those do; too long for every summary.
+        topics: Property with a list, as JSON, of topics that grows: what it gets beside what it has.
         fit: What the files were staged for.
         landed: Finds the snapshot in which this very change landed already, or None.
         check: Raises Refused if the table does not hold what was planned on.
@@ -94,6 +96,7 @@ class Change:
     properties: Mapping[str, str] = field(default_factory=dict)
     removal: Removal | None = None
     attached: Mapping[str, str] = field(default_factory=dict)
+    topics: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 def commit(lake: Lake, change: Change) -> int:
@@ -171,9 +174,12 @@ def validate(change: Change, metadata: TableMetadata) -> None:
     change.check(metadata)
 
 
-def moved_properties(change: Change, snapshot_id: int) -> dict[str, str]:
-    """Table properties that move together with the change's snapshot."""
+def moved_properties(change: Change, metadata: TableMetadata, snapshot_id: int) -> dict[str, str]:
+    """Table properties that move together with the change's snapshot, over those that the table has."""
     values = {key: change.summary[key] for key in change.mirrored} | dict(change.attached)
+    for key, topics in change.topics.items():
+        earlier = json.loads(moved_with(metadata, key, change.table)[0]) if key in metadata.properties else ()
+        values[key] = json.dumps(sorted(topics.union(earlier)))
     return {key: mirror(value, snapshot_id) for key, value in values.items()} | dict(change.properties)
 
 
@@ -186,7 +192,9 @@ def _attempt(table: Table, change: Change, rewriter: Rewriter | None) -> int:
         if rewriter is not None and head_of(metadata) != head:
             raise HeadMoved(f"rows were removed from snapshot {head}, the head is {head_of(metadata)} now")
 
-    request = SnapshotRequest(change.summary, validate_again, lambda snapshot: moved_properties(change, snapshot))
+    request = SnapshotRequest(
+        change.summary, validate_again, lambda snapshot: moved_properties(change, table.metadata, snapshot)
+    )
     transaction = SeenOnce(table)
     producer = produced(transaction, table, change, request, rewriter)
     crash_points.reached(CrashPoint(f"{change.step}.committing"))

@@ -51,7 +51,10 @@ MADE_BY_KEY = "frazil.made-by.{}"
 """Property of such a table: UUID of the ledger that tells of it, or will, by pipeline."""
 
 TOPICS_KEY = "frazil.topics.{}"
-"""Property of a destination that follows: the topics that a pipeline reads, as JSON, by pipeline."""
+"""Property of a destination that follows: the topics that a pipeline landed there, as JSON, by pipeline."""
+
+LETTERS_KEY = "frazil.dead-letters"
+"""Property of a dead-letter table: the pipeline that it was made for. Of two that make it at once one is it."""
 
 MANIFEST_KEY = "frazil.manifest"
 """Summary key: where the manifest of a snapshot's batch lies."""

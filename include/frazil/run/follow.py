@@ -5,7 +5,6 @@ Every step asks first whether it is done already, so it is safe to repeat, and w
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
@@ -19,10 +18,12 @@ from frazil.iceberg.holdings import BATCH_KEY, DONE_KEY, MANIFEST_KEY, TOPICS_KE
 from frazil.iceberg.pipeline_lake import branch_note
 from frazil.iceberg.refs import branch_name
 from frazil.iceberg.table import TableMetadata, missing_files
+from frazil.iceberg.variant import FORMAT_VERSION
 from frazil.run.apply import Apply, EngineNeeded
 from frazil.run.identifier import identifier_note
 from frazil.run.ledger_entry import ranges_json
 from frazil.run.scope import utc_now
+from frazil.run.shared import landed_by_another, topics_landed
 from frazil.run.standing import BYTES_KEY, READ_KEY, REPAIRS_KEY, repair_command
 from frazil.run.tables import in_parallel
 
@@ -83,7 +84,14 @@ def follow(lake: Lake, manifest: Manifest, part: TablePart, path: str, apply: Ap
         EngineNeeded: Only an engine can, and there is none.
     """
     key, topics_key = BATCH_KEY.format(manifest.pipeline), TOPICS_KEY.format(manifest.pipeline)
-    topics = {topics_key: json.dumps(sorted(manifest.position.topics))} if part.role == "destination" else {}
+    topics = {topics_key: _topics(manifest, part)} if part.role == "destination" else {}
+    holds = holds_last(key, part.after, part.table, manifest)
+
+    def check(metadata: TableMetadata) -> None:
+        holds(metadata)
+        for brought in topics.values():
+            _refuse_rival(manifest, part.table, brought, metadata)
+
     change = Change(
         step="follow",
         table=part.table,
@@ -91,11 +99,11 @@ def follow(lake: Lake, manifest: Manifest, part: TablePart, path: str, apply: Ap
         removal=part.removal,
         summary=summary_of(manifest, path) | {key: manifest.mark.to_json()},
         mirrored=(key,),
-        attached=topics,
+        topics=topics,
         properties=branch_note(lake, manifest.pipeline, part.table) | identifier_note(manifest.pipeline, part),
         fit=part.fit,
         landed=lambda metadata: landed(metadata, key, manifest.mark, part.table),
-        check=holds_last(key, part.after, part.table, manifest),
+        check=check,
     )
     try:
         _refuse_missing_files(lake, manifest, part, key)
@@ -103,6 +111,48 @@ def follow(lake: Lake, manifest: Manifest, part: TablePart, path: str, apply: Ap
     except Terminal as refusal:
         _refuse_gone(lake, manifest, part, refusal)
         raise
+
+
+def _topics(manifest: Manifest, part: TablePart) -> frozenset[str]:
+    """Topics whose rows a destination may have by this batch; by the first one, all that the pipeline reads."""
+    if manifest.kind == "start":
+        return frozenset(manifest.position.topics)
+    return frozenset(of.topic for of in (*manifest.ranges, *manifest.table_ranges.get(part.table, ())))
+
+
+def claim_topics(lake: Lake, manifest: Manifest, part: TablePart, metadata: TableMetadata) -> None:
+    """Say in a destination that other pipelines land in, too, which topics come by a batch that is not decided yet.
+
+    Of two pipelines that begin to read a topic at the same moment this commit refuses one. Once both were decided nothing could
+    end it: rows don't say whose they are. A table of version 3, which PyIceberg can't write, is claimed with its rows only.
+
+    Raises:
+        Refused: Another pipeline was first, or the table does not fit the batch's files any more.
+    """
+    key, topics = TOPICS_KEY.format(manifest.pipeline), _topics(manifest, part)
+
+    def check(found: TableMetadata) -> None:
+        rival = landed_by_another(manifest.pipeline, topics, found, part.table)
+        if rival is not None:
+            raise Refused(rival.said)
+
+    def claimed(found: TableMetadata) -> int | None:
+        own = topics_landed(found, part.table).get(manifest.pipeline, frozenset())
+        return found.current_snapshot_id if topics <= own else None
+
+    is_shared = topics_landed(metadata, part.table).keys() - {manifest.pipeline}
+    if is_shared and metadata.format_version < FORMAT_VERSION and claimed(metadata) is None:
+        commit(lake, Change(part.table, (), {}, (), part.fit, claimed, check, "follow", topics={key: topics}))
+
+
+def _refuse_rival(manifest: Manifest, table: str, topics: frozenset[str], metadata: TableMetadata) -> None:
+    """Two pipelines may begin at the same moment: the second one has landed nothing, and is refused by its first commit here."""
+    rival = landed_by_another(manifest.pipeline, topics, metadata, table) if manifest.kind == "start" else None
+    if rival is not None:
+        raise Terminal(
+            f"{rival.said} while pipeline {manifest.pipeline} began, which has landed nothing; every record would be there twice",
+            next_step=f"give pipeline {manifest.pipeline} another name, and a table of its own in place of {table}",
+        )
 
 
 def _refuse_gone(lake: Lake, manifest: Manifest, part: TablePart, refusal: Terminal) -> None:

@@ -109,8 +109,7 @@ def _stands(scope: Scope, manifest: Manifest, now: Standing) -> Callable[[TableM
                     f"table {part.table}: {len(missing)} files that batch {manifest.position.n} staged are gone, for example"
                     f" {without_values(missing[0])}: an orphan removal took them"
                 )
-        if manifest.kind == "start":
-            _refuse_shared_now(scope, table, metadata)
+        _refuse_shared_now(scope, manifest, metadata)
         last = lookup(metadata, batch_key, table)
         mark, is_rolled_back = mark_of(last), isinstance(last, RolledBack)
         if mark != manifest.closing.after or (is_rolled_back and now.rolled_back is None):
@@ -122,10 +121,13 @@ def _stands(scope: Scope, manifest: Manifest, now: Standing) -> Callable[[TableM
     return check
 
 
-def _refuse_shared_now(scope: Scope, closing: str, metadata: TableMetadata) -> None:
-    """Another pipeline may begin at this very moment."""
+def _refuse_shared_now(scope: Scope, manifest: Manifest, metadata: TableMetadata) -> None:
+    """Another pipeline may begin, or begin to read a topic, at this very moment."""
     for name in scope.pipeline.tables:
-        refuse_same_topics(scope.pipeline, name, metadata if name == closing else scope.lake.load_table(name).metadata)
+        if name == manifest.closing.table:
+            refuse_same_topics(scope.pipeline, name, metadata)
+        elif manifest.kind == "start":
+            refuse_same_topics(scope.pipeline, name, scope.lake.load_table(name).metadata)
 
 
 def _described(mark: BatchMark | None) -> str:

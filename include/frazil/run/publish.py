@@ -10,6 +10,7 @@ from frazil.batch.plan import RunPlan
 from frazil.batch.position import Position
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.commit import Refused, fit_of
+from frazil.run.follow import claim_topics
 from frazil.run.forward import decide, roll_forward
 from frazil.run.letter_topic import ready_letter_topic
 from frazil.run.manifests import Batch, write_manifest
@@ -61,7 +62,14 @@ def publish(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> None:
 def _refuse_changed_followers(scope: Scope, manifest: Manifest) -> None:
     """After the decision a follower that can't take its files blocks the pipeline; before it, they are staged again."""
     names = [part.table for part in manifest.followers]
-    for part, table in zip(manifest.followers, in_parallel(scope.lake.load_table, names), strict=True):
+    found = in_parallel(scope.lake.load_table, names)
+    for part, table in zip(manifest.followers, found, strict=True):
         mismatch = part.fit.mismatch(fit_of(table.metadata))
         if mismatch is not None:
             raise Refused(f"table {part.table}: {mismatch}")
+    there = dict(zip(names, found, strict=True))
+    for part in sorted(
+        manifest.followers, key=lambda of: of.table
+    ):  # in one order: of two pipelines one has all it needs
+        if part.role == "destination":
+            claim_topics(scope.lake, manifest, part, there[part.table].metadata)

@@ -15,6 +15,7 @@ from frazil.iceberg.holdings import (
     BATCH_KEY,
     CLOSING_KEY,
     DONE_KEY,
+    LETTERS_KEY,
     MANIFEST_KEY,
     POSITION_KEY,
     TABLES_KEY,
@@ -191,7 +192,8 @@ def in_parallel(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
 def _make(lake: Lake, pipeline: Pipeline, name: str) -> Table:
     """Make a table that is missing: the one place where a table begins to be."""
     if name == pipeline.dead_letters_table:
-        return lake.create_table(name, DEAD_LETTER_SCHEMA, UNPARTITIONED, TABLE_PROPERTIES)
+        properties = TABLE_PROPERTIES | {LETTERS_KEY: pipeline.name}
+        return lake.create_table(name, DEAD_LETTER_SCHEMA, UNPARTITIONED, properties)
     if name == pipeline.ledger_table:
         return lake.create_table(name, LEDGER_SCHEMA, UNPARTITIONED, TABLE_PROPERTIES | LEDGER_PROPERTIES)
     return make_destination(lake, pipeline.destination(name))

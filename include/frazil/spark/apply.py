@@ -150,7 +150,7 @@ class SparkApply:
         """Move the properties that mirror the summary, and drop branches that are in vain now."""
         table = _named(lake, change.table)
         is_last = all(_is_last(metadata, key, landed) for key in change.mirrored)
-        properties = moved_properties(change, landed) if is_last else {}
+        properties = moved_properties(change, metadata, landed) if is_last else {}
         moved = {key: value for key, value in properties.items() if metadata.properties.get(key) != value}
         own = BranchName.parse(branch)
         stale = branches_in_vain(metadata, own.pipeline, own.n) if own is not None else ()

@@ -62,7 +62,7 @@ def test_letters_of_two_pipelines_in_one_table(shop: MakeShop) -> None:
     send(orders, {0: [order(0), bad(1)]})
     orders.run()
 
-    with pytest.raises(Terminal, match=rf"{LETTERS} has letters of pipeline orders") as refused:
+    with pytest.raises(Terminal, match=rf"{LETTERS} is for letters of pipeline orders") as refused:
         run_other(orders)
 
     assert "dead_letters.table" in str(refused.value)
@@ -122,6 +122,100 @@ def test_pipelines_of_different_topics_refuse_each_other(shop: MakeShop) -> None
     assert orders.ids() == [0, 2, 3, 100, 102]
     for name in ("orders", "other"):
         assert verify(orders.project, orders.project.pipeline(name)).differences == ()
+
+
+def test_two_pipelines_that_make_one_dead_letter_table_at_once(shop: MakeShop, at: At) -> None:
+    """It is the one's that made it, before either has a letter; the other gets its own by the advice."""
+    orders = beside(shop(partitions=1), table="shop.other", letters=LETTERS)
+    send(orders, {0: [order(0), bad(1)]})
+
+    def refused() -> None:
+        with pytest.raises(Terminal, match=rf"{LETTERS} is for letters of pipeline orders"):
+            run_other(orders)
+
+    at("manifest.written", refused)
+    orders.run()
+    own = beside(orders, table="shop.other", letters=OTHER_LETTERS)
+    run_other(own)
+
+    assert (letters(own), len(own.rows(OTHER_LETTERS))) == ([(0, 1, 1)], 1)
+    for name in ("orders", "other"):
+        assert verify(own.project, own.project.pipeline(name)).differences == ()
+
+
+def with_pattern(orders: Any, topic: str, more: str = "", *, listed: str | None = None) -> Any:
+    """Two pipelines over one table, each with a topic of its own; both match `topic`, but for the second one if it lists its own.
+
+    With `more` destinations both keep their positions in their ledgers.
+    """
+    folder = orders.project.pipelines_folder
+    for name, own, kept in (("orders", orders.topic, LETTERS), ("other", f"{topic}-other", OTHER_LETTERS)):
+        text = PIPELINE.format(name=name, topic=own, table=ORDERS, letters=kept)
+        if name != listed:
+            text = text.replace(f"topics: [{own}]", f"topics_pattern: '{own}|{topic}'")
+        if more:
+            text = text.replace("dead_letters:", f"  - {{table: {more}.{name}, columns: {{id: long}}}}\ndead_letters:")
+        (folder / f"{name}.yaml").write_text(text)
+    return replace(orders, project=Project.load(environment(orders.project)))
+
+
+def sent(orders: Any, topic: str, *ids: int) -> None:
+    create_topic(orders.cluster, topic, 1)
+    send(replace(orders, topic=topic), {0: [order(number) for number in ids]})
+
+
+def two_with_a_new_topic(shop: MakeShop, more: str) -> tuple[Any, str]:
+    """Two pipelines that have landed a record each, and a record of a topic that both match."""
+    plain = shop(partitions=1)
+    topic = f"new-{uuid.uuid4().hex[:8]}"
+    orders = with_pattern(plain, topic, more)
+    send(orders, {0: [order(0)]})
+    sent(orders, f"{topic}-other", 100)
+    orders.run()
+    run_other(orders)
+    sent(orders, topic, 7)
+    return orders, topic
+
+
+def assert_both_go_on(advised: Any, topic: str) -> None:
+    """Each lands its own topic, and one of them the new one, once."""
+    for shown, number in ((advised.topic, 1), (f"{topic}-other", 101), (topic, 8)):
+        send(replace(advised, topic=shown), {0: [order(number)]})
+    for _ in range(2):
+        advised.run()
+        run_other(advised)
+    assert advised.ids() == [0, 1, 7, 8, 100, 101]
+    for name in ("orders", "other"):
+        assert verify(advised.project, advised.project.pipeline(name)).differences == ()
+
+
+@pytest.mark.parametrize(
+    ("more", "point"), [("", "manifest.written"), ("copy", "manifest.written"), ("copy", "follow.committing")]
+)
+def test_new_topic_that_two_pipelines_match_is_landed_once(shop: MakeShop, at: At, more: str, point: str) -> None:
+    """A rival lands it before the second one's decision, or before its claim: that refuses it, and by the advice both go on."""
+    orders, topic = two_with_a_new_topic(shop, more)
+
+    at(point, orders.run)
+    with pytest.raises(Terminal, match=rf"pipeline orders landed topic {topic} in table {ORDERS}") as refused:
+        run_other(orders)
+
+    assert f"leave {topic} out of the source of pipeline other: list its other topics" in str(refused.value)
+    assert_both_go_on(with_pattern(orders, topic, more, listed="other"), topic)
+
+
+@pytest.mark.parametrize("point", ["decide.committing", "decide.committed"])
+def test_topic_of_a_batch_that_is_not_finished_is_not_landed_by_another(shop: MakeShop, at: At, point: str) -> None:
+    """It is claimed in the shared table before the decision that nothing takes back."""
+    orders, topic = two_with_a_new_topic(shop, "copy")
+
+    def refused() -> None:
+        with pytest.raises(Terminal, match=rf"leave {topic} out of the source of pipeline orders"):
+            orders.run()
+
+    at(point, refused)
+    run_other(orders)
+    assert_both_go_on(with_pattern(orders, topic, "copy", listed="orders"), topic)
 
 
 @pytest.mark.parametrize("is_there", [True, False], ids=["empty-table", "no-table"])
