@@ -90,6 +90,11 @@ BATCHES = (
 ROWS = [(0, "a"), (1, "c"), (2, "again"), (4, "a"), (5, "a")]
 
 
+def with_deletes(shop: Shop, deletes: str) -> Shop:
+    text = (shop.project.pipelines_folder / "orders.yaml").read_text()
+    return shop.with_pipeline(text.replace("    write: cdc\n", f"    write: cdc\n    deletes: {deletes}\n"))
+
+
 def mended(shop: Shop, apply: SparkApply, *, replays: bool = True) -> repairs.PlannedRepair:
     """Repair without an engine, as the command does; then the replay, with one."""
     planned = repairs.plan_repair(Scope.of(shop.project, shop.pipeline), TABLE)
@@ -104,14 +109,14 @@ def mended(shop: Shop, apply: SparkApply, *, replays: bool = True) -> repairs.Pl
 
 @pytest.mark.parametrize("damage", [lambda shop: roll_back(shop, TABLE, by=2), lambda shop: drop(shop, TABLE)])
 def test_merged_table_has_its_rows_again(merged: Make, spark: SparkSession, damage: Callable[[Shop], None]) -> None:
-    """Rolled back or dropped: every row is what its last change says, and none comes back."""
-    shop = merged()
+    """Rolled back or dropped: every row is what its last change says, deleted ones included."""
+    shop = with_deletes(merged(), "soft")
     apply = engine(shop, spark)
     for values in BATCHES:
         send(shop, {0: values})
         assert run(shop, apply) == 1
     before = _rows(shop)
-    assert [(row["id"], row["name"]) for row in before] == ROWS
+    assert_clean(shop)
     damage(shop)
     with pytest.raises(Terminal) as refused:
         run(shop, apply)
@@ -130,14 +135,13 @@ def test_merged_table_has_its_rows_again(merged: Make, spark: SparkSession, dama
 
 def test_table_that_forgets_deletes_goes_on_without_what_it_lost(merged: Make, spark: SparkSession) -> None:
     """A replay would bring deleted rows back: what is possible is said, and the backward reset that it names works."""
-    shop = merged()
-    text = (shop.project.pipelines_folder / "orders.yaml").read_text()
-    shop = shop.with_pipeline(text.replace("    write: cdc\n", "    write: cdc\n    deletes: hard\n"))
+    shop = with_deletes(merged(), "hard")
     apply = engine(shop, spark)
     for values in BATCHES:
         send(shop, {0: values})
         run(shop, apply)
     before = _rows(shop)
+    assert [(row["id"], row["name"]) for row in before] == ROWS
     roll_back(shop, TABLE)
 
     planned = mended(shop, apply)

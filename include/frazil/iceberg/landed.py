@@ -7,11 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import EqualTo, In
+from pyiceberg.expressions import In
 from pyiceberg.table import DataScan, Table
 from pyiceberg.table.metadata import TableMetadata
 
-from frazil.batch.facts import TopicPartition
 from frazil.batch.removal import Coordinates, Removal
 from frazil.iceberg.faults import translated
 from frazil.iceberg.holdings import ancestry
@@ -40,26 +39,6 @@ def offsets_held(table: Table, name: str, removal: Removal) -> pa.Array:
     with translated(f"reading offsets of table {name}"):
         rows = table.scan(row_filter(removal), selected_fields=(column,)).to_arrow()
     return pc.unique(rows.column(column)).cast(pa.int64())
-
-
-def offsets_of_batch(table: Table, name: str, columns: Coordinates, n: int) -> dict[TopicPartition, pa.Array]:
-    """Offsets of the rows that batch `n` landed, ascending, per topic partition. Files of other batches stay unread.
-
-    Raises:
-        Retryable: The storage can't be read now.
-    """
-    names = [columns.topic, columns.partition, columns.offset]
-    of_batch: Any = EqualTo(columns.batch, n)  # type: ignore[call-arg, arg-type]  # mypy sees the fields, not __init__
-    with translated(f"reading rows of batch {n} in table {name}"):
-        rows = table.scan(of_batch, selected_fields=tuple(names)).to_arrow().select(names)
-    found = rows.rename_columns(["topic", "partition", "offset"]).sort_by("offset")
-    grouped = found.group_by(["topic", "partition"], use_threads=False).aggregate([("offset", "list")])
-    return {
-        (topic.as_py(), partition.as_py()): offsets.values
-        for topic, partition, offsets in zip(
-            grouped["topic"], grouped["partition"], grouped["offset_list"], strict=True
-        )
-    }
 
 
 def rows_of_batches(

@@ -11,18 +11,21 @@ from frazil.verify.result import Difference
 Key = tuple[str, int]
 
 
-def ledger_differences(batches: Sequence[Batch], exploded: Collection[int] = ()) -> Iterator[Difference]:
+def ledger_differences(
+    batches: Sequence[Batch], exploded: Collection[int] = (), *, is_merged: bool = False
+) -> Iterator[Difference]:
     """What the ledger says of itself that can't be true.
 
     Args:
         batches: All batches.
         exploded: Numbers of those that may have made several rows of a record.
+        is_merged: Whether the destination's rows are what their last changes made of them: no batch takes any out.
     """
     yield from _numbers(batches)
     for batch in batches:
         yield from _rows(batch)
         yield from _counts(batch, explodes=batch.n in exploded)
-        yield from _replacement(batch)
+        yield from _replacement(batch, is_merged=is_merged)
     yield from _steps(batches)
 
 
@@ -66,10 +69,11 @@ def _counts(batch: Batch, *, explodes: bool) -> Iterator[Difference]:
             yield _wrong(batch.n, f"{count} rows in its {role} table", f"{batch.rows[role]}")
 
 
-def _replacement(batch: Batch) -> Iterator[Difference]:
+def _replacement(batch: Batch, *, is_merged: bool) -> Iterator[Difference]:
     """A replay takes out of each table what it reads again: no more, or something is lost; no less, or it is there twice."""
-    wanted = sorted((r.topic, r.partition, r.start, r.end) for r in batch.ranges)
+    read = sorted((r.topic, r.partition, r.start, r.end) for r in batch.ranges)
     for role in sorted(batch.rows) if batch.kind == "replay" else ():
+        wanted = [] if is_merged and role == "destination" else read
         found = [(r.topic, r.partition, r.start, r.end) for r in batch.removals.get(role, ())]
         if sorted(found, key=repr) != sorted(wanted, key=repr):
             yield _wrong(batch.n, f"{wanted} taken out of its {role} table, as read again", f"{found} taken out")

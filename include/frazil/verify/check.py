@@ -188,7 +188,8 @@ def _check_books(pipeline: Pipeline, tables: Tables, findings: Findings) -> bool
             f"pipeline {pipeline.name} has not run yet: {table} holds no position",
             next_step=f"frazil run {pipeline.name}",
         )
-    findings.extend(ledger_differences(tables.batches, exploding(pipeline, tables.batches)))
+    is_merged = pipeline.destination(tables.destination.name).is_merged
+    findings.extend(ledger_differences(tables.batches, exploding(pipeline, tables.batches), is_merged=is_merged))
     if tables.done is not None and tables.done > (-1 if finished is None else finished):
         lost = f"rows of batch {tables.done}, which the ledger marks as finished"
         findings.add(Difference("ledger", lost, f"batch {finished} as the last one", batch=tables.done))

@@ -239,8 +239,11 @@ def test_letters_that_are_tried_again_are_not_sent_again(shop: MakeShop) -> None
 
 
 @pytest.mark.parametrize("table", [LETTERS, "shop.orders__ledger"])
-def test_settled_batch_has_its_letters_in_the_topic(waiting: tuple[Any, str], at: At, table: str) -> None:
-    """A batch that waits for a table that is gone is settled: its letters are in the topic all the same."""
+def test_repaired_batch_has_its_letters_in_the_topic(waiting: tuple[Any, str], at: At, table: str) -> None:
+    """A batch that waits for a table that is gone is given up there: its letters are in the topic all the same.
+
+    Those of a replay are of a new batch, and are sent as such.
+    """
     orders, topic = waiting
     orders.run()
     send(orders, {0: [bad(5)]})
@@ -252,5 +255,6 @@ def test_settled_batch_has_its_letters_in_the_topic(waiting: tuple[Any, str], at
     repair(orders, table)
     orders.run()
 
-    assert once_each(orders, topic) == [*SENT, bad(5)]
+    again = [] if table != LETTERS else [*SENT, bad(5)]
+    assert sorted(once_each(orders, topic)) == sorted([*SENT, bad(5), *again])
     assert_clean(orders)

@@ -92,3 +92,11 @@ def test_a_row_that_cannot_be_read_is_passed_over(column: str) -> None:
         batches_of([FIRST | {column: "[1]"}], "a.l")
     with pytest.raises(Terminal, match="holds no position"):
         position_of("{}", "somewhere")
+
+
+def test_replay_takes_nothing_out_of_a_merged_table() -> None:
+    """Its rows are what their last changes made of them: changes that come again find them."""
+    again = batch(2, "replay", 10, 10, ranges='[["t",0,5,10]]', removed=None)
+
+    assert len(list(ledger_differences(read(START, FIRST, again)))) == 1
+    assert list(ledger_differences(read(START, FIRST, again), is_merged=True)) == []
