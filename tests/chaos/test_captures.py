@@ -151,6 +151,24 @@ def test_zombie_commits_after_its_successor(site: Site) -> None:
     assert site.lines() == numbered(0, 6)
 
 
+def test_copied_environment_ends_and_moves_no_capture_of_the_original(site: Site) -> None:
+    """Same Kafka, same name, same topic of positions: the copy's settings name it, and each goes on by itself."""
+    site.run()
+    site.write(*numbered(0, 6))
+    paused = site.children.start(capture_once, site.env, stop_at(P.CAPTURE_COMMITTED, 1))
+    paused.pause()
+    named = site.project.settings.model_copy(update={"environment": "staging"})
+    copy = replace(site, project=replace(site.project, settings=named))
+
+    assert copy.run(topic=f"copy-{site.capture.topic}").records == 6
+    paused.resume()
+    ended = paused.wait()
+
+    assert ended.code == 0, ended.said
+    assert site.lines() == numbered(0, 6)
+    assert (site.position().topic, copy.position().topic) == (site.capture.topic, f"copy-{site.capture.topic}")
+
+
 def test_position_behind_an_open_transaction_is_overlooked(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a crashed run of another capture holds readers of positions back, an older position is not taken for the last."""
     log = site.log.with_name("other.log")

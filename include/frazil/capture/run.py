@@ -81,7 +81,8 @@ def ground_of(project: Project, capture: Capture) -> Ground:
     """
     if (beyond := next(beyond_reach(capture, project.settings), None)) is not None:
         raise Terminal(f"capture {capture.name}: {beyond}", next_step="change the capture, or the settings")
-    return Ground(capture, project.cluster(capture.cluster), project.settings.captures.positions)
+    settings = project.settings
+    return Ground(capture, project.cluster(capture.cluster), settings.captures.positions, settings.environment)
 
 
 def capture_files(

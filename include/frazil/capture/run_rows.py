@@ -101,7 +101,7 @@ class RowsTask:
             Terminal: The topic refuses a row, or credentials or permissions don't fit.
         """
         capture, ground = self.capture, self.ground
-        opened = capture_producer(ground.cluster, capture.topic, ground.positions, capture.name, TRANSACTION_SECONDS)
+        opened = capture_producer(ground.cluster, capture.topic, ground.positions, ground.identity, TRANSACTION_SECONDS)
         with opened as producer:
             found = ground.found()
             if found != self.planned:

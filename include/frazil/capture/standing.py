@@ -29,11 +29,18 @@ class Ground:
         capture: The capture.
         cluster: Where its topic is.
         positions: The topic of positions.
+        environment: Name of the environment, if several share the cluster.
     """
 
     capture: Capture
     cluster: Cluster
     positions: str
+    environment: str | None = None
+
+    @property
+    def identity(self) -> str:
+        """What its producer and its position are called: no other environment's are ended, or moved."""
+        return self.capture.name if self.environment is None else f"{self.environment}.{self.capture.name}"
 
     def found(self) -> CapturePosition | None:
         """Its last position; None if it has none.
@@ -41,7 +48,7 @@ class Ground:
         Raises:
             Terminal, Retryable: As `last_position`; or what is there is none.
         """
-        text = last_position(self.cluster, self.positions, self.capture.name)
+        text = last_position(self.cluster, self.positions, self.identity)
         return None if text is None else CapturePosition.from_json(text)
 
     def topic(self) -> TopicState | None:
@@ -89,7 +96,7 @@ def standing(
     topic = ground.ready_topic()
     ready_positions(ground.cluster, ground.positions)
     capture = ground.capture
-    with capture_producer(ground.cluster, capture.topic, ground.positions, capture.name, seconds) as producer:
+    with capture_producer(ground.cluster, capture.topic, ground.positions, ground.identity, seconds) as producer:
         # Behind the opening: nobody else of this name commits any more.
         found = ground.found()
         if order.to is not None and not _is_done(found, order):

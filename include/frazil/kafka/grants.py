@@ -86,7 +86,7 @@ ROLES: Final = (
     ),
     Role(
         "capture",
-        "`frazil capture`, and DAGs of captures: `{topic}` is the capture's, `{positions}` is `captures.positions`",
+        "`frazil capture`, and DAGs of captures: `{topic}` is the capture's, `{positions}` is `captures.positions`, `{capture}` its name, behind that of the `environment` if the settings name one",
         (
             Grant("topic", "{topic}", "Write"),
             Grant("topic", "{positions}", "Write"),

@@ -208,6 +208,13 @@ class ReferenceSettings(Model):
 class Settings(Model):
     """The settings file."""
 
+    environment: str | None = Field(
+        None,
+        pattern=r"^[a-z0-9_]+$",
+        description="Name of this environment, to be set in a copy of another one that uses the same Kafka: it goes into the"
+        " transactional ids and positions of captures, `frazil.capture.ENVIRONMENT.NAME`, so that neither ends or moves the"
+        " other's. Captures that ran without it, or under another name, are refused.",
+    )
     clusters: dict[str, ClusterSettings] = Field(min_length=1)
     catalogs: dict[str, CatalogSettings] = Field(min_length=1)
     registries: dict[str, RegistrySettings] = Field(
