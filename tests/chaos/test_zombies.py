@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 
 import pytest
 
 from frazil.crash_points import CrashPoint
 from frazil.errors import Retryable
-from tests.chaos.lab import Catalog, Lab
+from frazil.iceberg.holdings import ancestry
+from tests.chaos.lab import LEDGER, LETTERS, Catalog, Lab
 from tests.chaos.scenes import BATCH, DEAD_LETTERS, INGEST, LETTER_TOPIC, REPLAY, RESET, SCENES, Scene
 
 MakeLab = Callable[..., Lab]
@@ -57,6 +59,27 @@ def test_zombie_repeats_or_undoes_what_was_done_meanwhile(
 def test_zombie_on_a_rest_catalog_commits_beside_its_successor(lab: MakeLab) -> None:
     """The same where a server decides which commit comes first: it refuses the one that the zombie still wants."""
     _comes_back(lab(catalog="rest", max_records=BATCH), INGEST, P.DECIDE_COMMITTING, 1)
+
+
+def test_zombie_gives_no_table_its_part_of_a_batch_that_was_taken_back(lab: MakeLab) -> None:
+    """Between the decision and the parts of the followers the closing table is rolled back."""
+    orders = lab(max_records=BATCH)
+    orders.fill(0)
+    orders.run()
+    orders.fill(1000)
+    zombie = orders.pause(P.DECIDE_COMMITTED)
+    before = {table: orders.load(table).metadata.current_snapshot_id for table in (LETTERS, LEDGER)}
+    batch, earlier = islice(ancestry(orders.load().metadata, orders.load().metadata.current_snapshot_id), 2)
+    orders.load().manage_snapshots().rollback_to_snapshot(earlier.snapshot_id).commit()
+
+    zombie.resume()
+    ended = zombie.wait()
+
+    assert ended.code == Retryable.exit_code, ended.said
+    assert {table: orders.load(table).metadata.current_snapshot_id for table in before} == before
+    orders.load().manage_snapshots().set_current_snapshot(snapshot_id=batch.snapshot_id).commit()
+    orders.run()
+    orders.assert_clean()
 
 
 @pytest.mark.full

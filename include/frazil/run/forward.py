@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from frazil.batch.manifest import Manifest
 from frazil.batch.position import BatchMark
-from frazil.errors import without_values
+from frazil.errors import Retryable, without_values
 from frazil.iceberg.branch import branch_name, decide_on_branch, replacing
 from frazil.iceberg.commit import Change, Refused, commit, fit_of, snapshot_time
 from frazil.iceberg.data_files import write_rows
@@ -147,12 +147,20 @@ def roll_forward(scope: Scope, manifest: Manifest, path: str, now: Standing) -> 
     Raises:
         Terminal: A follower can't take its part: dropped, rolled back, changed; or the topic can't; or the manifest names
             tables of others.
-        Retryable: Kafka, the catalog or the storage is not available now.
+        Retryable: Kafka, the catalog or the storage is not available now; or the closing table holds the batch no more.
     """
     refuse_foreign_parts(scope, now, manifest)
     scope = replace(scope, lake=lake_of_batch(scope.lake, manifest))
     table, closing = manifest.closing.table, scope.lake.load_table(manifest.closing.table)
-    snapshots = {table: landed(closing.metadata, BATCH_KEY.format(manifest.pipeline), manifest.mark, table)}
+    decided = landed(closing.metadata, BATCH_KEY.format(manifest.pipeline), manifest.mark, table)
+    if decided is None:
+        # A process that slept: what it would give the followers belongs to a past that the pipeline no longer has.
+        raise Retryable(
+            f"pipeline {manifest.pipeline}: table {table} does not hold batch {manifest.position.n} ({manifest.batch}) any more: it"
+            " was taken back, or finished and expired meanwhile",
+            next_step="run again; it plans from where the pipeline stands now",
+        )
+    snapshots: dict[str, int | None] = {table: decided}
     snapshots |= follow_all(scope.lake, manifest, path, scope.apply)
     _record(scope, manifest, closing, snapshots, path, now)
 

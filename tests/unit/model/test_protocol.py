@@ -24,9 +24,12 @@ MORE_FAULTS = {
     "a crash, a lost answer and a rollback": Limits(produce=1, rollback=1),
     "three batches, a crash and a lost answer": Limits(produce=2),
 }
+LONG = (pytest.mark.full, pytest.mark.timeout(3600))
+"""Up to 1,300,000 worlds: minutes each."""
+
 CASES = [
     *(pytest.param(limits, id=name) for name, limits in ONE_FAULT.items()),
-    *(pytest.param(limits, id=name, marks=pytest.mark.full) for name, limits in MORE_FAULTS.items()),
+    *(pytest.param(limits, id=name, marks=LONG) for name, limits in MORE_FAULTS.items()),
 ]
 
 
