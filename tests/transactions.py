@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
 from uuid import uuid4
 
 from confluent_kafka import KafkaError, Message, Producer
@@ -12,6 +14,8 @@ from confluent_kafka import KafkaError, Message, Producer
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.observe import observe
 from frazil.local.waiting import until
+
+_NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 
 _SECONDS = 30
 """Bounds each step with the transaction coordinator."""
@@ -73,10 +77,10 @@ class Transactions:
 
 
 @contextmanager
-def transactions(cluster: Cluster, topic: str) -> Iterator[Transactions]:
+def transactions(cluster: Cluster, topic: str, options: Mapping[str, Any] = _NONE) -> Iterator[Transactions]:
     """A transactional producer of its own; what it leaves open at the end stays open in the topic."""
     properties = {"transactional.id": uuid4().hex, "transaction.timeout.ms": _OPEN_MS, "linger.ms": 0}
-    producer = Producer({**cluster.properties, **properties})
+    producer = Producer({**cluster.properties, **properties, **options})
     try:
         producer.init_transactions(_SECONDS)
         yield Transactions(cluster, producer, topic)

@@ -31,6 +31,9 @@ STALL_SECONDS: Final = 12.0
 below the 15 s after which silence looks like a hang. It restarts with every record, so it does not
 limit the size of a transfer."""
 
+STATISTICS_SECONDS: Final = 3.0
+"""How often a consumer tells how far it has fetched: some times within STALL_SECONDS, and rarely enough to cost nothing."""
+
 _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 
 _DEFAULTS: Final[dict[str, Any]] = {
@@ -209,18 +212,26 @@ def admin(cluster: Cluster) -> Iterator[Admin]:
         yield asked
 
 
-def consumer(cluster: Cluster, complaints: Complaints, group: str | None = None) -> Consumer:
+def consumer(
+    cluster: Cluster,
+    complaints: Complaints,
+    group: str | None = None,
+    statistics: Callable[[str], object] | None = None,
+) -> Consumer:
     """A consumer for assigned partitions: committed records only, no member of a group, no automatic offset.
 
     Args:
         cluster: Where.
         complaints: Takes what the client reports on the side.
         group: Consumer group whose committed offsets it is for.
+        statistics: Takes librdkafka's statistics, JSON, every `STATISTICS_SECONDS` in which the consumer is polled.
 
     Raises:
         Terminal: the cluster's properties are not valid.
     """
-    own = {} if group is None else {"group.id": group}
+    own: dict[str, Any] = {} if group is None else {"group.id": group}
+    if statistics is not None:
+        own |= {"stats_cb": statistics, "statistics.interval.ms": int(STATISTICS_SECONDS * 1_000)}
     return _build(Consumer, cluster, complaints, _CONSUMER_DEFAULTS, _CONSUMER | own)
 
 

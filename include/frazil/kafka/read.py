@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -93,11 +94,14 @@ def read_ranges(cluster: Cluster, ranges: Iterable[Range], limits: ReadLimits = 
     Raises:
         Terminal: a range ends beyond what is committed, or topic, credentials or permissions don't fit; or a batch of
             records can't be unpacked, and the limits say to fail.
-        Retryable: the beginning of a range is gone, the broker doesn't answer, or nothing arrives for `STALL_SECONDS`.
+        Retryable: the beginning of a range is gone, the broker doesn't answer, or nothing arrives for `STALL_SECONDS`,
+            aborted records included, which are not handed out.
     """
     for wave in _waves(ranges):
         complaints = Complaints()
-        reading = _Reading(cluster, consumer(cluster, complaints), complaints, wave, limits)
+        fetched = _Fetched()
+        client = consumer(cluster, complaints, statistics=fetched)
+        reading = _Reading(cluster, client, complaints, wave, limits, fetched)
         try:
             yield from reading.until_end()
         finally:
@@ -116,6 +120,21 @@ def _waves(ranges: Iterable[Range]) -> Iterator[dict[Place, Range]]:
 
 
 @dataclass(slots=True)
+class _Fetched:
+    """How far a consumer has fetched: over aborted records, too, which it never hands out."""
+
+    statistics: str = ""
+
+    def __call__(self, statistics: str) -> None:
+        self.statistics = statistics
+
+    def offsets(self) -> list[int]:
+        """The next offset of each partition, as it was told last."""
+        topics = json.loads(self.statistics)["topics"] if self.statistics else {}
+        return [partition["next_offset"] for topic in topics.values() for partition in topic["partitions"].values()]
+
+
+@dataclass(slots=True)
 class _Reading:
     """Ranges on their way through a consumer.
 
@@ -125,6 +144,7 @@ class _Reading:
         complaints: What it reports on the side.
         left: Ranges that have not been read to their end, by partition.
         limits: What is taken over of records.
+        fetched: How far the consumer has fetched.
         reached: The next offset to read of each partition of which something came.
         unreadable: Offsets that were passed over since the last batch, because they can't be unpacked.
         passed: The first offset of the last batch of records of each partition that can't be unpacked.
@@ -137,6 +157,7 @@ class _Reading:
     complaints: Complaints
     left: dict[Place, Range]
     limits: ReadLimits = _LIMITS
+    fetched: _Fetched = field(default_factory=_Fetched)
     reached: dict[Place, int] = field(default_factory=dict)
     unreadable: list[Range] = field(default_factory=list)
     passed: dict[Place, int] = field(default_factory=dict)
@@ -173,7 +194,11 @@ class _Reading:
     def _next(self, most: int) -> list[Message]:
         """What Kafka hands out next: at least one message, at most `most`."""
         deadline, worked = time.monotonic() + STALL_SECONDS, time.process_time()
+        fetched: list[int] | None = None  # looked up in a silence only
         while (first := self.client.poll(_POLL_SECONDS)) is None:
+            before, fetched = fetched, self.fetched.offsets()
+            if before not in (None, fetched):
+                deadline = time.monotonic() + STALL_SECONDS
             if time.monotonic() < deadline:
                 continue
             if time.process_time() - worked < _WORK_SECONDS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections import deque
@@ -56,6 +57,7 @@ _REQUIRED: Mapping[str, Any] = {
     "fetch.wait.max.ms": 50,
     "fetch.error.backoff.ms": 20,
     "message.max.bytes": 1_000,  # the client raises fetch.max.bytes to it
+    "statistics.interval.ms": 3_000,
 }
 _LOG = logging.getLogger(__name__)
 _LOG.addHandler(logging.NullHandler())
@@ -88,6 +90,7 @@ class Source:
         self.name = name
         self._properties = {"bootstrap.servers": settings.bootstrap_servers, **settings.properties}
         self._said: dict[int, str] = {}
+        self._statistics = ""
 
     def __repr__(self) -> str:
         return f"Source({self.name!r})"
@@ -175,7 +178,9 @@ class Source:
             Terminal: The cluster's properties are not valid.
         """
         try:
-            return Consumer({**_DEFAULTS, **_BOUNDS, **self._properties, **_REQUIRED, **self._hooks()})
+            return Consumer(
+                {**_DEFAULTS, **_BOUNDS, **self._properties, **_REQUIRED, **self._hooks(), "stats_cb": self._count}
+            )
         except KafkaException as error:
             raise self.fault(error, f"Kafka cluster {self.name}") from error
 
@@ -184,6 +189,14 @@ class Source:
 
     def _hooks(self) -> dict[str, Any]:
         return {"error_cb": self._hear, "logger": _LOG}
+
+    def _count(self, statistics: str) -> None:
+        self._statistics = statistics
+
+    def fetched(self) -> list[int]:
+        """The next offset that the last consumer fetches of each partition: it fetches aborted records, and hands none out."""
+        topics = json.loads(self._statistics)["topics"] if self._statistics else {}
+        return [of["next_offset"] for topic in topics.values() for of in topic["partitions"].values()]
 
     def _hear(self, error: KafkaError) -> None:
         self._said[error.code()] = error.str()
@@ -301,7 +314,11 @@ class PartitionReader:
     def _next(self, end: int) -> list[Message]:
         consumer = self._open()
         deadline, worked = time.monotonic() + SILENT_SECONDS, time.process_time()
+        fetched: list[int] | None = None
         while (first := consumer.poll(_POLL_SECONDS)) is None:
+            before, fetched = fetched, self._source.fetched()
+            if before not in (None, fetched):
+                deadline = time.monotonic() + SILENT_SECONDS
             if time.monotonic() >= deadline and time.process_time() - worked >= _WORK_SECONDS:
                 deadline, worked = time.monotonic() + SILENT_SECONDS, time.process_time()
             elif time.monotonic() >= deadline:

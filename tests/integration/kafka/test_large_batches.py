@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -72,8 +73,10 @@ def test_end_of_such_a_batch_is_found_without_unpacking_it_as_often(
     for size in (2, 300, 300, 1):
         send(cluster, name, zeros(size, 1_000_000 if size == 300 else 10))
 
-    def noted(of: Cluster, complaints: Complaints) -> Consumer:
-        built.append((consumer(of, complaints), of.properties.get("receive.message.max.bytes", "default")))
+    def noted(of: Cluster, complaints: Complaints, **statistics: Any) -> Consumer:
+        built.append(
+            (consumer(of, complaints, **statistics), of.properties.get("receive.message.max.bytes", "default"))
+        )
         return built[-1][0]
 
     monkeypatch.setattr(read, "consumer", noted)

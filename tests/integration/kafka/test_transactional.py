@@ -11,12 +11,14 @@ from confluent_kafka.admin import AdminClient
 
 from frazil.batch.facts import PartitionFacts
 from frazil.errors import Retryable, Terminal
+from frazil.kafka import client
+from frazil.kafka import read as read_module
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.observe import observe
 from frazil.kafka.produce import produce
 from frazil.kafka.read import read_range
 from frazil.kafka.record import OutgoingRecord
-from tests.transactions import transaction
+from tests.transactions import transaction, transactions
 
 Topic = Callable[..., str]
 Writer = Callable[[str], Any]
@@ -42,6 +44,20 @@ def test_a_topic_of_aborted_records_only_hangs(cluster: Cluster, topic: Topic, t
 
     assert facts_of(cluster, name) == PartitionFacts(0, 5, 5)
     assert [read(cluster, name, start, end) for start in range(6) for end in range(start, 6)] == [{}] * 21
+
+
+def test_a_long_aborted_range_is_progress(cluster: Cluster, topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is handed out for longer than a silence may last, while the consumer fetches one batch after the other."""
+    name = topic()
+    with transactions(cluster, name, {"batch.size": 1}) as writer:  # of one record each: an answer has one batch
+        writer.abort([bytes(16_000)] * 4_000)
+        writer.commit([b"last"])
+    monkeypatch.setattr(read_module, "STALL_SECONDS", 0.5)
+    monkeypatch.setattr(read_module, "_POLL_SECONDS", 0.1)
+    monkeypatch.setattr(read_module, "_WORK_SECONDS", 60.0)  # the work of this test is no excuse
+    monkeypatch.setattr(client, "STATISTICS_SECONDS", 0.05)
+
+    assert list(read(cluster, name, 0, 4_003).values()) == [b"last"]
 
 
 def test_an_aborted_tail_hides_the_last_record(cluster: Cluster, topic: Topic, transactions: Writer) -> None:
