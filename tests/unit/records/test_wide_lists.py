@@ -30,6 +30,9 @@ ELEMENT = pa.struct([pa.field(f"f{at}", pa.int64()) for at in range(FIELDS)])
 COLUMNS = pa.schema([pa.field("id", pa.int64()), pa.field("items", pa.list_(ELEMENT))])
 NARROW = pa.schema([pa.field("id", pa.int64()), pa.field("items", pa.list_(pa.struct([("f0", pa.int64())])))])
 
+COUNTING = pa.proxy_memory_pool(pa.default_memory_pool())
+"""Knows how much was asked for at once. It outlives what is made with it."""
+
 
 class One:
     """A registry of one schema."""
@@ -216,3 +219,22 @@ def test_one_record_that_explodes_into_wide_rows_is_a_dead_letter() -> None:
 
     assert [code for found in outcomes for code in found.dead["code"].to_pylist()] == ["TOO_WIDE"]
     assert [row for found in outcomes for row in found.rows["id"].to_pylist()] == [2, 2, 2, 2]
+
+
+def test_long_list_beside_a_large_record_explodes() -> None:
+    """Room is made for the bytes of each record's value once, not in each row by the mean length of all values."""
+    columns = pa.schema([("id", pa.int64()), ("items", pa.int64())])
+    wanted = RecordSpec(columns, fields=columns, infers=True, transforms=(Explode("items"),))
+    large = json.dumps({"id": 1, "items": [0]}).encode().ljust(16 * 2**20)
+    long = json.dumps({"id": 2, "items": [0] * 100_000}).encode()
+
+    usual = pa.default_memory_pool()
+    pa.set_memory_pool(COUNTING)
+    try:
+        (found,) = [found for _, found in in_steps(Decoder(wanted, 1).decode, [kafka_batch([large, long])])]
+    finally:
+        pa.set_memory_pool(usual)
+
+    assert not found.dead["code"].to_pylist()
+    assert len(found.rows) == 100_001
+    assert COUNTING.max_memory() < 2**30

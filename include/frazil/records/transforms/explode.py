@@ -127,9 +127,10 @@ def _without_repeated_bytes(frame: Frame, parents: pa.Int64Array) -> Frame:
     firsts = pa.array(
         [at == 0 or here != before for at, (here, before) in enumerate(_pairs(positions.to_pylist()))], pa.bool_()
     )
-    kept = raw.take(pc.if_else(firsts, parents, pa.scalar(None, pa.int64())))
-    empty = pc.if_else(firsts, kept, pa.scalar(b"", raw.type))
-    return replace(rows, records=rows.records.set_column(at, records.schema.field(at), empty))
+    # Taken for each row, nulls among them, Arrow would make room for a value of mean length in each.
+    kept = raw.take(parents.filter(firsts))
+    values = pc.replace_with_mask(pa.repeat(pa.scalar(b"", raw.type), len(rows)), firsts, kept)
+    return replace(rows, records=rows.records.set_column(at, records.schema.field(at), values))
 
 
 def _pairs(values: list[int]) -> list[tuple[int, int]]:
