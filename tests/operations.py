@@ -22,6 +22,7 @@ from frazil.run import reset as resets
 from frazil.run.ingest import ingest
 from frazil.run.inline import stage_inline
 from frazil.run.plan import plan_run
+from frazil.run.reset_batch import ResetOrder
 from frazil.run.result import RunResult, run_result
 from frazil.run.scope import Scope
 from frazil.run.stage import Stage
@@ -90,7 +91,13 @@ def offsets(shop: Any, *per_partition: int, topic: str | None = None) -> Target:
 def reset(shop: Any, to: str | Target, topics: tuple[str, ...] = (), *, allow_duplicates: bool = False) -> Position:
     """Plan and do a reset."""
     target = parse_target(to) if isinstance(to, str) else to
-    planned = resets.plan_reset(scope(shop), resets.ResetOrder(target, topics, allow_duplicates))
+    planned = resets.plan_reset(scope(shop), ResetOrder(target, topics, allow_duplicates))
+    return resets.reset(scope(shop), planned, request())
+
+
+def to_table(shop: Any, *, allow_duplicates: bool = False) -> Position:
+    """Reset to what the closing table holds."""
+    planned = resets.plan_reset(scope(shop), ResetOrder(None, allow_duplicates=allow_duplicates))
     return resets.reset(scope(shop), planned, request())
 
 

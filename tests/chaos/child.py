@@ -31,7 +31,8 @@ from frazil.run.ingest import ingest
 from frazil.run.inline import stage_inline
 from frazil.run.inline_session import inline_lander
 from frazil.run.plan import plan_run
-from frazil.run.reset import ResetOrder, plan_reset, reset
+from frazil.run.reset import plan_reset, reset
+from frazil.run.reset_batch import ResetOrder
 from frazil.run.scope import Clock, Report, Scope, utc_now
 from frazil.run.session import Session
 from frazil.run.session import stay as stay_in
@@ -114,6 +115,11 @@ def replay(
     """Land a range again."""
     request = RunRequest(run_id or str(uuid4()), mode="replay", start=start, end=end, reason="a test")
     run(project, report, request, clock_file)
+
+
+def to_table(project: Project, report: Report) -> None:
+    """Reset to what the closing table holds."""
+    move(project, report, ResetOrder(None))
 
 
 def move(project: Project, report: Report, order: ResetOrder) -> None:

@@ -26,7 +26,7 @@ from frazil.kafka.topics import create_topic
 from frazil.local.waiting import until
 from frazil.pipeline.model import Pipeline
 from frazil.project import SETTINGS_VARIABLE, Project
-from frazil.run.reset import ResetOrder
+from frazil.run.reset_batch import ResetOrder
 from frazil.run.tables import open_tables
 from frazil.verify.check import verify
 from frazil.verify.result import Verification

@@ -88,7 +88,7 @@ def _rewind(orders: Lab) -> Deed:
     orders.fill(100)
     orders.run()
     orders.load(ORDERS).manage_snapshots().rollback_to_snapshot(kept).commit()
-    return child.run
+    return child.to_table
 
 
 def _landed(orders: Lab) -> None:
@@ -139,7 +139,7 @@ INGEST = Scene("ingest", (*READ, *DECIDE, *FOLLOW, *RECORD), _ingest, (1, 2))
 FAN_OUT = Scene("fan_out", (*DECIDE, *FOLLOW, *RECORD), _fan_out, (1, 2, 3))
 REPLAY = Scene("replay", (*READ, P.MANIFEST_WRITTEN, *BRANCH, *DECIDE[1:], *FOLLOW, *RECORD), _replay)
 RESET = Scene("reset", (*DECIDE, *FOLLOW, *RECORD), _reset)
-REWIND = Scene("rewind", (*DECIDE, *FOLLOW, *RECORD), _rewind)
+REWIND = Scene("rewind", (P.DECIDE_COMMITTED, *FOLLOW, *RECORD), _rewind)  # before that, nothing but itself goes on
 DEAD_LETTERS = Scene("dead_letters", (*READ[1:3], *DECIDE, *FOLLOW, *RECORD), _dead_letters)
 FEW_LETTERS = Scene("few_letters", DEAD_LETTERS.points, _few_letters)
 

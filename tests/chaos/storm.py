@@ -48,7 +48,6 @@ class Storm:
     figures: Counter[str] = field(default_factory=Counter)
     zombies: list[Child] = field(default_factory=list)
     _numbers: Iterator[int] = field(default_factory=count)
-    _rolled_back: bool = False
 
     def events(self) -> dict[Callable[[], None], int]:
         """What may happen, with weights."""
@@ -191,13 +190,15 @@ class Storm:
 
     # --- others -------------------------------------------------------------------------------------------------------
     def roll_back(self) -> None:
-        """Somebody makes the destination what it was some snapshots ago."""
+        """Somebody makes the destination what it was some snapshots ago, and resets the pipeline to it."""
         metadata = self.orders.load().metadata
         past = [s.snapshot_id for s in ancestry(metadata, metadata.current_snapshot_id)]
         if len(past) > 1:
             self.orders.load().manage_snapshots().rollback_to_snapshot(self.random.choice(past[1:6])).commit()
             self.figures["rollbacks"] += 1
-            self._rolled_back = True
+            while self._end(self.orders.start(child.to_table, self._perhaps_killed())) != 0:
+                self.figures["retries"] += 1
+            self.figures["rewinds"] += 1
 
     def compact(self) -> None:
         """All files of a table are rewritten."""
@@ -205,9 +206,7 @@ class Storm:
         self.figures["maintenance"] += 1
 
     def expire(self) -> None:
-        """Only the head of a table is kept. After a rollback not before a run followed it: see the documented limit."""
-        if self._rolled_back:
-            self.drain()
+        """Only the head of a table is kept."""
         self.maintained.expire(self.random.choice(TABLES))
         self.figures["maintenance"] += 1
 
@@ -227,7 +226,6 @@ class Storm:
         """Runs until one ends well: by then everything is in."""
         for _ in range(5):
             if self._end(self.orders.start()) == 0:
-                self._rolled_back = False
                 return
         raise Broken("five runs in a row could not be finished")
 
@@ -245,7 +243,6 @@ class Storm:
         self.figures["kills"] += ended.killed
         self.figures["refusals"] += ended.said.count("refused")
         self.figures["redone"] += ended.said.count("refused, planning again") + ended.said.count("staging it again")
-        self.figures["rewinds"] += ended.said.count("REWIND")
         self.figures["later"] += ended.code in HARMLESS - {0}
         if ended.code not in HARMLESS and not ended.killed:
             raise Broken(f"a run ended with exit code {ended.code}:\n{ended.said}")

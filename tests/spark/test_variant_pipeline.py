@@ -30,6 +30,7 @@ from frazil.run import reset as resets
 from frazil.run.apply import EngineNeeded
 from frazil.run.ingest import ingest
 from frazil.run.plan import Planned, plan_run
+from frazil.run.reset_batch import ResetOrder
 from frazil.run.result import RunResult, run_result
 from frazil.run.scope import Scope
 from frazil.run.settled import settled
@@ -228,7 +229,7 @@ def test_a_reset_without_an_engine_leaves_rows_behind(place: Place) -> None:
     place.send(*encoded(*GOOD))
     place.run()
     scope = Scope.of(place.project, place.project.pipeline("docs"))
-    planned = resets.plan_reset(scope, resets.ResetOrder(parse_target("earliest"), (), allow_duplicates=False))
+    planned = resets.plan_reset(scope, ResetOrder(parse_target("earliest"), (), allow_duplicates=False))
     without_an_engine(lambda: resets.reset(scope, planned, RunRequest("reset", "cli:tester@here", reason="a test")))
     assert place.documents() == [*GOOD]
     assert place.ids() == []

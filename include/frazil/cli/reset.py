@@ -14,24 +14,31 @@ from frazil.cli.run import by_hand, new_run_id
 if TYPE_CHECKING:
     from frazil.batch.position import Position
     from frazil.batch.reset import Move
-    from frazil.run.reset import PlannedReset
-    from frazil.run.reset_batch import Removed
+    from frazil.run.reset_batch import PlannedReset, Removed
     from frazil.run.scope import Scope
 
 
 def reset(  # noqa: PLR0913 - the options of a command
     pipeline: PipelineName,
     *,
+    reason: Reason,
     to: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--to",
             metavar=PLACES,
             help="Where the next run goes on. A file names offsets by topic and partition; what it leaves out stays.",
             show_default=False,
         ),
-    ],
-    reason: Reason,
+    ] = None,
+    to_table: Annotated[
+        bool,
+        typer.Option(
+            "--to-table",
+            help="Go on from what the closing table holds, after it was rolled back or restored: what landed behind that is"
+            " taken out of the other tables, and comes again.",
+        ),
+    ] = False,
     topics: Annotated[
         list[str] | None,
         typer.Option("--topic", metavar="TOPIC", help="Move this topic only; may be repeated.", show_default="all"),
@@ -50,16 +57,19 @@ def reset(  # noqa: PLR0913 - the options of a command
     """
     from frazil.project import Project
     from frazil.run import reset as carrier
+    from frazil.run.reset_batch import ResetOrder
     from frazil.run.scope import Scope
 
+    if (to is None) != to_table:
+        raise typer.BadParameter("say where to: either --to or --to-table")
     project = Project.load()
     target = place(to)
     progress = Progress()
     scope = Scope.of(project, project.pipeline(pipeline), progress.done)
-    planned = carrier.look(scope, carrier.ResetOrder(target, tuple(topics or ()), allow_duplicates))
+    planned = carrier.look(scope, ResetOrder(target, tuple(topics or ()), allow_duplicates))
     removed = _shown(scope, planned, as_json=as_json)
     position = None
-    if not dry_run:
+    if not dry_run and not planned.is_idle:
         confirm(yes=yes)
         shown, planned = planned, carrier.plan_reset(scope, planned.pinned)
         if not planned.does_as(shown):
@@ -108,6 +118,8 @@ def _shown(scope: "Scope", planned: "PlannedReset", *, as_json: bool) -> "Remove
 def _show(planned: "PlannedReset", removed: "Removed") -> None:
     for line in planned.first:
         console.say(line)
+    if planned.is_idle:
+        return
     if planned.moves:
         _show_moves(planned)
     else:

@@ -90,9 +90,7 @@ def _unsound(scope: Scope) -> str | None:
         now = standing(scope.pipeline, tables)
     except Terminal as refusal:  # a plan refuses likewise
         return refusal.message
-    missing = now.closing_lost or next(iter(now.followers_lost.values()), None)
+    missing = now.closing_lost or now.rollback or next(iter(now.followers_lost.values()), None)
     if missing is not None:
         return missing.message
-    if now.rolled_back is not None:
-        return f"table {tables.closing_name} was rolled back, and no run has followed that yet"
     return f"batch {now.mark.n} is not finished" if now.unfinished and now.mark is not None else None

@@ -53,7 +53,7 @@ def told(scope: Scope) -> Told:
             scope = grown
             continue
         now = standing(scope.pipeline, tables)
-        lost = now.closing_lost or next(iter(now.followers_lost.values()), None)
+        lost = now.closing_lost or now.rollback or next(iter(now.followers_lost.values()), None)
         found = _told(scope, tables, now, lost or _refusal(scope, tables, now))
         if lost is None or (seen is not None and seen.seen == now.seen):
             return found
@@ -78,7 +78,7 @@ def _refusal(scope: Scope, tables: Tables, now: Standing) -> Terminal | None:
     pipeline = scope.pipeline
     try:
         refuse_shared(pipeline, tables)
-        if now.unfinished or now.rolled_back is not None:
+        if now.unfinished:
             return None
         for name, table in tables.destinations.items():
             refuse_no_key(pipeline, name, table)

@@ -25,10 +25,12 @@ def lake_of_last(lake: PipelineLake, pipeline: Pipeline) -> PipelineLake | None:
         The lake; None if that batch is finished, or can't be read, or if the pipeline file has its tables where they were.
 
     Raises:
-        Terminal: The manifest is gone.
         Retryable: A catalog can't be reached.
     """
-    manifest = _unfinished(lake, pipeline)
+    try:
+        manifest = _unfinished(lake, pipeline)
+    except Terminal:  # its manifest, or its branch, is gone: who needs it says so
+        return None
     if manifest is None:
         return None
     moved = any(

@@ -136,32 +136,23 @@ def _standing(scope: Scope) -> Standing | None:
     if tables is None:
         return None
     now = standing(pipeline, tables)
-    for lost in (now.closing_lost, *now.followers_lost.values()):
+    for lost in (now.closing_lost, now.rollback, *now.followers_lost.values()):
         if lost is not None:
             raise lost
     return now
 
 
 def _remarks(now: Standing | None, pipeline: Pipeline) -> tuple[str, ...]:
-    if now is None or (now.position is None and now.rolled_back is None):
+    if now is None or now.position is None:
         return (f"pipeline {pipeline.name} never ran: the next run writes its start position first",)
-    said = []
-    if now.rolled_back is not None:
-        said.append(f"the closing table of pipeline {pipeline.name} was rolled back: the next run follows it first")
-    elif now.unfinished and now.mark is not None:
-        said.append(f"batch {now.mark.n} is decided and not finished: the next run finishes it first")
-    return tuple(said)
+    if now.unfinished and now.mark is not None:
+        return (f"batch {now.mark.n} is decided and not finished: the next run finishes it first",)
+    return ()
 
 
 def _position(scope: Scope, now: Standing | None, facts: ClusterFacts) -> Position:
     if now is not None and now.position is not None:
         return now.position
-    if now is not None and now.rolled_back is not None:
-        raise Terminal(
-            "the closing table was rolled back behind the pipeline's first commit: it does not"
-            " say where the next run begins",
-            next_step=f"let a run or `frazil plan {scope.pipeline.name}` follow the rollback, then look again",
-        )
     return start_position(facts, offsets_of(scope, start_target(scope.pipeline), facts))
 
 

@@ -186,7 +186,7 @@ def _on_position(scope: Scope, tables: Tables, change: PipelineChange) -> Iterat
     pipeline = scope.pipeline
     refuse_shared(pipeline, tables)
     now = standing(pipeline, tables)
-    for lost in (now.closing_lost, *now.followers_lost.values()):
+    for lost in (now.closing_lost, now.rollback, *now.followers_lost.values()):
         if lost is not None:
             raise lost
     yield from _on_topics(change, now.position.topics if now.position else {})

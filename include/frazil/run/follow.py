@@ -201,9 +201,9 @@ def holds_last(key: str, after: BatchMark | None, table: str, manifest: Manifest
     """The check that a table holds the batch last that a manifest was made on."""
 
     def check(metadata: TableMetadata) -> None:
-        # Whatever happened to a table that is repaired, the repair was made for what is left of it.
+        # Whatever happened to a table that is repaired, the repair was made for what is left of it. So was a rewind.
         # A ledger that closes holds the batch: if only its rows were rolled back, they are written again.
-        as_it_is = table in (manifest.repairs, manifest.closing.table)
+        as_it_is = manifest.kind == "rewind" or table in (manifest.repairs, manifest.closing.table)
         last = mark_of(lookup(metadata, key, table) if as_it_is else held(metadata, key, table))
         # A rewind takes out whatever batches after the rollback landed, so a late one of them is in nobody's way.
         # Not so where a destination keeps no Kafka columns: what lands there stays.

@@ -24,7 +24,7 @@ from frazil.pipeline.model import Destination, Pipeline
 from frazil.run.evolution import told_changes
 from frazil.run.identifier import key_of
 from frazil.run.scope import Scope
-from frazil.run.standing import Standing
+from frazil.run.standing import Standing, to_table_command
 from frazil.run.tables import Tables
 
 LETTER_COLUMNS = Coordinates("topic", "partition", "offset", "_frazil_batch")
@@ -115,7 +115,14 @@ def read_manifest(tables: Tables, pipeline: Pipeline, mark: BatchMark, path: str
         Terminal: The file is gone, or belongs to another batch.
     """
     path = path or manifest_path(tables.closing, pipeline.name, mark)
-    manifest = Manifest.from_json(read_text(tables.closing, path))
+    try:
+        manifest = Manifest.from_json(read_text(tables.closing, path))
+    except Terminal as error:
+        raise Terminal(
+            f"pipeline {pipeline.name}: batch {mark.n} is decided and not finished, and its manifest {path} can't be read:"
+            f" {error.message}",
+            next_step=f"restore the file and run again; or take the batch back: {to_table_command(pipeline.name)}",
+        ) from error
     if manifest.mark != mark:
         raise Terminal(f"pipeline {pipeline.name}: manifest {path} is of {manifest.mark}, the table holds {mark}")
     return manifest, path

@@ -34,10 +34,9 @@ from frazil.run.letter_topic import send_letters
 from frazil.run.manifests import Batch, read_manifest, recovered, refuse_foreign_parts, row_columns
 from frazil.run.publish import publish
 from frazil.run.replay import refuse_replay
-from frazil.run.rewind import decide_rewind
 from frazil.run.scope import Scope
 from frazil.run.settled import ROUNDS
-from frazil.run.standing import Standing, standing
+from frazil.run.standing import Standing, standing, to_table_command
 from frazil.run.tables import Tables, load_tables, open_tables
 
 Decided = tuple[str, Manifest]
@@ -124,9 +123,6 @@ def plan_repair(scope: Scope, table: str) -> PlannedRepair:
             continue
         now = standing(pipeline, tables)
         _refuse_other_loss(scope, now, table)
-        if now.rolled_back is not None:
-            _follow_rollback(scope, tables, now)
-            continue
         decided = _unfinished(scope, tables, now)
         if decided and _finish(scope, now, decided[-1], table):
             continue
@@ -200,26 +196,19 @@ def _refuse_other_table(pipeline: Pipeline, table: str, closing: str) -> None:
         )
     raise Terminal(
         f"table {table} holds the position of pipeline {pipeline.name}, so nothing says what it lost",
-        next_step="restore it, or take all rows out and land what Kafka still holds:"
-        f" frazil reset {pipeline.name} --to earliest --reason …",
+        next_step=f"restore it; rolled back, go on from what it holds: {to_table_command(pipeline.name)}; made anew, take all rows"
+        f" out and land what Kafka still holds: frazil reset {pipeline.name} --to earliest --reason …",
     )
 
 
 def _refuse_other_loss(scope: Scope, now: Standing, table: str) -> None:
     """What a table lost is known from the closing table and the ledger: they go first."""
-    if now.closing_lost is not None:
-        raise now.closing_lost
+    lost = now.closing_lost or now.rollback
+    if lost is not None:
+        raise lost
     ledger = scope.pipeline.ledger_table
     if table != ledger and ledger in now.followers_lost:
         raise now.followers_lost[ledger]
-
-
-def _follow_rollback(scope: Scope, tables: Tables, now: Standing) -> None:
-    """Decide what a rolled-back closing table stands for; its followers are repaired on top of it."""
-    try:
-        decide_rewind(scope, tables, now)
-    except Refused as refusal:
-        scope.report(f"another run follows the rollback: {refusal.message}")
 
 
 def _unfinished(scope: Scope, tables: Tables, now: Standing) -> tuple[Decided, ...]:

@@ -19,16 +19,13 @@ def found(scope: Scope) -> tuple[Tables, Standing]:
     A table that is not there is an empty one.
 
     Raises:
-        Terminal: A follower must be repaired first, or a table does not fit the pipeline.
+        Terminal: The closing table was rolled back, a follower must be repaired first, or a table does not fit the pipeline.
         Retryable: The catalog can't be reached.
     """
-    tables, missing, now = _read(scope)
-    seen: tuple[object, ...] | None = None
-    # The tables are read one after another: a rival between them looks like a loss, but not twice alike.
-    while _is_hurt(now) and now.seen != seen:
-        seen = now.seen
-        tables, missing, now = _read(scope)
+    tables, missing, now = read_twice(scope)
     if not may_mend(now):
+        if now.rollback is not None:
+            raise now.rollback
         _refuse_lost(scope, missing, now)
     _refuse_misfit(scope, tables, missing, now)
     return tables, now
@@ -71,6 +68,17 @@ def lost_follower(pipeline: Pipeline, tables: Tables, now: Standing) -> str | No
     return lost[0] if lost else None
 
 
+def read_twice(scope: Scope) -> tuple[Tables, list[str], Standing]:
+    """The tables, empty ones for those that are not there, the names of these, and where the pipeline stands."""
+    tables, missing, now = _read(scope)
+    seen: tuple[object, ...] | None = None
+    # The tables are read one after another: a rival between them looks like a loss, but not twice alike.
+    while _is_hurt(now) and now.seen != seen:
+        seen = now.seen
+        tables, missing, now = _read(scope)
+    return tables, missing, now
+
+
 def _read(scope: Scope) -> tuple[Tables, list[str], Standing]:
     """The tables, the names of those that are not there, and where the pipeline stands."""
     pipeline = scope.pipeline
@@ -80,7 +88,7 @@ def _read(scope: Scope) -> tuple[Tables, list[str], Standing]:
 
 
 def _is_hurt(now: Standing) -> bool:
-    return may_mend(now) or bool(now.followers_lost)
+    return may_mend(now) or now.rollback is not None or bool(now.followers_lost)
 
 
 def _refuse_lost(scope: Scope, missing: list[str], now: Standing) -> None:

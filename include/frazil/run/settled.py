@@ -1,4 +1,4 @@
-"""A pipeline at rest: nothing half done, nothing rolled back. Every command begins here."""
+"""A pipeline at rest: nothing half done. Every command begins here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Final
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.branch import remove_stale_branches
 from frazil.iceberg.clocks import refuse_skew
-from frazil.iceberg.commit import Refused
 from frazil.iceberg.pipeline_lake import PipelineLake
 from frazil.iceberg.schema import check_destination
 from frazil.run.apply import EngineNeeded
@@ -19,7 +18,6 @@ from frazil.run.forward import roll_forward
 from frazil.run.identifier import refuse_no_key, refuse_other_key
 from frazil.run.manifests import read_manifest
 from frazil.run.mirror import mirror_position
-from frazil.run.rewind import rewind
 from frazil.run.scope import Scope
 from frazil.run.shared import refuse_shared
 from frazil.run.standing import Standing, standing
@@ -38,15 +36,14 @@ def settled(scope: Scope, mends: Collection[str] = (), *, leaves: bool = False) 
 
     The scope comes along, since a decided batch may have made tables: they are the pipeline's from then on.
 
-    A closing table that was rolled back is followed: see `frazil.run.rewind`.
-
     Args:
         scope: The pipeline and its doors.
         mends: Tables that the caller is about to mend, so that their loss is no reason to refuse.
         leaves: Whether a batch that only waits for an engine is left unfinished, for the ingest step.
 
     Raises:
-        Terminal: A table can't take its part of a decided batch, or a table is not the one that was written.
+        Terminal: A table can't take its part of a decided batch, or a table is not the one that was written, or was rolled
+            back.
         EngineNeeded: A decided batch waits for an engine, and is not to be left.
     """
     waits = False
@@ -58,14 +55,13 @@ def settled(scope: Scope, mends: Collection[str] = (), *, leaves: bool = False) 
         if told is not scope:
             scope = told
             continue
-        is_told = now.position is not None and tables.closing_name in tables.destinations
-        if now.rolled_back is not None and not is_told and tables.closing_name in mends:
+        if now.rolled_back is not None:  # the caller is about to mend it
             return scope, tables, now
-        if now.rolled_back is None and not now.unfinished:
+        if not now.unfinished:
             tables = _checked(scope, tables, now)
             if has_worked:
                 mirror_position(scope, now.position)
-        if now.rolled_back is None and (waits or not now.unfinished):
+        if waits or not now.unfinished:
             return scope, tables, now
         waits = _advance(scope, tables, now, leaves=leaves)
         has_worked = True
@@ -109,17 +105,16 @@ def _kept_moving(scope: Scope) -> Retryable:
 
 def _lost(now: Standing, closing: str, mends: Collection[str]) -> Terminal | None:
     """Why a table is not the one that was written, unless it is about to be mended."""
-    if now.closing_lost is not None and closing not in mends:
-        return now.closing_lost
+    lost = now.closing_lost or now.rollback
+    if lost is not None and closing not in mends:
+        return lost
     return next((lost for table, lost in now.followers_lost.items() if table not in mends), None)
 
 
 def _advance(scope: Scope, tables: Tables, now: Standing, *, leaves: bool) -> bool:
-    """Follow a rollback, or finish the last batch. Returns whether a decided batch waits for an engine."""
+    """Finish the last batch. Returns whether it waits for an engine."""
     try:
-        if now.rolled_back is not None:
-            _rewind(scope, tables, now)
-        elif now.mark is not None:
+        if now.mark is not None:
             roll_forward(scope, *read_manifest(tables, scope.pipeline, now.mark, now.manifest), now)
     except EngineNeeded as need:
         if not leaves:
@@ -175,13 +170,6 @@ def _refuse_older_file(scope: Scope, now: Standing) -> None:
 
 def _listed(tables: Collection[str]) -> str:
     return ", ".join(sorted(tables))
-
-
-def _rewind(scope: Scope, tables: Tables, now: Standing) -> None:
-    try:
-        rewind(scope, tables, now)
-    except Refused as refusal:
-        scope.report(f"another run follows the rollback: {refusal.message}")
 
 
 def _tidy(scope: Scope, tables: Tables, now: Standing) -> None:

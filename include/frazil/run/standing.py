@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -70,7 +70,9 @@ class Standing:
         followers: The batch that each destination holds last that is not the closing table.
         told: What the ledger says of each table; empty before the first batch.
         record_bytes: Bytes of a record as the last batch measured them; None if nothing was measured.
-        rolled_back: The newest mark before the closing table was rolled back; None if it was not.
+        rolled_back: The newest mark before the closing table was rolled back, or that another table has in place of its
+            own; None if the closing table is the farthest.
+        rollback: The refusal that a rolled-back closing table is.
         closing_lost: Why the closing table can't be the one that the pipeline wrote.
         followers_lost: Follower -> why it does not hold what it was given.
     """
@@ -84,6 +86,7 @@ class Standing:
     told: Mapping[str, TableMark] = field(default_factory=dict)
     record_bytes: float | None = None
     rolled_back: BatchMark | None = None
+    rollback: Terminal | None = None
     closing_lost: Terminal | None = None
     followers_lost: Mapping[str, Terminal] = field(default_factory=dict)
 
@@ -136,6 +139,7 @@ def standing(pipeline: Pipeline, tables: Tables) -> Standing:
     mark, done, dead = mark_of(last), mark_of(ledger), mark_of(letters)
     marks = {table: mark_of(of) for table, of in followers.items()}
     known = next(filter(None, (done, dead, *marks.values())), None)
+    newest = _rolled_back(last, mark, (done, dead, *marks.values()))
     now = Standing(
         position=position,
         mark=mark,
@@ -145,10 +149,13 @@ def standing(pipeline: Pipeline, tables: Tables) -> Standing:
         followers=marks,
         told=told,
         record_bytes=bytes_per_record(_summary(last)),
-        rolled_back=_rolled_back(last, mark, done),
+        rolled_back=newest,
+        rollback=None
+        if newest is None
+        else _rollback(pipeline, closing, last, mark, newest, is_told=position is not None or done is not None),
         closing_lost=_closing_lost(pipeline, tables, mark, known, told)
         or _untold(pipeline, tables, last)
-        or unreadable,
+        or (unreadable if newest is None else None),  # a rewind takes the position from the ledger
     )
     by_name = {pipeline.ledger_table: ledger, pipeline.dead_letters_table: letters, **followers}
     lost = _followers_lost(pipeline, tables, now, by_name)
@@ -203,13 +210,49 @@ def _table_mark(body: Mapping[str, Any]) -> TableMark:
     )
 
 
-def _rolled_back(last: Held | RolledBack | None, mark: BatchMark | None, done: BatchMark | None) -> BatchMark | None:
-    """The newest batch that a rollback took back, or None. A restored older metadata file counts as one, too."""
+def _rolled_back(
+    last: Held | RolledBack | None, mark: BatchMark | None, others: Iterable[BatchMark | None]
+) -> BatchMark | None:
+    """The newest batch that the closing table lacks, or None.
+
+    Followers get their parts behind it, so none is ever ahead. One that is tells of a table that was restored from an
+    older metadata file; one that has another batch of the same number, of a run that went on after that.
+    """
     if isinstance(last, RolledBack):
         return BatchMark.from_json(last.newest)
-    if mark is not None and done is not None and done.n > mark.n:
-        return done
-    return None
+    ahead = [of for of in others if mark is not None and of is not None and of.n >= mark.n and of != mark]
+    return max(ahead, key=lambda of: of.n, default=None)
+
+
+def _rollback(
+    pipeline: Pipeline,
+    table: str,
+    last: Held | RolledBack | None,
+    mark: BatchMark | None,
+    newest: BatchMark,
+    *,
+    is_told: bool,
+) -> Terminal:
+    """Two ways on: the snapshot that the table was rolled back from, or what is left of it."""
+    command = to_table_command(pipeline.name)
+    if not is_told:  # nobody knows where the pipeline began
+        command = f'frazil reset {pipeline.name} --to earliest --reason "table was rolled back"'
+    restore = f"restore the table as it was with batch {newest.n}"
+    branch = pipeline.destination(table).branch if table in pipeline.tables else None
+    if isinstance(last, RolledBack) and last.listed and branch is None:
+        restore += f" (Spark: CALL system.set_current_snapshot('{table}', {last.snapshot_id}))"
+    elif isinstance(last, RolledBack) and last.listed:
+        restore += f" (Spark: ALTER TABLE {table} CREATE OR REPLACE BRANCH {branch} AS OF VERSION {last.snapshot_id})"
+    return Terminal(
+        f"pipeline {pipeline.name}: closing table {table} holds {_of(mark)} last, and the pipeline was at {_of(newest)}:"
+        " the table was rolled back, or restored from an older metadata file",
+        next_step=f"{restore}, then run again; or go on from what it holds: {command}",
+    )
+
+
+def to_table_command(pipeline: str) -> str:
+    """The command that takes the position back to what the closing table holds."""
+    return f'frazil reset {pipeline} --to-table --reason "table was rolled back"'
 
 
 def _closing_lost(

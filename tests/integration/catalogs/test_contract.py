@@ -43,6 +43,7 @@ from tests.operations import (
     roll_back,
     send,
     state,
+    to_table,
 )
 
 MakeShop = Callable[..., Any]
@@ -178,9 +179,10 @@ def test_expiry_takes_the_position_along(catalog_shop: MakeShop) -> None:
 
 
 def test_rollback_or_drop_goes_unnoticed(catalog_shop: MakeShop) -> None:
-    """Rolled back records come again, on record; tables that are gone are refused by name, with the way on."""
+    """Rolled back records come again, on demand; tables that are gone are refused by name, with the way on."""
     orders = landed(catalog_shop, 2)
     roll_back(orders, ORDERS)
+    to_table(orders)
     orders.run()
     assert position(orders).epoch == 1
     assert_all(orders, 2)

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from frazil.errors import Retryable
+from frazil.errors import Terminal
 
 Place = Any
 """A project of its own: `place.frazil(...)` runs the command in it. See conftest."""
 
 ORDERS = "shop.orders"
 RESET = ("reset", "orders", "--to", "earliest", "--reason", "a test")
+TO_TABLE = ("reset", "orders", "--to-table", "--reason", "a test")
 GENERATED = ("--generate", "payments", "--count", "300", "--broken-per-thousand", "10", "--seed", "7")
 
 
@@ -54,21 +55,22 @@ def test_look_or_no_makes_a_lost_table(filled: Place) -> None:
     filled.succeed("verify", "orders")
 
 
-def test_agreed_to_one_thing_another_is_done(filled: Place) -> None:
-    """Following a rollback changed what a reset does: told as such, not done; a second look agrees with its deed."""
+def test_rewind_is_shown_before_it_is_done(filled: Place) -> None:
+    """A reset to the table shows what goes and what comes again; anywhere else it is refused, naming that command."""
     filled.succeed("replay", "orders", "--from", "earliest", "--reason", "a test", "--yes")
     table = catalog(filled).load_table(ORDERS)
     table.manage_snapshots().rollback_to_snapshot(table.current_snapshot().parent_snapshot_id).commit()
     before = heads(filled)
 
-    shown = filled.json(*RESET, "--dry-run")
+    code, written = filled.answer("y", *RESET)
+    assert (code, "frazil reset orders --to-table" in written) == (Terminal.exit_code, True), written
+    shown = filled.json(*TO_TABLE, "--dry-run")
     assert heads(filled) == before
-    assert "was rolled back: a reset follows that first" in shown["first"][0]
+    assert "the pipeline was at batch" in shown["first"][0]
     assert shown["moves"]
-    code, written = filled.answer("y", *RESET)
-    assert (code, "nothing was reset" in written) == (Retryable.exit_code, True), written
-
-    code, written = filled.answer("y", *RESET)
-    assert (code, "the position stays where it is" in written) == (0, True), written
+    code, written = filled.answer("y", *TO_TABLE)
+    assert (code, "begins epoch 1" in written) == (0, True), written
+    code, written = filled.answer("y", *TO_TABLE)
+    assert (code, "there is nothing to go back to" in written) == (0, True), written
     assert filled.json("run", "orders")["read"] == 300
     filled.succeed("verify", "orders")

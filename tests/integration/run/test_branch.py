@@ -27,6 +27,7 @@ from tests.operations import (
     replay,
     reset,
     roll_back,
+    to_table,
 )
 from tests.operations import send as produce
 
@@ -180,6 +181,7 @@ def test_commands_work_on_main(audited: MakeShop) -> None:
     produce(orders, {0: [order(12), bad(13)]})
     orders.run()
     roll_back(orders, ORDERS)
+    to_table(orders)
     orders.run()
 
     assert places(orders) == [(0, o) for o in range(0, 14, 2)]

@@ -35,6 +35,7 @@ from tests.operations import (
     roll_back,
     scope,
     send,
+    to_table,
 )
 
 MakeShop = Callable[..., Any]
@@ -59,6 +60,7 @@ def test_rollback_past_the_batch_that_landed_them(good_now: Any) -> None:
     bring(good_now)
     roll_back(good_now, ORDERS)
 
+    to_table(good_now)
     good_now.run()
     gone = places(good_now)
     found = bring(good_now)
@@ -82,6 +84,7 @@ def test_letters_are_counted_that_are_not_open(good_now: Any, monkeypatch: pytes
     bring(good_now, LetterChoice(places=frozenset(Place(good_now.topic, 0, o) for o in (1, 3))))
     assert (counted(), read) == (4, [])
     roll_back(good_now, ORDERS)
+    to_table(good_now)
     good_now.run()
     assert counted() == len(still_listed(good_now)) == 6
     assert read
@@ -156,6 +159,7 @@ def test_repair_brings_letters_whose_rows_were_rolled_back(good_now: Any) -> Non
     """They are no rows any more, and their letters are gone: they are read again."""
     bring(good_now)
     roll_back(good_now, ORDERS)
+    to_table(good_now)
     good_now.run()
     drop(good_now, LETTERS)
 
@@ -178,6 +182,7 @@ def test_rollback_after_a_repair_brings_landed_letters_again(good_now: Any, at: 
     repair(good_now, LETTERS)
     roll_back(good_now, ORDERS, 2)
 
+    to_table(good_now)
     good_now.run()
 
     assert places(good_now) == EVERY
@@ -203,9 +208,11 @@ def test_rollback_that_is_taken_back_itself(good_now: Any) -> None:
     bring(good_now, LetterChoice(places=frozenset(Place(good_now.topic, 0, o) for o in (1, 3))))
     landed_once = lake(good_now).load_table(ORDERS).metadata.current_snapshot_id
     roll_back(good_now, ORDERS)
+    to_table(good_now)
     good_now.run()
     bring(good_now, LetterChoice(places=frozenset([Place(good_now.topic, 0, 1)])))
     set_main(good_now, landed_once)
+    to_table(good_now)
     good_now.run()
 
     listed = still_listed(good_now)

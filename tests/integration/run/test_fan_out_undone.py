@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from frazil.errors import Terminal
-from frazil.run.reset import ResetOrder, look
-from frazil.run.reset_batch import Removed, count_removed
+from frazil.run.reset import look
+from frazil.run.reset_batch import Removed, ResetOrder, count_removed
 from tests.fan_out import TABLES, expected, fanned_out, file_of, fill, outcomes, record
 from tests.operations import (
     LEDGER,
@@ -25,6 +25,7 @@ from tests.operations import (
     roll_back,
     scope,
     send,
+    to_table,
 )
 
 MakeShop = Callable[..., Any]
@@ -93,6 +94,7 @@ def test_a_rolled_back_closing_destination_doubles_the_followers(shop: MakeShop)
         fill(several, range(first, first + 10))
         several.run()
     roll_back(several, "shop.orders")
+    to_table(several)
 
     several.run()
 

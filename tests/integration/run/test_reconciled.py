@@ -9,7 +9,7 @@ import pytest
 
 from frazil.report.reconcile import reconcile
 from tests.fan_out import ROUTE, fanned_out, file_of, fill
-from tests.operations import ORDERS, drop, landed_in_two_partitions, offsets, repair, replay, reset, roll_back
+from tests.operations import ORDERS, drop, landed_in_two_partitions, offsets, repair, replay, reset, roll_back, to_table
 
 MakeShop = Callable[..., Any]
 FILTERING = ROUTE.rstrip() + "\n      otherwise: filter\n"
@@ -67,6 +67,7 @@ def test_a_rewind_counts_twice(shop: MakeShop) -> None:
     orders.run()
     assert counted(orders) == [(0, 0)]
     roll_back(orders, ORDERS, by=2)
+    to_table(orders)
     orders.run()
     assert counted(orders) == [(0, 0)]
     replay(orders, "earliest")

@@ -10,8 +10,8 @@ import pytest
 from frazil.batch.target import parse_target
 from frazil.errors import Retryable, Terminal
 from frazil.report.history import history
-from frazil.run.reset import ResetOrder, plan_reset
-from frazil.run.reset_batch import Removed, count_removed
+from frazil.run.reset import plan_reset
+from frazil.run.reset_batch import Removed, ResetOrder, count_removed
 from tests.operations import (
     ALL_ROWS,
     ORDERS,

@@ -9,7 +9,8 @@ import pytest
 
 from frazil.batch.target import parse_target
 from frazil.errors import Terminal
-from frazil.run.reset import ResetOrder, look, plan_reset
+from frazil.run.reset import look, plan_reset
+from frazil.run.reset_batch import Removed, ResetOrder, count_removed
 from tests.operations import (
     LEDGER,
     LETTERS,
@@ -28,6 +29,7 @@ from tests.operations import (
     scope,
     send,
     state,
+    to_table,
 )
 
 MakeShop = Callable[..., Any]
@@ -52,19 +54,24 @@ def test_look_makes_lost_tables(shop: MakeShop, lost: tuple[str, ...]) -> None:
     assert plan_reset(scope(orders), seen.pinned).does_as(seen)
 
 
-def test_look_follows_a_rollback(shop: MakeShop) -> None:
-    """It says what a reset does first, and leaves it to the reset."""
+def test_look_at_a_rewind_changes_nothing(shop: MakeShop) -> None:
+    """It shows how far the position goes back with the table; a reset to elsewhere is refused until it did."""
     orders = landed(shop, 2)
     roll_back(orders, ORDERS)
     before = state(orders)
 
-    seen = look(scope(orders), EARLIEST)
+    seen = look(scope(orders), ResetOrder(None))
+    with pytest.raises(Terminal, match="was rolled back"):
+        look(scope(orders), EARLIEST)
 
     assert state(orders) == before
-    assert "was rolled back: a reset follows that first" in seen.first[0]
-    assert [(move.before, move.after) for move in seen.moves] == [(4, 0)]
-    assert reset(orders, "earliest").n == seen.after.n
-    assert orders.run().read == 8
+    assert "goes on from batch 1; the pipeline was at batch 2" in seen.first[0]
+    assert [(move.before, move.after) for move in seen.moves] == [(8, 4)]
+    assert count_removed(scope(orders), seen) == Removed({}, 2)
+    assert to_table(orders).n == seen.after.n
+    assert orders.run().read == 4
+    again = look(scope(orders), ResetOrder(None))
+    assert (again.is_idle, again.moves) == (True, ())
     assert_clean(orders)
 
 

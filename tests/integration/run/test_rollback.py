@@ -1,4 +1,4 @@
-"""Somebody rolls the closing table back: the position follows, on record, and every record lands once."""
+"""Somebody rolls the closing table back: it is refused, the position follows on demand, and every record lands once."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from tests.operations import (
     reset,
     roll_back,
     send,
+    to_table,
     without_kafka_columns,
 )
 
@@ -50,10 +51,14 @@ def kinds(orders: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("by", [1, 2, 3])
-def test_rolled_back_records_are_lost(shop: MakeShop, by: int) -> None:
-    """After a rollback by any number of batches, the next run lands the missing records again, exactly once."""
+def test_rolled_back_records_land_again_on_demand(shop: MakeShop, by: int) -> None:
+    """A rollback by any number of batches is refused until a reset follows it; then the records land again, once."""
     orders = landed(shop)
     roll_back(orders, ORDERS, by)
+    with pytest.raises(Terminal, match=rf"{ORDERS} holds batch {3 - by} .* at batch 3 ") as refused:
+        orders.run()
+    assert "frazil reset orders --to-table" in str(refused.value.next_step)
+    to_table(orders)
 
     result = orders.run()
 
@@ -74,6 +79,7 @@ def test_rolled_back_before_the_first_snapshot(shop: MakeShop) -> None:
     )
     assert lake(orders).load_table(ORDERS).current_snapshot() is None
 
+    to_table(orders)
     orders.run()
 
     assert_all(orders, 12)
@@ -88,6 +94,7 @@ def test_rolled_back_onto_a_foreign_snapshot(shop: MakeShop) -> None:
     send(orders, {0: [order(4), bad(5)]})
     orders.run()
     roll_back(orders, ORDERS)
+    to_table(orders)
 
     orders.run()
 
@@ -104,6 +111,7 @@ def test_rolled_back_past_a_reset(shop: MakeShop) -> None:
     send(orders, {0: [order(8), bad(9)]})
     orders.run()
     roll_back(orders, ORDERS, 2)
+    to_table(orders)
 
     orders.run()
 
@@ -116,6 +124,7 @@ def test_rolled_back_past_a_backward_reset(shop: MakeShop) -> None:
     orders = landed(shop, 2)
     reset(orders, offsets(orders, 2))
     roll_back(orders, ORDERS)
+    to_table(orders)
 
     orders.run()
 
@@ -131,6 +140,7 @@ def test_rolled_back_past_a_replay(shop: MakeShop, later: int) -> None:
         send(orders, {0: [order(8), bad(9), order(10), bad(11)]})
         orders.run()
     roll_back(orders, ORDERS, 1 + later)
+    to_table(orders)
 
     orders.run()
 
@@ -141,6 +151,7 @@ def test_range_is_redone_with_other_bounds(shop: MakeShop) -> None:
     """The missing records come in another cut than before: letters of the old one don't stand beside them."""
     orders = landed(shop)
     roll_back(orders, ORDERS, 2)
+    to_table(orders)
     text = (orders.project.pipelines_folder / "orders.yaml").read_text()
     small = orders.with_pipeline(text.replace("max_records: 1000000", "max_records: 3"))
     send(small, {0: [order(12), bad(13)]})
@@ -158,6 +169,7 @@ def test_rolled_back_with_the_batch_unfinished(shop: MakeShop, at: At, point: st
     with pytest.raises(Killed):
         orders.run()
     roll_back(orders, ORDERS)
+    to_table(orders)
 
     orders.run()
 
@@ -172,8 +184,9 @@ def test_killed_while_following_a_rollback(shop: MakeShop, at: At, point: str) -
     roll_back(orders, ORDERS, 2)
     at(point)
     with pytest.raises(Killed):
-        orders.run()
+        to_table(orders)
 
+    to_table(orders)
     orders.run()
 
     assert_all(orders, 12)
@@ -183,8 +196,10 @@ def test_rolled_back_twice(shop: MakeShop) -> None:
     """A rollback of what came after a rollback."""
     orders = landed(shop)
     roll_back(orders, ORDERS, 1)
+    to_table(orders)
     orders.run()
     roll_back(orders, ORDERS, 2)
+    to_table(orders)
     orders.run()
 
     assert_all(orders, 12)
@@ -192,12 +207,12 @@ def test_rolled_back_twice(shop: MakeShop) -> None:
 
 
 def test_both_tables_are_rolled_back(shop: MakeShop) -> None:
-    """Closing table and letters by the same hand: one settle, and everything is there once."""
+    """Closing table and letters to the same batch, by the same hand: nothing is lost, and everything is there once."""
     orders = landed(shop)
     roll_back(orders, ORDERS)
     roll_back(orders, LETTERS)
 
-    repair(orders, LETTERS)
+    to_table(orders)
     orders.run()
 
     assert_all(orders, 12)
@@ -209,6 +224,7 @@ def test_rolled_back_past_a_settle(shop: MakeShop) -> None:
     roll_back(orders, LETTERS)
     repair(orders, LETTERS)
     roll_back(orders, ORDERS, 2)
+    to_table(orders)
 
     orders.run()
 
@@ -227,7 +243,8 @@ def test_rolled_back_past_an_unrecorded_replay(shop: MakeShop, at: At) -> None:
         repair(orders, LETTERS)
     roll_back(orders, ORDERS, 2)
 
-    with pytest.raises(Terminal, match=rf"frazil repair orders {LETTERS} --reason"):
+    to_table(orders)
+    with pytest.raises(Terminal, match=rf"table {LETTERS} was dropped and made anew"):
         orders.run()
     repair(orders, LETTERS)
     orders.run()
@@ -245,6 +262,7 @@ def test_rows_without_coordinates_block_a_rollback(shop: MakeShop, by: int) -> N
     plain.run()
     assert plain.ids() == [0, 0, 1, 1, 2, 2]
     roll_back(plain, ORDERS, by)
+    to_table(plain)
 
     plain.run()
 

@@ -39,6 +39,7 @@ from tests.operations import (
     repair,
     roll_back,
     send,
+    to_table,
 )
 
 MakeShop = Callable[..., Any]
@@ -159,22 +160,24 @@ def test_rivals_first_run_is_taken_for_a_lost_ledger(shop: MakeShop, between_loa
 
 @pytest.mark.parametrize("point", ["decide.committed", "follow.committing"])
 def test_late_letters_of_an_abandoned_batch_block_the_rewind(shop: MakeShop, at: At, point: str) -> None:
-    """A sleeper lands its letters after a rollback was followed in the closing table: they go out with the batch."""
+    """A sleeper lands its letters after a rewind was decided in the closing table: they go out with the batch."""
     orders = landed(shop)
     manifest, path = decided(orders, at)
     roll_back(orders, ORDERS)
     at(point, lambda: follow.follow(lake(orders), manifest, manifest.followers[0], path))
 
+    to_table(orders)
     orders.run()
 
     assert_all(orders, 4)
 
 
 def test_late_letters_land_after_the_rewind(shop: MakeShop, at: At) -> None:
-    """Once the rollback is followed to its end, the sleeper is sent back and its letters don't stand twice."""
+    """Once the rewind is done, the sleeper is sent back and its letters don't stand twice."""
     orders = landed(shop)
     manifest, path = decided(orders, at)
     roll_back(orders, ORDERS)
+    to_table(orders)
     orders.run()
 
     with pytest.raises(Retryable, match="finished by another run"):
@@ -206,7 +209,7 @@ def test_sleeper_calls_for_a_person(shop: MakeShop, at: At) -> None:
 
 @pytest.mark.parametrize("is_rolled_back", [False, True], ids=["finished", "rewound"])
 def test_group_stays_behind_a_plan(shop: MakeShop, at: At, is_rolled_back: bool) -> None:
-    """A plan that finishes another run's batch or follows a rollback moves the consumer group, although it lands none."""
+    """A plan that finishes another run's batch moves the consumer group, although it lands none; so does a rewind."""
     orders = landed(shop)
     if is_rolled_back:
         land(orders, 2)
@@ -215,7 +218,10 @@ def test_group_stays_behind_a_plan(shop: MakeShop, at: At, is_rolled_back: bool)
         decided(orders, at)
     before = committed(orders)
 
-    plan_run(orders.project, orders.pipeline, RunRequest("only-planned"))
+    if is_rolled_back:
+        to_table(orders)
+    else:
+        plan_run(orders.project, orders.pipeline, RunRequest("only-planned"))
 
     assert (before, committed(orders)) == ((4, 2) if is_rolled_back else (2, 4))
 

@@ -22,6 +22,7 @@ from tests.operations import (
     reset,
     roll_back,
     send,
+    to_table,
 )
 
 Make = Callable[..., Any]
@@ -83,11 +84,12 @@ def test_skipped_offsets_are_missed(orders: Any, check: Make) -> None:
 
 @pytest.mark.parametrize("with_replay", [False, True])
 def test_rolled_back_batches_are_missed(orders: Any, check: Make, with_replay: bool) -> None:
-    """After a rollback the position goes back with the table, and the records come again."""
+    """The position goes back with the table that was rolled back, and the records come again."""
     if with_replay:
         replay(orders, offsets(orders, 3), offsets(orders, 10))
     roll_back(orders, ORDERS, 2)
     assert not check(orders).is_clean
+    to_table(orders)
     orders.run()
 
     assert outcomes(check(orders)) == (12, 6, 6)

@@ -1,0 +1,305 @@
+"""Every bad state of the closing table ends by the command that its refusal names, followed to the letter."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotRefUpdate
+
+from frazil.errors import Retryable, Terminal
+from frazil.iceberg.holdings import BATCH_KEY, MANIFEST_KEY, held
+from frazil.report.history import history
+from tests.operations import (
+    LEDGER,
+    LETTERS,
+    ORDERS,
+    Killed,
+    assert_clean,
+    bad,
+    catalog,
+    drop,
+    lake,
+    landed,
+    letters,
+    offsets,
+    order,
+    places,
+    position,
+    replay,
+    reset,
+    roll_back,
+    send,
+    to_table,
+)
+
+MakeShop = Callable[..., Any]
+At = Callable[..., Any]
+
+
+def obey(orders: Any) -> int:
+    """Run; do what each refusal says until a run ends well. Returns how many steps it took."""
+    for steps in range(3):
+        try:
+            orders.run()
+        except Terminal as refusal:
+            command = re.findall(r"frazil (reset [^;]*)", str(refusal.next_step))[-1]
+            words = shlex.split(command)
+            assert words[:2] == ["reset", "orders"]
+            assert "--reason" in words
+            if "--to-table" in words:
+                to_table(orders)
+            else:
+                reset(orders, words[words.index("--to") + 1])
+        else:
+            return steps
+    raise AssertionError("two steps did not end it")
+
+
+def assert_all(orders: Any, count: int) -> None:
+    """Every record has its one outcome: even offsets are rows, odd ones letters."""
+    assert places(orders) == [(0, o) for o in range(0, count, 2)]
+    assert [(p, o) for p, o, _ in letters(orders)] == [(0, o) for o in range(1, count, 2)]
+
+
+def location(orders: Any, table: str) -> str:
+    return str(lake(orders).load_table(table).metadata_location)
+
+
+def restore(orders: Any, table: str, metadata: str) -> None:
+    """Make an older metadata file the table's again, as the restore of a catalog's backup does."""
+    drop(orders, table)
+    catalog(orders).register_table(table, metadata)
+
+
+def more(orders: Any, first: int) -> None:
+    send(orders, {0: [order(first), bad(first + 1), order(first + 2), bad(first + 3)]})
+
+
+def kill_decided(orders: Any, at: At) -> None:
+    """A fourth batch, decided, of which no other table has its part."""
+    more(orders, 12)
+    at("decide.committed")
+    with pytest.raises(Killed):
+        orders.run()
+
+
+def remove_manifest(orders: Any) -> None:
+    """The manifest of the closing table's last batch is deleted."""
+    found = held(lake(orders).load_table(ORDERS).metadata, BATCH_KEY.format("orders"), ORDERS)
+    assert found is not None
+    Path(found.summary[MANIFEST_KEY].removeprefix("file://")).unlink()
+
+
+def rolled_back(orders: Any, at: At, past: dict[str, list[str]]) -> None:
+    roll_back(orders, ORDERS, 2)
+
+
+def replaced(orders: Any, at: At, past: dict[str, list[str]]) -> None:
+    """CREATE OR REPLACE TABLE: the same table and properties, and a snapshot without parent."""
+    table = lake(orders).load_table(ORDERS)
+    head = AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=table.current_snapshot().snapshot_id)
+    table.catalog.commit_table(table, (head,), (RemoveSnapshotRefUpdate(ref_name=MAIN_BRANCH),))
+    table = lake(orders).load_table(ORDERS)
+    table.append(table.schema().as_arrow().empty_table())
+
+
+def dropped(orders: Any, at: At, past: dict[str, list[str]]) -> None:
+    drop(orders, ORDERS)
+
+
+def restored(orders: Any, at: At, past: dict[str, list[str]]) -> None:
+    restore(orders, ORDERS, past[ORDERS][1])
+
+
+def restored_with_its_ledger(orders: Any, at: At, past: dict[str, list[str]]) -> None:
+    """The dead letters alone know of later batches."""
+    restore(orders, ORDERS, past[ORDERS][1])
+    restore(orders, LEDGER, past[LEDGER][1])
+
+
+def manifest_gone(orders: Any, at: At, past: dict[str, list[str]]) -> None:
+    kill_decided(orders, at)
+    remove_manifest(orders)
+
+
+def rolled_back_with_its_ledger(orders: Any, at: At, past: dict[str, list[str]]) -> None:
+    roll_back(orders, ORDERS, 1)
+    roll_back(orders, LEDGER, 2)
+
+
+def rolled_back_with_all_others(orders: Any, at: At, past: dict[str, list[str]]) -> None:
+    roll_back(orders, ORDERS, 2)
+    roll_back(orders, LETTERS, 2)
+    roll_back(orders, LEDGER, 1)
+
+
+def rolled_back_and_manifest_gone(orders: Any, at: At, past: dict[str, list[str]]) -> None:
+    kill_decided(orders, at)
+    remove_manifest(orders)
+    roll_back(orders, ORDERS, 2)
+
+
+def manifest_gone_of_the_batch_it_is_at(orders: Any, at: At, past: dict[str, list[str]]) -> None:
+    roll_back(orders, ORDERS, 1)
+    table = lake(orders).load_table(ORDERS)
+    Path(table.current_snapshot().summary.additional_properties[MANIFEST_KEY].removeprefix("file://")).unlink()
+
+
+STATES = [
+    rolled_back,
+    replaced,
+    dropped,
+    restored,
+    restored_with_its_ledger,
+    manifest_gone,
+    rolled_back_with_its_ledger,
+    rolled_back_with_all_others,
+    rolled_back_and_manifest_gone,
+    manifest_gone_of_the_batch_it_is_at,
+]
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_command_of_the_refusal_ends_the_state(shop: MakeShop, at: At, state: Callable[..., None]) -> None:
+    """At most two steps lead to a pipeline that runs, with one outcome for each record."""
+    orders = shop(partitions=1)
+    past: dict[str, list[str]] = {ORDERS: [], LEDGER: []}
+    for first in (0, 4, 8):
+        more(orders, first)
+        orders.run()
+        for table, locations in past.items():
+            locations.append(location(orders, table))
+    state(orders, at, past)
+    count = 16 if "gone" in state.__name__ and "is_at" not in state.__name__ else 12
+
+    assert 1 <= obey(orders) <= 2
+
+    assert_all(orders, count)
+    assert_clean(orders)
+    assert orders.run().batches == 0
+
+
+def test_restored_table_takes_the_batch_of_a_late_run(shop: MakeShop, at: At) -> None:
+    """A run stages, a rival lands the batch, the table is restored, the run decides: two batches of one number."""
+    orders = landed(shop, 1)
+    before = location(orders, ORDERS)
+    more(orders, 4)
+
+    def rival() -> None:
+        orders.run()
+        restore(orders, ORDERS, before)
+
+    at("manifest.written", rival)
+    with pytest.raises(Retryable):
+        orders.run()
+
+    with pytest.raises(Terminal, match=r"holds batch 2 \(.*\) last, and the pipeline was at batch 2 \("):
+        orders.run()
+    assert obey(orders) == 1
+    assert position(orders).n > 2
+    assert_all(orders, 8)
+    assert_clean(orders)
+
+
+def test_rolled_back_table_takes_a_replay_that_slept(shop: MakeShop, at: At) -> None:
+    """A replay pauses before its commit, a rival lands, the table is rolled back to where the replay began: it lands."""
+    orders = landed(shop, 2)
+    more(orders, 8)
+
+    def rival() -> None:
+        orders.run()
+        roll_back(orders, ORDERS)
+
+    at("decide.committing", rival)
+    with pytest.raises(Retryable):
+        replay(orders, offsets(orders, 2), offsets(orders, 6))
+
+    assert obey(orders) == 1
+    assert_all(orders, 12)
+    assert_clean(orders)
+
+
+def test_rewound_late_run_of_an_older_batch_is_taken_back(shop: MakeShop, at: At) -> None:
+    """Two batches land while a run sleeps, the table is restored to before both, and the run lands the first anew."""
+    orders = landed(shop, 1)
+    before = location(orders, ORDERS)
+    more(orders, 4)
+
+    def rival() -> None:
+        orders.run()
+        more(orders, 8)
+        orders.run()
+        restore(orders, ORDERS, before)
+
+    at("manifest.written", rival)
+    with pytest.raises(Retryable):
+        orders.run()
+
+    assert obey(orders) == 1
+    assert_all(orders, 12)
+    assert_clean(orders)
+
+
+def test_batch_without_manifest_gives_up_what_kafka_lost(shop: MakeShop, at: At) -> None:
+    """What Kafka still holds comes again; beyond that rows stay, and the missing letters are given up on record."""
+    orders = landed(shop, 3)
+    kill_decided(orders, at)
+    remove_manifest(orders)
+    admin = AdminClient(dict(orders.cluster.properties))
+    for future in admin.delete_records([TopicPartition(orders.topic, 0, 14)]).values():
+        future.result()
+
+    assert obey(orders) == 1
+
+    assert places(orders) == [(0, o) for o in range(0, 16, 2)]
+    assert [o for _, o, _ in letters(orders)] == [1, 3, 5, 7, 9, 11, 15]
+    (rewind,) = [of for of in history(orders.project, orders.pipeline) if of.kind == "rewind"]
+    assert [of[-2:] for of in rewind.skipped] == [(12, 14)]
+
+
+def test_replay_without_manifest_is_read_again_from_the_start(shop: MakeShop, at: At) -> None:
+    """Nobody knows what it replaced, so everything that Kafka holds comes again."""
+    orders = landed(shop, 2)
+    at("decide.committed")
+    with pytest.raises(Killed):
+        replay(orders, offsets(orders, 2), offsets(orders, 6))
+    remove_manifest(orders)
+
+    assert obey(orders) == 1
+    assert_all(orders, 8)
+    assert_clean(orders)
+
+
+def test_ledger_that_is_gone_too_does_not_stop_it(shop: MakeShop) -> None:
+    """Nothing but the table says where the pipeline is: that counts."""
+    orders = landed(shop, 3)
+    roll_back(orders, ORDERS)
+    drop(orders, LEDGER)
+
+    to_table(orders)
+    orders.run()
+
+    assert_all(orders, 12)
+
+
+@pytest.mark.parametrize("point", ["manifest.written", "decide.committing"])
+def test_second_reset_to_the_table_is_told_to_look_again(shop: MakeShop, at: At, point: str) -> None:
+    """Two at the same moment: one is done, the other changes nothing."""
+    orders = landed(shop)
+    roll_back(orders, ORDERS)
+    at(point, lambda: to_table(orders))
+
+    with pytest.raises(Retryable, match="nothing was reset"):
+        to_table(orders)
+
+    orders.run()
+    assert_all(orders, 12)
+    assert_clean(orders)
