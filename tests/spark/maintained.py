@@ -28,6 +28,8 @@ from frazil.project import Project
 from frazil.run.ingest import ingest
 from frazil.run.inline import stage_inline
 from frazil.run.plan import plan_run
+from frazil.run.reset import plan_reset, reset
+from frazil.run.reset_batch import ResetOrder
 from frazil.run.scope import Scope, utc_now
 from frazil.spark.apply import SparkApply
 from frazil.spark.catalog import open_catalog
@@ -166,6 +168,11 @@ class Maintained:
         found = still_held(lookup_position(self.table(), "orders", ORDERS))
         assert found is not None
         return Position.from_json(found.value)
+
+    def to_table(self) -> None:
+        """Reset to what the closing table holds."""
+        planned = plan_reset(self.scope, ResetOrder(None))
+        reset(self.scope, planned, RunRequest(str(uuid.uuid4()), reason="a test"))
 
     def assert_clean(self) -> None:
         """Everything that was sent is there, once."""

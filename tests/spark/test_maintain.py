@@ -208,7 +208,7 @@ def test_batch_that_waits_loses_its_files(make: Make, monkeypatch: pytest.Monkey
 
 
 def test_rollback_is_hidden_by_an_expiry(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The snapshots that a rollback left behind say that it was one; they stay until a run has followed it."""
+    """The snapshots that a rollback left behind say that it was one; they stay until a reset has followed it."""
     orders = make()
     orders.land(3)
     table = orders.table()
@@ -219,6 +219,7 @@ def test_rollback_is_hidden_by_an_expiry(make: Make, monkeypatch: pytest.MonkeyP
 
     assert orders.step("expiry").status == "skipped"
 
+    orders.to_table()
     orders.run()
     assert orders.step("expiry").status == "done"
     orders.run()
