@@ -268,20 +268,22 @@ def test_what_a_replay_replaced_is_replaced_again(shop: MakeShop) -> None:
     assert_clean(orders)
 
 
+POINTS = ("manifest.written", "decide.committing", "decide.committed", "record.committing", "record.committed")
+KILLS = {
+    **{f"{point}-letters": (LETTERS, point) for point in (*POINTS, "follow.committing", "follow.committed")},
+    **{f"{point}-ledger": (LEDGER, point) for point in POINTS},  # it gives no follower anything
+}
+
+
 @pytest.mark.short("decide.committed-letters", "record.committing-ledger")
-@pytest.mark.parametrize("table", [LETTERS, LEDGER], ids=["letters", "ledger"])
-@pytest.mark.parametrize(
-    "point", ["manifest.written", "decide.committing", "decide.committed", "follow.committing", "follow.committed",
-              "record.committing", "record.committed"],
-)  # fmt: skip
+@pytest.mark.parametrize(("table", "point"), KILLS.values(), ids=KILLS)
 def test_killed_repair_is_carried_on(shop: MakeShop, at: At, point: str, table: str) -> None:
     """By a second one, or by the next run; what was not filled yet is filled by the second one."""
     orders = landed(shop)
     drop(orders, table)
     at(point)
-    if (table, point) not in {(LEDGER, "follow.committing"), (LEDGER, "follow.committed")}:
-        with pytest.raises(Killed):
-            repair(orders, table)
+    with pytest.raises(Killed):
+        repair(orders, table)
     send(orders, {0: [order(12), bad(13)]})
     if point == "decide.committed":
         assert orders.run().read == 2
