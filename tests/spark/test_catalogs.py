@@ -17,7 +17,7 @@ from frazil.kafka.topics import create_topic
 from frazil.project import Project
 from tests.integration.conftest import Shop
 from tests.operations import assert_clean, send
-from tests.spark.test_merge_settled import BATCHES, FILE, ROWS, engine, run
+from tests.spark.test_merge_repaired import BATCHES, FILE, ROWS, engine, run
 
 Make = Callable[..., Any]
 

@@ -16,7 +16,7 @@ from frazil.spark.submit import maintenance_run, run_maintenance, run_spark
 from tests.integration.stores.conftest import S3Shop
 from tests.operations import assert_clean, order, places, send
 from tests.s3_server import BUCKET
-from tests.spark.test_merge_settled import BATCHES, FILE
+from tests.spark.test_merge_repaired import BATCHES, FILE
 
 
 @pytest.mark.full
