@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from frazil.pipeline.changes import Changes
 from frazil.verify.figures import Figure, Unfit
 
 Op = Literal["upsert", "delete", "truncate"]
 Row = dict[str, Any]
+
+
+Fields: TypeAlias = Collection[str]
+"""Fields of a row that columns take."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -32,7 +36,7 @@ class Change:
     lost: tuple[str, ...] = ()
 
 
-def _debezium(body: Row, _changes: Changes) -> Iterator[Change]:
+def _debezium(body: Row, _changes: Changes, _fields: Fields) -> Iterator[Change]:
     ops: dict[str, Op | None] = {"c": "upsert", "r": "upsert", "u": "upsert", "d": "delete", "t": "truncate", "m": None}
     op = _word(body.get("op"), ops)
     after, before = _object(body, "after"), _object(body, "before")
@@ -88,7 +92,7 @@ def _padded(value: Any) -> str:
     return text.rjust(20, "0") if re.fullmatch("[0-9]+", text) else text
 
 
-def _dms(body: Row, _changes: Changes) -> Iterator[Change]:
+def _dms(body: Row, _changes: Changes, fields: Fields) -> Iterator[Change]:
     meta = _object(body, "metadata") or {}
     require_texts(meta, "operation", "record-type", "schema-name", "table-name", "timestamp")
     ops: dict[str, Op | None] = dict.fromkeys(("load", "insert", "update"), "upsert")
@@ -97,12 +101,13 @@ def _dms(body: Row, _changes: Changes) -> Iterator[Change]:
     op = None if is_control else _word(meta.get("operation"), ops)
     facts = {"op": meta.get("operation"), "ts": meta.get("timestamp"), "order": None}
     row, before = _object(body, "data"), _object(body, "before-image")
-    was = {name: of for name in row or {} if (of := (row or {}).get(f"BI_{name}")) is not None}
+    # A column that the table has, or the record itself, is what `BI_` is put before.
+    was = {name: value for name in {*(row or {}), *fields} if (value := (row or {}).get(f"BI_{name}")) is not None}
     both = {**was, **{name: of for name, of in (before or {}).items() if of is not None}} if was else before
     yield Change(op, row, both if op == "upsert" else None, facts, (row, before, was))
 
 
-def _maxwell(body: Row, _changes: Changes) -> Iterator[Change]:
+def _maxwell(body: Row, _changes: Changes, _fields: Fields) -> Iterator[Change]:
     ops: dict[str, Op | None] = dict.fromkeys(("insert", "update", "bootstrap-insert"), "upsert")
     ops |= {"delete": "delete", "bootstrap-start": None, "bootstrap-complete": None}
     ops |= {f"{of}-{what}": None for of in ("table", "database") for what in ("create", "alter", "drop")}
@@ -115,7 +120,7 @@ def _maxwell(body: Row, _changes: Changes) -> Iterator[Change]:
     yield Change(op, row, before if op == "upsert" else None, facts, (row, before))
 
 
-def _canal(body: Row, _changes: Changes) -> Iterator[Change]:
+def _canal(body: Row, _changes: Changes, _fields: Fields) -> Iterator[Change]:
     ops: dict[str, Op | None] = {"INSERT": "upsert", "UPDATE": "upsert", "DELETE": "delete", "TRUNCATE": "truncate"}
     require_texts(body, "type", "database", "table")
     is_ddl = body.get("isDdl") is True and body.get("type") not in ops
@@ -138,7 +143,7 @@ def _list(body: Row, name: str) -> list[Row | None]:
     return [_row(of) for of in found or ()]
 
 
-def _op_column(body: Row, changes: Changes) -> Iterator[Change]:
+def _op_column(body: Row, changes: Changes, _fields: Fields) -> Iterator[Change]:
     sent = _at(body, changes.op or "")
     op = _word(sent, _words(changes))
     row = body if changes.row is None else _row(_at(body, changes.row))
@@ -148,7 +153,7 @@ def _op_column(body: Row, changes: Changes) -> Iterator[Change]:
     yield Change(op, gone if op == "delete" else row, before if op == "upsert" else None, facts, (row, before))
 
 
-def _envelope(body: Row, changes: Changes) -> Iterator[Change]:
+def _envelope(body: Row, changes: Changes, _fields: Fields) -> Iterator[Change]:
     words = _words(changes)
     found = [name for name in words if body.get(name) is not None]
     if len(found) != 1:
@@ -157,7 +162,7 @@ def _envelope(body: Row, changes: Changes) -> Iterator[Change]:
     yield Change(words[found[0]], body[found[0]], None, facts, tuple(_object(body, name) for name in words))
 
 
-READERS: Mapping[str, Callable[[Row, Changes], Iterator[Change]]] = {
+READERS: Mapping[str, Callable[[Row, Changes, Fields], Iterator[Change]]] = {
     "debezium": _debezium,
     "dms": _dms,
     "maxwell": _maxwell,

@@ -85,7 +85,11 @@ class Teller:
             changes = self._of.changes
             if changes is None:
                 return (self._upsert(whole, {}),)
-            told = [of for change in READERS[changes.format](whole, changes) for of in self._told(change, changes)]
+            told = [
+                of
+                for change in READERS[changes.format](whole, changes, self._fields)
+                for of in self._told(change, changes)
+            ]
         except Unfit as unfit:
             return Bad(str(unfit))
         return tuple(sorted(told, key=lambda of: of.op == "upsert"))
