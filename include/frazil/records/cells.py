@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.dead import MAX_CELLS, DeadCode, Rejection
+from frazil.records.dead import MAX_CELLS, DeadCode, Reason, Rejection
 
 STEP_CELLS: Final = 1_000_000
 """Cells of lists after which columns are made of Python objects, which take some 200 bytes each."""
@@ -25,7 +25,8 @@ STEP_CELLS: Final = 1_000_000
 STEP_BYTES: Final = 128 << 20
 """Bytes of decoded columns that are held at once."""
 
-_CELL_BYTES: Final = 8
+CELL_BYTES: Final = 8
+"""What a cell takes at least, be it null."""
 
 _ALONE: Final = ContextVar("alone", default=False)
 """Whether one record is decoded by itself: it can't be cut further, so what is too wide of it has a verdict."""
@@ -132,6 +133,14 @@ class StepSize:
             raise StepTooWide
 
 
+def too_many_rows(rows: int) -> Reason:
+    """Return why a record whose lists become so many rows is dead."""
+    return Reason(
+        DeadCode.TOO_WIDE,
+        f"expected rows that take at most {STEP_BYTES:,} bytes together, found {rows:,} rows that take more",
+    )
+
+
 def too_wide(limit: int = MAX_CELLS) -> Rejection:
     """Return the verdict on a value whose lists make too many cells."""
     return Rejection(DeadCode.TOO_WIDE, f"expected lists that make at most {limit:,} cells of columns, found more")
@@ -206,7 +215,28 @@ def wide_rows(array: pa.Array, of: pa.DataType) -> npt.NDArray[np.bool_]:
         return np.zeros(len(array), np.bool_)
     wide = cells > np.maximum(MAX_CELLS, own)
     total = int(cells[~wide].sum())
-    if len(array) > 1 and total > STEP_BYTES // _CELL_BYTES and total > _CELL_BYTES * int(own.sum()):
+    if len(array) > 1 and total > STEP_BYTES // CELL_BYTES and total > CELL_BYTES * int(own.sum()):
+        if not is_alone():
+            raise StepTooWide
+        wide[:] = True
+    return wide
+
+
+def wide_repeats(rows: Counts, row_bytes: Counts) -> npt.NDArray[np.bool_]:
+    """Return which lists become rows that take more bytes than are held at once: what stands beside a list repeats.
+
+    Of one record alone, which a transform made several lists of, these are all lists if they take too much together.
+
+    Args:
+        rows: Per list, how many rows it becomes.
+        row_bytes: Per list, how many bytes each of them takes.
+
+    Raises:
+        StepTooWide: all others together take more than is held at once.
+    """
+    taken = rows * row_bytes
+    wide: npt.NDArray[np.bool_] = taken > STEP_BYTES
+    if len(rows) > 1 and int(taken[~wide].sum()) > STEP_BYTES:
         if not is_alone():
             raise StepTooWide
         wide[:] = True

@@ -108,7 +108,7 @@ class DeadCode(StrEnum):
     TOO_WIDE = (
         "TOO_WIDE",
         Stage.DECODE,
-        f"Lists or maps of the value would make more than {MAX_CELLS:,} cells, as elements times columns of an element.",
+        f"Lists or maps would make more than {MAX_CELLS:,} cells, elements times columns of one; or rows of `Explode` more than 128 MiB.",
         "Look at the producer: this is usually an attack. Elements of so many fields can travel as records, or as JSON in a text.",
     )
     DUPLICATE_KEY = (

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.records.block import Block, in_order, without
+from frazil.records.cells import CELL_BYTES, STEP_BYTES, too_many_rows, wide_repeats
 from frazil.records.changes.evolving import EvolvingChanges
 from frazil.records.changes.fit import ChangeFitter
 from frazil.records.dead import DeadCode, Reason
@@ -142,7 +144,26 @@ class ShapedDecoder:
                 read.dead.update(transformed.dead)
                 filtered += transformed.filtered
                 done += transformed.frames
-        return [frame for frame in done if len(frame)], filtered
+        return [self._bounded(frame, read.dead) for frame in done if len(frame)], filtered
+
+    def _bounded(self, frame: Frame, dead: Dead) -> Frame:
+        """Return the frame without records that became more rows than the columns of the table bear; adds to the dead.
+
+        Raises:
+            StepTooWide: all others together have more.
+        """
+        row_bytes = CELL_BYTES * len(self._schema)
+        if len(frame) * row_bytes <= STEP_BYTES:
+            return frame
+        counted = frame.positions.value_counts()
+        places, rows = counted.field("values"), counted.field("counts").to_numpy()
+        if len(places) == len(frame):  # as many as there are records: they are a step's worth
+            return frame
+        wide = wide_repeats(rows, np.full(len(rows), row_bytes))
+        lost = {places[at].as_py(): too_many_rows(int(rows[at])) for at in np.flatnonzero(wide)}
+        dead.update(lost)
+        kept = pc.invert(pc.is_in(frame.positions, value_set=pa.array(list(lost), pa.int64())))
+        return frame.take(pc.indices_nonzero(kept).cast(pa.int64())) if lost else frame
 
     def fit(self, frame: Frame) -> Fitted:
         """Fit fields to the columns."""

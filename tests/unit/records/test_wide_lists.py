@@ -238,3 +238,39 @@ def test_long_list_beside_a_large_record_explodes() -> None:
     assert not found.dead["code"].to_pylist()
     assert len(found.rows) == 100_001
     assert COUNTING.max_memory() < 2**30
+
+
+@pytest.mark.parametrize("beside", ["field", "key"])
+def test_what_stands_beside_a_long_list_is_not_repeated_beyond_the_memory(beside: str) -> None:
+    """A megabyte for each of 10,000 elements would be 10 GB."""
+    columns = pa.schema([("id", pa.int64()), ("items", pa.int64()), ("big", pa.string())])
+    wanted = RecordSpec(columns, fields=columns, infers=True, transforms=(Explode("items"),))
+    large = "x" * 2**20
+    long = {"id": 1, "items": [0] * 10_000} | ({"big": large} if beside == "field" else {})
+    short = {"id": 2, "items": [1, 2], "big": large}
+    values = [json.dumps(each).encode() for each in (short, long, short)]
+    records = kafka_batch(values)
+    if beside == "key":
+        at = records.schema.get_field_index("key")
+        keys = pa.array([None, large.encode(), None], records.schema.field(at).type)
+        records = records.set_column(at, records.schema.field(at), keys)
+
+    outcomes = [found for _, found in in_steps(Decoder(wanted, 1).decode, [records])]
+
+    assert [code for found in outcomes for code in found.dead["code"].to_pylist()] == ["TOO_WIDE"]
+    assert [row for found in outcomes for row in found.rows["id"].to_pylist()] == [2, 2, 2, 2]
+
+
+def test_rows_of_one_record_are_bounded_by_the_columns_of_the_table() -> None:
+    """Empty elements are two bytes each, and a row of 950 columns in the table."""
+    columns = pa.schema([("id", pa.int64()), *((f"c{at}", pa.int64()) for at in range(949))])
+    fields = pa.schema([("id", pa.int64()), ("items", pa.list_(pa.struct([("c0", pa.int64())])))])
+    wanted = RecordSpec(columns, fields=fields, transforms=(Explode("items", spread=True),))
+    wide, usual = ({"id": at, "items": [{}] * size} for at, size in ((1, 30_000), (2, 901)))
+    values = [json.dumps(each).encode() for each in (*[usual] * 30, wide)]
+
+    outcomes = [found for _, found in in_steps(Decoder(wanted, 1).decode, [kafka_batch(values)])]
+
+    assert [code for found in outcomes for code in found.dead["code"].to_pylist()] == ["TOO_WIDE"]
+    assert sum(len(found.rows) for found in outcomes) == 30 * 901
+    assert len(outcomes) > 1

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import Terminal
+from frazil.records.cells import STEP_BYTES, too_many_rows, wide_repeats
+from frazil.records.dead import Reason
 from frazil.records.frame import Frame, Lack, Transformed
 from frazil.records.transforms.fields import batch_of, columns_of, lacking, no_field, none_survive, repeated
 from frazil.records.transforms.flatten import Column, children
@@ -48,17 +51,12 @@ class Explode:
         if index < 0:
             return none_survive(frame, no_field("Explode", self.field, frame.value), self.field)
         lists = _as_list(self.field, frame.value.column(index))
-        if self.outer:
-            return Transformed(self._rows(frame, lists, index))
-        filled = pc.greater(pc.list_value_length(lists), 0)
-        selected = select(frame, filled)
-        if not len(selected.frame):
-            lists = lists.slice(0, 0)
-        elif len(selected.frame) < len(frame):
-            lists = lists.filter(pc.fill_null(filled, fill_value=False))
-        return replace(selected, frame=self._rows(selected.frame, lists, index))
+        kept = None if self.outer else pc.greater(pc.list_value_length(lists), 0)
+        selected = select(frame, kept, _too_large(frame, self.field, lists))
+        return replace(selected, frame=self._rows(selected.frame, index))
 
-    def _rows(self, frame: Frame, lists: pa.ListArray, index: int) -> Frame:
+    def _rows(self, frame: Frame, index: int) -> Frame:
+        lists = _as_list(self.field, frame.value.column(index))
         parents, elements, places = _explode(lists)
         item = pa.field(self.field, elements.type, nullable=self.outer or lists.type.value_field.nullable)
         # The lists stay behind: repeated for each of their elements they would fill the memory.
@@ -92,6 +90,28 @@ def _as_list(name: str, values: pa.Array) -> pa.ListArray:
     if pa.types.is_list(kind):
         return values
     raise Terminal(f"Explode: expected {name} as a list, found {kind}", next_step="name a field that is a list")
+
+
+def _too_large(frame: Frame, name: str, lists: pa.ListArray) -> dict[int, Reason]:
+    """Return why rows of the frame can't explode: what stands beside a long list would be repeated for each element.
+
+    Raises:
+        StepTooWide: those that can take too much together.
+    """
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    parts = [
+        frame.value.drop_columns([name]),
+        frame.records.drop_columns(["value"]),  # goes with the first row only
+        frame.topic,
+        frame.headers,
+        *([] if frame.key is None else [frame.key]),
+    ]
+    # Sizes row by row take time, so only where the whole frame for each element of the longest list would be too much.
+    if int(lengths.max()) * sum(part.nbytes for part in parts) <= STEP_BYTES:
+        return {}
+    sizes = [sum(part.slice(row, 1).nbytes for part in parts) for row in range(len(frame))]
+    wide = wide_repeats(lengths, np.array(sizes, np.int64))
+    return {int(row): replace(too_many_rows(int(lengths[row])), path=name) for row in np.flatnonzero(wide)}
 
 
 def _explode(lists: pa.ListArray) -> tuple[pa.Int64Array, pa.Array, pa.Int32Array]:
