@@ -6,6 +6,7 @@ Header names: https://github.com/apache/kafka/blob/trunk/connect/runtime/src/mai
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -24,6 +25,9 @@ BATCH_ID_HEADER: Final = "frazil.batch.id"
 
 DESTINATION_HEADER: Final = "frazil.destination"
 """The table that the record does not fit; there is none where the letter is of the record as a whole."""
+
+OMITTED_HEADER: Final = "frazil.omitted.bytes"
+"""How many bytes key, value and headers of the record have, where the topic does not take them: the table has them."""
 
 STAGES: Final[Mapping[str, str]] = {
     Stage.DECODE: "VALUE_CONVERTER",
@@ -55,6 +59,13 @@ def letter_records(letters: pa.RecordBatch, pipeline: str, batch: BatchMark) -> 
     for row, stamp in zip(letters.drop_columns("timestamp").to_pylist(), stamps, strict=True):
         headers = tuple((of["key"] or "", of["value"]) for of in row["headers"] or ())
         yield OutgoingRecord(row["key"], row["value"], (*headers, *_said(row, pipeline, batch)), _milliseconds(stamp))
+
+
+def without_record(letter: OutgoingRecord) -> OutgoingRecord:
+    """Return a letter that says of its record what and where it is, without key, value and headers of the record itself."""
+    own = max(place for place, (name, _) in enumerate(letter.headers) if name == f"{PREFIX}topic")
+    headers = (*letter.headers[own:], (OMITTED_HEADER, str(letter.size).encode()))
+    return replace(letter, key=None, value=None, headers=headers)
 
 
 def origin(letter: OutgoingRecord) -> str:

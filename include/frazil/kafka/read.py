@@ -124,14 +124,18 @@ class _Fetched:
     """How far a consumer has fetched: over aborted records, too, which it never hands out."""
 
     statistics: str = ""
+    _offsets: list[int] = field(default_factory=list)
 
     def __call__(self, statistics: str) -> None:
         self.statistics = statistics
 
     def offsets(self) -> list[int]:
         """The next offset of each partition, as it was told last."""
-        topics = json.loads(self.statistics)["topics"] if self.statistics else {}
-        return [partition["next_offset"] for topic in topics.values() for partition in topic["partitions"].values()]
+        # Read once, in a silence only: of thousands of partitions that takes milliseconds of work.
+        if self.statistics:
+            topics, self.statistics = json.loads(self.statistics)["topics"].values(), ""
+            self._offsets = [at["next_offset"] for topic in topics for at in topic["partitions"].values()]
+        return self._offsets
 
 
 @dataclass(slots=True)

@@ -207,6 +207,17 @@ def batch_limit(cluster: Cluster, topic: str) -> int | None:
         Terminal: there is no such topic, or credentials or settings don't fit.
         Retryable: no broker answers.
     """
+    limit = record_limit(cluster, topic)
+    return None if limit is None else min(limit, _BATCH_BYTES)
+
+
+def record_limit(cluster: Cluster, topic: str) -> int | None:
+    """Return how many bytes a record of a topic may have, compressed; None if that must not be seen, or nobody knows it.
+
+    Raises:
+        Terminal: there is no such topic, or credentials or settings don't fit.
+        Retryable: no broker answers.
+    """
     with admin(cluster) as asked:
         resource = ConfigResource(ResourceType.TOPIC, topic)
         future = asked.client.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource]
@@ -216,7 +227,8 @@ def batch_limit(cluster: Cluster, topic: str) -> int | None:
             if isinstance(e.__cause__, KafkaException) and is_not_allowed(e.__cause__):
                 return None
             raise
-    return min(int(config[_MAX_BYTES].value), _BATCH_BYTES)
+    entry = config.get(_MAX_BYTES)
+    return None if entry is None or entry.value is None else int(entry.value)
 
 
 def _cleanup_policy(asked: Admin, topic: str, future: Future[dict[str, ConfigEntry]]) -> frozenset[str]:

@@ -7,19 +7,27 @@ its headers.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from sys import maxsize
+from typing import Final
 
 from frazil.batch.manifest import Manifest, TablePart
 from frazil.crash_points import CrashPoint, reached
 from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Terminal
 from frazil.iceberg.letters import staged_letters
 from frazil.kafka.failure import RecordTooLarge
-from frazil.kafka.letter_record import letter_records, origin
+from frazil.kafka.letter_record import letter_records, origin, without_record
 from frazil.kafka.produce import produce
 from frazil.kafka.record import OutgoingRecord
-from frazil.kafka.topics import ready_topic
+from frazil.kafka.topics import ready_topic, record_limit
 from frazil.pipeline.model import DeadLetterTopic
 from frazil.run.manifests import Batch
 from frazil.run.scope import Scope
+
+_FRAME: Final = 512
+"""Bytes that a batch of one record has beside it, at most."""
+
+_HEADER: Final = 10
+"""Bytes that a header has beside its name and its value, at most."""
 
 _SENDING = ("ingest", "replay")
 """Kinds of batches whose letters are new. Those that are tried again and stay dead were sent before."""
@@ -67,21 +75,28 @@ def send_letters(scope: Scope, manifest: Manifest) -> None:
 
 
 def _send(scope: Scope, manifest: Manifest, topic: DeadLetterTopic, part: TablePart) -> int:
+    """Send all letters; of one that is too large for the topic what it says, without the record. No producer stops a pipeline."""
     ready_topic(scope.cluster, topic.name, topic.partitions)
-    try:
-        return produce(scope.cluster, topic.name, _records(scope, manifest, part)).count
-    except RecordTooLarge as refused:
-        raise Terminal(
-            f"the dead letter of {origin(refused.record)} has {refused.record.size:,} bytes with its headers, and topic"
-            f" {topic.name} takes less",
-            next_step=f"raise max.message.bytes of topic {topic.name}",
-        ) from refused
+    limit = record_limit(scope.cluster, topic.name)
+    most = maxsize if limit is None else limit - _FRAME
+    while True:
+        try:
+            return produce(scope.cluster, topic.name, _records(scope, manifest, part, most)).count
+        except RecordTooLarge as refused:
+            if refused.record.key is None and refused.record.value is None:
+                raise Terminal(
+                    f"the dead letter of {origin(refused.record)} has {refused.record.size:,} bytes of headers alone, and topic"
+                    f" {topic.name} takes less",
+                    next_step=f"raise max.message.bytes of topic {topic.name}",
+                ) from refused
+            most = refused.record.size // 2  # a limit that must not be seen
 
 
-def _records(scope: Scope, manifest: Manifest, part: TablePart) -> Iterator[OutgoingRecord]:
+def _records(scope: Scope, manifest: Manifest, part: TablePart, most: int) -> Iterator[OutgoingRecord]:
     for letters in staged_letters(scope.lake.load_table(part.table), part.table, part.files):
         for record in letter_records(letters, manifest.pipeline, manifest.mark):
-            yield record
+            framed = record.size + _HEADER * len(record.headers)
+            yield record if framed <= most else without_record(record)
             reached(CrashPoint.LETTERS_SENDING)
 
 

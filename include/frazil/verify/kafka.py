@@ -91,6 +91,7 @@ class Source:
         self._properties = {"bootstrap.servers": settings.bootstrap_servers, **settings.properties}
         self._said: dict[int, str] = {}
         self._statistics = ""
+        self._fetched: list[int] = []
 
     def __repr__(self) -> str:
         return f"Source({self.name!r})"
@@ -195,8 +196,10 @@ class Source:
 
     def fetched(self) -> list[int]:
         """The next offset that the last consumer fetches of each partition: it fetches aborted records, and hands none out."""
-        topics = json.loads(self._statistics)["topics"] if self._statistics else {}
-        return [of["next_offset"] for topic in topics.values() for of in topic["partitions"].values()]
+        if self._statistics:  # read once: of thousands of partitions that takes milliseconds of work
+            topics, self._statistics = json.loads(self._statistics)["topics"].values(), ""
+            self._fetched = [at["next_offset"] for topic in topics for at in topic["partitions"].values()]
+        return self._fetched
 
     def _hear(self, error: KafkaError) -> None:
         self._said[error.code()] = error.str()

@@ -1,4 +1,4 @@
-"""The dead-letter topic and large letters: what fits alone is sent, what does not holds the pipeline, and is named."""
+"""The dead-letter topic and large letters: what fits alone is sent whole, of what does not the topic gets where it is."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ from typing import Any
 
 import pytest
 
-from frazil.errors import Terminal
 from frazil.kafka.topics import ready_topic
 from tests.letter_topic import limit, sending
 from tests.operations import (
     assert_clean,
     bad,
     order,
-    position,
     send,
 )
-from tests.topic_reader import values
+from tests.topic_reader import committed, values
 
 MakeShop = Callable[..., Any]
 
@@ -56,26 +54,24 @@ def test_a_letter_of_900_kb_is_sent_with_its_headers(shop: MakeShop) -> None:
     assert values(orders.cluster, topic) == sent
 
 
-def test_too_large_a_letter_is_named_and_sent_once_the_topic_takes_it(shop: MakeShop) -> None:
-    """The rows are there, the pipeline waits, and the message says which record it is and what to raise."""
+@pytest.mark.parametrize("limit_is_seen", [True, False])
+def test_too_large_a_letter_says_where_its_record_is(
+    shop: MakeShop, limit_is_seen: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No producer stops a pipeline by a record that the dead-letter topic does not take: the table has it whole."""
     orders, topic = sending(shop(partitions=1))
     ready_topic(orders.cluster, topic, 1)
     limit(orders, topic, 20_000)
-    flat = json.dumps({"id": "x1", "name": "a" * 90_000}).encode()  # small once it is compressed
+    if not limit_is_seen:
+        monkeypatch.setattr("frazil.run.letter_topic.record_limit", lambda *_: None)
     large = noise(2, 90_000)
-    send(orders, {0: [order(0), flat, large]})
+    send(orders, {0: [order(0), bad(1), large]})
 
-    with pytest.raises(Terminal) as caught:
-        orders.run()
-
-    assert f"topic {orders.topic}, partition 0, offset 2 has 12" in str(caught.value)
-    assert f"raise max.message.bytes of topic {topic}" in str(caught.value)
-    assert "is decided, but its dead letters can't be sent" in str(caught.value)
-    assert position(orders).n == 1
-    assert len(orders.rows()) == 1
-
-    limit(orders, topic, 200_000)
     orders.run()
 
-    assert set(values(orders.cluster, topic)) == {flat, large}
+    sent = {dict(of.headers())["__connect.errors.offset"]: of for of in committed(orders.cluster, topic)}
+    assert sent[b"1"].value() == bad(1)
+    assert (sent[b"2"].key(), sent[b"2"].value()) == (None, None)
+    assert len(large) < int(dict(sent[b"2"].headers())["frazil.omitted.bytes"]) < len(large) + 2_000
+    assert dict(sent[b"2"].headers())["frazil.code"] == b"WRONG_TYPE"
     assert_clean(orders)
