@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import uuid4
 
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from pyiceberg.catalog import Catalog, load_catalog
 
 from frazil.batch.position import Position
@@ -194,6 +195,13 @@ def roll_back(shop: Any, table: str, by: int = 1) -> None:
 def recreate_topic(shop: Any, partitions: int) -> None:
     delete_topic(shop.cluster, shop.topic)
     create_topic(shop.cluster, shop.topic, partitions)
+
+
+def delete_records(shop: Any, before: int) -> None:
+    """Delete the records of partition 0 below an offset, as retention does."""
+    admin = AdminClient(dict(shop.cluster.properties))
+    for future in admin.delete_records([TopicPartition(shop.topic, 0, before)]).values():
+        future.result()
 
 
 def send(shop: Any, values: Mapping[int, list[bytes]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 from frazil.batch.facts import ClusterFacts, Range, TopicFacts, TopicPartition
 from frazil.batch.position import Position, TopicPosition
@@ -129,7 +130,7 @@ def rewound(holds: Position, abandoned: Iterable[Abandoned], n: int, epoch: int)
 
     What abandoned batches only added comes again from there. What they took out (replays, moves back) took letters
     with it that are not rolled back, so the position goes back to where they began. Topics and partitions that only
-    they knew keep their entry, at its beginning: if Kafka has lost that meanwhile, the next plan must say so.
+    they knew keep their entry, at its beginning.
 
     Args:
         holds: What the ancestry of the closing table says.
@@ -174,27 +175,28 @@ def _from(
     return rewound_to if rewound_to.unread else replace(rewound_to, end=())
 
 
-def within_log(position: Position, holds: Position, facts: ClusterFacts) -> Position:
-    """A rewound position that goes no further behind `holds` than Kafka reaches: rows that can't come again stay.
+def within_log(position: Position, reached: Iterable[Position], facts: ClusterFacts) -> Position:
+    """A rewound position that goes back no further than Kafka does: rows that can't come again stay.
+
+    Beyond what any batch reached nothing was landed. If Kafka lost records there, the next plan must say so.
 
     Args:
         position: What `rewound` gave.
-        holds: What the ancestry of the closing table says.
+        reached: Positions that the pipeline had.
         facts: What the broker says now.
     """
+    past = [of.topics for of in reached if of.cluster == position.cluster]
     topics = {}
     for name, t in position.topics.items():
-        at = tuple(max(offset, _floor(holds, facts, name, number, offset)) for number, offset in enumerate(t.next))
+        same = [of[name].next for of in past if name in of and of[name].since == t.since]
+        farthest = tuple(max(offsets) for offsets in zip_longest(t.next, *same, fillvalue=0))
+        at = tuple(map(max, t.next, _floors(replace(t, next=farthest), facts.topics.get(name))))
         topics[name] = replace(t, start=at, next=at)
     return replace(position, topics=topics)
 
 
-def _floor(holds: Position, facts: ClusterFacts, topic: str, partition: int, offset: int) -> int:
-    """The lowest offset a partition may go back to: its log start; where it is gone, what is held."""
-    known = holds.next_offset(topic, partition)
-    if known is None or offset >= known:
-        return offset
-    found, of = facts.topics.get(topic), holds.topics[topic]
-    if found is None or partition >= len(found.partitions) or is_recreated(of, found):
-        return known
-    return min(known, found.partitions[partition].log_start)
+def _floors(farthest: TopicPosition, found: TopicFacts | None) -> tuple[int, ...]:
+    """The lowest offsets that partitions may go back to: their log starts; where the topic is gone, what was reached."""
+    if found is None or is_recreated(farthest, found):
+        return farthest.next
+    return tuple(min(offset, p.log_start) for offset, p in zip(farthest.next, found.partitions, strict=False))

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from frazil.batch.facts import Range
+from frazil.batch.facts import ClusterFacts, Range
 from frazil.batch.manifest import Manifest
 from frazil.batch.position import BatchMark, Position
 from frazil.batch.removal import RemovedRange, landed_after, moved_back
@@ -106,7 +106,7 @@ def _planned(
     past = _past(scope, tables, now, rows)
     agreed, number = past.agreed, now.newest + 1
     target = rewound(agreed, past.abandoned, n=number, epoch=now.newest_epoch + 1)
-    after = _reachable(scope, target, now.position or agreed)
+    after = _reachable(scope, order, target, past)
     skipped = tuple(_skipped(target, after))
     lost = _lost(scope, tables, now, rows, agreed.n)
     lost |= {name: "is gone" for name in missing if name == scope.pipeline.dead_letters_table}
@@ -278,15 +278,18 @@ def _unknown(position: Position) -> Abandoned:
     return Abandoned(position, tuple(whole))
 
 
-def _reachable(scope: Scope, position: Position, holds: Position) -> Position:
-    """The position, no further behind the held one than Kafka reaches: rows that can't come again must not go."""
-    if not moved_back(holds, position):
-        return position
+def _reachable(scope: Scope, order: ResetOrder, position: Position, past: _Past) -> Position:
+    """The position, no further back than Kafka reaches: rows that can't come again must not go."""
+    reached = (past.agreed, *(batch.position for batch in past.abandoned))
+    if within_log(position, reached, ClusterFacts(position.cluster, {})) == position:
+        return position  # nothing has to come again, so Kafka is not asked
     facts = observe_source(scope)
+    if facts.cluster_id != position.cluster:
+        return within_log(position, reached, replace(facts, topics={}))
     # Compaction leaves gaps where rows were, so of a compacted topic nothing is sure to come again.
-    gaps = compacted(scope.cluster, facts.topics)
+    gaps = compacted(scope.cluster, facts.topics) if not order.allow_duplicates else ()
     whole = {name: topic for name, topic in facts.topics.items() if name not in gaps}
-    return within_log(position, holds, replace(facts, topics=whole))
+    return within_log(position, reached, replace(facts, topics=whole))
 
 
 def _skipped(wanted: Position, reached: Position) -> Iterator[Range]:
@@ -296,19 +299,28 @@ def _skipped(wanted: Position, reached: Position) -> Iterator[Range]:
                 yield Range(name, number, start, end)
 
 
-def _landed_since(past: _Past, after: Position, skipped: Iterable[Range]) -> tuple[RemovedRange, ...]:
-    """What abandoned batches landed. Where Kafka does not reach back to all of it, the rest stays."""
-    topics: dict[str, object] = dict(after.topics)
-    for batch in past.abandoned:
-        topics |= batch.position.topics
-    cut = {of.topic for of in skipped}
-    reached = (
-        RemovedRange(name, number, offset, None, past.agreed.n + 1)
-        for name in sorted(cut)
-        for number, offset in enumerate(after.topics[name].next)
-    )
-    whole = {name: of for name, of in topics.items() if name not in cut}
-    return (*landed_after(whole, past.agreed.n), *reached)
+def _landed_since(past: _Past, after: Position, skipped: Iterable[Range]) -> Iterator[RemovedRange]:
+    """What abandoned batches landed, but for what was skipped: it can't come again, so it stays.
+
+    Each topic has a range of all partitions, however short: by it the ledger says that these batches are undone.
+    """
+    since, positions = past.agreed.n + 1, [batch.position for batch in past.abandoned]
+    for name in sorted({*after.topics, *(name for of in positions for name in of.topics)}):
+        stays = {of.partition: of for of in skipped if of.topic == name}
+        if not stays:
+            yield from landed_after({name: None}, past.agreed.n)
+            continue
+        low = min(of.start for of in stays.values())
+        yield RemovedRange(name, None, 0, low, since)
+        for number in range(len(after.topics[name].next)):
+            gap = stays.get(number, Range(name, number, low, low))
+            if low < gap.start:
+                yield RemovedRange(name, number, low, gap.start, since)
+            yield RemovedRange(name, number, gap.end, None, since)
+        # Of an incarnation that only abandoned batches knew, nothing was skipped.
+        other = max(of.topics[name].since for of in positions if name in of.topics)
+        if other > after.topics[name].since:
+            yield RemovedRange(name, None, 0, None, other)
 
 
 def _lost(scope: Scope, tables: Tables, now: Standing, rows: list[dict[str, Any]], n: int) -> dict[str, str]:
@@ -378,8 +390,8 @@ def _first(
     )
     for of in skipped:
         yield (
-            f"topic {of.topic}, partition {of.partition}: {of.start} to {of.end - 1} are gone from Kafka; their rows stay as"
-            " they are, dead letters and followers' rows that are missing there are given up"
+            f"topic {of.topic}, partition {of.partition}: {of.start} to {of.end - 1} are gone from Kafka, or may be, as the topic"
+            " is compacted: rows and dead letters that a table has of them stay, what is missing is given up"
         )
     for table, why in sorted(lost.items()):
         yield f"table {table} {why}, too: it stays as it is, and the next run says how it is mended"

@@ -26,13 +26,12 @@ def coverage(batches: Sequence[Batch], position: Position) -> dict[Key, Segments
     covered: dict[Key, Segments] = {
         (name, number): [] for name, topic in position.topics.items() for number in range(len(topic.next))
     }
-    undone = rolled_back(batches)
+    undone = _undone(batches)
     for batch in batches:
-        if batch.n in undone:
-            continue
-        for removed in taken_out(batch):
+        for removed in taken_out(batch) if batch.n not in undone else ():
             _take_out(covered, removed, batch.n)
-        for r in batch.ranges if batch.kind in READING else ():
+        ranges = _stayed(batch.ranges, undone[batch.n].skipped) if batch.n in undone else batch.ranges
+        for r in ranges if batch.kind in READING else ():
             if r.topic in position.topics and batch.n >= position.topics[r.topic].since:
                 key = r.topic, r.partition
                 covered[key] = with_pass(covered.setdefault(key, []), r.start, r.end, batch.n)
@@ -45,11 +44,25 @@ def rolled_back(batches: Sequence[Batch]) -> frozenset[int]:
     A rewind says so by taking out, whatever the partition, all that batches from a number on landed. One that was rolled
     back itself undoes nothing.
     """
-    undone: set[int] = set()
+    return frozenset(_undone(batches))
+
+
+def _undone(batches: Sequence[Batch]) -> dict[int, Batch]:
+    """Numbers of batches that were undone -> the rewind that did."""
+    undone: dict[int, Batch] = {}
     for batch in reversed(batches):
         if batch.kind == "rewind" and batch.n not in undone:
-            undone.update(n for r in batch.removed if r.partition is None for n in range(r.since, batch.n))
-    return frozenset(undone)
+            undone |= {n: batch for r in batch.removed if r.partition is None for n in range(r.since, batch.n)}
+    return undone
+
+
+def _stayed(ranges: Sequence[Range], skipped: Sequence[Range]) -> Iterator[Range]:
+    """Of what an undone batch read, what could not come again: outcomes that a table has of it stay."""
+    for r in ranges:
+        for of in skipped:
+            start, end = max(r.start, of.start), min(r.end, of.end)
+            if (r.topic, r.partition) == (of.topic, of.partition) and start < end:
+                yield Range(r.topic, r.partition, start, end)
 
 
 def taken_out(batch: Batch) -> Sequence[Removed]:

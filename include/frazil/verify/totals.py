@@ -50,7 +50,8 @@ def _untouched(batches: Sequence[Batch]) -> Iterator[Batch]:
     for batch in reversed(batches):
         if batch.n in undone:
             continue
-        if batch.lost or (batch.kind in MENDING and (batch.removals or batch.skipped)):
+        is_rewound = batch.kind == "rewind" and batch.skipped
+        if batch.lost or is_rewound or (batch.kind in MENDING and (batch.removals or batch.skipped)):
             return  # rows or letters of earlier batches were lost
         if batch.kind in READING and batch.ranges and not any(_meets(batch, r) for r in later):
             yield batch

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotRefUpdate
 
@@ -25,6 +23,7 @@ from tests.operations import (
     assert_clean,
     bad,
     catalog,
+    delete_records,
     drop,
     lake,
     landed,
@@ -253,9 +252,7 @@ def test_batch_without_manifest_gives_up_what_kafka_lost(shop: MakeShop, at: At)
     orders = landed(shop, 3)
     kill_decided(orders, at)
     remove_manifest(orders)
-    admin = AdminClient(dict(orders.cluster.properties))
-    for future in admin.delete_records([TopicPartition(orders.topic, 0, 14)]).values():
-        future.result()
+    delete_records(orders, 14)
 
     assert obey(orders) == 1
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from frazil.errors import Terminal
+from frazil.report.history import history
 from frazil.run.reset import look
 from frazil.run.reset_batch import Removed, ResetOrder, count_removed
 from tests.fan_out import TABLES, expected, fanned_out, file_of, fill, outcomes, record
@@ -16,6 +17,7 @@ from tests.operations import (
     LEDGER,
     LETTERS,
     assert_clean,
+    delete_records,
     drop,
     lake,
     offsets,
@@ -99,6 +101,31 @@ def test_a_rolled_back_closing_destination_doubles_the_followers(shop: MakeShop)
     several.run()
 
     assert outcomes(several) == expected(NUMBERS)
+    assert_clean(several)
+
+
+def test_rewind_keeps_what_kafka_no_longer_holds(shop: MakeShop) -> None:
+    """Records that retention deleted meanwhile come to no table again: followers keep their rows, the rest is on record."""
+    orders = shop(partitions=1)
+    one = orders.with_pipeline(
+        file_of(orders, ("shop.orders",), "route: {static: {field: kind, tables: {shop.orders: order}}}")
+    )
+    one.run()
+    several = one.with_pipeline(file_of(orders))
+    for first in (0, 10):
+        fill(several, range(first, first + 10))
+        several.run()
+    roll_back(several, "shop.orders")
+    delete_records(several, 14)
+
+    to_table(several)
+    several.run()
+
+    rows, letters = expected(NUMBERS)
+    rows["shop.orders"] = [offset for offset in rows["shop.orders"] if offset not in range(10, 14)]
+    assert outcomes(several) == (rows, letters)
+    (rewind,) = [of for of in history(several.project, several.pipeline) if of.kind == "rewind"]
+    assert [of[-2:] for of in rewind.skipped] == [(10, 14)]
     assert_clean(several)
 
 

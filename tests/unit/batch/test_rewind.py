@@ -70,7 +70,7 @@ def test_offsets_of_another_cluster_move_this_one() -> None:
 
 
 def test_topic_that_only_abandoned_batches_knew_is_begun_anew() -> None:
-    """Its rows are rolled back: if retention took its beginning meanwhile, the next plan must find that out."""
+    """Its rows are rolled back, so all that they knew of it comes again."""
     grown = at(3, (10, 9, 2), (10, 9, 6))
     known = replace(grown, topics={**grown.topics, "pizzas": TopicPosition("id-2", (3,), (8,))})
     later = replace(known, n=4, topics={**grown.topics, "pizzas": TopicPosition("id-2", (8,), (9,))})
@@ -96,8 +96,23 @@ def test_rows_that_kafka_no_longer_holds_are_given_away() -> None:
     rewound_to = replace(holds, topics={"orders": TopicPosition("id-1", (10, 10, 60, 10), (10, 10, 60, 10))})
     facts = facts_of((30, 90, 90), (0, 90, 90), (70, 90, 90), (80, 90, 90))
 
-    reachable = within_log(rewound_to, holds, facts)
+    reachable = within_log(rewound_to, [holds], facts)
 
     assert reachable.topics["orders"].next == (30, 10, 60, 50)
-    assert within_log(rewound_to, holds, facts_of((0, 9, 9), topic_id="id-2")).topics["orders"].next == (50, 50, 60, 50)
-    assert within_log(rewound_to, holds, replace(facts, topics={})).topics["orders"].next == (50, 50, 60, 50)
+    assert within_log(rewound_to, [holds], facts_of((0, 9, 9), topic_id="id-2")).topics["orders"].next == (
+        50,
+        50,
+        60,
+        50,
+    )
+    assert within_log(rewound_to, [holds], replace(facts, topics={})).topics["orders"].next == (50, 50, 60, 50)
+
+
+def test_followers_keep_what_the_closing_table_lost_and_kafka_too() -> None:
+    """A plain rollback to 10: Kafka begins at 15, so offsets from 10 on stay. Beyond 20 nothing was landed to stay."""
+    landed = Abandoned(at(3, (10, 9), (20, 20)), ())
+    rewound_to = rewound(HOLDS, [landed], 9, 4)
+
+    reachable = within_log(rewound_to, [HOLDS, landed.position], facts_of((15, 90, 90), (30, 90, 90)))
+
+    assert reachable.topics["orders"].next == (15, 20)

@@ -118,6 +118,14 @@ def test_a_rewind_over_a_replay_leaves_letters_that_are_gone() -> None:
     assert covered(START, FIRST, SECOND, replay, rewind) == [(5, 6, (1,))]
 
 
+def test_a_rewind_keeps_what_it_skipped() -> None:
+    """What can't come again stays where a table has it, under the number of the batch that was undone."""
+    removed = '[["t",null,0,10,2],["t",0,14,null,2]]'
+    rewind = batch(3, "rewind", 14, 14, removed=removed, skipped='[["t",0,10,14]]')
+
+    assert covered(START, FIRST, SECOND, rewind) == [(5, 10, (1,)), (10, 14, (2,))]
+
+
 def test_a_rewind_that_was_rolled_back_undoes_nothing() -> None:
     """Only the last rollback says what the closing table holds."""
     first = batch(3, "rewind", 10, 10, removed='[["t",null,0,null,2]]')
