@@ -65,10 +65,10 @@ def reset_position(
     topics = _left_behind(before, facts, offsets, n) if moved else dict(before.topics)
     for name in sorted({topic for topic, _ in offsets}):
         found, known = facts.topics[name], before.topics.get(name)
-        recreated = moved or is_recreated(known, found)
-        kept = known if known is not None and not recreated else None
+        recreated = known is not None and (moved or is_recreated(known, found))
+        kept = None if recreated else known or TopicPosition(found.id, (), ())
         at = tuple(_offset((name, number), offsets, kept) for number in range(len(found.partitions)))
-        topics[name] = TopicPosition(found.id, at, at, since=n if known is not None and recreated else _since(known))
+        topics[name] = TopicPosition(found.id, at, at, since=n if recreated else _since(known))
     return Position(n, epoch, facts.cluster_id, topics)
 
 
@@ -104,12 +104,12 @@ def _offset(key: TopicPartition, offsets: Mapping[TopicPartition, int], kept: To
     topic, number = key
     if key in offsets:
         return offsets[key]
-    if kept is not None:
-        return kept.next[number] if number < len(kept.next) else 0  # the next plan says what is gone of it
-    raise Terminal(
-        f"topic {topic} begins anew and partition {number} is given no offset",
-        next_step="name every partition of a topic that is new or was recreated, or reset it to earliest or latest",
-    )
+    if kept is None:
+        raise Terminal(
+            f"topic {topic} begins anew and partition {number} is given no offset",
+            next_step="name every partition of a topic that was recreated, or reset it to earliest or latest",
+        )
+    return kept.next[number] if number < len(kept.next) else 0  # the next plan says what is gone of it
 
 
 def moves(before: Position, after: Position) -> tuple[Move, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from frazil.batch.target import parse_offsets
 from frazil.errors import Terminal
 from frazil.kafka.observe import observe
 from frazil.kafka.topics import create_topic
@@ -81,16 +83,26 @@ def test_lost_head_of_a_new_partition_is_skipped_on_record(grown: Any) -> None:
 
 
 def test_lost_head_of_a_new_topic_of_a_pattern_is_refused(shop: MakeShop) -> None:
-    """It appeared after the pipeline began, as a partition does."""
+    """It appeared after the pipeline began, as a partition does. The reset that the message names moves that partition only."""
     orders = shop(partitions=1)
     orders = edited(orders, f"topics: [{orders.topic}]", f"topics_pattern: {orders.topic}.*")
     send(orders, {0: [order(0)]})
     orders.run()
-    create_topic(orders.cluster, f"{orders.topic}-more", 1)
+    create_topic(orders.cluster, f"{orders.topic}-more", 2)
     lose_head(orders, f"{orders.topic}-more", 0)
+    send(replace(orders, topic=f"{orders.topic}-more"), {1: [order(1)]})
 
-    with pytest.raises(Terminal, match=rf"topic {orders.topic}-more, partition 0: records 0 to 19 were deleted"):
+    with pytest.raises(
+        Terminal, match=rf"topic {orders.topic}-more, partition 0: records 0 to 19 were deleted"
+    ) as said:
         orders.run()
+    body = re.search(r"with (\{.*\}) in FILE\.json", str(said.value.next_step))
+    assert body is not None
+    reset(orders, parse_offsets(body[1], "FILE.json"))
+    orders.run()
+
+    assert orders.ids() == [0, 1, *range(120, 130)]
+    assert_clean(orders)
 
 
 def test_topic_that_somebody_adds_to_the_file_begins_at_its_log_start(shop: MakeShop) -> None:
