@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from frazil.batch.facts import ClusterFacts, Range
@@ -153,9 +154,14 @@ def _past(scope: Scope, tables: Tables, now: Standing, rows: list[dict[str, Any]
     agreed = _agreed(scope, tables, now, rows)
     recorded = dict(_recorded(rows, agreed.n))
     batches = recorded | dict(_unrecorded(scope, tables, now, agreed.n, recorded.keys()))
-    newest = max((agreed, *(of.position for of in batches.values())), key=lambda of: of.n)
-    told = max((agreed.n, *(row["n"] for row in rows)))  # a ledger lacks numbers only where a rewind dealt with them
-    if not {mark.n for mark in batches}.issuperset(range(told + 1, now.newest + 1)):
+    known = [agreed, *(of.position for _, of in sorted(batches.items(), key=lambda item: item[0].n))]
+    rewinds = {row["n"] for row in rows if row["kind"] == "rewind"}
+    for before, after in pairwise(known):
+        # What is not known before a rewind is what that one dealt with. A repair of the ledger leaves gaps, too.
+        if before.n + 1 < after.n and after.n not in rewinds:
+            batches[BatchMark(after.n - 1, "", after.epoch)] = _unknown(after)
+    newest = known[-1]
+    if newest.n < now.newest:
         batches[BatchMark(now.newest, "", newest.epoch)] = _unknown(newest)
     return _Past(agreed, tuple(of for _, of in sorted(batches.items(), key=lambda item: item[0].n)), newest)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,8 +12,10 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotRefUpdate
 
 from frazil.errors import Terminal
+from frazil.iceberg.holdings import MANIFEST_KEY
 from frazil.report.history import history
 from tests.operations import (
+    LEDGER,
     LETTERS,
     ORDERS,
     Killed,
@@ -21,6 +24,7 @@ from tests.operations import (
     drop,
     lake,
     landed,
+    ledger,
     letters,
     offsets,
     order,
@@ -145,6 +149,25 @@ def test_rolled_back_past_a_replay(shop: MakeShop, later: int) -> None:
     orders.run()
 
     assert_all(orders, 8 + 4 * later)
+
+
+def test_rolled_back_past_a_replay_that_nobody_knows(shop: MakeShop) -> None:
+    """The ledger was lost, and so was the replay's manifest: a repair left its number out, and it may have replaced anything."""
+    orders = landed(shop, 2)
+    replay(orders, offsets(orders, 2), offsets(orders, 6))
+    manifest = lake(orders).load_table(ORDERS).current_snapshot().summary.additional_properties[MANIFEST_KEY]
+    send(orders, {0: [order(8), bad(9), order(10), bad(11)]})
+    orders.run()
+    Path(manifest.removeprefix("file://")).unlink()
+    drop(orders, LEDGER)
+    repair(orders, LEDGER)
+    assert {row["n"] for row in ledger(orders)} == {0, 1, 2, 4, 5}
+    roll_back(orders, ORDERS, 3)
+    to_table(orders)
+
+    orders.run()
+
+    assert_all(orders, 12)
 
 
 def test_range_is_redone_with_other_bounds(shop: MakeShop) -> None:
