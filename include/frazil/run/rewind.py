@@ -32,7 +32,7 @@ from frazil.run.scope import Scope
 from frazil.run.settled import settled
 from frazil.run.source import observe_source
 from frazil.run.standing import Standing, to_table_command
-from frazil.run.tables import Tables, open_tables
+from frazil.run.tables import Tables, open_tables, with_own_columns
 
 KIND_KEY = "frazil.kind"
 """Summary key: what kind of batch a snapshot is of."""
@@ -86,6 +86,7 @@ def plan_rewind(scope: Scope, order: ResetOrder) -> PlannedReset:
     if pipeline.ledger_table in missing:
         names = (*pipeline.tables, pipeline.dead_letters_table, pipeline.ledger_table)
         tables, missing = open_tables(scope.lake, pipeline, recreate=names), []
+    tables = with_own_columns(pipeline, tables, missing)
     return _planned(scope, order, tables, now, missing)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from frazil.batch.manifest import Manifest
@@ -138,10 +138,17 @@ def _tables(pipeline: Pipeline, found: Mapping[str, Table | None], closing: str)
     there = {name: table for name, table in found.items() if table is not None}
     if there.keys() < found.keys():
         raise Retryable(f"pipeline {pipeline.name}: a table vanished while the tables were opened")
+    return with_own_columns(pipeline, tables_of(pipeline, there, closing))
+
+
+def with_own_columns(pipeline: Pipeline, tables: Tables, missing: Collection[str] = ()) -> Tables:
+    """The tables, dead letters and ledger with the columns of this Frazil; but for those that are not there."""
     letters, ledger = pipeline.dead_letters_table, pipeline.ledger_table
-    there[letters] = with_all_columns(there[letters], letters, DEAD_LETTER_SCHEMA)
-    there[ledger] = with_all_columns(there[ledger], ledger, LEDGER_SCHEMA)
-    return tables_of(pipeline, there, closing)
+    if letters not in missing:
+        tables = replace(tables, dead_letters=with_all_columns(tables.dead_letters, letters, DEAD_LETTER_SCHEMA))
+    if ledger not in missing:
+        tables = replace(tables, ledger=with_all_columns(tables.ledger, ledger, LEDGER_SCHEMA))
+    return tables
 
 
 def tables_of(pipeline: Pipeline, there: Mapping[str, Table], closing: str) -> Tables:

@@ -29,6 +29,7 @@ from tests.operations import (
     replay,
     roll_back,
     send,
+    to_table,
 )
 
 MakeShop = Callable[..., Any]
@@ -65,6 +66,19 @@ def test_tables_of_an_older_frazil_stop_it(shop: MakeShop) -> None:
     assert [offset for _, offset, _ in letters(orders)] == [1, 3, 5]
     replay(orders, "earliest")
     assert [offset for _, offset, _ in letters(orders)] == [1, 3, 5]
+    assert_clean(orders)
+
+
+def test_reset_to_the_table_gives_older_tables_their_columns(shop: MakeShop) -> None:
+    """Also where it is the first command of the new version: a rollback is mended, and stands in the ledger."""
+    orders = landed(shop, 2)
+    make_old(orders)
+    roll_back(orders, ORDERS)
+
+    to_table(orders)
+
+    assert [row["kind"] for row in ledger(orders)][-1] == "rewind"
+    assert orders.run().read == 4
     assert_clean(orders)
 
 
