@@ -129,7 +129,7 @@ def _show(planned: "PlannedReset", removed: "Removed") -> None:
         console.say(f"taken out, to be landed again: {rows:,} rows and {removed.dead_letters:,} dead letters")
     if len(removed.rows) > 1 or (removed.rows and not planned.removed):
         console.say(f"rows of {', '.join(f'{table}: {count:,}' for table, count in sorted(removed.rows.items()))}")
-    if not planned.removed and any(move.distance < 0 for move in planned.moves):
+    if planned.order.allow_duplicates and not removed.rows and any(move.distance < 0 for move in planned.moves):
         console.say("nothing is taken out: records that come again will stand beside their old rows and dead letters")
 
 

@@ -74,3 +74,16 @@ def test_rewind_is_shown_before_it_is_done(filled: Place) -> None:
     assert (code, "there is nothing to go back to" in written) == (0, True), written
     assert filled.json("run", "orders")["read"] == 300
     filled.succeed("verify", "orders")
+
+
+def test_rewind_beside_lost_letters_says_that_rows_go(filled: Place) -> None:
+    """The lost table gives nothing back, the destination does: nobody is told that records will stand twice."""
+    filled.succeed("replay", "orders", "--from", "earliest", "--reason", "a test", "--yes")
+    table = catalog(filled).load_table(ORDERS)
+    table.manage_snapshots().rollback_to_snapshot(table.current_snapshot().parent_snapshot_id).commit()
+    catalog(filled).drop_table(f"{ORDERS}__dead_letters")
+
+    shown = filled.succeed(*TO_TABLE, "--dry-run").stdout
+
+    assert " rows and 0 dead letters" in shown
+    assert "nothing is taken out" not in shown
