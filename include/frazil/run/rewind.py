@@ -399,6 +399,7 @@ def _first(
         yield (
             f"topic {of.topic}, partition {of.partition}: {of.start} to {of.end - 1} are gone from Kafka, or may be, as the topic"
             " is compacted: rows and dead letters that a table has of them stay, what is missing is given up"
+            " (of a compacted topic, --allow-duplicates reads again what Kafka has)"
         )
     for table, why in sorted(lost.items()):
         yield f"table {table} {why}, too: it stays as it is, and the next run says how it is mended"

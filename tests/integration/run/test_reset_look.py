@@ -11,6 +11,7 @@ from frazil.batch.target import parse_target
 from frazil.errors import Terminal
 from frazil.run.reset import look, plan_reset
 from frazil.run.reset_batch import Removed, ResetOrder, count_removed
+from tests.compaction import configure
 from tests.operations import (
     LEDGER,
     LETTERS,
@@ -73,6 +74,20 @@ def test_look_at_a_rewind_changes_nothing(shop: MakeShop) -> None:
     again = look(scope(orders), ResetOrder(None))
     assert (again.is_idle, again.moves) == (True, ())
     assert_clean(orders)
+
+
+def test_rewind_of_a_compacted_topic_gives_up_what_may_be_gone(shop: MakeShop) -> None:
+    """Nobody knows what compaction took, so dead letters stay; whoever wants what Kafka has lets records stand twice."""
+    orders = landed(shop, 2)
+    roll_back(orders, ORDERS)
+    configure(orders.cluster, orders.topic, {"cleanup.policy": "compact,delete"})
+
+    seen = look(scope(orders), ResetOrder(None))
+    again = look(scope(orders), ResetOrder(None, allow_duplicates=True))
+
+    assert ([(of.start, of.end) for of in seen.skipped], seen.moves) == ([(4, 8)], ())
+    assert count_removed(scope(orders), seen) == Removed({}, 0)
+    assert [(move.before, move.after) for move in again.moves] == [(8, 4)]
 
 
 def test_look_finishes_a_batch(shop: MakeShop, at: At) -> None:
