@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -15,7 +16,7 @@ from frazil.batch.position import Position
 from frazil.batch.request import RunRequest
 from frazil.batch.target import Target, parse_target
 from frazil.iceberg.catalog import Lake
-from frazil.iceberg.holdings import lookup_position, still_held
+from frazil.iceberg.holdings import BATCH_KEY, MANIFEST_KEY, held, lookup_position, still_held
 from frazil.iceberg.ledger import read_ledger
 from frazil.kafka.topics import create_topic, delete_topic
 from frazil.run import repair as repairs
@@ -190,6 +191,23 @@ def roll_back(shop: Any, table: str, by: int = 1) -> None:
     for _ in range(by):
         snapshot = found.metadata.snapshot_by_id(snapshot.parent_snapshot_id)
     found.manage_snapshots().rollback_to_snapshot(snapshot.snapshot_id).commit()
+
+
+def location(orders: Any, table: str) -> str:
+    return str(lake(orders).load_table(table).metadata_location)
+
+
+def restore(orders: Any, table: str, metadata: str) -> None:
+    """Make an older metadata file the table's again, as the restore of a catalog's backup does."""
+    drop(orders, table)
+    catalog(orders).register_table(table, metadata)
+
+
+def remove_manifest(orders: Any) -> None:
+    """The manifest of the closing table's last batch is deleted."""
+    found = held(lake(orders).load_table(ORDERS).metadata, BATCH_KEY.format("orders"), ORDERS)
+    assert found is not None
+    Path(found.summary[MANIFEST_KEY].removeprefix("file://")).unlink()
 
 
 def recreate_topic(shop: Any, partitions: int) -> None:

@@ -85,6 +85,12 @@ class TablePart:
         return sum(file.size for file in self.files)
 
     @property
+    def keeps_rows(self) -> bool:
+        """Whether nothing takes abandoned rows out. Changes that a merged table got are found again when they come again."""
+        is_merged = self.operation is not None and self.operation.merge is not None
+        return self.role == "destination" and self.removal is None and not is_merged
+
+    @property
     def changes(self) -> ChangeCounts | None:
         """Changes that are merged into the table; None if rows are added to it, or nobody counted."""
         is_merged = self.operation is not None and self.operation.merge is not None
@@ -177,6 +183,35 @@ class Manifest:
     def mark(self) -> BatchMark:
         """What every table of the batch holds once it has its part."""
         return BatchMark(self.position.n, self.batch, self.position.epoch)
+
+    def follower(self, table: str) -> TablePart | None:
+        """The part of a follower; None if it gets none."""
+        return next((part for part in self.followers if part.table == table), None)
+
+    def follows(self, table: str, last: BatchMark | None) -> bool:
+        """Whether a follower or the ledger, which holds `last`, holds what this batch was made on.
+
+        A rewind takes out whatever batches after the rollback landed, so a late one of them is in nobody's way. Not so where a
+        destination keeps no Kafka columns: what lands there stays. A table that went back lacks rows that nobody lands again.
+        """
+        part, after = self.follower(table), self.expected_mark(table)
+        if last == after:
+            return True
+        is_late = last is not None and (-1 if after is None else after.n) < last.n < self.position.n
+        return self.kind == "rewind" and is_late and not (part is not None and part.keeps_rows)
+
+    def expected_mark(self, table: str) -> BatchMark | None:
+        """The batch that a follower, or the ledger, must hold before."""
+        part = self.follower(table)
+        return self.ledger_after if part is None else part.after
+
+    def accepts_rollback(self, table: str) -> bool:
+        """Whether a rollback of a table is no reason to refuse.
+
+        A rewind, and a repair of the table, were made for what is left of it. A ledger that closes holds the batch: if only
+        its rows were rolled back, they are written again.
+        """
+        return self.kind == "rewind" or table in (self.repairs, self.closing.table)
 
     def taken_out(self, part: TablePart) -> tuple[RemovedRange, ...]:
         """What a part takes out for good; what its files only say anew is not among it."""

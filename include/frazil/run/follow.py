@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from frazil.batch.manifest import Manifest, TablePart
-from frazil.batch.position import BatchMark
 from frazil.errors import FrazilError, Retryable, Terminal, without_values
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.commit import Change, Refused, commit
@@ -85,7 +84,7 @@ def follow(lake: Lake, manifest: Manifest, part: TablePart, path: str, apply: Ap
     """
     key, topics_key = BATCH_KEY.format(manifest.pipeline), TOPICS_KEY.format(manifest.pipeline)
     topics = {topics_key: _topics(manifest, part)} if part.role == "destination" else {}
-    holds = holds_last(key, part.after, part.table, manifest)
+    holds = holds_last(key, part.table, manifest)
 
     def check(metadata: TableMetadata) -> None:
         holds(metadata)
@@ -197,28 +196,16 @@ def _refuse_missing_files(lake: Lake, manifest: Manifest, part: TablePart, key: 
         )
 
 
-def holds_last(key: str, after: BatchMark | None, table: str, manifest: Manifest) -> Callable[[TableMetadata], None]:
+def holds_last(key: str, table: str, manifest: Manifest) -> Callable[[TableMetadata], None]:
     """The check that a table holds the batch last that a manifest was made on."""
 
     def check(metadata: TableMetadata) -> None:
-        # Whatever happened to a table that is repaired, the repair was made for what is left of it. So was a rewind.
-        # A ledger that closes holds the batch: if only its rows were rolled back, they are written again.
-        as_it_is = manifest.kind == "rewind" or table in (manifest.repairs, manifest.closing.table)
-        last = mark_of(lookup(metadata, key, table) if as_it_is else held(metadata, key, table))
-        # A rewind takes out whatever batches after the rollback landed, so a late one of them is in nobody's way.
-        # Not so where a destination keeps no Kafka columns: what lands there stays.
-        keeps = any(_keeps_rows(of) for of in manifest.followers if of.table == table)
-        is_abandoned = manifest.kind == "rewind" and not keeps and last is not None and last.n < manifest.position.n
-        if last != after and not is_abandoned:
-            raise Refused(f"table {table} holds {last} last, expected {after}")
+        find = lookup if manifest.accepts_rollback(table) else held
+        last = mark_of(find(metadata, key, table))
+        if not manifest.follows(table, last):
+            raise Refused(f"table {table} holds {last} last, expected {manifest.expected_mark(table)}")
 
     return check
-
-
-def _keeps_rows(part: TablePart) -> bool:
-    """Whether nothing takes abandoned rows out. Changes that a merged table got are found again when they come again."""
-    is_merged = part.operation is not None and part.operation.merge is not None
-    return part.role == "destination" and part.removal is None and not is_merged
 
 
 def committed(lake: Lake, change: Change, manifest: Manifest, landing: Callable[[Lake, Change], int] = commit) -> int:

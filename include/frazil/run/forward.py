@@ -191,7 +191,7 @@ def _record(
         attached={tables_key: told},
         fit=fit_of(ledger.metadata),
         landed=lambda metadata: landed(metadata, key, manifest.mark, manifest.ledger),
-        check=holds_last(key, manifest.ledger_after, manifest.ledger, manifest),
+        check=holds_last(key, manifest.ledger, manifest),
         properties={CLOSING_KEY.format(manifest.pipeline): manifest.closing.table},
     )
     committed(lake, change, manifest)

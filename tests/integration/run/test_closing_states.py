@@ -13,7 +13,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotRefUpdate
 
 from frazil.errors import Retryable, Terminal
-from frazil.iceberg.holdings import BATCH_KEY, MANIFEST_KEY, held
+from frazil.iceberg.holdings import MANIFEST_KEY
 from frazil.report.history import history
 from tests.operations import (
     LEDGER,
@@ -22,18 +22,20 @@ from tests.operations import (
     Killed,
     assert_clean,
     bad,
-    catalog,
     delete_records,
     drop,
     lake,
     landed,
     letters,
+    location,
     offsets,
     order,
     places,
     position,
+    remove_manifest,
     replay,
     reset,
+    restore,
     roll_back,
     send,
     to_table,
@@ -68,16 +70,6 @@ def assert_all(orders: Any, count: int) -> None:
     assert [(p, o) for p, o, _ in letters(orders)] == [(0, o) for o in range(1, count, 2)]
 
 
-def location(orders: Any, table: str) -> str:
-    return str(lake(orders).load_table(table).metadata_location)
-
-
-def restore(orders: Any, table: str, metadata: str) -> None:
-    """Make an older metadata file the table's again, as the restore of a catalog's backup does."""
-    drop(orders, table)
-    catalog(orders).register_table(table, metadata)
-
-
 def more(orders: Any, first: int) -> None:
     send(orders, {0: [order(first), bad(first + 1), order(first + 2), bad(first + 3)]})
 
@@ -88,13 +80,6 @@ def kill_decided(orders: Any, at: At) -> None:
     at("decide.committed")
     with pytest.raises(Killed):
         orders.run()
-
-
-def remove_manifest(orders: Any) -> None:
-    """The manifest of the closing table's last batch is deleted."""
-    found = held(lake(orders).load_table(ORDERS).metadata, BATCH_KEY.format("orders"), ORDERS)
-    assert found is not None
-    Path(found.summary[MANIFEST_KEY].removeprefix("file://")).unlink()
 
 
 def rolled_back(orders: Any, at: At, past: dict[str, list[str]]) -> None:
