@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from frazil.batch.cut import BatchSize
+from frazil.batch.manifest import Manifest
 from frazil.batch.position import BatchMark, Position
 from frazil.errors import Terminal
 from frazil.iceberg.holdings import (
@@ -19,10 +20,11 @@ from frazil.iceberg.holdings import (
     ledger_tables,
     lookup,
     lookup_position,
+    manifest_path,
     mark_of,
     still_held,
 )
-from frazil.iceberg.table import Table
+from frazil.iceberg.table import Table, read_text
 from frazil.pipeline.model import Pipeline
 from frazil.run.tables import Tables
 
@@ -31,9 +33,6 @@ BYTES_KEY = "frazil.bytes.read"
 
 REPAIRS_KEY = "frazil.repairs"
 """Summary key of a repair: the table that lost something."""
-
-_SETTLES_KEY = "frazil.settles"
-"""The same key as an older Frazil wrote it."""
 
 READ_KEY = "frazil.rows.read"
 """Summary key: records that the batch read."""
@@ -158,12 +157,7 @@ def standing(pipeline: Pipeline, tables: Tables) -> Standing:
         or (unreadable if newest is None else None),  # a rewind takes the position from the ledger
     )
     by_name = {pipeline.ledger_table: ledger, pipeline.dead_letters_table: letters, **followers}
-    lost = _followers_lost(pipeline, tables, now, by_name)
-    if now.unfinished:
-        # A decided repair mends it as soon as it is rolled forward.
-        summary = _summary(last)
-        lost.pop(summary.get(REPAIRS_KEY, summary.get(_SETTLES_KEY, "")), None)
-    return replace(now, followers_lost=lost)
+    return replace(now, followers_lost=_followers_lost(pipeline, tables, now, by_name))
 
 
 def _position(pipeline: Pipeline, tables: Tables) -> tuple[Position | None, Terminal | None]:
@@ -301,28 +295,80 @@ def _untold(pipeline: Pipeline, tables: Tables, last: Held | RolledBack | None) 
 def _followers_lost(
     pipeline: Pipeline, tables: Tables, now: Standing, found: Mapping[str, Held | RolledBack | None]
 ) -> dict[str, Terminal]:
-    if tables.closing_name == pipeline.ledger_table:
-        found = {table: of for table, of in found.items() if table != pipeline.ledger_table}
-    lost = {table: "was rolled back" for table, of in found.items() if isinstance(of, RolledBack)}
+    """The ledger comes first: what the others lost is known from it."""
+    try:
+        unfinished = _unfinished(pipeline, tables, now)
+    except Terminal:
+        return {}  # a manifest is gone: that refusal comes first, from who finishes the batch
+    last, lost = unfinished[-1] if unfinished else None, {}
+    if tables.closing_name != pipeline.ledger_table:
+        lost[pipeline.ledger_table] = _ledger_lost(now, last, pipeline.ledger_table, found[pipeline.ledger_table])
+    # A batch that others recover is behind all followers but those that they mend.
+    earlier = ((part, of.mark) for of in unfinished[:-1] for part in of.followers)
+    given = {**now.told, **{part.table: TableMark(part.fit.uuid, mark) for part, mark in earlier}}
     for table, loaded in _followers(pipeline, tables).items():
-        why = _lost_because(now, table, mark_of(found[table]), str(loaded.metadata.table_uuid))
-        if why is not None and not (table in lost and why.startswith("holds")):
-            lost[table] = why
-    closes_elsewhere = tables.closing_name != pipeline.ledger_table
-    if closes_elsewhere and now.done is None and now.mark is not None and now.mark.n > 0 and not now.rolled_back:
-        lost.setdefault(pipeline.ledger_table, "knows no batch of the pipeline: it was dropped and made anew")
-    return {table: _lost(pipeline, table, why) for table, why in lost.items()}
+        uuid = str(loaded.metadata.table_uuid)
+        lost[table] = _follower_lost(now, last, given.get(table), table, found[table], uuid)
+    return {table: _lost(pipeline, table, why) for table, why in lost.items() if why is not None}
 
 
-def _lost_because(now: Standing, table: str, mark: BatchMark | None, uuid: str) -> str | None:
-    """Why a follower does not hold what the ledger says that it was given; None if it does."""
-    told = now.told.get(table)
-    if told is None:
+def _unfinished(pipeline: Pipeline, tables: Tables, now: Standing) -> tuple[Manifest, ...]:
+    """The batch that is not finished, behind those that it recovers; empty if all are, or the closing table was rolled back.
+
+    Raises:
+        Terminal: A manifest is gone, or belongs to another batch.
+    """
+    if now.mark is None or not now.unfinished or now.rolled_back is not None:
+        return ()
+    path = now.manifest or manifest_path(tables.closing, pipeline.name, now.mark)
+    last = Manifest.from_json(read_text(tables.closing, path))
+    if last.mark != now.mark:
+        raise Terminal(f"pipeline {pipeline.name}: manifest {path} is of {last.mark}, the table holds {now.mark}")
+    return (*(Manifest.from_json(read_text(tables.closing, of)) for of in last.recovers), last)
+
+
+def _is_ready(last: Manifest, table: str, found: Held | RolledBack | None) -> bool:
+    """Whether a follower, or the ledger, can take its part of the unfinished batch, or has it."""
+    if isinstance(found, RolledBack) and not last.accepts_rollback(table):
+        return False
+    mark = mark_of(found)
+    return mark == last.mark or last.follows(table, mark)
+
+
+def _ledger_lost(now: Standing, last: Manifest | None, table: str, found: Held | RolledBack | None) -> str | None:
+    """Why the ledger does not hold what it was given; None if it does."""
+    if last is not None and _is_ready(last, table, found):
         return None
-    if told.uuid != uuid:
+    if isinstance(found, RolledBack):
+        return "was rolled back"
+    if now.done is None and now.mark is not None and now.mark.n > 0 and not now.rolled_back:
+        return "knows no batch of the pipeline: it was dropped and made anew"
+    return None if last is None else f"holds {_of(now.done)} last, expected {_of(last.ledger_after)}"
+
+
+def _follower_lost(
+    now: Standing,
+    last: Manifest | None,
+    given: TableMark | None,
+    table: str,
+    found: Held | RolledBack | None,
+    uuid: str,
+) -> str | None:
+    """Why a follower does not hold what it was given; None if it does."""
+    part = last.follower(table) if last is not None else None
+    if last is not None and part is not None and part.fit.uuid == uuid and _is_ready(last, table, found):
+        return None
+    if given is not None and uuid != (given.uuid if part is None else part.fit.uuid):
         return "was dropped and made anew"
-    allowed = {told.mark} | ({now.mark, now.rolled_back} if now.unfinished or now.rolled_back else set())
-    return None if mark in allowed else f"holds {_of(mark)} last, the ledger says {_of(told.mark)}"
+    if isinstance(found, RolledBack):
+        return "was rolled back"
+    if given is None:
+        return None
+    mark = mark_of(found)
+    if part is not None:
+        return f"holds {_of(mark)} last, expected {_of(part.after)}"
+    allowed = {given.mark} | ({now.mark, now.rolled_back} if now.rolled_back else set())
+    return None if mark in allowed else f"holds {_of(mark)} last, the ledger says {_of(given.mark)}"
 
 
 def _lost(pipeline: Pipeline, table: str, why: str) -> Terminal:

@@ -20,9 +20,12 @@ from tests.operations import (
     landed,
     ledger,
     letters,
+    location,
     order,
     places,
+    remove_manifest,
     repair,
+    restore,
     roll_back,
     send,
     to_table,
@@ -58,6 +61,61 @@ def assert_all(orders: Any, count: int) -> None:
     assert_clean(orders)
 
 
+def letters_hold_a_batch_without_manifest(orders: Any, at: At) -> None:
+    more(orders, 12)
+    kill(at, "follow.committed", orders.run)
+    remove_manifest(orders)
+    kill(at, "decide.committed", to_table, orders)
+
+
+def letters_hold_a_batch_that_the_ledger_lacks(orders: Any, at: At) -> None:
+    more(orders, 12)
+    kill(at, "follow.committed", orders.run)
+    roll_back(orders, LEDGER)
+    kill(at, "decide.committed", repair, orders, LEDGER)
+
+
+def letters_went_back_with_the_closing_table(orders: Any, at: At) -> None:
+    roll_back(orders, ORDERS)
+    roll_back(orders, LETTERS)
+    more(orders, 12)
+    kill(at, "decide.committed", to_table, orders)
+
+
+def letters_get_an_abandoned_batch_late(orders: Any, at: At) -> None:
+    """A run sleeps before its followers get their parts; the rewind that takes its batch back is killed."""
+
+    def rewind() -> None:
+        roll_back(orders, ORDERS)
+        kill(at, "decide.committed", to_table, orders)
+        at("follow.committed")
+
+    more(orders, 12)
+    at("follow.committing", rewind)
+    with pytest.raises(Killed):
+        orders.run()
+
+
+STATES = [
+    letters_hold_a_batch_without_manifest,
+    letters_hold_a_batch_that_the_ledger_lacks,
+    letters_went_back_with_the_closing_table,
+    letters_get_an_abandoned_batch_late,
+]
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_next_run_finishes_a_killed_rewind_or_repair(shop: MakeShop, at: At, state: Callable[[Any, At], None]) -> None:
+    """Followers are held against its manifest: no command is needed."""
+    orders = landed(shop)
+    state(orders, at)
+
+    orders.run()
+
+    assert_all(orders, 16)
+    assert orders.run().batches == 0
+
+
 @pytest.mark.parametrize("table", [LETTERS, LEDGER])
 def test_table_that_goes_back_before_a_rewind_is_repaired(shop: MakeShop, at: At, table: str) -> None:
     """The rewind was decided on what the table held; what it lost since is no late batch."""
@@ -72,3 +130,24 @@ def test_table_that_goes_back_before_a_rewind_is_repaired(shop: MakeShop, at: At
 
     assert [row["n"] for row in ledger(orders, "ingest") if row["table"] == ORDERS][:2] == [1, 2]
     assert_all(orders, 12)
+
+
+def test_restored_ledger_is_repaired_first(shop: MakeShop, at: At) -> None:
+    """Batch 4, which gives the dead letters nothing, is not finished; the ledger lacks batch 3, and so does not tell of theirs."""
+    orders = landed(shop, 2)
+    before = location(orders, LEDGER)
+    more(orders, 8)
+    orders.run()
+    send(orders, {0: [order(12)]})
+    kill(at, "decide.committed", orders.run)
+    restore(orders, LEDGER, before)
+    assert refused(orders) == LEDGER
+    with pytest.raises(Terminal, match=f"frazil repair orders {LEDGER}"):
+        repair(orders, LETTERS)
+
+    repair(orders, LEDGER)
+
+    assert [row["n"] for row in ledger(orders, "ingest") if row["table"] == ORDERS] == [1, 2, 3, 4]
+    assert orders.run().batches == 0
+    assert places(orders) == [(0, o) for o in range(0, 13, 2)]
+    assert_clean(orders)
