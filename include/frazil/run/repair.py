@@ -263,9 +263,11 @@ def _loss(
     mark = now.followers.get(table) if table in tables.destinations else now.dead_letters
     after = -1 if mark is None else mark.n
     rows = [*_ledger(scope), *(row for _, manifest in decided for row in _rows(scope, manifest))]
-    ranges, removed = lost_ranges(rows, table, after, position), lost_removals(rows, table, after)
+    ranges = lost_ranges(rows, table, after, position)
+    # A rewind leaves a table that lost something as it is, also where the position moves behind what that holds.
+    removed = (*lost_removals(rows, table, after), *at_or_beyond(position))
     if _forgot(rows, after):
-        ranges, removed = union((*ranges, *_all(position))), (*removed, *at_or_beyond(position))
+        ranges = union((*ranges, *_all(position)))
     if table in tables.destinations and row_columns(scope.pipeline.destination(table)) is None:
         removed = ()
     return Loss(ranges, removed, tuple(path for path, _ in decided), frozenset({table}))

@@ -21,10 +21,12 @@ from tests.operations import (
     ledger,
     letters,
     location,
+    offsets,
     order,
     places,
     remove_manifest,
     repair,
+    replay,
     restore,
     roll_back,
     send,
@@ -151,3 +153,18 @@ def test_restored_ledger_is_repaired_first(shop: MakeShop, at: At) -> None:
     assert orders.run().batches == 0
     assert places(orders) == [(0, o) for o in range(0, 13, 2)]
     assert_clean(orders)
+
+
+def test_rows_beyond_the_position_go_from_a_lost_follower(shop: MakeShop) -> None:
+    """A rewind moves behind what a follower holds, and leaves it to a repair: all of that comes again."""
+    orders = landed(shop)
+    replay(orders, offsets(orders, 0), offsets(orders, 4))
+    roll_back(orders, LETTERS, by=2)
+    roll_back(orders, ORDERS)
+    to_table(orders)
+    assert refused(orders) == LETTERS
+
+    repair(orders, LETTERS)
+    orders.run()
+
+    assert_all(orders, 12)
