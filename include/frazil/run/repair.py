@@ -35,7 +35,7 @@ from frazil.run.manifests import Batch, read_manifest, recovered, refuse_foreign
 from frazil.run.publish import publish
 from frazil.run.replay import refuse_replay
 from frazil.run.scope import Scope
-from frazil.run.settled import ROUNDS
+from frazil.run.settled import ROUNDS, kept_moving
 from frazil.run.standing import Standing, standing, to_table_command
 from frazil.run.tables import Tables, load_tables, open_tables
 
@@ -112,16 +112,12 @@ def plan_repair(scope: Scope, table: str) -> PlannedRepair:
         Retryable: Kafka or the catalog is not available now.
     """
     for _ in range(ROUNDS):
-        pipeline = scope.pipeline
-        # Both may have been dropped; the one that is not asked for shows as lost then, and is repaired next.
-        _, closing = load_tables(scope.lake, pipeline)
-        _refuse_other_table(pipeline, table, closing)
-        tables = open_tables(scope.lake, pipeline, recreate=_followers(pipeline, closing))
+        tables, now = _look(scope, table)
         told = scope.told_by(tables.ledger)
         if told is not scope:
             scope = told
             continue
-        now = standing(pipeline, tables)
+        pipeline = scope.pipeline
         _refuse_other_loss(scope, now, table)
         decided = _unfinished(scope, tables, now)
         if decided and _finish(scope, now, decided[-1], table):
@@ -134,7 +130,7 @@ def plan_repair(scope: Scope, table: str) -> PlannedRepair:
                 raise no_key(of, is_there=of.table in tables.destinations)
         loss = _loss(scope, tables, now, now.position, table, decided) if is_lost else None
         return _planned(scope, tables, now, now.position, table, loss)
-    raise Retryable(f"pipeline {scope.pipeline.name}: other runs kept moving it over {ROUNDS} looks")
+    raise kept_moving(scope)
 
 
 def repair(scope: Scope, planned: PlannedRepair, request: RunRequest) -> int | None:
@@ -178,6 +174,22 @@ def repair(scope: Scope, planned: PlannedRepair, request: RunRequest) -> int | N
     except EngineNeeded as need:
         scope.report(need.message)  # it is decided: the replay, or the next run, finishes it first
     return n
+
+
+def _look(scope: Scope, table: str) -> tuple[Tables, Standing]:
+    """The tables and where the pipeline stands, with a loss that two looks agree on: a rival between two reads looks like one."""
+    pipeline = scope.pipeline
+    seen: tuple[object, ...] | None = None
+    for _ in range(ROUNDS):
+        # Both may have been dropped; the one that is not asked for shows as lost then, and is repaired next.
+        _, closing = load_tables(scope.lake, pipeline)
+        _refuse_other_table(pipeline, table, closing)
+        tables = open_tables(scope.lake, pipeline, recreate=_followers(pipeline, closing))
+        now = standing(pipeline, tables)
+        if not now.is_hurt or now.seen == seen:
+            return tables, now
+        seen = now.seen
+    raise kept_moving(scope)
 
 
 def _followers(pipeline: Pipeline, closing: str) -> tuple[str, ...]:

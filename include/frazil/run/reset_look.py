@@ -73,7 +73,7 @@ def read_twice(scope: Scope) -> tuple[Tables, list[str], Standing]:
     tables, missing, now = _read(scope)
     seen: tuple[object, ...] | None = None
     # The tables are read one after another: a rival between them looks like a loss, but not twice alike.
-    while _is_hurt(now) and now.seen != seen:
+    while now.is_hurt and now.seen != seen:
         seen = now.seen
         tables, missing, now = _read(scope)
     return tables, missing, now
@@ -85,10 +85,6 @@ def _read(scope: Scope) -> tuple[Tables, list[str], Standing]:
     there, closing = load_tables(scope.lake, pipeline)
     tables = tables_of(pipeline, {name: table or absent_table(name) for name, table in there.items()}, closing)
     return tables, [name for name, table in there.items() if table is None], standing(pipeline, tables)
-
-
-def _is_hurt(now: Standing) -> bool:
-    return may_mend(now) or now.rollback is not None or bool(now.followers_lost)
 
 
 def _refuse_lost(scope: Scope, missing: list[str], now: Standing) -> None:

@@ -65,7 +65,7 @@ def settled(scope: Scope, mends: Collection[str] = (), *, leaves: bool = False) 
             return scope, tables, now
         waits = _advance(scope, tables, now, leaves=leaves)
         has_worked = True
-    raise _kept_moving(scope)
+    raise kept_moving(scope)
 
 
 def _look(scope: Scope, mends: Collection[str]) -> tuple[Tables, Standing]:
@@ -96,10 +96,11 @@ def _look_in(lake: PipelineLake, scope: Scope, mends: Collection[str]) -> tuple[
         if seen is not None and seen.seen == now.seen:
             raise lost
         seen = now
-    raise _kept_moving(scope)
+    raise kept_moving(scope)
 
 
-def _kept_moving(scope: Scope) -> Retryable:
+def kept_moving(scope: Scope) -> Retryable:
+    """The error where no two looks agree."""
     return Retryable(f"pipeline {scope.pipeline.name}: other runs kept moving it over {ROUNDS} looks")
 
 

@@ -110,6 +110,11 @@ class Standing:
         return tuple(mark for mark in marks if mark is not None)
 
     @property
+    def is_hurt(self) -> bool:
+        """Whether a table does not hold what it was given."""
+        return self.closing_lost is not None or self.rollback is not None or bool(self.followers_lost)
+
+    @property
     def seen(self) -> tuple[object, ...]:
         """What two looks have in common if nobody worked in between."""
         return self.mark, self.done, self.dead_letters, tuple(self.followers.items())

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from frazil.errors import Terminal
+from frazil.iceberg.catalog import Lake
+from frazil.iceberg.table import Table
+from frazil.run import tables
 from tests.operations import (
     LEDGER,
     LETTERS,
@@ -167,4 +171,24 @@ def test_rows_beyond_the_position_go_from_a_lost_follower(shop: MakeShop) -> Non
     repair(orders, LETTERS)
     orders.run()
 
+    assert_all(orders, 12)
+
+
+def test_batch_of_a_rival_between_two_reads_is_no_loss(shop: MakeShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lands after the dead letters were read and before the ledger is."""
+    orders = landed(shop, 2)
+    more(orders, 8)
+    real, reads = tables._found, Counter[str]()
+
+    def found(lake: Lake, names: list[str]) -> dict[str, Table | None]:
+        reads.update(names)
+        if LETTERS not in names or reads[LETTERS] != 2:  # the first look only asks which table closes
+            return real(lake, names)
+        first = real(lake, [LETTERS])
+        assert orders.run().batches == 1
+        return first | real(lake, [name for name in names if name != LETTERS])
+
+    monkeypatch.setattr(tables, "_found", found)
+
+    assert repair(orders, LETTERS) is None
     assert_all(orders, 12)
