@@ -15,15 +15,18 @@ from frazil.errors import Terminal
 from frazil.iceberg.holdings import MANIFEST_KEY
 from frazil.report.history import history
 from tests.operations import (
+    ALL_ROWS,
     LEDGER,
     LETTERS,
     ORDERS,
     Killed,
     assert_clean,
     bad,
+    delete_records,
     drop,
     lake,
     landed,
+    landed_in_two_partitions,
     ledger,
     letters,
     offsets,
@@ -168,6 +171,20 @@ def test_rolled_back_past_a_replay_that_nobody_knows(shop: MakeShop) -> None:
     orders.run()
 
     assert_all(orders, 12)
+
+
+def test_rolled_back_partition_that_kafka_lost_in_part(shop: MakeShop) -> None:
+    """Its letters that can't come again stay, what is missing is on record; the other partition comes again as a whole."""
+    orders = landed_in_two_partitions(shop)
+    roll_back(orders, ORDERS)
+    delete_records(orders, 6)
+
+    to_table(orders)
+    orders.run()
+
+    assert places(orders) == [of for of in ALL_ROWS if of != (0, 4)]
+    assert letters(orders) == [(0, 1, 1), (0, 5, 2), (1, 1, 1), (1, 5, 4)]
+    assert_clean(orders)
 
 
 def test_range_is_redone_with_other_bounds(shop: MakeShop) -> None:
