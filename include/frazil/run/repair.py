@@ -1,7 +1,7 @@
 """Repairing a follower or the ledger that lost what it was given: one audited commit, after which the pipeline goes on.
 
 A repair is a batch that is decided like any other, also on top of a decided batch that can't be finished. The table
-keeps what it has and gets the mark of the repair; what it lost at most is in the ledger's row, as ranges of offsets.
+keeps what it has up to the position and gets the mark of the repair; what it lost at most is in the ledger's row, as ranges of offsets.
 A replay of what Kafka still holds of them fills the table again. The ledger's rows come from the manifests that are left.
 """
 
