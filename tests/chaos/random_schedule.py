@@ -35,6 +35,7 @@ from tests.transactions import transactions
 PARTITIONS, BATCH = 3, 60
 SHOWN = ("steps", "records", "aborted", "batches", "runs", "kills", "zombies", "refusals", "redone", "later")
 SHOWN_TOO = ("replays", "resets", "rollbacks", "rewinds", "intervals", "partitions", "maintenance", "foreign")
+HARMS = ("restored tables", "restored catalogs", "dropped", "retention", "deploys", "fast hosts", "commands")
 
 
 def main() -> int:
@@ -86,7 +87,7 @@ def _blow(storm: Storm, minutes: float) -> None:
 
 
 def _figures(figures: Counter[str]) -> str:
-    return ", ".join(f"{name} {figures[name]}" for name in (*SHOWN, *SHOWN_TOO))
+    return ", ".join(f"{name} {figures[name]}" for name in (*SHOWN, *SHOWN_TOO, *HARMS))
 
 
 def _say(line: str) -> None:

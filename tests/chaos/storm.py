@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import sqlite3
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
+from pathlib import Path
 from random import Random
+
+from pyiceberg.table import StaticTable, Table
 
 from frazil.batch.request import RunRequest
 from frazil.batch.target import Target
@@ -19,9 +28,9 @@ from frazil.iceberg.holdings import ancestry
 from frazil.kafka.observe import observe
 from tests.chaos import child
 from tests.chaos.child import Deed
-from tests.chaos.lab import LENIENT, ORDERS, STRICT, TABLES, Lab, bad, doubtful, good
+from tests.chaos.lab import COPIES, LENIENT, ORDERS, STRICT, TABLES, Lab, bad, doubtful, good
 from tests.chaos.maintenance import Maintained
-from tests.chaos.processes import SECONDS, Child, kill_at, stop_at
+from tests.chaos.processes import SECONDS, Child, Ended, kill_at, stop_at
 from tests.chaos.scenes import INGEST, REPLAY
 from tests.transactions import Transactions
 
@@ -33,8 +42,54 @@ ASLEEP, PARTITIONS = 4, 8
 """The most zombies at a time, and the most partitions: one more of them, and the machine is what is tested."""
 
 
+_COMMAND = re.compile(r"frazil ((?:reset|repair) orders .*?) --reason …")
+
+
 class Broken(Exception):
     """Something happened that must not: a child's surprise, or a check that found a difference."""
+
+
+@dataclass
+class CatalogFile:
+    """The database of a SQLite catalog, as somebody with a backup treats it."""
+
+    path: Path
+    copy: bytes | None = None
+
+    def back_up(self) -> None:
+        """Copy the database."""
+        with closing(sqlite3.connect(self.path)) as database:
+            self.copy = database.serialize()
+
+    def forget(self) -> None:
+        """Drop the copy: files that it names are gone."""
+        self.copy = None
+
+    def restore_all(self) -> bool:
+        """Put the copy back, if there is one."""
+        if self.copy is None:
+            return False
+        with closing(sqlite3.connect(":memory:")) as source, closing(sqlite3.connect(self.path)) as database:
+            source.deserialize(self.copy)
+            source.backup(database)
+        return True
+
+    def restore(self, name: str, table: Table) -> bool:
+        """Point to the metadata before the last commit, if all of its snapshots are still there."""
+        log = table.metadata.metadata_log
+        if not log or not Path(log[-1].metadata_file.removeprefix("file://")).exists():
+            return False
+        earlier = StaticTable.from_metadata(log[-1].metadata_file).metadata
+        if not {of.snapshot_id for of in earlier.snapshots} <= {of.snapshot_id for of in table.metadata.snapshots}:
+            return False
+        namespace, _, own = name.rpartition(".")
+        with closing(sqlite3.connect(self.path)) as database:
+            database.execute(
+                "UPDATE iceberg_tables SET metadata_location = ? WHERE table_namespace = ? AND table_name = ?",
+                (log[-1].metadata_file, namespace, own),
+            )
+            database.commit()
+        return True
 
 
 @dataclass
@@ -48,6 +103,13 @@ class Storm:
     figures: Counter[str] = field(default_factory=Counter)
     zombies: list[Child] = field(default_factory=list)
     _numbers: Iterator[int] = field(default_factory=count)
+    _catalog: CatalogFile | None = None
+
+    def __post_init__(self) -> None:
+        """The embedded catalog is a file, which can be put back; that of a server can't."""
+        uri = self.orders.project.settings.catalogs["lake"].uri
+        if uri is not None and uri.startswith("sqlite:///"):
+            self._catalog = CatalogFile(Path(uri.removeprefix("sqlite:///")))
 
     def events(self) -> dict[Callable[[], None], int]:
         """What may happen, with weights."""
@@ -71,6 +133,13 @@ class Storm:
             self.append_foreign_rows: 5,
             self.change_rules: 3,
             self.stay_quiet: 3,
+            self.run_on_a_fast_host: 3,
+            self.add_a_partition_under_retention: 1,
+            self.deploy: 1,
+            self.restore_a_table: 2,
+            self.back_up: 2,
+            self.restore_the_catalog: 1,
+            self.drop_a_follower: 1,
         }
 
     def step(self) -> str:
@@ -109,6 +178,22 @@ class Storm:
             self.orders.add_partitions(self._partitions() + 1)
             self.writer.producer.list_topics(self.orders.topic, SECONDS)  # or it would hear of it minutes later
             self.figures["partitions"] += 1
+
+    def add_a_partition_under_retention(self) -> None:
+        """The topic grows, and retention takes the first records of the new partition before anybody looks."""
+        new = self._partitions()
+        if new >= PARTITIONS:
+            return
+        self.add_a_partition()
+        values = [good(next(self._numbers)) for _ in range(20)]
+        self.orders.produce(values, new)
+        lost = self.random.randint(1, 10)
+        self.orders.delete_before(lost, new)
+        self.orders.values = [value for value in self.orders.values if value not in values[:lost]]
+        self.orders.configure(on_data_loss="skip")
+        self.drain()
+        self.orders.configure(on_data_loss="fail")
+        self.figures["retention"] += 1
 
     def _value(self) -> bytes | None:
         number = next(self._numbers)
@@ -159,6 +244,20 @@ class Storm:
             zombie.resume()
             self._end(zombie)
 
+    def run_on_a_fast_host(self) -> None:
+        """A run of a host whose clock is up to 45 s ahead: less than what the next host waits for."""
+        self.produce()
+        self._end(
+            self.orders.start(partial(child.run_ahead, seconds=self.random.uniform(1, 45)), self._perhaps_killed())
+        )
+        self.figures["fast hosts"] += 1
+
+    def deploy(self) -> None:
+        """The file gets two more destinations, under whatever runs or sleeps."""
+        if not self.orders.options.get("more"):
+            self.orders.configure(more=COPIES)
+            self.figures["deploys"] += 1
+
     def run_to_somewhere(self) -> None:
         """A run that ends before the end of the log, as those of past intervals do."""
         request = RunRequest("interval", end=self.random.choice((self._offsets, self._instant))())
@@ -200,6 +299,61 @@ class Storm:
                 self.figures["retries"] += 1
             self.figures["rewinds"] += 1
 
+    def restore_a_table(self) -> None:
+        """Somebody points the catalog to the metadata that a table had before its last commit."""
+        table = self.random.choice(TABLES)
+        if self._catalog is not None and self._catalog.restore(table, self.orders.load(table)):
+            self.figures["restored tables"] += 1
+            self.mend()
+
+    def back_up(self) -> None:
+        """The catalog's database is copied."""
+        if self._catalog is not None:
+            self._catalog.back_up()
+
+    def restore_the_catalog(self) -> None:
+        """The catalog's database is what it was when it was copied. Of files that an expiry took meanwhile no backup helps."""
+        if self._catalog is not None and self._catalog.restore_all():
+            self.figures["restored catalogs"] += 1
+            self.mend()
+
+    def drop_a_follower(self) -> None:
+        """The dead letters or the ledger are dropped."""
+        self.drain()
+        self.orders.project.lake("lake")._catalog.drop_table(self.random.choice(TABLES[1:]))
+        self.figures["dropped"] += 1
+        self.mend()
+
+    def mend(self) -> None:
+        """Do what the refusals of runs say, until one ends well."""
+        for _ in range(8):
+            ended = self._waited(self.orders.start())
+            if ended.code == 0:
+                return
+            if ended.code not in HARMLESS:
+                self._obey(ended)
+        raise Broken("nothing that the refusals say gets the pipeline going again")
+
+    def _obey(self, ended: Ended) -> None:
+        """The command of a refusal, by the real command line."""
+        found = _COMMAND.search(ended.said)
+        if found is None:
+            raise Broken(f"a refusal names no command:\n{ended.said}")
+        words = [*found[1].split(), "--reason", "the refusal says so", "--yes"]
+        done = subprocess.run(
+            [sys.executable, "-m", "frazil.cli", *words],
+            env=dict(os.environ) | self.orders.env,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        self.figures["commands"] += 1
+        if done.returncode not in HARMLESS:
+            raise Broken(
+                f"{found[0]!r} of the refusal\n{ended.said}\nended with {done.returncode}:\n{done.stdout}{done.stderr}"
+            )
+
     def compact(self) -> None:
         """All files of a table are rewritten."""
         self.maintained.compact(self.random.choice(TABLES[:2]))
@@ -207,6 +361,8 @@ class Storm:
 
     def expire(self) -> None:
         """Only the head of a table is kept."""
+        if self._catalog is not None:
+            self._catalog.forget()
         self.maintained.expire(self.random.choice(TABLES))
         self.figures["maintenance"] += 1
 
@@ -234,19 +390,23 @@ class Storm:
         self.drain()
         self.figures["batches"] = len(self.orders.batches())
         self.figures["records"] = len(self.orders.values)
-        result = self.orders.assert_clean()
+        result = self.orders.assert_clean(has_whole_ledger=not self.figures["dropped"])
         return f"verify clean, {result.records} records compared"
 
     def _end(self, running: Child) -> int:
+        ended = self._waited(running)
+        if ended.code not in HARMLESS and not ended.killed:
+            raise Broken(f"a run ended with exit code {ended.code}:\n{ended.said}")
+        return ended.code
+
+    def _waited(self, running: Child) -> Ended:
         ended = running.wait()
         self.figures["runs"] += 1
         self.figures["kills"] += ended.killed
         self.figures["refusals"] += ended.said.count("refused")
         self.figures["redone"] += ended.said.count("refused, planning again") + ended.said.count("staging it again")
         self.figures["later"] += ended.code in HARMLESS - {0}
-        if ended.code not in HARMLESS and not ended.killed:
-            raise Broken(f"a run ended with exit code {ended.code}:\n{ended.said}")
-        return ended.code
+        return ended
 
     # --- choices ------------------------------------------------------------------------------------------------------
     def _point(self) -> CrashPoint:

@@ -382,7 +382,10 @@ class _Reading:
             try:
                 self._require_held(silent, max(end - time.monotonic(), 0.01))
             except FrazilError as refused:
-                if isinstance(refused, Terminal) or refused.next_step == PLAN_AGAIN:
+                is_told = isinstance(refused, Terminal) and not (
+                    _lost_its_leader(refused) and self._is_unanswered(silent)
+                )
+                if is_told or refused.next_step == PLAN_AGAIN:
                     return refused
                 break  # as silent as before
         more = f", nor of {len(others)} other partitions" if others else ""
@@ -392,8 +395,22 @@ class _Reading:
             next_step="try again; if it stays, look at the broker that leads the partition",
         )
 
+    def _is_unanswered(self, place: Place) -> bool:
+        """Whether no broker says which partitions a topic has."""
+        try:
+            self.client.list_topics(place[0], timeout=_LAST_QUESTION_SECONDS)
+        except KafkaException:
+            return True
+        return False
+
     def _name(self, place: Place) -> str:
         return f"{self.cluster}, topic {place[0]!r}, partition {place[1]}"
+
+
+def _lost_its_leader(refused: FrazilError) -> bool:
+    """Whether the client knows no leader any more: the partition is gone, or no broker answers."""
+    cause = refused.__cause__
+    return isinstance(cause, KafkaException) and cause.args[0].code() == KafkaError._UNKNOWN_PARTITION
 
 
 def _parts(messages: list[Message], size: int) -> Iterator[list[Message]]:

@@ -78,10 +78,15 @@ def test_batch_of_a_table_that_the_edited_file_lacks_waits_for_its_return(place:
     place.succeed("run", "docs")
     file.write_text(SEVERAL.format(topic=place.topic))
     place.succeed("produce", place.topic, "--generate", "payments", "--count", "7", "--seed", "2")
+    late = place.frazil("run", "docs")
+    assert late.returncode == Retryable.exit_code, late.stderr
+    assert "the edit may not have arrived here" in late.stderr
+
+    file.write_text(SEVERAL.format(topic=place.topic) + documents)
     place.succeed("run", "docs")
     idle = place.succeed("run", "docs")
 
     assert "nothing new" in idle.stderr
-    assert place.json("sql", "SELECT count(*) AS n FROM shop.docs") == [{"n": 50}]
+    assert place.json("sql", "SELECT count(*) AS n FROM shop.docs") == [{"n": 57}]
     assert place.json("sql", "SELECT count(*) AS n FROM shop.ids") == [{"n": 57}]
     assert json.loads(place.frazil("verify", "docs", "--json").stdout)["is_clean"]
