@@ -190,7 +190,7 @@ class Storm:
         lost = self.random.randint(1, 10)
         self.orders.delete_before(lost, new)
         self.orders.values = [value for value in self.orders.values if value not in values[:lost]]
-        self.orders.configure(on_data_loss="skip")
+        self.orders.configure(on_data_loss="skip_recorded")
         self.drain()
         self.orders.configure(on_data_loss="fail")
         self.figures["retention"] += 1
