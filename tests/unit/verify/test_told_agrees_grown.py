@@ -61,6 +61,14 @@ def test_verify_and_staging_agree_on_rows_that_do_not_count(name: str, sent: obj
     assert_same_readings(name, [sent])
 
 
+@pytest.mark.parametrize("op", ["t", "m", "d"])
+@pytest.mark.parametrize("found", [{"a\ud800": "x"}, {"a": "\ud800"}, "\ud800"], ids=["name", "inside", "text"])
+def test_half_a_character_in_a_row_that_does_not_count_is_no_fault_of_the_record(op: str, found: object) -> None:
+    """A truncate, a message and what a delete tells beside its key: no text of them lands."""
+    first = {"op": "c", "after": {"id": 1, "note": "x"}}
+    assert_same_readings("debezium", [first, {"op": op, "before": {"id": 2}, "after": {"id": 2, "note": found}}])
+
+
 def assert_same_readings(name: str, sent: list[Any]) -> None:
     """Decode the records for staging, and read them as verify does."""
     declared = pipeline(changes=FORMATS[name][0], columns=COLUMNS, evolve="widen")

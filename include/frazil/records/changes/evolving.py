@@ -20,6 +20,7 @@ from frazil.records.block import Block, in_order
 from frazil.records.changes.fit import ChangeFitter
 from frazil.records.changes.sent import Object, Sent, SentImages
 from frazil.records.changes.spec import ChangeFormat
+from frazil.records.dead import DeadCode
 from frazil.records.evolve.asked import Asked
 from frazil.records.evolve.look import EVOLVABLE, Look, Seen
 from frazil.records.fit.fitter import Fitted
@@ -32,6 +33,10 @@ from frazil.records.spec import RecordSpec
 
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _COUNTED: Final = {Kind.INT, Kind.FLOAT, Kind.DECIMAL}
+
+
+_LOOKED_AT: Final = EVOLVABLE | {DeadCode.LONE_SURROGATE}
+"""Why a value is dead that another look may save: what is wrong may be in an image that does not count."""
 
 
 class EvolvingChanges:
@@ -115,6 +120,8 @@ class EvolvingChanges:
         for position in self._suspects(block, dead, len(values)):
             whole = self._parsed(values[position].as_py())
             images = self._format.sent(Sent(whole, self._fold))
+            if images.now and position in dead and dead[position].code not in EVOLVABLE:
+                continue  # a text of a row that counts
             fits = position not in dead and not self._format.text_casts
             seen = [self._seen(look, image, images, fits=fits) for image in images.now]
             if any(of.rest for of in seen):
@@ -141,7 +148,7 @@ class EvolvingChanges:
         else:
             plain = pc.is_in(pa.arange(0, size), value_set=block.plain)
             found = set(pc.indices_nonzero(pc.invert(plain)).to_pylist())
-        return sorted(found.union(dead) - {at for at, of in dead.items() if of.code not in EVOLVABLE})
+        return sorted(found.union(dead) - {at for at, of in dead.items() if of.code not in _LOOKED_AT})
 
     def _seen(self, look: Look, image: Object, images: SentImages, *, fits: bool) -> Seen:
         """Look at a row as it is; its fields that have a column for another type are moved there, the rest taken out."""
