@@ -20,6 +20,7 @@ from random import Random
 
 from pyiceberg.table import StaticTable, Table
 
+from frazil.batch.facts import PartitionFacts
 from frazil.batch.request import RunRequest
 from frazil.batch.target import Target
 from frazil.crash_points import CrashPoint
@@ -273,7 +274,8 @@ class Storm:
         """The position goes back; what lies behind it comes again."""
         position = self._position()
         if position is not None:
-            back = {number: self.random.randint(0, at) for number, at in enumerate(position)}
+            starts = [log.log_start for log in self._logs()]
+            back = {n: self.random.randint(min(starts[n], at), at) for n, at in enumerate(position)}
             target = Target("offsets", offsets={self.orders.topic: back})
             self._end(self.orders.start(self.orders.reset(target), self._perhaps_killed()))
             self.figures["resets"] += 1
@@ -416,27 +418,28 @@ class Storm:
         return kill_at(self._point()) if self.random.random() < 1 / 2 else ""
 
     def _offsets(self) -> Target:
-        ends = {number: self.random.randint(0, end) for number, end in enumerate(self._ends())}
+        ends = {number: self._place(log) for number, log in enumerate(self._logs())}
         return Target("offsets", offsets={self.orders.topic: ends})
 
     def _instant(self) -> Target:
         return Target("timestamp", datetime.now(UTC) - timedelta(seconds=self.random.uniform(0, 15)))
 
     def _replay(self) -> Deed:
-        bounds = [sorted((self.random.randint(0, end), self.random.randint(0, end))) for end in self._ends()]
+        bounds = [sorted(self._place(at) for _ in range(2)) for at in self._logs()]
         start, end = (
-            Target("offsets", offsets={self.orders.topic: {n: of[side] for n, of in enumerate(bounds)}})
+            Target("offsets", offsets={self.orders.topic: {n: places[side] for n, places in enumerate(bounds)}})
             for side in (0, 1)
         )
         return self.orders.replay(start, end)
 
-    def _ends(self) -> list[int]:
-        return [
-            p.stable_end for p in observe(self.orders.cluster, [self.orders.topic]).topics[self.orders.topic].partitions
-        ]
+    def _place(self, log: PartitionFacts) -> int:
+        return self.random.randint(log.log_start, log.stable_end)
+
+    def _logs(self) -> tuple[PartitionFacts, ...]:
+        return observe(self.orders.cluster, [self.orders.topic]).topics[self.orders.topic].partitions
 
     def _partitions(self) -> int:
-        return len(self._ends())
+        return len(self._logs())
 
     def _position(self) -> list[int] | None:
         batches = self.orders.batches()
