@@ -43,7 +43,7 @@ ASLEEP, PARTITIONS = 4, 8
 """The most zombies at a time, and the most partitions: one more of them, and the machine is what is tested."""
 
 
-_COMMAND = re.compile(r"frazil ((?:reset|repair) orders .*?) --reason …")
+_COMMAND = re.compile(r'frazil ((?:reset|repair) orders .*?) --reason (?:…|"[^"]*")')
 
 
 class Broken(Exception):
