@@ -15,7 +15,7 @@ from frazil.crash_points import CrashPoint, reached
 from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Terminal
 from frazil.iceberg.letters import staged_letters
 from frazil.kafka.failure import RecordTooLarge
-from frazil.kafka.letter_record import letter_records, origin, without_record
+from frazil.kafka.letter_record import OMITTED_HEADER, letter_records, origin, without_record
 from frazil.kafka.produce import produce
 from frazil.kafka.record import OutgoingRecord
 from frazil.kafka.topics import ready_topic, record_limit
@@ -83,7 +83,7 @@ def _send(scope: Scope, manifest: Manifest, topic: DeadLetterTopic, part: TableP
         try:
             return produce(scope.cluster, topic.name, _records(scope, manifest, part, most)).count
         except RecordTooLarge as refused:
-            if refused.record.key is None and refused.record.value is None:
+            if refused.record.headers[-1][0] == OMITTED_HEADER:
                 raise Terminal(
                     f"the dead letter of {origin(refused.record)} has {refused.record.size:,} bytes of headers alone, and topic"
                     f" {topic.name} takes less",
