@@ -1,19 +1,164 @@
-"""The catalogs of a pipeline and the branches of its tables, looked up for this check alone."""
+"""PyIceberg's catalogs as a check needs them, and what they and Kafka's client raise, as Frazil's errors.
+
+By itself PyIceberg waits forever, and takes from the properties of a table what class reads it, and where its store is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException
+from pydantic import ValidationError
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.catalog.rest import RestCatalog, TableResponse
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import (
+    ForbiddenError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    NotInstalledError,
+    OAuthError,
+    RESTError,
+    UnauthorizedError,
+    ValidationException,
+)
+from pyiceberg.io import FileIO
 from pyiceberg.table import Table
+from pyiceberg.typedef import EMPTY_DICT, Properties
+from requests import Session
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from frazil.errors import Terminal
+from frazil.errors import FrazilError, Retryable, Terminal, quotable, without_values
 from frazil.pipeline.catalogs import CatalogSettings
 from frazil.pipeline.model import Pipeline
-from frazil.verify.faults import reading_tables
-from frazil.verify.rest import BoundSqlCatalog, TimedRestCatalog
+
+_FOREIGN = (
+    ImportError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    NotInstalledError,
+    OSError,
+    RESTError,
+    SQLAlchemyError,
+    ValidationError,
+    ValidationException,
+    ValueError,
+    pa.ArrowException,
+)
+_REFUSED = (
+    ForbiddenError,
+    ImportError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    NotInstalledError,
+    OAuthError,
+    PermissionError,
+    FileNotFoundError,
+    UnauthorizedError,
+)
+_UNAVAILABLE = (DBAPIError, OSError, RESTError)
+
+_DOORS_CLOSED = frozenset(
+    {
+        KafkaError._AUTHENTICATION,  # noqa: SLF001 - librdkafka's own codes begin with an underscore
+        KafkaError._SSL,  # noqa: SLF001
+        KafkaError._INVALID_ARG,  # noqa: SLF001
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+    }
+)
+_SECRET_MARKS = ("password", "secret", "token", "jaas", "key")
+
+
+@contextmanager
+def reading_tables(doing: str) -> Iterator[None]:
+    """Run a block that reads tables; what it raises becomes Retryable or Terminal, with `doing` as its coordinates."""
+    try:
+        yield
+    except FrazilError:
+        raise
+    except _FOREIGN as error:
+        lines = str(error).splitlines() or ["no message"]
+        said = f"{doing}: {type(error).__name__}: {without_values(lines[0])}"
+        if isinstance(error, _UNAVAILABLE) and not isinstance(error, _REFUSED):
+            raise Retryable(
+                said, next_step="try again; if it stays, look at the catalog and the storage"
+            ) from quotable(error)
+        raise Terminal(
+            said, next_step="check the catalog's entry in the settings file and its permissions"
+        ) from quotable(error)
+
+
+def kafka_fault(
+    error: KafkaException | KafkaError, doing: str, properties: Mapping[str, str], more: str = ""
+) -> FrazilError:
+    """The Frazil error for an error of the Kafka client.
+
+    Args:
+        error: What it said.
+        doing: What was tried, with its coordinates.
+        properties: The cluster's, whose secrets are kept out of the message.
+        more: What connections failed with meanwhile.
+    """
+    cause: KafkaError = error.args[0] if isinstance(error, KafkaException) else error
+    said = f"{doing}: {cause.str()} ({cause.name()}){more}"
+    for key, value in properties.items():
+        if value and any(mark in key.lower() for mark in _SECRET_MARKS):
+            said = said.replace(value, "***")
+    if cause.code() in _DOORS_CLOSED:
+        return Terminal(
+            said, next_step="check the cluster's entry in the settings file; verify needs Describe and Read"
+        )
+    return Retryable(said, next_step="try again; if it stays, look at the brokers")
+
+
+_CONNECT_SECONDS = 10.0
+"""How long a connection may take to open, unless the catalog's `rest.client.connection-timeout-ms` says otherwise."""
+
+_ANSWER_SECONDS = 60.0
+"""The same for each next part of an answer, and `rest.client.socket-timeout-ms`."""
+
+
+class BoundSqlCatalog(SqlCatalog):
+    """A SQL catalog whose file-io is the settings' alone."""
+
+    def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:  # noqa: ARG002 - PyIceberg's signature
+        return super()._load_file_io(EMPTY_DICT, location)
+
+
+class TimedRestCatalog(RestCatalog):
+    """A REST catalog whose requests end, those for a token included.
+
+    Raises:
+        ValueError: A time limit among the properties is no number.
+    """
+
+    def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
+        # Of the file-io, the server has a say, the table none.
+        metadata = table_response.metadata
+        bare = table_response.model_copy(update={"metadata": metadata.model_copy(update={"properties": {}})})
+        table = super()._response_to_table(identifier_tuple, bare)
+        table.metadata = metadata
+        return table
+
+    def _config_headers(self, session: Session) -> None:
+        # Called for each new session, before its first request.
+        super()._config_headers(session)
+        limits = (
+            self._seconds("rest.client.connection-timeout-ms", _CONNECT_SECONDS),
+            self._seconds("rest.client.socket-timeout-ms", _ANSWER_SECONDS),
+        )
+        session.request = partial(session.request, timeout=limits)  # type: ignore[method-assign]
+
+    def _seconds(self, key: str, default: float) -> float:
+        text = self.properties.get(key)
+        return default if text is None else float(text) / 1000
 
 
 class Catalogs:

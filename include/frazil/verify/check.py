@@ -19,29 +19,21 @@ from frazil.errors import Terminal
 from frazil.pipeline.changes import DELETED, TOLD
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
-from frazil.verify.books import closing_differences, ledger_differences
-from frazil.verify.bounds import bounds, refuse_part_of_merged
-from frazil.verify.census import Census, Topics, count
 from frazil.verify.compare import Comparison, Subject
-from frazil.verify.coverage import Key, coverage, given_up
-from frazil.verify.grown import Grown
-from frazil.verify.history import TOLD_TYPES, HistoryComparison
-from frazil.verify.holes import holes
+from frazil.verify.coverage import Key, Segments, clip, coverage, given_up, holes
 from frazil.verify.kafka import PartitionReader, Source, TopicState
-from frazil.verify.keys import with_key
-from frazil.verify.lake import LedgerRows, Tables, kafka_columns_of, open_tables
 from frazil.verify.ledger import Position, unrecorded
-from frazil.verify.made import steady
-from frazil.verify.merged import LettersAlone, MergedCheck, MergedComparison
+from frazil.verify.ledger_check import closing_differences, ledger_differences, total_differences, whole_batches
+from frazil.verify.merged import TOLD_TYPES, HistoryComparison, LettersAlone, MergedCheck, MergedComparison
 from frazil.verify.merged_places import Certainty, PlacedCheck, PlacedComparison, Places
 from frazil.verify.model import Model
-from frazil.verify.outcomes import Outcomes
-from frazil.verify.reading import MeantFor, read_once
+from frazil.verify.outcomes import Outcomes, RowCounts, Topics, count
+from frazil.verify.reading import MeantFor, bounds, read_once, refuse_part_of_merged
 from frazil.verify.result import Difference, Findings, PartitionResult, Verification
-from frazil.verify.routes import tables_of
 from frazil.verify.rules import Rules, exploding, rules_of, unread_because
-from frazil.verify.spans import Segments, clip
-from frazil.verify.totals import total_differences, whole_batches
+from frazil.verify.tables import LedgerRows, Tables, kafka_columns_of, open_tables, steady, with_key
+from frazil.verify.values.evolved_schema import EvolvedExpectation
+from frazil.verify.values.routes import tables_of
 
 T = TypeVar("T")
 
@@ -97,8 +89,8 @@ def verify(project: Project, pipeline: Pipeline, from_: str | None = None, to: s
         tuple(result for check in checks for result in check.results),
         tuple(findings.kept),
         findings.count,
-        sum(check.census.older_incarnation for check in checks),
-        sum(check.census.foreign for check in checks),
+        sum(check.row_counts.older_incarnation for check in checks),
+        sum(check.row_counts.foreign for check in checks),
         round(time.monotonic() - began, 3),
         count,
         values_compared=unread is None,
@@ -212,7 +204,7 @@ class _Check:
     source: Source
     findings: Findings
     can_compare: bool
-    census: Census = field(default_factory=Census)
+    row_counts: RowCounts = field(default_factory=RowCounts)
     results: list[PartitionResult] = field(default_factory=list)
 
     @property
@@ -234,7 +226,7 @@ class _Check:
             )
 
     def work(self, found: Mapping[str, TopicState], from_: str | None, to: str | None) -> _Work:
-        """What there is to compare; fills the census."""
+        """What there is to compare; fills the row_counts."""
         states, batches = self._present(found), self.tables.batches
         covered = {key: of for key, of in coverage(batches, self.position).items() if key[0] in states}
         live = {name: self.position.topics[name].since for name in states}
@@ -242,10 +234,13 @@ class _Check:
         logs = {(name, n): log for name, state in states.items() for n, log in enumerate(state.offsets)}
         asked = bounds({key: log for key, log in logs.items() if key in covered}, from_, to, self.source)
         rest = _EVERYTHING if from_ is None and to is None else _NOTHING
-        keys = {*covered, *self.census.counts}
+        keys = {*covered, *self.row_counts.counts}
         destination, columns = self.pipeline.destination(self.tables.destination.name), self.tables.columns
         rules = rules_of(self.pipeline, batches, destination.table, columns, self.tables.earlier)
-        types, is_grown = {name: columns[name].parsed for name in rules.columns}, isinstance(rules.expectation, Grown)
+        types, is_grown = (
+            {name: columns[name].parsed for name in rules.columns},
+            isinstance(rules.expectation, EvolvedExpectation),
+        )
         types |= TOLD_TYPES if destination.is_history and types else {}
         kind = LettersAlone if destination.is_merged else Outcomes
         outcomes = kind(self.tables.destination, self.tables.letters, types, rules.lenient, is_grown=is_grown)
@@ -260,8 +255,8 @@ class _Check:
         read = frozenset(name for batch in batches for name in batch.position.topics)
         topics = Topics(live, read, self.tables.others, unrecorded(batches))
         for held in (self.tables.destination, self.tables.letters):
-            count(self.census, held, topics)
-        self.findings.extend(self.census.differences())
+            count(self.row_counts, held, topics)
+        self.findings.extend(self.row_counts.differences())
 
     def _present(self, found: Mapping[str, TopicState]) -> dict[str, TopicState]:
         """Topics that are still what the position knows. Outcomes of the others can't be compared with anything."""
@@ -309,7 +304,7 @@ class _Work:
             self.states[key[0]].is_compacted,
             self.live[key[0]],
             (start, end),
-            self.check.census.counts[key],
+            self.check.row_counts.counts[key],
             self._given_up.get(key, ()),
             self._holes.get(key, ()),
         )
@@ -346,5 +341,5 @@ class _Work:
         name = None if self.model is not None else check.tables.destination.name
         named = name, check.tables.letters.name
         check.findings.extend(
-            total_differences(batches, named, check.census.by_batch, self.live, asked, check.findings.batches)
+            total_differences(batches, named, check.row_counts.by_batch, self.live, asked, check.findings.batches)
         )

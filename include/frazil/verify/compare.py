@@ -9,15 +9,15 @@ from typing import Any
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
-from frazil.verify.canonical import digest
-from frazil.verify.expected import Bad
+from frazil.verify.coverage import Passes, Segment, Segments, Window, clip, gaps, length
 from frazil.verify.kafka import PartitionReader
-from frazil.verify.made import NOT_MADE
-from frazil.verify.moments import is_lost_in_orc
 from frazil.verify.outcomes import Cells, Found, Outcome, Outcomes, Stretch, cell_digests, kept, pairs, record_bytes
 from frazil.verify.result import Difference, Findings, Kind, PartitionResult, cut
 from frazil.verify.rules import Rules
-from frazil.verify.spans import Passes, Segment, Segments, Window, clip, gaps, length
+from frazil.verify.tables import NOT_MADE
+from frazil.verify.values.canonical import digest
+from frazil.verify.values.column_readers import Bad
+from frazil.verify.values.timestamps import is_lost_in_orc
 
 _MICROSECONDS = 1_000
 _LATEST_MILLISECONDS = (2**63 - 1) // _MICROSECONDS

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from frazil.errors import FrazilError, Retryable
 from frazil.pipeline.settings import ClusterSettings
-from frazil.verify.faults import kafka_fault
+from frazil.verify.catalogs import kafka_fault
 
 ANSWER_SECONDS = 10.0
 """Bounds one question."""

@@ -1,4 +1,4 @@
-"""A table that rows are merged into: records become changes of a model, and the model is held against the table."""
+"""Tables of changes: rows merged by their key, held against a model of them, and logs of all changes."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from typing import Any
 
 from confluent_kafka import Message
 
+from frazil.pipeline.changes import TOLD
 from frazil.pipeline.model import Destination
-from frazil.pipeline.types import Primitive
+from frazil.pipeline.types import ColumnType, Primitive
 from frazil.pipeline.value import Column
-from frazil.verify.canonical import column_values, digest
 from frazil.verify.compare import Comparison, micros
-from frazil.verify.expected import Bad
-from frazil.verify.grown import grows, without_empties
-from frazil.verify.lake import Held as HeldTable
-from frazil.verify.lake import scan
+from frazil.verify.coverage import Passes
 from frazil.verify.model import Held, Model, Place, Wanted
 from frazil.verify.outcomes import Found, Outcome, Outcomes, Stretch
 from frazil.verify.result import Difference, Findings, Kind, PartitionResult, with_counts
 from frazil.verify.rules import Rules
-from frazil.verify.spans import Passes
-from frazil.verify.told import Told
+from frazil.verify.tables import Held as HeldTable
+from frazil.verify.tables import scan
+from frazil.verify.values.canonical import Digest, column_values, digest
+from frazil.verify.values.cdc_expectation import RowChange
+from frazil.verify.values.column_readers import Bad
+from frazil.verify.values.evolved_schema import grows, without_empties
 
 Key = tuple[str, int]
 
@@ -63,7 +64,7 @@ class LettersAlone(Outcomes):
         return 0
 
 
-def _digests(of: Told, stamp: int | None, rules: Rules) -> bytes:
+def _digests(of: RowChange, stamp: int | None, rules: Rules) -> bytes:
     return digests(of.row, stamp, rules) if of.op == "upsert" else b""
 
 
@@ -204,3 +205,42 @@ def _named(place: Place) -> str:
 
 def _last(held: Held) -> str:
     return f"one whose last change is {_named(held.place)}"
+
+
+TOLD_TYPES: dict[str, ColumnType] = dict(zip(TOLD, (Primitive("string"), Primitive("int")), strict=True))
+"""Columns of a log behind those of its rows."""
+
+
+@dataclass
+class HistoryComparison(Comparison):
+    """One partition of a log of changes."""
+
+    def _record(self, message: Message, offset: int, found: Sequence[Outcome], passes: Passes) -> None:
+        value, topic = message.value(), self.subject.topic
+        if self.rules.unread is not None or not value or self.rules.leaves_out(value, topic):
+            super()._record(message, offset, found, passes)
+            return
+        told = self.rules.row(value, topic)
+        for n in passes:
+            mine = [outcome for outcome in found if outcome.batch == n]
+            if n in self.rules.older or isinstance(told, Bad) or any(outcome.code is not None for outcome in mine):
+                super()._record(message, offset, mine, (n,))
+            elif not told and not mine:
+                self.filtered += 1
+            else:
+                stamp = micros(message)
+                wanted = Counter(digest((*of.row, of.op, at, stamp)) for at, of in enumerate(told))
+                self._hold(offset, n, wanted, mine)
+        self._not_of(passes, offset, found)
+
+    def _hold(self, offset: int, n: int, wanted: Counter[Digest], mine: Sequence[Outcome]) -> None:
+        """Hold the rows of a record and a batch against what the record tells."""
+        there = Counter(outcome.digest for outcome in mine if isinstance(outcome.digest, bytes))
+        lacking, strange = (wanted - there).total(), (there - wanted).total()
+        rows = f"{wanted.total()} rows of changes"
+        if changed := min(lacking, strange):
+            self._add("changed", offset, n, rows, f"{changed} with other values", times=changed)
+        if lacking > strange:
+            self._add("missing", offset, n, rows, f"{there.total()}", times=lacking - strange)
+        if strange > lacking:
+            self._add("duplicate", offset, n, rows, f"{there.total()}", times=strange - lacking)

@@ -18,17 +18,16 @@ from confluent_kafka import Message
 from frazil.pipeline.model import Destination, Pipeline
 from frazil.pipeline.types import Primitive
 from frazil.pipeline.value import Column
-from frazil.verify.canonical import column_values
 from frazil.verify.compare import Comparison, micros
-from frazil.verify.documents import decoder_of, object_of
-from frazil.verify.figures import Unfit
-from frazil.verify.lake import Held, scan
+from frazil.verify.coverage import Passes
 from frazil.verify.model import Place, key_of
 from frazil.verify.outcomes import Outcome
 from frazil.verify.result import Difference, Findings, Kind, PartitionResult, cut, with_counts
 from frazil.verify.rules import Rules
-from frazil.verify.spans import Passes
-from frazil.verify.takers import Takers
+from frazil.verify.tables import Held, scan
+from frazil.verify.values.canonical import column_values
+from frazil.verify.values.column_readers import ColumnReaders
+from frazil.verify.values.json_document import Unfit, decoder_of, object_of
 
 Key = tuple[str, int]
 
@@ -203,7 +202,7 @@ def _reader(pipeline: Pipeline, to: Destination) -> Callable[[bytes], tuple[Any,
     if form != "json" or any(of.source == () for of in columns.values()):
         return None
     value = pipeline.value.model_copy(update={"unknown_fields": "ignore"})
-    takers = Takers(columns, value)
+    takers = ColumnReaders(columns, value)
     once, any_case = value.duplicate_keys == "dead_letter", value.field_names == "case_insensitive"
     decoder = decoder_of(once=once, any_case=any_case)
 

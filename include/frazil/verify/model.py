@@ -9,7 +9,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from frazil.verify.result import cut
-from frazil.verify.told import Told
+from frazil.verify.values.cdc_expectation import RowChange
 
 _KEY_BYTES = 16
 _HELD = 10_000
@@ -151,7 +151,7 @@ class Model:
         """Let go of the database, and of its file."""
         self._database.close()
 
-    def change(self, place: Place, stamp: int | None, told: Iterable[tuple[Told, bytes]]) -> None:
+    def change(self, place: Place, stamp: int | None, told: Iterable[tuple[RowChange, bytes]]) -> None:
         """Take what a record tells, with hashes of the values, and its timestamp. Those of a partition come in their order."""
         topic, partition, offset, n = place
         for number, (of, digest) in enumerate(told):

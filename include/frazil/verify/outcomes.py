@@ -1,18 +1,20 @@
-"""What the tables hold of a stretch of offsets, as hashes: small enough to be held beside each other."""
+"""What the tables hold of a stretch of offsets, as hashes, and how many rows and letters they hold in all."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from frazil.pipeline.types import ColumnType, Primitive
-from frazil.verify.canonical import Digest, column_values, digest
-from frazil.verify.grown import without_empties
-from frazil.verify.lake import Held, scan, within
+from frazil.verify.result import Difference
+from frazil.verify.tables import Held, scan, within
+from frazil.verify.values.canonical import Digest, column_values, digest
+from frazil.verify.values.evolved_schema import without_empties
 
 _LONG = Primitive("long")
 _CELLS = ("key", "value")
@@ -193,3 +195,83 @@ def pairs(headers: Sequence[Any] | None) -> tuple[tuple[str, bytes | None], ...]
     if not headers:
         return None
     return tuple((h["key"], h["value"]) if isinstance(h, dict) else (h[0], h[1]) for h in headers)
+
+
+@dataclass
+class RowCounts:
+    """Counts of one table or several.
+
+    Attributes:
+        counts: (topic, partition) -> outcomes of the present incarnation.
+        older_incarnation: Outcomes of topics that are gone, or were recreated since.
+        foreign: Rows without any Kafka column, or of topics of another pipeline: not ours.
+        nowhere: Table -> outcomes with some of these columns, but not topic, partition and offset.
+        unknown: (table, topic) -> outcomes of a topic that no position ever named.
+        by_batch: (table, batch number) -> outcomes of the present incarnation.
+    """
+
+    counts: Counter[tuple[str, int]] = field(default_factory=Counter)
+    older_incarnation: int = 0
+    foreign: int = 0
+    nowhere: Counter[str] = field(default_factory=Counter)
+    unknown: Counter[tuple[str, str]] = field(default_factory=Counter)
+    by_batch: Counter[tuple[str, int]] = field(default_factory=Counter)
+
+    def differences(self) -> Iterator[Difference]:
+        """Outcomes that name no record."""
+        for table, count in sorted((+self.nowhere).items()):
+            yield Difference("unexpected", f"topic, partition and offset in every row of {table}", f"{count} without")
+        for (table, topic), count in sorted(self.unknown.items()):
+            yield Difference(
+                "unexpected", f"only topics that were read, in {table}", f"{count} of a topic never read", topic
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """What is known of topics.
+
+    Attributes:
+        live: Topics that are still what the position knows -> first batch number of their present incarnation.
+        read: All that any position of the pipeline names.
+        others: Topics of other pipelines that land into the same table.
+        unrecorded: Numbers of batches whose ledger rows were given up: they may have read any topic.
+    """
+
+    live: Mapping[str, int]
+    read: frozenset[str]
+    others: frozenset[str] = frozenset()
+    unrecorded: frozenset[int] = frozenset()
+
+
+def count(row_counts: RowCounts, held: Held, topics: Topics) -> None:
+    """Add a table to a row_counts."""
+    names = held.columns
+    columns = [names.topic, names.partition, names.offset, names.batch]
+    for batch in scan(held, None, columns):
+        # Counting non-null offsets apart from rows finds those that name a partition and no offset.
+        table = pa.Table.from_batches([batch]).select(columns).rename_columns(["topic", "partition", "offset", "batch"])
+        counted = table.group_by(["topic", "partition", "batch"]).aggregate([([], "count_all"), ("offset", "count")])
+        for group in counted.to_pylist():
+            _add(row_counts, held.name, topics, group)
+
+
+def _add(row_counts: RowCounts, table: str, topics: Topics, group: Mapping[str, int | str | None]) -> None:
+    topic, partition, n = group["topic"], group["partition"], group["batch"]
+    rows, placed = int(group["count_all"] or 0), int(group["offset_count"] or 0)
+    if topic is None and partition is None and n is None and not placed:
+        row_counts.foreign += rows
+    elif topic is None or partition is None:
+        row_counts.nowhere[table] += rows
+    elif (name := str(topic)) not in topics.read and n not in topics.unrecorded:
+        if name in topics.others:
+            row_counts.foreign += rows
+        else:
+            row_counts.unknown[table, name] += rows
+    elif name not in topics.live or (n is not None and int(n) < topics.live[name]):
+        row_counts.older_incarnation += rows
+    else:
+        row_counts.counts[name, int(partition)] += placed
+        row_counts.nowhere[table] += rows - placed
+        if n is not None:
+            row_counts.by_batch[table, int(n)] += placed

@@ -2,20 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.transforms import KINDS
 from frazil.pipeline.value import Column
-from frazil.verify.coverage import is_filled
-from frazil.verify.expected import Bad, Expectation
-from frazil.verify.grown import Grown, Since, grows
-from frazil.verify.ledger import MENDING, Batch, unrecorded
-from frazil.verify.left_out import LeftOut
-from frazil.verify.routes import WhereTo, where_to
-from frazil.verify.told import Teller, unread_changes
+from frazil.verify.coverage import Key, is_filled
+from frazil.verify.ledger import MENDING, READING, Batch, unrecorded
+from frazil.verify.result import Difference
+from frazil.verify.values.cdc_expectation import ChangeReader, unread_changes
+from frazil.verify.values.column_readers import Bad, Expectation
+from frazil.verify.values.evolved_schema import EvolvedExpectation, Since, grows
+from frazil.verify.values.routes import WhereTo, where_to
+
+
+@dataclass
+class LeftOut:
+    """Records without outcome, held against the ledger's count of each batch.
+
+    Attributes:
+        allowed: Batch number -> records that it left out.
+        found: Batch number -> records without outcome, as far as they were looked at.
+        held: Partition -> the first offset from which on Kafka surely holds every record.
+    """
+
+    allowed: Mapping[int, int] = field(default_factory=dict)
+    found: Counter[int] = field(default_factory=Counter)
+    held: dict[Key, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, batches: Sequence[Batch]) -> LeftOut:
+        """What the ledger says."""
+        return cls({batch.n: batch.filtered for batch in batches if batch.kind in READING})
+
+    def takes(self, n: int) -> bool:
+        """Whether a record without outcome may be one that batch `n` left out. Counts it if so."""
+        if self.found[n] >= self.allowed.get(n, 0):
+            return False
+        self.found[n] += 1
+        return True
+
+    def room(self, n: int) -> int:
+        """How many further records without outcome may be ones that batch `n` left out."""
+        return self.allowed.get(n, 0) - self.found[n]
+
+    def takes_some(self, n: int, count: int) -> int:
+        """Count so many records without outcome as left out by batch `n`, which has room for them."""
+        self.found[n] += count
+        return count
+
+    def differences(self, whole: Sequence[Batch], of: Collection[int]) -> Iterator[Difference]:
+        """Batches that left out fewer records than the ledger says: some of those have an outcome.
+
+        Args:
+            whole: Batches whose outcomes are all there, and were all looked at.
+            of: Numbers of the batches whose records were counted here.
+        """
+        for batch in whole:
+            seen = all(self.held.get((r.topic, r.partition), r.end) <= r.start for r in batch.ranges)
+            if batch.n in of and seen and self.found[batch.n] < batch.filtered:
+                expected = f"{batch.filtered} records of batch {batch.n} without outcome, as many as it left out"
+                yield Difference("ledger", expected, f"{self.found[batch.n]}", batch=batch.n)
 
 
 class Unread:
@@ -55,7 +105,7 @@ class Rules:
         in_orc: Whether the table has ORC files, which don't keep every timestamp of Kafka either.
     """
 
-    expectation: Expectation | Grown | Teller | Unread
+    expectation: Expectation | EvolvedExpectation | ChangeReader | Unread
     columns: tuple[str, ...]
     filters: bool
     older: frozenset[int]
@@ -148,12 +198,14 @@ def rules_of(
     )
 
 
-def _expectation(pipeline: Pipeline, table: str, columns: Mapping[str, Column]) -> Expectation | Grown | Teller:
+def _expectation(
+    pipeline: Pipeline, table: str, columns: Mapping[str, Column]
+) -> Expectation | EvolvedExpectation | ChangeReader:
     destination = pipeline.destination(table)
     if destination.is_merged or destination.is_history:
-        return Teller(destination, columns, pipeline.value)
+        return ChangeReader(destination, columns, pipeline.value)
     expected = Expectation(columns, pipeline.value, in_orc=destination.file_format == "orc")
-    return Grown(expected) if grows(destination) else expected
+    return EvolvedExpectation(expected) if grows(destination) else expected
 
 
 def unread_because(pipeline: Pipeline) -> str | None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from frazil.verify.catalogs import TimedRestCatalog
 from frazil.verify.kafka import PartitionReader
-from frazil.verify.rest import TimedRestCatalog
 
 Make = Callable[..., Any]
 

@@ -11,12 +11,12 @@ import pytest
 from confluent_kafka import Message
 
 from frazil.verify import check as checks
-from frazil.verify import lake as lake_of_verify
-from frazil.verify import routes
+from frazil.verify import tables as tables_of_verify
 from frazil.verify.compare import Comparison
 from frazil.verify.kafka import PartitionReader
 from frazil.verify.reading import read_once
 from frazil.verify.result import Verification
+from frazil.verify.values import routes
 from tests import made as shops
 from tests.fan_out import TABLES, fanned_out, fill, record
 from tests.operations import send
@@ -89,7 +89,7 @@ def test_a_row_that_one_table_lost_is_held_against_another(
 def work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often a value was parsed to route its record, a record was handed to a table, and the ledger was read."""
     found: Counter[str] = Counter()
-    parse, take, rows = routes.object_of, Comparison.take, lake_of_verify._ledger_rows
+    parse, take, rows = routes.object_of, Comparison.take, tables_of_verify._ledger_rows
 
     def parsed(raw: bytes, decoder: Any) -> Any:
         found["parsed"] += 1
@@ -103,7 +103,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         found["ledger"] += 1
         return rows(ledger, pipeline)
 
-    monkeypatch.setattr(lake_of_verify, "_ledger_rows", read)
+    monkeypatch.setattr(tables_of_verify, "_ledger_rows", read)
     monkeypatch.setattr(routes, "object_of", parsed)
     monkeypatch.setattr(Comparison, "take", taken)
     return found

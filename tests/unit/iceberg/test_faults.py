@@ -31,7 +31,7 @@ from sqlalchemy.exc import ArgumentError, OperationalError
 
 from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Terminal, without_values
 from frazil.iceberg.faults import as_frazil, translated
-from frazil.verify.faults import reading_tables
+from frazil.verify.catalogs import reading_tables
 
 
 @pytest.mark.parametrize(

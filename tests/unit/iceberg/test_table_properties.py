@@ -25,8 +25,7 @@ from frazil.pipeline.catalogs import CatalogSettings, refused_properties
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.settings import Settings, unknown_names
 from frazil.run.tables import make_destination
-from frazil.verify.catalogs import Catalogs
-from frazil.verify.rest import TimedRestCatalog
+from frazil.verify.catalogs import Catalogs, TimedRestCatalog
 from tests.unit.iceberg.orders import TABLE, destination
 
 RAN: list[str] = []

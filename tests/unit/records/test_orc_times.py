@@ -18,7 +18,7 @@ from frazil.records.fan_out import FanOut
 from frazil.records.orc_times import without_altered_times
 from frazil.records.spec import RecordSpec
 from frazil.run.record_spec import record_spec
-from frazil.verify.expected import Bad, Expectation
+from frazil.verify.values.column_readers import Bad, Expectation
 from tests.unit.records.kafka_batches import decode_both, kafka_batch
 
 US, FAR = pa.timestamp("us", "UTC"), 2**63 // 1000 - 1

@@ -26,7 +26,7 @@ from frazil.pipeline.source import Source
 from frazil.records.patterns import WholeMatch
 from frazil.records.route import FieldRoute, Route, Router, StaticRoute, TopicRoute
 from frazil.run.record_problems import record_problems
-from frazil.verify.routes import where_to
+from frazil.verify.values.routes import where_to
 from tests.unit.capture.captured import Captured, capture_of
 
 HOSTILE = r"(\w+\s?)+;|(a+)+"

@@ -26,7 +26,7 @@ from frazil.pipeline.model import Pipeline
 from frazil.run.identifier import identified, identifier_note, refuse_no_key, refuse_other_key
 from frazil.run.manifests import operation_of
 from frazil.run.record_problems import record_problems
-from frazil.verify.keys import with_key
+from frazil.verify.tables import with_key
 
 TABLE = "shop.customers"
 COLUMNS = {"id": {"type": "long", "required": True}, "town": {"type": "string", "required": True}, "name": "string"}

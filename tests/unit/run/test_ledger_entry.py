@@ -25,8 +25,7 @@ from frazil.iceberg.row_files import RowFileWriter
 from frazil.iceberg.table import staging_table
 from frazil.run.ledger_entry import entry_rows
 from frazil.verify.coverage import coverage
-from frazil.verify.ledger import batches_of
-from frazil.verify.views import view
+from frazil.verify.ledger import batches_of, view
 from tests.layouts import LAYOUT, created
 from tests.unit.verify.test_coverage import batch
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from frazil.pipeline.types import parse_type
-from frazil.verify.canonical import column_values, digest
 from frazil.verify.result import KEPT_DIFFERENCES, SHOWN_CHARACTERS, Difference, Findings, cut
+from frazil.verify.values.canonical import column_values, digest
 
 DIFFERENT = [
     None,

@@ -9,9 +9,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.verify.coverage import coverage, given_up
+from frazil.verify.coverage import Segment, clip, coverage, gaps, given_up, length, windows, with_pass, without
 from frazil.verify.ledger import Batch, batches_of, unrecorded
-from frazil.verify.spans import Segment, clip, gaps, length, windows, with_pass, without
 
 OFFSETS = st.integers(0, 30)
 STEPS = st.lists(st.tuples(st.booleans(), OFFSETS, OFFSETS, st.integers(0, 12)), max_size=12)

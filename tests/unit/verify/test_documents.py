@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.verify import documents
-from frazil.verify.documents import EACH_ONCE, LAST_COUNTS, object_of
-from frazil.verify.figures import Unfit
+from frazil.verify.values import json_document as documents
+from frazil.verify.values.json_document import EACH_ONCE, LAST_COUNTS, Unfit, object_of
 
 
 def test_every_table_parses_a_value_again(monkeypatch: pytest.MonkeyPatch) -> None:

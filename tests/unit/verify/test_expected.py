@@ -16,9 +16,9 @@ from frazil.pipeline.model import Column, Destination
 from frazil.records.decode import Decoder
 from frazil.records.kafka import KAFKA_SCHEMA
 from frazil.records.spec import RecordSpec
-from frazil.verify.canonical import column_values
-from frazil.verify.documents import MAX_DEPTH
-from frazil.verify.expected import Bad, Expectation
+from frazil.verify.values.canonical import column_values
+from frazil.verify.values.column_readers import Bad, Expectation
+from frazil.verify.values.json_document import MAX_DEPTH
 
 BAD = "bad"
 

@@ -8,8 +8,7 @@ import pytest
 
 from frazil.pipeline.model import Pipeline
 from frazil.verify.ledger import Batch
-from frazil.verify.left_out import LeftOut
-from frazil.verify.rules import Rules, rules_of, unread_because
+from frazil.verify.rules import LeftOut, Rules, rules_of, unread_because
 from tests.unit.verify.test_coverage import FIRST, START, batch, read
 
 FILTERED = batch(1, "ingest", 0, 5, ranges='[["t",0,0,5]]', records_written=3, records_filtered=2, rows=3)

@@ -15,13 +15,13 @@ from pyiceberg.table import Table
 
 from frazil.iceberg.schema import declared_schema
 from frazil.pipeline.model import KafkaColumns, Pipeline
-from frazil.verify.expected import Bad
-from frazil.verify.grown import Since
-from frazil.verify.lake import Held
 from frazil.verify.merged import MergedCheck, digests
 from frazil.verify.model import Model, Place
 from frazil.verify.result import Findings, PartitionResult
 from frazil.verify.rules import rules_of
+from frazil.verify.tables import Held
+from frazil.verify.values.column_readers import Bad
+from frazil.verify.values.evolved_schema import Since
 from tests.unit.records.changes.landing import TABLE, landed, pipeline
 
 STAMP = datetime(2024, 5, 1, tzinfo=UTC)

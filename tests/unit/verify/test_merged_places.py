@@ -19,13 +19,13 @@ from frazil.records.fan_out import FanOut
 from frazil.records.kafka import KAFKA_SCHEMA
 from frazil.run.record_route import route_of
 from frazil.run.record_spec import record_specs
-from frazil.verify.expected import Bad
-from frazil.verify.lake import Held
 from frazil.verify.merged import MergedCheck, digests
 from frazil.verify.merged_places import Certainty, PlacedCheck, Places
 from frazil.verify.model import Model, Place
 from frazil.verify.result import Findings, PartitionResult
 from frazil.verify.rules import rules_of
+from frazil.verify.tables import Held
+from frazil.verify.values.column_readers import Bad
 
 TABLE = "shop.customers"
 STAMP = datetime(2024, 5, 1, tzinfo=UTC)

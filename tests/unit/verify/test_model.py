@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.verify.model import Held, Model, Place, Wanted
-from frazil.verify.told import Told
+from frazil.verify.values.cdc_expectation import RowChange
 
 
 @pytest.fixture
@@ -19,20 +19,20 @@ def model() -> Iterator[Model]:
     made.close()
 
 
-def upsert(key: int, order: object = None) -> tuple[Told, bytes]:
-    return Told("upsert", (key,), order, (key,)), b"row"
+def upsert(key: int, order: object = None) -> tuple[RowChange, bytes]:
+    return RowChange("upsert", (key,), order, (key,)), b"row"
 
 
-def delete(key: int, order: object = None) -> tuple[Told, bytes]:
-    return Told("delete", (key,), order), b""
+def delete(key: int, order: object = None) -> tuple[RowChange, bytes]:
+    return RowChange("delete", (key,), order), b""
 
 
 def place(offset: int, partition: int = 0) -> Place:
     return Place("t", partition, offset, 1)
 
 
-def truncate(order: object = None) -> tuple[Told, bytes]:
-    return Told("truncate", order=order), b""
+def truncate(order: object = None) -> tuple[RowChange, bytes]:
+    return RowChange("truncate", order=order), b""
 
 
 def only(model: Model) -> Wanted:

@@ -8,7 +8,7 @@ import pytest
 
 from frazil.errors import Terminal
 from frazil.pipeline.model import Column, Value
-from frazil.verify.expected import Bad, Expectation
+from frazil.verify.values.column_readers import Bad, Expectation
 
 BAD = "bad"
 MICROS = 1_704_067_200_000_000

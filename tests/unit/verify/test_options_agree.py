@@ -16,8 +16,8 @@ from frazil.pipeline.model import Destination, Pipeline
 from frazil.records.decode import Decoder
 from frazil.records.kafka import KAFKA_SCHEMA
 from frazil.run.record_spec import record_spec
-from frazil.verify.canonical import column_values
-from frazil.verify.expected import Bad, Expectation
+from frazil.verify.values.canonical import column_values
+from frazil.verify.values.column_readers import Bad, Expectation
 
 BAD = "bad"
 LEFT_OUT = "left out"

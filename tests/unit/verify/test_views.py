@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from frazil.verify.coverage import coverage, given_up
-from frazil.verify.ledger import Batch, batches_of, unrecorded
-from frazil.verify.views import view
+from frazil.verify.ledger import Batch, batches_of, unrecorded, view
 from tests.unit.verify.test_coverage import batch
 
 TABLES = ("a.one", "a.two")

@@ -16,14 +16,14 @@ from frazil.pipeline.strict import AtKey
 from frazil.records.route import Router
 from frazil.run.manifests import operation_of
 from frazil.run.record_route import route_of
-from frazil.verify.canonical import column_values
-from frazil.verify.expected import Bad
-from frazil.verify.routes import where_to
-from frazil.verify.told import Teller
+from frazil.verify.values.canonical import column_values
+from frazil.verify.values.cdc_expectation import ChangeReader
+from frazil.verify.values.column_readers import Bad
+from frazil.verify.values.routes import where_to
 from tests.unit.records.changes.landing import COLUMNS, TABLE, landed, pipeline
 from tests.unit.records.changes.test_debezium import DEBEZIUM, ann, event
-from tests.unit.verify.test_told_agrees import COLUMNS as WITH_FACTS
-from tests.unit.verify.test_told_agrees import FORMATS
+from tests.unit.verify.test_cdc_agrees import COLUMNS as WITH_FACTS
+from tests.unit.verify.test_cdc_agrees import FORMATS
 
 LOG = "shop.customers_log"
 
@@ -180,7 +180,7 @@ def test_verify_reads_another_log(name: str, order_by: str | None, data: st.Data
     sent = data.draw(values)
     outcomes = landed(made, [sent])
     to = made.destinations[0]
-    told = Teller(to, to.columns, made.value).row(json.dumps(sent).encode())
+    told = ChangeReader(to, to.columns, made.value).row(json.dumps(sent).encode())
     rows = outcomes.rows[TABLE]
     if isinstance(told, Bad):
         assert (rows.num_rows, outcomes.dead.num_rows) == (0, 1), told

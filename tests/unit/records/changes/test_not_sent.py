@@ -11,9 +11,9 @@ import pytest
 
 from frazil.records.changes.debezium import Debezium
 from frazil.run.change_spec import merge_spec
-from frazil.verify.canonical import column_values
-from frazil.verify.expected import Bad
-from frazil.verify.told import Teller
+from frazil.verify.values.canonical import column_values
+from frazil.verify.values.cdc_expectation import ChangeReader
+from frazil.verify.values.column_readers import Bad
 from tests.unit.records.changes.landing import COLUMNS, TABLE, landed, pipeline, refused, told
 from tests.unit.records.changes.test_debezium import DEBEZIUM, TOO_LARGE, ann, event
 
@@ -72,7 +72,7 @@ def test_the_placeholder_of_a_list_or_of_bytes_overwrites_the_row(
     assert told(outcomes, "id", "big") == [("upsert", 1, kept)]
     assert "REPLICA IDENTITY FULL" in refused(outcomes)[0]
     to = merged.destinations[0]
-    teller = Teller(to, to.columns, merged.value)
+    teller = ChangeReader(to, to.columns, merged.value)
     found = teller.row(json.dumps(known).encode())
     assert not isinstance(found, Bad)
     staged = column_values(outcomes.rows[TABLE].column("big"), to.columns["big"].parsed)

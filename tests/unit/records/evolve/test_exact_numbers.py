@@ -18,7 +18,7 @@ from frazil.records.evolve.spelling import read_type, spelled
 from frazil.records.evolve.types import number_evidence, settled
 from frazil.records.evolve.widest import widest
 from frazil.records.json.number import Number, is_held
-from frazil.verify.expected import Bad, Expectation
+from frazil.verify.values.column_readers import Bad, Expectation
 from tests.unit.records.evolve.evolving import Landed, land, spec, transformed
 
 DOUBLE = pa.field("id", pa.float64())

@@ -17,10 +17,9 @@ from frazil.pipeline.model import Destination, Value
 from frazil.records.evolve.policy import Evolution
 from frazil.records.formats.catalogue import FormatSpec
 from frazil.records.type_names import spelled
-from frazil.verify.canonical import column_values
-from frazil.verify.expected import Bad, Expectation
-from frazil.verify.grown import columns_of, without_empties
-from frazil.verify.takers import RescuedColumn
+from frazil.verify.values.canonical import column_values
+from frazil.verify.values.column_readers import Bad, Expectation, RescuedColumn
+from frazil.verify.values.evolved_schema import columns_of, without_empties
 from tests.unit.records.changes.growing import grown
 from tests.unit.records.changes.landing import TABLE, pipeline
 from tests.unit.records.evolve.evolving import Landed, land, spec, transformed

@@ -16,8 +16,7 @@ from frazil.pipeline.changes import DELETED
 from frazil.pipeline.model import Destination
 from frazil.pipeline.types import VARIANT, parse_type
 from frazil.pipeline.value import Column, Value
-from frazil.verify.expected import Bad, Expectation
-from frazil.verify.takers import InferredColumn, RescuedColumn
+from frazil.verify.values.column_readers import Bad, Expectation, InferredColumn, RescuedColumn
 
 Row = Mapping[str, Any]
 
@@ -171,7 +170,7 @@ def _inner(of: IcebergType) -> tuple[NestedField, ...]:
             return ()
 
 
-class Grown:
+class EvolvedExpectation:
     """Takes the place of an expectation for such a table: what tells no type, such as `[]`, is null there or is not.
 
     Which of both depends on whether the table had the column when the record was staged.

@@ -1,8 +1,9 @@
-"""Which dead letters count as outcomes: those whose record did not become a row after all."""
+"""Which dead letters count as outcomes of a destination: its own, whose record did not become a row after all."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from functools import reduce
 
 from pyiceberg.expressions import (
     AlwaysFalse,
@@ -15,9 +16,11 @@ from pyiceberg.expressions import (
     IsNull,
     LessThan,
     Not,
+    NotIn,
     Or,
 )
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 
 from frazil.verify.coverage import rolled_back
 from frazil.verify.ledger import Batch, Range
@@ -70,3 +73,28 @@ def _any(found: Sequence[BooleanExpression]) -> BooleanExpression:
         return AlwaysFalse()
     middle = len(found) // 2
     return Or(_any(found[:middle]), _any(found[middle:])) if middle else found[0]
+
+
+_OF_TABLE = "destination"
+"""Column of the dead letters: the table that the record does not fit; null: the record as a whole."""
+
+_BATCH = "_frazil_batch"
+
+
+def letters_of(letters: Table, name: str, unlanded: BooleanExpression, absent: Collection[int]) -> BooleanExpression:
+    """Letters that are outcomes of a destination: its own and those of records as a whole, unless they became rows.
+
+    Args:
+        letters: The dead letters.
+        name: The destination.
+        unlanded: Letters that did not become rows.
+        absent: Numbers of batches that did not know the destination.
+    """
+    there = {column.name for column in letters.schema().fields}
+    parts: list[BooleanExpression] = []
+    # Below, mypy sees the fields of PyIceberg's models and not their __init__.
+    if _OF_TABLE in there:
+        parts.append(Or(IsNull(_OF_TABLE), EqualTo(_OF_TABLE, name)))  # type: ignore[call-arg, arg-type]
+    if absent:
+        parts.append(NotIn(_BATCH, absent))  # type: ignore[call-arg, arg-type]
+    return reduce(And, parts, unlanded)

@@ -30,9 +30,9 @@ from pyiceberg.types import (
 from frazil.iceberg.variant import VariantType
 from frazil.pipeline.model import Destination, Pipeline
 from frazil.pipeline.value import Value
-from frazil.verify.expected import Bad, Expectation
-from frazil.verify.grown import Grown, Since, columns_of, earlier_schemas, without_empties
 from frazil.verify.rules import rules_of
+from frazil.verify.values.column_readers import Bad, Expectation
+from frazil.verify.values.evolved_schema import EvolvedExpectation, Since, columns_of, earlier_schemas, without_empties
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True),
@@ -99,7 +99,7 @@ def test_lost_value_of_an_inferred_column_is_overlooked() -> None:
     schema = Schema(
         NestedField(1, "a", LongType()), NestedField(2, "b", ListType(3, StringType(), element_required=False))
     )
-    grown = Grown(Expectation(columns_of(destination, schema, Value())))
+    grown = EvolvedExpectation(Expectation(columns_of(destination, schema, Value())))
 
     assert grown.row(json.dumps({"a": 1, "b": [], "c": 2}).encode()) == (1, None)
     assert grown.row(json.dumps({"a": 1, "b": ["x"]}).encode()) == (1, ("x",))

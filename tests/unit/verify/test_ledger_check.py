@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from frazil.errors import Terminal
-from frazil.verify.books import closing_differences, ledger_differences
 from frazil.verify.ledger import batches_of, position_of
+from frazil.verify.ledger_check import closing_differences, ledger_differences
 from tests.unit.verify.test_coverage import FIRST, SECOND, START, batch, read
 
 

@@ -1,6 +1,6 @@
 """Readers of JSON values into a column's type, one per type.
 
-They return the canonical form that `frazil.verify.canonical` also gives to what a table stores: whole numbers for
+They return the canonical form that `frazil.verify.values.canonical` also gives to what a table stores: whole numbers for
 dates, times and decimals, bytes for uuid, fixed and binary, tuples for lists, structs and maps.
 """
 
@@ -13,10 +13,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from frazil.pipeline.types import ColumnType, ListOf, MapOf, Primitive, StructOf
-from frazil.verify import moments
-from frazil.verify.canonical import empty_list, ordered
-from frazil.verify.documents import compact, without_case
-from frazil.verify.figures import Figure, Misfit, Unfit, counted, double, figure, scaled, single, whole
+from frazil.verify.values import timestamps
+from frazil.verify.values.canonical import empty_list, ordered
+from frazil.verify.values.json_document import (
+    Figure,
+    Misfit,
+    Unfit,
+    compact,
+    counted,
+    double,
+    figure,
+    scaled,
+    single,
+    whole,
+    without_case,
+)
 
 Read = Callable[[Any], Any]
 """Takes a JSON value that is not null and returns its canonical form, or raises Unfit."""
@@ -244,7 +255,7 @@ def _time_reader(name: str, options: Options) -> Read:
 
     def read_kept_time(value: Any) -> Any:
         micros = read(value)
-        if moments.is_lost_in_orc(micros):
+        if timestamps.is_lost_in_orc(micros):
             raise Unfit("a time that ORC files don't keep")
         return micros
 
@@ -253,8 +264,8 @@ def _time_reader(name: str, options: Options) -> Read:
 
 def _any_time_reader(name: str, options: Options) -> Read:
     """Of texts, and where their unit is declared of numbers too."""
-    read = _PRIMITIVES[name] if options.drops_offset or name != "timestamp" else _moment(moments.unzoned_micros)
-    unit, first, last = options.unit, *(moments.DAY_BOUNDS if name == "time" else moments.BOUNDS)
+    read = _PRIMITIVES[name] if options.drops_offset or name != "timestamp" else _moment(timestamps.unzoned_micros)
+    unit, first, last = options.unit, *(timestamps.DAY_BOUNDS if name == "time" else timestamps.BOUNDS)
     if unit is None:
         return read
 
@@ -271,10 +282,10 @@ _PRIMITIVES: dict[str, Read] = {
     "long": lambda value: whole(value, 64),
     "float": single,
     "double": double,
-    "date": _moment(moments.day_number),
-    "time": _moment(moments.clock_micros),
-    "timestamp": _moment(moments.wall_micros),
-    "timestamptz": _moment(moments.instant_micros),
+    "date": _moment(timestamps.day_number),
+    "time": _moment(timestamps.clock_micros),
+    "timestamp": _moment(timestamps.wall_micros),
+    "timestamptz": _moment(timestamps.instant_micros),
     "string": _string,
     "uuid": _uuid,
     "binary": _binary,

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from frazil.pipeline.model import Destination
 from frazil.pipeline.value import Column
 from frazil.records.type_names import spelled
-from frazil.verify.canonical import column_values
-from frazil.verify.expected import Bad
-from frazil.verify.grown import without_empties
-from frazil.verify.told import Teller
+from frazil.verify.values.canonical import column_values
+from frazil.verify.values.cdc_expectation import ChangeReader
+from frazil.verify.values.column_readers import Bad
+from frazil.verify.values.evolved_schema import without_empties
 from tests.unit.records.changes.growing import grown
 from tests.unit.records.changes.landing import TABLE, pipeline
-from tests.unit.verify.test_told_agrees import FORMATS
+from tests.unit.verify.test_cdc_agrees import FORMATS
 
 COLUMNS = {
     "id": {"type": "int", "required": True},
@@ -74,7 +74,7 @@ def assert_same_readings(name: str, sent: list[Any]) -> None:
     declared = pipeline(changes=FORMATS[name][0], columns=COLUMNS, evolve="widen")
     found = grown(declared, sent)
     columns = columns_of(declared.destinations[0], found.columns[TABLE])
-    teller = Teller(declared.destinations[0], columns, declared.value)
+    teller = ChangeReader(declared.destinations[0], columns, declared.value)
     rows = found.outcomes.rows[TABLE]
     dead = set(found.outcomes.dead.column("offset").to_pylist())
     cells = [
@@ -107,7 +107,7 @@ def test_field_named_as_facts_is_the_record_s_own_where_none_are_taken(columns: 
     sent = {"id": 1, "_cdc": {"x": 5} if "fact" in columns else "mine"}
     found = grown(declared, [sent])
     taken = columns_of(declared.destinations[0], found.columns[TABLE])
-    told = Teller(declared.destinations[0], taken, declared.value).row(json.dumps(sent).encode())
+    told = ChangeReader(declared.destinations[0], taken, declared.value).row(json.dumps(sent).encode())
     (row,) = found.outcomes.rows[TABLE].select(list(taken)).to_pylist()
     assert not isinstance(told, Bad)
     assert [each.row for each in told] == [tuple(row.values())]

@@ -9,8 +9,7 @@ from typing import Any, Literal
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.patterns import matches, taken_up
 from frazil.pipeline.route import Route
-from frazil.verify.documents import EACH_ONCE, LAST_COUNTS, object_of
-from frazil.verify.figures import Figure, Unfit
+from frazil.verify.values.json_document import EACH_ONCE, LAST_COUNTS, Figure, Unfit, object_of
 
 Meant = Literal["here", "elsewhere", "nowhere"]
 """Whether a record is meant for a table, for others only, or for none."""

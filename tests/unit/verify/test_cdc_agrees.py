@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.verify.canonical import column_values
-from frazil.verify.expected import Bad
-from frazil.verify.told import Teller
+from frazil.verify.values.canonical import column_values
+from frazil.verify.values.cdc_expectation import ChangeReader
+from frazil.verify.values.column_readers import Bad
 from tests.unit.records.changes.landing import TABLE, landed, pipeline
 
 COLUMNS = {
@@ -110,7 +110,7 @@ def test_one_of_two_readings_is_wrong(name: str, order_by: str | None, data: st.
     sent = data.draw(values)
     outcomes = landed(declared, [sent])
     to = declared.destinations[0]
-    told = Teller(to, to.columns, declared.value).row(json.dumps(sent).encode())
+    told = ChangeReader(to, to.columns, declared.value).row(json.dumps(sent).encode())
     rows = outcomes.rows[TABLE]
     if isinstance(told, Bad):
         assert (rows.num_rows, outcomes.dead.num_rows) == (0, 1), told

@@ -1,11 +1,11 @@
-"""The tables of a pipeline, opened for this check alone, each pinned to one snapshot."""
+"""The tables of a pipeline, those that it created itself included, opened for this check alone, each pinned to one snapshot."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyiceberg.expressions import (
@@ -24,13 +24,11 @@ from frazil.errors import Retryable, Terminal
 from frazil.pipeline.catalogs import CatalogSettings
 from frazil.pipeline.model import KafkaColumns, Pipeline
 from frazil.pipeline.value import Column
-from frazil.verify.catalogs import Catalogs
-from frazil.verify.faults import reading_tables
-from frazil.verify.grown import Since, columns_of, earlier_schemas, grows
-from frazil.verify.ledger import Batch, Position, batches_of, position_of
-from frazil.verify.letter_filter import letters_of
-from frazil.verify.letters import not_landed
-from frazil.verify.views import absent_from, view
+from frazil.project import Project
+from frazil.verify.catalogs import Catalogs, reading_tables
+from frazil.verify.dead_letter_filter import letters_of, not_landed
+from frazil.verify.ledger import Batch, Position, absent_from, batches_of, position_of, view
+from frazil.verify.values.evolved_schema import Since, columns_of, earlier_schemas, grows
 
 ROUNDS = 3
 """How often the tables are loaded until they show one batch: a run may be rolling one forward."""
@@ -307,3 +305,76 @@ def scan(held: Held, where: BooleanExpression | None, columns: Sequence[str]) ->
         for task in asked.plan_files():
             deletes = _read_all_delete_files(held.table.io, [task])
             yield from rows._record_batches_from_scan_tasks_and_deletes([task], deletes)  # noqa: SLF001 - a contract test pins it
+
+
+T = TypeVar("T")
+
+NOT_MADE = "TABLE_NOT_MADE"
+"""Code of a letter whose record names a table that its batch could not make; a later one may have."""
+
+_MADE = "frazil.made."
+"""What the key of their names begins with; the name of the pipeline follows."""
+
+
+def steady(project: Project, pipeline: Pipeline, opened: Callable[[Pipeline], T]) -> tuple[Pipeline, T]:
+    """The pipeline with the tables that it made, and these opened: again if a run made one meanwhile.
+
+    Raises:
+        Terminal: As `with_made`.
+        Retryable: The catalog is not available now, or runs don't stop making tables.
+    """
+    told = with_made(project, pipeline)
+    for _ in range(ROUNDS):
+        found, now = opened(told), with_made(project, told)
+        if now.made == told.made:
+            return told, found
+        told = now
+    raise Retryable(
+        f"pipeline {pipeline.name}: runs kept making tables over {ROUNDS} looks at them",
+        next_step="verify between two runs",
+    )
+
+
+def with_made(project: Project, pipeline: Pipeline) -> Pipeline:
+    """The pipeline with the tables that it made.
+
+    Raises:
+        Terminal: There is no ledger, it is not readable, or there is no table at all yet.
+        Retryable: The catalog is not available now.
+    """
+    if pipeline.create is None or pipeline.home_catalog not in project.settings.catalogs:
+        return pipeline
+    ledger = Catalogs(pipeline, project.settings.catalogs).table(pipeline.ledger_table)
+    text = ledger.metadata.properties.get(_MADE + pipeline.name)
+    try:
+        told = pipeline.with_made(json.loads(json.loads(text)["value"]) if text is not None else ())
+    except (ValueError, KeyError, TypeError) as error:
+        raise Terminal(
+            f"table {pipeline.ledger_table}: property {_MADE}{pipeline.name} is not readable: {text!r}",
+            next_step="was it edited by hand?",
+        ) from error
+    if not told.tables:
+        raise Terminal(
+            f"pipeline {pipeline.name} has no table yet: no record named one that could be made",
+            next_step=f"frazil dead-letters {pipeline.name} says what became of its records",
+        )
+    return told
+
+
+def with_key(pipeline: Pipeline, name: str, table: Table) -> Pipeline:
+    """The pipeline with the key of one destination; what its file is known by stays the same.
+
+    Raises:
+        Terminal: Rows are merged, and neither the file nor the table says by what.
+    """
+    destination = pipeline.destination(name)
+    if destination.identifier or not destination.is_merged:
+        return pipeline
+    found = tuple(sorted(table.schema().identifier_field_names()))
+    if not found:
+        raise Terminal(
+            f"table {name} has no identifier fields, and the pipeline file names no identifier: nothing says which rows are one",
+            next_step="name the columns under identifier",
+        )
+    keyed = [of.keyed(found) if of.table == name else of for of in pipeline.destinations]
+    return pipeline.model_copy(update={"destinations": tuple(keyed)})
