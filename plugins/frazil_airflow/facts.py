@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from frazil.batch.facts import UnknownFields
 from frazil.batch.plan import RunPlan
-from frazil.batch.unknown import UnknownFields
 from frazil.pipeline.model import Pipeline
 from frazil.run.result import RunResult
 from frazil_airflow.assets import announced

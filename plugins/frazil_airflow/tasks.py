@@ -182,8 +182,7 @@ def stay(pipeline: str, order: str, outlet_events: Any, submit: Submit | None = 
         Retryable, OutcomeUnknown: What a tick failed for, again and again. Another try reads the tables and carries on.
         FrazilError: The file names an engine that this task can't start. Another try is of the DAG that follows the file.
     """
-    from frazil.run.inline_session import inline_lander
-    from frazil.run.session import Session, serve
+    from frazil.run.session import Session, inline_lander, serve
 
     def load() -> tuple[Project, Pipeline]:
         project = load_project()

@@ -30,12 +30,11 @@ from frazil.project import Project
 from frazil.run import dead_letters as letters
 from frazil.run.ingest import ingest
 from frazil.run.inline import stage_inline
-from frazil.run.inline_session import inline_lander
 from frazil.run.plan import plan_run
 from frazil.run.reset import plan_reset, reset
 from frazil.run.reset_batch import ResetOrder
 from frazil.run.scope import Clock, Report, Scope, utc_now
-from frazil.run.session import Session
+from frazil.run.session import Session, inline_lander
 from frazil.run.session import stay as stay_in
 
 PIPELINE = "orders"

@@ -10,9 +10,8 @@ from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowFailException
 from markdown_it import MarkdownIt
 
-from frazil.batch.facts import Counts, DeadSample
+from frazil.batch.facts import Counts, DeadSample, UnknownFields
 from frazil.batch.plan import PlannedTopic, RunPlan
-from frazil.batch.unknown import UnknownFields
 from frazil.errors import Retryable, Terminal
 from frazil.run.dry_run import DryRun
 from frazil.run.result import RunResult

@@ -11,10 +11,9 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from frazil.batch.changes import OP, PLACE
+from frazil.batch.changes import OP, PLACE, Merge
 from frazil.batch.facts import StagedFile
 from frazil.batch.manifest import Operation
-from frazil.batch.merge import Merge
 from frazil.batch.position import BatchMark
 from frazil.batch.removal import Coordinates
 from frazil.iceberg.catalog import Lake

@@ -27,12 +27,11 @@ from frazil.kafka.topics import create_topic
 from frazil.project import Project
 from frazil.run import repair as repairs
 from frazil.run import reset as resets
-from frazil.run.apply import EngineNeeded
 from frazil.run.ingest import ingest
 from frazil.run.plan import Planned, plan_run
 from frazil.run.reset_batch import ResetOrder
 from frazil.run.result import RunResult, run_result
-from frazil.run.scope import Scope
+from frazil.run.scope import EngineNeeded, Scope
 from frazil.run.settled import settled
 from frazil.spark.apply import SparkApply
 from frazil.spark.catalog import open_catalog

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from frazil.batch.facts import ClusterFacts, Counts, Range, Staged, TopicPartition
+from frazil.batch.facts import ClusterFacts, Counts, Range, Staged, TableCounts, TopicPartition
 from frazil.batch.plan import RunPlan
-from frazil.batch.table_counts import TableCounts
 from frazil.errors import Retryable, Terminal
 
 TOO_MANY_DEAD = "too many dead letters, nothing was published"

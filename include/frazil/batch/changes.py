@@ -1,4 +1,4 @@
-"""How staged rows of a merged table tell what they are: two columns beside those of the table.
+"""Changes of a table with one row per key: how staged rows tell what they are, their counts, and how an engine merges them.
 
 Rows are staged as plain Parquet in the order they were read. Of two rows of one key the later one counts: by the column that
 `order_by` names (never null in a staged row, but for a truncate), then by Kafka partition and offset, then by `PLACE`. Without
@@ -8,7 +8,11 @@ of `order_by`, and those that tell where it came from; of a truncate the key as 
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, Self
+
+from frazil.batch.removal import Coordinates
 
 OP: Final = "_frazil_op"
 """What happens: text, one of `Op`."""
@@ -20,3 +24,68 @@ Op = Literal["upsert", "delete", "truncate"]
 UPSERT: Final = "upsert"
 DELETE: Final = "delete"
 TRUNCATE: Final = "truncate"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeCounts:
+    """Staged changes by what they do. Of several changes of one key only the last one counts in the table.
+
+    Attributes:
+        upserts: Rows as they are.
+        deletes: Rows that go, those that an update of a key takes away among them.
+        truncates: All rows of a topic that go.
+    """
+
+    upserts: int = 0
+    deletes: int = 0
+    truncates: int = 0
+
+    @classmethod
+    def of(cls, ops: Mapping[str, int]) -> Self:
+        """Counts by `frazil.batch.changes.Op`."""
+        return cls(ops.get(UPSERT, 0), ops.get(DELETE, 0), ops.get(TRUNCATE, 0))
+
+    def __add__(self, other: ChangeCounts) -> ChangeCounts:
+        return ChangeCounts(
+            self.upserts + other.upserts, self.deletes + other.deletes, self.truncates + other.truncates
+        )
+
+    @property
+    def said(self) -> str:
+        """For people: `12 upserts, 3 deletes`."""
+        counts = {"upserts": self.upserts, "deletes": self.deletes, "truncates": self.truncates}
+        return ", ".join(f"{count:,} {name}" for name, count in counts.items() if count or name != "truncates")
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Which rows are one, and which change of a row is the later one.
+
+    Attributes:
+        keys: Columns that identify a row.
+        columns: Columns that say which record changed a row last, and in which batch.
+        timestamp: Column of that record's time.
+        order_by: Column whose larger value is the later change. None: the larger offset is, of one partition; of two
+            partitions the larger timestamp.
+        deleted: Column that says whether a row was deleted. None: deleted rows go.
+        since: Topic -> number of the first batch of its present incarnation; an earlier row's offset says nothing.
+    """
+
+    keys: tuple[str, ...]
+    columns: Coordinates
+    timestamp: str
+    order_by: str | None = None
+    deleted: str | None = None
+    since: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def from_body(cls, body: Mapping[str, Any]) -> Merge:
+        """Read the form that `dataclasses.asdict` gives."""
+        return cls(
+            tuple(body["keys"]),
+            Coordinates(**body["columns"]),
+            body["timestamp"],
+            body["order_by"],
+            body["deleted"],
+            dict(body["since"]),
+        )

@@ -4,15 +4,153 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from json.encoder import encode_basestring_ascii
+from typing import Any, Final, NamedTuple
 
-from frazil.batch.new_tables import first_names
-from frazil.batch.record_ages import RecordAges, added
-from frazil.batch.schema_change import Demands, SchemaChange, Untold, bounded, fewer
-from frazil.batch.table_counts import TableCounts
-from frazil.batch.unknown import UnknownFields
+from frazil.batch.schema_change import Demands, SchemaChange, Untold, bounded, fewer, first_names
+
+NAMES_SHOWN: Final = 20
+"""Of the fields of one batch: who looks wants to know which, not all of them."""
+
+_NAMES_KEPT: Final = 500
+"""While counting. A producer that uses values as names has another one in every record."""
+
+_NAME_CHARACTERS: Final = 80
+
+_LISTED_CHARACTERS: Final = 400
+"""Of the names in one line: the note of a run in Airflow takes 1,000 characters in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownFields:
+    """Fields that no column takes, of records that landed without them.
+
+    Attributes:
+        records: How many records had any.
+        names: How many records had each of them. Of many names the most frequent ones, each at least so often.
+    """
+
+    records: int = 0
+    names: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def counted(cls, records: int, names: Mapping[str, int]) -> UnknownFields:
+        """Return counts with as many names as are kept, none longer than is shown, control characters escaped."""
+        cut: Counter[str] = Counter()
+        for raw, count in names.items():
+            name = raw if raw.isprintable() else encode_basestring_ascii(raw)[1:-1]
+            cut[name if len(name) <= _NAME_CHARACTERS else f"{name[:_NAME_CHARACTERS]}…"] += count
+        return cls(records, _most_frequent(cut, _NAMES_KEPT))
+
+    def __add__(self, other: UnknownFields) -> UnknownFields:
+        if not other.records or not self.records:
+            return self if self.records else other
+        names = Counter(self.names)
+        names.update(other.names)
+        return UnknownFields(self.records + other.records, _most_frequent(names, _NAMES_KEPT))
+
+    @property
+    def shown(self) -> UnknownFields:
+        """The same with the most frequent names only: what is kept of a batch."""
+        return UnknownFields(self.records, _most_frequent(self.names, NAMES_SHOWN))
+
+    @property
+    def said(self) -> str | None:
+        """One line for people, or None if there is nothing to say.
+
+        Producers choose the names. Each stands in backticks, which are a code span in Markdown: nothing in it is markup.
+        """
+        if not self.records:
+            return None
+        listed = self._listed()
+        count = "1 record" if self.records == 1 else f"{self.records:,} records"
+        return f"{count} with fields that no column takes{f' ({listed})' if listed else ''}"
+
+    def _listed(self) -> str:
+        parts: list[str] = []
+        for name, count in self.shown.names.items():
+            quoted = name.replace("`", "'") or '""'
+            parts.append(f"`{quoted}` {count:,}")
+            if sum(map(len, parts)) > _LISTED_CHARACTERS:
+                return ", ".join([*parts[:-1], f"and {len(self.names) - len(parts) + 1:,} more"])
+        return ", ".join(parts)
+
+    def without_names(self) -> UnknownFields:
+        """Return the number of records alone, where names may be secrets too."""
+        return UnknownFields(self.records)
+
+
+def _most_frequent(names: Mapping[str, int], most: int) -> dict[str, int]:
+    return dict(sorted(names.items(), key=lambda item: (-item[1], item[0]))[:most])
+
+
+@dataclass(frozen=True, slots=True)
+class TableCounts:
+    """What became of the records that were meant for one of several destinations: routed = written + dead.
+
+    Attributes:
+        routed: Records that were meant for it.
+        written: Those that have rows in it.
+        dead: Those that are dead letters of it alone.
+        rows: Rows, more than one of a list that was exploded.
+        unknown: Fields of the written ones that no column of it takes.
+    """
+
+    routed: int = 0
+    written: int = 0
+    dead: int = 0
+    rows: int = 0
+    unknown: UnknownFields = field(default_factory=UnknownFields)
+
+    def __add__(self, other: TableCounts) -> TableCounts:
+        return TableCounts(
+            self.routed + other.routed,
+            self.written + other.written,
+            self.dead + other.dead,
+            self.rows + other.rows,
+            self.unknown + other.unknown,
+        )
+
+    @classmethod
+    def from_body(cls, body: Mapping[str, Any]) -> TableCounts:
+        """Read the form that `dataclasses.asdict` gives; an older Frazil did not count unknown fields."""
+        return cls(**{**body, "unknown": UnknownFields(**body.get("unknown", {}))})
+
+
+# Ages are counted in classes whose bounds grow by a tenth, as in DDSketch (https://www.vldb.org/pvldb/vol12/p2195-masson.pdf):
+# counts of parts add up to those of the whole in any order, and a quantile is exact to 5 % of the age, or to 50 ms below 100 ms.
+FLOOR_SECONDS: Final = 0.1
+"""The first class holds all younger records, and those that a producer's clock dates later than now."""
+
+GROWTH: Final = 1.1
+LAST: Final = 255
+
+RecordAges = Mapping[int, int]
+"""Class -> records. Class 0 ends at `FLOOR_SECONDS`, each further one `GROWTH` times later."""
+
+
+def added(left: RecordAges, right: RecordAges) -> dict[int, int]:
+    """Counts of both together."""
+    return {age: left.get(age, 0) + right.get(age, 0) for age in {*left, *right}}
+
+
+def ages_json(ages: RecordAges) -> str | None:
+    """The form of the ledger: [[class, records], ...] by class; None if nothing was counted."""
+    return json.dumps(sorted(ages.items()), separators=(",", ":")) if ages else None
+
+
+def ages_from(text: str | None) -> dict[int, int]:
+    """Read the form of the ledger."""
+    return dict(json.loads(text)) if text else {}
+
+
+def seconds(age: int) -> float:
+    """The age that stands for a class: no age of it is farther away than 5 %."""
+    return FLOOR_SECONDS / 2 if age == 0 else 2 * FLOOR_SECONDS * GROWTH**age / (GROWTH + 1)
+
 
 TopicPartition = tuple[str, int]
 

@@ -8,16 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from frazil.batch.change_counts import ChangeCounts
-from frazil.batch.facts import Counts, Range, StagedFile
+from frazil.batch.changes import ChangeCounts, Merge
+from frazil.batch.facts import Counts, Range, RecordAges, StagedFile, TableCounts, UnknownFields
 from frazil.batch.fit import Fit
-from frazil.batch.merge import Merge
 from frazil.batch.position import BatchMark, Position
-from frazil.batch.record_ages import RecordAges
 from frazil.batch.removal import Removal, RemovedRange
 from frazil.batch.schema_change import Demands, SchemaChange
-from frazil.batch.table_counts import TableCounts
-from frazil.batch.unknown import UnknownFields
 from frazil.batch.written import check_version
 from frazil.errors import Terminal
 

@@ -216,3 +216,38 @@ def _end(r: Range | None, at: int) -> int:
     if r.start != at:
         raise Terminal(f"topic {r.topic}, partition {r.partition}: the position is {at}, the range begins at {r.start}")
     return r.end
+
+
+def replay_topics(
+    position: Position,
+    facts: ClusterFacts,
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    pipeline: str,
+) -> dict[str, PlannedTopic]:
+    """What a replay reads: from `starts` to `ends`, never beyond the position. Partitions that neither names rest.
+
+    Raises:
+        Terminal: A range begins where Kafka holds nothing any more: its rows would go and could not be landed again.
+    """
+    planned = {}
+    gone = []
+    for name, topic in facts.topics.items():
+        if name not in position.topics:
+            continue
+        begin, end = [], []
+        for number, partition in enumerate(topic.partitions):
+            key = name, number
+            until = min(ends.get(key, 0), position.next_offset(*key) or 0)
+            at = min(starts.get(key, until), until)
+            if at < until and at < partition.log_start:
+                gone.append(f"topic {name}, partition {number}: {at} to {min(until, partition.log_start) - 1}")
+            begin.append(at)
+            end.append(until)
+        planned[name] = PlannedTopic(topic.id, tuple(begin), tuple(end))
+    if gone:
+        raise Terminal(
+            "a replay can't begin before Kafka's log: these offsets are gone\n" + "\n".join(f"  {g}" for g in gone),
+            next_step=f"begin where the log begins: frazil replay {pipeline} --from earliest …",
+        )
+    return planned

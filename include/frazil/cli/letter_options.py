@@ -110,7 +110,7 @@ def instant_of(text: str, now: datetime, option: str = "--since") -> datetime:
         typer.BadParameter: It names a place in a topic that is no instant.
         Terminal: It can't be read.
     """
-    from frazil.batch.instant import parse_instant
+    from frazil.batch.target import parse_instant
 
     try:
         return parse_instant(text, now)

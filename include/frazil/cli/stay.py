@@ -67,8 +67,7 @@ def stayed(order: "RunPlan", engine: str | None, progress: Progress) -> "RunResu
 
 def _serve(session: "Session", progress: Progress) -> None:
     from frazil import stopping
-    from frazil.run.inline_session import inline_lander
-    from frazil.run.session import serve
+    from frazil.run.session import inline_lander, serve
     from frazil.spark.submit import run_spark
     from frazil.spark.watch import STOP_SECONDS
 

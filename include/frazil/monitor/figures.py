@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.batch.record_ages import ages_from, seconds
+from frazil.batch.facts import ages_from, seconds
 
 COLUMNS: Final = (
     "pipeline",
@@ -32,7 +32,7 @@ COLUMNS: Final = (
 """What is read of a ledger."""
 
 _STEP: Final = 1.02
-"""Waits are counted in classes that grow by so much: 1 % more to the 5 % of `frazil.batch.record_ages`."""
+"""Waits are counted in classes that grow by so much: 1 % more to the 5 % of `frazil.batch.facts`."""
 
 _LEAST: Final = 0.05
 COUNTED: Final = ("records_read", "records_written", "records_dead", "records_filtered")

@@ -8,14 +8,14 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.batch.record_ages import FLOOR_SECONDS, GROWTH, LAST
+from frazil.batch.facts import FLOOR_SECONDS, GROWTH, LAST
 from frazil.records.kafka import TIMESTAMP
 
 _MICROSECONDS = 1_000_000
 
 
 def record_ages(timestamps: pa.Array, at: datetime) -> dict[int, int]:
-    """Count by age: class of `frazil.batch.record_ages` -> records. Those without a timestamp are left out.
+    """Count by age: class of `frazil.batch.facts` -> records. Those without a timestamp are left out.
 
     Args:
         timestamps: Of the records, `frazil.records.kafka.TIMESTAMP`.

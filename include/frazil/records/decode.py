@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.batch.changes import OP
+from frazil.batch.facts import UnknownFields
 from frazil.batch.schema_change import bounded
-from frazil.batch.unknown import UnknownFields
 from frazil.errors import Terminal
 from frazil.records.block import Block, in_order, without
 from frazil.records.changes.staged import merge_columns

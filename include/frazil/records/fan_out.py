@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.batch.new_tables import first_names
-from frazil.batch.table_counts import TableCounts
+from frazil.batch.facts import TableCounts
+from frazil.batch.schema_change import first_names
 from frazil.records.block import Block, in_order, without
 from frazil.records.dead import DEAD_SCHEMA, Reason, Stage, dead_letters
 from frazil.records.declared_names import DeclaredNames

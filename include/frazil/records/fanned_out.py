@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from frazil.batch.facts import TableCounts, UnknownFields
 from frazil.batch.schema_change import Demands, Untold
-from frazil.batch.table_counts import TableCounts
-from frazil.batch.unknown import UnknownFields
 from frazil.records.outcome import Counts
 
 

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.batch.facts import UnknownFields
 from frazil.batch.schema_change import SchemaChange
-from frazil.batch.unknown import UnknownFields
 from frazil.records.dead import DeadCode
 from frazil.records.kafka import KAFKA_SCHEMA
 

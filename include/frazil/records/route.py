@@ -10,7 +10,7 @@ from typing import Final, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.batch.new_tables import unfit_because
+from frazil.batch.schema_change import unfit_because
 from frazil.records.fit.former import former_names
 from frazil.records.fit.nested import matching
 from frazil.records.patterns import WholeMatch

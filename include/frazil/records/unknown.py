@@ -9,7 +9,7 @@ from itertools import groupby
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.batch.unknown import UnknownFields
+from frazil.batch.facts import UnknownFields
 
 _COUNTED = 10_000
 """Names of one batch, the most frequent ones."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from frazil.batch.new_tables import unfit_because
+from frazil.batch.schema_change import unfit_because
 from frazil.errors import Terminal
 from frazil.records.dead import DeadCode, Reason
 from frazil.records.route import Route, Router

@@ -10,9 +10,9 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any
 
-from frazil.batch.change_counts import ChangeCounts
+from frazil.batch.changes import ChangeCounts
+from frazil.batch.facts import UnknownFields
 from frazil.batch.schema_change import Demands, SchemaChange
-from frazil.batch.unknown import UnknownFields
 from frazil.iceberg.ledger import read_ledger
 from frazil.iceberg.letters import Letter, open_letters
 from frazil.pipeline.model import Pipeline

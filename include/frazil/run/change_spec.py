@@ -12,6 +12,7 @@ from frazil.batch.changes import DELETE, TRUNCATE, UPSERT
 from frazil.errors import Terminal
 from frazil.pipeline.changes import Changes, Words
 from frazil.pipeline.model import Destination, Pipeline
+from frazil.pipeline.route import Route
 from frazil.records.changes.canal import Canal
 from frazil.records.changes.debezium import Debezium
 from frazil.records.changes.own import Envelope, OpColumn
@@ -20,7 +21,6 @@ from frazil.records.changes.streams import Dms, Maxwell
 from frazil.records.formats.catalogue import JSON
 from frazil.records.formats.port import port_type
 from frazil.records.spec import RecordSpec
-from frazil.run.found_fields import deciding
 
 _NOBODY: Final = "\0"
 """A field that values don't have, where nothing is known of them but their rows."""
@@ -264,3 +264,12 @@ _SHAPES: Final[Mapping[str, Callable[[Changes, Tree, bool], Tree]]] = {
     "op_column": _op_column,
     "envelope": _envelope,
 }
+
+
+def deciding(route: Route | None) -> tuple[str, str] | None:
+    """The key of a file that names the field that decides, and that field; None if the topic does, or nothing."""
+    if route is None or route.topic is not None:
+        return None
+    if route.static is not None:
+        return "route.static.field", route.static.field
+    return None if route.field is None else ("route.field.name", route.field.name)

@@ -9,33 +9,136 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+import pyarrow as pa
+
 from frazil import stopping
-from frazil.batch.facts import Counts, Range, Staged, TopicPartition
-from frazil.batch.letters import LetterChoice, OpenLetter, Place, first_of, ranges_of
+from frazil.batch.facts import Counts, Range, Staged, TopicPartition, UnknownFields
+from frazil.batch.letters import LetterChoice, OpenLetter, Place, first_of, ranges_of, spans
+from frazil.batch.position import Position
+from frazil.batch.removal import Removal
 from frazil.batch.request import RunRequest
-from frazil.batch.unknown import UnknownFields
+from frazil.batch.schema_change import Demands
 from frazil.crash_points import CrashPoint, reached
 from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.iceberg.commit import Refused
 from frazil.iceberg.data_files import DataFileWriter
+from frazil.iceberg.letters import letters_within
+from frazil.iceberg.schema import declared_columns
 from frazil.iceberg.table import staging_table
 from frazil.iceberg.table_writers import TableWriters
 from frazil.local.drivers import registered
 from frazil.records.cells import in_steps
-from frazil.run.evolution import columns_for, columns_of, evolved_for
-from frazil.run.letter_verdicts import Verdicts, judged
-from frazil.run.letter_work import LetterWork, decoder_of, look_at, supposed, with_new_tables
-from frazil.run.manifests import Batch
+from frazil.records.fan_out import FanOut
+from frazil.records.spec import RecordSpec
+from frazil.run.evolution import Look, columns_for, columns_of, evolved_for
+from frazil.run.letter_verdicts import Verdicts, asked_of, judged
+from frazil.run.made import Refusals, at_first, looked_for, make_tables, room_for
+from frazil.run.manifests import LETTER_COLUMNS, Batch
 from frazil.run.open_letters import find_open
 from frazil.run.publish import publish
+from frazil.run.record_spec import NONE_NOW, record_specs, route_of, without_fail
 from frazil.run.replay import refuse_forgotten_deletes, refuse_without_coordinates
 from frazil.run.scope import Scope
 from frazil.run.settled import settled
-from frazil.run.staging import discard, refuse_if_asked, row_targets
+from frazil.run.staging import discard, partition_limit, refuse_if_asked, row_targets
+from frazil.run.standing import Standing
+from frazil.run.tables import Tables
+
+
+@dataclass(frozen=True)
+class LetterWork:
+    """Letters to be tried by one batch, and where the pipeline stands.
+
+    Attributes:
+        scope: The pipeline and its doors.
+        tables: Its tables.
+        now: Where it stands.
+        position: Its position.
+        letters: Those to be tried.
+        before: Tables that were made before the first letter was tried.
+        refusals: Why tables that they name are not made.
+    """
+
+    scope: Scope
+    tables: Tables
+    now: Standing
+    position: Position
+    letters: frozenset[OpenLetter]
+    before: tuple[str, ...] = ()
+    refusals: Refusals = field(default_factory=lambda: Refusals(rest=NONE_NOW))
+
+    @property
+    def removal(self) -> Removal:
+        """Letters that are written anew, those between the tried ones included."""
+        return Removal(LETTER_COLUMNS, spans([letter.place for letter in self.letters]))
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Those letters, a part at a time."""
+        return letters_within(self.tables.dead_letters, self.scope.pipeline.dead_letters_table, self.removal)
+
+
+def decoder_of(work: LetterWork, columns: Mapping[str, pa.Schema], n: int) -> FanOut:
+    """Decodes the letters into rows of these columns."""
+    pipeline, schemas, refusals = work.scope.pipeline, work.scope.schemas, work.refusals
+    route = route_of(pipeline, columns, schemas, refused=refusals.names, rest=refusals.rest)
+    counters = partition_limit(pipeline, work.tables).counters()
+    return FanOut(without_fail(record_specs(pipeline, columns, schemas)), route, n, partitions=counters)
+
+
+def look_at(work: LetterWork) -> Look:
+    """Looks at the letters for columns that their tables lack."""
+
+    def look(columns: Mapping[str, pa.Schema]) -> tuple[Demands, Mapping[str, RecordSpec]]:
+        specs = record_specs(work.scope.pipeline, columns, work.scope.schemas)
+        if not any(spec.evolution for spec in specs.values()):
+            return {}, specs
+        return _asked(work, columns).demands, specs
+
+    return look
+
+
+def _asked(work: LetterWork, columns: Mapping[str, pa.Schema]) -> Staged:
+    decoder = decoder_of(work, columns, 0)
+    ask = partial(asked_of, tried=work.letters, decoder=decoder)
+    return Staged.merged(staged for _, staged in in_steps(ask, work.batches()))
+
+
+def _named(work: LetterWork, room: int) -> tuple[str, ...]:
+    """Tables that letters name and that are not there."""
+    if not room:
+        return ()
+    asking = replace(work, refusals=Refusals())
+    return _asked(asking, columns_of(work.scope.pipeline, work.tables)).new_tables
+
+
+def with_new_tables(work: LetterWork, n: int) -> LetterWork:
+    """The same, with the tables made that letters of records as a whole name.
+
+    Raises:
+        Terminal, Retryable: As `make_tables`.
+    """
+    if work.scope.pipeline.create is None:
+        return work
+    room = room_for(work.scope, work.before)
+    names = _named(work, room)
+    if not names:
+        return replace(work, refusals=at_first(work.scope, 0)) if not room else work
+    grown = make_tables(work.scope, work.tables, names, room, n)
+    return replace(work, scope=grown.scope, tables=grown.tables, refusals=grown.refusals)
+
+
+def supposed(work: LetterWork) -> tuple[LetterWork, Mapping[str, pa.Schema]]:
+    """The same as if those tables were made, and the columns of all tables."""
+    columns, room = columns_of(work.scope.pipeline, work.tables), room_for(work.scope, work.before)
+    found = looked_for(work.scope, work.tables, _named(work, room), room)
+    scope = work.scope.grown((*work.scope.pipeline.made, *found.names))
+    columns |= {name: declared_columns(scope.pipeline.destination(name)) for name in found.names}
+    return replace(work, scope=scope, refusals=found.refusals), columns
+
 
 LETTERS_PER_BATCH = 100_000
 RANGES_PER_BATCH = 1_000

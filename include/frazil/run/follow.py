@@ -18,10 +18,9 @@ from frazil.iceberg.pipeline_lake import branch_note
 from frazil.iceberg.refs import branch_name
 from frazil.iceberg.table import TableMetadata, missing_files
 from frazil.iceberg.variant import FORMAT_VERSION
-from frazil.run.apply import Apply, EngineNeeded
 from frazil.run.identifier import identifier_note
 from frazil.run.ledger_entry import ranges_json
-from frazil.run.scope import utc_now
+from frazil.run.scope import Apply, EngineNeeded, utc_now
 from frazil.run.shared import landed_by_another, topics_landed
 from frazil.run.standing import BYTES_KEY, READ_KEY, REPAIRS_KEY, repair_command
 from frazil.run.tables import in_parallel

@@ -17,12 +17,11 @@ from frazil.iceberg.commit import Refused
 from frazil.local.drivers import registered
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
-from frazil.run.apply import Apply
 from frazil.run.manifests import Batch
 from frazil.run.mirror import mirror_position
 from frazil.run.publish import planned_position, publish
 from frazil.run.replay import replay
-from frazil.run.scope import Clock, Report, Scope, utc_now
+from frazil.run.scope import Apply, Clock, Report, Scope, utc_now
 from frazil.run.settled import settled
 from frazil.run.stage import Stage
 from frazil.run.staging import Ingestion, stage_batch

@@ -8,10 +8,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from frazil.batch.facts import Range
+from frazil.batch.facts import Range, TableCounts, ages_json
 from frazil.batch.manifest import Manifest, TablePart
-from frazil.batch.record_ages import ages_json
-from frazil.batch.table_counts import TableCounts
 from frazil.run.standing import TableMark
 
 _REPAIRS = ("repair", "settle")

@@ -10,9 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.batch.facts import Counts, Staged, TopicPartition
+from frazil.batch.facts import Counts, Staged, TopicPartition, UnknownFields
 from frazil.batch.letters import OpenLetter, Place
-from frazil.batch.unknown import UnknownFields
 from frazil.records.dead import DeadCode
 from frazil.records.fan_out import FanOut
 from frazil.records.fanned_out import FannedOut

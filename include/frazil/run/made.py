@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from frazil.batch.new_tables import NAMES_TOLD
+from frazil.batch.schema_change import NAMES_TOLD
 from frazil.crash_points import CrashPoint, reached
 from frazil.errors import Terminal
 from frazil.iceberg.holdings import BATCH_KEY, BEGUN_KEY, MADE_BY_KEY, begun_tables, lookup

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from frazil import __version__
+from frazil.batch.changes import Merge
 from frazil.batch.facts import Range, Staged
 from frazil.batch.fit import Fit
 from frazil.batch.manifest import Kind, Manifest, Operation, TablePart
-from frazil.batch.merge import Merge
 from frazil.batch.position import BatchMark, Position
 from frazil.batch.removal import Coordinates, Removal, RemovedRange, at_or_beyond, farthest
 from frazil.batch.schema_change import Demands

@@ -12,12 +12,12 @@ from frazil.batch.plan import (
     give_up,
     plan_topics,
     reaches_high_watermarks,
+    replay_topics,
     skipped,
     start_position,
 )
 from frazil.batch.position import Position
 from frazil.batch.refusal import check_position, check_vanished
-from frazil.batch.replay import replay_topics
 from frazil.batch.request import RunRequest
 from frazil.batch.target import LATEST
 from frazil.crash_points import CrashPoint, reached

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from functools import partial
 from uuid import UUID
 
@@ -12,25 +13,29 @@ from frazil.errors import Terminal
 from frazil.iceberg.schema import declared_columns
 from frazil.pipeline.model import Destination, Pipeline
 from frazil.pipeline.patterns import refused_because
+from frazil.pipeline.route import Route
 from frazil.pipeline.transform_step import TopicNameMatches
 from frazil.pipeline.transforms_connect import RegexRouter
-from frazil.pipeline.value import Decoding
+from frazil.pipeline.value import Column, Decoding
 from frazil.records.decode import Decoder
 from frazil.records.evolve.types import file_names
+from frazil.records.fit.source import plain_type
 from frazil.records.formats.catalogue import JSON, open_format
 from frazil.records.formats.port import WriterSchema
 from frazil.records.formats.shapes import shape
+from frazil.records.json.record import ExactDecoder
 from frazil.records.route import Router
 from frazil.records.spec import RecordSpec
 from frazil.records.transforms.lacks import lacks, left
-from frazil.run.found_fields import deciding, near, undecided, unfilled, unfit_default
-from frazil.run.record_route import route_of
+from frazil.records.type_names import spelled
+from frazil.run.change_spec import deciding
 from frazil.run.record_spec import (
     TEMPLATE,
     Schemas,
     format_of,
     record_spec,
     record_specs,
+    route_of,
     template_spec,
     transform_of,
 )
@@ -191,3 +196,93 @@ def _refused(key: str, attempt: Callable[[], Iterable[str]]) -> Iterator[str]:
         yield from (f"{key}{joint}{problem}" for problem in attempt())
     except Terminal as error:
         yield f"{key.rstrip('.')}: {error.message.removeprefix('record shape: ')}"
+
+
+_NAMED = 20
+"""Fields that a message lists."""
+
+
+def unfilled(spec: RecordSpec, half: str, shapes: Sequence[pa.Schema]) -> Iterator[str]:
+    """Columns that would be null in every row, since no value, or key, of these shapes has their field: one line each."""
+    for column in spec.column_specs:
+        if (column.name in spec.of_key) == (half == "key") and not column.has_default:
+            absent = [_absent(column.steps, of, any_case=spec.field_names == "case_insensitive") for of in shapes]
+            if all(absent):
+                # One of the shapes may know what is meant.
+                nearest = next((each for each in absent if each and "did you mean" in each), absent[0])
+                yield f"{column.name}: no {half} has the field {nearest}"
+
+
+def unfit_default(name: str, column: Column, of: pa.DataType) -> Iterator[str]:
+    """Why the default of a column can't be read as a JSON record would carry it."""
+    units = {} if column.unit is None else {name: column.unit}
+    schema = pa.schema([pa.field(name, of, nullable=not column.required)])
+    try:
+        ExactDecoder(RecordSpec(schema, defaults={name: column.default}, units=units, kafka_columns=None))
+    except Terminal as error:
+        yield error.message.removeprefix(f"column {name}: the default ")
+
+
+def undecided(route: Route | None, shapes: Sequence[pa.Schema], *, any_case: bool) -> Iterator[str]:
+    """Why no record of these shapes ever finds its table by a field: one line, with the key path."""
+    if (found := deciding(route)) is not None:
+        told = [_undecided(found[1], fields, any_case=any_case) for fields in shapes]
+        if all(told):
+            yield f"{found[0]}: {told[0]}"
+
+
+def _undecided(path: str, fields: pa.Schema, *, any_case: bool) -> str | None:
+    steps = path.split(".")
+    if (absent := _absent(steps, fields, any_case=any_case)) is not None:
+        return f"no value has the field {absent}"
+    kind = _kind(steps, fields, any_case=any_case)
+    if kind is not None and _decides(kind):
+        return None
+    return f"a text, number or boolean decides; {path!r} is {'not in an object' if kind is None else spelled(kind)}"
+
+
+def near(name: str, known: Sequence[str]) -> str:
+    """What may have been meant by a name that is not known."""
+    if found := get_close_matches(name, known, 1):
+        return f"did you mean {found[0]!r}?"
+    more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
+    return f"there are {', '.join(known[:_NAMED]) or 'none'}{more}"
+
+
+def _absent(steps: Sequence[str], fields: Iterable[pa.Field], *, any_case: bool) -> str | None:
+    """The first of the steps that no field has, and what may be meant; None if there may be one."""
+    for depth, step in enumerate(steps):
+        found, names = _field(step, fields, any_case=any_case)
+        if found is None:
+            outer = ".".join(steps[:depth])
+            known = [f"{outer}.{name}" if outer else name for name in names]
+            path = ".".join(steps[: depth + 1])
+            return f"{path!r}, {near(path, known)}"
+        kind = plain_type(found.type)
+        if not pa.types.is_struct(kind):
+            return None
+        fields = kind
+    return None
+
+
+def _kind(steps: Sequence[str], fields: Iterable[pa.Field], *, any_case: bool) -> pa.DataType | None:
+    """The type of the field at the end of steps; None if the way there ends at one without fields."""
+    kind: pa.DataType = pa.struct(list(fields))
+    for step in steps:
+        found = _field(step, kind, any_case=any_case)[0] if pa.types.is_struct(kind) else None
+        if found is None:
+            return None
+        kind = plain_type(found.type)
+    return kind
+
+
+def _field(name: str, fields: Iterable[pa.Field], *, any_case: bool) -> tuple[pa.Field | None, list[str]]:
+    fold = str.casefold if any_case else str
+    listed = list(fields)
+    return next((each for each in listed if fold(each.name) == fold(name)), None), [each.name for each in listed]
+
+
+def _decides(kind: pa.DataType) -> bool:
+    of = pa.types
+    tests = (of.is_string, of.is_large_string, of.is_integer, of.is_boolean, of.is_decimal)
+    return any(test(kind) for test in tests)

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
 
+from frazil.batch.changes import OP, PLACE
 from frazil.errors import Terminal
-from frazil.iceberg.schema import arrow_type, declared_columns
+from frazil.iceberg.identifier import IDENTIFIES
+from frazil.iceberg.schema import arrow_type, declared_columns, partition_names
+from frazil.pipeline.changes import DELETED, ENGINE_COLUMNS
 from frazil.pipeline.model import Destination, Pipeline
 from frazil.pipeline.transform_step import Step
 from frazil.pipeline.types import parse_type
 from frazil.pipeline.value import Decoding
+from frazil.records.evolve.policy import Evolution
 from frazil.records.formats.catalogue import JSON, FormatSpec
 from frazil.records.formats.port import SchemaSource, port_type
 from frazil.records.frame import Transform
+from frazil.records.route import FieldRoute, NewTables, Route, StaticRoute, TopicRoute
 from frazil.records.spec import KafkaColumns, RecordSpec
 from frazil.records.transforms.catalogue import predicate, transform
 from frazil.records.transforms.conditions import WithKey
 from frazil.records.type_names import spelled
 from frazil.run.change_spec import change_specs, merge_columns, merge_spec
-from frazil.run.record_evolution import evolution, infers, known_fields
 
 Schemas = Mapping[str, SchemaSource]
 """Schema Registries by the names that pipeline files call them."""
@@ -207,3 +211,116 @@ def _options(step: Step) -> Mapping[str, Any]:
     """Options with types as Arrow has them."""
     options = step.options
     return options | {"types": _arrow(options["types"])} if isinstance(options.get("types"), str) else options
+
+
+NONE_NOW: Final = "no table is made here"
+"""Why records that name a table which is not there find none, where none are made."""
+
+
+def route_of(
+    pipeline: Pipeline,
+    columns: Mapping[str, pa.Schema],
+    schemas: Schemas | None = None,
+    *,
+    refused: Mapping[str, str] | None = None,
+    rest: str | None = NONE_NOW,
+) -> Route | None:
+    """How records find their tables; None: each goes to all.
+
+    Args:
+        pipeline: The pipeline.
+        columns: Destination -> columns of its rows.
+        schemas: The Schema Registries that the pipeline names, if it does.
+        refused: Names of tables that can't be made -> why.
+        rest: Why no others are made either; None: records may ask for them.
+    """
+    route, beside = pipeline.route, pipeline.histories
+    if route is None:
+        return None
+    if route.static is not None:
+        static = StaticRoute(_path(route.static.field), route.static.tables)
+        return Route(static, route.otherwise, beside=beside)
+    spec = template_spec(pipeline, columns, schemas)
+    new = None if spec is None else NewTables(spec, refused or {}, rest)
+    if route.field is not None:
+        by = FieldRoute(_path(route.field.name), route.field.allow, route.field.deny, route.field.lower_case)
+        return Route(by, route.otherwise, new, beside)
+    topic = route.topic
+    by_topic = TopicRoute({}) if topic is None else TopicRoute(topic.rename, topic.deny)
+    return Route(by_topic, route.otherwise, new, beside)
+
+
+def _path(text: str) -> tuple[str, ...]:
+    return tuple(text.split("."))
+
+
+def infers(pipeline: Pipeline) -> bool:
+    """Whether nothing says which fields a JSON value holds, and a table wants whichever they are."""
+    follows = any(of.evolves != "none" for of in pipeline.destinations)
+    # Rows of changes are looked at one by one: what is around them is known.
+    tells_changes = any(of.changes is not None for of in pipeline.destinations)
+    is_open = pipeline.value.format == JSON and not isinstance(pipeline.value.fields, dict)
+    return follows and is_open and not tells_changes
+
+
+def evolution(to: Destination, of_key: Collection[str], columns: pa.Schema, max_name_length: int) -> Evolution | None:
+    """Which changes records may ask for of a destination; None: none.
+
+    Args:
+        to: The destination.
+        of_key: Names of the columns that take fields of the key.
+        columns: The columns of its rows, as the table has them.
+        max_name_length: Characters that the name of a column made for records may have.
+    """
+    if to.evolves == "none":
+        return None
+    # Engines refuse a table with a column that is named as a partition field of another one.
+    declared = (field.name for field in to.partition_fields if field.name != field.column)
+    partitions = (*declared, *partition_names(columns))
+    merging = (OP, PLACE, DELETED) if to.is_merged else (OP,)  # the decoder's own, in every table
+    reserved = ENGINE_COLUMNS.union(of_key, to.added_columns, partitions, merging)
+    keys = (of.name for of in columns if IDENTIFIES in (of.metadata or {}))
+    never_null = frozenset(filter(None, (*to.identifier, *keys, to.order_by)))
+    return Evolution(
+        to.evolves,
+        to.on_incompatible,
+        to.max_columns,
+        to.max_depth,
+        max_name_length,
+        reserved,
+        never_null,
+        as_text=to.absent_types,
+    )
+
+
+def without_fail(specs: Mapping[str, RecordSpec]) -> dict[str, RecordSpec]:
+    """How letters become rows: one whose value still does not fit stays a letter, whatever the policy, and others go on."""
+    return {
+        table: replace(of, evolution=replace(of.evolution, on_incompatible="dead_letter"))
+        if of.evolution is not None and of.evolution.on_incompatible == "fail"
+        else of
+        for table, of in specs.items()
+    }
+
+
+def without_new_columns(specs: Mapping[str, RecordSpec]) -> dict[str, RecordSpec]:
+    """How records become rows of tables that get no other columns: their fields go where those beyond the last one go."""
+    return {
+        table: of if of.evolution is None else replace(of, evolution=replace(of.evolution, max_columns=0))
+        for table, of in specs.items()
+    }
+
+
+def known_fields(columns: Iterable[pa.Schema]) -> pa.Schema:
+    """The columns of all destinations by their names; of one name the decimal with most digits after the point."""
+    found: dict[str, pa.Field] = {}
+    for schema in columns:
+        for column in schema:
+            known = found.setdefault(column.name, column)
+            if _scale(column.type) > _scale(known.type):
+                found[column.name] = column
+    return pa.schema(list(found.values()))
+
+
+def _scale(of: pa.DataType) -> int:
+    return of.scale if pa.types.is_decimal(of) else -1

@@ -25,7 +25,6 @@ from frazil.iceberg.ledger import read_ledger
 from frazil.iceberg.table import read_text
 from frazil.kafka.observe import observe
 from frazil.pipeline.model import Pipeline
-from frazil.run.apply import EngineNeeded
 from frazil.run.decided import lake_of_batch
 from frazil.run.forward import roll_forward
 from frazil.run.identifier import lacks_key, no_key
@@ -34,7 +33,7 @@ from frazil.run.letter_topic import send_letters
 from frazil.run.manifests import Batch, read_manifest, recovered, refuse_foreign_parts, row_columns
 from frazil.run.publish import publish
 from frazil.run.replay import refuse_replay
-from frazil.run.scope import Scope
+from frazil.run.scope import EngineNeeded, Scope
 from frazil.run.settled import ROUNDS, kept_moving
 from frazil.run.standing import Standing, standing, to_table_command
 from frazil.run.tables import Tables, load_tables, open_tables

@@ -10,10 +10,9 @@ from datetime import datetime
 from typing import Any
 
 from frazil.batch.audit import exceeded
-from frazil.batch.change_counts import ChangeCounts
-from frazil.batch.facts import Counts
+from frazil.batch.changes import ChangeCounts
+from frazil.batch.facts import Counts, UnknownFields
 from frazil.batch.position import Position
-from frazil.batch.unknown import UnknownFields
 from frazil.iceberg.ledger import first_rows, read_ledger
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project

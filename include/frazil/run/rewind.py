@@ -26,8 +26,7 @@ from frazil.iceberg.ledger import first_rows, read_ledger
 from frazil.iceberg.table import Table, missing_files, read_text
 from frazil.kafka.topics import compacted
 from frazil.run.manifests import row_columns
-from frazil.run.reset_batch import PlannedReset, ResetOrder
-from frazil.run.reset_look import read_twice
+from frazil.run.reset_batch import PlannedReset, ResetOrder, read_twice
 from frazil.run.scope import Scope
 from frazil.run.settled import settled
 from frazil.run.source import observe_source

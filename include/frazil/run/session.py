@@ -7,9 +7,10 @@ run id.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from frazil import stopping
 from frazil.batch.plan import RunPlan
@@ -19,12 +20,37 @@ from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Terminal
 from frazil.kafka.ends import log_ends
 from frazil.kafka.failover import Changed
 from frazil.local.drivers import registered
+from frazil.pipeline.load import SCHEMAS
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
-from frazil.run.engine import keeps_engine
+from frazil.run.engine import chosen_engine, keeps_engine
+from frazil.run.ingest import ingest
+from frazil.run.inline import stage_inline
 from frazil.run.plan import Planned, plan_run
 from frazil.run.scope import Clock, Report, utc_now
-from frazil.run.session_files import Stamps, stamps
+
+Stamps = Mapping[str, tuple[int, int, int]]
+"""Path -> what is different once a file was written or replaced: inode, size, time."""
+
+
+def stamps(project: Project) -> Stamps:
+    """Return the stamps of settings, pipeline files and schema files, as far as they are there."""
+    return dict(_stamps(project))
+
+
+def _stamps(project: Project) -> Iterator[tuple[str, tuple[int, int, int]]]:
+    folder = project.pipelines_folder
+    for file in (project.settings_file, *_files(folder), *_files(folder.parent / SCHEMAS)):
+        try:
+            found = file.stat()
+        except FileNotFoundError:
+            continue  # it goes at this moment: the next look sees that
+        yield str(file), (found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*")) if folder.is_dir() else []
+
 
 PLAN_EVERY = timedelta(minutes=5)
 """How old a plan may get while nothing moves: topics appear, and a reset moves the position back."""
@@ -273,3 +299,21 @@ def serve(session: Session, land: Land, submit: Submit) -> None:
             session.failed(error)
         else:
             session.handed_over(plan, told)
+
+
+def inline_lander(report: Report, clock: Clock = utc_now) -> Land:
+    """Return what lands the plans that are for the `inline` engine, and no others.
+
+    Args:
+        report: Takes one line per phase.
+        clock: Tells the time, UTC.
+    """
+
+    def land(project: Project, pipeline: Pipeline, plan: RunPlan) -> bool:
+        engine = chosen_engine(pipeline, project.settings.auto, plan)
+        report(f"{pipeline.name}: {plan.records:,} offsets to read, engine {engine.said}")
+        if engine.is_inline:
+            ingest(project, pipeline, plan, stage_inline, report, clock)
+        return engine.is_inline
+
+    return land

@@ -11,14 +11,13 @@ from frazil.iceberg.branch import remove_stale_branches
 from frazil.iceberg.clocks import refuse_skew
 from frazil.iceberg.pipeline_lake import PipelineLake
 from frazil.iceberg.schema import check_destination
-from frazil.run.apply import EngineNeeded
 from frazil.run.decided import lake_of_last
 from frazil.run.evolution import with_declared_columns
 from frazil.run.forward import roll_forward
 from frazil.run.identifier import refuse_no_key, refuse_other_key
 from frazil.run.manifests import read_manifest
 from frazil.run.mirror import mirror_position
-from frazil.run.scope import Scope
+from frazil.run.scope import EngineNeeded, Scope
 from frazil.run.shared import refuse_shared
 from frazil.run.standing import Standing, standing
 from frazil.run.tables import Tables, open_tables

@@ -19,9 +19,7 @@ from frazil.iceberg.table import Table, delete_files, staging_table
 from frazil.pipeline.model import Pipeline
 from frazil.run.evolution import ROUNDS, columns_of, evolve_tables, is_stale, joined, still_lacking, too_early
 from frazil.run.made import Refusals, at_first, make_tables, room_for
-from frazil.run.record_evolution import without_new_columns
-from frazil.run.record_route import route_of
-from frazil.run.record_spec import record_specs
+from frazil.run.record_spec import record_specs, route_of, without_new_columns
 from frazil.run.scope import Scope
 from frazil.run.source import observe_source, read_limits
 from frazil.run.stage import Stage, StageOrder

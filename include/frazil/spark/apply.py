@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 
 from frazil import crash_points
+from frazil.batch.changes import Merge
 from frazil.batch.manifest import Operation
-from frazil.batch.merge import Merge
 from frazil.batch.removal import Removal, RemovedRange
 from frazil.crash_points import CrashPoint
 from frazil.errors import Retryable, Terminal
@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 class SparkApply:
-    """Lands parts of batches with one Spark session that knows the catalog. A `frazil.run.apply.Apply`."""
+    """Lands parts of batches with one Spark session that knows the catalog. A `frazil.run.scope.Apply`."""
 
     def __init__(self, spark: SparkSession) -> None:
         prepare_writer(spark)

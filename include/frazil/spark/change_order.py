@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as f
 from pyspark.sql.types import DataType
 
-from frazil.batch.changes import PLACE
-from frazil.batch.merge import Merge
+from frazil.batch.changes import PLACE, Merge
 from frazil.spark.quoting import quoted
 
 if TYPE_CHECKING:

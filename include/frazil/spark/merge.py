@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 from pyspark.sql.types import DateType, DecimalType, IntegerType, LongType, StringType
 
-from frazil.batch.changes import DELETE, OP, PLACE, TRUNCATE, UPSERT
-from frazil.batch.merge import Merge
+from frazil.batch.changes import DELETE, OP, PLACE, TRUNCATE, UPSERT, Merge
 from frazil.errors import Terminal
 from frazil.iceberg.key_ranges import Ranges
 from frazil.pipeline.changes import DELETED

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pyspark.sql import functions as f
 from pyspark.sql.types import StringType
 
-from frazil.batch.changes import DELETE, OP, TRUNCATE
-from frazil.batch.merge import Merge
+from frazil.batch.changes import DELETE, OP, TRUNCATE, Merge
 from frazil.spark.answer import answered
 from frazil.spark.change_order import Target, column, facts_of, place_of, replaced, tuple_of, unplaced
 from frazil.spark.quoting import quoted

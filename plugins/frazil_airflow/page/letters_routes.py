@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, HTTPException, Path, Query, Request
 from fastapi.responses import HTMLResponse
 
-from frazil.batch.instant import parse_instant
 from frazil.batch.letters import LetterChoice, Place
+from frazil.batch.target import parse_instant
 from frazil.errors import FrazilError, Terminal
 from frazil.pipeline.model import Pipeline
 from frazil.records.dead import DeadCode

@@ -14,8 +14,7 @@ from frazil.batch.session import session_order
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.run import session as sessions
-from frazil.run.inline_session import inline_lander
-from frazil.run.session import Session
+from frazil.run.session import Session, inline_lander
 from tests.integration.conftest import Shop, environment
 
 MakeShop = Callable[..., Any]

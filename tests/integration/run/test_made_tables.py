@@ -18,10 +18,10 @@ from frazil.crash_points import CrashPoint
 from frazil.errors import Terminal
 from frazil.iceberg.holdings import MANIFEST_KEY, POSITION_KEY, held
 from frazil.iceberg.table import read_text
-from frazil.run.apply import EngineNeeded
 from frazil.run.dead_letters import bring_home
 from frazil.run.dry_run import dry_run, plan_dry_run
 from frazil.run.inline import stage_inline
+from frazil.run.scope import EngineNeeded
 from frazil.run.stage import StageOrder
 from tests import made as shops
 from tests.integration.run.conftest import At

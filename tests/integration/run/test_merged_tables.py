@@ -9,10 +9,10 @@ import pytest
 
 from frazil.errors import Terminal
 from frazil.iceberg.holdings import BRANCH_KEY, IDENTIFIER_KEY
-from frazil.run.apply import EngineNeeded
 from frazil.run.ingest import ingest
 from frazil.run.inline import stage_inline
 from frazil.run.plan import plan_run
+from frazil.run.scope import EngineNeeded
 from tests.fan_out import TABLES, fanned_out, file_of, fill
 from tests.operations import LEDGER, drop, lake, repair, request, scope
 

@@ -16,10 +16,9 @@ from frazil.kafka.observe import observe
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.run import session as sessions
-from frazil.run.inline_session import inline_lander
 from frazil.run.plan import plan_run
 from frazil.run.result import run_result
-from frazil.run.session import Session, stay
+from frazil.run.session import Session, inline_lander, stay
 from tests.integration.conftest import environment
 from tests.integration.run.staying import FILE, Clock, MakeShop, landing, session, staying
 

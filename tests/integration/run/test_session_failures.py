@@ -15,9 +15,8 @@ from frazil.kafka.topics import delete_topic
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.run import session as sessions
-from frazil.run.inline_session import inline_lander
 from frazil.run.plan import plan_run
-from frazil.run.session import serve, stay
+from frazil.run.session import inline_lander, serve, stay
 from tests.integration.conftest import environment
 from tests.integration.run.staying import Clock, MakeShop, landing, session, staying
 

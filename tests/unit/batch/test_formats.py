@@ -8,17 +8,15 @@ from typing import Any
 
 import pytest
 
-from frazil.batch.facts import Counts, Range, StagedFile
+from frazil.batch.changes import Merge
+from frazil.batch.facts import Counts, Range, StagedFile, TableCounts, UnknownFields
 from frazil.batch.fit import Fit
 from frazil.batch.manifest import Manifest, Operation, TablePart
-from frazil.batch.merge import Merge
 from frazil.batch.plan import PlannedTopic, RunPlan
 from frazil.batch.position import BatchMark, Position, TopicPosition
 from frazil.batch.removal import Coordinates, Removal, RemovedRange
 from frazil.batch.schema_change import SchemaChange
 from frazil.batch.session import SessionEnd
-from frazil.batch.table_counts import TableCounts
-from frazil.batch.unknown import UnknownFields
 from frazil.errors import Terminal
 from frazil.iceberg.ledger import DEAD_LETTER_SCHEMA, LEDGER_SCHEMA
 

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from frazil.batch.facts import Counts, Range, StagedFile
+from frazil.batch.facts import Counts, Range, StagedFile, UnknownFields
 from frazil.batch.fit import Fit
 from frazil.batch.manifest import MANIFEST_VERSION, Manifest, TablePart
 from frazil.batch.position import BatchMark, Position, TopicPosition
 from frazil.batch.removal import Coordinates, Removal, RemovedRange
-from frazil.batch.unknown import UnknownFields
 from frazil.errors import Terminal
 from tests.unit.batch.written_forms import manifests
 

@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.batch.facts import ClusterFacts, Range
-from frazil.batch.plan import PlannedTopic, RunPlan
+from frazil.batch.plan import PlannedTopic, RunPlan, replay_topics
 from frazil.batch.position import Position, TopicPosition
 from frazil.batch.removal import RemovedRange, replaced
-from frazil.batch.replay import replay_topics
 from frazil.errors import Terminal
 from tests.unit.batch.kafka_facts import CLUSTER, cluster_facts, facts_of, position_at, positions_in
 

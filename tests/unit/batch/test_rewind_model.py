@@ -10,10 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from frazil.batch.cut import cut
 from frazil.batch.facts import TopicPartition
-from frazil.batch.plan import RunPlan, advance, plan_topics, remaining, skipped, start_position
+from frazil.batch.plan import RunPlan, advance, plan_topics, remaining, replay_topics, skipped, start_position
 from frazil.batch.refusal import check_position
 from frazil.batch.removal import moved_back, replaced
-from frazil.batch.replay import replay_topics
 from frazil.batch.reset import reset_position
 from frazil.errors import Terminal
 from tests.unit.batch.lake_model import Batch, Broker, Tables, offsets_of, passed

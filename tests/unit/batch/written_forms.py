@@ -6,13 +6,12 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from frazil.batch.facts import Counts, Range, StagedFile
+from frazil.batch.changes import Merge
+from frazil.batch.facts import Counts, Range, StagedFile, UnknownFields
 from frazil.batch.fit import Fit
 from frazil.batch.manifest import Manifest, Operation, TablePart
-from frazil.batch.merge import Merge
 from frazil.batch.position import BatchMark, Position, TopicPosition
 from frazil.batch.removal import Coordinates, Removal, RemovedRange
-from frazil.batch.unknown import UnknownFields
 
 numbers = st.integers(0, 2**63 - 1)
 texts = st.text(max_size=12)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from rich.table import Table
 
-from frazil.batch.change_counts import ChangeCounts
+from frazil.batch.changes import ChangeCounts
 from frazil.batch.schema_change import SchemaChange, listed
 from frazil.cli import console
 from frazil.cli.demo_report import _sample, print_maintenance

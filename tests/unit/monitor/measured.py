@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from frazil.batch.unknown import UnknownFields
+from frazil.batch.facts import UnknownFields
 from frazil.maintain.result import Figures, MaintenanceResult, StepOutcome, TableOutcome
 from frazil.monitor.condition import Condition, Freshness, Retention, Runs, TopicLag
 from frazil.monitor.state import Promise

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from frazil.batch.unknown import UnknownFields
+from frazil.batch.facts import UnknownFields
 from frazil.errors import Terminal
 from frazil.records.fan_out import FanOut
 from frazil.records.fanned_out import FannedOut

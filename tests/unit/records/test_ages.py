@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.batch.facts import Staged
-from frazil.batch.record_ages import FLOOR_SECONDS, LAST, added, ages_from, ages_json, seconds
+from frazil.batch.facts import FLOOR_SECONDS, LAST, Staged, added, ages_from, ages_json, seconds
 from frazil.records.ages import record_ages
 from frazil.records.kafka import TIMESTAMP
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.batch.unknown import UnknownFields
+from frazil.batch.facts import UnknownFields
 from frazil.errors import Terminal
 from frazil.records.fan_out import FannedOut, FanOut
 from frazil.records.formats.catalogue import FormatSpec

@@ -11,7 +11,7 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
-from frazil.batch.unknown import UnknownFields
+from frazil.batch.facts import UnknownFields
 from frazil.errors import Terminal
 from frazil.records.column import ColumnSpec, Reading
 from frazil.records.dead import DeadCode

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.batch.facts import Staged
-from frazil.batch.new_tables import NAMES_TOLD, unfit_because
+from frazil.batch.schema_change import NAMES_TOLD, unfit_because
 from frazil.errors import Terminal
 from frazil.records.fan_out import FanOut
 from frazil.records.fanned_out import FannedOut

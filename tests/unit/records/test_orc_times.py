@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from frazil.batch.unknown import UnknownFields
+from frazil.batch.facts import UnknownFields
 from frazil.iceberg.schema import declared_columns
 from frazil.pipeline.model import Column, Destination, Pipeline
 from frazil.records.block import Block

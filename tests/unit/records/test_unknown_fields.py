@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from frazil.batch.unknown import NAMES_SHOWN, UnknownFields
+from frazil.batch.facts import NAMES_SHOWN, UnknownFields
 from frazil.records.dead import DeadCode
 from frazil.records.decode import Decoder
 from frazil.records.formats.catalogue import FormatSpec

@@ -6,7 +6,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from frazil.batch.change_counts import ChangeCounts
+from frazil.batch.changes import ChangeCounts
 from frazil.report.files import _between
 from frazil.report.history import Removed, batch_of
 from frazil.run.result import changes_of

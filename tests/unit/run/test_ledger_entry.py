@@ -9,16 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from frazil.batch.change_counts import ChangeCounts
-from frazil.batch.changes import OP
-from frazil.batch.facts import Counts, Range, Staged, StagedFile
+from frazil.batch.changes import OP, ChangeCounts, Merge
+from frazil.batch.facts import Counts, Range, Staged, StagedFile, TableCounts
 from frazil.batch.fit import Fit
 from frazil.batch.manifest import Kind, Manifest, Operation, TablePart
-from frazil.batch.merge import Merge
 from frazil.batch.position import Position, TopicPosition
 from frazil.batch.removal import Coordinates
 from frazil.batch.schema_change import SchemaChange
-from frazil.batch.table_counts import TableCounts
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.ledger import ledger_rows
 from frazil.iceberg.row_files import RowFileWriter

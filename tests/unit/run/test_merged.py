@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from frazil.batch.changes import Merge
 from frazil.batch.manifest import Operation
-from frazil.batch.merge import Merge
 from frazil.batch.position import Position, TopicPosition
 from frazil.batch.removal import Coordinates, RemovedRange
 from frazil.errors import Terminal

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from frazil.batch.audit import Tolerance
-from frazil.batch.facts import LETTERS_NAMED, Counts, DeadSample, NamedLetter, Staged
-from frazil.batch.table_counts import TableCounts
+from frazil.batch.facts import LETTERS_NAMED, Counts, DeadSample, NamedLetter, Staged, TableCounts
 from frazil.pipeline.model import Pipeline
 from frazil.run.tolerance import named_letters, tolerance_of
 

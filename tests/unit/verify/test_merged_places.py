@@ -17,8 +17,7 @@ from frazil.iceberg.schema import declared_columns, declared_schema
 from frazil.pipeline.model import KafkaColumns, Pipeline
 from frazil.records.fan_out import FanOut
 from frazil.records.kafka import KAFKA_SCHEMA
-from frazil.run.record_route import route_of
-from frazil.run.record_spec import record_specs
+from frazil.run.record_spec import record_specs, route_of
 from frazil.verify.merged import MergedCheck, digests
 from frazil.verify.merged_places import Certainty, PlacedCheck, Places
 from frazil.verify.model import Model, Place

@@ -13,8 +13,7 @@ from frazil.pipeline.model import Pipeline
 from frazil.records.evolve.asked import changed, together
 from frazil.records.fan_out import FannedOut, FanOut
 from frazil.run.record_problems import record_problems
-from frazil.run.record_route import route_of
-from frazil.run.record_spec import record_specs
+from frazil.run.record_spec import record_specs, route_of
 from tests.unit.records.changes.landing import batch_of
 
 

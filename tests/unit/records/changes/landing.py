@@ -14,8 +14,7 @@ from frazil.records.fan_out import FanOut
 from frazil.records.fanned_out import FannedOut
 from frazil.records.kafka import KAFKA_SCHEMA
 from frazil.run.record_problems import record_problems
-from frazil.run.record_route import route_of
-from frazil.run.record_spec import record_specs
+from frazil.run.record_spec import record_specs, route_of
 from tests.unit.records.kafka_batches import kafka_batch
 
 TABLE = "shop.customers"

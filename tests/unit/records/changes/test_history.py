@@ -15,7 +15,7 @@ from frazil.pipeline.model import Pipeline
 from frazil.pipeline.strict import AtKey
 from frazil.records.route import Router
 from frazil.run.manifests import operation_of
-from frazil.run.record_route import route_of
+from frazil.run.record_spec import route_of
 from frazil.verify.values.canonical import column_values
 from frazil.verify.values.cdc_expectation import ChangeReader
 from frazil.verify.values.column_readers import Bad

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from frazil.batch.table_counts import TableCounts
-from frazil.batch.unknown import UnknownFields
+from frazil.batch.facts import TableCounts, UnknownFields
 from frazil.pipeline.model import Pipeline
 from tests.unit.records.changes.landing import COLUMNS, filtered, landed, refused, told
 

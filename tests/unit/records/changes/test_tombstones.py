@@ -14,8 +14,7 @@ from frazil.pipeline.model import Pipeline
 from frazil.records.fan_out import FanOut
 from frazil.records.fanned_out import FannedOut
 from frazil.records.kafka import UNREAD_BYTES
-from frazil.run.record_route import route_of
-from frazil.run.record_spec import record_specs
+from frazil.run.record_spec import record_specs, route_of
 from tests.unit.records.changes.landing import TABLE, batch_of, filtered, landed, told
 
 ID = {"type": "long", "required": True, "of": "key"}
