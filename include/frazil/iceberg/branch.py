@@ -130,7 +130,7 @@ def remove_stale_branches(lake: Lake, table: str, pipeline: str, n: int, now_ms:
         table: Name of the table.
         pipeline: Whose branches.
         n: The last decided batch: what prepares it, or an earlier one, is in vain.
-        now_ms: The present, milliseconds since 1970. Branches older than an hour are nobody's any more.
+        now_ms: The present, milliseconds since 1970.
 
     Raises:
         Retryable: The catalog can't be reached, or others won every time.
