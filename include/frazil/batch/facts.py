@@ -155,13 +155,27 @@ def seconds(age: int) -> float:
 TopicPartition = tuple[str, int]
 
 
+UNKNOWN_EPOCH = -1
+"""In place of a leader epoch that nobody told."""
+
+
+def known_epochs(epochs: Iterable[int]) -> tuple[int, ...]:
+    """The leader epochs of a topic's partitions; empty if none is known."""
+    listed = tuple(epochs)
+    return listed if any(epoch != UNKNOWN_EPOCH for epoch in listed) else ()
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """Offsets of one partition: the first readable one, the last stable one (exclusive) and the high watermark."""
+    """Offsets of one partition: the first readable one, the last stable one (exclusive) and the high watermark.
+
+    `leader_epoch` is that of the leader which told the last stable one: no record before it is of a later epoch.
+    """
 
     log_start: int
     stable_end: int
     high_watermark: int
+    leader_epoch: int = UNKNOWN_EPOCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +184,11 @@ class TopicFacts:
 
     id: str | None
     partitions: tuple[PartitionFacts, ...]
+
+    @property
+    def leader_epochs(self) -> tuple[int, ...]:
+        """Leader epoch of each partition; empty if none is known."""
+        return known_epochs(p.leader_epoch for p in self.partitions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
-from frazil.batch.facts import ClusterFacts, Range, TopicPartition
+from frazil.batch.facts import UNKNOWN_EPOCH, ClusterFacts, Range, TopicPartition, known_epochs
 from frazil.batch.position import Position, TopicPosition, whole_numbers
 from frazil.batch.request import Mode
 from frazil.batch.written import check_version
@@ -23,12 +23,13 @@ class PlannedTopic:
     """One topic of a plan, one offset per partition: where to begin and the fixed end.
 
     It begins at the position, 0 of a partition that the position does not know yet, or behind records that are skipped
-    because they are gone.
+    because they are gone. `leader_epochs` are those of the leaders that told the ends; empty if none is known.
     """
 
     id: str | None
     begin: tuple[int, ...]
     end: tuple[int, ...]
+    leader_epochs: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,9 @@ class RunPlan:
     def to_json(self) -> str:
         """The plan JSON that travels from the plan task to the ingest task."""
         body = asdict(self) | {"v": PLAN_VERSION}
+        for topic in body["topics"].values():
+            if not topic["leader_epochs"]:
+                del topic["leader_epochs"]
         return json.dumps(body, separators=(",", ":"))
 
     @classmethod
@@ -104,7 +108,8 @@ def _planned(body: Mapping[str, Any]) -> PlannedTopic:
     begin, end = whole_numbers(body["begin"]), whole_numbers(body["end"])
     if len(begin) != len(end):
         raise ValueError(f"'begin' and 'end' differ in length: {begin}, {end}")
-    return PlannedTopic(body["id"], begin, end)
+    epochs = whole_numbers(body.get("leader_epochs", []), least=UNKNOWN_EPOCH)
+    return PlannedTopic(body["id"], begin, end, epochs)
 
 
 def start_position(facts: ClusterFacts, offsets: Mapping[TopicPartition, int]) -> Position:
@@ -131,7 +136,7 @@ def start_position(facts: ClusterFacts, offsets: Mapping[TopicPartition, int]) -
     topics = {}
     for name, topic in facts.topics.items():
         at = tuple(offsets[name, n] for n in range(len(topic.partitions)))
-        topics[name] = TopicPosition(topic.id, at, at)
+        topics[name] = TopicPosition(topic.id, at, at, leader_epochs=topic.leader_epochs)
     return Position(0, 0, facts.cluster_id, topics)
 
 
@@ -155,7 +160,7 @@ def plan_topics(
             p.stable_end if ends is None else min(p.stable_end, ends.get((name, number), 0))
             for number, p in enumerate(topic.partitions)
         ]
-        planned[name] = PlannedTopic(topic.id, tuple(begin), tuple(map(max, begin, stable)))
+        planned[name] = PlannedTopic(topic.id, tuple(begin), tuple(map(max, begin, stable)), topic.leader_epochs)
     return planned
 
 
@@ -205,7 +210,15 @@ def advance(position: Position, ranges: tuple[Range, ...], plan: RunPlan) -> Pos
         following = tuple(_end(read.get((name, number)), at) for number, at in enumerate(start))
         # A rival's run may know of more than this one.
         end = tuple(max(of) for of in zip_longest(known.end, planned.end, fillvalue=0))
-        after = replace(known, id=known.id or planned.id, start=tuple(start), next=following, end=end)
+        epochs = known_epochs(
+            of if at == before else new
+            for at, before, of, new in zip_longest(
+                following, known.next, known.leader_epochs, planned.leader_epochs, fillvalue=UNKNOWN_EPOCH
+            )
+        )
+        after = replace(
+            known, id=known.id or planned.id, start=tuple(start), next=following, end=end, leader_epochs=epochs
+        )
         topics[name] = after if after.unread else replace(after, end=())
     return replace(position, n=position.n + 1, topics=topics)
 

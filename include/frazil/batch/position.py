@@ -11,8 +11,8 @@ Written form, one JSON object in the table property ``kafka.offsets.<pipeline>``
     }
 
 ``from`` and ``next`` hold one offset per partition, in the order of the partitions. Where it matters a topic has also
-``since``, the batch that adopted this incarnation of it (default 0), and ``end``, the ends of the run it is in the
-middle of.
+``since``, the batch that adopted this incarnation of it (default 0), ``end``, the ends of the run it is in the
+middle of, and ``leader_epochs``: per partition the leader epoch of its log when the end of what was read was fixed, or -1.
 
 A snapshot summary has only what its batch moved, under the same key, in a form of its own version::
 
@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
+from frazil.batch.facts import UNKNOWN_EPOCH, known_epochs
 from frazil.batch.written import check_version
 from frazil.errors import Terminal
 
@@ -50,6 +51,8 @@ class TopicPosition:
         next: Per partition, the next offset to read.
         since: Number of the batch that began with this incarnation of the topic: 0, or that of a reset.
         end: Per partition, the end that the run wanted to reach; empty once it is reached.
+        leader_epochs: Per partition, a leader epoch that no record before `next` is beyond; empty if none is known. Where
+            the log of that epoch ends before `next`, it was cut (KIP-320).
     """
 
     id: str | None
@@ -57,6 +60,11 @@ class TopicPosition:
     next: tuple[int, ...]
     since: int = 0
     end: tuple[int, ...] = ()
+    leader_epochs: tuple[int, ...] = ()
+
+    def leader_epoch(self, partition: int) -> int:
+        """Leader epoch of a partition, `UNKNOWN_EPOCH` if it is not known."""
+        return self.leader_epochs[partition] if partition < len(self.leader_epochs) else UNKNOWN_EPOCH
 
     @property
     def unread(self) -> tuple[int, ...]:
@@ -145,24 +153,27 @@ def _written(topic: TopicPosition) -> dict[str, Any]:
         body["since"] = topic.since
     if topic.unread:
         body["end"] = topic.end
+    if topic.leader_epochs:
+        body["leader_epochs"] = topic.leader_epochs
     return body
 
 
 def _topic(body: Mapping[str, Any]) -> TopicPosition:
     (since,) = whole_numbers([body.get("since", 0)])
     end = whole_numbers(body.get("end", []))
-    return TopicPosition(body["id"], whole_numbers(body["from"]), whole_numbers(body["next"]), since, end)
+    epochs = known_epochs(whole_numbers(body.get("leader_epochs", []), least=UNKNOWN_EPOCH))
+    return TopicPosition(body["id"], whole_numbers(body["from"]), whole_numbers(body["next"]), since, end, epochs)
 
 
-def whole_numbers(values: list[Any]) -> tuple[int, ...]:
+def whole_numbers(values: list[Any], least: int = 0) -> tuple[int, ...]:
     """The values, checked: offsets and numbers of batches as they come out of JSON.
 
     Raises:
-        ValueError: They are no list, or one of them is no integer of 0 or more.
+        ValueError: They are no list, or one of them is no integer of `least` or more.
     """
     is_list = isinstance(values, list)
-    if not is_list or any(not isinstance(value, int) or isinstance(value, bool) or value < 0 for value in values):
-        raise ValueError(f"expected integers of 0 or more, found {values}")
+    if not is_list or any(not isinstance(value, int) or isinstance(value, bool) or value < least for value in values):
+        raise ValueError(f"expected integers of {least} or more, found {values}")
     return tuple(values)
 
 

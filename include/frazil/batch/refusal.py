@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from frazil.batch.facts import ClusterFacts, PartitionFacts, TopicFacts
+from frazil.batch.facts import UNKNOWN_EPOCH, ClusterFacts, PartitionFacts, TopicFacts, TopicPartition
 from frazil.batch.position import Position, TopicPosition
 from frazil.errors import Terminal
 
@@ -47,6 +47,54 @@ def check_position(
         if name in position.topics or name not in listed:
             known = position.topics.get(name, TopicPosition(topic.id, (), ()))
             _check_topic(name, known, topic, pipeline, on_data_loss)
+
+
+def changed_leaders(position: Position, facts: ClusterFacts) -> dict[TopicPartition, tuple[int, int]]:
+    """Partitions with something unread that got another leader since they were read: their next offset and leader epoch.
+
+    Only a new leader's log can lack what was read of an old one's. An idle partition is asked about with its next record.
+    """
+    changed = {}
+    for name, topic in facts.topics.items():
+        known = position.topics.get(name)
+        if known is None or (position.cluster, known.id) != (facts.cluster_id, topic.id):
+            continue
+        for number, (offset, partition) in enumerate(zip(known.next, topic.partitions, strict=False)):
+            epochs = known.leader_epoch(number), partition.leader_epoch
+            is_new = UNKNOWN_EPOCH not in epochs and len({*epochs}) > 1
+            if is_new and offset > partition.log_start and offset != partition.stable_end:
+                changed[name, number] = (offset, epochs[0])
+    return changed
+
+
+def check_cuts(
+    position: Position, facts: ClusterFacts, cuts: Mapping[TopicPartition, int | None], pipeline: str
+) -> None:
+    """Refuse logs that lost what was read of them, however far they have grown again: records there were never read.
+
+    Args:
+        position: Where the pipeline stands.
+        facts: What the broker said.
+        cuts: Where the log of the leader epoch that was read ends; None if the log does not know that epoch.
+        pipeline: Name of the pipeline.
+
+    Raises:
+        Terminal: There is one.
+    """
+    for (name, number), cut in sorted(cuts.items()):
+        known, partition = position.topics[name], facts.topics[name].partitions[number]
+        at = _At(pipeline, name, number, known.next[number], is_named=True)
+        epoch, begin = known.leader_epoch(number), partition.log_start
+        to = begin if cut is None else max(cut, begin)
+        raise Terminal(
+            f"{at}: the log lost records that were read, and others were written in their place: the position is {at.offset} in"
+            f" leader epoch {epoch}, "
+            + (f"which ends at {cut}" if cut is not None else "which the log does not know")
+            + f" (leader epoch now {partition.leader_epoch}, log {begin} to {partition.high_watermark})",
+            next_step="find out what happened to the brokers (an unclean leader election, a disk restored from a copy); then, to"
+            f" read {to} and on anew, in place of the rows of lost records (beside them: --allow-duplicates): "
+            + at.move(to, "topic lost records"),
+        )
 
 
 def check_vanished(position: Position, vanished: Iterable[str], on_data_loss: DataLoss) -> None:

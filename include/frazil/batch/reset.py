@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
-from frazil.batch.facts import ClusterFacts, Range, TopicFacts, TopicPartition
+from frazil.batch.facts import ClusterFacts, Range, TopicFacts, TopicPartition, known_epochs
 from frazil.batch.position import Position, TopicPosition
 from frazil.errors import Terminal
 
@@ -68,7 +68,12 @@ def reset_position(
         recreated = known is not None and (moved or is_recreated(known, found))
         kept = None if recreated else known or TopicPosition(found.id, (), ())
         at = tuple(_offset((name, number), offsets, kept) for number in range(len(found.partitions)))
-        topics[name] = TopicPosition(found.id, at, at, since=n if recreated else _since(known))
+        epochs = known_epochs(
+            p.leader_epoch if (name, number) in offsets or kept is None else kept.leader_epoch(number)
+            for number, p in enumerate(found.partitions)
+        )
+        since = n if recreated else _since(known)
+        topics[name] = TopicPosition(found.id, at, at, since=since, leader_epochs=epochs)
     return Position(n, epoch, facts.cluster_id, topics)
 
 

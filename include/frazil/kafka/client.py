@@ -217,14 +217,17 @@ def consumer(
     complaints: Complaints,
     group: str | None = None,
     statistics: Callable[[str], object] | None = None,
+    *,
+    committed: bool = True,
 ) -> Consumer:
-    """A consumer for assigned partitions: committed records only, no member of a group, no automatic offset.
+    """A consumer for assigned partitions: no member of a group, no automatic offset.
 
     Args:
         cluster: Where.
         complaints: Takes what the client reports on the side.
         group: Consumer group whose committed offsets it is for.
         statistics: Takes librdkafka's statistics, JSON, every `STATISTICS_SECONDS` in which the consumer is polled.
+        committed: Whether it hands out committed records only.
 
     Raises:
         Terminal: the cluster's properties are not valid.
@@ -232,6 +235,8 @@ def consumer(
     own: dict[str, Any] = {} if group is None else {"group.id": group}
     if statistics is not None:
         own |= {"stats_cb": statistics, "statistics.interval.ms": int(STATISTICS_SECONDS * 1_000)}
+    if not committed:
+        own |= {"isolation.level": "read_uncommitted"}
     return _build(Consumer, cluster, complaints, _CONSUMER_DEFAULTS, _CONSUMER | own)
 
 

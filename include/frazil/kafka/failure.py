@@ -124,6 +124,11 @@ def is_timeout(error: KafkaException) -> bool:
     return _kafka_error(error).code() == KafkaError._TIMED_OUT
 
 
+def is_out_of_range(error: KafkaException | KafkaError) -> bool:
+    """Return whether the log does not hold the offset that was asked for."""
+    return _kafka_error(error).code() in _OUT_OF_RANGE
+
+
 def translate(
     error: KafkaException | KafkaError,
     cluster: Cluster,
@@ -244,7 +249,7 @@ def translate_transaction(
 
 
 def _by_code(cause: KafkaError, cluster: Cluster, where: str, said: str) -> FrazilError:
-    if cause.code() in _OUT_OF_RANGE:
+    if is_out_of_range(cause):
         return Retryable(f"{where} doesn't have the requested offset: {said}", next_step=PLAN_AGAIN)
     if cause.code() in _REFUSED or cause.fatal():
         return Terminal(

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition, Uuid
 from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec, TopicDescription
 
-from frazil.batch.facts import ClusterFacts, PartitionFacts, TopicFacts
+from frazil.batch.facts import UNKNOWN_EPOCH, ClusterFacts, PartitionFacts, TopicFacts
 from frazil.errors import Terminal
 from frazil.kafka.client import REQUEST_SECONDS, Admin, admin
 from frazil.kafka.cluster import Cluster
@@ -172,7 +172,7 @@ def _partition_facts(asked: Admin, keys: Sequence[_Key]) -> dict[_Key, Partition
         _list_offsets(asked, keys, OffsetSpec.latest(), uncommitted),
     ]
     starts, stable_ends, high_watermarks = (_answers(asked, futures) for futures in waiting)
-    return {key: _ordered(starts[key], stable_ends[key], high_watermarks[key]) for key in keys}
+    return {key: _ordered(starts[key].offset, stable_ends[key], high_watermarks[key].offset) for key in keys}
 
 
 def _offsets_at(cluster: Cluster, keys: Sequence[_Key], moment: OffsetSpec) -> dict[_Key, int | None]:
@@ -183,12 +183,12 @@ def _offsets_at(cluster: Cluster, keys: Sequence[_Key], moment: OffsetSpec) -> d
             if partition not in {p.id for p in described[topic].partitions}:
                 raise unknown_topic(cluster, topic, partition)
         found = _answers(asked, _list_offsets(asked, keys, moment, IsolationLevel.READ_UNCOMMITTED))
-    return {key: offset if offset >= 0 else None for key, offset in found.items()}
+    return {key: of.offset if of.offset >= 0 else None for key, of in found.items()}
 
 
-def _answers(asked: Admin, futures: Mapping[_Key, Future[ListOffsetsResultInfo]]) -> dict[_Key, int]:
+def _answers(asked: Admin, futures: Mapping[_Key, Future[ListOffsetsResultInfo]]) -> dict[_Key, ListOffsetsResultInfo]:
     try:
-        return {key: asked.answer(f, topic=key[0], partition=key[1]).offset for key, f in futures.items()}
+        return {key: asked.answer(f, topic=key[0], partition=key[1]) for key, f in futures.items()}
     except Terminal as e:
         if _is_absent(e):
             raise Changed(e.message, next_step="try again: a topic was just deleted or recreated") from e
@@ -205,10 +205,11 @@ def _list_offsets(
     return {(tp.topic, tp.partition): future for tp, future in futures.items()}
 
 
-def _ordered(log_start: int, stable_end: int, high_watermark: int) -> PartitionFacts:
+def _ordered(log_start: int, stable: ListOffsetsResultInfo, high_watermark: int) -> PartitionFacts:
     """Facts in their order, which holds whenever they are read together: each only ever grows."""
-    stable_end = max(log_start, stable_end)
-    return PartitionFacts(log_start, stable_end, max(stable_end, high_watermark))
+    stable_end = max(log_start, stable.offset)
+    epoch = UNKNOWN_EPOCH if stable.leader_epoch is None else stable.leader_epoch
+    return PartitionFacts(log_start, stable_end, max(stable_end, high_watermark), epoch)
 
 
 def _topic_facts(description: TopicDescription, offsets: Mapping[_Key, PartitionFacts]) -> TopicFacts:

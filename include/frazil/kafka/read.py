@@ -15,7 +15,7 @@ from frazil.batch.facts import Range
 from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.kafka.client import FETCH_BYTES, REQUEST_SECONDS, STALL_SECONDS, Complaints, consumer
 from frazil.kafka.cluster import Cluster
-from frazil.kafka.failure import PLAN_AGAIN, reasons, translate
+from frazil.kafka.failure import PLAN_AGAIN, is_out_of_range, reasons, translate
 from frazil.kafka.messages import Place, place_of, to_batch, unreadable_batch
 
 BATCH_RECORDS: Final = 25_000
@@ -276,7 +276,7 @@ class _Reading:
         if error.code() == KafkaError._BAD_COMPRESSION:
             self._pass_over(place, _offset(event), error)
             return
-        if error.code() in _OUT_OF_RANGE:
+        if is_out_of_range(error):
             self._require_held(place)
         raise translate(error, self.cluster, self.complaints, topic=place[0], partition=place[1])
 
@@ -424,9 +424,6 @@ def _parts(messages: list[Message], size: int) -> Iterator[list[Message]]:
         if held >= _BATCH_BYTES or at == len(messages):
             yield messages[first:at]
             first, held = at, 0
-
-
-_OUT_OF_RANGE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 
 
 def _offset(message: Message) -> int:

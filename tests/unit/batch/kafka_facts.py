@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from frazil.batch.facts import ClusterFacts, PartitionFacts, Range, TopicFacts
+from frazil.batch.facts import UNKNOWN_EPOCH, ClusterFacts, PartitionFacts, Range, TopicFacts
 from frazil.batch.plan import RunPlan, plan_topics
 from frazil.batch.position import Position, TopicPosition
 
@@ -18,7 +18,7 @@ offsets = st.integers(0, 60)
 def partition_facts(draw: st.DrawFn) -> PartitionFacts:
     """A partition: log start <= stable end <= high watermark."""
     start, stable, high = sorted(draw(st.tuples(offsets, offsets, offsets)))
-    return PartitionFacts(start, stable, high)
+    return PartitionFacts(start, stable, high, draw(st.integers(UNKNOWN_EPOCH, 2)))
 
 
 @st.composite
@@ -70,8 +70,8 @@ def disjoint_ranges(draw: st.DrawFn) -> tuple[Range, ...]:
     )
 
 
-def facts_of(*partitions: tuple[int, int, int], topic_id: str | None = "id-1") -> ClusterFacts:
-    """A cluster with one topic, `orders`: (log start, stable end, high watermark) per partition."""
+def facts_of(*partitions: tuple[int, ...], topic_id: str | None = "id-1") -> ClusterFacts:
+    """A cluster with one topic, `orders`: (log start, stable end, high watermark), perhaps the leader epoch, per partition."""
     return ClusterFacts(CLUSTER, {"orders": TopicFacts(topic_id, tuple(PartitionFacts(*p) for p in partitions))})
 
 

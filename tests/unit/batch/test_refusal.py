@@ -8,15 +8,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from frazil.batch.facts import ClusterFacts
-from frazil.batch.plan import plan_topics
+from frazil.batch.facts import UNKNOWN_EPOCH, ClusterFacts, Range
+from frazil.batch.plan import RunPlan, advance, plan_topics
 from frazil.batch.position import Position, TopicPosition
-from frazil.batch.refusal import check_position, check_vanished
+from frazil.batch.refusal import changed_leaders, check_cuts, check_position, check_vanished
 from frazil.batch.reset import reset_position
 from frazil.batch.target import EARLIEST, LATEST, Target, parse_offsets, resolve
 from frazil.errors import Terminal
 from tests.unit.batch.commands import ResetCommand, reset_command
-from tests.unit.batch.kafka_facts import cluster_facts, facts_of, position_at, positions_in
+from tests.unit.batch.kafka_facts import cluster_facts, facts_of, plan_of, position_at, positions_in
 
 RETENTION = position_at(5, 5), facts_of((0, 9, 9), (7, 9, 9))
 """Partition 1 lost its records 5 and 6."""
@@ -97,6 +97,64 @@ def test_command_that_is_told_resolves_nothing(case: str) -> None:
     if command.offsets is not None:
         assert after.next_offset("orders", 0) == 5
         assert after.topics["orders"].since == 0
+
+
+LEADERS = {
+    "same leader": (5, 2, (0, 9, 9, 2), False),
+    "another leader": (5, 2, (0, 9, 9, 3), True),
+    "another leader, shorter log": (12, 2, (0, 9, 9, 3), True),
+    "an older leader, as of a restored cluster": (5, 2, (0, 9, 9, 1), True),
+    "nothing unread": (9, 2, (0, 9, 9, 3), False),
+    "nothing kept of what was read": (4, 2, (4, 9, 9, 3), False),
+    "position of an older Frazil": (5, UNKNOWN_EPOCH, (0, 9, 9, 3), False),
+    "broker without epochs": (5, 2, (0, 9, 9, UNKNOWN_EPOCH), False),
+}
+"""Next offset and leader epoch of a position, what the broker says, and whether the log must be asked."""
+
+
+@pytest.mark.parametrize("case", LEADERS)
+def test_log_is_asked_only_under_another_leader(case: str) -> None:
+    """A log loses what was read of it only as another leader's; a log without news of it is not asked."""
+    offset, epoch, log, is_asked = LEADERS[case]
+    position, facts = position_with(offset, epochs=(epoch,)), facts_of(log)
+
+    assert changed_leaders(position, facts) == ({("orders", 0): (offset, epoch)} if is_asked else {})
+    assert changed_leaders(replace(position, cluster="other"), facts) == {}
+    assert changed_leaders(position, facts_of(log, topic_id="another")) == {}
+
+
+@pytest.mark.parametrize(("cut", "to"), [(3, 3), (1, 2), (None, 2)], ids=["cut", "below the log", "unknown epoch"])
+def test_cut_log_is_read_again_from_the_cut_on(cut: int | None, to: int) -> None:
+    """The refusal names partition, offset and both epochs; after its reset nothing is asked, and the log is read from there."""
+    position, facts = position_with(5, 6, epochs=(2, 2)), facts_of((0, 9, 9, 2), (2, 9, 9, 4))
+    asked = changed_leaders(position, facts)
+
+    with pytest.raises(
+        Terminal, match=r"topic orders, partition 1: .*position is 6 in leader epoch 2, .*now 4"
+    ) as told:
+        check_cuts(position, facts, dict.fromkeys(asked, cut), "pizzas")
+
+    assert reset_command(told.value) == ResetCommand("pizzas", "FILE.json", None, {"orders": {"1": to}})
+    after = reset_position(position, facts, {("orders", 1): to}, 5, 1)
+    assert after.topics["orders"].leader_epochs == (2, 4)
+    assert changed_leaders(after, facts) == {}
+    assert plan_topics(after, facts)["orders"].begin == (5, to)
+
+
+def test_position_takes_the_epoch_of_what_was_read() -> None:
+    """A partition that was not read keeps its own: nobody asked its log whether it still holds what is before it."""
+    position = position_with(5, 6, epochs=(2, 2))
+    plan = plan_of(position, facts_of((0, 9, 9, 3), (0, 9, 9, 3), (0, 0, 0, 3)))
+
+    after = advance(position, (Range("orders", 0, 5, 7),), RunPlan.from_json(plan.to_json()))
+
+    assert [after.topics["orders"].leader_epoch(number) for number in range(4)] == [3, 2, 3, UNKNOWN_EPOCH]
+
+
+def position_with(*following: int, epochs: tuple[int, ...]) -> Position:
+    position = position_at(*following)
+    topics = {name: replace(topic, leader_epochs=epochs) for name, topic in position.topics.items()}
+    return replace(position, topics=topics)
 
 
 def file_of(offsets: dict[str, dict[str, int]]) -> dict[str, dict[int, int]]:

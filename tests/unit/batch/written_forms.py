@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from frazil.batch.changes import Merge
-from frazil.batch.facts import Counts, Range, StagedFile, UnknownFields
+from frazil.batch.facts import UNKNOWN_EPOCH, Counts, Range, StagedFile, UnknownFields, known_epochs
 from frazil.batch.fit import Fit
 from frazil.batch.manifest import Manifest, Operation, TablePart
 from frazil.batch.position import BatchMark, Position, TopicPosition
@@ -23,7 +23,8 @@ def topic_positions(draw: st.DrawFn) -> TopicPosition:
     pairs = draw(st.lists(st.tuples(numbers, numbers), max_size=5))
     start, following = tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
     end = tuple(at + draw(st.integers(0, 3)) for at in following)
-    found = TopicPosition(draw(st.none() | texts), start, following, draw(st.integers(0, 3)), end)
+    epochs = known_epochs(draw(st.tuples(*[st.integers(UNKNOWN_EPOCH, 3)] * len(pairs))))
+    found = TopicPosition(draw(st.none() | texts), start, following, draw(st.integers(0, 3)), end, epochs)
     return found if found.unread else replace(found, end=())
 
 

@@ -1,0 +1,84 @@
+"""Whether logs still hold what was read of them: a position with a leader epoch, held against the present leader's log."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from confluent_kafka import KafkaError, TopicPartition
+
+from frazil.errors import Retryable
+from frazil.kafka.client import REQUEST_SECONDS, Complaints, consumer
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.failure import is_out_of_range, reasons, translate
+from frazil.kafka.messages import Place, place_of
+
+_SECONDS: Final = 3 * REQUEST_SECONDS
+"""Bounds the wait for the next answer: it comes with the first batch of records behind a position, perhaps on a slow link."""
+
+_POLL_SECONDS: Final = 0.1
+
+_HELD: Final = frozenset({KafkaError._PARTITION_EOF, KafkaError._BAD_COMPRESSION})
+"""What the client says, beside handing out a record, only after it compared the epochs: the end, and what it can't unpack."""
+
+_END: Final = re.compile(r"broker end offset is (\d+)")
+"""Where the log of an epoch ends; librdkafka tells it in words only, and -1 where it does not know the epoch."""
+
+
+def cuts(cluster: Cluster, read: Mapping[Place, tuple[int, int]]) -> dict[Place, int | None]:
+    """Find logs that were cut below what was read of them, as by an unclean leader election (KIP-320).
+
+    The client asks the leader where the log of an epoch ends when a consumer is assigned an offset with an epoch, and
+    meets the partition's leader for the first time. So each call takes a consumer of its own, and reads one batch of
+    records of each partition.
+
+    Args:
+        cluster: Where.
+        read: Per partition, the next offset to read, and a leader epoch that no record before it is beyond.
+
+    Returns:
+        Per partition that was cut, where; None if its log does not know the epoch.
+
+    Raises:
+        Retryable: A partition's leader doesn't answer.
+        Terminal: Credentials or permissions don't fit.
+    """
+    if not read:
+        return {}
+    complaints, found, waiting = Complaints(), dict[Place, int | None](), {*read}
+    # A long range of aborted records would be silence under `read_committed`.
+    client = consumer(cluster, complaints, committed=False)
+    try:
+        client.assign([TopicPartition(*place, offset, leader_epoch=epoch) for place, (offset, epoch) in read.items()])
+        deadline = time.monotonic() + _SECONDS
+        while waiting:
+            event = client.poll(_POLL_SECONDS)
+            if event is None or event.topic() is None or (place := place_of(event)) not in waiting:
+                if time.monotonic() > deadline:
+                    raise _unanswered(cluster, read, min(waiting), complaints)
+                continue
+            error = event.error()
+            if error is not None and is_out_of_range(error):
+                end = _END.search(error.str())
+                found[place] = int(end[1]) if end is not None else None
+            elif error is not None and error.code() not in _HELD:
+                raise translate(error, cluster, complaints, topic=place[0], partition=place[1])
+            waiting.remove(place)
+            client.pause([TopicPartition(*place)])
+            deadline = time.monotonic() + _SECONDS
+    finally:
+        client.close()
+    return found
+
+
+def _unanswered(
+    cluster: Cluster, read: Mapping[Place, tuple[int, int]], place: Place, complaints: Complaints
+) -> Retryable:
+    offset, epoch = read[place]
+    return Retryable(
+        f"{cluster}, topic {place[0]!r}, partition {place[1]}: its leader did not say within {_SECONDS:.0f} s whether the log"
+        f" still holds what was read up to offset {offset} in leader epoch {epoch}{reasons(cluster, complaints)}",
+        next_step="try again; if it stays, look at the broker that leads the partition",
+    )

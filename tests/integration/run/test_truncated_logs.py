@@ -1,0 +1,137 @@
+"""Logs that lose their tail and grow again past the position: the records there were never read, and Frazil says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from frazil.batch.target import Target
+from frazil.errors import Terminal
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.cuts import cuts
+from frazil.local import broker as local_broker
+from frazil.local.home import Home, bootstrap_servers, with_ports
+from frazil.local.process import Processes
+from frazil.verify.check import verify
+from tests.conftest import FreePorts
+from tests.log_truncation import truncate
+from tests.operations import assert_clean, offsets, order, position, reset, send
+from tests.unit.batch.commands import reset_command
+
+MakeShop = Callable[..., Any]
+
+pytestmark = pytest.mark.embedded  # the broker is stopped, and its files are cut
+
+
+@dataclass(frozen=True)
+class Patient:
+    """A broker whose logs are cut."""
+
+    home: Home
+    processes: Processes
+
+    def cut(self, shop: Any, partition: int, offset: int) -> None:
+        """Take the tail off a partition's log."""
+        truncate(self.home, self.processes, shop.topic, partition, offset)
+
+
+@pytest.fixture(scope="module")
+def patient(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts) -> Iterator[Patient]:
+    """A broker of its own."""
+    kafka, controller = free_ports(2)
+    home = with_ports(
+        replace(Home.resolve(), root=tmp_path_factory.mktemp("broker")), kafka=kafka, controller=controller
+    )
+    processes = Processes(home.run, home.logs, home.root)
+    try:
+        local_broker.start(home, processes, print)
+        yield Patient(home, processes)
+    finally:
+        local_broker.stop(processes)
+
+
+@pytest.fixture
+def cluster(patient: Patient) -> Cluster:
+    """That broker, for the shop."""
+    return Cluster("local", {"bootstrap.servers": bootstrap_servers(patient.home)})
+
+
+def landed(shop: MakeShop) -> Any:
+    """A shop with six records of two partitions each, which came one by one, in the table."""
+    orders = shop(partitions=2)
+    text = (orders.project.pipelines_folder / "orders.yaml").read_text()
+    # The group's coordinator is late after each restart, and nobody here looks at the group.
+    orders = orders.with_pipeline(text.replace("source: {", "source: {consumer_group: false, "))
+    for number in range(6):
+        send(orders, {0: [order(number)], 1: [order(100 + number)]})
+    assert orders.run().read == 12
+    return orders
+
+
+def test_log_that_regrew_past_the_position_is_refused(shop: MakeShop, patient: Patient) -> None:
+    """The refusal says where the log was cut. After the reset it names, each record of Kafka is in the table, and no other."""
+    orders = landed(shop)
+    patient.cut(orders, 0, 3)
+    send(orders, {0: [order(number) for number in range(20, 28)], 1: [order(106)]})
+    assert verify(orders.project, orders.pipeline).count == 3
+
+    with pytest.raises(
+        Terminal, match=r"partition 0: the log lost records.* position is 6 in leader epoch 0, .*at 3"
+    ) as e:
+        orders.run()
+
+    assert reset_command(e.value).offsets == {orders.topic: {"0": 3}}
+    reset(orders, Target("offsets", offsets={orders.topic: {0: 3}}))
+    assert orders.run().read == 9
+    assert orders.ids() == [0, 1, 2, *range(20, 28), *range(100, 107)]
+    assert_clean(orders)
+    assert orders.run().batches == 0
+
+
+def test_log_that_regrew_to_less_than_the_position_names_where_it_was_cut(shop: MakeShop, patient: Patient) -> None:
+    """A reset to the end of the log would pass over what stands between the cut and that end."""
+    orders = landed(shop)
+    patient.cut(orders, 1, 2)
+    send(orders, {1: [order(200)]})
+
+    with pytest.raises(Terminal) as refused:
+        orders.run()
+
+    assert reset_command(refused.value).offsets == {orders.topic: {"1": 2}}
+
+
+def test_rows_of_lost_records_stay_if_a_person_says_so(shop: MakeShop, patient: Patient) -> None:
+    """`--allow-duplicates`: what Kafka lost is nowhere else."""
+    orders = landed(shop)
+    patient.cut(orders, 0, 3)
+    send(orders, {0: [order(number) for number in range(20, 28)]})
+
+    reset(orders, offsets(orders, 3, 6), allow_duplicates=True)
+    orders.run()
+
+    assert orders.ids() == [*range(6), *range(20, 28), *range(100, 106)]
+
+
+def test_new_leader_with_the_whole_log_is_read_on(shop: MakeShop, patient: Patient) -> None:
+    """Leaders change without a loss: the position takes the new epoch where something was read, and only there."""
+    orders = landed(shop)
+    patient.cut(orders, 0, 6)
+    send(orders, {0: [order(6)]})
+
+    assert orders.run().read == 1
+
+    first, second = position(orders).topics[orders.topic].leader_epochs
+    assert first > second == 0
+    assert_clean(orders)
+
+
+def test_epoch_that_the_log_does_not_know_has_no_end(shop: MakeShop, cluster: Cluster) -> None:
+    """As where all brokers were restored from a copy: nobody can say which records are the ones that were read."""
+    orders = landed(shop)
+
+    found = cuts(cluster, {(orders.topic, 0): (6, 99), (orders.topic, 1): (6, 0)})
+
+    assert found == {(orders.topic, 0): None}
