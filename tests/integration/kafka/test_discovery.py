@@ -64,7 +64,7 @@ def test_absent_topics_stop_the_others(cluster: Cluster, topic: Topic) -> None:
     none = observe(cluster, ["never-there"], absent_ok=True)
 
     assert facts.topics.keys() == {name}
-    assert facts.topics[name].partitions == (PartitionFacts(0, 0, 0),)
+    assert facts.topics[name].partitions == (PartitionFacts(0, 0, 0, 0),)
     assert none.topics == {}
     assert none.cluster_id == facts.cluster_id
     assert time.monotonic() - began < 15

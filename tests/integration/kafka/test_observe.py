@@ -50,8 +50,8 @@ def test_partitions_are_mixed_up(cluster: Cluster, topic: Topic) -> None:
     assert facts.topics.keys() == set(names)
     ends = [sent[number][1] + 1 if number in sent else 0 for number in range(12)]
     assert len(set(ends)) > 1
-    assert facts.topics[names[0]].partitions == tuple(PartitionFacts(0, end, end) for end in ends)
-    assert facts.topics[names[1]].partitions == (PartitionFacts(0, 0, 0),)
+    assert facts.topics[names[0]].partitions == tuple(PartitionFacts(0, end, end, 0) for end in ends)
+    assert facts.topics[names[1]].partitions == (PartitionFacts(0, 0, 0, 0),)
 
 
 def test_end_includes_an_open_transaction(cluster: Cluster, topic: Topic, transactions: Callable[[str], Any]) -> None:
@@ -65,8 +65,8 @@ def test_end_includes_an_open_transaction(cluster: Cluster, topic: Topic, transa
     writer.end(commit=False)
     (ended_facts,) = observe(cluster, [name]).topics[name].partitions
 
-    assert open_facts == PartitionFacts(log_start=0, stable_end=2, high_watermark=4)
-    assert ended_facts == PartitionFacts(log_start=0, stable_end=5, high_watermark=5)
+    assert open_facts == PartitionFacts(log_start=0, stable_end=2, high_watermark=4, leader_epoch=0)
+    assert ended_facts == PartitionFacts(log_start=0, stable_end=5, high_watermark=5, leader_epoch=0)
 
 
 def test_deleted_records_are_still_offered(cluster: Cluster, topic: Topic) -> None:
@@ -79,7 +79,7 @@ def test_deleted_records_are_still_offered(cluster: Cluster, topic: Topic) -> No
 
     (facts,) = observe(cluster, [name]).topics[name].partitions
 
-    assert facts == PartitionFacts(4, 5, 5)
+    assert facts == PartitionFacts(4, 5, 5, 0)
 
 
 def test_missing_topic_is_taken_for_an_empty_one(cluster: Cluster, topic: Topic) -> None:

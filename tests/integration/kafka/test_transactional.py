@@ -42,7 +42,7 @@ def test_a_topic_of_aborted_records_only_hangs(cluster: Cluster, topic: Topic, t
     writer.abort([b"a", b"b"])  # 0 1, marker 2
     writer.abort([b"c"])  # 3, marker 4
 
-    assert facts_of(cluster, name) == PartitionFacts(0, 5, 5)
+    assert facts_of(cluster, name) == PartitionFacts(0, 5, 5, 0)
     assert [read(cluster, name, start, end) for start in range(6) for end in range(start, 6)] == [{}] * 21
 
 
@@ -67,7 +67,7 @@ def test_an_aborted_tail_hides_the_last_record(cluster: Cluster, topic: Topic, t
     writer.commit([b"a", b"b"])  # 0 1, marker 2
     writer.abort([b"c"] * 3)  # 3 4 5, marker 6
 
-    assert facts_of(cluster, name) == PartitionFacts(0, 7, 7)
+    assert facts_of(cluster, name) == PartitionFacts(0, 7, 7, 0)
     assert read(cluster, name, 0, 7) == {0: b"a", 1: b"b"}
     assert read(cluster, name, 2, 7) == {}
 
@@ -100,9 +100,9 @@ def test_an_open_transaction_lets_later_records_through(cluster: Cluster, topic:
             read(cluster, name, 0, held.high_watermark)
     after = facts_of(cluster, name)
 
-    assert held == PartitionFacts(log_start=0, stable_end=1, high_watermark=6)
+    assert held == PartitionFacts(log_start=0, stable_end=1, high_watermark=6, leader_epoch=0)
     assert before == {0: b"before"}
-    assert after == PartitionFacts(log_start=0, stable_end=7, high_watermark=7)
+    assert after == PartitionFacts(log_start=0, stable_end=7, high_watermark=7, leader_epoch=0)
     rest = {0: b"before", 2: b"plain", 3: b"other"}
     assert read(cluster, name, 0, 7) == (rest | {1: b"open", 5: b"open too"} if commit else rest)
 
@@ -117,7 +117,7 @@ def test_a_range_begins_inside_an_aborted_transaction(cluster: Cluster, topic: T
         for future in client.delete_records([TopicPartition(name, 0, 2)]).values():
             future.result(30)
 
-    assert facts_of(cluster, name) == PartitionFacts(2, 7, 7)
+    assert facts_of(cluster, name) == PartitionFacts(2, 7, 7, 0)
     assert read(cluster, name, 2, 7) == {5: b"a"}
     assert read(cluster, name, 3, 5) == {}
     with pytest.raises(Retryable, match="found 2 to 7"):
@@ -132,5 +132,5 @@ def test_everything_up_to_the_end_is_deleted(cluster: Cluster, topic: Topic, tra
         for future in client.delete_records([TopicPartition(name, 0, 3)]).values():
             future.result(30)
 
-    assert facts_of(cluster, name) == PartitionFacts(3, 3, 3)
+    assert facts_of(cluster, name) == PartitionFacts(3, 3, 3, 0)
     assert read(cluster, name, 3, 3) == {}
