@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sqlite3
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -33,6 +30,8 @@ from tests.chaos.lab import COPIES, LENIENT, ORDERS, STRICT, TABLES, Lab, bad, d
 from tests.chaos.maintenance import Maintained
 from tests.chaos.processes import SECONDS, Child, Ended, kill_at, stop_at
 from tests.chaos.scenes import INGEST, REPLAY
+from tests.fork_server import run_frazil
+from tests.refusals import named_command
 from tests.transactions import Transactions
 
 HARMLESS = {0, Retryable.exit_code, OutcomeUnknown.exit_code}
@@ -41,9 +40,6 @@ ABORTED = 0.3
 
 ASLEEP, PARTITIONS = 4, 8
 """The most zombies at a time, and the most partitions: one more of them, and the machine is what is tested."""
-
-
-_COMMAND = re.compile(r'frazil ((?:reset|repair) orders .*?) --reason (?:…|"[^"]*")')
 
 
 class Broken(Exception):
@@ -338,22 +334,12 @@ class Storm:
 
     def _obey(self, ended: Ended) -> None:
         """The command of a refusal, by the real command line."""
-        found = _COMMAND.search(ended.said)
-        if found is None:
-            raise Broken(f"a refusal names no command:\n{ended.said}")
-        words = [*found[1].split(), "--reason", "the refusal says so", "--yes"]
-        done = subprocess.run(
-            [sys.executable, "-m", "frazil.cli", *words],
-            env=dict(os.environ) | self.orders.env,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
+        words = [*named_command(ended.said), "--reason", "the refusal says so", "--yes"]
+        done = run_frazil(words, os.environ | self.orders.env, SECONDS)
         self.figures["commands"] += 1
         if done.returncode not in HARMLESS:
             raise Broken(
-                f"{found[0]!r} of the refusal\n{ended.said}\nended with {done.returncode}:\n{done.stdout}{done.stderr}"
+                f"{words} of the refusal\n{ended.said}\nended with {done.returncode}:\n{done.stdout}{done.stderr}"
             )
 
     def compact(self) -> None:

@@ -11,6 +11,7 @@ import pytest
 from frazil.errors import Terminal
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.group import group_offsets
+from tests.refusals import named_command
 
 Place = Any
 """A project of its own: `place.frazil(...)` runs the command in it. See conftest."""
@@ -135,16 +136,15 @@ def test_repair_follows_the_word_of_the_error(filled: Place) -> None:
     catalog.drop_table(LETTERS)
     refused = filled.frazil("run", "orders")
     assert refused.returncode == Terminal.exit_code
-    command = re.search(r"frazil (repair .* --reason) …", refused.stderr)
-    assert command is not None
+    words = (*named_command(refused.stderr), *REASON)
 
-    assert filled.frazil(*command[1].split(), "a test").returncode == WRONG_USE
-    told = filled.json(*command[1].split(), "a test", "--yes")
+    assert filled.frazil(*words).returncode == WRONG_USE
+    told = filled.json(*words, "--yes")
 
     assert (told["table"], told["gone"], told["not_replayed"]) == (LETTERS, [], None)
     assert told["replay"]["dead"] == 10
     assert count(filled, LETTERS) == 10
-    assert "nothing to repair" in filled.succeed(*command[1].split(), "a test", "--yes").stdout
+    assert "nothing to repair" in filled.succeed(*words, "--yes").stdout
     filled.succeed("verify", "orders")
     assert "lost at most, of batches 0 to" in filled.succeed("history", "orders").stdout
     settled = filled.frazil("settle", "orders", "--table", LETTERS, *REASON)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,34 +32,15 @@ from tests.operations import (
     position,
     remove_manifest,
     replay,
-    reset,
     restore,
     roll_back,
     send,
     to_table,
 )
+from tests.refusals import obey
 
 MakeShop = Callable[..., Any]
 At = Callable[..., Any]
-
-
-def obey(orders: Any) -> int:
-    """Run; do what each refusal says until a run ends well. Returns how many steps it took."""
-    for steps in range(3):
-        try:
-            orders.run()
-        except Terminal as refusal:
-            command = re.findall(r"frazil (reset [^;]*)", str(refusal.next_step))[-1]
-            words = shlex.split(command)
-            assert words[:2] == ["reset", "orders"]
-            assert "--reason" in words
-            if "--to-table" in words:
-                to_table(orders)
-            else:
-                reset(orders, words[words.index("--to") + 1])
-        else:
-            return steps
-    raise AssertionError("two steps did not end it")
 
 
 def assert_all(orders: Any, count: int) -> None:

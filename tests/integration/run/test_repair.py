@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Callable
 from typing import Any
 
@@ -38,6 +36,7 @@ from tests.operations import (
     roll_back,
     send,
 )
+from tests.refusals import named_command, refused
 
 MakeShop = Callable[..., Any]
 At = Callable[..., Any]
@@ -45,13 +44,6 @@ Damage = Callable[[Any, str], None]
 
 AUDIT = "shop.audit"
 DAMAGES: dict[str, Damage] = {"dropped": drop, "made anew": remake, "rolled back": roll_back}
-
-
-def named(refused: pytest.ExceptionInfo[Terminal]) -> list[str]:
-    """The arguments of the command that a refusal names."""
-    command = re.search(r"frazil (repair .*? --reason) …", str(refused.value))
-    assert command is not None, refused.value
-    return shlex.split(command[1])
 
 
 def bad_places(shop: Any) -> list[tuple[int, int]]:
@@ -72,9 +64,7 @@ def test_lost_dead_letters_come_again(shop: MakeShop, damage: Damage) -> None:
     orders = landed(shop)
     damage(orders, LETTERS)
     send(orders, {0: [order(12)]})
-    with pytest.raises(Terminal) as refused:
-        orders.run()
-    assert named(refused) == ["repair", "orders", LETTERS, "--reason"]
+    assert refused(orders) == ["repair", "orders", LETTERS]
 
     assert repair(orders, LETTERS) is not None
 
@@ -101,9 +91,7 @@ def test_lost_destination_is_filled_again(shop: MakeShop, damage: Damage) -> Non
         fill(orders, range(first, first + 10))
         orders.run()
     damage(orders, AUDIT)
-    with pytest.raises(Terminal) as refused:
-        orders.run()
-    assert named(refused) == ["repair", "orders", AUDIT, "--reason"]
+    assert refused(orders) == ["repair", "orders", AUDIT]
 
     repair(orders, AUDIT)
 
@@ -123,9 +111,7 @@ def test_lost_ledger_is_written_again(shop: MakeShop, damage: Damage) -> None:
     orders = landed(shop)
     before = ledger(orders)
     damage(orders, LEDGER)
-    with pytest.raises(Terminal) as refused:
-        orders.run()
-    assert named(refused) == ["repair", "orders", LEDGER, "--reason"]
+    assert refused(orders) == ["repair", "orders", LEDGER]
 
     planned = repair(orders, LEDGER)
 
@@ -208,9 +194,9 @@ def test_changed_partitioning_is_no_dead_end(shop: MakeShop, at: At) -> None:
             change.add_identity("code")
 
     at("decide.committed", partition)
-    with pytest.raises(Terminal, match=r"partition spec changed") as refused:
+    with pytest.raises(Terminal, match=r"partition spec changed") as refusal:
         orders.run()
-    assert named(refused) == ["repair", "orders", LETTERS, "--reason"]
+    assert named_command(refusal.value) == ["repair", "orders", LETTERS]
 
     repair(orders, LETTERS)
 

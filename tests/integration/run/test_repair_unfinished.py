@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -36,18 +34,10 @@ from tests.operations import (
     send,
     to_table,
 )
+from tests.refusals import refused
 
 MakeShop = Callable[..., Any]
 At = Callable[..., Any]
-
-
-def refused(orders: Any) -> str:
-    """The table that a refused run says to repair."""
-    with pytest.raises(Terminal) as refusal:
-        orders.run()
-    command = re.search(r"frazil (repair .*? --reason) …", str(refusal.value))
-    assert command is not None, refusal.value
-    return shlex.split(command[1])[2]
 
 
 def more(orders: Any, first: int) -> None:
@@ -129,7 +119,7 @@ def test_table_that_goes_back_before_a_rewind_is_repaired(shop: MakeShop, at: At
     roll_back(orders, ORDERS)
     kill(at, "decide.committed", to_table, orders)
     roll_back(orders, table, by=2)
-    assert refused(orders) == table
+    assert refused(orders) == ["repair", "orders", table]
 
     repair(orders, table)
     orders.run()
@@ -147,7 +137,7 @@ def test_restored_ledger_is_repaired_first(shop: MakeShop, at: At) -> None:
     send(orders, {0: [order(12)]})
     kill(at, "decide.committed", orders.run)
     restore(orders, LEDGER, before)
-    assert refused(orders) == LEDGER
+    assert refused(orders) == ["repair", "orders", LEDGER]
     with pytest.raises(Terminal, match=f"frazil repair orders {LEDGER}"):
         repair(orders, LETTERS)
 
@@ -166,7 +156,7 @@ def test_rows_beyond_the_position_go_from_a_lost_follower(shop: MakeShop) -> Non
     roll_back(orders, LETTERS, by=2)
     roll_back(orders, ORDERS)
     to_table(orders)
-    assert refused(orders) == LETTERS
+    assert refused(orders) == ["repair", "orders", LETTERS]
 
     repair(orders, LETTERS)
     orders.run()

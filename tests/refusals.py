@@ -1,0 +1,55 @@
+"""What a refusal tells people to type, taken by its word: the command is found in the text, and done to the letter."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any
+
+from frazil.errors import Terminal
+from tests.operations import repair, reset, to_table
+
+_COMMAND = re.compile(r'frazil ((?:reset|repair) orders .*?) --reason (?:…|"[^"]*")')
+"""Either the message gives a reason, or the reader is to say one."""
+
+
+def named_command(refusal: object) -> list[str]:
+    """Words of the command that a refusal of pipeline `orders` names, but for the reason. Fails if it names none."""
+    named = _COMMAND.search(str(refusal))
+    assert named is not None, f"a refusal names no command:\n{refusal}"
+    return shlex.split(named[1])
+
+
+def refused(orders: Any) -> list[str]:
+    """The command that a run is refused with."""
+    try:
+        orders.run()
+    except Terminal as refusal:
+        return named_command(refusal)
+    raise AssertionError("the run was not refused")
+
+
+def obey(orders: Any, most: int = 2) -> int:
+    """Run, and do what each refusal says, until a run ends well. Returns how many commands that took."""
+    for steps in range(most):
+        try:
+            orders.run()
+        except Terminal as refusal:
+            _carry_out(orders, named_command(refusal))
+        else:
+            return steps
+    orders.run()
+    return most
+
+
+def _carry_out(orders: Any, words: list[str]) -> None:
+    verb, _, *arguments = words
+    if verb == "repair":
+        (table,) = arguments
+        repair(orders, table)
+    elif arguments == ["--to-table"]:
+        to_table(orders)
+    else:
+        option, target = arguments
+        assert option == "--to", words
+        reset(orders, target)
