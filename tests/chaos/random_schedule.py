@@ -35,7 +35,8 @@ from tests.transactions import transactions
 PARTITIONS, BATCH = 3, 60
 SHOWN = ("steps", "records", "aborted", "batches", "runs", "kills", "zombies", "refusals", "redone", "later")
 SHOWN_TOO = ("replays", "resets", "rollbacks", "rewinds", "intervals", "partitions", "maintenance", "foreign")
-HARMS = ("restored tables", "restored catalogs", "dropped", "retention", "deploys", "fast hosts", "commands")
+HARMS = ("restored tables", "restored catalogs", "dropped", "orphan removals", "wild removals", "orphans", "retention")
+OTHERS = ("deploys", "fast hosts", "commands")
 
 
 def main() -> int:
@@ -87,7 +88,7 @@ def _blow(storm: Storm, minutes: float) -> None:
 
 
 def _figures(figures: Counter[str]) -> str:
-    return ", ".join(f"{name} {figures[name]}" for name in (*SHOWN, *SHOWN_TOO, *HARMS))
+    return ", ".join(f"{name} {figures[name]}" for name in (*SHOWN, *SHOWN_TOO, *HARMS, *OTHERS))
 
 
 def _say(line: str) -> None:

@@ -4,36 +4,34 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
-from pathlib import Path
 from random import Random
-
-from pyiceberg.table import StaticTable, Table
 
 from frazil.batch.facts import PartitionFacts
 from frazil.batch.request import RunRequest
 from frazil.batch.target import Target
 from frazil.crash_points import CrashPoint
-from frazil.errors import OutcomeUnknown, Retryable
+from frazil.errors import OutcomeUnknown, Retryable, Terminal
 from frazil.iceberg.holdings import ancestry
 from frazil.kafka.observe import observe
 from tests.chaos import child
 from tests.chaos.child import Deed
 from tests.chaos.lab import COPIES, LENIENT, ORDERS, STRICT, TABLES, Lab, bad, doubtful, good
 from tests.chaos.maintenance import Maintained
+from tests.chaos.outsiders import catalog_file, remove_orphans
 from tests.chaos.processes import SECONDS, Child, Ended, kill_at, stop_at
 from tests.chaos.scenes import INGEST, REPLAY
 from tests.fork_server import run_frazil
 from tests.refusals import named_command
 from tests.transactions import Transactions
 
+P = CrashPoint
 HARMLESS = {0, Retryable.exit_code, OutcomeUnknown.exit_code}
 ABORTED = 0.3
 """Share of transactions that are aborted."""
@@ -42,51 +40,22 @@ ASLEEP, PARTITIONS = 4, 8
 """The most zombies at a time, and the most partitions: one more of them, and the machine is what is tested."""
 
 
+BEFORE_COMMITS = (P.DECIDE_COMMITTING, P.FOLLOW_COMMITTING, P.RECORD_COMMITTING, P.BRANCH_MADE)
+"""A run that sleeps here has looked for its files: no writer of Iceberg tables notices what goes between that and the commit."""
+
+
 class Broken(Exception):
     """Something happened that must not: a child's surprise, or a check that found a difference."""
 
 
-@dataclass
-class CatalogFile:
-    """The database of a SQLite catalog, as somebody with a backup treats it."""
+@dataclass(frozen=True)
+class Zombie:
+    """A run that stands still: where, since when, and how often others had harmed tables by then."""
 
-    path: Path
-    copy: bytes | None = None
-
-    def back_up(self) -> None:
-        """Copy the database."""
-        with closing(sqlite3.connect(self.path)) as database:
-            self.copy = database.serialize()
-
-    def forget(self) -> None:
-        """Drop the copy: files that it names are gone."""
-        self.copy = None
-
-    def restore_all(self) -> bool:
-        """Put the copy back, if there is one."""
-        if self.copy is None:
-            return False
-        with closing(sqlite3.connect(":memory:")) as source, closing(sqlite3.connect(self.path)) as database:
-            source.deserialize(self.copy)
-            source.backup(database)
-        return True
-
-    def restore(self, name: str, table: Table) -> bool:
-        """Point to the metadata before the last commit, if all of its snapshots are still there."""
-        log = table.metadata.metadata_log
-        if not log or not Path(log[-1].metadata_file.removeprefix("file://")).exists():
-            return False
-        earlier = StaticTable.from_metadata(log[-1].metadata_file).metadata
-        if not {of.snapshot_id for of in earlier.snapshots} <= {of.snapshot_id for of in table.metadata.snapshots}:
-            return False
-        namespace, _, own = name.rpartition(".")
-        with closing(sqlite3.connect(self.path)) as database:
-            database.execute(
-                "UPDATE iceberg_tables SET metadata_location = ? WHERE table_namespace = ? AND table_name = ?",
-                (log[-1].metadata_file, namespace, own),
-            )
-            database.commit()
-        return True
+    running: Child
+    point: CrashPoint
+    since: float
+    harms: int
 
 
 @dataclass
@@ -98,15 +67,13 @@ class Storm:
     writer: Transactions
     random: Random
     figures: Counter[str] = field(default_factory=Counter)
-    zombies: list[Child] = field(default_factory=list)
+    zombies: list[Zombie] = field(default_factory=list)
     _numbers: Iterator[int] = field(default_factory=count)
-    _catalog: CatalogFile | None = None
+    _harms: int = 0
 
     def __post_init__(self) -> None:
         """The embedded catalog is a file, which can be put back; that of a server can't."""
-        uri = self.orders.project.settings.catalogs["lake"].uri
-        if uri is not None and uri.startswith("sqlite:///"):
-            self._catalog = CatalogFile(Path(uri.removeprefix("sqlite:///")))
+        self._catalog = catalog_file(self.orders)
 
     def events(self) -> dict[Callable[[], None], int]:
         """What may happen, with weights."""
@@ -126,7 +93,8 @@ class Storm:
             self.roll_back: 3,
             self.compact: 4,
             self.expire: 4,
-            self.remove_orphans: 1,
+            self.remove_orphans: 2,
+            self.remove_fresh_orphans: 1,
             self.append_foreign_rows: 5,
             self.change_rules: 3,
             self.stay_quiet: 3,
@@ -226,20 +194,24 @@ class Storm:
             self.wake_a_zombie()
         self.produce()
         scene, deed = (REPLAY, self._replay()) if self.random.random() < 1 / 5 else (INGEST, child.run)
-        place = stop_at(self.random.choice(scene.points), self.random.choice((1, 1, 2)))
-        running = self.orders.start(deed, place)
+        point, since = self.random.choice(scene.points), time.time()
+        running = self.orders.start(deed, stop_at(point, self.random.choice((1, 1, 2))))
         if running.stands_or_ended():
-            self.zombies.append(running)
+            self.zombies.append(Zombie(running, point, since, self._harms))
             self.figures["zombies"] += 1
         else:
             self._end(running)
 
     def wake_a_zombie(self) -> None:
-        """A run that stood still goes on."""
+        """A run that stood still goes on. What it brings into a table that others harmed meanwhile ends by the commands."""
         if self.zombies:
             zombie = self.zombies.pop(self.random.randrange(len(self.zombies)))
-            zombie.resume()
-            self._end(zombie)
+            zombie.running.resume()
+            if zombie.harms == self._harms:
+                self._end(zombie.running)
+            else:
+                self._end(zombie.running, HARMLESS | {Terminal.exit_code})
+                self.mend()
 
     def run_on_a_fast_host(self) -> None:
         """A run of a host whose clock is up to 45 s ahead: less than what the next host waits for."""
@@ -301,8 +273,7 @@ class Storm:
         """Somebody points the catalog to the metadata that a table had before its last commit."""
         table = self.random.choice(TABLES)
         if self._catalog is not None and self._catalog.restore(table, self.orders.load(table)):
-            self.figures["restored tables"] += 1
-            self.mend()
+            self._harmed("restored tables")
 
     def back_up(self) -> None:
         """The catalog's database is copied."""
@@ -312,14 +283,32 @@ class Storm:
     def restore_the_catalog(self) -> None:
         """The catalog's database is what it was when it was copied. Of files that an expiry took meanwhile no backup helps."""
         if self._catalog is not None and self._catalog.restore_all():
-            self.figures["restored catalogs"] += 1
-            self.mend()
+            self._harmed("restored catalogs")
 
     def drop_a_follower(self) -> None:
         """The dead letters or the ledger are dropped."""
         self.drain()
         self.orders.project.lake("lake")._catalog.drop_table(self.random.choice(TABLES[1:]))
-        self.figures["dropped"] += 1
+        self._harmed("dropped")
+
+    def remove_orphans(self) -> None:
+        """Another tool deletes old files that no snapshot names: no run under way is as old."""
+        self._remove_orphans("orphan removals", min((zombie.since for zombie in self.zombies), default=time.time()))
+
+    def remove_fresh_orphans(self) -> None:
+        """A wild one deletes what runs have staged, too."""
+        if not any(zombie.point in BEFORE_COMMITS for zombie in self.zombies):
+            self._remove_orphans("wild removals", time.time())
+
+    def _remove_orphans(self, which: str, before: float) -> None:
+        if self._catalog is not None:
+            self._catalog.forget()
+            self.figures["orphans"] += remove_orphans(self.orders, before)
+            self._harmed(which)
+
+    def _harmed(self, which: str) -> None:
+        self.figures[which] += 1
+        self._harms += 1
         self.mend()
 
     def mend(self) -> None:
@@ -354,11 +343,6 @@ class Storm:
         self.maintained.expire(self.random.choice(TABLES))
         self.figures["maintenance"] += 1
 
-    def remove_orphans(self) -> None:
-        """Old files that nobody names go."""
-        self.maintained.remove_orphans(self.random.choice(TABLES))
-        self.figures["maintenance"] += 1
-
     def append_foreign_rows(self) -> None:
         """Somebody else writes to a table."""
         table = self.random.choice(TABLES)
@@ -378,12 +362,12 @@ class Storm:
         self.drain()
         self.figures["batches"] = len(self.orders.batches())
         self.figures["records"] = len(self.orders.values)
-        result = self.orders.assert_clean(has_whole_ledger=not self.figures["dropped"])
+        result = self.orders.assert_clean(has_whole_ledger=not (self.figures["dropped"] + self.figures["orphans"]))
         return f"verify clean, {result.records} records compared"
 
-    def _end(self, running: Child) -> int:
+    def _end(self, running: Child, allowed: Collection[int] = HARMLESS) -> int:
         ended = self._waited(running)
-        if ended.code not in HARMLESS and not ended.killed:
+        if ended.code not in allowed and not ended.killed:
             raise Broken(f"a run ended with exit code {ended.code}:\n{ended.said}")
         return ended.code
 

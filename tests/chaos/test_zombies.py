@@ -11,7 +11,8 @@ from frazil.crash_points import CrashPoint
 from frazil.errors import Retryable
 from frazil.iceberg.holdings import ancestry
 from tests.chaos.lab import LEDGER, LETTERS, Catalog, Lab
-from tests.chaos.scenes import BATCH, DEAD_LETTERS, INGEST, LETTER_TOPIC, REPLAY, RESET, SCENES, Scene
+from tests.chaos.outsiders import catalog_file
+from tests.chaos.scenes import BATCH, DEAD_LETTERS, INGEST, LETTER_TOPIC, REPLAY, RESET, SCENES, Scene, one_now
 
 MakeLab = Callable[..., Lab]
 P = CrashPoint
@@ -80,6 +81,32 @@ def test_zombie_gives_no_table_its_part_of_a_batch_that_was_taken_back(lab: Make
     orders.load().manage_snapshots().set_current_snapshot(snapshot_id=batch.snapshot_id).commit()
     orders.run()
     orders.assert_clean()
+
+
+@pytest.mark.embedded
+@pytest.mark.parametrize("point", one_now(P.RECORD_COMMITTING, P.FOLLOW_COMMITTING))
+def test_zombie_of_a_past_that_a_backup_took_back_calls_nobody(lab: MakeLab, point: CrashPoint) -> None:
+    """Its batch is decided; then the catalog is put back to before that, and other batches land: the ledger says others."""
+    orders = lab()
+    for first in (0, 100):
+        orders.fill(first)
+        orders.run()
+        if first == 0:
+            catalog = catalog_file(orders)
+            assert catalog is not None
+            catalog.back_up()
+    orders.fill(200)
+    zombie = orders.pause(point)
+    assert catalog.restore_all()
+    orders.run()
+
+    zombie.resume()
+    ended = zombie.wait()
+
+    assert (ended.code, "was taken back" in ended.said) == (Retryable.exit_code, True), ended.said
+    orders.run()
+    orders.assert_clean()
+    orders.assert_at_rest()
 
 
 @pytest.mark.full

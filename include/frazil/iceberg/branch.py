@@ -30,6 +30,7 @@ from frazil.iceberg.commit import (
     moved_properties,
     pause,
     produced,
+    refuse_lost_files,
     validate,
 )
 from frazil.iceberg.faults import FOREIGN, as_frazil, shown
@@ -89,6 +90,7 @@ def decide_on_branch(lake: Lake, change: Change, name: str, stage: Stage) -> int
         if landed is not None:
             return landed
         validate(change, table.metadata)
+        refuse_lost_files(change.table, change.files, table)
         planned = _main(table.metadata, change)
         branch = name if given_up is None else renewed(name)
         try:

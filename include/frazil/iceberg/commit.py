@@ -13,7 +13,7 @@ import json
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Literal
@@ -27,7 +27,7 @@ from frazil.batch.facts import StagedFile
 from frazil.batch.fit import Fit
 from frazil.batch.removal import Removal
 from frazil.crash_points import CrashPoint
-from frazil.errors import FrazilError, OutcomeUnknown, quotable
+from frazil.errors import FrazilError, OutcomeUnknown, quotable, without_values
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.data_files import data_file, field_types
 from frazil.iceberg.faults import FOREIGN, as_frazil, shown
@@ -35,6 +35,7 @@ from frazil.iceberg.holdings import mirror, moved_with
 from frazil.iceberg.producer import HeadMoved, Producer, SeenOnce, SnapshotRequest, append_of, overwrite_of
 from frazil.iceberg.refs import head_of
 from frazil.iceberg.removal import Rewrite, Rewriter
+from frazil.iceberg.table import missing_files
 
 ATTEMPTS = 5
 """Transactions tried before giving up; each has PyIceberg's own retries (4) inside. Rivals that move the position end
@@ -117,6 +118,7 @@ def commit(lake: Lake, change: Change) -> int:
         if landed is not None:
             return landed
         validate(change, table.metadata)
+        refuse_lost_files(change.table, change.files, table)
         try:
             return _attempt(table, change, rewriter)
         except Refused:
@@ -172,6 +174,21 @@ def validate(change: Change, metadata: TableMetadata) -> None:
     if mismatch is not None:
         raise Refused(f"table {change.table}: {mismatch}")
     change.check(metadata)
+
+
+def refuse_lost_files(name: str, files: Sequence[StagedFile], table: Table) -> None:
+    """Refuse to name files that are gone: every scan of the table would fail.
+
+    Raises:
+        Refused: Somebody's orphan removal took some, which no snapshot names before this commit.
+        Retryable: The storage can't be read now.
+    """
+    lost = missing_files(table, [file.path for file in files])
+    if lost:
+        raise Refused(
+            f"table {name}: {len(lost)} of {len(files)} files that were staged are gone, for example"
+            f" {without_values(lost[0])}: an orphan removal took them"
+        )
 
 
 def moved_properties(change: Change, metadata: TableMetadata, snapshot_id: int) -> dict[str, str]:

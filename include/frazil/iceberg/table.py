@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.utils.concurrent import ExecutorFactory
 
 from frazil.iceberg.data_files import StagingTable
 from frazil.iceberg.faults import translated
@@ -94,4 +95,5 @@ def missing_files(table: Table, paths: list[str]) -> list[str]:
         Retryable: The storage can't be read now.
     """
     with translated("looking for staged files"):
-        return [path for path in paths if not table.io.new_input(path).exists()]
+        is_there = ExecutorFactory.get_or_create().map(lambda path: table.io.new_input(path).exists(), paths)
+        return [path for path, there in zip(paths, is_there, strict=True) if not there]

@@ -6,27 +6,22 @@ Every step asks first whether it is done already, so it is safe to repeat, and w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
-from typing import Final
 
 from frazil.batch.manifest import Manifest, TablePart
-from frazil.errors import FrazilError, Retryable, Terminal, without_values
+from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.commit import Change, Refused, commit
-from frazil.iceberg.holdings import BATCH_KEY, DONE_KEY, MANIFEST_KEY, TOPICS_KEY, Held, held, landed, lookup, mark_of
+from frazil.iceberg.holdings import BATCH_KEY, MANIFEST_KEY, TOPICS_KEY, Held, held, landed, lookup, mark_of
 from frazil.iceberg.pipeline_lake import branch_note
 from frazil.iceberg.refs import branch_name
-from frazil.iceberg.table import TableMetadata, missing_files
+from frazil.iceberg.table import TableMetadata
 from frazil.iceberg.variant import FORMAT_VERSION
 from frazil.run.identifier import identifier_note
 from frazil.run.ledger_entry import ranges_json
-from frazil.run.scope import Apply, EngineNeeded, utc_now
+from frazil.run.scope import Apply, EngineNeeded
 from frazil.run.shared import landed_by_another, topics_landed
 from frazil.run.standing import BYTES_KEY, READ_KEY, REPAIRS_KEY, repair_command
 from frazil.run.tables import in_parallel
-
-_FILES_ARE_SAFE: Final = timedelta(hours=1)
-"""Age up to which no orphan removal takes a file: Iceberg's own refuses less than a day."""
 
 
 def follow_all(lake: Lake, manifest: Manifest, path: str, apply: Apply | None = None) -> dict[str, int]:
@@ -104,7 +99,6 @@ def follow(lake: Lake, manifest: Manifest, part: TablePart, path: str, apply: Ap
         check=check,
     )
     try:
-        _refuse_missing_files(lake, manifest, part, key)
         return _committed(lake, change, manifest, part, apply)
     except Terminal as refusal:
         _refuse_gone(lake, manifest, part, refusal)
@@ -177,24 +171,6 @@ def _committed(lake: Lake, change: Change, manifest: Manifest, part: TablePart, 
     return committed(lake, change, manifest, lambda at, of: apply(at, of, operation, branch))
 
 
-def lost_files(lake: Lake, manifest: Manifest, part: TablePart, instant: datetime) -> list[str]:
-    """Staged files of a part that are gone. A batch that lay for long may have lost some to somebody's orphan removal."""
-    if instant - datetime.fromisoformat(manifest.started_at) < _FILES_ARE_SAFE:
-        return []
-    return missing_files(lake.load_table(part.table), [file.path for file in part.files])
-
-
-def _refuse_missing_files(lake: Lake, manifest: Manifest, part: TablePart, key: str) -> None:
-    """A table must not name files that are gone."""
-    missing = lost_files(lake, manifest, part, utc_now())
-    if missing and landed(lake.load_table(part.table).metadata, key, manifest.mark, part.table) is None:
-        raise Terminal(
-            f"batch {manifest.position.n} of pipeline {manifest.pipeline} is decided, but {len(missing)} of its files for"
-            f" table {part.table} are gone, for example {without_values(missing[0])}: an orphan removal took them while the batch waited",
-            next_step=repair_command(manifest.pipeline, part.table),
-        )
-
-
 def holds_last(key: str, table: str, manifest: Manifest) -> Callable[[TableMetadata], None]:
     """The check that a table holds the batch last that a manifest was made on."""
 
@@ -233,12 +209,12 @@ def committed(lake: Lake, change: Change, manifest: Manifest, landing: Callable[
 
 
 def _refuse_overtaken(lake: Lake, manifest: Manifest, refusal: Refused) -> None:
-    """A run that slept may find its batch finished, and expired from where it looks. Nobody has to act then."""
-    found = lookup(lake.load_table(manifest.ledger).metadata, DONE_KEY.format(manifest.pipeline), manifest.ledger)
-    done = mark_of(found) if isinstance(found, Held) else None
-    if done is not None and done.n >= manifest.position.n:
+    """A run that slept may find its batch finished, and expired from where it looks, or taken back. Nobody has to act then."""
+    table = manifest.closing.table
+    last = lookup(lake.load_table(table).metadata, BATCH_KEY.format(manifest.pipeline), table)
+    if not isinstance(last, Held) or mark_of(last) != manifest.mark:
         raise Retryable(
-            f"batch {manifest.position.n} of pipeline {manifest.pipeline} was finished by another run meanwhile, or taken back",
+            f"batch {manifest.position.n} of pipeline {manifest.pipeline} was finished by another run meanwhile, or was taken back",
             next_step="run again; it plans from where the pipeline stands now",
         ) from refusal
 

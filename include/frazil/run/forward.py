@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from frazil.batch.manifest import Manifest
 from frazil.batch.position import BatchMark
-from frazil.errors import Retryable, without_values
+from frazil.errors import Retryable
 from frazil.iceberg.branch import branch_name, decide_on_branch, replacing
 from frazil.iceberg.commit import Change, Refused, commit, fit_of, snapshot_time
 from frazil.iceberg.data_files import write_rows
@@ -33,7 +33,7 @@ from frazil.iceberg.ledger import ledger_rows
 from frazil.iceberg.pipeline_lake import PipelineLake, branch_note
 from frazil.iceberg.table import Table, TableMetadata, staging_table
 from frazil.run.decided import lake_of_batch
-from frazil.run.follow import committed, follow_all, holds_last, lost_files, summary_of
+from frazil.run.follow import committed, follow_all, holds_last, summary_of
 from frazil.run.ledger_entry import entry_rows, told_after, told_json
 from frazil.run.letter_topic import send_letters
 from frazil.run.manifests import recovered, refuse_foreign_parts
@@ -94,8 +94,8 @@ def _stands(scope: Scope, manifest: Manifest, now: Standing) -> Callable[[TableM
 
     The position moves with its batch, whose id is its own.
 
-    And whether its files are there, and will be when the followers get them: those that lie longer than half the orphan window
-    may go at any moment.
+    And whether its files will be there when the followers get them: those that lie longer than half the orphan window may go at
+    any moment.
     """
     batch_key, table = BATCH_KEY.format(manifest.pipeline), manifest.closing.table
 
@@ -103,12 +103,6 @@ def _stands(scope: Scope, manifest: Manifest, now: Standing) -> Callable[[TableM
         age = scope.clock() - datetime.fromisoformat(manifest.started_at)
         if age > ORPHAN_WINDOW / 2:
             raise Refused(f"batch {manifest.position.n} was staged {age} ago: its files may be taken for orphans")
-        for part in manifest.parts:
-            if missing := lost_files(scope.lake, manifest, part, scope.clock()):
-                raise Refused(
-                    f"table {part.table}: {len(missing)} files that batch {manifest.position.n} staged are gone, for example"
-                    f" {without_values(missing[0])}: an orphan removal took them"
-                )
         _refuse_shared_now(scope, manifest, metadata)
         last = lookup(metadata, batch_key, table)
         mark, is_rolled_back = mark_of(last), isinstance(last, RolledBack)

@@ -9,7 +9,7 @@ from frazil.batch.manifest import Manifest
 from frazil.batch.plan import RunPlan
 from frazil.batch.position import Position
 from frazil.errors import Retryable, Terminal
-from frazil.iceberg.commit import Refused, fit_of
+from frazil.iceberg.commit import Refused, fit_of, refuse_lost_files
 from frazil.run.follow import claim_topics
 from frazil.run.forward import decide, roll_forward
 from frazil.run.letter_topic import ready_letter_topic
@@ -67,6 +67,7 @@ def _refuse_changed_followers(scope: Scope, manifest: Manifest) -> None:
         mismatch = part.fit.mismatch(fit_of(table.metadata))
         if mismatch is not None:
             raise Refused(f"table {part.table}: {mismatch}")
+        refuse_lost_files(part.table, part.files, table)
     there = dict(zip(names, found, strict=True))
     for part in sorted(
         manifest.followers, key=lambda of: of.table

@@ -22,7 +22,7 @@ from frazil.crash_points import CrashPoint
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.branch import Prepared, Repeated, branches_in_vain, carries, renewed, show, verify_tip
 from frazil.iceberg.catalog import Lake
-from frazil.iceberg.commit import ATTEMPTS, Change, loaded, moved_properties, pause, validate
+from frazil.iceberg.commit import ATTEMPTS, Change, loaded, moved_properties, pause, refuse_lost_files, validate
 from frazil.iceberg.holdings import ancestry
 from frazil.iceberg.key_ranges import may_hold
 from frazil.iceberg.refs import BranchName, head_of
@@ -70,6 +70,7 @@ class SparkApply:
                 self._finish(lake, change, metadata, landed, branch)
                 return landed
             validate(change, metadata)
+            refuse_lost_files(change.table, change.files, table)
             lake.catalog_of(change.table).refuse_code(table)
             name = name if number == 0 else renewed(name)
             try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -80,14 +79,13 @@ def assert_all(orders: Any, count: int) -> None:
     assert_clean(orders)
 
 
-def test_staged_letters_are_taken_for_orphans(shop: MakeShop, at: At, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_staged_letters_are_taken_for_orphans(shop: MakeShop, at: At) -> None:
     """Files that were deleted while their batch waited are never committed: refused by name, a repair lands them."""
     orders = landed(shop)
     manifest, _ = decided(orders, at)
     table = lake(orders).load_table(LETTERS)
     (staged,) = manifest.followers[0].files
     table.io.delete(staged.path)
-    monkeypatch.setattr(follow, "_FILES_ARE_SAFE", timedelta(0))
 
     with pytest.raises(Terminal, match="orphan removal") as refused:
         orders.run()
@@ -100,10 +98,9 @@ def test_staged_letters_are_taken_for_orphans(shop: MakeShop, at: At, monkeypatc
     assert_all(orders, 4)
 
 
-def test_old_batch_with_its_files_is_refused(shop: MakeShop, at: At, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_batch_with_its_files_is_refused(shop: MakeShop, at: At) -> None:
     """A batch that waited long and lost nothing is finished; so is one whose letters are in already."""
     orders = landed(shop)
-    monkeypatch.setattr(follow, "_FILES_ARE_SAFE", timedelta(0))
     decided(orders, at)
     at("follow.committed")
     with pytest.raises(Killed):
