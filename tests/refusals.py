@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import re
 import shlex
+from pathlib import Path
 from typing import Any
 
 from frazil.errors import Terminal
 from tests.operations import repair, reset, to_table
 
-_COMMAND = re.compile(r'frazil ((?:reset|repair) orders .*?) --reason (?:…|"[^"]*")')
-"""Either the message gives a reason, or the reader is to say one."""
+_COMMAND = re.compile(r'frazil ((?:reset|repair) orders .*?) --reason (?:…|"[^"]*")(?: with (\{.*\}) in FILE\.json)?')
+"""Either the message gives a reason, or the reader is to say one. Offsets go into a file."""
 
 
-def named_command(refusal: object) -> list[str]:
-    """Words of the command that a refusal of pipeline `orders` names, but for the reason. Fails if it names none."""
+def named_command(refusal: object, file: Path = Path("FILE.json")) -> list[str]:
+    """Words of the command that a refusal of pipeline `orders` names, but for the reason. Fails if it names none.
+
+    What belongs into a file is written to `file`.
+    """
     named = _COMMAND.search(str(refusal))
     assert named is not None, f"a refusal names no command:\n{refusal}"
-    return shlex.split(named[1])
+    if named[2] is not None:
+        file.write_text(named[2])
+    return [str(file) if word == "FILE.json" else word for word in shlex.split(named[1])]
 
 
 def refused(orders: Any) -> list[str]:

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from random import Random, SystemRandom
@@ -29,13 +30,22 @@ from tests.chaos.lab import new_lab
 from tests.chaos.maintenance import maintenance
 from tests.chaos.processes import nursery
 from tests.chaos.storm import Broken, Storm
+from tests.log_truncation import truncate
 from tests.production import STORES, beside, cluster_of, production_stack
-from tests.transactions import transactions
 
 PARTITIONS, BATCH = 3, 60
 SHOWN = ("steps", "records", "aborted", "batches", "runs", "kills", "zombies", "refusals", "redone", "later")
 SHOWN_TOO = ("replays", "resets", "rollbacks", "rewinds", "intervals", "partitions", "maintenance", "foreign")
-HARMS = ("restored tables", "restored catalogs", "dropped", "orphan removals", "wild removals", "orphans", "retention")
+HARMS = (
+    "restored tables",
+    "restored catalogs",
+    "dropped",
+    "orphan removals",
+    "wild removals",
+    "orphans",
+    "retention",
+    "truncations",
+)
 OTHERS = ("deploys", "fast hosts", "commands")
 
 
@@ -66,14 +76,17 @@ def _storm(stack: ExitStack, folder: Path, seed: int, *, on_production: bool) ->
     if on_production:
         home = stack.enter_context(production_stack(STORES))
         beside(home, folder / "home")
-        cluster = cluster_of(home)
+        cluster, cut = cluster_of(home), None
     else:
-        cluster = Cluster("local", {"bootstrap.servers": stack.enter_context(_broker(folder))})
+        home, processes = stack.enter_context(_broker(folder))
+        cluster, cut = (
+            Cluster("local", {"bootstrap.servers": bootstrap_servers(home)}),
+            partial(truncate, home, processes),
+        )
     children = stack.enter_context(nursery(folder / "children"))
     orders = new_lab(folder, cluster, children, PARTITIONS, max_records=BATCH)
     maintained = stack.enter_context(maintenance(jar_sets(orders.project.settings))).of(orders.project)
-    writer = stack.enter_context(transactions(cluster, orders.topic))
-    return Storm(orders, maintained, writer, Random(seed))
+    return Storm(orders, maintained, Random(seed), stack, cut)
 
 
 def _blow(storm: Storm, minutes: float) -> None:
@@ -97,13 +110,13 @@ def _say(line: str) -> None:
 
 
 @contextmanager
-def _broker(folder: Path) -> Iterator[str]:
+def _broker(folder: Path) -> Iterator[tuple[Home, Processes]]:
     kafka, controller = islice(filter(is_free, SystemRandom().sample(range(20_000, 32_000), 100)), 2)
     home = with_ports(replace(Home.resolve(), root=folder / "broker"), kafka=kafka, controller=controller)
     processes = Processes(home.run, home.logs, home.root)
     try:
         broker.start(home, processes, lambda _: None)
-        yield bootstrap_servers(home)
+        yield home, processes
     finally:
         broker.stop(processes)
 

@@ -7,6 +7,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -29,7 +30,8 @@ from tests.chaos.processes import SECONDS, Child, Ended, kill_at, stop_at
 from tests.chaos.scenes import INGEST, REPLAY
 from tests.fork_server import run_frazil
 from tests.refusals import named_command
-from tests.transactions import Transactions
+from tests.topic_reader import committed
+from tests.transactions import Transactions, transactions
 
 P = CrashPoint
 HARMLESS = {0, Retryable.exit_code, OutcomeUnknown.exit_code}
@@ -64,16 +66,23 @@ class Storm:
 
     orders: Lab
     maintained: Maintained
-    writer: Transactions
     random: Random
+    stack: ExitStack
+    cut: Callable[[str, int, int], None] | None
     figures: Counter[str] = field(default_factory=Counter)
     zombies: list[Zombie] = field(default_factory=list)
+    writer: Transactions = field(init=False)
     _numbers: Iterator[int] = field(default_factory=count)
     _harms: int = 0
+    _committed: set[bytes] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         """The embedded catalog is a file, which can be put back; that of a server can't."""
         self._catalog = catalog_file(self.orders)
+        self._renew_writer()
+
+    def _renew_writer(self) -> None:
+        self.writer = self.stack.enter_context(transactions(self.orders.cluster, self.orders.topic))
 
     def events(self) -> dict[Callable[[], None], int]:
         """What may happen, with weights."""
@@ -105,6 +114,7 @@ class Storm:
             self.back_up: 2,
             self.restore_the_catalog: 1,
             self.drop_a_follower: 1,
+            self.truncate_a_log: 1,
         }
 
     def step(self) -> str:
@@ -136,6 +146,7 @@ class Storm:
             elif values:
                 self.writer.commit(values, partition)
                 self.orders.values += values
+                self._committed.update(values)
 
     def add_a_partition(self) -> None:
         """The topic grows, under whatever runs or sleeps."""
@@ -306,6 +317,24 @@ class Storm:
             self.figures["orphans"] += remove_orphans(self.orders, before)
             self._harmed(which)
 
+    def truncate_a_log(self) -> None:
+        """A log loses its tail, as by an unclean election, and grows again past where it ended. No transaction is cut in two."""
+        records = committed(self.orders.cluster, self.orders.topic)
+        plain = [of for of in records if of.value() is not None and of.value() not in self._committed]
+        if self.cut is None or not plain:
+            return
+        last = self.random.choice(plain)
+        number = last.partition()
+        end = self._logs()[number].high_watermark
+        self.cut(self.orders.topic, number, last.offset())
+        cut = self._logs()[number].high_watermark
+        lost = {of.value() for of in records if of.partition() == number and of.offset() >= cut}
+        self.orders.values = [value for value in self.orders.values if value not in lost]
+        grown = [good(next(self._numbers)) for _ in range(end - cut + self.random.randint(1, 20))]
+        self.orders.produce(grown, number)
+        self._renew_writer()
+        self._harmed("truncations")
+
     def _harmed(self, which: str) -> None:
         self.figures[which] += 1
         self._harms += 1
@@ -323,7 +352,8 @@ class Storm:
 
     def _obey(self, ended: Ended) -> None:
         """The command of a refusal, by the real command line."""
-        words = [*named_command(ended.said), "--reason", "the refusal says so", "--yes"]
+        file = self.orders.project.home.root / "FILE.json"
+        words = [*named_command(ended.said, file), "--reason", "the refusal says so", "--yes"]
         done = run_frazil(words, os.environ | self.orders.env, SECONDS)
         self.figures["commands"] += 1
         if done.returncode not in HARMLESS:
