@@ -11,7 +11,6 @@ import sys
 import tempfile
 import time
 import traceback
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -34,19 +33,8 @@ from tests.log_truncation import truncate
 from tests.production import STORES, beside, cluster_of, production_stack
 
 PARTITIONS, BATCH = 3, 60
-SHOWN = ("steps", "records", "aborted", "batches", "runs", "kills", "zombies", "refusals", "redone", "later")
-SHOWN_TOO = ("replays", "resets", "rollbacks", "rewinds", "intervals", "partitions", "maintenance", "foreign")
-HARMS = (
-    "restored tables",
-    "restored catalogs",
-    "dropped",
-    "orphan removals",
-    "wild removals",
-    "orphans",
-    "retention",
-    "truncations",
-)
-OTHERS = ("deploys", "fast hosts", "commands")
+SHOWN = ("records", "aborted", "batches", "runs", "kills", "refusals", "redone", "later", "commands", "orphans")
+"""What is told beside the deeds."""
 
 
 def main() -> int:
@@ -60,10 +48,10 @@ def main() -> int:
         storm = _storm(stack, Path(folder), asked.seed, on_production=asked.profile == "production")
         try:
             _blow(storm, asked.minutes)
-            said = f"{storm.check()}; {_figures(storm.figures)}"
+            said = f"{storm.check()}; {_figures(storm)}"
         except (Broken, AssertionError) as broken:
             traceback.print_exception(broken)
-            said = f"BROKEN; {_figures(storm.figures)}"
+            said = f"BROKEN; {_figures(storm)}"
     _say(f"seed {asked.seed}: {said}")
     if said.startswith("BROKEN"):
         options = f"--seed {asked.seed} --minutes {asked.minutes:g} --profile {asked.profile}"
@@ -95,13 +83,14 @@ def _blow(storm: Storm, minutes: float) -> None:
         storm.step()
         if time.monotonic() > checked + 60:
             checked = time.monotonic()
-            _say(f"minute {round((checked - began) / 60)}: {storm.check()}; {_figures(storm.figures)}")
+            _say(f"minute {round((checked - began) / 60)}: {storm.check()}; {_figures(storm)}")
     while storm.zombies:
         storm.wake_a_zombie()
 
 
-def _figures(figures: Counter[str]) -> str:
-    return ", ".join(f"{name} {figures[name]}" for name in (*SHOWN, *SHOWN_TOO, *HARMS, *OTHERS))
+def _figures(storm: Storm) -> str:
+    deeds = (event.__name__ for event in storm.events())
+    return ", ".join(f"{name} {storm.figures[name]}" for name in (*SHOWN, *deeds))
 
 
 def _say(line: str) -> None:

@@ -7,7 +7,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -48,6 +48,10 @@ BEFORE_COMMITS = (P.DECIDE_COMMITTING, P.FOLLOW_COMMITTING, P.RECORD_COMMITTING,
 
 class Broken(Exception):
     """Something happened that must not: a child's surprise, or a check that found a difference."""
+
+
+class Nothing(Exception):
+    """A deed could not be done as things were: it is not counted."""
 
 
 @dataclass(frozen=True)
@@ -117,15 +121,15 @@ class Storm:
             self.truncate_a_log: 1,
         }
 
-    def step(self) -> str:
-        """Let one thing happen, and return what."""
+    def step(self) -> None:
+        """Let one thing happen, and count it."""
         events = self.events()
         if not self.orders.values:
             self.produce()
         (event,) = self.random.choices(list(events), weights=list(events.values()))
-        event()
-        self.figures["steps"] += 1
-        return event.__name__
+        with suppress(Nothing):
+            event()
+            self.figures[event.__name__] += 1
 
     # --- producers ----------------------------------------------------------------------------------------------------
     def produce(self) -> None:
@@ -150,16 +154,14 @@ class Storm:
 
     def add_a_partition(self) -> None:
         """The topic grows, under whatever runs or sleeps."""
-        if self._partitions() < PARTITIONS:
-            self.orders.add_partitions(self._partitions() + 1)
-            self.writer.producer.list_topics(self.orders.topic, SECONDS)  # or it would hear of it minutes later
-            self.figures["partitions"] += 1
+        if self._partitions() >= PARTITIONS:
+            raise Nothing
+        self.orders.add_partitions(self._partitions() + 1)
+        self.writer.producer.list_topics(self.orders.topic, SECONDS)  # or it would hear of it minutes later
 
     def add_a_partition_under_retention(self) -> None:
         """The topic grows, and retention takes the first records of the new partition before anybody looks."""
         new = self._partitions()
-        if new >= PARTITIONS:
-            return
         self.add_a_partition()
         values = [good(next(self._numbers)) for _ in range(20)]
         self.orders.produce(values, new)
@@ -169,7 +171,6 @@ class Storm:
         self.orders.configure(on_data_loss="skip_recorded")
         self.drain()
         self.orders.configure(on_data_loss="fail")
-        self.figures["retention"] += 1
 
     def _value(self) -> bytes | None:
         number = next(self._numbers)
@@ -207,22 +208,22 @@ class Storm:
         scene, deed = (REPLAY, self._replay()) if self.random.random() < 1 / 5 else (INGEST, child.run)
         point, since = self.random.choice(scene.points), time.time()
         running = self.orders.start(deed, stop_at(point, self.random.choice((1, 1, 2))))
-        if running.stands_or_ended():
-            self.zombies.append(Zombie(running, point, since, self._harms))
-            self.figures["zombies"] += 1
-        else:
+        if not running.stands_or_ended():
             self._end(running)
+            raise Nothing
+        self.zombies.append(Zombie(running, point, since, self._harms))
 
     def wake_a_zombie(self) -> None:
         """A run that stood still goes on. What it brings into a table that others harmed meanwhile ends by the commands."""
-        if self.zombies:
-            zombie = self.zombies.pop(self.random.randrange(len(self.zombies)))
-            zombie.running.resume()
-            if zombie.harms == self._harms:
-                self._end(zombie.running)
-            else:
-                self._end(zombie.running, HARMLESS | {Terminal.exit_code})
-                self.mend()
+        if not self.zombies:
+            raise Nothing
+        zombie = self.zombies.pop(self.random.randrange(len(self.zombies)))
+        zombie.running.resume()
+        if zombie.harms == self._harms:
+            self._end(zombie.running)
+        else:
+            self._end(zombie.running, HARMLESS | {Terminal.exit_code})
+            self.mend()
 
     def run_on_a_fast_host(self) -> None:
         """A run of a host whose clock is up to 45 s ahead: less than what the next host waits for."""
@@ -230,34 +231,31 @@ class Storm:
         self._end(
             self.orders.start(partial(child.run_ahead, seconds=self.random.uniform(1, 45)), self._perhaps_killed())
         )
-        self.figures["fast hosts"] += 1
 
     def deploy(self) -> None:
         """The file gets two more destinations, under whatever runs or sleeps."""
-        if not self.orders.options.get("more"):
-            self.orders.configure(more=COPIES)
-            self.figures["deploys"] += 1
+        if self.orders.options.get("more"):
+            raise Nothing
+        self.orders.configure(more=COPIES)
 
     def run_to_somewhere(self) -> None:
         """A run that ends before the end of the log, as those of past intervals do."""
         request = RunRequest("interval", end=self.random.choice((self._offsets, self._instant))())
         self._end(self.orders.start(partial(child.run, request=request), self._perhaps_killed()))
-        self.figures["intervals"] += 1
 
     def replay(self) -> None:
         """A range is landed again."""
         self._end(self.orders.start(self._replay(), self._perhaps_killed()))
-        self.figures["replays"] += 1
 
     def move_back(self) -> None:
         """The position goes back; what lies behind it comes again."""
         position = self._position()
-        if position is not None:
-            starts = [log.log_start for log in self._logs()]
-            back = {n: self.random.randint(min(starts[n], at), at) for n, at in enumerate(position)}
-            target = Target("offsets", offsets={self.orders.topic: back})
-            self._end(self.orders.start(self.orders.reset(target), self._perhaps_killed()))
-            self.figures["resets"] += 1
+        if position is None:
+            raise Nothing
+        starts = [log.log_start for log in self._logs()]
+        back = {n: self.random.randint(min(starts[n], at), at) for n, at in enumerate(position)}
+        target = Target("offsets", offsets={self.orders.topic: back})
+        self._end(self.orders.start(self.orders.reset(target), self._perhaps_killed()))
 
     def change_rules(self) -> None:
         """What was dead is good from now on, or the other way round."""
@@ -273,56 +271,60 @@ class Storm:
         """Somebody makes the destination what it was some snapshots ago, and resets the pipeline to it."""
         metadata = self.orders.load().metadata
         past = [s.snapshot_id for s in ancestry(metadata, metadata.current_snapshot_id)]
-        if len(past) > 1:
-            self.orders.load().manage_snapshots().rollback_to_snapshot(self.random.choice(past[1:6])).commit()
-            self.figures["rollbacks"] += 1
-            while self._end(self.orders.start(child.to_table, self._perhaps_killed())) != 0:
-                self.figures["retries"] += 1
-            self.figures["rewinds"] += 1
+        if len(past) <= 1:
+            raise Nothing
+        self.orders.load().manage_snapshots().rollback_to_snapshot(self.random.choice(past[1:6])).commit()
+        while self._end(self.orders.start(child.to_table, self._perhaps_killed())) != 0:
+            pass
 
     def restore_a_table(self) -> None:
         """Somebody points the catalog to the metadata that a table had before its last commit."""
         table = self.random.choice(TABLES)
-        if self._catalog is not None and self._catalog.restore(table, self.orders.load(table)):
-            self._harmed("restored tables")
+        if self._catalog is None or not self._catalog.restore(table, self.orders.load(table)):
+            raise Nothing
+        self._recover()
 
     def back_up(self) -> None:
         """The catalog's database is copied."""
-        if self._catalog is not None:
-            self._catalog.back_up()
+        if self._catalog is None:
+            raise Nothing
+        self._catalog.back_up()
 
     def restore_the_catalog(self) -> None:
         """The catalog's database is what it was when it was copied. Of files that an expiry took meanwhile no backup helps."""
-        if self._catalog is not None and self._catalog.restore_all():
-            self._harmed("restored catalogs")
+        if self._catalog is None or not self._catalog.restore_all():
+            raise Nothing
+        self._recover()
 
     def drop_a_follower(self) -> None:
         """The dead letters or the ledger are dropped."""
         self.drain()
         self.orders.project.lake("lake")._catalog.drop_table(self.random.choice(TABLES[1:]))
-        self._harmed("dropped")
+        self._recover()
 
     def remove_orphans(self) -> None:
         """Another tool deletes old files that no snapshot names: no run under way is as old."""
-        self._remove_orphans("orphan removals", min((zombie.since for zombie in self.zombies), default=time.time()))
+        self._remove_orphans(min((zombie.since for zombie in self.zombies), default=time.time()))
 
     def remove_fresh_orphans(self) -> None:
         """A wild one deletes what runs have staged, too."""
-        if not any(zombie.point in BEFORE_COMMITS for zombie in self.zombies):
-            self._remove_orphans("wild removals", time.time())
+        if any(zombie.point in BEFORE_COMMITS for zombie in self.zombies):
+            raise Nothing
+        self._remove_orphans(time.time())
 
-    def _remove_orphans(self, which: str, before: float) -> None:
-        if self._catalog is not None:
-            self._catalog.forget()
-            self.figures["orphans"] += remove_orphans(self.orders, before)
-            self._harmed(which)
+    def _remove_orphans(self, before: float) -> None:
+        if self._catalog is None:
+            raise Nothing
+        self._catalog.forget()
+        self.figures["orphans"] += remove_orphans(self.orders, before)
+        self._recover()
 
     def truncate_a_log(self) -> None:
         """A log loses its tail, as by an unclean election, and grows again past where it ended. No transaction is cut in two."""
         records = committed(self.orders.cluster, self.orders.topic)
         plain = [of for of in records if of.value() is not None and of.value() not in self._committed]
         if self.cut is None or not plain:
-            return
+            raise Nothing
         last = self.random.choice(plain)
         number = last.partition()
         end = self._logs()[number].high_watermark
@@ -333,10 +335,9 @@ class Storm:
         grown = [good(next(self._numbers)) for _ in range(end - cut + self.random.randint(1, 20))]
         self.orders.produce(grown, number)
         self._renew_writer()
-        self._harmed("truncations")
+        self._recover()
 
-    def _harmed(self, which: str) -> None:
-        self.figures[which] += 1
+    def _recover(self) -> None:
         self._harms += 1
         self.mend()
 
@@ -364,20 +365,17 @@ class Storm:
     def compact(self) -> None:
         """All files of a table are rewritten."""
         self.maintained.compact(self.random.choice(TABLES[:2]))
-        self.figures["maintenance"] += 1
 
     def expire(self) -> None:
         """Only the head of a table is kept."""
         if self._catalog is not None:
             self._catalog.forget()
         self.maintained.expire(self.random.choice(TABLES))
-        self.figures["maintenance"] += 1
 
     def append_foreign_rows(self) -> None:
         """Somebody else writes to a table."""
         table = self.random.choice(TABLES)
         self.orders.foreign_commit(table, rows=self.random.randint(0, 3) if table == ORDERS else 0)
-        self.figures["foreign"] += 1
 
     # --- what is checked ----------------------------------------------------------------------------------------------
     def drain(self) -> None:
@@ -392,7 +390,9 @@ class Storm:
         self.drain()
         self.figures["batches"] = len(self.orders.batches())
         self.figures["records"] = len(self.orders.values)
-        result = self.orders.assert_clean(has_whole_ledger=not (self.figures["dropped"] + self.figures["orphans"]))
+        result = self.orders.assert_clean(
+            has_whole_ledger=not (self.figures["drop_a_follower"] + self.figures["orphans"])
+        )
         return f"verify clean, {result.records} records compared"
 
     def _end(self, running: Child, allowed: Collection[int] = HARMLESS) -> int:
