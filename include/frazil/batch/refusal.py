@@ -14,6 +14,9 @@ from frazil.errors import Terminal
 DataLoss = Literal["fail", "skip_recorded"]
 """What to do about records that were deleted before they were read: refuse, or go on and record what was skipped."""
 
+_NAMED = 10
+"""Truncated partitions that a message describes; its command has all."""
+
 BATCHES_REFUSED = "batches were refused"
 """In the error of a run that rivals let land nothing; alerts know it by these words."""
 
@@ -67,33 +70,38 @@ def changed_leaders(position: Position, facts: ClusterFacts) -> dict[TopicPartit
     return changed
 
 
-def check_cuts(
-    position: Position, facts: ClusterFacts, cuts: Mapping[TopicPartition, int | None], pipeline: str
+def check_truncations(
+    position: Position, facts: ClusterFacts, ends: Mapping[TopicPartition, int | None], pipeline: str
 ) -> None:
     """Refuse logs that lost what was read of them, however far they have grown again: records there were never read.
 
     Args:
         position: Where the pipeline stands.
         facts: What the broker said.
-        cuts: Where the log of the leader epoch that was read ends; None if the log does not know that epoch.
+        ends: Truncated partitions, and where the log of the leader epoch that was read ends; None if that is not known.
         pipeline: Name of the pipeline.
 
     Raises:
-        Terminal: There is one.
+        Terminal: There are some.
     """
-    for (name, number), cut in sorted(cuts.items()):
-        known, partition = position.topics[name], facts.topics[name].partitions[number]
-        at = _At(pipeline, name, number, known.next[number], is_named=True)
-        epoch, begin = known.leader_epoch(number), partition.log_start
-        to = begin if cut is None else max(cut, begin)
+    lines, offsets = [], dict[str, dict[str, int]]()
+    for (name, number), end in sorted(ends.items()):
+        known, log = position.topics[name], facts.topics[name].partitions[number]
+        offsets.setdefault(name, {})[str(number)] = max(end or 0, log.log_start)
+        lines.append(
+            f"topic {name}, partition {number}: the position is {known.next[number]} in leader epoch"
+            f" {known.leader_epoch(number)}, which {f'ends at {end}' if end is not None else 'the log does not know'}"
+            f" (the log has {log.log_start} to {log.high_watermark}, leader epoch {log.leader_epoch})"
+        )
+    if lines:
+        more = [f"and {len(lines) - _NAMED} more partitions"] if lines[_NAMED:] else []
+        listed = "\n".join(f"  {line}" for line in [*lines[:_NAMED], *more])
         raise Terminal(
-            f"{at}: the log lost records that were read, and others were written in their place: the position is {at.offset} in"
-            f" leader epoch {epoch}, "
-            + (f"which ends at {cut}" if cut is not None else "which the log does not know")
-            + f" (leader epoch now {partition.leader_epoch}, log {begin} to {partition.high_watermark})",
+            f"records that were read are gone from the log, and what is in their place was never read:\n{listed}",
             next_step="find out what happened to the brokers (an unclean leader election, a disk restored from a copy); then, to"
-            f" read {to} and on anew, in place of the rows of lost records (beside them: --allow-duplicates): "
-            + at.move(to, "topic lost records"),
+            " read what is there now in place of the rows of lost records (beside them: --allow-duplicates): "
+            + _reset(pipeline, "FILE.json", "topic lost records")
+            + f" with {json.dumps(offsets)} in FILE.json",
         )
 
 

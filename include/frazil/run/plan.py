@@ -17,13 +17,13 @@ from frazil.batch.plan import (
     start_position,
 )
 from frazil.batch.position import Position
-from frazil.batch.refusal import changed_leaders, check_cuts, check_position, check_vanished
+from frazil.batch.refusal import changed_leaders, check_position, check_truncations, check_vanished
 from frazil.batch.request import RunRequest
 from frazil.batch.target import LATEST
 from frazil.crash_points import CrashPoint, reached
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.commit import Refused
-from frazil.kafka.cuts import cuts
+from frazil.kafka.truncations import truncations
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.run.forward import decide, roll_forward
@@ -104,7 +104,8 @@ def planned_topics(
             next_step=f"to land a range again: frazil replay {name} --from … --to …; to move the position:"
             f" frazil reset {name} --to … --reason …",
         )
-    check_cuts(position, facts, cuts(scope.cluster, changed_leaders(position, facts)), name)
+    truncated = truncations(scope.cluster, changed_leaders(position, facts))
+    check_truncations(position, facts, truncated, name)
     check_position(position, facts, name, source.on_data_loss, source.topics)
     gone = vanished(scope.pipeline, position, facts)
     check_vanished(position, gone, source.on_data_loss)

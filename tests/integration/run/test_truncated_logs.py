@@ -11,7 +11,7 @@ import pytest
 from frazil.batch.target import Target
 from frazil.errors import Terminal
 from frazil.kafka.cluster import Cluster
-from frazil.kafka.cuts import cuts
+from frazil.kafka.truncations import truncations
 from frazil.local import broker as local_broker
 from frazil.local.home import Home, bootstrap_servers, with_ports
 from frazil.local.process import Processes
@@ -23,17 +23,17 @@ from tests.unit.batch.commands import reset_command
 
 MakeShop = Callable[..., Any]
 
-pytestmark = pytest.mark.embedded  # the broker is stopped, and its files are cut
+pytestmark = pytest.mark.embedded  # the broker is stopped, and its files are truncated
 
 
 @dataclass(frozen=True)
 class Patient:
-    """A broker whose logs are cut."""
+    """A broker whose logs are truncated."""
 
     home: Home
     processes: Processes
 
-    def cut(self, shop: Any, partition: int, offset: int) -> None:
+    def truncate(self, shop: Any, partition: int, offset: int) -> None:
         """Take the tail off a partition's log."""
         truncate(self.home, self.processes, shop.topic, partition, offset)
 
@@ -72,15 +72,13 @@ def landed(shop: MakeShop) -> Any:
 
 
 def test_log_that_regrew_past_the_position_is_refused(shop: MakeShop, patient: Patient) -> None:
-    """The refusal says where the log was cut. After the reset it names, each record of Kafka is in the table, and no other."""
+    """The refusal says where the old log ended. After the reset it names, each record of Kafka is in the table, and no other."""
     orders = landed(shop)
-    patient.cut(orders, 0, 3)
+    patient.truncate(orders, 0, 3)
     send(orders, {0: [order(number) for number in range(20, 28)], 1: [order(106)]})
     assert verify(orders.project, orders.pipeline).count == 3
 
-    with pytest.raises(
-        Terminal, match=r"partition 0: the log lost records.* position is 6 in leader epoch 0, .*at 3"
-    ) as e:
+    with pytest.raises(Terminal, match=r"partition 0: the position is 6 in leader epoch 0, which ends at 3") as e:
         orders.run()
 
     assert reset_command(e.value).offsets == {orders.topic: {"0": 3}}
@@ -91,10 +89,12 @@ def test_log_that_regrew_past_the_position_is_refused(shop: MakeShop, patient: P
     assert orders.run().batches == 0
 
 
-def test_log_that_regrew_to_less_than_the_position_names_where_it_was_cut(shop: MakeShop, patient: Patient) -> None:
-    """A reset to the end of the log would pass over what stands between the cut and that end."""
+def test_log_that_regrew_to_less_than_the_position_names_where_the_old_epoch_ended(
+    shop: MakeShop, patient: Patient
+) -> None:
+    """A reset to the end of the log would pass over what stands between that and the end of the old log."""
     orders = landed(shop)
-    patient.cut(orders, 1, 2)
+    patient.truncate(orders, 1, 2)
     send(orders, {1: [order(200)]})
 
     with pytest.raises(Terminal) as refused:
@@ -106,7 +106,7 @@ def test_log_that_regrew_to_less_than_the_position_names_where_it_was_cut(shop: 
 def test_rows_of_lost_records_stay_if_a_person_says_so(shop: MakeShop, patient: Patient) -> None:
     """`--allow-duplicates`: what Kafka lost is nowhere else."""
     orders = landed(shop)
-    patient.cut(orders, 0, 3)
+    patient.truncate(orders, 0, 3)
     send(orders, {0: [order(number) for number in range(20, 28)]})
 
     reset(orders, offsets(orders, 3, 6), allow_duplicates=True)
@@ -118,7 +118,7 @@ def test_rows_of_lost_records_stay_if_a_person_says_so(shop: MakeShop, patient: 
 def test_new_leader_with_the_whole_log_is_read_on(shop: MakeShop, patient: Patient) -> None:
     """Leaders change without a loss: the position takes the new epoch where something was read, and only there."""
     orders = landed(shop)
-    patient.cut(orders, 0, 6)
+    patient.truncate(orders, 0, 6)
     send(orders, {0: [order(6)]})
 
     assert orders.run().read == 1
@@ -132,6 +132,6 @@ def test_epoch_that_the_log_does_not_know_has_no_end(shop: MakeShop, cluster: Cl
     """As where all brokers were restored from a copy: nobody can say which records are the ones that were read."""
     orders = landed(shop)
 
-    found = cuts(cluster, {(orders.topic, 0): (6, 99), (orders.topic, 1): (6, 0)})
+    found = truncations(cluster, {(orders.topic, 0): (6, 99), (orders.topic, 1): (6, 0)})
 
     assert found == {(orders.topic, 0): None}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from frazil.batch.facts import UNKNOWN_EPOCH, ClusterFacts, Range
 from frazil.batch.plan import RunPlan, advance, plan_topics
 from frazil.batch.position import Position, TopicPosition
-from frazil.batch.refusal import changed_leaders, check_cuts, check_position, check_vanished
+from frazil.batch.refusal import changed_leaders, check_position, check_truncations, check_vanished
 from frazil.batch.reset import reset_position
 from frazil.batch.target import EARLIEST, LATEST, Target, parse_offsets, resolve
 from frazil.errors import Terminal
@@ -123,16 +123,16 @@ def test_log_is_asked_only_under_another_leader(case: str) -> None:
     assert changed_leaders(position, facts_of(log, topic_id="another")) == {}
 
 
-@pytest.mark.parametrize(("cut", "to"), [(3, 3), (1, 2), (None, 2)], ids=["cut", "below the log", "unknown epoch"])
-def test_cut_log_is_read_again_from_the_cut_on(cut: int | None, to: int) -> None:
+@pytest.mark.parametrize(("end", "to"), [(3, 3), (1, 2), (None, 2)], ids=["known", "below the log", "unknown epoch"])
+def test_truncated_log_is_read_again_from_the_end_of_the_old_epoch(end: int | None, to: int) -> None:
     """The refusal names partition, offset and both epochs; after its reset nothing is asked, and the log is read from there."""
     position, facts = position_with(5, 6, epochs=(2, 2)), facts_of((0, 9, 9, 2), (2, 9, 9, 4))
     asked = changed_leaders(position, facts)
 
     with pytest.raises(
-        Terminal, match=r"topic orders, partition 1: .*position is 6 in leader epoch 2, .*now 4"
+        Terminal, match=r"topic orders, partition 1: .*position is 6 in leader epoch 2, .*leader epoch 4"
     ) as told:
-        check_cuts(position, facts, dict.fromkeys(asked, cut), "pizzas")
+        check_truncations(position, facts, dict.fromkeys(asked, end), "pizzas")
 
     assert reset_command(told.value) == ResetCommand("pizzas", "FILE.json", None, {"orders": {"1": to}})
     after = reset_position(position, facts, {("orders", 1): to}, 5, 1)

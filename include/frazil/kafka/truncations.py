@@ -27,8 +27,8 @@ _END: Final = re.compile(r"broker end offset is (\d+)")
 """Where the log of an epoch ends; librdkafka tells it in words only, and -1 where it does not know the epoch."""
 
 
-def cuts(cluster: Cluster, read: Mapping[Place, tuple[int, int]]) -> dict[Place, int | None]:
-    """Find logs that were cut below what was read of them, as by an unclean leader election (KIP-320).
+def truncations(cluster: Cluster, read: Mapping[Place, tuple[int, int]]) -> dict[Place, int | None]:
+    """Find logs that lost the end of what was read of them, as by an unclean leader election (KIP-320).
 
     The client asks the leader where the log of an epoch ends when a consumer is assigned an offset with an epoch, and
     meets the partition's leader for the first time. So each call takes a consumer of its own, and reads one batch of
@@ -39,7 +39,7 @@ def cuts(cluster: Cluster, read: Mapping[Place, tuple[int, int]]) -> dict[Place,
         read: Per partition, the next offset to read, and a leader epoch that no record before it is beyond.
 
     Returns:
-        Per partition that was cut, where; None if its log does not know the epoch.
+        Per truncated partition where the log of the epoch ends; None if the log does not know it.
 
     Raises:
         Retryable: A partition's leader doesn't answer.
