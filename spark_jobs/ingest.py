@@ -1,12 +1,12 @@
-"""Ingest job of one pipeline: reads the planned ranges, lands them in batches. See `frazil.spark.job`."""
+"""Ingest job of one pipeline: reads the planned ranges, lands them in batches. See `frazil.spark.jobs.ingest`."""
 
 from __future__ import annotations
 
-from frazil.spark.start import start
+from frazil.spark.jobs.start import start
 
 if __name__ == "__main__":
     start()
-    from frazil.spark.driver import run_job
-    from frazil.spark.job import main
+    from frazil.spark.jobs.driver import run_job
+    from frazil.spark.jobs.ingest import main
 
     run_job(main)

@@ -1,12 +1,12 @@
-"""Maintenance job of one pipeline: does what its tables need. See `frazil.spark.maintenance_job`."""
+"""Maintenance job of one pipeline: does what its tables need. See `frazil.spark.jobs.maintenance`."""
 
 from __future__ import annotations
 
-from frazil.spark.start import start
+from frazil.spark.jobs.start import start
 
 if __name__ == "__main__":
     start()
-    from frazil.spark.driver import run_job
-    from frazil.spark.maintenance_job import main
+    from frazil.spark.jobs.driver import run_job
+    from frazil.spark.jobs.maintenance import main
 
     run_job(main)

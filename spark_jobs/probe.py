@@ -1,12 +1,12 @@
-"""Job of `frazil doctor --spark`: what an engine's executors have and reach. See `frazil.spark.probe`."""
+"""Job of `frazil doctor --spark`: what an engine's executors have and reach. See `frazil.spark.jobs.probe`."""
 
 from __future__ import annotations
 
-from frazil.spark.start import start
+from frazil.spark.jobs.start import start
 
 if __name__ == "__main__":
     start()
-    from frazil.spark.driver import run_job
-    from frazil.spark.probe import main
+    from frazil.spark.jobs.driver import run_job
+    from frazil.spark.jobs.probe import main
 
     run_job(main)

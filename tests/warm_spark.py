@@ -14,7 +14,7 @@ from frazil.local import spark_server
 from frazil.local.home import Home
 from frazil.local.process import Processes
 from frazil.project import SETTINGS_VARIABLE, Project
-from frazil.spark.server import managed_engine, served
+from frazil.spark.submit.server import managed_engine, served
 
 _ENGINE = {
     "type": "connect",

@@ -174,7 +174,7 @@ def _said(error: BaseException, task: str) -> str:
     """An error in words. The Spark provider's begins with the whole command: then the job's own last line stands for it, if
     the job ended by an error of its own. One that was killed, or crashed, said last how far it was.
     """
-    from frazil.spark.watch import REPORT_PREFIX
+    from frazil.spark.submit.watch import REPORT_PREFIX
     from frazil_airflow.failures import exit_code, job_lines
 
     text = without_values(str(error)) or type(error).__name__

@@ -136,7 +136,7 @@ class CaptureRowsOperator(SparkJobOperator):
 
     def run_of(self, context: Context) -> str:
         """Return the id under which the job is known."""
-        from frazil.spark.capture_submit import capture_run
+        from frazil.spark.submit.submission import capture_run
 
         return capture_run(context["run_id"])
 
@@ -146,7 +146,7 @@ class CaptureRowsOperator(SparkJobOperator):
         Raises:
             Terminal: There is no such capture, or a driver, jars or a Java are missing.
         """
-        from frazil.spark.capture_submit import capture_submission
+        from frazil.spark.submit.submission import capture_submission
 
         project = load_project_for_job()
         chosen = project.capture(self.pipeline)

@@ -83,19 +83,19 @@ class SparkConnectIngestOperator(IngestLineage, SparkConnectJobOperator):
 
     def carry_out(self, project: Project, pipeline: Pipeline, run_id: str) -> str | None:  # noqa: ARG002, the plan has it
         """Run them on the server."""
-        from frazil.spark.submit import run_spark
+        from frazil.spark.submit.submission import run_spark
 
         return run_spark(project, pipeline, RunPlan.from_json(self.plan_json), self.log.info)
 
     def _stay(self, outlet_events: Any) -> str:
-        from frazil.spark.watch import STOP_SECONDS
+        from frazil.spark.submit.watch import STOP_SECONDS
 
         stopping.end_with_parent()  # as above
         with stopping.heeded(self.log.info, STOP_SECONDS):  # also what was asked while a job was about to end by itself
             return tasks.stay(self.pipeline, self.plan_json, outlet_events, self._submit)
 
     def _submit(self, plan: RunPlan) -> str | None:
-        from frazil.spark.submit import run_spark
+        from frazil.spark.submit.submission import run_spark
 
         project = load_project_for_job()
         return run_spark(project, project.pipeline(self.pipeline), plan, self.log.info)
@@ -106,6 +106,6 @@ class SparkConnectMaintainOperator(SparkConnectJobOperator):
 
     def carry_out(self, project: Project, pipeline: Pipeline, run_id: str) -> str | None:
         """Do it."""
-        from frazil.spark.submit import maintenance_run, run_maintenance
+        from frazil.spark.submit.submission import maintenance_run, run_maintenance
 
         return run_maintenance(project, pipeline, maintenance_run(run_id), self.plan_json, self.log.info)

@@ -24,7 +24,7 @@ with not_loaded_if_off():
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
-    from frazil.spark.submit import Submission
+    from frazil.spark.submit.submission import Submission
 
 
 class SparkJobOperator(SparkSubmitOperator):
@@ -61,7 +61,7 @@ class SparkJobOperator(SparkSubmitOperator):
             AirflowFailException: A person must act: the job said so, or it can't even be started.
             AirflowException: The job failed otherwise. Another try reads the tables and carries on.
         """
-        from frazil.spark.handover import handed_over
+        from frazil.spark.submit.handover import handed_over
 
         stopping.end_with_parent()  # without its worker Airflow starts another try, beside this one
         self._require_connection()
@@ -90,7 +90,7 @@ class SparkJobOperator(SparkSubmitOperator):
         Raises:
             Terminal: There is no such pipeline, or jars or a Java are missing.
         """
-        from frazil.spark.submit import submission
+        from frazil.spark.submit.submission import submission
 
         project = load_project_for_job()
         return submission(project, project.pipeline(self.pipeline), RunPlan.from_json(self.plan_json))
@@ -257,7 +257,7 @@ class SparkMaintainOperator(SparkJobOperator):
 
     def run_of(self, context: Context) -> str:
         """Return the id under which the job is known: an ingest run may have been scheduled for the same instant."""
-        from frazil.spark.submit import maintenance_run
+        from frazil.spark.submit.submission import maintenance_run
 
         return maintenance_run(context["run_id"])
 
@@ -267,7 +267,7 @@ class SparkMaintainOperator(SparkJobOperator):
         Raises:
             Terminal: There is no such pipeline, or jars or a Java are missing.
         """
-        from frazil.spark.submit import maintenance_submission
+        from frazil.spark.submit.submission import maintenance_submission
 
         project = load_project_for_job()
         return maintenance_submission(project, project.pipeline(self.pipeline), "maintenance")
@@ -275,7 +275,7 @@ class SparkMaintainOperator(SparkJobOperator):
 
 def _said(message: str) -> str:
     """The job's last line for people, without the command line that the provider puts before it."""
-    from frazil.spark.watch import REPORT_PREFIX
+    from frazil.spark.submit.watch import REPORT_PREFIX
 
     lines = job_lines(message, REPORT_PREFIX)
     return lines[-1] if lines else message

@@ -23,7 +23,7 @@ from frazil.kafka.topics import create_topic
 from frazil.local.home import bootstrap_servers
 from frazil.run.plan import plan_run
 from frazil.run.result import run_result
-from frazil.spark.submit import run_spark
+from frazil.spark.submit.submission import run_spark
 from tests.bench.stack import project, running_broker
 
 RECORDS, PARTITIONS = 20_000_000, 4

@@ -33,7 +33,7 @@ from frazil.report.history import history
 from frazil.run.ingest import ingest
 from frazil.run.inline import stage_inline
 from frazil.run.plan import plan_run
-from frazil.spark.submit import maintenance_run, run_maintenance
+from frazil.spark.submit.submission import maintenance_run, run_maintenance
 from tests.bench.stack import project, running_broker
 
 NAME, TABLE, ALONE = "orders", "shop.orders", 40

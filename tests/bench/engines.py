@@ -26,7 +26,7 @@ from frazil.project import Project
 from frazil.run.ingest import ingest
 from frazil.run.inline import stage_inline
 from frazil.run.plan import plan_run
-from frazil.spark.submit import run_spark
+from frazil.spark.submit.submission import run_spark
 from tests.bench.side_by_side.topics import fill
 from tests.bench.side_by_side.workloads import WORKLOADS
 from tests.bench.stack import environment, running_broker

@@ -29,7 +29,7 @@ from frazil.local.process import Processes
 from frazil.project import Project
 from frazil.run.plan import plan_run
 from frazil.run.result import run_result
-from frazil.spark.submit import run_spark
+from frazil.spark.submit.submission import run_spark
 from tests.bench.side_by_side.topics import fill
 from tests.bench.side_by_side.workloads import WORKLOADS
 from tests.bench.stack import environment, running_broker

@@ -30,7 +30,7 @@ from frazil.project import Project
 from frazil.run.ingest import ingest
 from frazil.run.inline import stage_inline
 from frazil.run.plan import plan_run
-from frazil.spark.submit import maintenance_run, run_maintenance
+from frazil.spark.submit.submission import maintenance_run, run_maintenance
 from frazil.verify.check import verify
 from tests.bench.stack import project, running_broker
 

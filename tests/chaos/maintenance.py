@@ -15,8 +15,8 @@ from frazil.local.home import Home
 from frazil.local.jars import jar_paths
 from frazil.local.java import ensure_java
 from frazil.project import Project
-from frazil.spark.catalog import open_catalog
-from frazil.spark.class_archive import archive_options
+from frazil.spark.submit.class_archive import archive_options
+from frazil.spark.submit.configuration import open_catalog
 
 _EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 

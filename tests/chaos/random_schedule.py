@@ -24,7 +24,7 @@ from frazil.local import broker
 from frazil.local.home import Home, bootstrap_servers, with_ports
 from frazil.local.port import is_free
 from frazil.local.process import Processes
-from frazil.spark.catalog import jar_sets
+from frazil.spark.submit.configuration import jar_sets
 from tests.chaos.lab import new_lab
 from tests.chaos.maintenance import maintenance
 from tests.chaos.processes import nursery

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from frazil.errors import Terminal
-from frazil.spark.submit import Submission
+from frazil.spark.submit.submission import Submission
 from frazil_airflow.operators import SparkIngestOperator
 
 pytestmark = pytest.mark.dags

@@ -151,7 +151,7 @@ def test_captures_do_not_find_the_secrets_of_connections(monkeypatch: pytest.Mon
 
     monkeypatch.setattr("frazil.stopping.end_with_parent", lambda: None)
     monkeypatch.setattr("frazil.capture.run.capture_files", taken)
-    monkeypatch.setattr("frazil.spark.capture_submit.capture_submission", taken)
+    monkeypatch.setattr("frazil.spark.submit.submission.capture_submission", taken)
 
     with pytest.raises(AirflowFailException, match="enough"):
         CaptureFilesOperator(task_id="capture", capture="logs").execute({"run_id": "manual__1"})

@@ -17,7 +17,7 @@ from frazil.batch.plan import PlannedTopic, RunPlan
 from frazil.errors import FrazilError, Retryable
 from frazil.project import Project
 from frazil.run.session import Session
-from frazil.spark.submit import Submission
+from frazil.spark.submit.submission import Submission
 from frazil_airflow import tasks
 from frazil_airflow.connect_operators import SparkConnectIngestOperator
 from frazil_airflow.operators import SparkIngestOperator

@@ -26,8 +26,8 @@ from frazil.iceberg.schema import declared_schema, declared_spec
 from frazil.iceberg.table import TableMetadata, staging_table
 from frazil.pipeline.catalogs import CatalogSettings
 from frazil.pipeline.model import Destination
-from frazil.spark.apply import SparkApply
-from frazil.spark.catalog import open_catalog
+from frazil.spark.submit.configuration import open_catalog
+from frazil.spark.writes.apply import SparkApply
 
 TABLE = "shop.customers"
 KEY = BATCH_KEY.format("customers")

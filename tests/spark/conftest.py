@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from frazil.local.home import Home
 from frazil.local.jars import fetch, jar_paths
 from frazil.local.java import ensure_java
-from frazil.spark.class_archive import archive_options
-from frazil.spark.server import WORKERS
+from frazil.spark.submit.class_archive import archive_options
+from frazil.spark.submit.shipped import WORKERS
 
 JARS = ("spark", "postgres")
 MARKED = "FRAZIL_MARKED", "marked-b3a71f"

@@ -24,8 +24,8 @@ from frazil.iceberg.table import TableMetadata, staging_table
 from frazil.pipeline.catalogs import CatalogSettings
 from frazil.pipeline.model import Destination
 from frazil.records.spec import KafkaColumns
-from frazil.spark.apply import SparkApply
-from frazil.spark.catalog import open_catalog
+from frazil.spark.submit.configuration import open_catalog
+from frazil.spark.writes.apply import SparkApply
 
 TABLE = "shop.docs"
 KEY = BATCH_KEY.format("docs")

@@ -31,9 +31,9 @@ from frazil.run.plan import plan_run
 from frazil.run.reset import plan_reset, reset
 from frazil.run.reset_batch import ResetOrder
 from frazil.run.scope import Scope, utc_now
-from frazil.spark.apply import SparkApply
-from frazil.spark.catalog import open_catalog
-from frazil.spark.procedures import SparkProcedures
+from frazil.spark.jobs.maintenance import SparkProcedures
+from frazil.spark.submit.configuration import open_catalog
+from frazil.spark.writes.apply import SparkApply
 from frazil.verify.check import verify
 from tests.spark.kills import Killed
 

@@ -13,8 +13,8 @@ from frazil import crash_points
 from frazil.crash_points import CrashPoint
 from frazil.iceberg.catalog import Lake
 from frazil.local.waiting import until
-from frazil.spark.driver import exit_code
-from frazil.spark.start import started
+from frazil.spark.jobs.driver import exit_code
+from frazil.spark.jobs.start import started
 from tests.spark.changes import Customers, upsert
 
 SECONDS = 60

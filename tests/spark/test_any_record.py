@@ -27,8 +27,8 @@ from frazil.run.ingest import ingest
 from frazil.run.inline import stage_inline
 from frazil.run.plan import plan_run
 from frazil.run.result import RunResult, run_result
-from frazil.spark.apply import SparkApply
-from frazil.spark.catalog import open_catalog
+from frazil.spark.submit.configuration import open_catalog
+from frazil.spark.writes.apply import SparkApply
 from frazil.verify.check import verify
 from tests.fuzz.mutations import mutated
 from tests.fuzz.promises import HEADERS, KEYS

@@ -27,11 +27,10 @@ from frazil.local.jars import fetch, jar_paths
 from frazil.pipeline.capture import JdbcCapture
 from frazil.pipeline.databases import DatabaseSettings
 from frazil.project import Project
-from frazil.spark.capture_job import refused, sql_state
-from frazil.spark.capture_rows import largest, rows_of, send_rows
-from frazil.spark.capture_submit import run_capture
-from frazil.spark.faults import SPARK_FAILED
-from frazil.spark.quoting import prepare
+from frazil.spark.errors import SPARK_FAILED
+from frazil.spark.jobs.capture import largest, refused, rows_of, send_rows, sql_state
+from frazil.spark.submit.submission import run_capture
+from frazil.spark.writes.quoting import prepare
 from tests.conftest import FreePorts
 from tests.postgres_server import PASSWORD, PostgresServer
 from tests.topic_reader import committed

@@ -12,9 +12,9 @@ import pytest
 from frazil.local.home import Home
 from frazil.local.java import ensure_java
 from frazil.project import Project
-from frazil.spark import class_archive
-from frazil.spark.class_archive import archive_file, archive_options, make_archive
-from frazil.spark.submit import maintenance_submission
+from frazil.spark.submit import class_archive
+from frazil.spark.submit.class_archive import archive_file, archive_options, make_archive
+from frazil.spark.submit.submission import maintenance_submission
 
 
 @pytest.fixture

@@ -12,14 +12,14 @@ from pyspark.sql.connect.session import SparkSession
 
 from frazil.local.home import project_root
 from frazil.local.waiting import until
-from frazil.spark.connect_client import bound
-from frazil.spark.job_environment import ENGINE_VARIABLE
+from frazil.spark.connect.session import bound
+from frazil.spark.submit.configuration import ENGINE_VARIABLE
 
 NOBODY = "sc://127.0.0.1:9"
 
 JOB = """
 import threading
-from frazil.spark.driver import run_job
+from frazil.spark.jobs.driver import run_job
 
 def main(_):
     threading.Thread(target=threading.Event().wait).start()  # for a server that never answers

@@ -11,9 +11,9 @@ import pytest
 from frazil.errors import Retryable, Terminal
 from frazil.local.home import Home
 from frazil.project import Project
-from frazil.spark import connect_server
-from frazil.spark.connect_server import Server
-from frazil.spark.server import managed_engine, managed_server
+from frazil.spark.connect import server as connect_server
+from frazil.spark.connect.server import Server
+from frazil.spark.submit.server import managed_engine, managed_server
 
 SERVER = Server("warm", "sc://127.0.0.1:9")
 SETTINGS = """

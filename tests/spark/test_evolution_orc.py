@@ -19,9 +19,9 @@ from frazil.kafka.topics import create_topic
 from frazil.project import Project
 from frazil.run.ingest import ingest
 from frazil.run.plan import plan_run
-from frazil.spark.apply import SparkApply
-from frazil.spark.catalog import open_catalog
-from frazil.spark.stage import SparkStage
+from frazil.spark.jobs.stage import SparkStage
+from frazil.spark.submit.configuration import open_catalog
+from frazil.spark.writes.apply import SparkApply
 from frazil.verify.check import verify
 
 FILE = """

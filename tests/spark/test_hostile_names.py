@@ -27,10 +27,10 @@ from frazil.run.ingest import ingest
 from frazil.run.inline import stage_inline
 from frazil.run.plan import plan_run
 from frazil.run.scope import Scope
-from frazil.spark.apply import SparkApply
-from frazil.spark.catalog import open_catalog
-from frazil.spark.procedures import SparkProcedures
-from frazil.spark.stage import SparkStage
+from frazil.spark.jobs.maintenance import SparkProcedures
+from frazil.spark.jobs.stage import SparkStage
+from frazil.spark.submit.configuration import open_catalog
+from frazil.spark.writes.apply import SparkApply
 from tests.spark.conftest import MARKED
 
 VARIABLE, SECRET = MARKED

@@ -254,7 +254,7 @@ def test_new_keys_are_joined_with_all_rows(
     )
     customers.land(customers.change(1, [upsert(of, of, "a") for of in range(10)]), merge)
     with monkeypatch.context() as patched:
-        patched.setattr("frazil.spark.merge._merge", lambda *_: pytest.fail("merged"))
+        patched.setattr("frazil.spark.writes.merge._merge", lambda *_: pytest.fail("merged"))
         added = [upsert(20, 11, "b"), upsert(21, 11, "c"), upsert(22, 12, "d"), delete(23, 12), delete(24, 13)]
         customers.land(customers.change(2, added), merge)
     assert mark_of(lookup(customers.metadata, KEY, TABLE)) == BatchMark(2, "id-2", 0)

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from frazil.errors import Retryable
-from frazil.spark.faults import SPARK_FAILED, shown
+from frazil.spark.errors import SPARK_FAILED, shown
 from tests.spark.changes import MERGE, Customers, delete, truncate, upsert
 from tests.spark.documents import sqlite
 

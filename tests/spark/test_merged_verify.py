@@ -21,8 +21,8 @@ from frazil.project import Project
 from frazil.run.ingest import ingest
 from frazil.run.inline import stage_inline
 from frazil.run.plan import plan_run
-from frazil.spark.apply import SparkApply
-from frazil.spark.catalog import open_catalog
+from frazil.spark.submit.configuration import open_catalog
+from frazil.spark.writes.apply import SparkApply
 from frazil.verify.check import verify
 from frazil.verify.result import Verification
 

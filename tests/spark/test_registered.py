@@ -38,7 +38,7 @@ from frazil.registry.client import RegistrySchemas
 from frazil.registry.registry import Registry
 from frazil.run.inline import stage_inline
 from frazil.run.stage import StageOrder
-from frazil.spark.stage import SparkStage
+from frazil.spark.jobs.stage import SparkStage
 from tests.registry_server import RegistryServer
 
 DESTINATION = Destination.model_validate({"table": "shop.orders", "columns": {"id": "long", "name": "string"}})

@@ -20,9 +20,9 @@ from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.run.result import run_result
 from frazil.run.session import Session, stay
-from frazil.spark import driver
-from frazil.spark.job import land
-from frazil.spark.job_environment import LOCAL_VARIABLE
+from frazil.spark.jobs import driver
+from frazil.spark.jobs.ingest import land
+from frazil.spark.submit.configuration import LOCAL_VARIABLE
 from tests.spark.conftest import MARKED
 
 FILE = """

@@ -19,8 +19,8 @@ from frazil.run.ingest import ingest
 from frazil.run.inline import stage_inline
 from frazil.run.plan import plan_run
 from frazil.run.result import RunResult, run_result
-from frazil.spark.apply import SparkApply
-from frazil.spark.catalog import open_catalog
+from frazil.spark.submit.configuration import open_catalog
+from frazil.spark.writes.apply import SparkApply
 from tests.integration.conftest import Shop
 from tests.integration.sink_scenarios.conftest import HEAD, Place, killed_between_publishes
 from tests.integration.sink_scenarios.ending import assert_ends

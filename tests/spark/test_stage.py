@@ -37,8 +37,8 @@ from frazil.records.transforms.casting import Cast
 from frazil.records.transforms.sql import Sql
 from frazil.run.inline import stage_inline
 from frazil.run.stage import StageOrder
-from frazil.spark import stage
-from frazil.spark.stage import SparkStage
+from frazil.spark.jobs import stage
+from frazil.spark.jobs.stage import SparkStage
 
 DESTINATION = Destination.model_validate(
     {

@@ -33,9 +33,9 @@ from frazil.run.reset_batch import ResetOrder
 from frazil.run.result import RunResult, run_result
 from frazil.run.scope import EngineNeeded, Scope
 from frazil.run.settled import settled
-from frazil.spark.apply import SparkApply
-from frazil.spark.catalog import open_catalog
-from frazil.spark.stage import SparkStage
+from frazil.spark.jobs.stage import SparkStage
+from frazil.spark.submit.configuration import open_catalog
+from frazil.spark.writes.apply import SparkApply
 from frazil.verify.check import verify
 
 FILE = """

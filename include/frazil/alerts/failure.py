@@ -91,7 +91,7 @@ def failure(dag: str, run: str, at: datetime, said: str, *, final: bool) -> Fail
 
 
 def _parted(said: str) -> tuple[str, str]:
-    """An error's cause, and what to do. A Spark job brings both on one line: see `frazil.spark.driver`."""
+    """An error's cause, and what to do. A Spark job brings both on one line: see `frazil.spark.jobs.driver`."""
     cause, mark, next_step = said.partition(_NEXT)
     if not mark and "\n" not in said:
         cause, mark, next_step = said.rpartition(_FOLDED_NEXT)

@@ -81,7 +81,7 @@ def _captured(project: "Project", chosen: "Capture", order: "CaptureOrder", prog
     progress.doing(f"{chosen.name}: capturing")
     if isinstance(chosen, FileCapture):
         return capture_files(project, chosen, order, progress.done)
-    from frazil.spark.capture_submit import run_capture
+    from frazil.spark.submit.submission import run_capture
 
     return run_capture(project, chosen, order, progress.done)
 

@@ -40,7 +40,7 @@ def _carry_out(project: "Project", pipeline: "Pipeline", plan: "RunPlan", progre
 
         return dry_run(project, pipeline, plan, stage_inline, progress.done)
     from frazil.errors import Retryable
-    from frazil.spark.submit import run_spark
+    from frazil.spark.submit.submission import run_spark
 
     handed_back = run_spark(project, pipeline, plan, progress.done)
     if handed_back is None:

@@ -71,7 +71,7 @@ def _steps(names: "tuple[str, ...] | list[str]") -> "tuple[Step, ...]":
 def _carried_out(project: "Project", pipeline: "Pipeline", order: "Order") -> "MaintenanceResult":
     from frazil.errors import Retryable
     from frazil.maintain.result import MaintenanceResult
-    from frazil.spark.submit import maintenance_run, run_maintenance
+    from frazil.spark.submit.submission import maintenance_run, run_maintenance
 
     with Progress() as progress:
         progress.doing(f"{pipeline.name}: starting {pipeline.maintenance_engine}")

@@ -149,7 +149,7 @@ def carry_out(project: "Project", pipeline: "Pipeline", plan: "RunPlan", progres
 
         ingest(project, pipeline, plan, stage_inline, progress.done)
     else:
-        from frazil.spark.submit import run_spark
+        from frazil.spark.submit.submission import run_spark
 
         run_spark(project, pipeline, plan, progress.done)
     return run_result(project, pipeline, plan.run)

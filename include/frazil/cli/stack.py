@@ -63,7 +63,7 @@ def up(
 def _server_start(*, is_asked_for: bool) -> Callable[[Callable[[str], None]], None] | None:
     """What starts the managed server, by the settings as they are now: broken ones are told before anything is started."""
     from frazil.project import Project
-    from frazil.spark.server import managed_engine, served
+    from frazil.spark.submit.server import managed_engine, served
 
     project = Project.load()
     engine = managed_engine(project)

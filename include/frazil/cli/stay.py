@@ -68,8 +68,8 @@ def stayed(order: "RunPlan", engine: str | None, progress: Progress) -> "RunResu
 def _serve(session: "Session", progress: Progress) -> None:
     from frazil import stopping
     from frazil.run.session import inline_lander, serve
-    from frazil.spark.submit import run_spark
-    from frazil.spark.watch import STOP_SECONDS
+    from frazil.spark.submit.submission import run_spark
+    from frazil.spark.submit.watch import STOP_SECONDS
 
     def submit(plan: "RunPlan") -> str | None:
         return run_spark(session.project, session.pipeline, plan, progress.done)

@@ -16,8 +16,8 @@ from frazil.errors import FrazilError
 from frazil.pipeline.engines import AUTO_ENGINE
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
-from frazil.spark.probe_submit import run_probe
-from frazil.spark.sources import digest
+from frazil.spark.submit.sources import digest
+from frazil.spark.submit.submission import run_probe
 
 _ENVIRONMENT: Final = "give the executors the driver's environment: the image, a packed archive, or the same packages"
 """Next step where an executor lacks something; see docs/spark-on-a-cluster.md."""
@@ -82,7 +82,7 @@ def executor_findings(
 
     Args:
         check: Name of the check.
-        told: The answer of `frazil.spark.probe`.
+        told: The answer of `frazil.spark.jobs.probe`.
         driver: Versions of the driver's packages.
         sources: Digest of the driver's Frazil.
     """

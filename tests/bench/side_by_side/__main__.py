@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from frazil.local.home import Home
-from frazil.spark.class_archive import make_archive
+from frazil.spark.submit.class_archive import make_archive
 from tests.bench.side_by_side.drain import DrainOrder, drain
 from tests.bench.side_by_side.machine import machine, versions
 from tests.bench.side_by_side.small_batch import SmallOrder, small_batches

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.types import StructType
 
 from frazil.project import Project
-from frazil.spark.catalog import open_catalog
+from frazil.spark.submit.configuration import open_catalog
 
 
 def rows(records: DataFrame, columns: StructType) -> DataFrame:

@@ -16,7 +16,7 @@ from typing import Final
 from frazil.local.home import interpreter_bin
 from frazil.local.jars import fetch, jar_paths
 from frazil.project import Project
-from frazil.spark import submit
+from frazil.spark.submit import submission as submit
 from tests.bench.side_by_side import meter
 from tests.bench.side_by_side.bench import MARK, Bench
 from tests.bench.side_by_side.sides import Drained, drained

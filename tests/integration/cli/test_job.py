@@ -14,9 +14,9 @@ from frazil.local.home import Home
 from frazil.local.jars import fetch
 from frazil.project import Project
 from frazil.run.plan import plan_run
-from frazil.spark.job_environment import LOCAL_VARIABLE
-from frazil.spark.submit import Submission, submission
-from frazil.spark.watch import REPORT_PREFIX
+from frazil.spark.submit.configuration import LOCAL_VARIABLE
+from frazil.spark.submit.submission import Submission, submission
+from frazil.spark.submit.watch import REPORT_PREFIX
 
 Place = Any
 """A project of its own: `place.frazil(...)` runs the command in it. See conftest."""

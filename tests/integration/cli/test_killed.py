@@ -65,7 +65,7 @@ from pathlib import Path
 from frazil import stopping
 from frazil.local.files import write_atomically
 from frazil.local.waiting import until
-from frazil.spark.driver import end_with_parent
+from frazil.spark.jobs.driver import end_with_parent
 folder, decides = Path(sys.argv[1]), sys.argv[2] == "decided"
 parent = os.getppid()
 end_with_parent()

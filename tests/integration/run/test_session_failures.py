@@ -126,7 +126,7 @@ def test_a_stop_ends_a_job_and_no_session(
         if error is not None:
             raise error
 
-    monkeypatch.setattr("frazil.spark.submit.run_spark", job)
+    monkeypatch.setattr("frazil.spark.submit.submission.run_spark", job)
 
     done = CliRunner().invoke(app, ["run", "orders", "--stay", "5s"])
 

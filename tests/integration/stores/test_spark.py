@@ -12,7 +12,7 @@ from frazil.batch.request import RunRequest
 from frazil.maintain.need import Order
 from frazil.maintain.result import MaintenanceResult
 from frazil.run.plan import plan_run
-from frazil.spark.submit import maintenance_run, run_maintenance, run_spark
+from frazil.spark.submit.submission import maintenance_run, run_maintenance, run_spark
 from tests.integration.stores.conftest import S3Shop
 from tests.operations import assert_clean, order, places, send
 from tests.s3_server import BUCKET

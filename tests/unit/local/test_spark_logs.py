@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from frazil.local.home import Home
-from frazil.spark.job_logs import KEPT_LOGS, log_of
+from frazil.spark.submit.submission import KEPT_LOGS, log_of
 
 
 def test_logs_fill_the_disk(tmp_path: Path) -> None:

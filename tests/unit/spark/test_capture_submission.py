@@ -9,9 +9,8 @@ import pytest
 
 from frazil.pipeline.capture import JdbcCapture
 from frazil.project import Project
-from frazil.spark import submit
-from frazil.spark.capture_submit import capture_submission
-from frazil.spark.submit import Submission
+from frazil.spark.submit import submission as submit
+from frazil.spark.submit.submission import Submission, capture_submission
 
 CAPTURE = JdbcCapture(capture="jdbc", name="rows", topic="rows", database="shop", table="orders", mode="bulk")
 ZONE, OPTIONS = "spark.sql.session.timeZone", "spark.executor.extraJavaOptions"

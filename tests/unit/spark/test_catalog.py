@@ -8,7 +8,7 @@ import pytest
 
 from frazil.pipeline.catalogs import CatalogSettings
 from frazil.pipeline.settings import Settings
-from frazil.spark.catalog import catalog_properties, jar_sets
+from frazil.spark.submit.configuration import catalog_properties, jar_sets
 
 RESOLVING = "org.apache.iceberg.io.ResolvingFileIO"
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from frazil.pipeline.settings import Settings
-from frazil.spark.catalog import jar_sets
+from frazil.spark.submit.configuration import jar_sets
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from py4j.protocol import Py4JError
 
 from frazil.errors import Retryable
 from frazil.project import Project
-from frazil.spark import driver
+from frazil.spark.jobs import driver
 
 GIVEN_UP = """An error occurred while calling None.org.apache.spark.sql.classic.SparkSession.
 : java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.

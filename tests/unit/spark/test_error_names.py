@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from frazil.spark.error_names import names_in, shown_lines
+from frazil.spark.submit.watch import names_in, shown_lines
 
 FAILURE = """An error occurred while calling o87.merge.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 7.0 failed 1 times (host executor driver):

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from frazil.local.home import Home
-from frazil.spark import handover as handovers
-from frazil.spark.handover import handed_over
+from frazil.spark.submit import handover as handovers
+from frazil.spark.submit.handover import handed_over
 
 
 def test_a_result_of_a_killed_run_is_taken_for_that_of_its_retry(tmp_path: Path) -> None:

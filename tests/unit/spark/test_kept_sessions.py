@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from frazil.spark.kept_sessions import lent
+from frazil.spark.connect.session import lent
 
 
 def test_session_serves_two_jobs_at_once(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from frazil.spark.master import cores, is_local
+from frazil.spark.submit.configuration import cores, is_local
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from frazil.maintain.procedures import Argument, Before, ZOrder
-from frazil.spark.quoting import literal, quoted
+from frazil.spark.writes.quoting import literal, quoted
 
 
 def test_each_part_of_a_name_is_quoted() -> None:

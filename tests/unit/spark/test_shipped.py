@@ -14,10 +14,10 @@ from frazil.local.home import Home, project_root
 from frazil.pipeline.load import ConfigError, load_settings
 from frazil.pipeline.references import References
 from frazil.project import Project
-from frazil.spark import submit
-from frazil.spark.private_conf import REDACTION
-from frazil.spark.shipped import code_archive
-from frazil.spark.sources import digest
+from frazil.spark.submit import submission as submit
+from frazil.spark.submit.configuration import REDACTION
+from frazil.spark.submit.shipped import code_archive
+from frazil.spark.submit.sources import digest
 
 EXAMPLE = project_root() / "docs" / "examples" / "settings-clusters.yaml"
 PIPELINE = """
@@ -46,7 +46,7 @@ RENDERED = {
         "spark.executor.cores": "2",
         "spark.executor.memory": "2g",
         "spark.pyspark.python": str(DRIVER),
-        "spark.python.daemon.module": "frazil.spark.workers",
+        "spark.python.daemon.module": "frazil.spark.jobs.workers",
         "spark.executorEnv.PYTHONPATH": "{sources}",
     },
     "yarn": {
@@ -67,7 +67,7 @@ RENDERED = {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "0.0.0.0",  # noqa: S104 - of the example
         "spark.pyspark.python": "/opt/venv/bin/python",
-        "spark.python.daemon.module": "frazil.spark.workers",
+        "spark.python.daemon.module": "frazil.spark.jobs.workers",
         "spark.executor.instances": "4",
         "spark.executor.cores": "2",
         "spark.executor.memory": "2g",
@@ -115,9 +115,9 @@ def test_code_that_is_sent_is_yesterdays(tmp_path: Path) -> None:
     assert archive.stat().st_mtime_ns == written
     with zipfile.ZipFile(archive) as packed:
         names = set(packed.namelist())
-    assert {"frazil/spark/stage.py", "frazil/local/jars.lock.json"} <= names
+    assert {"frazil/spark/jobs/stage.py", "frazil/local/jars.lock.json"} <= names
     assert not [name for name in names if name.endswith(".pyc")]
-    told = f"import sys; sys.path.insert(0, {str(archive)!r}); from frazil.spark.sources import digest; print(digest())"
+    told = f"import sys; sys.path.insert(0, {str(archive)!r}); from frazil.spark.submit.sources import digest; print(digest())"
 
     said = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True, env={})
     assert said.stdout.strip() == digest()

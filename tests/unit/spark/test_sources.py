@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import frazil
-from frazil.spark.sources import digest
+from frazil.spark.submit.sources import digest
 
 
 def test_process_that_waited_puts_back_the_server_of_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

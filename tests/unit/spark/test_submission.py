@@ -10,11 +10,10 @@ import pytest
 from frazil.local.home import Home
 from frazil.pipeline import java_properties
 from frazil.project import Project
-from frazil.spark.handover import handed_over
-from frazil.spark.job_environment import ENGINE_VARIABLE
-from frazil.spark.private_conf import properties_text
-from frazil.spark.server import TOKEN_VARIABLE
-from frazil.spark.submit import Submission, maintenance_submission
+from frazil.spark.submit.configuration import ENGINE_VARIABLE, properties_text
+from frazil.spark.submit.handover import handed_over
+from frazil.spark.submit.server import TOKEN_VARIABLE
+from frazil.spark.submit.submission import Submission, maintenance_submission
 
 SETTINGS = """
 clusters: {local: {bootstrap_servers: "127.0.0.1:1"}}

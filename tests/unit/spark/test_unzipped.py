@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from frazil.spark.unzipped import prefer_unzipped
+from frazil.spark.jobs.unzipped import prefer_unzipped
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
 ZIPS = [f"{SITE}/pyspark/python/lib/pyspark.zip", f"{SITE}/pyspark/python/lib/py4j-0.10.9.9-src.zip"]

@@ -1,0 +1,1 @@
+"""Spark Connect: the server that Frazil runs, and sessions on any such server."""

@@ -1,0 +1,172 @@
+"""What a job requires of a spark connect server, and how it says that it is not there."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pyspark
+from pyspark.errors import PySparkException
+from pyspark.sql.connect.session import SparkSession
+
+from frazil.errors import Retryable, Terminal
+from frazil.pipeline.settings import EngineSettings
+from frazil.spark.submit.configuration import EXTENSIONS
+from frazil.spark.submit.sources import digest
+
+_REACH_SECONDS: Final = 5.0
+"""Bounds the way to the server's port."""
+
+_SESSION: Final = {"spark.sql.session.timeZone": "UTC"}
+"""As spark-submit is started; an engine's own take their place."""
+
+_REFUSED: Final = ("UNAUTHENTICATED", "PERMISSION_DENIED")
+_SETTABLE: Final = "CANNOT_MODIFY"
+
+
+def session_settings(engine: EngineSettings) -> Mapping[str, str]:
+    """What a session is given. A managed server has the engine's own since its start."""
+    if engine.managed:
+        return {key: value for key, value in _SESSION.items() if key not in engine.conf}
+    return _SESSION | engine.conf
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server as its clients see it.
+
+    Attributes:
+        engine: Name of the engine in the settings.
+        address: `sc://host:port`, perhaps with parameters. Spark's client sends those that it does not know as headers: secrets.
+    """
+
+    engine: str
+    address: str = field(repr=False)
+
+    @property
+    def place(self) -> str:
+        """Its address without parameters, for messages."""
+        return self.address.partition("/;")[0]
+
+    @property
+    def name(self) -> str:
+        """Its coordinates, for messages."""
+        return f"engine {self.engine}: the spark connect server"
+
+    def remote(self, session_id: str) -> str:
+        """The address of one session."""
+        _, _, parameters = self.address.partition("/;")
+        return ";".join(
+            [f"{self.place.rstrip('/')}/", *filter(None, parameters.split(";")), f"session_id={session_id}"]
+        )
+
+    def require_listening(self) -> None:
+        """Check that somebody takes connections: Spark's client would go on trying for long.
+
+        Raises:
+            Retryable: Nobody does.
+        """
+        found = urlsplit(self.address)
+        try:
+            socket.create_connection((found.hostname or "", found.port or 0), timeout=_REACH_SECONDS).close()
+        except OSError as error:
+            raise Retryable(
+                f"{self.name} at {self.place} does not answer: {error}",
+                next_step="start it, or mend the engine's url; a managed one is started by the next run",
+            ) from error
+
+    def refusal(self, error: PySparkException) -> Retryable | Terminal:
+        """What it means that a session can't be opened."""
+        said = " ".join(str(error).split())[:500]
+        if any(word in said for word in _REFUSED):
+            return Terminal(
+                f"{self.name} at {self.place} refuses this client: {said}",
+                next_step="the engine's token must be the server's spark.connect.authenticate.token",
+            )
+        return Retryable(f"{self.name} at {self.place} opened no session: {said}")
+
+    def require_version(self, found: str) -> None:
+        """Check that its Spark is the client's.
+
+        Raises:
+            Terminal: It is another one.
+        """
+        if found != pyspark.__version__:
+            raise Terminal(
+                f"{self.name} at {self.place} is of Spark {found}, and pyspark here is {pyspark.__version__}",
+                next_step=f"start a server of Spark {pyspark.__version__}, or install pyspark and pyspark-client {found} here",
+            )
+
+    def require_sources(self, spark: SparkSession, *, is_managed: bool) -> None:
+        """Check that its Python workers have this very Frazil: they decode the records.
+
+        Raises:
+            Terminal: They have another one, or none.
+            Retryable: They have another one, and the server is managed: it was replaced a moment ago.
+        """
+
+        def told(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+            from frazil.spark.submit.sources import digest as here
+
+            for _ in batches:
+                yield pa.RecordBatch.from_pydict({"digest": [here()]})
+
+        expected = digest()
+        mend = "give the server's workers the same release (image, archive or spark.executorEnv.PYTHONPATH), and start it anew"
+        try:
+            found = {row["digest"] for row in spark.range(1).mapInArrow(told, "digest string").toArrow().to_pylist()}
+        except PySparkException as error:
+            if "ModuleNotFoundError" not in str(error):
+                raise
+            raise Terminal(f"{self.name} at {self.place}: its Python workers have no Frazil", next_step=mend) from error
+        if found != {expected}:
+            said = (
+                f"{self.name} at {self.place}: its Python workers have another Frazil: expected code {expected}, found"
+            )
+            said += f" {', '.join(sorted(found))}"
+            if is_managed:
+                raise Retryable(
+                    f"{said}; it was replaced while the run began", next_step="the next try begins with the new one"
+                )
+            raise Terminal(said, next_step=mend)
+
+    def require_extensions(self, spark: SparkSession) -> None:
+        """Check that its Spark can write the tables that PyIceberg can't.
+
+        Raises:
+            Terminal: It has no Iceberg extensions, which can't be had later.
+        """
+        if EXTENSIONS not in (spark.conf.get("spark.sql.extensions", "") or ""):
+            raise Terminal(
+                f"{self.name} at {self.place} has no Iceberg extensions, which merges, branches and maintenance need",
+                next_step=f"start it with Iceberg's runtime jar and --conf spark.sql.extensions={EXTENSIONS}",
+            )
+
+    def configure(self, spark: SparkSession, settings: Mapping[str, str]) -> None:
+        """Set what the engine's `conf` asks for.
+
+        Raises:
+            Terminal: Some of it can't be set in a session, and the server has other values.
+        """
+        fixed = [key for key, value in settings.items() if not _is_set(spark, key, value)]
+        if fixed:
+            raise Terminal(
+                f"engine {self.engine}: conf: {', '.join(fixed)} can't be set in a session",
+                next_step=f"start the server at {self.place} with them, and take them out of the engine's conf",
+            )
+
+
+def _is_set(spark: SparkSession, key: str, value: str) -> bool:
+    if spark.conf.get(key, None) == value:
+        return True
+    try:
+        spark.conf.set(key, value)
+    except PySparkException as error:
+        if _SETTABLE not in str(error):
+            raise
+        return False
+    return True

@@ -1,0 +1,295 @@
+"""Sessions on a Spark Connect server: how one is opened, what it waits for, and how the next job finds it again."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final, TypeVar, cast
+from uuid import uuid4
+
+import pyspark
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession as AnySession
+from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator as Answers
+from pyspark.sql.connect.client.retries import DefaultPolicy
+from pyspark.sql.connect.session import SparkSession
+
+from frazil.errors import Retryable
+from frazil.local.files import private_folder
+from frazil.pipeline.settings import EngineSettings
+from frazil.project import Project
+from frazil.spark.connect.server import Server, session_settings
+from frazil.spark.errors import SPARK_FAILED
+from frazil.spark.submit.server import address
+from frazil.spark.submit.sources import digest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession as Session
+    from pyspark.sql.connect.session import SparkSession
+
+
+_RETRIES: Final = 6
+"""Attempts to reach a server that went away, 20 s in all. Spark's own fifteen take ten minutes; Airflow tries again, too."""
+
+_LONGEST_WAIT_MILLISECONDS: Final = 5_000
+
+
+def bound(spark: SparkSession) -> None:
+    """Bound what a session waits for. A clone has a client of its own, which knows nothing of that of its origin."""
+    spark.client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES, max_backoff=_LONGEST_WAIT_MILLISECONDS)])
+    Answers.shutdown = classmethod(_let_go)  # type: ignore[assignment, method-assign]
+
+
+def _let_go(answers: Any) -> None:
+    """End the threads that tell servers which answers were read. Every session that is closed or collected calls it.
+
+    Spark 4.1 waits for them with its lock held (SPARK-55362). Such a thread may happen to collect another session, as a clone
+    whose merge failed, which wants the lock, too: then neither goes on, and no session of the process does.
+    """
+    with answers._lock:  # noqa: SLF001 - it stands for a method of the class
+        threads = answers._release_thread_pool_instance  # noqa: SLF001
+        answers._release_thread_pool_instance = None  # noqa: SLF001
+    if threads is not None:
+        threads.shutdown()
+
+
+_SUFFIX: Final = ".session"
+
+_FORGOTTEN_SECONDS: Final = 2 * 86_400.0
+"""Age from which an id is of no use: a server ends what nobody used for about a day, or sooner."""
+
+
+@dataclass(slots=True)
+class KeptSession:
+    """A session that this process has for itself.
+
+    Attributes:
+        file: Stands for it; its name has the id.
+        is_kept: Whether another job may take it over at the end: who has it says so once it is fit for that.
+    """
+
+    file: Path
+    is_kept: bool = False
+
+    @property
+    def id(self) -> str:
+        """The session's id, a UUID."""
+        return self.file.stem
+
+
+@contextmanager
+def lent(folder: Path) -> Iterator[KeptSession]:
+    """Lend a session that nobody uses, or a new one.
+
+    Args:
+        folder: Holds the ids of sessions that are alike: same server, same settings, same code.
+    """
+    session, held = _taken(private_folder(folder))
+    with held:
+        try:
+            session.file.touch()
+            yield session
+        finally:
+            if not session.is_kept:
+                session.file.unlink(missing_ok=True)
+
+
+def _taken(folder: Path) -> tuple[KeptSession, IO[str]]:
+    for file in sorted(folder.glob(f"*{_SUFFIX}")):
+        held = _locked(file)
+        if held is not None:
+            return KeptSession(file), held
+    while True:
+        file = folder / f"{uuid4()}{_SUFFIX}"
+        file.touch(exist_ok=False)
+        held = _locked(file)
+        if held is not None:  # else another job was quicker
+            return KeptSession(file), held
+
+
+def _locked(file: Path) -> IO[str] | None:
+    """The file with its lock; None if somebody has it, it is gone, or nobody used it for long."""
+    try:
+        held = file.open("r+", encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if time.time() - file.stat().st_mtime < _FORGOTTEN_SECONDS:
+            return held
+        file.unlink()
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    held.close()
+    return None
+
+
+T = TypeVar("T")
+
+_ANSWER_SECONDS: Final = 60.0
+"""Bounds the first answer, which makes the session: a fraction of a second on an idle server."""
+
+_READY: Final = "frazil.session"
+"""Set in a session that was checked and configured: a server that was started anew has none of it under the same id."""
+
+_LEAVE_SECONDS: Final = 5.0
+"""Bounds the farewell to a server that may be gone. One that lives ends what nobody waits for by itself."""
+
+_ENDED: Final = ("SESSION_CLOSED", "SESSION_CHANGED")
+"""What a server says to the id of a session that it ended."""
+
+
+@contextmanager
+def connected(project: Project, engine_name: str, *, writes: bool) -> Iterator[Session]:
+    """The session of a job. Another job may have it after the block, unless Spark failed: then the server drops it and its work.
+
+    Args:
+        project: Settings and doors.
+        engine_name: An engine of type connect.
+        writes: Whether Spark writes tables.
+
+    Raises:
+        Retryable: The server does not answer.
+        Terminal: Its Spark or its Frazil is another one, it refuses the token, or lacks what a job needs.
+    """
+    engine = project.engine(engine_name)
+    server = Server(engine_name, address(project, engine))
+    server.require_listening()
+    _end_in_order()
+    with _session(server, project, engine) as (spark, kept):
+        _prepare(spark, server, engine)
+        kept.is_kept = True
+        if writes:
+            server.require_extensions(spark)
+        yield cast("Session", spark)  # both have what jobs use; Spark's own types don't say so
+
+
+def _prepare(spark: SparkSession, server: Server, engine: EngineSettings) -> None:
+    """Configure a session that is new to the server, after a look at who serves it."""
+    server.require_version(spark.version)
+    if spark.conf.get(_READY, None) is not None:
+        spark.interruptAll()  # what its last user may have left, if it was killed
+        return
+    server.require_sources(spark, is_managed=engine.managed)
+    server.configure(spark, session_settings(engine))
+    spark.conf.set(_READY, "true")
+
+
+@contextmanager
+def _session(server: Server, project: Project, engine: EngineSettings) -> Iterator[tuple[SparkSession, KeptSession]]:
+    folder = project.home.run / "spark-sessions" / _likeness(server, project, engine)
+    while True:
+        with lent(folder) as kept:
+            spark = _opened(server, kept.id)
+            if spark is None:
+                continue
+            with _closed(spark, kept):
+                yield spark, kept
+            return
+
+
+def _opened(server: Server, session_id: str) -> SparkSession | None:
+    """The session of an id; None if the server ended it."""
+    # By the common builder: it makes Spark's functions those of spark connect, in the whole process.
+    spark = cast("SparkSession", AnySession.builder.remote(server.remote(session_id)).create())
+    bound(spark)
+    try:
+        _within(_ANSWER_SECONDS, lambda: spark.version, server)
+    except PySparkException as error:
+        _leave(spark, release=False)
+        if any(word in str(error) for word in _ENDED):
+            return None
+        raise server.refusal(error) from error
+    return spark
+
+
+@contextmanager
+def _closed(spark: SparkSession, kept: KeptSession) -> Iterator[None]:
+    """Close a session with the block; end its work on the server if that is cut short, and it, too, unless it is kept.
+
+    A failure of Frazil's is none of the session's. To drop it would cost the server a daemon, see `frazil.spark.connect.session`.
+    """
+    try:
+        yield
+    except SPARK_FAILED:
+        kept.is_kept = False
+        raise
+    except BaseException:
+        kept.is_kept = kept.is_kept and _interrupted(spark)
+        raise
+    finally:
+        _leave(spark, release=not kept.is_kept)
+
+
+def _interrupted(spark: SparkSession) -> bool:
+    """Whether the server ended the session's work in time."""
+    ended = threading.Event()
+
+    def interrupt() -> None:
+        with suppress(*SPARK_FAILED, ValueError):  # as below
+            spark.interruptAll()
+            ended.set()
+
+    _aside(interrupt).join(_LEAVE_SECONDS)
+    return ended.is_set()
+
+
+def _leave(spark: SparkSession, *, release: bool) -> None:
+    def leave() -> None:
+        with suppress(*SPARK_FAILED, ValueError):  # the last: its channel is closed already
+            if release:
+                spark.interruptAll()
+        spark.release_session_on_close = release
+        spark.stop()
+
+    _aside(leave).join(_LEAVE_SECONDS)
+
+
+def _aside(work: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=work, daemon=True, name="spark-connect")
+    thread.start()
+    return thread
+
+
+def _within(seconds: float, ask: Callable[[], T], server: Server) -> T:
+    """An answer of a server that may never give one: its client waits without end."""
+    answers: list[T] = []
+    failures: list[PySparkException] = []
+
+    def work() -> None:
+        try:
+            answers.append(ask())
+        except PySparkException as error:
+            failures.append(error)
+
+    _aside(work).join(seconds)
+    if failures:
+        raise failures[0]
+    if not answers:
+        raise Retryable(
+            f"{server.name}: {server.place} takes connections and gave no answer in {seconds:.0f} s",
+            next_step="is it a spark connect server, and is it well? look at its log",
+        )
+    return answers[0]
+
+
+def _likeness(server: Server, project: Project, engine: EngineSettings) -> str:
+    """Names what sessions must have in common to take each other's place: a changed catalog must not find the old one."""
+    told = [server.address, pyspark.__version__, digest(), engine.conf]
+    told += [{name: of.model_dump() for name, of in project.settings.catalogs.items()}]
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _end_in_order() -> None:
+    """Have SIGTERM end the work on the server where nothing else heeds it: that would go on without its client."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))

@@ -1,0 +1,76 @@
+"""What Spark raises or answers: what an error means, as much of its words as may be repeated, and rows that arrived whole."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
+
+from frazil.errors import Retryable
+from frazil.spark.submit.watch import names_in
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+SPARK_FAILED: Final = (PySparkException, Py4JError, ConnectionError)
+"""What a statement of Spark raises, also one that was cancelled, or whose JVM is gone.
+
+None of it proves that a commit did not land."""
+
+_GIVEN_UP: Final = "stopped SparkContext"
+"""What is heard of a context that stopped itself because no master answered; why it did is only in the log of the job."""
+
+_TABLE_NAMES: Final = ("objectName", "relationName", "tableName", "catalogName", "configKey")
+"""Parameters of Spark's messages that a table owner or the settings chose, never a record."""
+
+
+def shown(error: BaseException | None) -> str:
+    """What an error says without the values that its message may quote: its class, its condition, the names of its causes."""
+    if error is None:
+        return "no error"
+    names = [type(error).__name__]
+    with suppress(Py4JError, ConnectionError):  # the JVM, which knows more, may be gone
+        if isinstance(error, PySparkException) and (condition := error.getCondition()) is not None:
+            names.append(f"[{condition}]")
+            parameters = error.getMessageParameters() or {}
+            names += [parameters[name] for name in _TABLE_NAMES if name in parameters]
+    return ", ".join(dict.fromkeys([*names, *names_in(str(error))]))
+
+
+def quiet() -> None:
+    """Have pyspark log no error that it raises: the log would have the message, and with it values of records."""
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
+
+
+def not_started(error: BaseException) -> Retryable:
+    """What becomes of an error over which Spark did not start."""
+    said = " ".join(str(error).split())
+    if _GIVEN_UP in said:
+        return Retryable(
+            "Spark did not start: no master took the job within a minute",
+            next_step="is the engine's `master` in the settings right, up, and reachable from here? `frazil doctor --spark` asks it",
+        )
+    return Retryable(f"Spark did not start: {type(error).__name__}: {said[:500]}")
+
+
+def answered(asked: DataFrame, what: str) -> pa.Table:
+    """All rows of an answer. Not collect: what a JVM leaves out of its answer that dies over it, collect takes for the end.
+
+    Args:
+        asked: The question.
+        what: Coordinates for the error.
+
+    Raises:
+        Retryable: The answer was cut off.
+        SPARK_FAILED: Spark itself failed.
+    """
+    try:
+        return asked.toArrow()
+    except (pa.ArrowInvalid, EOFError) as error:
+        raise Retryable(f"{what}: Spark's answer was cut off: {error}") from error

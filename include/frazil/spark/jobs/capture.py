@@ -1,0 +1,257 @@
+"""The job of one capture run: new rows of files or of a query become records of a topic, their numbers drawn up by Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from decimal import Decimal
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+from frazil import stopping
+from frazil.capture.order import CaptureOrder
+from frazil.capture.position import CapturePosition
+from frazil.capture.rows import Row
+from frazil.capture.run import CaptureResult, ground_of, utc_now
+from frazil.capture.run_rows import RowsTask, beginning, is_done, next_rows
+from frazil.capture.standing import standing
+from frazil.errors import Retryable, Terminal
+from frazil.pipeline.capture import JdbcCapture
+from frazil.pipeline.databases import DatabaseSettings
+from frazil.project import Project
+from frazil.spark.errors import SPARK_FAILED, answered
+from frazil.spark.jobs.driver import end_with_parent, exit_code, say, session
+from frazil.spark.jobs.stage import cancel_of
+from frazil.spark.submit.handover import Handover
+from frazil.spark.writes.quoting import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+_FETCHED: Final = "10000"
+"""Rows that a driver asks its database for at once. PostgreSQL's would else hold the whole answer in memory."""
+
+_JSON: Final = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""Nothing is left out: nulls are there, times have their microseconds."""
+
+_TOLD: Final = pa.schema([pa.field(name, pa.string()) for name in ("rows", "position", "failure")])
+"""What the task tells the driver: what it sent and how far it got, or why it could not."""
+
+
+def rows_of(spark: SparkSession, capture: JdbcCapture, database: DatabaseSettings) -> DataFrame:
+    """The table or query of a capture, not asked yet.
+
+    Raises:
+        Terminal: Columns that order it are not there, or of types that can't.
+        SPARK_FAILED: The database does not answer, or does not know it.
+    """
+    asked = capture.table or f"({capture.query}) frazil_rows"
+    options = {**database.options, "dbtable": asked, "fetchsize": _FETCHED}
+    frame = spark.read.format("jdbc").options(**options).load()
+    kinds = {name.lower(): kind for name, kind in frame.dtypes}
+    if capture.timestamp_column is not None:
+        _require(capture, "timestamp_column", kinds.get(capture.timestamp_column.lower()), ("timestamp",))
+    if capture.incrementing_column is not None:
+        numbers = ("tinyint", "smallint", "int", "bigint", "decimal")
+        _require(capture, "incrementing_column", kinds.get(capture.incrementing_column.lower()), numbers)
+    for column in capture.key:
+        if column.lower() not in kinds:
+            raise _missing(capture, "key", column)
+    return frame
+
+
+def largest(frame: DataFrame, capture: JdbcCapture) -> int | None:
+    """The largest number of the incrementing column; None if there is no row."""
+    from pyspark.sql import functions
+
+    column = functions.max(quoted(str(capture.incrementing_column))).alias("largest")
+    (found,) = answered(frame.select(column), "the largest number").to_pylist()
+    return None if found["largest"] is None else int(found["largest"])
+
+
+def send_rows(frame: DataFrame, task: RowsTask, condition: str | None) -> tuple[int, CapturePosition]:
+    """Ask the database for the rows that come next, in one query, and send them from one task.
+
+    Returns:
+        How many rows were sent, and the position behind them.
+
+    Raises:
+        Retryable, Terminal: What the task met.
+        SPARK_FAILED: Spark itself failed, or the database did.
+    """
+    from pyspark.sql import functions
+
+    capture = task.capture
+    chosen = frame if condition is None else frame.where(condition)
+    key = _json(chosen.select(*map(quoted, capture.key))) if capture.key else functions.lit(None).cast("string")
+    time, number = capture.timestamp_column, capture.incrementing_column
+    nothing = functions.lit(None).cast("string")
+    rows = chosen.select(
+        _json(chosen).alias("value"),
+        key.alias("key"),
+        (functions.date_format(quoted(time), "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX") if time else nothing).alias("time"),
+        (functions.col(quoted(number)).cast("decimal(38,0)") if number else nothing).alias("number"),
+    )
+    # A query without bounds is one partition, which one task reads and sorts, on disk where memory does not do.
+    ordered = rows.sortWithinPartitions("time", "number") if capture.order else rows
+
+    def send(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        yield _sent(task, batches)
+
+    (told,) = answered(ordered.mapInArrow(send, _TOLD_TYPE), f"capture {capture.name}").to_pylist()
+    if told["failure"] is not None:
+        code, message, next_step = json.loads(told["failure"])
+        raise (Terminal if code == Terminal.exit_code else Retryable)(message, next_step=next_step)
+    return int(told["rows"]), CapturePosition.from_json(told["position"])
+
+
+_TOLD_TYPE: Final = ", ".join(f"{name} string" for name in _TOLD.names)
+
+
+def _sent(task: RowsTask, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
+    """The work of the task, in a Python worker of an executor."""
+    try:
+        count, position = task.send(_rows(task.capture, batches))
+        told = {"rows": [str(count)], "position": [position.to_json()], "failure": [None]}
+    except (Retryable, Terminal) as error:
+        said = json.dumps([error.exit_code, error.message, error.next_step])
+        told = {"rows": [None], "position": [None], "failure": [said]}
+    return pa.RecordBatch.from_pydict(told, schema=_TOLD)
+
+
+def _rows(capture: JdbcCapture, batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
+    names = [name for name, of in (("time", capture.timestamp_column), ("number", capture.incrementing_column)) if of]
+    for batch in batches:
+        places = [batch.column(name).to_pylist() for name in names]
+        places = [[int(of) if isinstance(of, Decimal) else of for of in column] for column in places]
+        for number, (value, key) in enumerate(
+            zip(batch.column("value").to_pylist(), batch.column("key").to_pylist(), strict=True)
+        ):
+            place = tuple(column[number] for column in places)
+            yield Row(None if key is None else key.encode(), value.encode(), place)
+
+
+def _json(frame: DataFrame) -> Column:
+    """All columns as one JSON object. Decimals are numbers with all their digits, as Frazil's pipelines read them."""
+    from pyspark.sql import functions
+
+    return functions.to_json(functions.struct(*(functions.col(quoted(name)) for name in frame.columns)), _JSON)
+
+
+def _require(capture: JdbcCapture, key: str, found: str | None, expected: tuple[str, ...]) -> None:
+    column = str(getattr(capture, key))
+    if found is None:
+        raise _missing(capture, key, column)
+    if found.partition("(")[0] not in expected or (found.startswith("decimal") and not found.endswith(",0)")):
+        raise Terminal(
+            f"capture {capture.name}: {key} {column!r} can't order rows: expected {' or '.join(expected)}, found {found}",
+            next_step="choose another column, or let a query cast it",
+        )
+
+
+def _missing(capture: JdbcCapture, key: str, column: str) -> Terminal:
+    return Terminal(
+        f"capture {capture.name}: {key} names column {column!r}, which {capture.table or 'the query'} does not have",
+        next_step="correct the capture file",
+    )
+
+
+_REFUSED = ("password authentication failed", "Access denied for user", "ORA-01017", "Login failed for user")
+"""How databases refuse a password, in English: PostgreSQL, MySQL, Oracle, SQL Server; where no SQLSTATE tells it."""
+
+_CAUSES: Final = 20
+"""Bounds how deep the database's exception may lie in those of Spark; some are their own cause."""
+
+
+def main(argv: list[str]) -> int:
+    """Capture what is new in a database.
+
+    Returns:
+        See `frazil.spark.jobs.driver.exit_code`.
+    """
+    end_with_parent()
+    handover = Handover.of("capture", argv)
+
+    def work() -> None:
+        project = Project.load()
+        capture = project.capture(handover.pipeline)
+        if not isinstance(capture, JdbcCapture):
+            raise Terminal(f"capture {capture.name} is of files, which need no Spark")
+        order = CaptureOrder.from_json(handover.asked())
+        handover.hand_back(capture_rows(project, capture, order).to_json())
+
+    return exit_code(work)
+
+
+def capture_rows(project: Project, capture: JdbcCapture, order: CaptureOrder) -> CaptureResult:
+    """Capture the rows that are new, from the position on.
+
+    Raises:
+        Terminal: The position is lost or does not fit, the database refuses, or a person must act otherwise.
+        Retryable: Kafka or the database is not available now, or another run began.
+        Stopped: A signal asked it to stop. Transactions that were committed stay.
+    """
+    database, ground, now = project.database(capture.database), ground_of(project, capture), utc_now()
+    with stopping.heeded(say), session(project) as spark, stopping.cancelling(cancel_of(spark)):
+        try:
+            frame = rows_of(spark, capture, database)
+            begin = beginning(capture, now, partial(largest, frame, capture))
+            with standing(ground, order, begin, now) as (_, position):
+                chosen = next_rows(capture, position, now)
+            count, behind = 0, position
+            if not is_done(capture, position, order.run):
+                count, behind = send_rows(frame, RowsTask(ground, capture, order.run, position), chosen)
+        except SPARK_FAILED as error:
+            if stopping.asked():
+                raise stopping.stopped(f"capture {capture.name}: what was committed stays") from error
+            if (terminal := refused(capture, str(error), sql_state(error))) is not None:
+                raise terminal from error
+            raise
+    return CaptureResult(capture.name, order.run, capture.topic, count, behind.n - position.n, behind.n)
+
+
+def sql_state(error: BaseException) -> str:
+    """SQLSTATE of the database's exception that is the cause of one of Spark's; empty if there is none."""
+    thrown = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    for _ in range(_CAUSES):
+        if thrown is None:
+            break
+        with suppress(Py4JError):  # only those of JDBC have it
+            return thrown.getSQLState() or ""
+        thrown = thrown.getCause()
+    return ""
+
+
+def refused(capture: JdbcCapture, said: str, state: str = "") -> Terminal | None:
+    """What a person must mend, if an error of Spark says so.
+
+    Args:
+        capture: The capture.
+        said: The error.
+        state: SQLSTATE of the database. Classes of ISO/IEC 9075: 28 is the authorization, 42 what is asked, or who may ask it.
+    """
+    if state.startswith("42"):
+        return Terminal(
+            f"capture {capture.name}: database {capture.database} refuses the query: SQLSTATE {state}",
+            next_step="read its words in the log of the job; correct the capture file, or let the user read it",
+        )
+    if state.startswith("28") or any(of in said for of in _REFUSED):
+        return Terminal(
+            f"capture {capture.name}: database {capture.database} did not accept user and password",
+            next_step=f"correct databases.{capture.database} of the settings",
+        )
+    if "ClassNotFoundException" in said or "No suitable driver" in said:
+        return Terminal(
+            f"capture {capture.name}: the JDBC driver of database {capture.database} is not there",
+            next_step=f"name its jar: databases.{capture.database}.jars of the settings; and its class: driver",
+        )
+    return None

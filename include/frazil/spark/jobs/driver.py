@@ -1,0 +1,137 @@
+"""The driver of a job as a process: whom it belongs to, what it reports, its session, how it ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, NoReturn
+
+from frazil import stopping
+from frazil.errors import FrazilError, Retryable
+from frazil.local.proc import stat_of
+from frazil.project import Project
+from frazil.spark.errors import SPARK_FAILED, not_started, quiet, shown
+from frazil.spark.jobs.start import started
+from frazil.spark.submit.configuration import ENGINE_VARIABLE, LOCAL_VARIABLE, SUBMITTER_VARIABLE
+from frazil.spark.submit.watch import REPORT_PREFIX
+from frazil.spark.writes.quoting import prepare
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def end_with_parent() -> None:
+    """End this process once the JVM that started it is gone, or whoever started the JVM: a killed task leaves both behind.
+
+    A batch that it decides at this moment is finished first: it needs the catalog, not the JVM.
+    """
+    # Who kills the JVM together with its group, as Airflow does, means the run; the driver sees it and ends by itself.
+    if os.getsid(0) != os.getpid():
+        os.setpgid(0, 0)
+    submitter = os.environ.get(SUBMITTER_VARIABLE)
+    stopping.end_with_parent(lambda: submitter is not None and _has_ended(int(submitter)))
+
+
+def _has_ended(pid: int) -> bool:
+    # In a container whose first process reaps nobody, a killed task stays in /proc.
+    found = stat_of(pid)
+    return found is None or found.has_ended
+
+
+@contextmanager
+def session(project: Project, *, writes: bool = False) -> Iterator[SparkSession]:
+    """The session of this job: its own Spark's, which ends with this process, or one on a spark connect server.
+
+    Args:
+        project: Settings and doors.
+        writes: Whether Spark writes tables.
+
+    Raises:
+        Retryable, Terminal: Spark does not start; the server does not answer, or is not fit for it.
+    """
+    quiet()
+    engine = os.environ.get(ENGINE_VARIABLE)
+    if engine is None:
+        with _own_session() as spark:
+            prepare(spark)
+            yield spark
+        return
+    from frazil.spark.connect.session import connected
+
+    with connected(project, engine, writes=writes) as spark:
+        prepare(spark)
+        yield spark
+
+
+@contextmanager
+def _own_session() -> Iterator[SparkSession]:
+    try:
+        spark = started()
+    except SPARK_FAILED as error:
+        raise not_started(error) from error
+    try:
+        yield spark
+    finally:
+        if LOCAL_VARIABLE not in os.environ:  # a cluster is told; a Spark that is a JVM alone ends with this process
+            with suppress(*SPARK_FAILED):  # a JVM that is gone is stopped already, and what the block met says more
+                spark.stop()
+
+
+def run_job(main: Callable[[list[str]], int]) -> NoReturn:
+    """Run a job with the arguments of this process, and end it with the job's exit code, at once.
+
+    Nothing is left to do: a local Spark stops when its JVM sees that this process is gone. To stop it from here, and then to
+    take this process apart object by object, would take a second and a half. Beside a server Python would even wait for threads
+    of the server's client, and those may wait for the server.
+    """
+    code = 1  # Python's own, for what nobody foresaw
+    try:
+        code = main(sys.argv[1:])
+    except SystemExit as asked:
+        code = _told(asked)
+    except BaseException:  # noqa: BLE001 - told as Python tells it
+        traceback.print_exc()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # nobody listens any more, or can
+            stream.flush()
+    os._exit(code)
+
+
+def _told(asked: SystemExit) -> int:
+    """The exit code that Python would end with; it also says what is no number."""
+    if asked.code is None:
+        return 0
+    if isinstance(asked.code, int):
+        return asked.code
+    print(asked.code, file=sys.stderr)  # noqa: T201
+    return 1
+
+
+def exit_code(work: Callable[[], object]) -> int:
+    """Do the work of a job.
+
+    Returns:
+        0, or the exit code of the error's class; its message is the last reported line.
+    """
+    try:
+        work()
+    except FrazilError as error:
+        say(f"{error.label}: {' '.join(str(error).split())}")
+        return error.exit_code
+    except SPARK_FAILED as error:
+        say(f"{Retryable.label}: Spark failed: {shown(error)}")
+        return Retryable.exit_code
+    return 0
+
+
+def say(line: str) -> None:
+    """Report one line to whoever watches the job, if anybody still does."""
+    try:
+        sys.stdout.write(f"{REPORT_PREFIX}{line}\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # A batch that is decided must not stay half done because nobody listens any more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

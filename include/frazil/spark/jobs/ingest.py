@@ -1,0 +1,105 @@
+"""The ingest job: what spark-submit runs, or a process beside a spark connect server. Arguments in, exit code out."""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from frazil.batch.plan import RunPlan
+from frazil.local.files import write_atomically
+from frazil.pipeline.model import Pipeline
+from frazil.project import Project
+from frazil.run.dry_run import dry_run
+from frazil.run.engine import needs_writer
+from frazil.run.ingest import ingest
+from frazil.run.session import Session, stay
+from frazil.spark.jobs.driver import end_with_parent, exit_code, say, session
+from frazil.spark.jobs.stage import SparkStage, tasks_of
+from frazil.spark.jobs.start import wake_workers
+from frazil.spark.submit.configuration import open_catalog
+from frazil.spark.writes.apply import SparkApply
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def main(argv: list[str]) -> int:
+    """Run the batches of a plan, or look at what they would be.
+
+    Returns:
+        See `frazil.spark.jobs.driver.exit_code`.
+    """
+    end_with_parent()
+    parser = argparse.ArgumentParser(prog="ingest")
+    parser.add_argument("--pipeline", required=True, help="name of the pipeline")
+    parser.add_argument(
+        "--plan", required=True, help="plan JSON, the `plan` of `frazil plan PIPELINE --json`; or @FILE that holds it"
+    )
+    parser.add_argument(
+        "--result", type=Path, help="file for what a dry run or a session found; without it that is a line of output"
+    )
+    arguments = parser.parse_args(argv)
+
+    def work() -> None:
+        found = _run(arguments.pipeline, RunPlan.from_json(_plan(arguments.plan)))
+        if found is not None:
+            _hand_back(found, arguments.result)
+
+    return exit_code(work)
+
+
+def _plan(argument: str) -> str:
+    return Path(argument[1:]).read_text(encoding="utf-8") if argument.startswith("@") else argument
+
+
+def _run(pipeline: str, plan: RunPlan) -> str | None:
+    project = Project.load()
+    known = project.pipeline(pipeline)
+    with session(project, writes=needs_writer(known, plan)) as spark:
+        wake_workers(spark, tasks_of(spark, plan.ranges))
+        if plan.mode == "dry_run":
+            return dry_run(project, known, plan, SparkStage(spark), say).to_json()
+        if plan.until is not None:
+            return _stay(spark, pipeline, plan)
+        land(spark, project, known, plan)
+        return None
+
+
+def land(spark: SparkSession, project: Project, pipeline: Pipeline, plan: RunPlan) -> bool:
+    """Land a plan in this job. A `frazil.run.session.Land` of one Spark session."""
+    ingest(project, pipeline, plan, SparkStage(spark), say, apply=_apply(spark, project, pipeline, plan))
+    return True
+
+
+def _stay(spark: SparkSession, pipeline: str, order: RunPlan) -> str:
+    """Land batches until the session ends, a batch fails, or the files change: what Spark was started with may not be theirs.
+
+    So a Spark that is gone is never asked again: whoever waits for this job starts another.
+    """
+
+    def load() -> tuple[Project, Pipeline]:
+        project = Project.load()
+        return project, project.pipeline(pipeline)
+
+    kept = Session(order, load, say, in_job=True)
+    stay(kept, partial(land, spark))
+    return kept.end.to_json()
+
+
+def _apply(spark: SparkSession, project: Project, pipeline: Pipeline, plan: RunPlan) -> SparkApply | None:
+    """The engine for tables that PyIceberg can't write, if the pipeline has one, or had when its last batch was decided."""
+    if not needs_writer(pipeline, plan):
+        return None
+    # A batch that waits may have tables in catalogs that the file names no more.
+    for name in project.settings.catalogs if plan.waits else pipeline.catalogs:
+        open_catalog(spark, name, project.settings.catalogs[name])
+    return SparkApply(spark)
+
+
+def _hand_back(found: str, file: Path | None) -> None:
+    if file is None:
+        say(found)
+    else:
+        write_atomically(file, found)

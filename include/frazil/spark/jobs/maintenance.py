@@ -1,0 +1,95 @@
+"""The job of one maintenance run: the lake and the procedures, bound together. Iceberg's procedures, called by Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from frazil.errors import Retryable
+from frazil.maintain.need import Order
+from frazil.maintain.procedures import Argument, GaveWay
+from frazil.maintain.result import MaintenanceResult
+from frazil.maintain.run import maintain
+from frazil.project import Project
+from frazil.run.scope import Scope
+from frazil.spark.errors import SPARK_FAILED, shown
+from frazil.spark.jobs.driver import end_with_parent, exit_code, say, session
+from frazil.spark.submit.configuration import open_catalog
+from frazil.spark.submit.handover import Handover
+from frazil.spark.writes.quoting import literal, prepare_writer, quoted, text
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_VIEW: Final = "frazil_listed_files"
+
+_RIVALS: Final = ("ValidationException", "CommitFailedException", "Cannot commit")
+"""What Iceberg says when files that were to be replaced are gone, or rows were deleted from them meanwhile."""
+
+
+class SparkProcedures:
+    """Calls procedures with one session that knows the catalogs."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        prepare_writer(spark)
+        self._spark: Final = spark
+
+    def call(self, catalog: str, procedure: str, arguments: Mapping[str, Argument]) -> list[dict[str, Any]]:
+        """Call a procedure of a catalog, and return its rows.
+
+        Raises:
+            GaveWay: Others changed the same files meanwhile.
+            Retryable: Spark, the catalog or the storage is not available now.
+        """
+        given = ", ".join(f"{name} => {literal(value)}" for name, value in arguments.items())
+        return self._rows(f"CALL {quoted(catalog)}.system.{procedure}({given})", f"{procedure} of {arguments['table']}")
+
+    def listed(self, paths: Iterable[str]) -> str:
+        """The name of a view with these files, all of them old."""
+        old = datetime(1970, 1, 2, tzinfo=UTC)
+        rows = [(path, old) for path in paths]
+        self._spark.createDataFrame(rows, "file_path string, last_modified timestamp").createOrReplaceTempView(_VIEW)
+        return _VIEW
+
+    def note(self, catalog: str, table: str, key: str, value: str) -> None:
+        """Set a property of a table.
+
+        Raises:
+            Retryable: Spark or the catalog is not available now.
+        """
+        name = quoted(catalog, *table.split("."))
+        self._rows(f"ALTER TABLE {name} SET TBLPROPERTIES ({text(key)} = {text(value)})", f"{key} of {table}")
+
+    def _rows(self, statement: str, what: str) -> list[dict[str, Any]]:
+        try:
+            return [row.asDict() for row in self._spark.sql(statement).collect()]
+        except SPARK_FAILED as error:
+            kind = GaveWay if any(word in str(error) for word in _RIVALS) else Retryable
+            raise kind(f"{what}: Spark failed: {shown(error)}") from error
+
+
+def main(argv: list[str]) -> int:
+    """Maintain the tables of a pipeline.
+
+    Returns:
+        See `frazil.spark.jobs.driver.exit_code`: 0 also if a step failed, which the result says.
+    """
+    end_with_parent()
+    handover = Handover.of("maintain", argv)
+
+    def work() -> None:
+        order = Order.from_json(handover.asked())
+        handover.hand_back(_run(handover.pipeline, order).to_json())
+
+    return exit_code(work)
+
+
+def _run(name: str, order: Order) -> MaintenanceResult:
+    project = Project.load()
+    scope = Scope.of(project, project.pipeline(name), say)
+    with session(project, writes=True) as spark:
+        for catalog in scope.pipeline.catalogs:
+            open_catalog(spark, catalog, project.settings.catalogs[catalog])
+        return maintain(scope, order, SparkProcedures(spark))

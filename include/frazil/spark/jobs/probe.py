@@ -1,0 +1,79 @@
+"""The job of `frazil doctor --spark`: a few tasks on an engine's executors, which tell what they have and reach."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark import cloudpickle
+
+from frazil.pipeline.model import Pipeline
+from frazil.project import Project
+from frazil.spark.errors import answered
+from frazil.spark.jobs import executor_facts
+from frazil.spark.jobs.driver import end_with_parent, exit_code, session
+from frazil.spark.jobs.workers import WORK
+from frazil.spark.submit.configuration import cores
+from frazil.spark.submit.handover import Handover
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_TASKS: Final = 2
+"""For each core that the configuration tells, so that no executor stays without one while others are busy."""
+
+_LEAST: Final = 4
+
+
+def main(argv: list[str]) -> int:
+    """Ask the executors and write down what they say.
+
+    Returns:
+        See `frazil.spark.jobs.driver.exit_code`.
+    """
+    end_with_parent()
+    handover = Handover.of("probe", argv)
+
+    def work() -> None:
+        project = Project.load()
+        pipelines = [project.pipeline(name) for name in json.loads(handover.asked())]
+        with session(project) as spark:
+            handover.hand_back(json.dumps(_asked(spark, project, pipelines)))
+
+    return exit_code(work)
+
+
+def _asked(spark: SparkSession, project: Project, pipelines: Iterable[Pipeline]) -> dict[str, Any]:
+    from pyspark.sql.functions import udf
+
+    clusters, storages = _clusters(project, pipelines), _storages(project, pipelines)
+    cloudpickle.register_pickle_by_value(executor_facts)  # type: ignore[no-untyped-call]
+    facts, module = executor_facts.facts, WORK
+    # By Spark's plain functions: those over Arrow need PyArrow, which may be what is missing.
+    tell = udf(lambda _: facts(module, clusters, storages), "string", useArrow=False)
+    count = max(_LEAST, _TASKS * cores(lambda key: spark.conf.get(key, "") or ""))
+    began = time.time()
+    told: pa.Table = answered(spark.range(0, count, 1, count).select(tell("id").alias("told")), "executors")
+    ended = time.time()
+    return {"began": began, "ended": ended, "told": [json.loads(of) for of in told.column("told").to_pylist()]}
+
+
+def _clusters(project: Project, pipelines: Iterable[Pipeline]) -> list[tuple[str, Any, Any]]:
+    topics: dict[str, set[str]] = {}
+    for of in pipelines:
+        topics.setdefault(of.source.cluster, set()).update(of.source.topics)
+    return [(name, dict(project.cluster(name).properties), sorted(of)) for name, of in topics.items()]
+
+
+def _storages(project: Project, pipelines: Iterable[Pipeline]) -> list[tuple[str, Any, Any]]:
+    found = {}
+    for of in pipelines:
+        for name in of.catalogs:
+            place = project.lake(name).storage((*of.tables, of.ledger_table))
+            if place is not None:
+                found[name] = (name, place.location, dict(place.properties))
+    return list(found.values())

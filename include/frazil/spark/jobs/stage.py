@@ -1,0 +1,104 @@
+"""The `spark` engine: Spark runs the tasks of a batch; its Python workers read Kafka, decode, and write the data files.
+
+Not Spark's own Kafka source: its JVM reads records and carries them to Python in four times the CPU time that reading them
+there takes (`python -m tests.bench.readers`), and its client has properties of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from frazil import stopping
+from frazil.batch.cut import shared_out
+from frazil.batch.facts import Range, Staged
+from frazil.errors import Retryable, Terminal
+from frazil.kafka.read import read_ranges
+from frazil.records.fan_out import FanOut
+from frazil.run.stage import StageOrder, stage_records
+from frazil.spark.errors import SPARK_FAILED, answered
+from frazil.spark.submit.configuration import cores
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_SMALLEST_TASK = 50_000
+"""Offsets below which another task costs more than the core it occupies saves."""
+
+
+class SparkStage:
+    """Stages batches with one Spark session. A `frazil.run.stage.Stage`."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def __call__(self, order: StageOrder) -> Staged:
+        """Stage one batch, in tasks of the same length, each of which writes files of its own.
+
+        Raises:
+            Retryable, Terminal: What the first failing task met, or what the record shape refuses.
+            Stopped: The run was asked to stop.
+            SPARK_FAILED: Spark itself failed.
+        """
+        FanOut(order.specs, order.route, order.n)  # a shape that can't be met is refused here, not in every task
+
+        tasks = shared_out(order.ranges, order.records_per_task, tasks_of(self._spark, order.ranges))
+        order = replace(order, ranges=())
+
+        def stage_task(numbers: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+            for number in (number for of in numbers for number in of.column(0).to_pylist()):
+                yield _staged(replace(order, ranges=tasks[number]))
+
+        # A row for each task, with its number: what it reads is in the closure, with the properties of the cluster.
+        rows = self._spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(stage_task, "staged string, failure string")
+        with stopping.cancelling(cancel_of(self._spark)):
+            try:
+                parts = answered(rows, f"batch {order.n}").to_pylist()
+            except (*SPARK_FAILED, Retryable) as error:
+                if stopping.asked():
+                    raise stopping.stopped(f"batch {order.n} was not staged to its end, and is discarded") from error
+                raise
+        for part in parts:
+            if part["failure"] is not None:
+                raise _failure(part["failure"])
+        return Staged.merged(Staged.from_json(part["staged"]) for part in parts)
+
+
+def cancel_of(spark: SparkSession) -> Callable[[], object]:
+    """What ends the jobs of a session that are at work now."""
+    if hasattr(spark, "cloneSession"):  # spark connect
+        return spark.interruptAll
+    # The context is this process's own, so all of its jobs are. (interruptAll finds them by the tag of their session, which
+    # Spark 4.1 takes off some while it plans them.)
+    return spark.sparkContext.cancelAllJobs
+
+
+def _staged(order: StageOrder) -> pa.RecordBatch:
+    """The work of one task, in a Python worker of an executor."""
+    try:
+        staged = stage_records(order, read_ranges(order.cluster, order.ranges, limits=order.limits))
+        told = {"staged": [staged.to_json()], "failure": [None]}
+    except (Retryable, Terminal) as error:
+        told = {"staged": [None], "failure": [json.dumps([error.exit_code, error.message, error.next_step])]}
+    return pa.RecordBatch.from_pydict(told, schema=_TOLD)
+
+
+_TOLD = pa.schema([pa.field("staged", pa.string()), pa.field("failure", pa.string())])
+"""What a task tells the driver: what it staged, or why it could not."""
+
+
+def _failure(text: str) -> Retryable | Terminal:
+    exit_code, message, next_step = json.loads(text)
+    kind = Terminal if exit_code == Terminal.exit_code else Retryable
+    return kind(message, next_step=next_step)
+
+
+def tasks_of(spark: SparkSession, ranges: tuple[Range, ...]) -> int:
+    """How many tasks a batch is worth: one per core, as far as there is work for them."""
+    total = sum(r.span for r in ranges)
+    return max(1, min(cores(lambda key: spark.conf.get(key, "") or ""), total // _SMALLEST_TASK))

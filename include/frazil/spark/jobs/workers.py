@@ -1,0 +1,24 @@
+"""The process that Spark forks its Python workers from: it has read what all of them need.
+
+Without it each worker reads PyArrow, PyIceberg and Frazil by itself, one and a half CPU seconds a core. It is Spark's own, with
+other modules loaded; Spark starts it by `spark.python.daemon.module`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Final
+
+from frazil.garbage import collect_rarely
+from frazil.spark.jobs.unzipped import prefer_unzipped
+
+WORK: Final = "frazil.spark.jobs.stage"
+"""What workers are for."""
+
+if __name__ == "__main__":
+    collect_rarely()
+    prefer_unzipped()
+    from pyspark.daemon import manager
+
+    import_module(WORK)
+    manager()  # type: ignore[no-untyped-call]

@@ -1,0 +1,118 @@
+"""An archive of the classes that Spark loads when it starts: with it a job begins with a third less CPU time.
+
+The JVM maps it instead of reading, checking and laying out some twenty thousand classes anew (AppCDS, Java 13 and later). It
+belongs to one Java and one folder of Spark's jars; where they change, it is made anew by `python -m frazil.spark.submit.class_archive`,
+which the set-up calls, and until then jobs start without. No pyspark here: who submits a job must not load it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from frazil.errors import FrazilError, Retryable
+from frazil.local.files import exclusive, private_folder
+from frazil.local.home import Home, inherited_environment, interpreter_bin
+from frazil.local.java import Java, ensure_java
+
+_TRAINING: Final = "train.py"
+"""The job whose classes are archived; see `frazil.spark.jobs.training`."""
+
+_SECONDS: Final = 600.0
+"""Bounds the job that makes an archive; 30 s on two idle cores."""
+
+_QUIET: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off"
+"""An archive that does not fit is passed over. What the JVM says of it would stand in every job's log."""
+
+
+def archive_options(home: Home, java: Java) -> str:
+    """Options of a JVM that runs Spark; empty where no archive was made for this Java and these jars."""
+    file = archive_file(home, java)
+    return f"-XX:SharedArchiveFile={file} {_QUIET}" if file.is_file() else ""
+
+
+def archive_file(home: Home, java: Java) -> Path:
+    """Where the archive for a Java and Spark's jars is, made or not: its name is a digest of what it depends on."""
+    told = [str(java.home.resolve()), _release(java)]
+    for jar in sorted(_spark_jars().iterdir()):
+        found = jar.stat()
+        told.append(f"{jar} {found.st_size} {found.st_mtime_ns}")  # the JVM compares these as well
+    digest = hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
+    return home.jars / f"spark-classes-{digest}.jsa"
+
+
+def make_archive(home: Home, report: Callable[[str], None] = lambda _: None) -> Path:
+    """Make the archive unless it is there, by a small job that loads what all jobs load.
+
+    Raises:
+        Retryable: The job failed; the end of what it said is quoted.
+        Terminal: No fitting Java.
+    """
+    java = ensure_java(report)
+    file = archive_file(home, java)
+    with exclusive(private_folder(home.jars) / ".archive.lock", lambda: report("spark: waiting for another archive")):
+        if not file.is_file():
+            report("spark: archiving the classes that it starts with")
+            _make(home, java, file)
+    return file
+
+
+def _make(home: Home, java: Java, file: Path) -> None:
+    unfinished = file.with_suffix(".unfinished")
+    unfinished.unlink(missing_ok=True)
+    python = str(interpreter_bin() / "python")
+    env = inherited_environment() | {
+        "JAVA_HOME": str(java.home),
+        "PYSPARK_PYTHON": python,
+        "PYSPARK_DRIVER_PYTHON": python,
+    }
+    options = f"-XX:+UseParallelGC -XX:ArchiveClassesAtExit={unfinished} {_QUIET}"
+    conf = {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": options,
+    }
+    given = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
+    job = home.project / "spark_jobs" / _TRAINING
+    command = [str(interpreter_bin() / "spark-submit"), "--master", "local[2]", *given, str(job)]
+    try:
+        ran = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=_SECONDS)
+    except subprocess.TimeoutExpired as error:
+        raise Retryable(f"spark: archiving its classes took over {_SECONDS:.0f} s") from error
+    if ran.returncode or not unfinished.is_file():
+        said = "\n".join((ran.stdout + ran.stderr).splitlines()[-15:])
+        raise Retryable(f"spark: archiving its classes ended with {ran.returncode}; its last lines:\n{said}")
+    unfinished.rename(file)
+
+
+def _release(java: Java) -> str:
+    release = java.home / "release"
+    return release.read_text(encoding="utf-8") if release.is_file() else str(java.major)
+
+
+def _spark_jars() -> Path:
+    found = find_spec("pyspark")
+    (folder,) = (found.submodule_search_locations if found else None) or ("",)
+    return Path(folder) / "jars"
+
+
+def _main() -> int:
+    def say(line: str) -> None:
+        print(line, file=sys.stderr)  # noqa: T201, a command's progress
+
+    try:
+        make_archive(Home.resolve(), say)
+    except FrazilError as error:
+        # Spark works without it, as slowly as everywhere: no reason to end a set-up.
+        say(f"{error.label}: {error}\n  Spark starts without its archive")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

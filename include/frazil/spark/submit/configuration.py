@@ -1,0 +1,200 @@
+"""Spark's configuration, without pyspark: catalogs and their storage, secrets, the master, and what a job's environment says."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from frazil.pipeline import java_properties
+from frazil.pipeline.catalogs import CatalogSettings
+from frazil.pipeline.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+SUBMITTER_VARIABLE: Final = "FRAZIL_SUBMITTER"
+"""Process id of whoever waits for the job: killed, it can't stop the job any more, so the job looks."""
+
+ENGINE_VARIABLE: Final = "FRAZIL_SPARK_ENGINE"
+"""Name of the engine whose spark connect server the job's session is on. Without: the job's own Spark."""
+
+LOCAL_VARIABLE: Final = "FRAZIL_SPARK_LOCAL"
+"""Set where the job's own Spark is this process's JVM and nothing else: it may be started early, and dropped, at no cost."""
+
+
+_LOCAL: Final = re.compile(r"local(?:\[(\d+|\*)(?:,\d+)?\])?")
+
+_STANDALONE: Final = "spark://"
+"""Begin of the address of a standalone cluster's master."""
+
+
+def is_local(master: str) -> bool:
+    """Return whether Spark is one JVM and its Python workers: no cluster, and no executors of their own."""
+    return _LOCAL.fullmatch(master) is not None
+
+
+def cores(told: Callable[[str], str]) -> int:
+    """Cores of the executors, as far as the configuration tells. By configuration alone, for Spark Connect's sake.
+
+    Args:
+        told: What a key of Spark's configuration is set to; empty: it is not set.
+    """
+    master = told("spark.master")
+    if (local := _LOCAL.fullmatch(master)) is not None:
+        return (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
+    each = int(told("spark.executor.cores") or 1)
+    instances = _executors(told)
+    if master.startswith(_STANDALONE) and (most := told("spark.cores.max")):
+        # As many executors as that takes, all of one size: there is no number of them to configure.
+        return max(int(most) // each, 1) * each
+    return instances * each
+
+
+def _executors(told: Callable[[str], str]) -> int:
+    """Executors that there may be: as many tasks bring them, where they come and go by need."""
+    if told("spark.dynamicAllocation.enabled") == "true" and (most := told("spark.dynamicAllocation.maxExecutors")):
+        return int(most)
+    return int(told("spark.executor.instances") or 1)
+
+
+_SECRET_KEYS: Final = (
+    "(?i)secret|passw|passphrase|token|credential|jaas|user[._-]?info|(access|account|api|private)[._-]?key"  # noqa: S105 - names
+)
+
+REDACTION: Final[Mapping[str, str]] = {
+    # Spark's own default knows secret, password, token and access.key.
+    "spark.redaction.regex": _SECRET_KEYS,
+    "spark.sql.redaction.options.regex": f"{_SECRET_KEYS}|url",
+}
+"""Names of settings whose values Spark shows nowhere: not in its pages, its event log or its plans."""
+
+_DEFAULTS: Final = "spark-defaults.conf"
+
+
+def properties_text(conf: Mapping[str, str]) -> str:
+    """The text of a file for `--properties-file`. It takes the place of Spark's file of defaults, so it begins with that one's."""
+    return _defaults() + java_properties.write(conf)
+
+
+def _defaults() -> str:
+    """The text of the file that spark-submit reads if it is given none; as there, what is no UTF-8 becomes U+FFFD."""
+    folder = os.environ.get("SPARK_CONF_DIR") or _spark_home() / "conf"
+    try:
+        return (Path(folder) / _DEFAULTS).read_text(encoding="utf-8", errors="replace") + "\n"
+    except OSError:
+        return ""
+
+
+def _spark_home() -> Path:
+    if home := os.environ.get("SPARK_HOME"):
+        return Path(home)
+    found = find_spec("pyspark")
+    return Path(found.origin).parent if found is not None and found.origin else Path()
+
+
+_ALIKE: Final = {
+    "s3.region": "client.region",
+    "adls.account-name": "adls.auth.shared-key.account.name",
+    "adls.account-key": "adls.auth.shared-key.account.key",
+}
+"""PyIceberg's name -> Java's, where they differ; all others of `s3.`, `gcs.` and `adls.` are the same or PyIceberg's own."""
+
+_IO: Final = "io-impl"
+_RESOLVING: Final = "org.apache.iceberg.io.ResolvingFileIO"
+"""Takes the file-io that an address's scheme asks for. Without it a catalog in a database takes Hadoop's, which knows no s3://."""
+
+OBJECT_STORES: Final = ("s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs")
+"""Schemes of addresses in object stores."""
+
+
+def storage_properties(warehouse: str | None, properties: Mapping[str, str]) -> dict[str, str]:
+    """What a catalog's Spark side needs beside the properties of the settings, which go before these.
+
+    Args:
+        warehouse: Where tables are stored, or its name on a server.
+        properties: Those of the settings.
+    """
+    found = {java: properties[name] for name, java in _ALIKE.items() if name in properties}
+    if scheme_of(warehouse) in OBJECT_STORES:
+        found[_IO] = _RESOLVING
+    # PyArrow puts the bucket into the path wherever an endpoint is given, unless told otherwise; Java wherever it is told to.
+    if "s3.endpoint" in properties:
+        virtual = properties.get("s3.force-virtual-addressing", "false").lower()
+        found["s3.path-style-access"] = "false" if virtual in ("true", "1", "yes") else "true"
+    if (token := properties.get("adls.sas-token")) is not None and (account := properties.get("adls.account-name")):
+        found[f"adls.sas-token.{account}.dfs.core.windows.net"] = token
+    return {name: of for name, of in found.items() if name not in properties}
+
+
+def scheme_of(warehouse: str | None) -> str:
+    """Scheme of an address; empty for a path or a name."""
+    scheme, found, _ = (warehouse or "").partition("://")
+    return scheme if found else ""
+
+
+EXTENSIONS: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+"""Needed for branches. A static setting: it must be there when the session is made."""
+
+
+_S3: Final = "s3."
+"""Begins the properties of a catalog whose tables lie in S3, where no more than its address tells."""
+
+
+def jar_sets(settings: Settings) -> tuple[str, ...]:
+    """Sets of jars that Spark needs for the catalogs of the settings; what reaches S3 is 69 MB, so only where one needs it."""
+    catalogs = settings.catalogs.values()
+    needed = {"s3": any(map(_is_in_s3, catalogs)), "postgres": any(map(_is_in_postgres, catalogs))}
+    return ("spark", *(name for name, is_needed in needed.items() if is_needed))
+
+
+def _is_in_s3(catalog: CatalogSettings) -> bool:
+    return scheme_of(catalog.warehouse).startswith("s3") or any(name.startswith(_S3) for name in catalog.properties)
+
+
+def _is_in_postgres(catalog: CatalogSettings) -> bool:
+    return catalog.type == "jdbc" and catalog.uri.startswith("postgresql")
+
+
+def catalog_properties(settings: CatalogSettings) -> dict[str, str]:
+    """Properties of Iceberg's Spark catalog. Some are secrets: they go into the session, never into an argument."""
+    storage = storage_properties(settings.warehouse, settings.properties)
+    common = {"type": settings.type, "cache-enabled": "false", **storage, **settings.properties}
+    if settings.warehouse is not None:
+        common["warehouse"] = settings.warehouse
+    return common | ({"uri": settings.uri} if settings.type == "rest" else _database(settings.uri))
+
+
+def _database(uri: str) -> dict[str, str]:
+    """An address of SQLAlchemy as JDBC has it: user, password and all options are properties there, none is in the address.
+
+    The options of PostgreSQL's two drivers that matter have the same names (`sslmode`, `sslrootcert`).
+    """
+    from sqlalchemy.engine import make_url
+
+    url = make_url(uri)
+    kind = url.get_backend_name()
+    if kind == "sqlite":
+        return {"uri": f"jdbc:sqlite:{url.database}", "jdbc.schema-version": "V1"}
+    port = f":{url.port}" if url.port else ""
+    host = f"[{url.host}]" if ":" in (url.host or "") else url.host or ""
+    found: dict[str, str | None] = {
+        **{f"jdbc.{name}": str(value) for name, value in url.query.items()},
+        "uri": f"jdbc:{kind}://{host}{port}/{quote(url.database or '')}",
+        "jdbc.schema-version": "V1",
+        "jdbc.user": url.username,
+        "jdbc.password": str(url.password) if url.password is not None else None,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def open_catalog(spark: SparkSession, name: str, settings: CatalogSettings) -> None:
+    """Make a catalog of the settings known to a session."""
+    spark.conf.set(f"spark.sql.catalog.{name}", "org.apache.iceberg.spark.SparkCatalog")
+    for key, value in catalog_properties(settings).items():
+        spark.conf.set(f"spark.sql.catalog.{name}.{key}", value)

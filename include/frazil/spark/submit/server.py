@@ -1,0 +1,124 @@
+"""What the managed spark connect server is started with, and how any server is reached. No pyspark here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from frazil.local import spark_server
+from frazil.local.home import LOOPBACK, Home, inherited_environment, interpreter_bin
+from frazil.local.jars import fetch, jar_paths
+from frazil.local.java import ensure_java
+from frazil.local.spark_server import Server
+from frazil.pipeline.settings import EngineSettings
+from frazil.project import Project
+from frazil.spark.submit.class_archive import archive_options
+from frazil.spark.submit.configuration import EXTENSIONS, REDACTION, jar_sets, properties_text
+from frazil.spark.submit.shipped import WORKERS
+from frazil.spark.submit.sources import digest
+
+TOKEN_VARIABLE: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - the name of a variable
+"""Spark's own name of it, on both sides: a token is in no argument and in no address."""
+
+JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
+"""An engine's own take the place of ours, but for the archive of classes: a JVM that is told two collectors does not start."""
+
+_MAIN: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
+
+_CLIENT_GONE: Final = {
+    # A client that was killed leaves its work behind. The server learns it when the stream of answers is due to be taken up
+    # anew, every two minutes by default, and waits five minutes more: here half a minute in all.
+    "spark.connect.execute.reattachable.senderMaxStreamDuration": "10s",
+    "spark.connect.execute.manager.detachedTimeout": "15s",
+    "spark.connect.execute.manager.maintenanceInterval": "5s",
+    # Sessions are kept for the next job, see `frazil.spark.connect.session`: a daily run finds its Python workers' daemon again.
+    "spark.connect.session.manager.defaultSessionTimeout": "25h",
+}
+
+
+def address(project: Project, engine: EngineSettings) -> str:
+    """Where the server of an engine of type connect answers."""
+    return engine.url or spark_server.url(project.home)
+
+
+def client_environment(project: Project, engine: EngineSettings) -> dict[str, str]:
+    """Variables of a process that opens a session: the token, where there is one."""
+    token = spark_server.token(project.home) if engine.managed else engine.token
+    return {} if token is None else {TOKEN_VARIABLE: token}
+
+
+@contextmanager
+def served(project: Project, engine: EngineSettings, report: Callable[[str], None]) -> Iterator[None]:
+    """While the block runs, a managed server is there. Of other engines nothing is asked here.
+
+    Raises:
+        Retryable, Terminal: As `frazil.local.spark_server.serving`.
+    """
+    if not engine.managed:
+        yield
+        return
+    with spark_server.serving(project.home, managed_server(project, engine), report):
+        yield
+
+
+def managed_engine(project: Project) -> EngineSettings | None:
+    """The engine whose server Frazil manages, if the settings have one."""
+    return next((engine for engine in project.settings.engines.values() if engine.managed), None)
+
+
+def managed_server(project: Project, engine: EngineSettings) -> Server:
+    """The server of a managed engine as it should be.
+
+    Raises:
+        Terminal: The jars or a Java are missing.
+    """
+    home = project.home
+    sets = jar_sets(project.settings)
+    fetch(home, *sets)
+    java, python = ensure_java(), str(interpreter_bin() / "python")
+    # Not the caller's PYTHONPATH: Airflow's tasks have another one than a terminal, and the server is the same for both.
+    sources = str(project.root / "include")
+    jvm = (archive_options(home, java), engine.conf.get(JVM_OPTIONS, "-XX:+UseParallelGC"))
+    conf = {
+        **_loopback(home),
+        "spark.pyspark.python": python,
+        "spark.python.daemon.module": WORKERS,
+        "spark.executorEnv.PYTHONPATH": sources,
+        **_CLIENT_GONE,
+        **REDACTION,
+    }
+    conf = {key: of for key, of in conf.items() if key not in engine.conf}
+    conf[JVM_OPTIONS] = " ".join(filter(None, jvm))
+    conf["spark.sql.extensions"] = ",".join(filter(None, [engine.conf.get("spark.sql.extensions"), EXTENSIONS]))
+    private = {key: of for key, of in engine.conf.items() if key not in conf}
+    command = [str(interpreter_bin() / "spark-submit"), "--master", engine.master, "--class", _MAIN]
+    command += ["--name", "frazil spark connect", "--driver-memory", engine.driver_memory]
+    command += ["--jars", ",".join(str(path) for name in sets for path in jar_paths(home, name))]
+    command += [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
+    if private:
+        command += ["--properties-file", str(spark_server.properties_file(home))]
+    command.append("spark-internal")
+    own = {"PYTHONPATH": sources, "PYSPARK_PYTHON": python, "JAVA_HOME": str(java.home)}
+    env = inherited_environment() | own | {TOKEN_VARIABLE: spark_server.token(home)}
+    text = properties_text(private) if private else None
+    return Server(tuple(command), env, _release(command, private, own), text)
+
+
+def _loopback(home: Home) -> Mapping[str, str]:
+    return {
+        "spark.connect.grpc.binding.address": LOOPBACK,
+        "spark.connect.grpc.binding.port": str(home.ports.spark_connect),
+        "spark.connect.grpc.port.maxRetries": "0",
+        "spark.driver.host": LOOPBACK,
+        "spark.driver.bindAddress": LOOPBACK,
+        "spark.ui.enabled": "false",
+        "spark.log.level": "WARN",
+    }
+
+
+def _release(command: list[str], *settings: Mapping[str, str]) -> str:
+    told = json.dumps([command, *(sorted(of.items()) for of in settings), digest()])
+    return hashlib.sha256(told.encode()).hexdigest()[:16]

@@ -1,0 +1,80 @@
+"""How executors get a Python with this Frazil in it, as Spark's configuration. No pyspark here."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Final
+
+import frazil
+from frazil.local.files import exclusive, private_folder
+from frazil.local.home import LOOPBACK, Home
+from frazil.pipeline.settings import EngineSettings
+from frazil.spark.submit.sources import digest
+
+WORKERS: Final = "frazil.spark.jobs.workers"
+"""The module that Spark's Python workers are forked from."""
+
+_PYTHON: Final = "spark.pyspark.python"
+
+_ELSEWHERE: Final = ("yarn", "k8s://")
+"""Begin of masters whose executors are on other machines for sure: none of them finds a driver on the loopback interface."""
+
+_KEPT: Final = 3
+"""Archives that stay: of jobs that run while Frazil is edited."""
+
+
+def executor_python(home: Home, engine: EngineSettings, python: str, sources: str) -> dict[str, str]:
+    """Configuration by which executors find their Python and Frazil's code.
+
+    Args:
+        home: Where the archive of the code is kept.
+        engine: The engine; what its `conf` says wins, which the caller sees to.
+        python: The driver's Python, which executors on this machine, or in the same image, have too.
+        sources: Where that finds Frazil.
+    """
+    conf = {_PYTHON: python, "spark.pyspark.driver.python": python}
+    if engine.archives:
+        conf["spark.archives"] = ",".join(engine.archives)
+        conf[_PYTHON] = f"./{_unpacked(engine.archives[0])}/bin/python"
+    if engine.py_files == "shared":
+        return conf | {"spark.python.daemon.module": WORKERS, "spark.executorEnv.PYTHONPATH": sources}
+    if engine.py_files == "preinstalled":
+        return conf | {"spark.python.daemon.module": WORKERS}
+    # Spark's own daemon: it begins before Spark adds the archive to the path of its workers.
+    return conf | {"spark.submit.pyFiles": str(code_archive(home))}
+
+
+def driver_place(master: str) -> dict[str, str]:
+    """Where executors find the driver, unless the engine says: on this machine; on a cluster's managers, Spark knows."""
+    if master.startswith(_ELSEWHERE):
+        return {}
+    return {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+
+
+def code_archive(home: Home) -> Path:
+    """A zip of Frazil's package as it is now, made once per content."""
+    folder = private_folder(home.root / "py-files")
+    archive = folder / f"frazil-{digest()}.zip"
+    with exclusive(folder / ".lock", lambda: None):
+        if not archive.is_file():
+            _pack(archive)
+            for old in sorted(folder.glob("frazil-*.zip"), key=lambda of: of.stat().st_mtime)[:-_KEPT]:
+                old.unlink()
+    return archive
+
+
+def _pack(archive: Path) -> None:
+    package = Path(frazil.__file__).parent
+    unfinished = archive.with_suffix(".unfinished")
+    with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as written:
+        for file in sorted(package.rglob("*")):
+            if file.is_file() and file.suffix != ".pyc":
+                written.write(file, file.relative_to(package.parent))
+    unfinished.rename(archive)
+
+
+def _unpacked(archive: str) -> str:
+    """Name of the folder that Spark unpacks an archive into: what stands behind `#`, else the file's name."""
+    path, _, name = archive.partition("#")
+    return name or path.rpartition("/")[2]

@@ -1,0 +1,389 @@
+"""Jobs that Frazil starts by spark-submit or on a Spark Connect server: what each is told, and where its log goes. No pyspark here."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from frazil.batch.plan import RunPlan
+from frazil.capture.order import CaptureOrder
+from frazil.capture.run import CaptureResult
+from frazil.errors import Retryable, Terminal
+from frazil.local.drivers import drivers
+from frazil.local.files import private_folder
+from frazil.local.home import Home, interpreter_bin
+from frazil.local.jars import fetch, jar_paths
+from frazil.local.java import ensure_java
+from frazil.pipeline.capture import JdbcCapture
+from frazil.pipeline.model import Pipeline
+from frazil.project import Project
+from frazil.run.engine import needs_writer
+from frazil.spark.submit.class_archive import archive_options
+from frazil.spark.submit.configuration import (
+    ENGINE_VARIABLE,
+    EXTENSIONS,
+    LOCAL_VARIABLE,
+    REDACTION,
+    SUBMITTER_VARIABLE,
+    is_local,
+    jar_sets,
+)
+from frazil.spark.submit.handover import handed_over
+from frazil.spark.submit.server import JVM_OPTIONS, client_environment, served
+from frazil.spark.submit.shipped import driver_place, executor_python
+from frazil.spark.submit.watch import watch_job
+
+KEPT_LOGS = 50
+"""Logs of a pipeline's jobs that stay, with that of the job that starts: about four hours of one every five minutes."""
+
+
+def log_of(home: Home, pipeline: str, run_id: str) -> Path:
+    """Where a job's log goes. Of a pipeline's older ones the last few stay: a run every few minutes leaves hundreds a day."""
+    folder = private_folder(home.logs)
+    logs = sorted(folder.glob(f"spark-{pipeline}-*.log"), key=_written_at, reverse=True)
+    for old in logs[KEPT_LOGS - 1 :]:
+        old.unlink(missing_ok=True)
+    return folder / f"spark-{pipeline}-{quote(run_id, safe=':+')}.log"
+
+
+def _written_at(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except FileNotFoundError:  # another run of the pipeline removes old ones, too
+        return 0.0
+
+
+_WRITING = "-XX:+UseParallelGC"
+"""Options of a JVM through whose hands rows go."""
+
+_WAITING = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""Options of a JVM that only hands out tasks: what the second compiler would gain it would never earn back."""
+
+_EXIT = "spark.submit.callSystemExitOnMainExit"
+
+
+@dataclass(frozen=True)
+class Submission:
+    """One job, but for the arguments: by spark-submit, or as a process that has its session on a spark connect server.
+
+    Attributes:
+        application: The job.
+        name: Application name.
+        env: Environment of the driver.
+        master: Spark's master; None: the server has one. What follows is for spark-submit.
+        jars: Jars that Spark itself lacks: for tables that it writes. Other batches are read, written and committed by Python.
+        conf: Spark configuration of Frazil's own.
+        private: That of the engine's entry: by a file, since some of it may be secret. It wins.
+        driver_memory: Heap of the driver, such as ``1g``.
+    """
+
+    application: Path
+    name: str
+    env: Mapping[str, str]
+    master: str | None = None
+    jars: tuple[str, ...] = ()
+    conf: Mapping[str, str] = field(default_factory=dict)
+    private: Mapping[str, str] = field(default_factory=dict, repr=False)
+    driver_memory: str = "1g"
+
+    def command(self, arguments: list[str], properties: Path | None = None) -> list[str]:
+        """The program that does the job, with its arguments.
+
+        Args:
+            arguments: Of the job.
+            properties: File with `private`, if there is any.
+        """
+        if self.master is None:
+            return [str(interpreter_bin() / "python"), str(self.application), *arguments]
+        command = [str(interpreter_bin() / "spark-submit"), "--master", self.master, "--name", self.name]
+        command += ["--driver-memory", self.driver_memory, "--jars", ",".join(self.jars)]
+        command += [part for key, value in self.conf.items() for part in ("--conf", f"{key}={value}")]
+        command += ["--properties-file", str(properties)] if properties is not None else []
+        return [*command, str(self.application), *arguments]
+
+
+def submission(project: Project, pipeline: Pipeline, plan: RunPlan) -> Submission:
+    """How to start the ingest job of a pipeline.
+
+    Args:
+        project: Settings and doors.
+        pipeline: The pipeline.
+        plan: What the job is to do.
+
+    Raises:
+        Terminal: The settings have no such engine, the jars or a Java are missing.
+    """
+    name = f"frazil {pipeline.name} {plan.run}"
+    return _submission(project, pipeline.engine, "ingest.py", name, writes=needs_writer(pipeline, plan))
+
+
+def maintenance_submission(project: Project, pipeline: Pipeline, run: str) -> Submission:
+    """How to start the maintenance job of a pipeline.
+
+    Args:
+        project: Settings and doors.
+        pipeline: The pipeline.
+        run: Id of the run.
+
+    Raises:
+        Terminal: The settings have no such engine, the jars or a Java are missing.
+    """
+    return _submission(
+        project, pipeline.maintenance_engine, "maintain.py", f"frazil {pipeline.name} {run}", writes=True
+    )
+
+
+def bare_submission(project: Project, engine: str, application: str, name: str) -> Submission:
+    """How to start a job that is of no pipeline and writes no tables.
+
+    Raises:
+        Terminal: The settings have no such engine, the jars or a Java are missing.
+    """
+    return _submission(project, engine, application, name, writes=False)
+
+
+def _connected(project: Project, engine_name: str, application: str, name: str) -> Submission:
+    env = project.environment() | client_environment(project, project.engine(engine_name))
+    env |= {"PYTHONPATH": _sources(project), ENGINE_VARIABLE: engine_name, SUBMITTER_VARIABLE: str(os.getpid())}
+    return Submission(project.root / "spark_jobs" / application, name, env)
+
+
+def _sources(project: Project) -> str:
+    """Where Python finds Frazil, in drivers and in workers."""
+    return os.pathsep.join([str(project.root / "include"), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def _submission(project: Project, engine_name: str, application: str, name: str, *, writes: bool) -> Submission:
+    engine = project.engine(engine_name)
+    if engine.type == "connect":
+        return _connected(project, engine_name, application, name)
+    sets = jar_sets(project.settings) if writes else ("spark",)
+    fetch(project.home, *sets)
+    sources = _sources(project)
+    python = str(interpreter_bin() / "python")
+    java = ensure_java()
+    jvm = (archive_options(project.home, java), engine.conf.get(JVM_OPTIONS, _WRITING if writes else _WAITING))
+    conf = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "WARN",
+        "spark.sql.session.timeZone": "UTC",
+        **driver_place(engine.master),
+        **executor_python(project.home, engine, python, sources),
+        **REDACTION,
+    }
+    conf = {key: of for key, of in conf.items() if key not in engine.conf}
+    conf[JVM_OPTIONS] = " ".join(filter(None, jvm))
+    if writes:
+        conf["spark.sql.extensions"] = ",".join(filter(None, [engine.conf.get("spark.sql.extensions"), EXTENSIONS]))
+    env = project.environment() | {
+        "PYTHONPATH": sources,
+        "PYSPARK_PYTHON": python,
+        "PYSPARK_DRIVER_PYTHON": python,
+        "JAVA_HOME": str(java.home),
+        SUBMITTER_VARIABLE: str(os.getpid()),
+        "SPARK_LAUNCHER_OPTS": _WAITING,
+    }
+    if is_local(engine.master):
+        env[LOCAL_VARIABLE] = "1"
+        # Nobody stops it: a thread of a listener or plugin must not keep the JVM.
+        if _EXIT not in engine.conf:
+            conf[_EXIT] = "true"
+    return Submission(
+        application=project.root / "spark_jobs" / application,
+        name=name,
+        master=engine.master,
+        jars=tuple(str(path) for name in sets for path in jar_paths(project.home, name) if writes),
+        conf=conf,
+        private={key: of for key, of in engine.conf.items() if key not in conf},
+        env=env,
+        driver_memory=engine.driver_memory,
+    )
+
+
+def run_spark(project: Project, pipeline: Pipeline, plan: RunPlan, report: Callable[[str], None]) -> str | None:
+    """Run a plan in a Spark job started by this process, and wait for it.
+
+    Args:
+        project: Settings and doors.
+        pipeline: The pipeline.
+        plan: What to read.
+        report: Takes the job's own lines; everything else goes to its log.
+
+    Returns:
+        What the job handed back: of a dry run or a session its result as JSON, else None.
+
+    Raises:
+        Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
+        Stopped: A signal asked this process to stop. The job finished what it had decided, and has ended.
+    """
+    job = submission(project, pipeline, plan)
+    with served(project, project.engine(pipeline.engine), report):
+        return run_submission(project.home, job, pipeline.name, plan.run, plan.to_json(), report)
+
+
+def run_maintenance(
+    project: Project, pipeline: Pipeline, run: str, order: str, report: Callable[[str], None]
+) -> str | None:
+    """Maintain the tables of a pipeline in a Spark job started by this process, and wait for it.
+
+    Args:
+        project: Settings and doors.
+        pipeline: The pipeline.
+        run: Id of the run, by `maintenance_run`.
+        order: What is asked for, as JSON.
+        report: Takes the job's own lines; everything else goes to its log.
+
+    Returns:
+        What was done, as JSON.
+
+    Raises:
+        Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
+    """
+    job = maintenance_submission(project, pipeline, run)
+    with served(project, project.engine(pipeline.maintenance_engine), report):
+        return run_submission(project.home, job, pipeline.name, run, order, report)
+
+
+def run_submission(
+    home: Home, job: Submission, name: str, run: str, order: str, report: Callable[[str], None]
+) -> str | None:
+    """Start a job, and wait for it.
+
+    Args:
+        home: Where its log is, and the files by which it gets its order.
+        job: How it is started.
+        name: Of the pipeline, capture or probe: its files and its log are named after it, and its drivers are found by it.
+        run: Id of the run.
+        order: What is asked for, as JSON.
+        report: Takes the job's own lines; everything else goes to its log.
+
+    Returns:
+        What it handed back.
+
+    Raises:
+        Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
+        Stopped: A signal asked this process to stop.
+    """
+    with handed_over(home, name, run, order, job.private) as handover:
+        command = job.command(handover.arguments, handover.properties)
+        watch_job(command, job.env, log_of(home, name, run), report, partial(drivers, home, name, run))
+        return handover.found()
+
+
+def maintenance_run(run: str) -> str:
+    """Id of a maintenance run. An ingest run may be scheduled for the same instant."""
+    return f"maintain__{run}"
+
+
+_UTC: Final = "-Duser.timezone=UTC"
+"""Option of each JVM: drivers take it for the time zone of their session, in which literals without one are read."""
+
+_SESSION_CLOCK: Final = "spark.sql.session.timeZone"
+"""Time zone in which times are written, and sorted: in one with summer time an hour would come before the one before it."""
+
+_EXECUTOR_OPTIONS: Final = "spark.executor.extraJavaOptions"
+
+
+def capture_submission(project: Project, capture: JdbcCapture, run: str) -> Submission:
+    """How to start the job of a capture.
+
+    Args:
+        project: Settings and doors.
+        capture: The capture.
+        run: Id of the run.
+
+    Raises:
+        Terminal: The settings have no such engine or database, a jar or a Java is missing.
+    """
+    database = project.database(capture.database)
+    if missing := [path for path in database.jars if not Path(path).is_file()]:
+        raise Terminal(
+            f"databases.{capture.database}.jars of the settings: no file {missing[0]}",
+            next_step="get the driver from the maker of the database, or correct the path",
+        )
+    job = bare_submission(project, capture.engine, "capture.py", f"frazil capture {capture.name} {run}")
+    jars = database.jars or tuple(str(path) for path in jar_paths(project.home, "spark"))
+    private = {key: of for key, of in job.private.items() if key != _SESSION_CLOCK}
+    conf = {**job.conf, _SESSION_CLOCK: "UTC", JVM_OPTIONS: f"{job.conf.get(JVM_OPTIONS, '')} {_UTC}".strip()}
+    # What the engine says may be secret, and stays where it is.
+    place = private if _EXECUTOR_OPTIONS in private else conf
+    place[_EXECUTOR_OPTIONS] = f"{private.get(_EXECUTOR_OPTIONS, '')} {_UTC}".strip()
+    return replace(job, jars=jars, conf=conf, private=private)
+
+
+def capture_run(run: str) -> str:
+    """Id of the job of a run. Pipelines may have a run of the same id, and a capture's name."""
+    return f"capture__{run}"
+
+
+def run_capture(
+    project: Project, capture: JdbcCapture, order: CaptureOrder, report: Callable[[str], None]
+) -> CaptureResult:
+    """Capture a database in a Spark job started by this process, and wait for it.
+
+    Args:
+        project: Settings and doors.
+        capture: The capture.
+        order: What is asked for.
+        report: Takes the job's own lines; everything else goes to its log.
+
+    Raises:
+        Retryable, Terminal: What the job ended with; the message quotes the end of its log.
+        Stopped: A signal asked this process to stop. What was committed stays.
+    """
+    job = capture_submission(project, capture, order.run)
+    run = capture_run(order.run)
+    return handed_back(run_submission(project.home, job, capture.name, run, order.to_json(), report))
+
+
+def handed_back(found: str | None) -> CaptureResult:
+    """What a job handed back.
+
+    Raises:
+        Retryable: Nothing, although it ended well.
+    """
+    if found is None:
+        raise Retryable("the job of the capture ended without a result", next_step="look at its log, then run again")
+    return CaptureResult.from_json(found)
+
+
+def probe_submission(project: Project, engine_name: str) -> Submission:
+    """How to start the job that asks an engine's executors what they have.
+
+    Raises:
+        Terminal: The settings have no such engine, the jars or a Java are missing.
+    """
+    job = bare_submission(project, engine_name, "probe.py", f"frazil doctor {engine_name}")
+    if job.master is None:
+        return job
+    # Spark's own workers: Frazil's begin with its modules, and would end where they are missing, without a word why.
+    return replace(job, conf={**job.conf, "spark.python.daemon.module": "pyspark.daemon"})
+
+
+def run_probe(
+    project: Project, engine_name: str, pipelines: Iterable[str], report: Callable[[str], None]
+) -> str | None:
+    """Ask an engine's executors what they have and reach, in a Spark job started by this process.
+
+    Args:
+        project: Settings and doors.
+        engine_name: The engine.
+        pipelines: Names of the pipelines whose clusters and storage they try.
+        report: Takes the job's own lines; everything else goes to its log.
+
+    Returns:
+        What they said, as JSON; see `frazil.spark.jobs.probe`.
+
+    Raises:
+        Retryable, Terminal: What the job ended with; the message quotes the end of its log.
+    """
+    job, name = probe_submission(project, engine_name), f"doctor-{engine_name}"
+    with served(project, project.engine(engine_name), report):
+        return run_submission(project.home, job, name, str(os.getpid()), json.dumps(list(pipelines)), report)

@@ -1,0 +1,229 @@
+"""The spark engine gives tables that PyIceberg can't write, or can't merge rows into, their part of a decided batch.
+
+It does so on a branch, which then becomes main in one step: by PyIceberg, or by Spark's fast-forward where the format version
+is 3. PyIceberg reads the table before and after every step and answers what became of it; Spark only writes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as f
+
+from frazil import crash_points
+from frazil.batch.changes import Merge
+from frazil.batch.manifest import Operation
+from frazil.batch.removal import Removal, RemovedRange
+from frazil.crash_points import CrashPoint
+from frazil.errors import Retryable, Terminal
+from frazil.iceberg.branch import Prepared, Repeated, branches_in_vain, carries, renewed, show, verify_tip
+from frazil.iceberg.catalog import Lake
+from frazil.iceberg.commit import ATTEMPTS, Change, loaded, moved_properties, pause, refuse_lost_files, validate
+from frazil.iceberg.holdings import ancestry
+from frazil.iceberg.key_ranges import may_hold
+from frazil.iceberg.refs import BranchName, head_of
+from frazil.iceberg.schema import identity_columns
+from frazil.iceberg.table import TableMetadata
+from frazil.iceberg.variant import FORMAT_VERSION
+from frazil.spark.errors import SPARK_FAILED, shown
+from frazil.spark.writes.change_order import Target
+from frazil.spark.writes.merge import merge_rows
+from frazil.spark.writes.merge_session import MergeSession
+from frazil.spark.writes.quoting import prepare_writer, quoted, text
+from frazil.spark.writes.staged_rows import staged_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+_log = logging.getLogger(__name__)
+
+
+class SparkApply:
+    """Lands parts of batches with one Spark session that knows the catalog. A `frazil.run.scope.Apply`."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        prepare_writer(spark)
+        self._spark: Final = spark
+        self._merging: Final = MergeSession(spark)
+
+    def __call__(self, lake: Lake, change: Change, operation: Operation, branch: str) -> int:
+        """Land a change, once, and return the id of the snapshot that carries its summary.
+
+        Raises:
+            Refused: The table holds something else than planned, or is not the one the rows were staged for.
+            Retryable: Spark failed, or rivals moved main every time.
+            Terminal: Somebody else wrote to the branch, or the table names a class for Spark to run.
+            OutcomeUnknown: The table can't be read to find out whether the rows landed.
+        """
+        failure: BaseException | None = None
+        name = branch
+        for number in range(ATTEMPTS):
+            pause(number, failure)
+            table = loaded(lake, change, failure)
+            metadata = table.metadata
+            landed = change.landed(metadata)
+            if landed is not None:
+                self._finish(lake, change, metadata, landed, branch)
+                return landed
+            validate(change, metadata)
+            refuse_lost_files(change.table, change.files, table)
+            lake.catalog_of(change.table).refuse_code(table)
+            name = name if number == 0 else renewed(name)
+            try:
+                self._attempt(lake, change, operation, name, head_of(metadata))
+            except (*SPARK_FAILED, Repeated) as error:
+                _log.info("Spark did not bring branch %s of %s to main: %s", name, change.table, shown(error))
+                failure = error
+        landed = change.landed(loaded(lake, change, failure).metadata)
+        if landed is None:
+            raise Retryable(
+                f"table {change.table}: Spark could not land its part in {ATTEMPTS} attempts: {shown(failure)}"
+            ) from failure
+        return landed
+
+    def _attempt(self, lake: Lake, change: Change, operation: Operation, name: str, planned: int | None) -> None:
+        """Write the rows on a branch of the head that was checked, and make it main."""
+        table = _named(lake, change.table)
+        as_of = "" if planned is None else f" AS OF VERSION {planned}"
+        self._spark.sql(f"ALTER TABLE {table} CREATE BRANCH {quoted(name)}{as_of}").collect()
+        crash_points.reached(CrashPoint.BRANCH_MADE)
+        branch = _named(lake, change.table, f"branch_{name}")
+        if operation.merge is not None and change.files:
+            self._merge(lake, change, operation, operation.merge, name)
+        else:
+            if change.removal is not None and planned is not None:
+                self._spark.sql(f"DELETE FROM {branch} WHERE {_condition(change.removal)}").collect()  # noqa: S608 - quoted
+            self._append(lake, change, operation, branch)
+        tip = _tip(lake, change, operation, name, planned)
+        crash_points.reached(CrashPoint.BRANCH_STAGED)
+        _log.info("branch %s of %s ends in snapshot %d", name, change.table, tip)
+        self._to_main(lake, change, Prepared(name, planned, tip))
+
+    def _to_main(self, lake: Lake, change: Change, prepared: Prepared) -> None:
+        if lake.load_table(change.table).format_version < FORMAT_VERSION:
+            show(lake, change, prepared)
+            return
+        crash_points.reached(CrashPoint.FOLLOW_COMMITTING)
+        # A branch of its own ends in what was checked: a statement that Spark repeats late moves only the other one.
+        checked, table = renewed(prepared.branch), _named(lake, change.table)
+        made = f"ALTER TABLE {table} CREATE BRANCH {quoted(checked)} AS OF VERSION {prepared.tip}"
+        self._spark.sql(made).collect()
+        # Fails unless main is an ancestor of the branch: whoever moved main meanwhile is not overwritten.
+        catalog, onto = lake.catalog_of(change.table).name, lake.branch_of(change.table) or "main"
+        call = f"CALL {quoted(catalog)}.system.fast_forward({text(change.table)}, {text(onto)}, {text(checked)})"
+        self._spark.sql(call).collect()
+        crash_points.reached(CrashPoint.FOLLOW_COMMITTED)
+
+    def _merge(self, lake: Lake, change: Change, operation: Operation, merge: Merge, name: str) -> None:
+        """Change the rows of the staged changes' keys, in snapshots that carry the summary."""
+        path = _path(lake, change.table, f"branch_{name}")
+        branch = quoted(*path)
+        types = {field.name: field.dataType for field in self._spark.table(branch).schema}
+        table = lake.load_table(change.table)
+        metadata, planned = table.metadata, head_of(table.metadata, name)
+        target = Target(change.table, path, types, identity_columns(metadata), operation.variants)
+        with self._merging.stamped(change.summary) as session:
+            staged = staged_rows(session, lake, change.table, change.files)
+            _require_rows(change, staged.count(), "were staged, their files have")
+            merge_rows(session, target, merge, staged, partial(may_hold, table, change.table, planned))
+        if not carries(lake.load_table(change.table).metadata, change, name):  # no row was changed
+            self._append(lake, replace(change, files=()), operation, branch)
+
+    def _append(self, lake: Lake, change: Change, operation: Operation, branch: str) -> None:
+        """One snapshot with the rows, even if there are none: it carries the summary."""
+        rows = self._rows(lake, change, operation, branch) if change.files else self._spark.table(branch).limit(0)
+        writer = rows.writeTo(branch)
+        for key, value in change.summary.items():
+            writer = writer.option(f"snapshot-property.{key}", value)
+        writer.append()
+
+    def _rows(self, lake: Lake, change: Change, operation: Operation, branch: str) -> DataFrame:
+        staged = staged_rows(self._spark, lake, change.table, change.files)
+        types = {field.name: field.dataType for field in self._spark.table(branch).schema}
+        target = Target(change.table, _path(lake, change.table), types, variants=operation.variants)
+        return staged.select(*(target.value(name, f.col(quoted(name))).alias(name) for name in staged.columns))
+
+    def _finish(self, lake: Lake, change: Change, metadata: TableMetadata, landed: int, branch: str) -> None:
+        """Move the properties that mirror the summary, and drop branches that are in vain now."""
+        table = _named(lake, change.table)
+        is_last = all(_is_last(metadata, key, landed) for key in change.mirrored)
+        properties = moved_properties(change, metadata, landed) if is_last else {}
+        moved = {key: value for key, value in properties.items() if metadata.properties.get(key) != value}
+        own = BranchName.parse(branch)
+        stale = branches_in_vain(metadata, own.pipeline, own.n) if own is not None else ()
+        try:
+            if moved:
+                pairs = ", ".join(f"{text(key)} = {text(value)}" for key, value in sorted(moved.items()))
+                self._spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({pairs})").collect()
+            for name in stale:
+                self._spark.sql(f"ALTER TABLE {table} DROP BRANCH IF EXISTS {quoted(name)}").collect()
+        except SPARK_FAILED as error:
+            raise Retryable(f"table {change.table} has its part, but not its properties: {shown(error)}") from error
+
+
+def _path(lake: Lake, table: str, *branch: str) -> tuple[str, ...]:
+    return lake.catalog_of(table).name, *table.split("."), *branch
+
+
+def _named(lake: Lake, table: str, *branch: str) -> str:
+    return quoted(*_path(lake, table, *branch))
+
+
+def _is_last(metadata: TableMetadata, key: str, landed: int) -> bool:
+    """Whether no younger batch of the table carries the key: a property must not go back."""
+    for snapshot in ancestry(metadata, metadata.current_snapshot_id):
+        if snapshot.snapshot_id == landed:
+            return True
+        if snapshot.summary is not None and key in snapshot.summary.additional_properties:
+            return False
+    return False
+
+
+def _tip(lake: Lake, change: Change, operation: Operation, name: str, planned: int | None) -> int:
+    """The snapshot that main is to become: it has what was staged, and descends from what main was.
+
+    Raises:
+        Repeated: It has rows twice.
+        Terminal: It has something else.
+    """
+    metadata = lake.load_table(change.table).metadata
+    tip = head_of(metadata, name)
+    if tip is None:
+        raise Retryable(f"table {change.table}: branch {name} was dropped while it was written")
+    verify_tip(metadata, change, name, planned, tip)
+    if operation.merge is None:
+        snapshot = metadata.snapshot_by_id(tip)
+        summary: Mapping[str, str] = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
+        _require_rows(change, int(summary.get("added-records", 0)), f"were staged, snapshot {tip} on branch {name} has")
+    return tip
+
+
+def _require_rows(change: Change, found: int, what: str) -> None:
+    expected = sum(file.rows for file in change.files)
+    if found != expected:
+        raise Terminal(
+            f"table {change.table}: {expected:,} rows {what} {found:,}; main stays as it is",
+            next_step="were staged files changed? Run again, a new branch will be made",
+        )
+
+
+def _condition(removal: Removal) -> str:
+    """The rows that go, as `frazil.iceberg.removal.row_filter` says for tables that PyIceberg writes."""
+    return " OR ".join(f"({_range(removal, of)})" for of in removal.ranges) or "false"
+
+
+def _range(removal: Removal, of: RemovedRange) -> str:
+    topic, partition, offset, batch = (
+        quoted(name)
+        for name in (removal.columns.topic, removal.columns.partition, removal.columns.offset, removal.columns.batch)
+    )
+    conditions = [f"{topic} = {text(of.topic)}", f"{offset} >= {of.start}", f"{batch} >= {of.since}"]
+    conditions.append(f"{partition} IS NOT NULL" if of.partition is None else f"{partition} = {of.partition}")
+    if of.end is not None:
+        conditions.append(f"{offset} < {of.end}")
+    return " AND ".join(conditions)

@@ -1,0 +1,131 @@
+"""The branch that changes are merged into, and which of two changes of one row is the later one, as columns of Spark.
+
+Rows carry the topic, partition and offset of their last change, so a change that comes again, late, or by a run that slept
+is told apart from news. Without a column to order by, offsets decide within a partition, and Kafka's timestamps between two.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+from pyspark.sql.types import DataType
+
+from frazil.batch.changes import PLACE, Merge
+from frazil.spark.writes.quoting import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+
+@dataclass(frozen=True)
+class Target:
+    """The branch that is changed.
+
+    Attributes:
+        table: Name of the table, for messages.
+        path: Parts of the branch's name.
+        types: Column -> type.
+        partitioned_by: Columns whose values are partition values as they are.
+        variants: Columns whose JSON texts become variants.
+    """
+
+    table: str
+    path: tuple[str, ...]
+    types: Mapping[str, DataType]
+    partitioned_by: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
+
+    @property
+    def branch(self) -> str:
+        """The branch's name, quoted."""
+        return quoted(*self.path)
+
+    @property
+    def row(self) -> str:
+        """How conditions of a merge name a row of the branch."""
+        return quoted(self.path[-1])
+
+    def literal(self, name: str, value: str | None) -> Column:
+        """A value of a column, from its text."""
+        return f.lit(value).cast(self.types[name])
+
+    def value(self, name: str, staged: Column) -> Column:
+        """A staged value as the column has it."""
+        return f.parse_json(staged) if name in self.variants else staged.cast(self.types[name])
+
+
+def column(row: str, name: str) -> Column:
+    """A column of a row: of an alias, or a field of a struct."""
+    return f.col(f"{row}.{quoted(name)}")
+
+
+def facts_of(merge: Merge) -> tuple[str, ...]:
+    """Columns of what a record says of itself, and of what orders changes."""
+    names = merge.columns
+    order = () if merge.order_by is None else (merge.order_by,)
+    return (names.topic, names.partition, names.offset, merge.timestamp, names.batch, *order)
+
+
+def tuple_of(*columns: Column) -> Column:
+    """Values that are compared one after the other. Spark compares structs whose fields have the same names only."""
+    return f.struct(*(value.alias(f"part{number}") for number, value in enumerate(columns)))
+
+
+def place_of(merge: Merge, row: str) -> Column:
+    """Topic and partition of a change."""
+    return tuple_of(column(row, merge.columns.topic), column(row, merge.columns.partition))
+
+
+def order_within(merge: Merge, row: str) -> Column:
+    """What is larger for the later one of two changes in one partition and batch."""
+    names = (merge.order_by, merge.columns.offset, PLACE)
+    return tuple_of(*(column(row, name) for name in names if name is not None))
+
+
+def order_between(merge: Merge, row: str) -> Column:
+    """What is larger for the later one of two changes in two partitions. A null timestamp is the least one."""
+    names = (merge.order_by or merge.timestamp, merge.columns.topic, merge.columns.partition)
+    return tuple_of(*(column(row, name) for name in names))
+
+
+def not_older(merge: Merge, row: str, change: str) -> Column:
+    """Whether a change is later than a row's last one, or that very one.
+
+    Args:
+        merge: What orders changes.
+        row: The row of the table, an alias.
+        change: The change, an alias or a struct.
+    """
+    mine, its = column(change, merge.columns.offset), column(row, merge.columns.offset)
+    if merge.order_by is None:
+        same_place = place_of(merge, row) == place_of(merge, change)
+        between = order_between(merge, change) >= order_between(merge, row)
+        return unplaced(merge, row) | f.when(same_place, mine >= its).otherwise(between)
+    tie = tuple_of(place_of(merge, change), mine) >= tuple_of(place_of(merge, row), its)
+    mine, its = column(change, merge.order_by), column(row, merge.order_by)
+    return (
+        f.when(replaced(merge, row) | its.isNull() | (mine > its), f.lit(True))  # noqa: FBT003
+        .when(mine < its, f.lit(False))  # noqa: FBT003
+        .when(unplaced(merge, row), f.lit(True))  # noqa: FBT003
+        .otherwise(tie)
+    )
+
+
+def unplaced(merge: Merge, row: str) -> Column:
+    """Whether a row's offset says nothing: no record changed it, or one of an earlier incarnation of its topic."""
+    names = merge.columns
+    nulls = (column(row, name).isNull() for name in (names.topic, names.partition, names.offset))
+    return functools.reduce(lambda left, right: left | right, nulls) | replaced(merge, row)
+
+
+def replaced(merge: Merge, row: str) -> Column:
+    """Whether a row's last change is of an earlier incarnation of its topic: it is older than any, whatever orders them."""
+    names, found = merge.columns, f.lit(False)  # noqa: FBT003
+    for topic, n in sorted(merge.since.items()):
+        is_earlier = f.coalesce(column(row, names.batch) < n, f.lit(True))  # noqa: FBT003
+        found |= f.coalesce((column(row, names.topic) == topic) & is_earlier, f.lit(False))  # noqa: FBT003
+    return found

@@ -1,0 +1,213 @@
+"""Changes merged into a table that has one row per key, by writes to a branch that nobody reads.
+
+Of each key the last change in the batch counts, and of the table's row and that change the later one. So what comes again
+changes nothing, however changes are cut into batches.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as f
+from pyspark.sql.types import DateType, DecimalType, IntegerType, LongType, StringType
+
+from frazil.batch.changes import DELETE, OP, PLACE, TRUNCATE, UPSERT, Merge
+from frazil.errors import Terminal
+from frazil.iceberg.key_ranges import Ranges
+from frazil.pipeline.changes import DELETED
+from frazil.spark.errors import answered
+from frazil.spark.writes.change_order import Target, column, facts_of, not_older, order_between, order_within
+from frazil.spark.writes.quoting import quoted
+from frazil.spark.writes.truncate import truncated
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+_LAST, _LAST_UPSERT = f"{OP}.last", f"{OP}.last_upsert"
+"""Columns beside a batch's keys, which may have any name but those of staged columns."""
+
+_CHANGE: Final = f"s.{quoted(_LAST)}"
+"""A key's last change, in conditions of a merge."""
+
+_NEWEST_ROW: Final = f"s.{quoted(_LAST_UPSERT)}"
+
+_VALUES_NAMED: Final = 100
+"""Values of a partition column that a merge names one by one."""
+
+_COUNTED: Final = (IntegerType, LongType, StringType, DateType)
+_LONGEST_BOUND: Final = 200
+"""Characters of a text that bounds a merge."""
+
+
+def merge_rows(
+    spark: SparkSession, target: Target, merge: Merge, staged: DataFrame, may_hold: Callable[[Ranges], bool]
+) -> None:
+    """Merge staged changes into a branch. The session is used by nobody else meanwhile.
+
+    Where the branch can't hold any of their keys, rows are added without a look at those that are there. That is proven by
+    the files' bounds, never by what a change says of itself: an insert comes again by a replay, a snapshot or a connector
+    that starts anew.
+
+    Args:
+        spark: Its settings go into the snapshots.
+        target: The branch.
+        merge: Which rows are one, and which change is the later one.
+        staged: See `frazil.batch.changes`.
+        may_hold: Whether the branch may hold a row whose keys are within these ranges.
+
+    Raises:
+        Terminal: A change has no key, or no value to order it by.
+        Retryable: Spark's answer was cut off.
+    """
+    staged = staged if PLACE in staged.columns else staged.withColumn(PLACE, f.lit(0))
+    staged, removals = truncated(spark, target, merge, staged)
+    changes = _last_changes(staged.where(f.col(quoted(OP)) != TRUNCATE), target, merge).persist()
+    try:
+        ranges = _checked(changes, target, merge)
+        if ranges is not None:
+            if may_hold(ranges):
+                bounds = (*_between(target, ranges), *_named_values(changes, target, merge))
+                _merge(target, merge, changes, staged.columns, bounds)
+            else:
+                _add(target, merge, changes, staged.columns)
+    finally:
+        changes.unpersist()
+    for remove in removals:
+        remove()
+
+
+def _last_changes(staged: DataFrame, target: Target, merge: Merge) -> DataFrame:
+    """One row per key: its last change; and where deleted rows stay, its last row. First of each partition, then of all."""
+    row, order = f.struct(*(column("c", name) for name in staged.columns)), order_within(merge, "c")
+    last = {_LAST: f.max_by(row, order)}
+    if merge.deleted is not None:
+        last[_LAST_UPSERT] = f.max_by(row, f.when(column("c", OP) == UPSERT, order))
+    keys = [column("c", name).cast(target.types[name]).alias(name) for name in merge.keys]
+    places = [column("c", name).alias(name) for name in (merge.columns.topic, merge.columns.partition)]
+    changes = staged.alias("c").groupBy(*keys, *places).agg(*(of.alias(name) for name, of in last.items()))
+    for name in last:
+        its = column("p", name)
+        last[name] = f.max_by(its, f.when(its.isNotNull(), order_between(merge, f"p.{quoted(name)}"))).alias(name)
+    changes = changes.alias("p").groupBy(*(column("p", name) for name in merge.keys)).agg(*last.values()).alias("s")
+    if merge.deleted is None:
+        return changes
+    # A row has its values and its coordinates from one record, also where the timestamps of a partition go back.
+    newest = f.when(column(_CHANGE, OP) == UPSERT, column("s", _LAST)).otherwise(column("s", _LAST_UPSERT))
+    return changes.withColumn(_LAST_UPSERT, newest).alias("s")
+
+
+def _checked(changes: DataFrame, target: Target, merge: Merge) -> Ranges | None:
+    """Least and largest value of keys, so that files beyond need not be read. None: no changes.
+
+    Raises:
+        Terminal: A key is null, or what orders its changes.
+        Retryable: Spark's answer was cut off.
+    """
+    bounded = [name for name in merge.keys if isinstance(target.types[name], (*_COUNTED, DecimalType))]
+    needed = [column("s", name) for name in merge.keys]
+    if merge.order_by is not None:
+        needed.append(column(_CHANGE, merge.order_by))
+    is_null = functools.reduce(lambda left, right: left | right, (value.isNull() for value in needed))
+    # As texts: Python has no dates beyond the year 9999.
+    ends = [of(column("s", name)).cast(StringType()) for name in bounded for of in (f.min, f.max)]
+    asked = [f.count(f.lit(1)), f.count_if(is_null), *ends]
+    answer = answered(
+        changes.agg(*(of.alias(f"c{number}") for number, of in enumerate(asked))), f"table {target.table}"
+    )
+    count, nulls, *values = (of[0].as_py() for of in answer.columns)
+    if nulls:
+        raise Terminal(
+            f"table {target.table}: {nulls:,} staged changes have no value in {', '.join((*merge.keys, merge.order_by or ''))}",
+            next_step="this is a fault of Frazil, not of the data: please report it",
+        )
+    if not count:
+        return None
+    ends_of = zip(bounded, zip(values[::2], values[1::2], strict=True), strict=True)
+    return {name: ends for name, ends in ends_of if all(len(end) <= _LONGEST_BOUND for end in ends)}
+
+
+def _between(target: Target, ranges: Ranges) -> Iterator[Column]:
+    """Conditions that every row with a key of the batch meets."""
+    for name, ends in ranges.items():
+        least, most = (target.literal(name, end) for end in ends)
+        yield column(target.row, name).between(least, most)
+
+
+def _named_values(changes: DataFrame, target: Target, merge: Merge) -> Iterator[Column]:
+    """Partition values, where a key can't be in two partitions."""
+    for name in merge.keys:
+        if name not in target.partitioned_by or not isinstance(target.types[name], _COUNTED):
+            continue
+        values = changes.select(column("s", name).cast(StringType()).alias("value")).distinct().limit(_VALUES_NAMED + 1)
+        found = answered(values, f"table {target.table}").column(0).to_pylist()
+        if len(found) <= _VALUES_NAMED:
+            yield column(target.row, name).isin(*(target.literal(name, value) for value in found))
+
+
+def _merge(target: Target, merge: Merge, changes: DataFrame, staged: Sequence[str], bounds: Sequence[Column]) -> None:
+    same = (column(target.row, name) == column("s", name) for name in merge.keys)
+    writer = changes.mergeInto(target.branch, functools.reduce(lambda left, right: left & right, (*same, *bounds)))
+    later, op = not_older(merge, target.row, _CHANGE), column(_CHANGE, OP)
+    if merge.deleted is None:
+        values = _hard_values(target, merge, staged)
+        writer = writer.whenMatched((op == DELETE) & later).delete()
+        writer = writer.whenMatched((op == UPSERT) & later).update(_assigned(values))
+        writer = writer.whenNotMatched(op == UPSERT).insert(_assigned(_inserted(target, merge, values)))
+    else:
+        values = _soft_values(target, merge, staged, merge.deleted)
+        writer = writer.whenMatched(later).update(_assigned(_kept(target, merge, values)))
+        writer = writer.whenNotMatched().insert(_assigned(_inserted(target, merge, values)))
+    writer.merge()
+
+
+def _kept(target: Target, merge: Merge, values: Mapping[str, Column]) -> dict[str, Column]:
+    """A deleted row keeps its values, and says which change deleted it: no older one brings it back."""
+    facts = (*facts_of(merge), merge.deleted)
+    is_news = f.col(_NEWEST_ROW).isNotNull() & not_older(merge, target.row, _NEWEST_ROW)
+    return {
+        name: value if name in facts else f.when(is_news, value).otherwise(column(target.row, name))
+        for name, value in values.items()
+    }
+
+
+def _add(target: Target, merge: Merge, changes: DataFrame, staged: Sequence[str]) -> None:
+    """What the merge would insert where it finds no row of any key."""
+    if merge.deleted is None:
+        rows, values = changes.where(column(_CHANGE, OP) == UPSERT), _hard_values(target, merge, staged)
+    else:
+        rows, values = changes, _soft_values(target, merge, staged, merge.deleted)
+    every = _inserted(target, merge, values)
+    rows.select(*(value.alias(name) for name, value in every.items())).writeTo(target.branch).append()
+
+
+def _hard_values(target: Target, merge: Merge, staged: Sequence[str]) -> dict[str, Column]:
+    names = _columns(target, merge, staged)
+    values = {name: target.value(name, column(_CHANGE, name)) for name in names}
+    if DELETED in target.types:  # from when deleted rows stayed
+        values[DELETED] = f.lit(False)  # noqa: FBT003
+    return values
+
+
+def _soft_values(target: Target, merge: Merge, staged: Sequence[str], deleted: str) -> dict[str, Column]:
+    facts, names = facts_of(merge), _columns(target, merge, staged)
+    rows = {name: target.value(name, column(_CHANGE if name in facts else _NEWEST_ROW, name)) for name in names}
+    return rows | {deleted: column(_CHANGE, OP) == DELETE}
+
+
+def _columns(target: Target, merge: Merge, staged: Sequence[str]) -> Iterator[str]:
+    return (name for name in staged if name in target.types and name not in (*merge.keys, OP, PLACE))
+
+
+def _inserted(target: Target, merge: Merge, values: Mapping[str, Column]) -> dict[str, Column]:
+    """All columns of the table; those that it got meanwhile are null."""
+    absent = {name: target.literal(name, None) for name in target.types if name not in (*values, *merge.keys)}
+    every = absent | dict(values) | {name: column("s", name) for name in merge.keys}
+    return {name: every[name] for name in target.types}
+
+
+def _assigned(values: Mapping[str, Column]) -> dict[str, Column]:
+    """Columns of the target, and what they become. Spark takes their names as SQL."""
+    return {quoted(name): value for name, value in values.items()}

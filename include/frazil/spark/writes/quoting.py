@@ -1,0 +1,85 @@
+"""SQL text for Spark, where it has no API for what is asked: names and literals in it are quoted here and nowhere else.
+
+Everything else names columns, types and values by Spark's Column API, which parses none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from frazil.maintain.procedures import Argument, Before, ZOrder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+SQL_SETTINGS: Final[Mapping[str, str]] = {
+    # Spark replaces `${env:NAME}` in every text that it parses, quoted names included, by a variable of its process.
+    "spark.sql.variable.substitute": "false",
+    # A backslash in a literal escapes, as `text` takes it to.
+    "spark.sql.parser.escapedStringLiterals": "false",
+}
+"""What makes a name or a value in SQL text mean itself. Each session of Frazil has these, whatever its engine's `conf` says."""
+
+_CASE: Final = "spark.sql.caseSensitive"
+"""Iceberg tells `id` and `ID` apart, and so do records; databases do not."""
+
+
+def prepare(spark: SparkSession) -> None:
+    """Give a session the settings under which quoted names and literals mean themselves."""
+    for key, value in SQL_SETTINGS.items():
+        spark.conf.set(key, value)
+    spark.conf.set(_CASE, "false")  # as databases have it: a session may be one that an earlier job wrote with
+
+
+def prepare_writer(spark: SparkSession) -> None:
+    """Give a session that writes tables the settings under which their columns mean themselves as well."""
+    prepare(spark)
+    spark.conf.set(_CASE, "true")
+
+
+def quoted(*names: str) -> str:
+    """A name of one or several parts."""
+    return ".".join(f"`{name.replace('`', '``')}`" for name in names)
+
+
+def text(value: str) -> str:
+    """A literal."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def literal(value: Argument) -> str:
+    """An argument of a procedure."""
+    match value:
+        case bool():
+            found = str(value).lower()
+        case int():
+            found = str(value)
+        case datetime():
+            found = _instant(value)
+        case str():
+            found = text(value)
+        case tuple():
+            found = f"array({', '.join(map(text, value))})"
+        case Before():
+            found = text(f"{quoted(*value.column)} < {_bound(value)}")
+        case ZOrder():
+            found = text(f"zorder({', '.join(quoted(name) for name in value.columns)})")
+        case _:
+            found = f"map({', '.join(text(part) for pair in value.items() for part in pair)})"
+    return found
+
+
+def _bound(value: Before) -> str:
+    if value.type == "date":
+        return f"DATE '{value.instant:%Y-%m-%d}'"
+    if value.type == "timestamp":
+        return f"TIMESTAMP_NTZ '{value.instant:%Y-%m-%d %H:%M:%S}'"
+    return _instant(value.instant)
+
+
+def _instant(value: datetime) -> str:
+    return f"TIMESTAMP '{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC'"

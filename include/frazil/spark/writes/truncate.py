@@ -1,0 +1,93 @@
+"""Truncates: what is older than one goes, in the table and among the changes of its batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pyspark.sql import functions as f
+from pyspark.sql.types import StringType
+
+from frazil.batch.changes import DELETE, OP, TRUNCATE, Merge
+from frazil.spark.errors import answered
+from frazil.spark.writes.change_order import Target, column, facts_of, place_of, replaced, tuple_of, unplaced
+from frazil.spark.writes.quoting import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+Truncate: TypeAlias = Mapping[str, Any]
+"""What a truncate says of itself, as texts, by column."""
+
+
+def truncated(
+    spark: SparkSession, target: Target, merge: Merge, staged: DataFrame
+) -> tuple[DataFrame, tuple[Callable[[], None], ...]]:
+    """Carry out the truncates among staged changes.
+
+    A truncate concerns rows of its own topic, whichever partition they are of.
+
+    Returns:
+        The changes, with deletes behind those that a truncate follows; and what takes the rows of the table out. That comes
+        after the merge, which must find rows as their last changes left them.
+
+    Raises:
+        Retryable: Spark's answer was cut off.
+    """
+    removals = []
+    for end in _truncates(staged, target, merge):
+        staged = _ended(target, staged, merge, end)
+        removals.append(partial(_empty, spark, target, merge, end))
+    return staged, tuple(removals)
+
+
+def _truncates(staged: DataFrame, target: Target, merge: Merge) -> list[Truncate]:
+    """Of each partition the last truncate: what it says of itself, as texts."""
+    ends = staged.where(f.col(quoted(OP)) == TRUNCATE).alias("c")
+    facts = f.struct(*(column("c", name).cast(StringType()).alias(name) for name in facts_of(merge)))
+    order = [column("c", name) for name in (merge.order_by, merge.columns.offset) if name is not None]
+    last = ends.groupBy(place_of(merge, "c").alias("place")).agg(f.max_by(facts, tuple_of(*order)).alias("facts"))
+    found: list[Truncate] = answered(last, f"table {target.table}").column(1).to_pylist()
+    return found
+
+
+def _before(target: Target, merge: Merge, row: str, end: Truncate) -> Column:
+    """Whether a row's last change is older than a truncate."""
+    names, facts = merge.columns, _facts(target, merge, end)
+    offset = column(row, names.offset)
+    if merge.order_by is None:
+        partition, stamp = column(row, names.partition), column(row, merge.timestamp)
+        between = tuple_of(stamp, partition) < tuple_of(facts[merge.timestamp], facts[names.partition])
+        same_place = partition == facts[names.partition]
+        older = unplaced(merge, row) | f.when(same_place, offset < facts[names.offset]).otherwise(between)
+    else:
+        its, mine = column(row, merge.order_by), facts[merge.order_by]
+        end_place = tuple_of(facts[names.topic], facts[names.partition])
+        tie = tuple_of(place_of(merge, row), offset) < tuple_of(end_place, facts[names.offset])
+        older = replaced(merge, row) | its.isNull() | (its < mine) | ((its == mine) & (unplaced(merge, row) | tie))
+    return (column(row, names.topic) == facts[names.topic]) & older
+
+
+def _ended(target: Target, staged: DataFrame, merge: Merge, end: Truncate) -> DataFrame:
+    """A row before a truncate is followed by its deletion, which the truncate brought."""
+    before = _before(target, merge, "c", end) & (column("c", OP) != TRUNCATE)
+    facts = _facts(target, merge, end) | {OP: f.lit(DELETE)}
+    columns = [facts.get(name, column("c", name)).alias(name) for name in staged.columns]
+    return staged.unionByName(staged.alias("c").where(before).select(*columns))
+
+
+def _facts(target: Target, merge: Merge, end: Truncate) -> dict[str, Column]:
+    """What a record says of itself, as values of columns."""
+    return {name: target.literal(name, end[name]) for name in facts_of(merge)}
+
+
+def _empty(spark: SparkSession, target: Target, merge: Merge, end: Truncate) -> None:
+    """Take the rows before a truncate out of the branch, or mark them as deleted: a merge of one row that names none."""
+    writer = spark.range(1).mergeInto(target.branch, _before(target, merge, target.row, end))
+    if merge.deleted is None:
+        writer.whenMatched().delete().merge()
+        return
+    values = _facts(target, merge, end) | {merge.deleted: f.lit(True)}  # noqa: FBT003
+    writer.whenMatched().update({quoted(name): value for name, value in values.items()}).merge()
